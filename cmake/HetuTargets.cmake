@@ -1,0 +1,52 @@
+# The only ways a target is made here. A library names its headers, sources and what it may see; a test names its
+# sources, labels and libraries. No globs, no global flags.
+
+set(HETU_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
+
+# What every Hetu target is compiled with.
+add_library(hetu_flags INTERFACE)
+add_library(hetu::flags ALIAS hetu_flags)
+target_compile_features(hetu_flags INTERFACE cxx_std_20)
+target_include_directories(hetu_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+target_compile_options(hetu_flags INTERFACE $<BUILD_INTERFACE:${HETU_WARNINGS}>)
+if(HETU_SANITIZE)
+  target_compile_options(hetu_flags INTERFACE $<BUILD_INTERFACE:-fsanitize=${HETU_SANITIZE}>
+                                              $<BUILD_INTERFACE:-fno-omit-frame-pointer>
+                                              $<BUILD_INTERFACE:-fno-sanitize-recover=all>)
+  target_link_options(hetu_flags INTERFACE $<BUILD_INTERFACE:-fsanitize=${HETU_SANITIZE}>)
+endif()
+
+# hetu_library(name DIR dir HEADERS a.h.. SOURCES a.cpp.. DEPS hetu::x.. [PRIVATE lib..] [OPTIONS flag..])
+# DEPS are Hetu libraries (the layer check reads them); PRIVATE are outside libraries that only the sources see.
+function(hetu_library name)
+  cmake_parse_arguments(arg "" "DIR" "HEADERS;SOURCES;DEPS;PRIVATE;OPTIONS" ${ARGN})
+  list(TRANSFORM arg_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/${arg_DIR}/)
+  list(TRANSFORM arg_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/${arg_DIR}/)
+  add_library(hetu_${name} STATIC ${arg_SOURCES} ${arg_HEADERS})
+  add_library(hetu::${name} ALIAS hetu_${name})
+  set_target_properties(hetu_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name})
+  target_link_libraries(hetu_${name} PUBLIC hetu::flags ${arg_DEPS} PRIVATE ${arg_PRIVATE})
+  target_compile_options(hetu_${name} PRIVATE ${arg_OPTIONS})
+endfunction()
+
+# hetu_test(name SOURCES dir/x_test.cpp.. DEPS hetu::x.. [LABELS unit] [TIMEOUT s] [ENV A=b..])
+# One executable per folder of tests/, one ctest case per executable (a grid of thousands of cases would
+# otherwise start thousands of processes); `build/bin/NAME --gtest_filter=..` runs a part.
+function(hetu_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS;ENV" ${ARGN})
+  if(NOT HETU_TESTS)
+    return()
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  list(TRANSFORM arg_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/tests/)
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} hetu::flags GTest::gtest_main GTest::gmock)
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+                                          ENVIRONMENT "${HETU_TEST_ENV};${arg_ENV}")
+endfunction()

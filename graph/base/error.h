@@ -1,0 +1,61 @@
+// The one exception type, and the two functions that throw it. Everything in Hetu reports trouble
+// through these.
+#pragma once
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace hetu {
+
+/// What kind of trouble; fixes the Python exception and the exit status of the command-line tools.
+enum class Code {
+  InvalidArgument,  ///< a value the caller gave is wrong
+  Config,           ///< a file or key of configuration is wrong
+  Plan,             ///< a schedule fails verification (exit status 1 of `hetu verify`)
+  Unsupported,      ///< right, but not in this build or not on this device
+  Io,               ///< a file cannot be read, written or trusted
+  Comm,             ///< a peer or a link failed
+  Timeout,          ///< a deadline passed
+  Internal          ///< our bug
+};
+
+/// Name of a code, e.g. "InvalidArgument".
+const char* code_name(Code code);
+
+/// Exit status of a command that ends with this code: Plan 1, InvalidArgument and Config 2,
+/// Unsupported 3, Io 4, Comm 5, Timeout 6, Internal 70.
+int exit_status(Code code);
+
+/// The only exception that Hetu throws. what() says what was asked, what was found and what would
+/// be right.
+class Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Code code() const { return code_; }
+
+ private:
+  Code code_;
+};
+
+/// Throws Error(code) with the formatted message.
+template <class... Args>
+[[noreturn]] void fail(Code code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Throws Error(InvalidArgument) unless ok. Arguments are formatted only on failure.
+template <class... Args>
+void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
+  if (!ok) fail(Code::InvalidArgument, format, std::forward<Args>(args)...);
+}
+
+/// Throws Error(Internal) with file and line; called by HETU_ASSERT.
+[[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
+
+}  // namespace hetu
+
+/// For our own bugs only; wrong input goes through require.
+#define HETU_ASSERT(expression) \
+  ((expression) ? static_cast<void>(0) : ::hetu::assertion_failed(#expression, __FILE__, __LINE__))

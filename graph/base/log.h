@@ -1,0 +1,27 @@
+// Logging for every library. The level comes from HETU_LOG_LEVEL (config/env.h sets it at start).
+#pragma once
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+namespace hetu {
+
+enum class Level { Debug, Info, Warning, Error };
+
+/// Messages below this level are dropped. Default: Info.
+void set_log_level(Level level);
+
+/// True if a message of this level would be written.
+bool log_enabled(Level level);
+
+/// Writes one line to standard error.
+void log_line(Level level, std::string_view text);
+
+/// Formats and writes one line to standard error.
+template <class... Args>
+void log(Level level, fmt::format_string<Args...> format, Args&&... args) {
+  if (log_enabled(level)) log_line(level, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace hetu

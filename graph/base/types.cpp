@@ -1,0 +1,79 @@
+#include <limits>
+
+#include "graph/base/dtype.h"
+#include "graph/base/error.h"
+#include "graph/base/shape.h"
+
+namespace hetu {
+namespace {
+
+struct DTypeRow {
+  const char* name;
+  std::int64_t bytes;
+  bool floating;
+};
+
+constexpr DTypeRow kDTypes[] = {{"float32", 4, true}, {"float64", 8, true}, {"bfloat16", 2, true},
+                                {"float16", 2, true}, {"int32", 4, false},  {"int64", 8, false},
+                                {"int8", 1, false},   {"bool", 1, false}};
+
+const DTypeRow& row(DType dtype) { return kDTypes[static_cast<int>(dtype)]; }
+
+}  // namespace
+
+std::int64_t dtype_bytes(DType dtype) { return row(dtype).bytes; }
+
+const char* dtype_name(DType dtype) { return row(dtype).name; }
+
+bool is_floating(DType dtype) { return row(dtype).floating; }
+
+DType parse_dtype(std::string_view name) {
+  std::string known;
+  for (int i = 0; i < static_cast<int>(std::size(kDTypes)); ++i) {
+    if (name == kDTypes[i].name) return static_cast<DType>(i);
+    known += (i ? ", " : "") + std::string(kDTypes[i].name);
+  }
+  fail(Code::InvalidArgument, "unknown dtype '{}'; known: {}", name, known);
+}
+
+std::string to_string(const Shape& shape) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i) out += ", ";
+    if (shape[i] >= 0) {
+      out += std::to_string(shape[i]);
+    } else {
+      out += shape[i] == kBatch ? "B" : std::to_string(-shape[i]) + "B";
+    }
+  }
+  return out + "]";
+}
+
+bool is_symbolic(const Shape& shape) {
+  for (const std::int64_t dim : shape) {
+    if (dim < 0) return true;
+  }
+  return false;
+}
+
+Shape bind_batch(const Shape& shape, std::int64_t batch) {
+  Shape out = shape;
+  for (std::int64_t& dim : out) {
+    if (dim < 0) dim = -dim * batch;
+  }
+  return out;
+}
+
+std::int64_t element_count(const Shape& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) {
+    require(dim >= 0, "shape {} has a batch dimension; bind it first", to_string(shape));
+    require(dim == 0 || count <= kMost / dim, "shape {} has more than 2^62 elements",
+            to_string(shape));
+    count *= dim;
+  }
+  return count;
+}
+
+}  // namespace hetu

@@ -1,0 +1,53 @@
+#include <gmock/gmock.h>
+
+#include "graph/base/dtype.h"
+#include "graph/base/error.h"
+#include "graph/base/shape.h"
+#include "graph/base/trace.h"
+
+namespace hetu {
+namespace {
+
+TEST(Error, CarriesItsCodeAndMessage) {
+  EXPECT_THAT([] { require(false, "got {}, wanted {}", 3, 4); },
+              testing::ThrowsMessage<Error>("got 3, wanted 4"));
+  EXPECT_EQ(exit_status(Code::Plan), 1);
+  EXPECT_EQ(exit_status(Code::Config), 2);
+}
+
+TEST(Shape, BindsMultiplesOfTheBatch) {
+  const Shape rows = {-128, 768};
+  EXPECT_EQ(to_string(rows), "[128B, 768]");
+  EXPECT_TRUE(is_symbolic(rows));
+  EXPECT_EQ(bind_batch(rows, 4), (Shape{512, 768}));
+  EXPECT_EQ(element_count(bind_batch(rows, 4)), 512 * 768);
+  EXPECT_THROW(element_count(rows), Error);
+  EXPECT_THROW(element_count({std::int64_t{1} << 40, std::int64_t{1} << 40}), Error);
+  EXPECT_EQ(element_count({}), 1);
+}
+
+TEST(DType, NamesRoundTrip) {
+  for (const DType t : {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16,
+                        DType::Int32, DType::Int64, DType::Int8, DType::Bool}) {
+    EXPECT_EQ(parse_dtype(dtype_name(t)), t);
+  }
+  EXPECT_THROW(parse_dtype("float"), Error);
+}
+
+TEST(Trace, JsonRoundTrips) {
+  Trace trace;
+  trace.events.push_back({TraceSource::Measured, 2, "F", 1, 7, 0, 3, 12.5, 4.25});
+  trace.events.push_back({TraceSource::Predicted, 0, "UPDATE", 0, -1, 0, 3, 1, 2});
+  trace.metadata_json = R"({"plan":"x"})";
+  const Trace back = trace_from_json(trace_to_json(trace), "test");
+  ASSERT_EQ(back.events.size(), 2U);
+  EXPECT_EQ(back.events[0].kind, "F");
+  EXPECT_EQ(back.events[0].micro, 7);
+  EXPECT_EQ(back.events[0].source, TraceSource::Measured);
+  EXPECT_DOUBLE_EQ(back.events[0].duration_us, 4.25);
+  EXPECT_EQ(back.metadata_json, trace.metadata_json);
+  EXPECT_THROW(trace_from_json("{", "test"), Error);
+}
+
+}  // namespace
+}  // namespace hetu
