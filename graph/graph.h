@@ -1,0 +1,140 @@
+// The operator graph: immutable once built. Values are edges, nodes are operators; parameters,
+// placeholders and constants are nodes without inputs. `graph` knows no operator: what an operator
+// is stands in op_def.h's records.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "graph/base/dtype.h"
+#include "graph/base/shape.h"
+
+namespace hetu {
+
+using ValueId = std::int32_t;
+using NodeId = std::int32_t;
+inline constexpr std::int32_t kNone = -1;
+
+struct TensorType {
+  DType dtype = DType::Float32;
+  Shape shape;
+  bool operator==(const TensorType&) const = default;
+};
+
+/// "float32[B, 128]"
+std::string to_string(const TensorType& type);
+
+/// Bytes of a value of this type once the batch is bound.
+std::int64_t tensor_bytes(const TensorType& type, std::int64_t batch);
+
+using Attr = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
+
+/// Attributes of a node, sorted by key; few, so a vector.
+class Attrs {
+ public:
+  Attrs() = default;
+  Attrs(std::initializer_list<std::pair<std::string, Attr>> items);
+
+  void set(const std::string& key, Attr value);
+  bool has(std::string_view key) const;
+  /// Each throws InvalidArgument, naming the key, if it is absent or of another type.
+  std::int64_t integer(std::string_view key) const;
+  double real(std::string_view key) const;  ///< an integer is taken too
+  const std::string& text(std::string_view key) const;
+  const std::vector<std::int64_t>& integers(std::string_view key) const;
+  const std::vector<std::pair<std::string, Attr>>& items() const { return items_; }
+  bool operator==(const Attrs&) const = default;
+
+ private:
+  const Attr& find(std::string_view key) const;
+  std::vector<std::pair<std::string, Attr>> items_;
+};
+
+/// What a node is for; decides which function of a stage runs it.
+enum class Phase : std::uint8_t {
+  Count,       ///< feeds a step_sum: runs once per micro before the first forward of a step
+  Forward,     ///< the model
+  InputGrad,   ///< gradient of an activation, or needed for one: I
+  WeightGrad,  ///< needed for gradients of parameters only: W
+};
+
+struct Value {
+  NodeId producer = kNone;
+  int output = 0;  ///< which output of the producer
+  TensorType type;
+};
+
+struct Node {
+  std::string op;
+  std::string name;  ///< stable and unique, e.g. "encoder/layer3/attention/query"; keys random
+                     ///< numbers and checkpoints
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  Attrs attrs;
+  int block = 0;  ///< blocks are the pieces between cut-points, numbered from 0 in model order
+  Phase phase = Phase::Forward;
+};
+
+/// How a parameter starts. A function of (seed, parameter name, element) alone, so that every
+/// placement agrees.
+struct Initializer {
+  enum class Kind : std::uint8_t {
+    Constant,
+    Uniform,
+    Normal,
+    TruncatedNormal,
+    XavierNormal,
+    XavierUniform
+  };
+  Kind kind = Kind::Constant;
+  double a = 0;  ///< Constant: the value. Uniform: low. Normals: mean
+  double b = 0;  ///< Uniform: high. Normals: standard deviation. Xavier: unused, gain 1
+  bool operator==(const Initializer&) const = default;
+};
+
+/// A trainable tensor: always float32 master weights, static shape.
+struct Parameter {
+  std::string name;
+  ValueId value = kNone;
+  Initializer init;
+  bool decay = true;  ///< false for biases and norms: no weight decay
+};
+
+/// One use of a parameter by one consumer, and the gradient of that use. Each use sums its
+/// micro-batches in ascending order; the uses of one parameter are then added in ascending `use`.
+struct GradientUse {
+  int parameter = 0;
+  int use = 0;  ///< 0, 1, … in model order of the consumers
+  ValueId gradient = kNone;
+  int block = 0;  ///< block of the consumer
+};
+
+struct Graph {
+  std::vector<Node> nodes;  ///< in an order in which inputs come before their consumers
+  std::vector<Value> values;
+  std::vector<Parameter> parameters;  ///< in model order (order of creation)
+  std::vector<ValueId>
+      placeholders;  ///< producers have the op "placeholder"; node name = field name
+  std::vector<std::pair<std::string, ValueId>>
+      fetches;                         ///< named scalars that runs report, e.g. {"loss", v}
+  ValueId loss = kNone;                ///< the scalar that was differentiated; kNone if none
+  std::vector<GradientUse> gradients;  ///< filled by differentiate()
+  int blocks = 1;
+
+  const Node& producer(ValueId v) const { return nodes[values[v].producer]; }
+};
+
+/// Checks every rule of the structure (order, ids, uniqueness of names, types as inferred is
+/// op_def.h's part); throws Internal with the node named. Run after each pass.
+void check_graph(const Graph& graph);
+
+/// Text form, one node per line; parse_graph(print_graph(g)) prints the same text.
+std::string print_graph(const Graph& graph);
+
+/// The inverse of print_graph. Throws InvalidArgument with the line number and what was expected.
+Graph parse_graph(const std::string& text);
+
+}  // namespace hetu

@@ -1,0 +1,88 @@
+// What an operator is: a record. Families of records stand in ops/def; this layer only knows their
+// form.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace hetu {
+
+class Builder;
+
+/// What inference sees: the node's name for messages, input types (batch still symbolic),
+/// attributes.
+struct InferArgs {
+  std::string_view name;
+  const std::vector<TensorType>& inputs;
+  const Attrs& attrs;
+};
+
+/// What a gradient rule sees. It returns one value per input; kNone where there is no gradient
+/// (integers) or where `wanted[i]` is false. Nodes it makes through `apply` for input i alone
+/// should be separate nodes per input, because the gradient of a parameter (W) and of an activation
+/// (I) run at different times.
+struct GradArgs {
+  const Node& node;
+  const std::vector<ValueId>& inputs;
+  const std::vector<ValueId>& outputs;
+  const std::vector<ValueId>& dy;   ///< per output; kNone if nothing depends on that output
+  const std::vector<bool>& wanted;  ///< per input
+};
+
+struct AttrSpec {
+  std::string name;
+  Attr fallback;  ///< its type is the attribute's type; the value is the default unless `required`
+  bool required = false;
+  std::string doc;
+};
+
+/// Inputs with which the test grid tries the operator. dtypes default to float32 for all inputs.
+struct Sample {
+  std::vector<Shape> shapes;
+  Attrs attrs;
+  std::vector<DType> dtypes = {};
+  std::int64_t integers_below =
+      3;  ///< integer inputs are drawn from [0, integers_below); a few become -1 if allowed
+  bool negative_integers = false;  ///< -1 may occur (ignored labels)
+};
+
+struct OpDef {
+  std::string name;
+  std::string doc;                           ///< one sentence; fixes the point that could differ
+  std::vector<std::string> inputs;           ///< names of the inputs, for Python and messages
+  std::vector<std::string> optional_inputs;  ///< may be left out at the end
+  std::vector<std::string> outputs = {"y"};
+  std::vector<AttrSpec> attrs;
+  std::vector<TensorType> (*infer)(const InferArgs&) = nullptr;
+  std::vector<ValueId> (*grad)(Builder&,
+                               const GradArgs&) = nullptr;  ///< nullptr: not differentiable
+  std::int64_t (*flops)(const InferArgs&) =
+      nullptr;  ///< per batch of 1 (a symbolic batch counts 1); nullptr: one per output element
+  std::vector<Sample> samples;
+};
+
+/// The operators of a build. Made once from explicit tables (ops/registry.h), then read only.
+class OpSet {
+ public:
+  /// Throws Internal if a name occurs twice.
+  explicit OpSet(std::vector<OpDef> defs);
+
+  /// Throws InvalidArgument naming the nearest known operators.
+  const OpDef& find(std::string_view name) const;
+  bool has(std::string_view name) const;
+  const std::vector<OpDef>& all() const { return defs_; }  ///< sorted by name
+
+ private:
+  std::vector<OpDef> defs_;
+};
+
+/// Types of a node's outputs by its record, after the count of inputs and the attributes were
+/// checked and defaults filled in. Throws InvalidArgument naming the node, what was found and what
+/// is right.
+std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
+                                    const std::vector<TensorType>& inputs, Attrs& attrs);
+
+}  // namespace hetu

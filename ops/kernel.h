@@ -1,0 +1,75 @@
+// How a kernel is found, made ready once, and run. Preparing may allocate and build primitives;
+// running allocates nothing.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace hetu {
+
+/// What changes from call to call. Random numbers are a function of (seed, node name, step, global
+/// sample index, element).
+struct RunContext {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;  ///< optimizer step (or validation batch) number
+  std::int64_t sample_offset =
+      0;                 ///< index within the global batch of this micro-batch's first sample
+  bool training = true;  ///< false: dropout passes its input through
+};
+
+/// What is known when a kernel is prepared: types with the batch bound, attributes, and the key of
+/// random numbers.
+struct KernelDesc {
+  std::string_view op;
+  std::string_view name;
+  std::vector<TensorType> inputs;
+  std::vector<TensorType> outputs;
+  const Attrs* attrs = nullptr;
+  std::int64_t batch = 1;  ///< samples in this micro-batch
+  std::uint64_t name_hash =
+      0;  ///< stable_hash(name) of the forward node whose random numbers are used
+};
+
+/// Arguments of one run. Pointers are 64-byte aligned, dense row-major; an output never overlaps an
+/// input.
+struct KernelCall {
+  const void* const* inputs;
+  void* const* outputs;
+  void* scratch;
+  const RunContext& run;
+
+  template <class T>
+  const T* in(int i) const {
+    return static_cast<const T*>(inputs[i]);
+  }
+  template <class T>
+  T* out(int i) const {
+    return static_cast<T*>(outputs[i]);
+  }
+};
+
+struct PreparedKernel {
+  std::function<void(const KernelCall&)> run;
+  std::int64_t scratch_bytes = 0;
+  const char* implementation = "";  ///< "onednn", "vector", "reference"
+};
+
+/// One implementation of one operator on one back end. Rows of an operator are tried in order; the
+/// plain reference row stands last, has no `fits`, and is an oracle for the others
+/// (HETU_KERNELS=reference forces it).
+struct KernelRow {
+  const char* op;
+  const char* implementation;
+  bool (*fits)(const KernelDesc&);  ///< nullptr: always
+  PreparedKernel (*prepare)(const KernelDesc&);
+};
+
+enum class KernelChoice : std::uint8_t { Best, Reference };
+
+/// FNV-1a; the same on every machine.
+std::uint64_t stable_hash(std::string_view text);
+
+}  // namespace hetu
