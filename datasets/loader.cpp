@@ -1,0 +1,243 @@
+#include "datasets/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "datasets/source.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+std::string names(const std::vector<Field>& fields) {
+  std::string out;
+  for (const Field& field : fields) out += (out.empty() ? "" : ", ") + field.name;
+  return out;
+}
+
+std::vector<Field> chosen_fields(const std::vector<Field>& all,
+                                 const std::vector<std::string>& wanted) {
+  if (wanted.empty()) return all;
+  std::vector<Field> out;
+  for (const std::string& name : wanted) {
+    const auto same = [&name](const Field& field) { return field.name == name; };
+    const auto found = std::find_if(all.begin(), all.end(), same);
+    require(found != all.end(), "loader: no field '{}' in the data; there are: {}", name,
+            names(all));
+    require(std::none_of(out.begin(), out.end(), same), "loader: field '{}' is asked for twice",
+            name);
+    out.push_back(*found);
+  }
+  return out;
+}
+
+void check_options(const LoaderOptions& options, const RowSource& source) {
+  require(options.pipelines >= 1 && options.batch_size >= 1 && options.prefetch >= 0,
+          "loader: pipelines {} and batch size {} must be at least 1, prefetch {} at least 0",
+          options.pipelines, options.batch_size, options.prefetch);
+  require(options.pipeline >= 0 && options.pipeline < options.pipelines,
+          "loader: pipeline {} is not among the {} pipelines, which count from 0", options.pipeline,
+          options.pipelines);
+  const std::int64_t global = options.pipelines * options.batch_size;
+  require(source.rows() == RowSource::kUnknown || source.rows() >= global,
+          "loader: an epoch of {} rows is shorter than one global batch of {} ({} pipelines x {})",
+          source.rows(), global, options.pipelines, options.batch_size);
+}
+
+}  // namespace
+
+void FieldData::check_element(std::size_t bytes_of_t) const {
+  HETU_ASSERT(static_cast<std::int64_t>(bytes_of_t) == dtype_bytes(dtype));
+}
+
+const FieldData& Batch::at(const std::string& name) const {
+  std::string there;
+  for (const FieldData& field : fields) {
+    if (field.name == name) return field;
+    there += (there.empty() ? "" : ", ") + field.name;
+  }
+  fail(Code::InvalidArgument, "batch: no field '{}'; there are: {}", name, there);
+}
+
+FieldData& Batch::at(const std::string& name) {
+  return const_cast<FieldData&>(std::as_const(*this).at(name));
+}
+
+void resize_batch(Batch& batch, const std::vector<Field>& fields, std::int64_t rows) {
+  batch.rows = rows;
+  batch.fields.resize(fields.size());
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    FieldData& data = batch.fields[i];
+    data.name = fields[i].name;
+    data.dtype = fields[i].dtype;
+    data.shape.assign(1, rows);
+    data.shape.insert(data.shape.end(), fields[i].shape.begin(), fields[i].shape.end());
+    data.bytes.resize(
+        static_cast<std::size_t>(element_count(data.shape) * dtype_bytes(data.dtype)));
+  }
+}
+
+struct Loader::Impl {
+  struct Cursor {
+    std::int64_t epoch = 0;
+    std::int64_t index = 0;
+  };
+
+  Impl(std::unique_ptr<RowSource> from, LoaderOptions with)
+      : source(std::move(from)), options(std::move(with)) {}
+  ~Impl() { halt(); }
+
+  std::int64_t global() const { return options.pipelines * options.batch_size; }
+
+  // Moves on to the next epoch where this one has no whole global batch left.
+  void roll(Cursor& cursor) {
+    if (source->has(cursor.epoch, cursor.index + global() - 1)) return;
+    if (cursor.index != 0) cursor = {cursor.epoch + 1, 0};
+    require(source->has(cursor.epoch, global() - 1),
+            "loader: epoch {} of {} is shorter than one global batch of {}", cursor.epoch,
+            source->order(), global());
+  }
+
+  void read(Cursor& cursor, Batch& batch) {
+    roll(cursor);
+    batch.epoch = cursor.epoch;
+    batch.first = cursor.index + options.pipeline * options.batch_size;
+    resize_batch(batch, fields, options.batch_size);
+    source->read(batch);
+    cursor.index += global();
+  }
+
+  void read_ahead() {
+    std::unique_lock lock(mutex);
+    try {
+      while (true) {
+        room.wait(lock, [this] {
+          return stop || ready.size() < static_cast<std::size_t>(options.prefetch);
+        });
+        if (stop) return;
+        Batch batch;
+        if (!spare.empty()) {
+          batch = std::move(spare.back());
+          spare.pop_back();
+        }
+        lock.unlock();
+        read(ahead, batch);
+        lock.lock();
+        ready.push_back(std::move(batch));
+        filled.notify_one();
+      }
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      error = std::current_exception();
+      filled.notify_one();
+    }
+  }
+
+  void next_from_thread(Batch& batch) {
+    if (!reader.joinable()) reader = std::thread([this] { read_ahead(); });
+    std::unique_lock lock(mutex);
+    filled.wait(lock, [this] { return !ready.empty() || error; });
+    if (ready.empty()) std::rethrow_exception(error);
+    std::swap(batch, ready.front());
+    spare.push_back(std::move(ready.front()));
+    ready.pop_front();
+    room.notify_one();
+  }
+
+  void halt() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    room.notify_one();
+    if (reader.joinable()) reader.join();
+    stop = false;
+    ready.clear();
+    error = nullptr;
+  }
+
+  std::unique_ptr<RowSource> source;
+  LoaderOptions options;
+  std::vector<Field> fields;
+  Cursor done;   // of the caller
+  Cursor ahead;  // of the reading thread, while there is one
+
+  std::thread reader;
+  std::mutex mutex;
+  std::condition_variable room, filled;
+  std::deque<Batch> ready;
+  std::vector<Batch> spare;
+  std::exception_ptr error;
+  bool stop = false;
+};
+
+Loader::Loader(std::unique_ptr<RowSource> source, LoaderOptions options)
+    : impl_(std::make_unique<Impl>(std::move(source), std::move(options))) {
+  check_options(impl_->options, *impl_->source);
+  impl_->fields = chosen_fields(impl_->source->fields(), impl_->options.fields);
+  impl_->source->select(impl_->fields);
+}
+
+Loader::~Loader() = default;
+
+void Loader::next(Batch& batch) {
+  if (impl_->options.prefetch == 0) {
+    impl_->read(impl_->done, batch);
+    return;
+  }
+  impl_->next_from_thread(batch);
+  impl_->done.epoch = batch.epoch;
+  impl_->done.index =
+      batch.first - impl_->options.pipeline * impl_->options.batch_size + impl_->global();
+}
+
+Position Loader::position() const {
+  return {impl_->done.epoch, impl_->done.index, impl_->global(), impl_->source->order()};
+}
+
+void Loader::seek(const Position& position) {
+  const LoaderOptions& o = impl_->options;
+  require(position.global_batch == impl_->global(),
+          "loader: saved at a global batch of {} rows, this run has {} ({} pipelines x {}); keep "
+          "pipelines x batch size",
+          position.global_batch, impl_->global(), o.pipelines, o.batch_size);
+  const std::string order = impl_->source->order();
+  require(position.order == order,
+          "loader: saved with the data '{}', this run has '{}'; keep the data and the seed",
+          position.order, order);
+  require(position.epoch >= 0 && position.index >= 0 && position.index % impl_->global() == 0,
+          "loader: epoch {}, row {} is not the start of a global batch of {}", position.epoch,
+          position.index, impl_->global());
+  impl_->halt();
+  impl_->done = impl_->ahead = {position.epoch, position.index};
+}
+
+void Loader::seek_step(std::int64_t step) {
+  const std::int64_t steps = batches_per_epoch();
+  require(steps > 0, "loader: '{}' does not know its rows, so step {} cannot be found",
+          impl_->source->order(), step);
+  require(step >= 0, "loader: step {} is negative", step);
+  impl_->halt();
+  impl_->done = impl_->ahead = {step / steps, step % steps * impl_->global()};
+}
+
+std::int64_t Loader::batches_per_epoch() const {
+  const std::int64_t rows = impl_->source->rows();
+  return rows == RowSource::kUnknown ? -1 : rows / impl_->global();
+}
+
+std::int64_t Loader::dropped_per_epoch() const {
+  const std::int64_t rows = impl_->source->rows();
+  return rows == RowSource::kUnknown ? -1 : rows % impl_->global();
+}
+
+const std::vector<Field>& Loader::fields() const { return impl_->fields; }
+
+std::int64_t Loader::global_batch() const { return impl_->global(); }
+
+}  // namespace hetu

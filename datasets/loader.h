@@ -1,0 +1,130 @@
+// Batches for training: the one place where samples are cut into steps, pipelines and epochs. A
+// RowSource (source.h) says what the rows are; a Loader hands a worker its pipeline's slice of each
+// global batch. Read by executor/.
+//
+// The rule. An epoch is one order of all rows, the same in every worker. Step t of an epoch takes
+// the rows [t*G, (t+1)*G) of it, where G = pipelines * batch_size is the global batch; pipeline d
+// takes the d-th batch_size of them. Rows beyond the last whole global batch of an epoch are
+// dropped (dropped_per_epoch()). So the rows of a step depend on G alone, and a run can be resumed
+// under another number of pipelines with the same G.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/base/dtype.h"
+#include "graph/base/shape.h"
+
+namespace hetu {
+
+class RowSource;
+
+/// One named column of a data set; `shape` is that of one row ([] for one number per row).
+struct Field {
+  std::string name;
+  DType dtype = DType::Float32;
+  Shape shape;
+};
+
+/// A dense row-major tensor in host memory, shape [rows, ...field's shape].
+struct FieldData {
+  std::string name;
+  DType dtype = DType::Float32;
+  Shape shape;
+  std::vector<std::byte> bytes;
+
+  /// The elements as T, which must have the size of one element (asserted).
+  template <class T>
+  T* as() {
+    check_element(sizeof(T));
+    return reinterpret_cast<T*>(bytes.data());
+  }
+  template <class T>
+  const T* as() const {
+    check_element(sizeof(T));
+    return reinterpret_cast<const T*>(bytes.data());
+  }
+
+ private:
+  void check_element(std::size_t bytes_of_t) const;
+};
+
+/// One pipeline's rows of one step.
+struct Batch {
+  std::int64_t epoch = 0;
+  std::int64_t first = 0;  ///< place of the first row in the epoch's global order
+  std::int64_t rows = 0;
+  std::vector<FieldData> fields;
+
+  /// The field of that name. Throws InvalidArgument, naming the fields there are.
+  const FieldData& at(const std::string& name) const;
+  FieldData& at(const std::string& name);
+};
+
+/// A place in the global order: what a checkpoint stores. The same in all workers.
+struct Position {
+  std::int64_t epoch = 0;
+  std::int64_t index = 0;  ///< rows of this epoch that are done; a multiple of the global batch
+  std::int64_t global_batch = 0;  ///< pipelines * batch_size of the run that saved it
+  std::string order;              ///< RowSource::order(): rows, seed and the like, as text
+};
+
+struct LoaderOptions {
+  int pipelines = 1;            ///< columns of the device grid, >= 1
+  int pipeline = 0;             ///< this worker's column
+  std::int64_t batch_size = 1;  ///< rows per pipeline and step
+  /// The fields to read; nothing else is read from disk. Empty: all.
+  std::vector<std::string> fields;
+  /// Batches read ahead by a thread of the loader; 0 reads within next(), on the caller's thread.
+  int prefetch = 4;
+};
+
+/// Hands out batches without end, epoch after epoch. One caller at a time.
+class Loader {
+ public:
+  /// Throws InvalidArgument if the options do not fit each other or the source: an unknown field, a
+  /// pipeline outside [0, pipelines), fewer rows in an epoch than one global batch. Reads nothing
+  /// yet.
+  Loader(std::unique_ptr<RowSource> source, LoaderOptions options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// Fills `batch` with this pipeline's rows of the next step, and takes the buffers it held before
+  /// for reuse. Rethrows what the source threw while reading ahead (Io for damaged files,
+  /// InvalidArgument for ids out of range).
+  void next(Batch& batch);
+
+  /// Where the next batch starts, not counting what was read ahead.
+  Position position() const;
+
+  /// Goes on from a saved position. Throws InvalidArgument, with both numbers, if the global batch
+  /// or the order (rows, seed) is not that of the run that saved it.
+  void seek(const Position& position);
+
+  /// Goes to step `step` of the run, counting from the first batch of epoch 0. Only for sources
+  /// that know their rows.
+  void seek_step(std::int64_t step);
+
+  /// Whole global batches in an epoch; -1 if the source does not know before it ends.
+  std::int64_t batches_per_epoch() const;
+
+  /// Rows of an epoch that no step takes, because they do not fill a global batch; -1 if not known.
+  std::int64_t dropped_per_epoch() const;
+
+  /// The fields of a batch, in order, with the shape of one row.
+  const std::vector<Field>& fields() const;
+
+  std::int64_t global_batch() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A batch of `rows` rows with room for every field.
+void resize_batch(Batch& batch, const std::vector<Field>& fields, std::int64_t rows);
+
+}  // namespace hetu

@@ -1,0 +1,70 @@
+#include "datasets/order.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+
+std::uint64_t drawn_bits(std::uint64_t key, std::uint64_t counter) {
+  std::uint64_t z = key + (counter + 1) * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+std::vector<std::int64_t> drawn_order(std::int64_t n, std::uint64_t seed, std::uint64_t a,
+                                      std::uint64_t b) {
+  const std::uint64_t key = drawn_bits(drawn_bits(drawn_bits(seed, 0), a), b);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  // The remainder's bias, n / 2^64, is far below anything that could be seen.
+  for (std::int64_t i = n - 1; i > 0; --i) {
+    const auto bits = drawn_bits(key, static_cast<std::uint64_t>(i));
+    const auto j = static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(i + 1));
+    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(j)]);
+  }
+  return order;
+}
+
+namespace {
+// Keys of the two kinds of draw of one epoch: the files, and one per window.
+constexpr std::uint64_t kFiles = 0;
+constexpr std::uint64_t kFirstWindow = 1;
+}  // namespace
+
+WindowedOrder::WindowedOrder(std::vector<std::int64_t> file_rows, std::uint64_t seed,
+                             std::int64_t window)
+    : file_rows_(std::move(file_rows)), seed_(seed), window_(window) {
+  require(window >= 1, "shuffle window must be at least 1 row, got {}", window);
+  for (const std::int64_t rows : file_rows_) {
+    require(rows >= 0, "a file has {} rows", rows);
+    rows_ += rows;
+  }
+}
+
+std::vector<FileRange> WindowedOrder::pieces(std::int64_t epoch, std::int64_t w) const {
+  const std::int64_t begin = w * window_;
+  const std::int64_t end = std::min(begin + window_, rows_);
+  std::vector<FileRange> out;
+  std::int64_t start = 0;  // of the file, on the epoch's line
+  for (const std::int64_t file : drawn_order(static_cast<std::int64_t>(file_rows_.size()), seed_,
+                                             static_cast<std::uint64_t>(epoch), kFiles)) {
+    const std::int64_t rows = file_rows_[static_cast<std::size_t>(file)];
+    const std::int64_t from = std::max(begin, start);
+    const std::int64_t to = std::min(end, start + rows);
+    if (from < to) out.push_back({static_cast<int>(file), from - start, to - from});
+    start += rows;
+  }
+  return out;
+}
+
+std::vector<std::int64_t> WindowedOrder::order(std::int64_t epoch, std::int64_t w) const {
+  const std::int64_t rows = std::max<std::int64_t>(0, std::min(window_, rows_ - w * window_));
+  return drawn_order(rows, seed_, static_cast<std::uint64_t>(epoch),
+                     kFirstWindow + static_cast<std::uint64_t>(w));
+}
+
+}  // namespace hetu

@@ -1,0 +1,81 @@
+// Where rows come from. Implement RowSource, or wrap a function in one of the sources here; Loader
+// (loader.h) does sharding, epochs, resuming and reading ahead for all of them.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/loader.h"
+
+namespace hetu {
+
+/// An ordered set of rows per epoch. Used by one thread at a time, which need not be the one that
+/// made it.
+class RowSource {
+ public:
+  static constexpr std::int64_t kUnknown = -1;
+
+  virtual ~RowSource() = default;
+
+  /// Every column, in a fixed order.
+  virtual const std::vector<Field>& fields() const = 0;
+
+  /// Rows in each epoch, or kUnknown.
+  virtual std::int64_t rows() const = 0;
+
+  /// What fixes the order of the rows, as text, such as "bert_hdf5 files 4 rows 20000 window 4096
+  /// seed 0". A saved position is refused where this differs.
+  virtual std::string order() const = 0;
+
+  /// Only these columns will be asked for from now on; the others need not be read. Default: does
+  /// nothing.
+  virtual void select(const std::vector<Field>& fields);
+
+  /// True if epoch `epoch` has a row number `row`. Default: row < rows().
+  virtual bool has(std::int64_t epoch, std::int64_t row);
+
+  /// Writes the rows [batch.first, batch.first + batch.rows) of epoch batch.epoch into the fields
+  /// of `batch`, which have their size already. Called with ascending rows, except after a seek.
+  /// The rows exist (has()).
+  virtual void read(Batch& batch) = 0;
+};
+
+/// A user's own data with a known number of rows: `read` is called as RowSource::read, with the
+/// epoch in the batch, so that it may use another order in each. `name` should change when the data
+/// or their order do.
+struct CallbackSource {
+  std::string name;
+  std::vector<Field> fields;
+  std::int64_t rows = 0;
+  std::function<void(Batch&)> read;
+};
+std::unique_ptr<RowSource> callback_source(CallbackSource callback);
+
+/// A user's own stream of whole global batches (a Python iterable, say): item t of an epoch is the
+/// global batch of its step t. `item` fills a batch and returns true, or returns false at the end
+/// of the epoch; it is asked for items in ascending order, except after a seek. Every worker runs
+/// the same stream and keeps its slice of each item. An item with fewer rows than the global batch
+/// is dropped if it is the epoch's last, else refused (InvalidArgument).
+struct StreamSource {
+  std::string name;
+  std::vector<Field> fields;
+  std::int64_t global_batch = 0;
+  std::function<bool(std::int64_t epoch, std::int64_t item, Batch& whole)> item;
+};
+std::unique_ptr<RowSource> stream_source(StreamSource stream);
+
+/// A column of drawn numbers in [low, high): whole ones for integer types.
+struct DrawnField {
+  Field field;
+  double low = 0;
+  double high = 1;
+};
+
+/// Drawn rows: each number is a pure function of seed, column, row and place within the row; epochs
+/// repeat. Types float32, int32, int64, int8 and bool.
+std::unique_ptr<RowSource> synthetic_source(std::vector<DrawnField> columns, std::int64_t rows,
+                                            std::uint64_t seed);
+
+}  // namespace hetu
