@@ -1,0 +1,238 @@
+#include "config/env.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+[[noreturn]] void wrong(const std::string& name, const std::string& value,
+                        const std::string& right) {
+  fail(Code::Config, "environment variable {}: got '{}'; it must be {}", name, value, right);
+}
+
+int parse_int(const std::string& name, const std::string& value, int low, int high) {
+  int number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc() || stop != end || number < low || number > high) {
+    wrong(name, value, fmt::format("a whole number from {} to {}", low, high));
+  }
+  return number;
+}
+
+double parse_seconds(const std::string& name, const std::string& value) {
+  char* stop = nullptr;
+  const double number = std::strtod(value.c_str(), &stop);
+  if (stop != value.c_str() + value.size() || !std::isfinite(number) || number <= 0 ||
+      number > 1e6) {
+    wrong(name, value, "a number of seconds above 0 and at most 1000000, e.g. 300");
+  }
+  return number;
+}
+
+template <class Enum>
+struct Choice {
+  const char* name;
+  Enum value;
+};
+
+template <class Enum, std::size_t n>
+Enum parse_choice(const std::string& name, const std::string& value,
+                  const Choice<Enum> (&choices)[n]) {
+  std::string known;
+  for (const Choice<Enum>& choice : choices) {
+    if (value == choice.name) return choice.value;
+    known += (known.empty() ? "" : ", ") + std::string(choice.name);
+  }
+  wrong(name, value, "one of " + known);
+}
+
+constexpr Choice<Level> kLevels[] = {{"debug", Level::Debug},
+                                     {"info", Level::Info},
+                                     {"warning", Level::Warning},
+                                     {"error", Level::Error}};
+constexpr Choice<KernelChoice> kKernels[] = {{"auto", KernelChoice::Auto},
+                                             {"reference", KernelChoice::Reference}};
+
+constexpr int kMostWorkers = 1 << 20;
+
+/// A row of documentation with the function that stores a value that is set; nullptr: not read.
+struct Variable {
+  EnvRow row;
+  void (*store)(Env& env, const std::string& name, const std::string& value);
+};
+
+void append(std::vector<Variable>& to, std::vector<Variable> rows) {
+  to.insert(to.end(), rows.begin(), rows.end());
+}
+
+std::vector<Variable> user_variables() {
+  return {
+      {{"HETU_TIMEOUT", "300", "user",
+        "Deadline of every blocking call between processes, in seconds."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.timeout_s = parse_seconds(n, v);
+       }},
+      {{"HETU_LOG_LEVEL", "info", "user", "Least level written: debug, info, warning or error."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.log_level = parse_choice(n, v, kLevels);
+       }},
+      {{"HETU_KERNELS", "auto", "user",
+        "auto takes the fastest kernel that fits; reference takes the plain one."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.kernels = parse_choice(n, v, kKernels);
+       }},
+      {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
+       [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},
+      {{"HETU_THREADS", "0", "user",
+        "Compute threads per worker, as --threads, which wins; 0: cores / workers of the host."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.threads = parse_int(n, v, 0, 4096);
+       }},
+  };
+}
+
+std::vector<Variable> launcher_variables() {
+  return {
+      {{"HETU_JOB", "", "heturun", "Random name of the job; not set without heturun."},
+       [](Env& e, const std::string&, const std::string& v) { e.job = v; }},
+      {{"HETU_HOSTS", "", "heturun",
+        "Hosts and their workers, w0:8,w1:8; workers are numbered in this order."},
+       [](Env& e, const std::string& n, const std::string& v) { e.hosts = parse_hosts(v, n); }},
+      {{"HETU_PROGRESS_FD", "", "heturun",
+        "File descriptor that takes progress records, one JSON object per line."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.progress_fd = parse_int(n, v, 0, kMostWorkers);
+       }},
+      {{"HETU_CONTROL_TOKEN", "", "heturun",
+        "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
+       nullptr},
+      {{"OMPI_COMM_WORLD_RANK", "0", "Open MPI", "Number of this worker."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.worker = parse_int(n, v, 0, kMostWorkers);
+       }},
+      {{"OMPI_COMM_WORLD_SIZE", "1", "Open MPI", "Workers of the job."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.workers = parse_int(n, v, 1, kMostWorkers);
+       }},
+      {{"OMPI_COMM_WORLD_LOCAL_RANK", "0", "Open MPI", "Number of this worker on its host."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.local_worker = parse_int(n, v, 0, kMostWorkers);
+       }},
+      {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1", "Open MPI", "Workers of the job on this host."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.local_workers = parse_int(n, v, 1, kMostWorkers);
+       }},
+  };
+}
+
+std::vector<Variable> other_variables() {
+  return {
+      {{"HETU_SOURCE_DIR", "", "tests", "Root of the source tree."},
+       [](Env& e, const std::string&, const std::string& v) { e.source_dir = v; }},
+      {{"HETU_BUILD_DIR", "", "tests", "Root of the build tree."},
+       [](Env& e, const std::string&, const std::string& v) { e.build_dir = v; }},
+      {{"DMLC_*, PS_*", "", "reserved",
+        "SD-PIPE's names of the parameter server; handed on to workers, not read."},
+       nullptr},
+  };
+}
+
+std::vector<Variable> variables() {
+  std::vector<Variable> all;
+  append(all, user_variables());
+  append(all, launcher_variables());
+  append(all, other_variables());
+  return all;
+}
+
+}  // namespace
+
+Env read_env(const EnvLookup& lookup) {
+  Env result;
+  for (const Variable& variable : variables()) {
+    if (variable.store == nullptr) continue;
+    const char* value = lookup(variable.row.name.c_str());
+    if (value != nullptr && *value != '\0') variable.store(result, variable.row.name, value);
+  }
+  const auto in_range = [](const char* name, int number, const char* of, int count) {
+    if (number >= count) {
+      wrong(name, std::to_string(number), fmt::format("below {} = {}", of, count));
+    }
+  };
+  in_range("OMPI_COMM_WORLD_RANK", result.worker, "OMPI_COMM_WORLD_SIZE", result.workers);
+  in_range("OMPI_COMM_WORLD_LOCAL_RANK", result.local_worker, "OMPI_COMM_WORLD_LOCAL_SIZE",
+           result.local_workers);
+  return result;
+}
+
+const Env& env() {
+  static const Env instance = [] {
+    Env read = read_env([](const char* name) { return std::getenv(name); });
+    set_log_level(read.log_level);
+    std::vector<std::string> environment;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+      environment.emplace_back(*entry);
+    }
+    for (const std::string& name : unknown_variables(environment)) {
+      log(Level::Warning, "environment variable {} is set, but Hetu reads no variable of that name",
+          name);
+    }
+    return read;
+  }();
+  return instance;
+}
+
+std::vector<EnvRow> env_table() {
+  std::vector<EnvRow> rows;
+  for (const Variable& variable : variables()) rows.push_back(variable.row);
+  return rows;
+}
+
+std::string env_table_text() {
+  std::string text = "| variable | default | set by | meaning |\n|---|---|---|---|\n";
+  for (const EnvRow& row : env_table()) {
+    text +=
+        fmt::format("| `{}` | {} | {} | {} |\n", row.name, row.fallback, row.set_by, row.meaning);
+  }
+  return text;
+}
+
+std::vector<std::string> unknown_variables(const std::vector<std::string>& environment) {
+  std::set<std::string> known;
+  for (const EnvRow& row : env_table()) known.insert(row.name);
+  std::vector<std::string> unknown;
+  for (const std::string& entry : environment) {
+    const std::string name = entry.substr(0, entry.find('='));
+    if (name.rfind("HETU_", 0) == 0 && known.count(name) == 0) unknown.push_back(name);
+  }
+  std::sort(unknown.begin(), unknown.end());
+  return unknown;
+}
+
+std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string& origin) {
+  std::vector<HostWorkers> hosts;
+  std::set<std::string> seen;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const std::string entry = text.substr(start, comma - start);
+    const std::size_t colon = entry.rfind(':');
+    if (colon == std::string::npos || colon == 0 || !seen.insert(entry.substr(0, colon)).second) {
+      wrong(origin, text, "different hosts with their workers, e.g. w0:8,w1:8");
+    }
+    hosts.push_back(
+        {entry.substr(0, colon), parse_int(origin, entry.substr(colon + 1), 0, kMostWorkers)});
+    start = comma + 1;
+  }
+  return hosts;
+}
+
+}  // namespace hetu

@@ -1,0 +1,75 @@
+// Every environment variable that Hetu reads: one documented field each, from one table. Nothing
+// else calls getenv; read by the libraries, the command-line tools and, through the binding, by
+// Python.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/base/log.h"
+
+namespace hetu {
+
+/// Which kernels HETU_KERNELS lets run.
+enum class KernelChoice { Auto, Reference };
+
+/// One host and the workers started on it; workers are numbered host by host.
+struct HostWorkers {
+  std::string host;
+  int workers = 0;
+  bool operator==(const HostWorkers&) const = default;
+};
+
+/// The values of all variables, validated. What each one means stands in env_table().
+struct Env {
+  double timeout_s = 300;
+  Level log_level = Level::Info;
+  KernelChoice kernels = KernelChoice::Auto;
+  std::string devices;
+  int threads = 0;
+
+  std::string job;
+  std::vector<HostWorkers> hosts;
+  int progress_fd = -1;
+
+  int worker = 0;
+  int workers = 1;
+  int local_worker = 0;
+  int local_workers = 1;
+
+  std::string source_dir;
+  std::string build_dir;
+};
+
+/// One row of the documentation.
+struct EnvRow {
+  std::string name;
+  std::string fallback;  ///< the value that stands if the variable is not set; "" for none
+  std::string set_by;    ///< "user", "heturun", "Open MPI", "tests"; "reserved" is not read
+  std::string meaning;
+};
+
+/// Returns the value of a variable, or nullptr if it is not set.
+using EnvLookup = std::function<const char*(const char* name)>;
+
+/// Reads every variable. A variable set to "" counts as not set. Throws Config, naming variable,
+/// value and what would be right.
+Env read_env(const EnvLookup& lookup);
+
+/// The environment of this process, read once, at the first call; then sets the log level and warns
+/// of HETU_ variables that nothing reads. Throws as read_env, at every call.
+const Env& env();
+
+/// Every variable in the order of the documentation.
+std::vector<EnvRow> env_table();
+
+/// env_table() as a Markdown table, for docs.
+std::string env_table_text();
+
+/// The HETU_ names in `environment` ("NAME=value") that no row of env_table() has.
+std::vector<std::string> unknown_variables(const std::vector<std::string>& environment);
+
+/// "w0:8,w1:8" as hosts; `origin` is named in the message. Throws Config.
+std::vector<HostWorkers> parse_hosts(const std::string& text, const std::string& origin);
+
+}  // namespace hetu
