@@ -1,0 +1,330 @@
+#include "executor/comm/collective.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "graph/base/error.h"
+
+namespace hetu::comm {
+namespace {
+
+using RequestPtr = std::unique_ptr<Request>;
+
+void check_group(const Transport& transport, const Group& group) {
+  bool ascending = !group.empty();
+  for (std::size_t i = 1; i < group.size(); ++i) ascending &= group[i - 1] < group[i];
+  require(ascending, "a group lists its workers in ascending order, each once; got [{}]",
+          fmt::join(group, ", "));
+  require(std::binary_search(group.begin(), group.end(), transport.worker()),
+          "worker {} is not in the group [{}]", transport.worker(), fmt::join(group, ", "));
+}
+
+// data[i] = pieces[0][i] + pieces[1][i] + ..., in that order. Blocks keep the running sum in the
+// cache.
+template <class T>
+void add_pieces(const std::vector<const std::byte*>& pieces, std::byte* data, std::int64_t count) {
+  constexpr std::int64_t kBlock = 2048;
+  T sum[kBlock];
+  for (std::int64_t at = 0; at < count; at += kBlock) {
+    const std::int64_t n = std::min(kBlock, count - at);
+    std::copy_n(reinterpret_cast<const T*>(pieces[0]) + at, n, sum);
+    for (std::size_t p = 1; p < pieces.size(); ++p) {
+      const T* piece = reinterpret_cast<const T*>(pieces[p]) + at;
+      for (std::int64_t i = 0; i < n; ++i) sum[i] += piece[i];
+    }
+    std::copy_n(sum, n, reinterpret_cast<T*>(data) + at);
+  }
+}
+
+}  // namespace
+
+// Member j owns slice j of the data. Every member sends each owner its piece (phase 0); the owner
+// adds the pieces in member order and sends the sum to all (phase 1).
+class Sum {
+ public:
+  Sum(Transport& transport, const Group& group, DType dtype, void* data, std::int64_t count)
+      : transport_(transport),
+        group_(group),
+        dtype_(dtype),
+        size_(dtype_bytes(dtype)),
+        data_(static_cast<std::byte*>(data)),
+        count_(count),
+        peers_(group.size()) {
+    me_ = std::find(group.begin(), group.end(), transport.worker()) - group.begin();
+    finished_ = group.size() == 1 || count == 0;
+    if (finished_) finished_ns_ = now_ns();
+  }
+
+  bool finished() const { return finished_; }
+  std::int64_t finished_ns() const { return finished_ns_; }
+
+  // Scratch: one copy of the own slice per other member.
+  std::size_t scratch_bytes() const { return slice_bytes(me_) * (group_.size() - 1); }
+
+  void start(std::vector<std::byte> scratch, Tag tag, Signal* signal) {
+    scratch_ = std::move(scratch);
+    tag_ = tag;
+    signal_ = signal;
+    for (std::size_t p = 0; p < group_.size(); ++p) {
+      if (p == me_) continue;
+      if (slice_bytes(me_) > 0) {
+        peers_[p].piece_in = transport_.recv(group_[p], tag, piece_of(p), slice_bytes(me_), signal);
+      }
+      if (slice_bytes(p) > 0) {
+        peers_[p].piece_out = transport_.send(group_[p], tag, slice(p), slice_bytes(p), signal);
+      }
+    }
+  }
+
+  // Goes as far as the messages that are here allow.
+  void advance() {
+    if (!added_ && all_done(&Peer::piece_in)) add_own_slice();
+    for (std::size_t p = 0; p < group_.size(); ++p) {
+      Peer& peer = peers_[p];
+      // The result lands where the piece was sent from: not before that send is done.
+      if (p == me_ || slice_bytes(p) == 0 || peer.sum_in || !peer.piece_out->done()) continue;
+      peer.sum_in =
+          transport_.recv(group_[p], second_phase(tag_), slice(p), slice_bytes(p), signal_);
+    }
+    if (added_ && all_done(&Peer::piece_out) && all_here(&Peer::sum_in) &&
+        all_done(&Peer::sum_in) && all_done(&Peer::sum_out)) {
+      finished_ = true;
+      finished_ns_ = now_ns();
+    }
+  }
+
+  // A request that failed, or, without one, the first that is missing; null if none.
+  Request* pending() const {
+    for (const Peer& peer : peers_) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
+        if (*r && !(*r)->done()) return r->get();
+      }
+    }
+    return nullptr;
+  }
+  void check(What what) const {
+    for (const Peer& peer : peers_) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
+        if (*r) transport_.check(**r, what);
+      }
+    }
+  }
+  bool failed() const {
+    for (const Peer& peer : peers_) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
+        if (*r && (*r)->failed()) return true;
+      }
+    }
+    return false;
+  }
+  std::vector<std::byte> take_scratch() { return std::move(scratch_); }
+
+ private:
+  struct Peer {
+    RequestPtr piece_out, piece_in, sum_out, sum_in;
+  };
+
+  std::int64_t begin_of(std::size_t member) const {
+    return count_ * static_cast<std::int64_t>(member) / static_cast<std::int64_t>(group_.size());
+  }
+  std::byte* slice(std::size_t member) const { return data_ + begin_of(member) * size_; }
+  std::size_t slice_bytes(std::size_t member) const {
+    return static_cast<std::size_t>((begin_of(member + 1) - begin_of(member)) * size_);
+  }
+  std::byte* piece_of(std::size_t member) {
+    return scratch_.data() + slice_bytes(me_) * (member < me_ ? member : member - 1);
+  }
+  bool all_done(RequestPtr Peer::*which) const {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [&](const Peer& p) { return !(p.*which) || (p.*which)->done(); });
+  }
+  bool all_here(RequestPtr Peer::*which) const {
+    for (std::size_t p = 0; p < peers_.size(); ++p) {
+      if (p != me_ && slice_bytes(p) > 0 && !(peers_[p].*which)) return false;
+    }
+    return true;
+  }
+
+  void add_own_slice() {
+    added_ = true;
+    const std::int64_t count = begin_of(me_ + 1) - begin_of(me_);
+    if (count == 0) return;
+    std::vector<const std::byte*> pieces;
+    for (std::size_t p = 0; p < group_.size(); ++p) {
+      pieces.push_back(p == me_ ? slice(me_) : piece_of(p));
+    }
+    if (dtype_ == DType::Float64) {
+      add_pieces<double>(pieces, slice(me_), count);
+    } else {
+      add_pieces<float>(pieces, slice(me_), count);
+    }
+    for (std::size_t p = 0; p < group_.size(); ++p) {
+      if (p == me_) continue;
+      peers_[p].sum_out =
+          transport_.send(group_[p], second_phase(tag_), slice(me_), slice_bytes(me_), signal_);
+    }
+  }
+
+  Transport& transport_;
+  Group group_;
+  DType dtype_;
+  std::int64_t size_;
+  std::byte* data_;
+  std::int64_t count_;
+  std::size_t me_ = 0;
+  std::vector<std::byte> scratch_;  // before peers_: their receives point into it
+  std::vector<Peer> peers_;
+  Tag tag_ = 0;
+  Signal* signal_ = nullptr;
+  bool added_ = false;
+  bool finished_ = false;
+  std::int64_t finished_ns_ = 0;
+};
+
+struct Reducer::Impl {
+  explicit Impl(Transport& t) : transport(t) {}
+
+  Transport& transport;
+  Signal signal;      // every completion of a piece, every new sum, and the end
+  bool stop = false;  // guarded by signal.mutex
+  std::mutex mutex;   // guards the sums and what follows
+  std::condition_variable finished;
+  std::vector<std::shared_ptr<Sum>> active;
+  std::vector<std::vector<std::byte>> spare;  // scratch of earlier sums, used again
+  std::thread thread;
+
+  void ring(bool end) {
+    const std::lock_guard lock(signal.mutex);
+    stop |= end;
+    ++signal.count;
+    signal.changed.notify_all();
+  }
+
+  std::vector<std::byte> scratch(std::size_t bytes) {
+    std::vector<std::byte> buffer;
+    if (!spare.empty()) {
+      buffer = std::move(spare.back());
+      spare.pop_back();
+    }
+    if (buffer.size() < bytes) buffer.resize(bytes);
+    return buffer;
+  }
+
+  void run() {
+    for (std::uint64_t seen = 0;;) {
+      {
+        std::unique_lock lock(signal.mutex);
+        signal.changed.wait(lock, [&] { return stop || signal.count != seen; });
+        if (stop) return;
+        seen = signal.count;
+      }
+      const std::lock_guard lock(mutex);
+      bool news = false;
+      for (auto& sum : active) {
+        if (!sum->failed()) sum->advance();
+        news |= sum->finished() || sum->failed();
+        if (sum->finished()) spare.push_back(sum->take_scratch());
+      }
+      std::erase_if(active, [](const auto& sum) { return sum->finished(); });
+      if (news) finished.notify_all();
+    }
+  }
+};
+
+Reducer::Reducer(Transport& transport) : impl_(std::make_unique<Impl>(transport)) {
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+}
+
+Reducer::~Reducer() {
+  impl_->ring(true);
+  impl_->thread.join();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->active.clear();
+}
+
+std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* data,
+                                        std::int64_t count, Tag tag) {
+  check_group(impl_->transport, group);
+  if (dtype != DType::Float32 && dtype != DType::Float64)
+    fail(Code::Unsupported, "group sums are of float32 or float64, got {}", dtype_name(dtype));
+  auto sum = std::make_shared<Sum>(impl_->transport, group, dtype, data, count);
+  if (sum->finished()) return sum;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    sum->start(impl_->scratch(sum->scratch_bytes()), tag, &impl_->signal);
+    impl_->active.push_back(sum);
+  }
+  impl_->ring(false);
+  return sum;
+}
+
+std::int64_t Reducer::wait(Sum& sum, What what) {
+  std::unique_lock lock(impl_->mutex);
+  const bool ended = impl_->finished.wait_for(
+      lock, std::chrono::duration<double>(impl_->transport.options().timeout_s),
+      [&] { return sum.finished() || sum.failed(); });
+  if (!ended) {
+    Request* missing = sum.pending();
+    HETU_ASSERT(missing != nullptr);
+    impl_->transport.timed_out(*missing, what);
+  }
+  sum.check(what);
+  return sum.finished_ns();
+}
+
+void all_gather_bytes(Transport& transport, const Group& group,
+                      const std::vector<std::size_t>& bytes_of, const void* mine, void* all,
+                      const Exchange& exchange) {
+  check_group(transport, group);
+  require(bytes_of.size() == group.size(), "{} sizes for a group of {} workers", bytes_of.size(),
+          group.size());
+  const Tag tag = exchange.tag;
+  std::size_t total = 0;
+  for (const std::size_t bytes : bytes_of) total += bytes;
+  if (transport.worker() != group[0]) {
+    const auto me = std::find(group.begin(), group.end(), transport.worker()) - group.begin();
+    const auto whole = transport.recv(group[0], second_phase(tag), all, total);
+    const auto own = transport.send(group[0], tag, mine, bytes_of[me]);
+    transport.wait(*own, exchange.what);
+    transport.wait(*whole, exchange.what);
+    return;
+  }
+  auto* out = static_cast<std::byte*>(all);
+  if (bytes_of[0] > 0) std::memcpy(out, mine, bytes_of[0]);
+  std::vector<RequestPtr> requests;
+  std::size_t at = bytes_of[0];
+  for (std::size_t m = 1; m < group.size(); ++m) {
+    requests.push_back(transport.recv(group[m], tag, out + at, bytes_of[m]));
+    at += bytes_of[m];
+  }
+  for (auto& request : requests) transport.wait(*request, exchange.what);
+  requests.clear();
+  for (std::size_t m = 1; m < group.size(); ++m) {
+    requests.push_back(transport.send(group[m], second_phase(tag), all, total));
+  }
+  for (auto& request : requests) transport.wait(*request, exchange.what);
+}
+
+void sum_f64(Transport& transport, const Group& order, double* values, std::size_t count,
+             const Exchange& exchange) {
+  Group group = order;
+  std::sort(group.begin(), group.end());
+  std::vector<double> all(count * group.size());
+  const std::vector<std::size_t> sizes(group.size(), count * sizeof(double));
+  all_gather_bytes(transport, group, sizes, values, all.data(), exchange);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      const auto m = std::lower_bound(group.begin(), group.end(), order[k]) - group.begin();
+      const double term = all[static_cast<std::size_t>(m) * count + i];
+      values[i] = k == 0 ? term : values[i] + term;
+    }
+  }
+}
+
+void barrier(Transport& transport, const Group& group, const Exchange& exchange) {
+  all_gather_bytes(transport, group, std::vector<std::size_t>(group.size(), 0), nullptr, nullptr,
+                   exchange);
+}
+
+}  // namespace hetu::comm

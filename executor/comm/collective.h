@@ -1,0 +1,70 @@
+// Sums and exchanges over a group of workers, on point-to-point messages of any transport. Every
+// member gets the same bits, whoever arrives first: each element is added by one owner, in
+// ascending order of the members.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "executor/comm/transport.h"
+#include "graph/base/dtype.h"
+
+namespace hetu::comm {
+
+/// Global workers, ascending, each once. A list, never the world.
+using Group = std::vector<int>;
+
+/// A group sum under way; made by Reducer::start_sum.
+class Sum;
+
+/// Runs the group sums of one worker beside its compute, on a thread of its own. Sums advance as
+/// their pieces arrive, so members may start them in different orders; each (group, tag) must be
+/// started once by every member.
+class Reducer {
+ public:
+  explicit Reducer(Transport& transport);
+  /// Sums still under way are given up.
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  /// Starts data[0..count) = sum over the group's members of their data; never blocks. The data
+  /// must stay in place until wait returns. Moves 2 (g - 1) / g of the bytes per member. A group of
+  /// one is done at once. Throws InvalidArgument if the group is not ascending or lacks this
+  /// worker, Unsupported on a dtype other than float32 and float64.
+  std::shared_ptr<Sum> start_sum(const Group& group, DType dtype, void* data, std::int64_t count,
+                                 Tag tag);
+
+  /// Sleeps until the sum stands in `data`; returns now_ns() of that moment. Throws Timeout and
+  /// Comm like Transport::wait, naming the peer that is missing.
+  std::int64_t wait(Sum& sum, What what);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What an exchange is called: the tag of its messages, and its name in errors. A function argument
+/// only.
+struct Exchange {
+  Tag tag;
+  What what;
+};
+
+/// Every member gives `bytes_of[i]` bytes (i = its place in the group) and gets all, one after
+/// another, in `all` (size: the sum). Gathered by the first member, which sends the whole to the
+/// others. Blocks.
+void all_gather_bytes(Transport& transport, const Group& group,
+                      const std::vector<std::size_t>& bytes_of, const void* mine, void* all,
+                      const Exchange& exchange);
+
+/// values[i] = sum over the group of values[i], added in the order of `order` (a permutation of the
+/// group; the group itself for ascending order), same bits on every member. Blocks. For scalars:
+/// losses, norms, flags.
+void sum_f64(Transport& transport, const Group& order, double* values, std::size_t count,
+             const Exchange& exchange);
+
+/// Returns once every member has called it. Blocks.
+void barrier(Transport& transport, const Group& group, const Exchange& exchange);
+
+}  // namespace hetu::comm

@@ -1,0 +1,141 @@
+// The loop that runs a worker's row of a schedule: training and `hetu rehearse` share it. It knows
+// kinds of instructions, not methods; what an instruction computes is a StageRunner's.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/comm/collective.h"
+#include "executor/comm/transport.h"
+#include "graph/base/trace.h"
+#include "pipeline/schedule.h"
+
+namespace hetu {
+
+/// An instruction of a row together with whom it concerns; made by bind_row.
+struct Action {
+  Instr instr;
+  int peer = -1;  ///< SEND_*, RECV_*: the global worker at the other end
+  int tag_stage =
+      -1;  ///< SEND_*, RECV_*: the placement at the sending end, so that both ends agree on the tag
+  comm::Group group;  ///< REDUCE_GRAD: global workers that hold a copy of the stage; ascending
+};
+
+/// A message or gradient in memory, owned by the runner.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// One gradient bucket: `count` elements of `dtype`, summed in place over the group.
+struct Bucket {
+  DType dtype = DType::Float32;
+  void* data = nullptr;
+  std::int64_t count = 0;
+};
+
+/// What a worker does at each compute instruction, and where its messages lie. `stage` and `micro`
+/// are those of the instruction: placement id and global micro-batch id. All calls come from the
+/// thread that runs the interpreter.
+class StageRunner {
+ public:
+  virtual ~StageRunner() = default;
+
+  virtual void begin_step(int /*step*/) {}
+  virtual void forward(int stage, int micro) = 0;
+  virtual void backward(int stage, int micro) = 0;
+  virtual void input_grad(int stage, int micro) = 0;
+  virtual void weight_grad(int stage, int micro) = 0;
+  virtual void recompute(int stage, int micro) = 0;
+  virtual void update(int stage, int step) = 0;
+  /// REDUCE_SCALARS: all gradient sums of this worker are complete. Blocks; uses comm::sum_f64 and
+  /// the like.
+  virtual void reduce_scalars(comm::Transport& transport, int step) = 0;
+
+  /// What a SEND_F or SEND_B ships. Its producer has run; it stays unchanged until the send is
+  /// done, see `overwrites`.
+  virtual Buffer out_buffer(const Instr& send) = 0;
+  /// Where a RECV_F or RECV_B lands, or nothing while that memory is still in use: receives are
+  /// posted ahead, in row order, as far as this allows. Called again until it gives a buffer; must
+  /// give one when the loop reaches the instruction. The buffer belongs to the message from then on
+  /// until `received`.
+  virtual std::optional<Buffer> in_buffer(const Instr& recv) = 0;
+  /// A receive is complete; arrival_ns is comm::now_ns() of the moment its last byte came.
+  virtual void received(const Instr& /*recv*/, std::int64_t /*arrival_ns*/) {}
+  /// Appends the addresses (Buffer::data) of earlier out_buffers that this compute instruction is
+  /// about to overwrite; the loop waits for their sends first, and for no others.
+  virtual void overwrites(const Instr& /*compute*/, std::vector<const void*>& /*addresses*/) {}
+
+  /// Buckets of a REDUCE_GRAD, numbered uniquely within the stage (below 2048) and alike on every
+  /// copy of it.
+  virtual std::vector<int> buckets(const Instr& reduce) = 0;
+  virtual Bucket bucket(int stage, int bucket) = 0;
+  /// The sum of every bucket of a REDUCE_GRAD is complete since done_ns.
+  virtual void reduced(const Instr& /*reduce*/, std::int64_t /*done_ns*/) {}
+
+  /// Set by the interpreter. A runner may call it during the last backward of a stage in a step,
+  /// once the bucket is final: its sum then starts at once, under the rest of that backward.
+  /// Otherwise it starts at the REDUCE_GRAD.
+  std::function<void(int stage, int bucket)> bucket_ready = [](int, int) {};
+};
+
+/// Instructions as they happened on one worker. Times are comm::now_ns() until `events`.
+class TraceRecorder {
+ public:
+  void add(const Instr& instr, int step, std::int64_t start_ns, std::int64_t end_ns) {
+    records_.push_back({instr, step, start_ns, end_ns});
+  }
+  void clear() { records_.clear(); }
+  bool empty() const { return records_.empty(); }
+  /// Measured events of `worker`, microseconds since origin_ns (a common start, in this worker's
+  /// clock).
+  std::vector<TraceEvent> events(int worker, std::int64_t origin_ns) const;
+
+ private:
+  struct Record {
+    Instr instr;
+    int step;
+    std::int64_t start_ns;
+    std::int64_t end_ns;
+  };
+  std::vector<Record> records_;
+};
+
+/// The row of one worker of a lowered plan, each message with its peer and each gradient sum with
+/// its group. The same plan runs on `pipelines` pipelines side by side: worker w of pipeline d is
+/// global worker d * plan.stages + w.
+std::vector<Action> bind_row(const Schedule& lowered, int global_worker, int pipelines);
+
+/// "0SEND_F7 (stage 0, micro-batch 7, step 214)".
+std::string describe(const Instr& instr, int step);
+
+/// Runs one worker's row, step after step. Receives are posted ahead; sends never block compute (a
+/// buffer's send is awaited only before the buffer is overwritten); gradient sums run beside
+/// compute and are awaited before REDUCE_SCALARS (all) or UPDATE (those of its stage). Errors of
+/// waits name the instruction and the step.
+class Interpreter {
+ public:
+  struct Links {
+    comm::Transport& transport;
+    comm::Reducer& reducer;
+    int receive_window = 8;  ///< receives posted ahead of the instruction that runs
+  };
+  Interpreter(std::vector<Action> row, StageRunner& runner, const Links& links);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  /// Runs the row once. Sends of the step may still be under way when it returns.
+  void run_step(int step, TraceRecorder* trace = nullptr);
+  /// Sleeps until every send is done: before the runner's buffers go away.
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hetu

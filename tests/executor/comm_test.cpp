@@ -1,0 +1,348 @@
+// Messages and group sums between workers that are threads. tests/ranks/comm_ranks.cpp runs the
+// same rules over MPI.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "executor/comm/collective.h"
+#include "executor/comm/inproc.h"
+#include "graph/base/error.h"
+
+namespace hetu::comm {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Runs body on one thread per worker; the first exception of any of them is thrown here.
+void on_workers(int workers, const Options& options, const std::function<void(Transport&)>& body) {
+  auto transports = make_inproc(workers, options);
+  std::vector<std::exception_ptr> errors(workers);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w] {
+      try {
+        body(*transports[w]);
+      } catch (const std::exception& e) {
+        errors[w] = std::current_exception();
+        transports[w]->abort(1, e.what());
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+std::vector<std::byte> pattern(std::size_t bytes, unsigned key) {
+  std::vector<std::byte> data(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    data[i] = static_cast<std::byte>((i * 131 + key * 7919) >> 3);
+  return data;
+}
+
+Options quick(double timeout_s) {
+  Options options;
+  options.timeout_s = timeout_s;
+  return options;
+}
+
+class Sizes : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
+
+TEST_P(Sizes, EveryWorkerReachesEveryWorker) {
+  const auto [workers, bytes] = GetParam();
+  on_workers(workers, quick(60), [&, n = bytes, p = workers](Transport& t) {
+    std::vector<std::vector<std::byte>> in(p, std::vector<std::byte>(n)), out(p);
+    std::vector<std::unique_ptr<Request>> requests;
+    for (int peer = 0; peer < p; ++peer) {
+      out[peer] = pattern(n, t.worker() * 64 + peer);
+      requests.push_back(t.send(peer, make_tag(1, peer, 0, 0, 0), out[peer].data(), n));
+      requests.push_back(t.recv(peer, make_tag(1, t.worker(), 0, 0, 0), in[peer].data(), n));
+    }
+    for (auto& r : requests) t.wait(*r, "an exchange");
+    for (int peer = 0; peer < p; ++peer) EXPECT_EQ(in[peer], pattern(n, peer * 64 + t.worker()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Sizes,
+                         testing::Combine(testing::Values(1, 2, 3, 5, 8),
+                                          testing::Values(0, 1, 777, 16384, 16385, 1000003)));
+INSTANTIATE_TEST_SUITE_P(Large, Sizes,
+                         testing::Combine(testing::Values(2), testing::Values(10 << 20)));
+
+// Each worker draws the same list of messages per pair; sends and receives are posted in orders of
+// their own.
+TEST(Messages, MeetInAnyOrderOfPosting) {
+  constexpr int kWorkers = 4;
+  constexpr int kMessages = 60;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    on_workers(kWorkers, quick(30), [&](Transport& t) {
+      struct Message {
+        bool send;
+        int peer, index;
+        std::size_t bytes;
+      };
+      std::vector<Message> messages;
+      const auto size_of = [&](int from, int to, int index) {
+        std::minstd_rand r(seed * 7 + from * 31 + to * 17 + index * 101 + 1);
+        const std::size_t sizes[] = {0, 1, 100, 4096, 16384, 20000, 300000};
+        return r.discard(3), sizes[r() % 7];
+      };
+      for (int peer = 0; peer < kWorkers; ++peer) {
+        for (int i = 0; i < kMessages; ++i) {
+          messages.push_back({true, peer, i, size_of(t.worker(), peer, i)});
+          messages.push_back({false, peer, i, size_of(peer, t.worker(), i)});
+        }
+      }
+      std::mt19937 rng(seed * 100 + t.worker());
+      std::shuffle(messages.begin(), messages.end(), rng);
+      std::vector<std::vector<std::byte>> buffers;
+      std::vector<std::unique_ptr<Request>> requests;
+      for (const Message& m : messages) {
+        const int from = m.send ? t.worker() : m.peer;
+        buffers.push_back(m.send ? pattern(m.bytes, from * 1000 + m.index)
+                                 : std::vector<std::byte>(m.bytes));
+        const Tag tag = make_tag(2, from, m.index, 0, static_cast<int>(seed));
+        requests.push_back(m.send ? t.send(m.peer, tag, buffers.back().data(), m.bytes)
+                                  : t.recv(m.peer, tag, buffers.back().data(), m.bytes));
+        if (rng() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % 300));
+      }
+      std::shuffle(requests.begin(), requests.end(), rng);
+      for (auto& r : requests) t.wait(*r, "a random message");
+      for (std::size_t i = 0; i < messages.size(); ++i) {
+        const int from = messages[i].send ? t.worker() : messages[i].peer;
+        EXPECT_EQ(buffers[i], pattern(messages[i].bytes, from * 1000 + messages[i].index));
+      }
+    });
+  }
+}
+
+TEST(Messages, OfOneTagKeepTheirOrder) {
+  on_workers(2, quick(30), [](Transport& t) {
+    constexpr int kCount = 200;
+    std::vector<int> values(kCount * 6000);
+    std::vector<std::unique_ptr<Request>> requests;
+    for (int i = 0; i < kCount; ++i) {
+      const std::size_t bytes = i % 3 == 0 ? 24000 : 4;  // long and short ones mixed
+      int* at = values.data() + i * 6000;
+      if (t.worker() == 0) {
+        *at = i;
+        requests.push_back(t.send(1, 9, at, bytes));
+      } else {
+        *at = -1;
+        requests.push_back(t.recv(0, 9, at, bytes));
+      }
+    }
+    for (auto& r : requests) t.wait(*r, "a queue");
+    for (int i = 0; i < kCount; ++i) EXPECT_EQ(values[i * 6000], i);
+  });
+}
+
+TEST(Messages, ShortSendsDoNotWaitForTheirReceive) {
+  auto transports = make_inproc(2, quick(5));
+  int value = 7;
+  const auto request = transports[0]->send(1, 1, &value, sizeof value);
+  EXPECT_TRUE(request->done());
+  value = 0;
+  int got = -1;
+  const auto receive = transports[1]->recv(0, 1, &got, sizeof got);
+  transports[1]->wait(*receive, "an early message");
+  EXPECT_EQ(got, 7);
+}
+
+TEST(Messages, OfAnotherSizeAreAnErrorThatNamesBoth) {
+  for (const bool early : {false, true}) {
+    for (const std::size_t sent : {std::size_t{8}, std::size_t{40000}}) {
+      auto transports = make_inproc(2, quick(5));
+      std::vector<std::byte> out(sent), in(100);
+      std::unique_ptr<Request> send, receive;
+      if (!early) send = transports[0]->send(1, 1, out.data(), sent);
+      receive = transports[1]->recv(0, 1, in.data(), in.size());
+      if (early) send = transports[0]->send(1, 1, out.data(), sent);
+      EXPECT_THAT([&] { transports[1]->wait(*receive, "1RECV_F3"); },
+                  ThrowsMessage<Error>(testing::AllOf(HasSubstr("1RECV_F3"), HasSubstr("100 bytes"),
+                                                      HasSubstr("worker 0"),
+                                                      HasSubstr(std::to_string(sent) + " bytes"))));
+    }
+  }
+}
+
+TEST(Waits, EndAtTheirDeadlineAndNamePeerAndInstruction) {
+  auto transports = make_inproc(2, quick(0.2));
+  transports[0]->set_reporter([] { return std::string("0B3"); });
+  int value = 0;
+  const auto receive = transports[1]->recv(0, 1, &value, sizeof value);
+  const int step = 214;
+  const auto what = [&] { return fmt::format("0RECV_F7 (stage 0, micro-batch 7, step {})", step); };
+  EXPECT_THAT([&] { transports[1]->wait(*receive, what); },
+              ThrowsMessage<Error>("worker 1 waited 0.2 s for 0RECV_F7 (stage 0, micro-batch 7, "
+                                   "step 214) from worker 0; worker 0 last reported 0B3"));
+}
+
+TEST(Waits, FailWhenAWorkerEndsTheJob) {
+  auto transports = make_inproc(3, quick(20));
+  int value = 0;
+  const auto receive = transports[1]->recv(0, 1, &value, sizeof value);
+  std::thread dying([&] { transports[2]->abort(1, "out of memory"); });
+  EXPECT_THAT([&] { transports[1]->wait(*receive, "0RECV_F7"); },
+              ThrowsMessage<Error>(HasSubstr("worker 2 ended the job: out of memory")));
+  dying.join();
+  const auto later = transports[0]->send(1, 1, &value, sizeof value);
+  EXPECT_TRUE(later->failed());
+}
+
+TEST(Waits, DoNotSpin) {
+  auto transports = make_inproc(2, quick(2));
+  int value = 0;
+  const auto receive = transports[1]->recv(0, 1, &value, sizeof value);
+  const std::clock_t before = std::clock();
+  EXPECT_THROW(transports[1]->wait(*receive, "nothing"), Error);
+  EXPECT_LT(double(std::clock() - before) / CLOCKS_PER_SEC, 0.05 * 2);
+}
+
+TEST(Requests, DroppedEarlyLeaveTheirBuffersAlone) {
+  auto transports = make_inproc(2, quick(5));
+  std::vector<int> first(8, -1), second(8, -1), out(8, 5), big(100000, 6);
+  transports[1]->recv(0, 1, first.data(), 32).reset();
+  transports[0]->send(1, 1, big.data(), big.size() * 4).reset();
+  const auto send = transports[0]->send(1, 1, out.data(), 32);
+  const auto receive = transports[1]->recv(0, 1, second.data(), 32);
+  transports[1]->wait(*receive, "the one that is left");
+  EXPECT_EQ(first[0], -1);
+  EXPECT_EQ(second[0], 5);
+}
+
+TEST(Requests, RefuseAWorkerThatDoesNotExist) {
+  auto transports = make_inproc(2);
+  EXPECT_THAT([&] { transports[0]->send(2, 0, nullptr, 0); },
+              ThrowsMessage<Error>(HasSubstr("no worker 2; workers are 0 to 1")));
+}
+
+// --- group sums ---
+
+float element(int worker, std::int64_t i) {
+  std::minstd_rand r(static_cast<unsigned>(worker * 7919 + i * 31 + 1));
+  r.discard(2);
+  return (static_cast<float>(r() % 20001) - 10000.0F) * (i % 5 == 0 ? 1e-4F : 1.7F);
+}
+
+class Sums : public testing::TestWithParam<std::tuple<int, std::int64_t>> {};
+
+TEST_P(Sums, EqualThePlainAscendingSumBitForBit) {
+  const auto [workers, count] = GetParam();
+  std::vector<float> expected(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    expected[i] = element(0, i);
+    for (int w = 1; w < workers; ++w) expected[i] += element(w, i);
+  }
+  on_workers(workers, quick(60), [&, n = count, p = workers](Transport& t) {
+    Group group(p);
+    std::iota(group.begin(), group.end(), 0);
+    Reducer reducer(t);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<float> data(n);
+      for (std::int64_t i = 0; i < n; ++i) data[i] = element(t.worker(), i);
+      std::this_thread::sleep_for(std::chrono::milliseconds((t.worker() * 5 + round * 3) % 4));
+      const auto sum =
+          reducer.start_sum(group, DType::Float32, data.data(), n, make_tag(9, 0, 0, 0, round));
+      EXPECT_GT(reducer.wait(*sum, "a sum"), 0);
+      EXPECT_TRUE(n == 0 || std::memcmp(data.data(), expected.data(), n * sizeof(float)) == 0);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Sums,
+                         testing::Combine(testing::Values(1, 2, 3, 4, 5, 8),
+                                          testing::Values(0, 1, 2, 7, 1000, 65537)));
+INSTANTIATE_TEST_SUITE_P(Large, Sums, testing::Values(std::tuple(3, std::int64_t{2621441})));
+
+// Overlapping groups, each member starting its sums in an order of its own.
+TEST(SumsAtOnce, MayStartInAnyOrder) {
+  const std::vector<Group> groups = {{0, 1, 2, 3}, {0, 2}, {1, 3}, {0, 3}, {1, 2, 3}, {2, 3}};
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    on_workers(4, quick(20), [&](Transport& t) {
+      std::vector<std::size_t> mine;
+      for (std::size_t g = 0; g < groups.size(); ++g) {
+        if (std::binary_search(groups[g].begin(), groups[g].end(), t.worker())) mine.push_back(g);
+      }
+      std::mt19937 rng(seed * 10 + t.worker());
+      std::shuffle(mine.begin(), mine.end(), rng);
+      Reducer reducer(t);
+      std::vector<std::vector<double>> data;
+      std::vector<std::shared_ptr<Sum>> sums;
+      for (const std::size_t g : mine) {
+        data.emplace_back(30000, t.worker() + 1.0);
+        sums.push_back(reducer.start_sum(groups[g], DType::Float64, data.back().data(), 30000,
+                                         make_tag(9, static_cast<int>(g), 0, 0, 0)));
+      }
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        reducer.wait(*sums[i], "one of several");
+        double expected = 0;
+        for (const int w : groups[mine[i]]) expected += w + 1.0;
+        EXPECT_THAT(data[i], testing::Each(expected));
+      }
+    });
+  }
+}
+
+TEST(SumsAtOnce, NameTheMissingMember) {
+  auto transports = make_inproc(2, quick(0.2));
+  Reducer reducer(*transports[0]);
+  std::vector<float> data(10);
+  const auto sum = reducer.start_sum({0, 1}, DType::Float32, data.data(), 10, 3);
+  EXPECT_THAT([&] { reducer.wait(*sum, "0REDUCE_GRAD (step 2)"); },
+              ThrowsMessage<Error>(
+                  testing::AllOf(HasSubstr("0REDUCE_GRAD (step 2)"), HasSubstr("from worker 1"))));
+}
+
+TEST(SumsAtOnce, FailWithTheJob) {
+  auto transports = make_inproc(2, quick(20));
+  Reducer reducer(*transports[0]);
+  std::vector<float> data(10);
+  const auto sum = reducer.start_sum({0, 1}, DType::Float32, data.data(), 10, 3);
+  transports[1]->abort(1, "killed");
+  EXPECT_THAT([&] { reducer.wait(*sum, "0REDUCE_GRAD"); },
+              ThrowsMessage<Error>(HasSubstr("worker 1 ended the job: killed")));
+}
+
+TEST(SumsAtOnce, RefuseBadGroups) {
+  auto transports = make_inproc(3);
+  Reducer reducer(*transports[0]);
+  float x = 0;
+  for (const Group& bad : {Group{}, Group{1, 0}, Group{0, 0}, Group{1, 2}}) {
+    EXPECT_THROW(reducer.start_sum(bad, DType::Float32, &x, 1, 0), Error);
+  }
+  EXPECT_THROW(reducer.start_sum({0}, DType::Int32, &x, 1, 0), Error);
+}
+
+TEST(Exchanges, GatherScalarsAndOrderTheirSum) {
+  on_workers(4, quick(20), [](Transport& t) {
+    const Group group = {0, 1, 3};
+    if (t.worker() == 2) return;
+    const std::vector<std::size_t> sizes = {1, 0, 5};
+    const std::string mine = t.worker() == 0 ? "a" : t.worker() == 3 ? "bcdef" : "";
+    std::string all(6, ' ');
+    all_gather_bytes(t, group, sizes, mine.data(), all.data(), {1, "a gather"});
+    EXPECT_EQ(all, "abcdef");
+    // 1e16 + 1 + 1 and 1 + 1 + 1e16 differ in float64: the order is what was asked for.
+    double value = t.worker() == 0 ? 1e16 : 1.0;
+    sum_f64(t, group, &value, 1, {2, "a loss"});
+    EXPECT_EQ(value, (1e16 + 1.0) + 1.0);
+    value = t.worker() == 0 ? 1e16 : 1.0;
+    sum_f64(t, {3, 1, 0}, &value, 1, {3, "a loss"});
+    EXPECT_EQ(value, (1.0 + 1.0) + 1e16);
+    barrier(t, group, {4, "the end"});
+  });
+}
+
+}  // namespace
+}  // namespace hetu::comm
