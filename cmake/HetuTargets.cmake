@@ -27,6 +27,25 @@ function(hetu_library name)
   set_target_properties(hetu_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name})
   target_link_libraries(hetu_${name} PUBLIC hetu::flags ${arg_DEPS} PRIVATE ${arg_PRIVATE})
   target_compile_options(hetu_${name} PRIVATE ${arg_OPTIONS})
+  hetu_check_headers(${name} ${arg_HEADERS})
+endfunction()
+
+# Each header of a library compiled alone: what it needs, it includes. Part of the target check_headers only.
+add_custom_target(check_headers)
+function(hetu_check_headers name)
+  if(NOT ARGN)
+    return()
+  endif()
+  foreach(header ${ARGN})
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${header})
+    set(source ${CMAKE_BINARY_DIR}/headers/${path}.cpp)
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${path}\"\n" @ONLY)
+    list(APPEND sources ${source})
+  endforeach()
+  add_library(hetu_${name}_headers OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(hetu_${name}_headers PRIVATE hetu_${name})
+  target_compile_options(hetu_${name}_headers PRIVATE -O0)
+  add_dependencies(check_headers hetu_${name}_headers)
 endfunction()
 
 # hetu_test(name SOURCES dir/x_test.cpp.. DEPS hetu::x.. [LABELS unit] [TIMEOUT s] [ENV A=b..])
@@ -49,4 +68,27 @@ function(hetu_test name)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
                                           ENVIRONMENT "${HETU_TEST_ENV};${arg_ENV}")
+endfunction()
+
+# hetu_python_test(name SCRIPT dir/x_test.py [ARGS word..] [LABELS python] [TIMEOUT s] [ENV A=b..])
+# A script of tests/ that Python runs (unittest, its own main). It sees the package, the module and the commands; ctest
+# lists it where the interpreter is.
+function(hetu_python_test name)
+  cmake_parse_arguments(arg "" "SCRIPT;TIMEOUT" "ARGS;LABELS;ENV" ${ARGN})
+  if(NOT HETU_TESTS OR NOT Python_Interpreter_FOUND)
+    return()
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS python)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/${arg_SCRIPT} ${arg_ARGS}
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  cmake_path(GET Python_EXECUTABLE PARENT_PATH python_bin)
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "${HETU_TEST_ENV};PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${CMAKE_BINARY_DIR}/python;${arg_ENV}"
+    ENVIRONMENT_MODIFICATION
+      "PATH=path_list_prepend:${CMAKE_BINARY_DIR}/bin:${PROJECT_SOURCE_DIR}/python:${python_bin}")
 endfunction()

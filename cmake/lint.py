@@ -1,0 +1,144 @@
+"""Lint. Without options: the cheap part, which needs Python alone (layers, house rules, formatting where the pinned
+clang-format is there). `--all` adds the self-containment of headers, clang-tidy on changed files, ruff and mypy.
+`--format` formats in place. Run by `./run lint`, `./run format` and, without options, as a test."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import lint_layers
+import lint_rules
+
+ROOT = Path(__file__).resolve().parent.parent
+PINNED = 14  # clang-format and clang-tidy: what Debian 12 has; other majors format and find otherwise
+
+
+def tracked() -> list[str]:
+    """The tree's files: what git knows or would add; in an unpacked archive, all outside build folders."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    if (ROOT / ".git").exists() and shutil.which("git"):
+        names = subprocess.run(command, capture_output=True, text=True, check=False)
+        if names.returncode == 0:
+            return sorted({n for n in names.stdout.splitlines() if (ROOT / n).is_file()})
+    skip = re.compile(r"(^|/)(build[^/]*|\.venv|\.git|__pycache__|\.(mypy|ruff)_cache)/")
+    paths = (str(p.relative_to(ROOT)) for p in ROOT.rglob("*") if p.is_file())
+    return sorted(p for p in paths if not skip.search(p))
+
+
+def tool(name: str) -> str | None:
+    """A tool of the environment this runs in, else of the path."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
+def pinned(name: str) -> str | None:
+    """The tool, if its major version is the pinned one; says why not."""
+    path = tool(name)
+    if path is None:
+        print(f"lint: {name} skipped: not installed (./run lint installs it)")
+        return None
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    major = re.search(r"version (\d+)", version)
+    if major is None or int(major[1]) != PINNED:
+        print(f"lint: {name} skipped: version {major[1] if major else '?'}, the sources are kept by {PINNED}")
+        return None
+    return path
+
+
+def run(title: str, command: list[str]) -> bool:
+    """Runs a check; its output is shown if it fails."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(f"lint: {title}: {'ok' if done.returncode == 0 else 'FAILED'}", flush=True)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr)
+    return done.returncode == 0
+
+
+def clang_format(files: list[str], in_place: bool) -> bool:
+    path = pinned("clang-format")
+    mode = ["-i"] if in_place else ["--dry-run", "--Werror", "--ferror-limit=1"]
+    return path is None or run("clang-format", [path, *mode, *files])
+
+
+def changed(base: str | None) -> set[str]:
+    """Files that differ from where this branch left `base` (default: the clone's origin, else the last commit)."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
+    for candidate in [base] if base else ["origin/HEAD", "HEAD~1"]:
+        fork = git("merge-base", "HEAD", candidate).strip()
+        if fork and (base or fork != git("rev-parse", "HEAD").strip()):
+            return set(git("diff", "--name-only", fork).split())
+    return set(git("diff", "--name-only", "HEAD").split())
+
+
+def clang_tidy(build: Path, files: list[str]) -> bool:
+    path = pinned("clang-tidy")
+    if path is None or not files:
+        if path:
+            print("lint: clang-tidy: no C++ file changed")
+        return True
+    # xargs, so that all processors work and the failure of any one is seen.
+    command = ["xargs", "-n", "1", "-P", str(os.cpu_count() or 1), path, "--quiet", "-p", str(build)]
+    done = subprocess.run(command, input="\n".join(files), cwd=ROOT, text=True, capture_output=True, check=False)
+    print(f"lint: clang-tidy on {len(files)} changed files: {'ok' if done.returncode == 0 else 'FAILED'}")
+    if done.returncode != 0:
+        print(done.stdout)
+    return done.returncode == 0
+
+
+def python(files: list[str], in_place: bool) -> bool:
+    ruff, mypy = tool("ruff"), tool("mypy")
+    ok = True
+    if ruff is None or mypy is None:
+        print("lint: ruff and mypy skipped: not installed (./run lint installs them)")
+    elif in_place:
+        ok = run("ruff", [ruff, "check", "--fix", *files])
+    else:
+        ok = run("ruff", [ruff, "check", *files]) & run("mypy", [mypy])
+    return ok
+
+
+def house(files: list[str]) -> bool:
+    found = [*lint_layers.check_includes(ROOT, files), *lint_layers.check_links(ROOT, files),
+             *lint_rules.check(ROOT, files)]
+    for line in found:
+        print(line)
+    for name, lines in lint_rules.sizes({f: (ROOT / f).read_text(errors="replace") for f in files
+                                         if f.endswith(lint_rules.TEXT)}):
+        if lint_rules.SOFT_LINES < lines <= lint_rules.HARD_LINES:
+            print(f"lint: note: {name} has {lines} lines; {lint_rules.SOFT_LINES} is the aim")
+    print(f"lint: layers and house rules: {f'{len(found)} findings' if found else 'ok'}")
+    return not found
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--all", action="store_true")
+    options.add_argument("--format", action="store_true")
+    options.add_argument("--build", type=Path, default=ROOT / "build", help="a configured build folder")
+    options.add_argument("--base", help="clang-tidy sees what changed since this commit")
+    options.add_argument("--tidy-all", action="store_true", help="clang-tidy on every file")
+    chosen = options.parse_args()
+    files = tracked()
+    sources = [f for f in files if f.endswith(lint_rules.CODE)]
+    scripts = [f for f in files if f.endswith(".py")]
+    ok = clang_format(sources, chosen.format)
+    if chosen.format:
+        return 0 if ok & python(scripts, in_place=True) else 1
+    ok &= house(files)
+    if chosen.all:
+        since = set(sources) if chosen.tidy_all else changed(chosen.base)
+        ok &= python(scripts, in_place=False)
+        ok &= run("every header compiles alone", ["cmake", "--build", str(chosen.build), "--target", "check_headers"])
+        ok &= clang_tidy(chosen.build, [f for f in sources if f.endswith(".cpp") and f in since])
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The house rules that a pattern or a count can check. One record per rule; `check` runs them all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+CODE = (".h", ".cpp", ".cu", ".cuh")
+TEXT = (*CODE, ".py", ".cmake", ".txt", ".md", ".yml", ".yaml", ".json", ".toml", ".cff", "run")
+LIBRARIES = ("graph/", "config/", "ops/", "pipeline/", "ps/", "datasets/", "executor/")
+SOFT_LINES, HARD_LINES, README_LINES = 400, 600, 40
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A line that matches `pattern`, in files that end in `suffixes` and lie under `folders`, is wrong."""
+
+    pattern: str
+    message: str
+    suffixes: tuple[str, ...] = CODE
+    folders: tuple[str, ...] = ("",)
+    exempt: str = "$^"  # files that may, as a pattern over the path
+
+
+RULES = [
+    Rule(r"\b(secure_)?getenv\s*\(", "environment variables are read in config/env.cpp only",
+         exempt=r"config/env\.cpp|tests/.*"),
+    Rule(r"std::(cout|cerr|clog)\b|(?<![:\w.>])(std::)?(f?printf|puts|putchar)\s*\(|\bfmt::print",
+         "libraries do not print: return text, or log()", folders=LIBRARIES,
+         exempt=r"graph/base/log\.cpp|(.*/)?(cli|command)[^/]*(/.*)?|.*main\.cpp"),
+    Rule(r"^\s*#\s*(if|ifdef|ifndef|elif)\b", "no #if in logic: pairs of sources that CMake chooses",
+         exempt=r"ops/scalar_fns\.h|ops/cpu/dnnl_.*"),
+    Rule(r"\b(TODO|FIXME|XXX|HACK)\b", "no to-do notes: finish it, or open an issue", suffixes=TEXT),
+    Rule(r"(?<![\w.$}])/(root|work|home/\w+|mnt/\w+)/", "a path of one machine", suffixes=TEXT),
+    Rule(r"pypi[.]org|pythonhosted[.]org|deb[.]debian[.]org|archive[.]ubuntu[.]com|anaconda[.]org",
+         "a package registry's host name: leave the choice to the machine", suffixes=TEXT),
+    Rule(r"^\s*using\s+namespace\b", "no using namespace in a header", suffixes=(".h",)),
+    Rule(r"#\s*include\s*<(spdlog|nlohmann|yaml-cpp|oneapi|nanobind)/|#\s*include\s*<(mpi|hdf5|H5\w*)\.h>",
+         "a heavy header belongs into one .cpp", suffixes=(".h",), exempt=r"python/src/.*|ops/cpu/dnnl_.*"),
+    Rule(r"#\s*include\s*<spdlog/", "spdlog is included in graph/base/log.cpp only", exempt=r"graph/base/log\.cpp"),
+    Rule(r"#\s*include\s*<(ranges|source_location|format)>", "not in g++ 12 or clang-tidy 14"),
+]
+SELF = r"cmake/lint.*|tests/cmake/lint_test\.py"
+
+
+def check(root: Path, files: list[str]) -> list[str]:
+    """All findings, as `file:line: message`."""
+    texts = {f: (root / f).read_text(errors="replace") for f in files if f.endswith(TEXT)}
+    return [*by_pattern(texts), *headers(texts), *readmes(texts), *lengths(texts), *orphans(texts), *packages(texts)]
+
+
+def by_pattern(texts: dict[str, str]) -> list[str]:
+    found = []
+    for rule in RULES:
+        pattern, exempt = re.compile(rule.pattern), re.compile(f"{rule.exempt}|{SELF}")
+        for file, text in texts.items():
+            if not file.endswith(rule.suffixes) or not file.startswith(rule.folders) or exempt.fullmatch(file):
+                continue
+            found += [f"{file}:{number}: {rule.message}" for number, line in enumerate(text.splitlines(), 1)
+                      if pattern.search(line)]
+    return found
+
+
+def headers(texts: dict[str, str]) -> list[str]:
+    """A header opens with what it owns, and has `#pragma once`."""
+    found = []
+    for file, text in texts.items():
+        if file.endswith(".h"):
+            if not text.startswith("//"):
+                found.append(f"{file}:1: a header opens with one to four lines: what it owns, who reads it")
+            if "#pragma once" not in text:
+                found.append(f"{file}:1: no #pragma once")
+    return found
+
+
+def readmes(texts: dict[str, str]) -> list[str]:
+    """Every top folder with sources says in at most 40 lines what it owns."""
+    folders = {f.split("/")[0] for f in texts if "/" in f and f.endswith((*CODE, ".py"))}
+    found = [f"{d}/: no README.md (what it owns, what it may include, how to add one more)"
+             for d in sorted(folders) if f"{d}/README.md" not in texts]
+    for file, text in texts.items():
+        lines = len(text.splitlines())
+        if re.fullmatch(r".+/README\.md", file) and lines > README_LINES:
+            found.append(f"{file}: {lines} lines; a folder's README has at most {README_LINES}")
+    return found
+
+
+def lengths(texts: dict[str, str]) -> list[str]:
+    return [f"{file}: {lines} lines; cut it along an idea (at most {HARD_LINES}, better {SOFT_LINES})"
+            for file, lines in sizes(texts) if lines > HARD_LINES]
+
+
+def sizes(texts: dict[str, str]) -> list[tuple[str, int]]:
+    return [(f, len(t.splitlines())) for f, t in texts.items() if f.endswith((*CODE, ".py"))]
+
+
+def orphans(texts: dict[str, str]) -> list[str]:
+    """Every C++ file is named in a CMakeLists.txt of its top folder."""
+    lists: dict[str, set[str]] = {}
+    for file, text in texts.items():
+        if file.endswith("CMakeLists.txt"):
+            words = set(re.findall(r"[\w./-]+", re.sub(r"#[^\n]*", "", text)))
+            lists.setdefault(file.split("/")[0], set()).update(words)
+    return [f"{file}: named in no CMakeLists.txt" for file in texts if file.endswith((".cpp", ".h", ".cu"))
+            and not any(file.endswith("/" + w) or file == w for w in lists.get(file.split("/")[0], set()))]
+
+
+def packages(texts: dict[str, str]) -> list[str]:
+    """cmake/packages.txt is the list; README.md and environment.yml name what it names, and no more."""
+    rows = [line.split(None, 4) for line in texts.get("cmake/packages.txt", "").splitlines()
+            if line and not line.startswith("#")]
+    found = [f"cmake/packages.txt: '{' '.join(r)}' needs group, name, conda, proof, reason" for r in rows if len(r) < 5]
+    readme, conda = texts.get("README.md", ""), texts.get("environment.yml", "")
+    found += [f"README.md: does not name the package {bare(row[1])}" for row in rows
+              if row[0] in ("core", "full", "pypi") and f"`{bare(row[1])}`" not in readme]
+    wanted = {row[2] for row in rows if row[2] != "-"}
+    have = set(re.findall(r"^  - ([^\s#]+)", conda, re.M)) - {"conda-forge"}
+    found += [f"environment.yml: lacks {name}" for name in sorted(wanted - have)]
+    found += [f"environment.yml: names {name}, which cmake/packages.txt does not" for name in sorted(have - wanted)]
+    return found
+
+
+def bare(requirement: str) -> str:
+    return re.split(r"[<>=!]", requirement)[0]

@@ -1,0 +1,136 @@
+"""The lint finds what it is for: for each rule a small tree that breaks it, and one that does not."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "cmake"))
+
+import lint_layers  # noqa: E402
+import lint_rules  # noqa: E402
+
+GOOD_HEADER = "// What it owns.\n#pragma once\n"
+
+
+def findings(files: dict[str, str]) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        names = sorted(files)
+        return [*lint_layers.check_includes(root, names), *lint_layers.check_links(root, names),
+                *lint_rules.check(root, names)]
+
+
+class Layers(unittest.TestCase):
+    def include(self, includer: str, included: str) -> list[str]:
+        found = findings({includer: f'#include "{included}"\n', included: GOOD_HEADER})
+        return [f for f in found if "may not include" in f]
+
+    def test_every_pair_of_layers_is_judged_as_in_the_table(self):
+        for mine, allowed in lint_layers.LAYERS.items():
+            for other in lint_layers.LAYERS:
+                with self.subTest(includer=mine, included=other):
+                    bad = self.include(f"{mine}/x.cpp", f"{other}/y.h")
+                    self.assertEqual(bool(bad), other != mine and other not in allowed, bad)
+
+    def test_the_table_has_no_cycle(self):
+        def reach(layer, path):
+            self.assertNotIn(layer, path)
+            for other in lint_layers.LAYERS[layer]:
+                reach(other, [*path, layer])
+        for layer in lint_layers.LAYERS:
+            reach(layer, [])
+
+    def test_groups_is_a_layer_of_its_own(self):
+        self.assertEqual(lint_layers.layer_of("pipeline/groups.h"), "pipeline/groups")
+        self.assertEqual(lint_layers.layer_of("pipeline/groups/ring.cpp"), "pipeline/groups")
+        self.assertEqual(lint_layers.layer_of("pipeline/groups_of_x.h"), "pipeline")
+        self.assertFalse(self.include("ps/x.cpp", "pipeline/groups.h"))
+        self.assertTrue(self.include("ps/x.cpp", "pipeline/lower.h"))
+
+    def test_relative_and_dead_includes_are_found(self):
+        found = findings({"ops/a.cpp": '#include "b.h"\n', "ops/b.h": GOOD_HEADER})
+        self.assertTrue(any("written from the root" in f for f in found), found)
+
+    def test_link_lists_obey_the_table(self):
+        lists = {"graph/CMakeLists.txt": "hetu_library(base DIR graph/base SOURCES a.cpp)\n"
+                                         "hetu_library(graph DIR graph SOURCES b.cpp DEPS hetu::base)",
+                 "ops/CMakeLists.txt": "hetu_library(ops DIR ops SOURCES c.cpp DEPS hetu::graph hetu::base)"}
+        self.assertFalse([f for f in findings(lists) if "may not link" in f])
+        lists["graph/CMakeLists.txt"] += "\ntarget_link_libraries(hetu_graph PUBLIC hetu::ops)"
+        self.assertTrue([f for f in findings(lists) if "hetu_graph (graph) may not link hetu::ops (ops)" in f])
+
+
+class Rules(unittest.TestCase):
+    BAD = {
+        "getenv": ("ops/a.cpp", 'auto x = std::getenv("X");'),
+        "printing": ("executor/a.cpp", "std::cout << 1;"),
+        "printf": ("graph/a.cpp", 'std::printf("x");'),
+        "preprocessor": ("executor/a.cpp", "#ifdef HAVE_MPI"),
+        "to-do": ("python/a.py", "# TO" + "DO later"),
+        "machine path": ("docs/a.md", "see /root" + "/hetu/x"),
+        "registry": ("run", "curl https://pypi." + "org/simple"),
+        "using": ("graph/a.h", GOOD_HEADER + "using namespace std;"),
+        "heavy": ("graph/a.h", GOOD_HEADER + "#include <nlohmann/json.hpp>"),
+        "spdlog": ("ops/a.cpp", "#include <spdlog/spdlog.h>"),
+        "ranges": ("ops/a.cpp", "#include <ranges>"),
+        "no comment": ("ops/a.h", "#pragma once\n"),
+        "no guard": ("ops/a.h", "// What it owns.\n"),
+        "long": ("ops/a.cpp", "\n" * 601),
+        "orphan": ("ops/lost.cpp", "int x;"),
+    }
+    GOOD = {
+        "environment": ("config/env.cpp", 'auto x = std::getenv("X");'),
+        "snprintf": ("graph/a.cpp", "std::snprintf(buffer, 8, \"x\");"),
+        "heavy in source": ("graph/a.cpp", "#include <nlohmann/json.hpp>"),
+        "url with work": ("docs/a.md", "https://example.org/work/x and build/work/x"),
+        "header": ("ops/a.h", GOOD_HEADER),
+    }
+
+    def of(self, file: str, text: str) -> list[str]:
+        top = file.split("/")[0]
+        lists = {f"{top}/CMakeLists.txt": "a.cpp a.h env.cpp"} if "/" in file else {}
+        return [f for f in findings({file: text, **lists}) if f.startswith(file)]
+
+    def test_each_rule_finds_its_case(self):
+        for name, (file, text) in self.BAD.items():
+            with self.subTest(name):
+                self.assertEqual(len(self.of(file, text)), 1, self.of(file, text))
+
+    def test_what_is_allowed_passes(self):
+        for name, (file, text) in self.GOOD.items():
+            with self.subTest(name):
+                self.assertEqual(self.of(file, text), [])
+
+    def test_every_pattern_has_a_case_that_breaks_it(self):
+        for rule in lint_rules.RULES:
+            hits = [n for n, (file, text) in self.BAD.items() if any(rule.message in f for f in self.of(file, text))]
+            self.assertTrue(hits, rule.message)
+
+    def test_readme_of_a_folder(self):
+        self.assertTrue(any("no README.md" in f for f in findings({"ops/a.cpp": ""})))
+        long = findings({"ops/a.cpp": "", "ops/README.md": "x\n" * 41})
+        self.assertTrue(any("41 lines" in f for f in long))
+
+
+class Packages(unittest.TestCase):
+    TABLE = "core g++ cxx-compiler cmd:c++ compiles\npypi numpy>=1.24 numpy>=1.24 py:numpy arrays\n"
+
+    def test_readme_and_conda_must_name_the_same(self):
+        conda = "dependencies:\n  - cxx-compiler\n  - numpy>=1.24\n"
+        readme = "`g++` `numpy`"
+        files = {"cmake/packages.txt": self.TABLE, "environment.yml": conda, "README.md": readme}
+        self.assertEqual(findings(files), [])
+        self.assertIn("README.md: does not name the package g++", findings({**files, "README.md": "`numpy`"}))
+        short = {**files, "environment.yml": conda.replace("  - numpy>=1.24\n", "")}
+        self.assertIn("environment.yml: lacks numpy>=1.24", findings(short))
+        extra = findings({**files, "environment.yml": conda + "  - boost\n"})
+        self.assertIn("environment.yml: names boost, which cmake/packages.txt does not", extra)
+
+
+if __name__ == "__main__":
+    unittest.main()
