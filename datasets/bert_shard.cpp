@@ -1,0 +1,192 @@
+#include "datasets/bert_shard.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a column that needs no scattering is read from; index = BertColumn.
+struct Plain {
+  const char* dataset;
+  const char* meaning;
+};
+constexpr std::array<Plain, 5> kPlain = {Plain{"input_ids", "token id"},
+                                         {"input_mask", "mask value"},
+                                         {"segment_ids", "segment"},
+                                         {nullptr, nullptr},
+                                         {"next_sentence_labels", "label"}};
+
+// Throws for the first value outside [0, bound).
+void check_range(const std::string& path, const char* dataset, const char* meaning,
+                 const std::vector<std::int64_t>& place, std::int64_t bound,
+                 const std::int32_t* values) {
+  const std::int64_t first = place[0], count = place[1], width = place[2];
+  const std::int32_t* end = values + count * width;
+  const std::int32_t* bad = std::find_if(
+      values, end, [bound](std::int32_t value) { return value < 0 || value >= bound; });
+  if (bad == end) return;
+  const bool of_vocabulary = std::string_view(meaning).find("id") != std::string_view::npos;
+  const char* hint =
+      of_vocabulary
+          ? ", the vocabulary's size; is vocab.txt beside the shards the one they were made with?"
+          : "";
+  require(false, "{}: row {} of '{}': {} {} is not in [0, {}){}", path,
+          first + (bad - values) / width, dataset, meaning, *bad, bound, hint);
+}
+
+// "a_9" before "a_10": runs of digits compare as numbers.
+bool natural_less(const std::string& a, const std::string& b) {
+  const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  std::size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!digit(a[i]) || !digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+      continue;
+    }
+    const auto run = [&digit](const std::string& s, std::size_t& at) {
+      while (at < s.size() && s[at] == '0') ++at;
+      const std::size_t from = at;
+      while (at < s.size() && digit(s[at])) ++at;
+      return s.substr(from, at - from);
+    };
+    const std::string x = run(a, i), y = run(b, j);
+    if (x.size() != y.size()) return x.size() < y.size();
+    if (x != y) return x < y;
+  }
+  if (a.size() - i != b.size() - j) return a.size() - i < b.size() - j;
+  return a < b;
+}
+
+}  // namespace
+
+std::vector<Field> bert_fields(std::int64_t sequence_length) {
+  const Shape row = {sequence_length};
+  return {{"input_ids", DType::Int32, row},
+          {"input_mask", DType::Int32, row},
+          {"segment_ids", DType::Int32, row},
+          {"masked_lm_labels", DType::Int32, row},
+          {"next_sentence_labels", DType::Int32, {}}};
+}
+
+BertShard::BertShard(const std::string& path) : file_(path) {
+  const Shape tokens = file_.shape("input_ids");
+  const Shape masked = file_.shape("masked_lm_positions");
+  const auto check = [&path](const char* name, const Shape& found, const char* right, bool ok) {
+    if (!ok) {
+      fail(Code::Io, "{}: dataset '{}' has shape {}, expected {}", path, name, to_string(found),
+           right);
+    }
+  };
+  check("input_ids", tokens, "[rows, tokens]", tokens.size() == 2 && tokens[1] > 0);
+  check("masked_lm_positions", masked, "[rows, predictions] with the rows of input_ids",
+        masked.size() == 2 && masked[0] == tokens[0]);
+  for (const char* name : {"input_mask", "segment_ids"}) {
+    check(name, file_.shape(name), "the shape of input_ids", file_.shape(name) == tokens);
+  }
+  const Shape ids = file_.shape("masked_lm_ids");
+  check("masked_lm_ids", ids, "the shape of masked_lm_positions", ids == masked);
+  const Shape next = file_.shape("next_sentence_labels");
+  // [rows, 1] reads the same as [rows]; both are found in the wild.
+  check("next_sentence_labels", next, "[rows] with the rows of input_ids",
+        next == Shape{tokens[0]} || next == Shape{tokens[0], 1});
+  shape_ = {tokens[0], tokens[1], masked[1]};
+}
+
+void BertShard::read(BertColumn column, std::int64_t first, std::int64_t count,
+                     std::int64_t vocabulary_size, std::int32_t* out) {
+  if (column == BertColumn::MaskedLmLabels) return read_labels(first, count, vocabulary_size, out);
+  const Plain& plain = kPlain[static_cast<std::size_t>(column)];
+  file_.read_rows(plain.dataset, first, count, out);
+  const std::int64_t width = column == BertColumn::NextSentenceLabels ? 1 : shape_.sequence_length;
+  const std::int64_t bound = column == BertColumn::InputIds ? vocabulary_size : 2;
+  check_range(file_.path(), plain.dataset, plain.meaning, {first, count, width}, bound, out);
+}
+
+void BertShard::read_labels(std::int64_t first, std::int64_t count, std::int64_t vocabulary_size,
+                            std::int32_t* out) {
+  const std::int64_t width = shape_.max_predictions;
+  positions_.resize(static_cast<std::size_t>(count * width));
+  ids_.resize(positions_.size());
+  file_.read_rows("masked_lm_positions", first, count, positions_.data());
+  file_.read_rows("masked_lm_ids", first, count, ids_.data());
+  check_range(file_.path(), "masked_lm_positions", "position", {first, count, width},
+              shape_.sequence_length, positions_.data());
+  check_range(file_.path(), "masked_lm_ids", "label id", {first, count, width}, vocabulary_size,
+              ids_.data());
+  std::fill(out, out + count * shape_.sequence_length, -1);
+  for (std::int64_t row = 0; row < count; ++row) {
+    // Position 0 is [CLS], which is never masked: a 0 ends the row's list.
+    for (std::int64_t k = row * width; k < (row + 1) * width; ++k) {
+      const std::int32_t position = positions_[static_cast<std::size_t>(k)];
+      if (position == 0) break;
+      out[row * shape_.sequence_length + position] = ids_[static_cast<std::size_t>(k)];
+    }
+  }
+}
+
+BertShardShape bert_shard_shape(const std::string& path) {
+  struct Known {
+    std::uintmax_t bytes;
+    fs::file_time_type time;
+    BertShardShape shape;
+  };
+  static std::mutex lock;
+  static std::map<std::string, Known> known;
+  std::error_code gone;  // a file that vanished is reported by BertShard below
+  const std::uintmax_t bytes = fs::file_size(path, gone);
+  const fs::file_time_type time = fs::last_write_time(path, gone);
+  {
+    const std::lock_guard hold(lock);
+    const auto found = known.find(path);
+    if (found != known.end() && found->second.bytes == bytes && found->second.time == time) {
+      return found->second.shape;
+    }
+  }
+  const BertShardShape shape = BertShard(path).shape();
+  const std::lock_guard hold(lock);
+  known[path] = {bytes, time, shape};
+  return shape;
+}
+
+BertShardList list_bert_shards(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    fail(Code::Io, "{}: no such folder of BERT shards; `hetu data sample {}` makes a small one",
+         folder, folder);
+  }
+  BertShardList out;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const fs::path& path = entries->path();
+    if (path.extension() != ".hdf5" && path.extension() != ".h5") continue;
+    if (path.filename().string().find("training") == std::string::npos) {
+      ++out.others;
+    } else {
+      out.training.push_back(path.string());
+    }
+  }
+  if (error) fail(Code::Io, "{}: cannot be listed: {}", folder, error.message());
+  if (out.training.empty()) {
+    fail(Code::Io,
+         "{}: no training shards, that is files named *training*.hdf5 or *training*.h5 ({} other "
+         "HDF5 files)",
+         folder, out.others);
+  }
+  std::sort(out.training.begin(), out.training.end(), natural_less);
+  return out;
+}
+
+}  // namespace hetu

@@ -1,0 +1,344 @@
+#include "datasets/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <tuple>
+
+#include "datasets/order.h"
+#include "datasets/source.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// Rows in another order each epoch; a row is {its number, epoch}.
+std::unique_ptr<RowSource> numbered(std::int64_t rows) {
+  CallbackSource source;
+  source.name = "numbered";
+  source.fields = {{"number", DType::Int64, {}}, {"pair", DType::Int32, {2}}};
+  source.rows = rows;
+  source.read = [rows](Batch& batch) {
+    const auto order = drawn_order(rows, 7, static_cast<std::uint64_t>(batch.epoch), 0);
+    for (std::int64_t r = 0; r < batch.rows; ++r) {
+      const std::int64_t n = order[static_cast<std::size_t>(batch.first + r)];
+      for (FieldData& field : batch.fields) {
+        if (field.name == "number") field.as<std::int64_t>()[r] = n;
+        if (field.name == "pair") {
+          field.as<std::int32_t>()[2 * r] = static_cast<std::int32_t>(n);
+          field.as<std::int32_t>()[2 * r + 1] = static_cast<std::int32_t>(batch.epoch);
+        }
+      }
+    }
+  };
+  return callback_source(std::move(source));
+}
+
+// The same numbers as whole global batches; `last` rows in the last item of each epoch of `items`
+// items.
+std::unique_ptr<RowSource> streamed(std::int64_t global, std::int64_t items, std::int64_t last,
+                                    std::atomic<int>* fetched = nullptr) {
+  StreamSource source;
+  source.name = "streamed";
+  source.fields = {{"number", DType::Int64, {}}};
+  source.global_batch = global;
+  source.item = [=](std::int64_t epoch, std::int64_t item, Batch& whole) {
+    if (fetched != nullptr) ++*fetched;
+    if (item >= items) return false;
+    resize_batch(whole, {{"number", DType::Int64, {}}}, item + 1 == items ? last : global);
+    for (std::int64_t r = 0; r < whole.rows; ++r) {
+      whole.at("number").as<std::int64_t>()[r] = epoch * 1000 + item * global + r;
+    }
+    return true;
+  };
+  return stream_source(std::move(source));
+}
+
+std::vector<std::int64_t> numbers(const Batch& batch) {
+  const FieldData& field = batch.at("number");
+  return {field.as<std::int64_t>(), field.as<std::int64_t>() + batch.rows};
+}
+
+// What all pipelines take in `steps` steps, slices of a step side by side.
+std::vector<std::int64_t> taken(const std::function<std::unique_ptr<RowSource>()>& source,
+                                LoaderOptions options, const Position* from, int steps) {
+  std::vector<std::vector<std::int64_t>> per_step(static_cast<std::size_t>(steps));
+  for (int d = 0; d < options.pipelines; ++d) {
+    options.pipeline = d;
+    Loader loader(source(), options);
+    if (from != nullptr) loader.seek(*from);
+    Batch batch;
+    for (auto& step : per_step) {
+      loader.next(batch);
+      EXPECT_EQ(batch.rows, options.batch_size);
+      const std::vector<std::int64_t> slice = numbers(batch);
+      step.insert(step.end(), slice.begin(), slice.end());
+    }
+  }
+  std::vector<std::int64_t> out;
+  for (const auto& step : per_step) out.insert(out.end(), step.begin(), step.end());
+  return out;
+}
+
+using Case = std::tuple<std::int64_t, int, int>;  // rows, pipelines, prefetch
+class EverySplit : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EverySplit, TakesTheSameRowsAsOnePipelineAndNoneTwice) {
+  const auto [rows, pipelines, prefetch] = GetParam();
+  constexpr std::int64_t kGlobal = 12;
+  const auto source = [rows = rows] { return numbered(rows); };
+  const std::int64_t per_epoch = rows / kGlobal;
+  const int steps = static_cast<int>(3 * per_epoch);
+  const auto one = taken(source, {1, 0, kGlobal, {}, 0}, nullptr, steps);
+  const auto split =
+      taken(source, {pipelines, 0, kGlobal / pipelines, {}, prefetch}, nullptr, steps);
+  EXPECT_EQ(one, split);
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    const auto begin = split.begin() + epoch * per_epoch * kGlobal;
+    const std::set<std::int64_t> seen(begin, begin + per_epoch * kGlobal);
+    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), per_epoch * kGlobal) << "epoch " << epoch;
+  }
+}
+
+TEST_P(EverySplit, ResumesAnywhereAsIfNeverStopped) {
+  const auto [rows, pipelines, prefetch] = GetParam();
+  constexpr std::int64_t kGlobal = 12;
+  const auto source = [rows = rows] { return numbered(rows); };
+  const int steps = static_cast<int>(2 * (rows / kGlobal) + 1);
+  const auto whole = taken(source, {1, 0, kGlobal, {}, 0}, nullptr, steps);
+  for (int stop = 0; stop < steps; ++stop) {
+    Loader before(source(), {pipelines, 0, kGlobal / pipelines, {}, prefetch});
+    Batch batch;
+    for (int step = 0; step < stop; ++step) before.next(batch);
+    const Position position = before.position();
+    // Resumed under every number of pipelines, whatever it was saved under.
+    for (const int other : {1, 3, 4}) {
+      const auto rest =
+          taken(source, {other, 0, kGlobal / other, {}, prefetch}, &position, steps - stop);
+      EXPECT_EQ(rest, std::vector<std::int64_t>(whole.begin() + stop * kGlobal, whole.end()))
+          << "stopped after " << stop << ", resumed under " << other;
+    }
+    Loader by_step(source(), {1, 0, kGlobal, {}, prefetch});
+    by_step.next(batch);
+    by_step.seek_step(stop);
+    by_step.next(batch);
+    EXPECT_TRUE(std::equal(whole.begin() + stop * kGlobal, whole.begin() + (stop + 1) * kGlobal,
+                           numbers(batch).begin()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, EverySplit,
+                         ::testing::Combine(::testing::Values(12, 13, 47, 60),
+                                            ::testing::Values(1, 2, 3, 4, 6, 12),
+                                            ::testing::Values(0, 1, 4)));
+
+TEST(Loader, CountsStepsAndDroppedRows) {
+  const Loader loader(numbered(50), {2, 1, 6, {}, 2});
+  EXPECT_EQ(loader.global_batch(), 12);
+  EXPECT_EQ(loader.batches_per_epoch(), 4);
+  EXPECT_EQ(loader.dropped_per_epoch(), 2);
+  const Loader stream(streamed(12, 4, 12), {2, 1, 6, {}, 2});
+  EXPECT_EQ(stream.batches_per_epoch(), -1);
+  EXPECT_EQ(stream.dropped_per_epoch(), -1);
+}
+
+TEST(Loader, ReadsOnlyTheFieldsAskedFor) {
+  Loader loader(numbered(50), {1, 0, 5, {"pair"}, 2});
+  Batch batch;
+  loader.next(batch);
+  ASSERT_EQ(batch.fields.size(), 1U);
+  EXPECT_EQ(batch.fields[0].shape, (Shape{5, 2}));
+  EXPECT_THAT([&] { static_cast<void>(batch.at("number")); },
+              ThrowsMessage<Error>(HasSubstr("no field 'number'; there are: pair")));
+}
+
+TEST(Loader, RefusesOptionsThatDoNotFit) {
+  const auto make = [](const LoaderOptions& options) { Loader(numbered(50), options); };
+  EXPECT_THAT(
+      [&] {
+        make({2, 2, 4, {}, 0});
+      },
+      ThrowsMessage<Error>(HasSubstr("pipeline 2 is not among the 2 pipelines")));
+  EXPECT_THAT([&] { make({2, 0, 0, {}, 0}); }, ThrowsMessage<Error>(HasSubstr("batch size 0")));
+  EXPECT_THAT(
+      [&] {
+        make({2, 0, 26, {}, 0});
+      },
+      ThrowsMessage<Error>(HasSubstr("50 rows is shorter than one global batch of 52")));
+  EXPECT_THAT(
+      [&] {
+        make({1, 0, 4, {"labels"}, 0});
+      },
+      ThrowsMessage<Error>(HasSubstr("no field 'labels' in the data; there are: number")));
+  EXPECT_THAT(
+      [&] {
+        make({1, 0, 4, {"pair", "pair"}, 0});
+      },
+      ThrowsMessage<Error>(HasSubstr("'pair' is asked for twice")));
+}
+
+TEST(Loader, RefusesToResumeWhereTheStepsWouldDiffer) {
+  Loader saved(numbered(50), {2, 0, 6, {}, 0});
+  Batch batch;
+  saved.next(batch);
+  const Position position = saved.position();
+  Loader larger(numbered(50), {3, 0, 6, {}, 0});
+  EXPECT_THAT(
+      [&] { larger.seek(position); },
+      ThrowsMessage<Error>(HasSubstr("global batch of 12 rows, this run has 18 (3 pipelines")));
+  Loader shorter(numbered(49), {2, 0, 6, {}, 0});
+  EXPECT_THAT(
+      [&] { shorter.seek(position); },
+      ThrowsMessage<Error>(HasSubstr("'numbered rows 50', this run has 'numbered rows 49'")));
+  Position odd = position;
+  odd.index = 5;
+  EXPECT_THAT([&] { saved.seek(odd); },
+              ThrowsMessage<Error>(HasSubstr("row 5 is not the start of a global batch of 12")));
+}
+
+TEST(Loader, PassesOnWhatTheSourceThrewAfterTheBatchesBeforeIt) {
+  for (const int prefetch : {0, 1, 8}) {
+    CallbackSource source{"breaks", {{"x", DType::Float32, {}}}, 100, [](Batch& batch) {
+                            require(batch.first < 30, "row {} is bad", batch.first);
+                          }};
+    Loader loader(callback_source(source), {1, 0, 10, {}, prefetch});
+    Batch batch;
+    for (int step = 0; step < 3; ++step) loader.next(batch);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_THAT([&] { loader.next(batch); }, ThrowsMessage<Error>(HasSubstr("row 30 is bad")));
+    }
+    EXPECT_EQ(loader.position().index, 30);
+    loader.seek_step(1);
+    EXPECT_NO_THROW(loader.next(batch));
+  }
+}
+
+TEST(Loader, EndsInTheMiddleOfReadingAhead) {
+  for (int i = 0; i < 50; ++i) {
+    Loader loader(numbered(100), {1, 0, 1 + i % 7, {}, 3});
+    Batch batch;
+    for (int step = 0; step < i % 4; ++step) loader.next(batch);
+  }
+}
+
+TEST(Callback, RefusesAFieldOfTheWrongSize) {
+  CallbackSource source{"short", {{"x", DType::Float32, {3}}}, 100, [](Batch& batch) {
+                          batch.fields[0].bytes.resize(8);
+                        }};
+  Loader loader(callback_source(source), {1, 0, 2, {}, 0});
+  Batch batch;
+  EXPECT_THAT([&] { loader.next(batch); },
+              ThrowsMessage<Error>(HasSubstr("field 'x' has 8 bytes, expected 24")));
+}
+
+class EveryStream : public ::testing::TestWithParam<std::tuple<int, int, std::int64_t>> {};
+
+TEST_P(EveryStream, GivesEachPipelineItsSliceOfEachItemAndResumes) {
+  const auto [pipelines, prefetch, last] = GetParam();
+  const auto source = [last = last] { return streamed(12, 4, last); };
+  const std::int64_t items = last == 12 ? 4 : 3;  // a short last item is dropped
+  std::vector<std::int64_t> whole;
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    for (std::int64_t n = 0; n < items * 12; ++n) whole.push_back(epoch * 1000 + n);
+  }
+  const int steps = static_cast<int>(items) * 3;
+  const LoaderOptions options{pipelines, 0, 12 / pipelines, {}, prefetch};
+  EXPECT_EQ(taken(source, options, nullptr, steps), whole);
+  for (int stop = 0; stop < steps; ++stop) {
+    Loader before(source(), options);
+    Batch batch;
+    for (int step = 0; step < stop; ++step) before.next(batch);
+    const Position position = before.position();
+    EXPECT_EQ(taken(source, options, &position, steps - stop),
+              std::vector<std::int64_t>(whole.begin() + stop * 12, whole.end()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, EveryStream,
+                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Values(0, 2),
+                                            ::testing::Values(12, 5)));
+
+TEST(Stream, FetchesEachItemOnce) {
+  std::atomic<int> fetched = 0;
+  Loader loader(streamed(12, 4, 12, &fetched), {2, 1, 6, {}, 0});
+  Batch batch;
+  for (int step = 0; step < 4; ++step) loader.next(batch);
+  EXPECT_EQ(fetched, 4);
+}
+
+TEST(Stream, RefusesAShortItemThatIsNotTheLast) {
+  StreamSource source{"short", {{"x", DType::Float32, {}}}, 8, nullptr};
+  source.item = [&source](std::int64_t, std::int64_t item, Batch& whole) {
+    resize_batch(whole, source.fields, item == 2 ? 5 : 8);
+    return true;
+  };
+  Loader loader(stream_source(source), {1, 0, 8, {}, 0});
+  Batch batch;
+  loader.next(batch);
+  loader.next(batch);
+  EXPECT_THAT(
+      [&] { loader.next(batch); },
+      ThrowsMessage<Error>(HasSubstr("item 2 of epoch 0 has 5 rows, the global batch is 8")));
+}
+
+TEST(Stream, RefusesAnEpochWithoutOneWholeItem) {
+  Loader loader(streamed(12, 1, 7), {1, 0, 12, {}, 2});
+  Batch batch;
+  EXPECT_THAT([&] { loader.next(batch); },
+              ThrowsMessage<Error>(HasSubstr("shorter than one global batch of 12")));
+}
+
+TEST(Stream, RefusesAnotherType) {
+  StreamSource source{"typed", {{"x", DType::Float32, {2}}}, 4, nullptr};
+  source.item = [](std::int64_t, std::int64_t, Batch& whole) {
+    whole.fields[0].dtype = DType::Float64;
+    return true;
+  };
+  Loader loader(stream_source(source), {1, 0, 4, {}, 0});
+  Batch batch;
+  EXPECT_THAT(
+      [&] { loader.next(batch); },
+      ThrowsMessage<Error>(HasSubstr("field 'x' has 32 bytes of float64, expected 4 rows of "
+                                     "[2] float32")));
+}
+
+TEST(Synthetic, DrawsTheSameRowsHoweverTheyAreCut) {
+  const auto source = [] {
+    return synthetic_source({{{"x", DType::Float32, {3}}, -2, 5},
+                             {{"number", DType::Int64, {}}, 10, 20},
+                             {{"b", DType::Bool, {}}, 0, 2}},
+                            48, 3);
+  };
+  const auto one = taken(source, {1, 0, 12, {}, 0}, nullptr, 8);
+  EXPECT_EQ(one, taken(source, {4, 0, 3, {}, 2}, nullptr, 8));
+  EXPECT_EQ(std::vector<std::int64_t>(one.begin(), one.begin() + 48),
+            std::vector<std::int64_t>(one.begin() + 48, one.end()));  // epochs repeat
+  const std::set<std::int64_t> values(one.begin(), one.end());
+  EXPECT_GE(*values.begin(), 10);
+  EXPECT_LE(*values.rbegin(), 19);
+  EXPECT_GT(values.size(), 5U);
+  Loader loader(source(), {1, 0, 48, {"x"}, 0});
+  Batch batch;
+  loader.next(batch);
+  const float* x = batch.at("x").as<float>();
+  float low = x[0], high = x[0];
+  for (int i = 0; i < 144; ++i) low = std::min(low, x[i]), high = std::max(high, x[i]);
+  EXPECT_GE(low, -2);
+  EXPECT_LT(high, 5);
+  EXPECT_LT(low, -1);
+  EXPECT_GT(high, 4);
+}
+
+TEST(Synthetic, RefusesWhatItCannotDraw) {
+  EXPECT_THROW(synthetic_source({{{"x", DType::BFloat16, {}}, 0, 1}}, 4, 0), Error);
+  EXPECT_THROW(synthetic_source({{{"x", DType::Float32, {}}, 1, 1}}, 4, 0), Error);
+  EXPECT_THROW(synthetic_source({{{"x", DType::Float32, {}}, 0, 1}}, 0, 0), Error);
+}
+
+}  // namespace
+}  // namespace hetu
