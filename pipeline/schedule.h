@@ -1,5 +1,6 @@
-// The schedule IR: who does what, in which order. Generators make it, lowering widens it, verifier, simulator,
-// interpreter and renderers read it. Plain data: no method's name has a meaning outside pipeline/generate.
+// The schedule IR: who does what, in which order. Generators make it, lowering widens it, verifier,
+// simulator, interpreter and renderers read it. Plain data: no method's name has a meaning outside
+// pipeline/generate.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,15 +28,31 @@ enum class Kind : std::uint8_t {
 /// One instruction. 16 bytes: a plan of 1,024 workers x 4,096 micro-batches fits in memory.
 struct Instr {
   Kind kind = Kind::Forward;
-  bool with_next = false;   ///< runs as one with the instruction after it, e.g. `(0F1;3B0)OVERLAP_F_B`
-  std::int16_t part = 0;    ///< bucket of a reduction, extra edge of a send or receive, piece of other work
+  bool with_next = false;   ///< runs as one with the next one, e.g. `(0F1;3B0)OVERLAP_F_B`
+  std::int16_t part = 0;    ///< bucket of a reduction, extra edge of a message, piece of other work
   std::int32_t stage = 0;   ///< index into Schedule::placements; -1 where the kind has none
   std::int32_t micro = -1;  ///< global micro-batch id; -1 where the kind has none
 
   bool operator==(const Instr&) const = default;
 };
 
-/// Where a copy of a model stage stands. One worker today; a list so that tensor parallelism fits later.
+/// Text of a kind: "F", "SEND_B", "UPDATE", …
+const char* kind_name(Kind kind);
+
+/// F, B, I, W or R: what a device computes for one micro-batch.
+constexpr bool is_compute(Kind kind) { return kind <= Kind::Recompute; }
+constexpr bool is_send(Kind kind) {
+  return kind == Kind::SendForward || kind == Kind::SendBackward;
+}
+constexpr bool is_recv(Kind kind) {
+  return kind == Kind::RecvForward || kind == Kind::RecvBackward;
+}
+constexpr bool is_collective(Kind kind) {
+  return kind == Kind::ReduceGrad || kind == Kind::ReduceScalars;
+}
+
+/// Where a copy of a model stage stands. One worker today; a list so that tensor parallelism fits
+/// later.
 struct Placement {
   std::vector<int> workers;
   int model_stage = 0;
@@ -44,7 +61,8 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-/// What a worker does: prologue, then body `repeat` times (micro ids raised by `shift` each time), then drain.
+/// What a worker does: prologue, then body `repeat` times (micro ids raised by `shift` each time),
+/// then drain.
 struct Program {
   std::vector<Instr> prologue;
   std::vector<Instr> body;
@@ -55,11 +73,39 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-/// Which weight version a forward uses: the newest, the one before it (pipedream-2bw), or a wave's (hetpipe).
+/// Which weight version a forward uses: the newest, the one before it (pipedream-2bw), or a wave's
+/// (hetpipe).
 enum class VersionRule : std::uint8_t { Newest, Lag1, Wave };
 
-/// One pipeline's plan for one step (synchronous methods) or for `steps` steps (asynchronous ones). Several pipelines
-/// side by side run the same plan; worker w of pipeline d is then the global worker d * workers.size() + w.
+/// Two model stages with something in common: an edge between stages that are not neighbours (a
+/// skip connection), or one parameter that both use (a tied weight); first < second.
+struct StagePair {
+  int first = 0;
+  int second = 0;
+
+  bool operator==(const StagePair&) const = default;
+};
+
+/// Where a stage's gradient reductions stand in a row: all after the last compute, or each directly
+/// after the last backward of its stage, or so only where idle time can hide it.
+enum class SyncPlace : std::uint8_t { End, Eager, EagerOpt };
+
+/// What lowering is told of the model and of the pipelines beside this one. It stays in the
+/// schedule, so that verifier, simulator and interpreter know it too.
+struct Lowering {
+  int pipelines = 1;                   ///< copies of this plan that share one model
+  std::vector<StagePair> extra_edges;  ///< beyond s -> s + 1; edge k travels as part k + 1
+  std::vector<StagePair> tied;         ///< pair t is reduced as part gradient_buckets + t
+  std::vector<int> gradient_buckets;   ///< reductions per model stage; empty: 1 each
+  bool reduce_scalars = false;  ///< the update needs a norm, an overflow flag or a loss first
+  SyncPlace sync = SyncPlace::Eager;
+
+  bool operator==(const Lowering&) const = default;
+};
+
+/// One pipeline's plan for one step (synchronous methods) or for `steps` steps (asynchronous ones).
+/// Several pipelines side by side run the same plan; worker w of pipeline d is then the global
+/// worker d * workers.size() + w.
 struct Schedule {
   std::string method;
   int stages = 0;         ///< workers of one pipeline, P
@@ -68,9 +114,11 @@ struct Schedule {
   int steps = 1;
   bool half_micros = false;  ///< backward ids are half-micros 2i, 2i+1 (chimera --concat halving)
   VersionRule version_rule = VersionRule::Newest;
-  int most_versions = 1;  ///< weight versions alive at once that the plan may need on any placement
+  int most_versions =
+      1;  ///< weight versions alive at once that any placement may need; 0: any number
   std::vector<Placement> placements;
   std::vector<Program> workers;
+  Lowering lowering;
 
   bool operator==(const Schedule&) const = default;
 };
@@ -78,16 +126,24 @@ struct Schedule {
 /// Number of model stages: the highest model_stage + 1.
 int model_stages(const Schedule& schedule);
 
+/// True if the plan holds a send or a receive, so that values cross workers only by them.
+bool is_lowered(const Schedule& schedule);
+
+/// Micro-batches of the whole plan: micro_batches * steps.
+int total_micros(const Schedule& schedule);
+
 /// The placement id of (model stage, replica), or -1.
 int placement_of(const Schedule& schedule, int model_stage, int replica);
 
 /// A worker's program as one flat row: prologue, repeated body, drain.
 std::vector<Instr> unroll(const Program& program);
 
-/// "2F0", "1SEND_B3", "0UPDATE", "REDUCE_SCALARS", "0REDUCE_GRAD" (a part > 0 as "0REDUCE_GRAD:2").
+/// "2F0", "1SEND_B3", "0UPDATE", "REDUCE_SCALARS", "0REDUCE_GRAD"; a part > 0 follows a colon, as
+/// in "0REDUCE_GRAD:2" or "3SEND_B0:1".
 std::string to_string(const Instr& instr);
 
-/// The inverse of to_string for one cell without an overlap pair. Throws InvalidArgument: what was found, what is known.
+/// The inverse of to_string for one cell without an overlap pair. Throws InvalidArgument: what was
+/// found, what is known.
 Instr parse_instr(std::string_view cell);
 
 }  // namespace hetu

@@ -1,0 +1,56 @@
+// The methods: each is a pure function from sizes to a compute-only Schedule. A method is one row
+// in the table of methods.cpp and one generator in generate/.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/schedule.h"
+
+namespace hetu {
+
+/// Everything a generator may depend on, named as the options of `hetu schedule`.
+struct Sizes {
+  int stages = 1;         ///< workers of one pipeline, P
+  int micro_batches = 1;  ///< per step, over all directions, M
+  int chunks = 1;         ///< model stages per worker, V
+  int pairs = 1;
+  int steps = 1;  ///< of an asynchronous method
+  std::string concat = "direct";
+  std::string pair_semantics = "split";
+};
+
+/// An option of `hetu schedule` that only some methods take, e.g. "chunks".
+using OptionNames = std::vector<const char*>;
+
+/// One method. `legal_stages` and `legal_micros` name the rule; the predicates decide.
+struct Method {
+  const char* name;
+  std::vector<const char*> aliases;  ///< other published names of the same method
+  const char* doc;                   ///< one sentence with its source
+  OptionNames options;               ///< beyond stages and micro-batches
+  const char* stages_rule;           ///< e.g. "any P >= 1"
+  bool (*legal_stages)(const Sizes& sizes);
+  const char* micros_rule;  ///< e.g. "any M >= 1"
+  bool (*legal_micros)(const Sizes& sizes);
+  Schedule (*generate)(const Sizes& sizes);
+};
+
+/// All methods there are, in the order of `--help`.
+const std::vector<Method>& methods();
+
+/// The method of this name or alias, or nullptr.
+const Method* find_method(std::string_view name);
+
+/// Names of published methods that Hetu knows of and does not have yet.
+const std::vector<const char*>& methods_to_come();
+
+/// The compute-only schedule of a method. Throws InvalidArgument: an unknown method (naming the
+/// known ones), or sizes the method cannot have (naming its rule and the nearest legal values).
+Schedule generate(std::string_view method, const Sizes& sizes);
+
+/// A copy with an R directly before each B or I, except on the last model stage. Throws
+/// InvalidArgument if the schedule has an R already.
+Schedule with_recompute(const Schedule& schedule);
+
+}  // namespace hetu

@@ -1,0 +1,182 @@
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/generate/families.h"
+
+namespace hetu {
+namespace {
+
+bool any_stages(const Sizes& s) { return s.stages >= 1; }
+bool any_micros(const Sizes& s) { return s.micro_batches >= 1; }
+
+// Far enough for every rule that depends on P, V and M alone; a limit because some rules have no
+// legal value below.
+constexpr int kSearch = 4096;
+
+// The legal values next to the given one, below and above, as "6 or 8"; change one field by ref.
+std::string nearest(const Sizes& sizes, int Sizes::*field, bool (*legal)(const Sizes&)) {
+  const int wanted = sizes.*field;
+  std::string found;
+  const auto try_value = [&](std::int64_t value) {
+    Sizes s = sizes;
+    if (value < 1 || value > INT32_MAX) return false;
+    s.*field = static_cast<int>(value);
+    if (!legal(s)) return false;
+    found += (found.empty() ? "" : " or ") + std::to_string(value);
+    return true;
+  };
+  const std::int64_t below = std::max(wanted, 1);
+  for (std::int64_t d = 1; d < kSearch && !try_value(wanted - d); ++d) {
+  }
+  for (std::int64_t v = wanted < 1 ? 1 : below + 1; v < below + kSearch && !try_value(v); ++v) {
+  }
+  return found.empty() ? "none near it" : found;
+}
+
+std::string known_methods() {
+  std::string names;
+  for (const Method& m : methods()) names += (names.empty() ? "" : ", ") + std::string(m.name);
+  return names;
+}
+
+std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& schedule, int last) {
+  std::vector<Instr> out;
+  out.reserve(row.size() * 2);
+  for (const Instr& i : row) {
+    require(i.kind != Kind::Recompute, "the plan recomputes already ({}): leave recompute out",
+            to_string(i));
+    const bool back = i.kind == Kind::Backward || i.kind == Kind::InputGrad;
+    if (back && schedule.placements[i.stage].model_stage != last) {
+      const Instr r{.kind = Kind::Recompute, .stage = i.stage, .micro = i.micro};
+      // The second half of an atomic pair recomputes before the pair.
+      const bool paired = !out.empty() && out.back().with_next;
+      out.insert(paired ? out.end() - 1 : out.end(), r);
+    }
+    out.push_back(i);
+  }
+  return out;
+}
+
+}  // namespace
+
+const std::vector<Method>& methods() {
+  static const std::vector<Method> kMethods = {
+      {.name = "gpipe",
+       .aliases = {"ScheduleGPipe"},
+       .doc = "All forwards, then all backwards (GPipe, Huang et al. 2019).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = gpipe},
+      {.name = "1f1b",
+       .aliases = {"dapple", "pipedream-flush", "Schedule1F1B"},
+       .doc = "One forward, one backward, with a flush (DAPPLE, Fan et al. 2021).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = one_f_one_b},
+      {.name = "dp",
+       .aliases = {},
+       .doc = "Plain data parallelism: one stage, copies are --pipelines.",
+       .options = {},
+       .stages_rule = "P = 1",
+       .legal_stages = [](const Sizes& s) { return s.stages == 1; },
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = data_parallel},
+  };
+  return kMethods;
+}
+
+const std::vector<const char*>& methods_to_come() {
+  static const std::vector<const char*> kNames = {"interleaved-1f1b",
+                                                  "interleave",
+                                                  "ScheduleInterleaved1F1B",
+                                                  "looped-bfs",
+                                                  "bfs",
+                                                  "looped_bfs",
+                                                  "ScheduleLoopedBFS",
+                                                  "pipedream",
+                                                  "pipedream-2bw",
+                                                  "hetpipe",
+                                                  "gems",
+                                                  "chimera",
+                                                  "hanayo",
+                                                  "zb-h1",
+                                                  "zbh1",
+                                                  "zb-h2",
+                                                  "zbh2",
+                                                  "zb-v",
+                                                  "zbv",
+                                                  "ScheduleZBVZeroBubble",
+                                                  "v-half",
+                                                  "v-min",
+                                                  "interleaved-zb",
+                                                  "ScheduleInterleavedZeroBubble",
+                                                  "dualpipe",
+                                                  "dualpipev",
+                                                  "ScheduleDualPipeV",
+                                                  "varuna",
+                                                  "zb-1p",
+                                                  "zb-2p",
+                                                  "auto"};
+  return kNames;
+}
+
+const Method* find_method(std::string_view name) {
+  for (const Method& m : methods()) {
+    if (name == m.name) return &m;
+    for (const char* alias : m.aliases)
+      if (name == alias) return &m;
+  }
+  return nullptr;
+}
+
+Schedule generate(std::string_view name, const Sizes& sizes) {
+  const Method* m = find_method(name);
+  if (m == nullptr) {
+    const bool to_come = std::any_of(methods_to_come().begin(), methods_to_come().end(),
+                                     [&](const char* other) { return name == other; });
+    require(!to_come, "method '{}' is to come; known here: {}", name, known_methods());
+    require(false, "unknown method '{}'; known here: {}", name, known_methods());
+  }
+  require(m->legal_stages(sizes), "{} takes {} stages, got P = {}; nearest legal: {}", m->name,
+          m->stages_rule, sizes.stages, nearest(sizes, &Sizes::stages, m->legal_stages));
+  require(m->legal_micros(sizes), "{} takes {} micro-batches, got M = {}; nearest legal: {}",
+          m->name, m->micros_rule, sizes.micro_batches,
+          nearest(sizes, &Sizes::micro_batches, m->legal_micros));
+  // Two instructions per stage and micro-batch, 16 bytes each: past this nothing else fits either.
+  constexpr std::int64_t kMost = std::int64_t{1} << 28;
+  const std::int64_t cells = static_cast<std::int64_t>(sizes.stages) * sizes.micro_batches *
+                             std::max(sizes.chunks, 1) * std::max(sizes.steps, 1);
+  require(cells <= kMost, "{} stages x {} micro-batches is more than a plan can hold ({} cells)",
+          sizes.stages, sizes.micro_batches, kMost);
+  return m->generate(sizes);
+}
+
+Schedule one_stage_per_worker(const char* method, const Sizes& sizes) {
+  Schedule s;
+  s.method = method;
+  s.stages = sizes.stages;
+  s.micro_batches = sizes.micro_batches;
+  for (int w = 0; w < sizes.stages; ++w) s.placements.push_back({{w}, w, 0});
+  s.workers.resize(sizes.stages);
+  return s;
+}
+
+Schedule with_recompute(const Schedule& schedule) {
+  Schedule s = schedule;
+  const int last = model_stages(schedule) - 1;
+  for (Program& p : s.workers) {
+    p.prologue = recomputed(p.prologue, schedule, last);
+    p.body = recomputed(p.body, schedule, last);
+    p.drain = recomputed(p.drain, schedule, last);
+  }
+  return s;
+}
+
+}  // namespace hetu
