@@ -35,7 +35,7 @@ const KindRow& row(Kind kind) { return kKinds[static_cast<int>(kind)]; }
 
 std::string known_kinds() {
   std::string names;
-  for (const KindRow& k : kKinds) names += (names.empty() ? "" : " ") + std::string(k.name);
+  for (const KindRow& k : kKinds) names.append(names.empty() ? "" : " ").append(k.name);
   return names;
 }
 
@@ -114,7 +114,7 @@ std::string to_string(const Instr& instr) {
   std::string text = k.has_stage ? std::to_string(instr.stage) : std::string();
   text += k.name;
   if (k.has_micro) text += std::to_string(instr.micro);
-  if (instr.part > 0) text += ":" + std::to_string(instr.part);
+  if (instr.part > 0) text.append(":").append(std::to_string(instr.part));
   return text;
 }
 

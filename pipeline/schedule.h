@@ -87,16 +87,16 @@ struct StagePair {
 };
 
 /// Where a stage's gradient reductions stand in a row: all after the last compute, or each directly
-/// after the last backward of its stage, or so only where idle time can hide it.
-enum class SyncPlace : std::uint8_t { End, Eager, EagerOpt };
+/// after the last backward of its stage.
+enum class SyncPlace : std::uint8_t { End, Eager };
 
 /// What lowering is told of the model and of the pipelines beside this one. It stays in the
 /// schedule, so that verifier, simulator and interpreter know it too.
 struct Lowering {
-  int pipelines = 1;                   ///< copies of this plan that share one model
-  std::vector<StagePair> extra_edges;  ///< beyond s -> s + 1; edge k travels as part k + 1
-  std::vector<StagePair> tied;         ///< pair t is reduced as part gradient_buckets + t
-  std::vector<int> gradient_buckets;   ///< reductions per model stage; empty: 1 each
+  int pipelines = 1;                        ///< copies of this plan that share one model
+  std::vector<StagePair> extra_edges = {};  ///< beyond s -> s + 1; edge k travels as part k + 1
+  std::vector<StagePair> tied = {};         ///< pair t is reduced as part gradient_buckets + t
+  std::vector<int> gradient_buckets = {};   ///< reductions per model stage; empty: 1 each
   bool reduce_scalars = false;  ///< the update needs a norm, an overflow flag or a loss first
   SyncPlace sync = SyncPlace::Eager;
 

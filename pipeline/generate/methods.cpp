@@ -22,7 +22,7 @@ std::string nearest(const Sizes& sizes, int Sizes::*field, bool (*legal)(const S
     if (value < 1 || value > INT32_MAX) return false;
     s.*field = static_cast<int>(value);
     if (!legal(s)) return false;
-    found += (found.empty() ? "" : " or ") + std::to_string(value);
+    found.append(found.empty() ? "" : " or ").append(std::to_string(value));
     return true;
   };
   const std::int64_t below = std::max(wanted, 1);
@@ -35,7 +35,7 @@ std::string nearest(const Sizes& sizes, int Sizes::*field, bool (*legal)(const S
 
 std::string known_methods() {
   std::string names;
-  for (const Method& m : methods()) names += (names.empty() ? "" : ", ") + std::string(m.name);
+  for (const Method& m : methods()) names.append(names.empty() ? "" : ", ").append(m.name);
   return names;
 }
 
@@ -151,10 +151,10 @@ Schedule generate(std::string_view name, const Sizes& sizes) {
           nearest(sizes, &Sizes::micro_batches, m->legal_micros));
   // Two instructions per stage and micro-batch, 16 bytes each: past this nothing else fits either.
   constexpr std::int64_t kMost = std::int64_t{1} << 28;
-  const std::int64_t cells = static_cast<std::int64_t>(sizes.stages) * sizes.micro_batches *
-                             std::max(sizes.chunks, 1) * std::max(sizes.steps, 1);
-  require(cells <= kMost, "{} stages x {} micro-batches is more than a plan can hold ({} cells)",
-          sizes.stages, sizes.micro_batches, kMost);
+  const double cells = 1.0 * sizes.stages * sizes.micro_batches * sizes.chunks * sizes.steps;
+  require(cells <= static_cast<double>(kMost),
+          "{} stages x {} micro-batches is more than a plan can hold ({} cells)", sizes.stages,
+          sizes.micro_batches, kMost);
   return m->generate(sizes);
 }
 

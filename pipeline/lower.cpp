@@ -1,0 +1,165 @@
+#include "pipeline/lower.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/producers.h"
+#include "pipeline/reduction.h"
+
+namespace hetu {
+namespace {
+
+using Row = std::vector<Instr>;
+
+// The receives that an instruction needs: its producers that are receives.
+void add_receives(const StageGraph& graph, const Instr& instr, Row& out) {
+  if (!is_compute(instr.kind)) return;
+  graph.producers(instr, [&](const Producer& p) {
+    if (is_recv(p.instr.kind)) out.push_back(p.instr);
+  });
+}
+
+void add_sends(const StageGraph& graph, const Instr& instr, Row& out) {
+  const auto add = [&](Kind kind, int part) {
+    out.push_back({kind, false, static_cast<std::int16_t>(part), instr.stage, instr.micro});
+  };
+  if (instr.kind == Kind::Forward) {
+    for (const StageEdge& e : graph.outputs(instr.stage))
+      if (e.crosses) add(Kind::SendForward, e.part);
+  } else if (instr.kind == Kind::Backward || instr.kind == Kind::InputGrad) {
+    for (const StageEdge& e : graph.inputs(instr.stage))
+      if (e.crosses) add(Kind::SendBackward, e.part);
+  }
+}
+
+void add_reductions(const Reductions& reductions, int stage, Row& out) {
+  for (const int part : reductions.parts(stage))
+    out.push_back({Kind::ReduceGrad, false, static_cast<std::int16_t>(part), stage, -1});
+}
+
+// Messages around each instruction, or around each pair that runs as one. An update that the plan
+// has already (asynchronous methods) gets its reductions before it.
+Row with_messages(const StageGraph& graph, const Reductions& reductions, const Row& row) {
+  Row out;
+  out.reserve(row.size() * 3);
+  for (std::size_t i = 0; i < row.size();) {
+    const std::size_t end = std::min(row.size(), i + (row[i].with_next ? 2 : 1));
+    for (std::size_t k = i; k < end; ++k) add_receives(graph, row[k], out);
+    for (std::size_t k = i; k < end; ++k) {
+      if (row[k].kind == Kind::Update) add_reductions(reductions, row[k].stage, out);
+      out.push_back(row[k]);
+    }
+    for (std::size_t k = i; k < end; ++k) add_sends(graph, row[k], out);
+    i = end;
+  }
+  return out;
+}
+
+bool has_update(const Schedule& s) {
+  const auto in = [](const Row& row) {
+    return std::any_of(row.begin(), row.end(),
+                       [](const Instr& i) { return i.kind == Kind::Update; });
+  };
+  return std::any_of(s.workers.begin(), s.workers.end(),
+                     [&](const Program& p) { return in(p.prologue) || in(p.body) || in(p.drain); });
+}
+
+bool is_compute_only(const Schedule& s) {
+  const auto only = [](const Row& row) {
+    return std::all_of(row.begin(), row.end(),
+                       [](const Instr& i) { return is_compute(i.kind) || i.kind == Kind::Update; });
+  };
+  return std::all_of(s.workers.begin(), s.workers.end(), [&](const Program& p) {
+    return only(p.prologue) && only(p.body) && only(p.drain);
+  });
+}
+
+bool adds_gradient(const Instr& i, int stage) {
+  return i.stage == stage && (i.kind == Kind::Backward || i.kind == Kind::WeightGrad);
+}
+
+// Index after the last instruction that adds to a stage's gradient, and after its messages.
+std::size_t after_last_gradient(const Row& row, int stage) {
+  for (std::size_t i = row.size(); i > 0; --i) {
+    if (!adds_gradient(row[i - 1], stage)) continue;
+    while (i < row.size() && (is_send(row[i].kind) || row[i - 1].with_next)) ++i;
+    return i;
+  }
+  return 0;
+}
+
+// The stage's reductions where they may start at once. The row is one piece from here on unless its
+// last backward stands in the drain, where insertion changes nothing else.
+void insert_eagerly(Program& program, const Reductions& reductions, int stage) {
+  Row block;
+  add_reductions(reductions, stage, block);
+  std::size_t at = after_last_gradient(program.drain, stage);
+  const bool in_body =
+      program.repeat > 0 && std::any_of(program.body.begin(), program.body.end(),
+                                        [&](const Instr& i) { return adds_gradient(i, stage); });
+  if (at == 0 && in_body) {
+    program = {unroll(program), {}, 0, 0, {}};
+    program.drain.swap(program.prologue);
+    at = after_last_gradient(program.drain, stage);
+  } else if (at == 0) {
+    at = after_last_gradient(program.prologue, stage);
+    if (at > 0) {
+      program.prologue.insert(program.prologue.begin() + at, block.begin(), block.end());
+      return;
+    }
+  }
+  program.drain.insert(program.drain.begin() + at, block.begin(), block.end());
+}
+
+// Stages of each worker in descending model stage: the later stage's gradient is whole first, and
+// all members of a group launch in one order.
+std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
+  std::vector<std::vector<int>> of(s.workers.size());
+  for (std::size_t i = 0; i < s.placements.size(); ++i)
+    of[s.placements[i].workers[0]].push_back(static_cast<int>(i));
+  for (auto& list : of) {
+    std::sort(list.begin(), list.end(), [&](int a, int b) {
+      const Placement &x = s.placements[a], &y = s.placements[b];
+      return x.model_stage != y.model_stage ? x.model_stage > y.model_stage : a < b;
+    });
+  }
+  return of;
+}
+
+void finish_step(Schedule& s, const Reductions& reductions) {
+  const std::vector<std::vector<int>> stages = stages_by_worker(s);
+  for (std::size_t w = 0; w < s.workers.size(); ++w) {
+    Program& program = s.workers[w];
+    for (const int stage : stages[w]) {
+      if (reductions.parts(stage).empty()) continue;
+      if (s.lowering.sync == SyncPlace::End)
+        add_reductions(reductions, stage, program.drain);
+      else
+        insert_eagerly(program, reductions, stage);
+    }
+    if (reductions.scalars()) program.drain.push_back({.kind = Kind::ReduceScalars, .stage = -1});
+    for (const int stage : stages[w])
+      program.drain.push_back({.kind = Kind::Update, .stage = stage});
+  }
+}
+
+}  // namespace
+
+Schedule lower(const Schedule& schedule, const Lowering& how) {
+  require(is_compute_only(schedule),
+          "the plan holds messages or reductions already: it is lowered");
+  Schedule s = schedule;
+  s.lowering = how;
+  const StageGraph graph(s, /*lowered=*/true);
+  const Reductions reductions(s);
+  const bool updates = has_update(s);
+  for (Program& p : s.workers) {
+    p.prologue = with_messages(graph, reductions, p.prologue);
+    p.body = with_messages(graph, reductions, p.body);
+    p.drain = with_messages(graph, reductions, p.drain);
+  }
+  if (!updates) finish_step(s, reductions);
+  return s;
+}
+
+}  // namespace hetu

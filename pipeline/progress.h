@@ -1,0 +1,115 @@
+// How a plan advances: what each position waits for, and an order in which everything can run.
+// Verifier and simulator share it, so that what is proved is what is timed.
+//
+// Rows run in order. A send needs a free slot of its channel (ordered pair of workers): with K
+// slots the n-th send waits for the (n-K)-th receive; with 0 slots sender and receiver meet. A
+// reduction is posted without waiting; it is done when all members have posted it and each has
+// finished the ones it posted before; an update waits for all reductions that its worker has
+// posted.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/plan_index.h"
+
+namespace hetu {
+
+/// As many messages underway per ordered pair of workers as the plan sends.
+inline constexpr int kUnboundedSlots = -1;
+
+/// One reduction of the plan: the positions that post it, one per worker concerned. With several
+/// pipelines side by side each position stands for one member in each of them.
+struct Collective {
+  std::vector<int> posts;
+};
+
+class Progress {
+ public:
+  /// Hears what runs, in an order in which everything waited for came before.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    /// `count` instructions from `position` run as one (2 for an atomic pair, else 1).
+    virtual void on_run(int pipeline, int position, int count) = 0;
+    virtual void on_collective(int collective) = 0;
+  };
+
+  /// What a position waits for besides its place in the row: `done` is a position, or a collective
+  /// + index.size(). `named` is what a message calls it (with 0 slots a sender waits until the
+  /// receive is reached, which is the position before it).
+  struct Wait {
+    int done = -1;
+    int named = -1;
+  };
+
+  /// `send_slots` >= 0 or kUnboundedSlots. The index must outlive it.
+  Progress(const PlanIndex& index, int send_slots, int pipelines);
+
+  template <class Visit>
+  void waits(int position, Visit&& visit) const;
+
+  /// Runs all rows as far as they go; true if everything ran.
+  bool run(Listener& listener);
+
+  const PlanIndex& index() const { return index_; }
+  int pipelines() const { return pipelines_; }
+  const std::vector<Collective>& collectives() const { return collectives_; }
+
+  /// The collective that the position posts, or that an update there waits for; -1 if none.
+  int collective_at(int position) const;
+
+  /// After run: the position at which a row stands, its row_end if it finished.
+  int stopped_at(int pipeline, int worker) const {
+    return next_[pipeline * index_.workers() + worker];
+  }
+  /// After run: the first collective that the worker has not finished, or -1.
+  int collective_ahead(int worker) const;
+  bool is_done(int pipeline, int done) const;
+
+ private:
+  void find_collectives();
+  void find_slots(int send_slots);
+  void start();
+  bool advance(int row, Listener& listener);
+  int blocker(int pipeline, int position, int count) const;
+  void wake(int pipeline, int done);
+  void post(int position, Listener& listener);
+
+  const PlanIndex& index_;
+  const int pipelines_;
+  const bool rendezvous_;
+  std::vector<Collective> collectives_;
+  std::vector<std::vector<int>> queues_;     // per worker, collectives in the order of their posts
+  std::vector<std::int32_t> slot_wait_;      // per position of a send: the receive it waits for
+  std::vector<std::int32_t> collective_of_;  // parallel to index_.step_level()
+  // State of a run. A row is pipeline * workers + worker.
+  std::vector<int> next_;                  // per row: the position it stands at
+  std::vector<int> collective_left_;       // posts and predecessors that are still open
+  std::vector<std::size_t> head_;          // per worker: finished collectives of its queue
+  std::vector<std::int32_t> waiter_;       // per pipeline and thing to be done: a row that waits
+  std::vector<std::int32_t> next_waiter_;  // per row: another row that waits for the same
+  std::vector<int> ready_;
+};
+
+template <class Visit>
+void Progress::waits(int position, Visit&& visit) const {
+  const Instr& instr = index_.at(position);
+  if (is_collective(instr.kind)) return;
+  if (instr.kind == Kind::Update) {
+    const int c = collective_at(position);
+    if (c >= 0) visit(Wait{index_.size() + c, index_.size() + c});
+    return;
+  }
+  index_.graph().producers(instr, [&](const Producer& p) {
+    const int made = index_.find(p.instr);
+    if (made >= 0) visit(Wait{made, made});
+  });
+  if (slot_wait_.empty() || slot_wait_[position] < 0) return;
+  const int receive = slot_wait_[position];
+  if (!rendezvous_)
+    visit(Wait{receive, receive});
+  else if (receive > index_.row_begin(index_.worker_of(receive)))
+    visit(Wait{receive - 1, receive});
+}
+
+}  // namespace hetu

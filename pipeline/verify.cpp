@@ -1,0 +1,163 @@
+#include "pipeline/verify.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/audit.h"
+#include "pipeline/reduction.h"
+
+namespace hetu {
+namespace {
+
+// Completeness: which replica runs each micro-batch, and that it runs all of it.
+class Contents {
+ public:
+  explicit Contents(const PlanIndex& index) : index_(index), schedule_(index.schedule()) {
+    home_.assign(index.forward_micros(), -1);
+  }
+
+  void check() {
+    find_homes();
+    for (int s = 0; s < index_.graph().stages(); ++s) {
+      for (int m = 0; m < index_.forward_micros(); ++m) {
+        const bool here = home_[m] == schedule_.placements[s].replica;
+        want({.kind = Kind::Forward, .stage = s, .micro = m}, here);
+        if (!here) reject_recompute(s, m);
+        const int halves = schedule_.half_micros ? 2 : 1;
+        for (int h = 0; h < halves; ++h) check_backward(s, m * halves + h, here);
+      }
+      if (index_.lowered()) check_messages(s);
+    }
+  }
+
+ private:
+  // A micro-batch lives where its first F on the lowest stage stands.
+  void find_homes() {
+    for (int s = 0; s < index_.graph().stages(); ++s) {
+      for (int m = 0; m < index_.forward_micros(); ++m) {
+        const bool runs = index_.find({.kind = Kind::Forward, .stage = s, .micro = m}) >= 0;
+        if (runs && home_[m] < 0) home_[m] = schedule_.placements[s].replica;
+      }
+    }
+    const auto lost = std::find(home_.begin(), home_.end(), -1);
+    if (lost == home_.end()) return;
+    const int micro = static_cast<int>(lost - home_.begin());
+    std::string lines;
+    for (const Placement& p : schedule_.placements)
+      if (p.model_stage == 0)
+        lines += fmt::format("\n  worker {} never runs {}F{}", p.workers[0],
+                             placement_of(schedule_, 0, p.replica), micro);
+    fail(Code::Plan, "plan is incomplete: micro-batch {} of 0…{} never runs:{}", micro,
+         index_.forward_micros() - 1, lines);
+  }
+
+  void check_backward(int s, int micro, bool here) {
+    const Instr input{.kind = Kind::InputGrad, .stage = s, .micro = micro};
+    const Instr weight{.kind = Kind::WeightGrad, .stage = s, .micro = micro};
+    const bool neither = index_.find(input) < 0 && index_.find(weight) < 0;
+    if (here && neither) missing({.kind = Kind::Backward, .stage = s, .micro = micro});
+    want(input, here);
+    want(weight, here);
+  }
+
+  void check_messages(int s) {
+    const int replica = schedule_.placements[s].replica;
+    const int halves = schedule_.half_micros ? 2 : 1;
+    for (const StageEdge& e : index_.graph().outputs(s)) {
+      if (!e.crosses) continue;
+      const auto part = static_cast<std::int16_t>(e.part);
+      for (int m = 0; m < index_.backward_micros(); ++m) {
+        const bool here = home_[m / halves] == replica;
+        if (m < index_.forward_micros()) {
+          const bool forward_here = home_[m] == replica;
+          want({Kind::SendForward, false, part, e.from, m}, forward_here);
+          want({Kind::RecvForward, false, part, e.to, m}, forward_here);
+        }
+        want({Kind::SendBackward, false, part, e.to, m}, here);
+        want({Kind::RecvBackward, false, part, e.from, m}, here);
+      }
+    }
+  }
+
+  void reject_recompute(int s, int m) {
+    const int halves = schedule_.half_micros ? 2 : 1;
+    for (int h = 0; h < halves; ++h)
+      want({.kind = Kind::Recompute, .stage = s, .micro = m * halves + h}, false);
+  }
+
+  void want(const Instr& i, bool wanted) {
+    const int at = index_.find(i);
+    if ((at >= 0) == wanted) return;
+    if (wanted) missing(i);
+    const int micro = index_.graph().forward_micro(i.micro);
+    const bool backward =
+        i.kind != Kind::Forward && i.kind != Kind::SendForward && i.kind != Kind::RecvForward;
+    const int home = home_[backward ? micro : i.micro];
+    fail(Code::Plan, "{} is misplaced: its micro-batch runs in replica {}, not {}:\n  {}",
+         to_string(index_.at(at)), home, schedule_.placements[i.stage].replica,
+         index_.describe(at));
+  }
+
+  [[noreturn]] void missing(const Instr& i) {
+    fail(Code::Plan, "plan is incomplete: {} is missing:\n  worker {} never runs {}", to_string(i),
+         index_.graph().worker(i.stage), to_string(i));
+  }
+
+  const PlanIndex& index_;
+  const Schedule& schedule_;
+  std::vector<int> home_;  // per micro-batch: its replica
+};
+
+class Silent : public Progress::Listener {
+ public:
+  void on_run(int, int, int) override {}
+  void on_collective(int) override {}
+};
+
+// Every member of a group posts each of its reductions.
+void check_members(const Progress& progress) {
+  const PlanIndex& index = progress.index();
+  const Reductions reductions(index.schedule());
+  for (const Collective& c : progress.collectives()) {
+    const Instr& i = index.at(c.posts[0]);
+    const bool scalars = i.kind == Kind::ReduceScalars;
+    const std::size_t members = scalars ? static_cast<std::size_t>(index.workers())
+                                        : reductions.members(i.stage, i.part).size();
+    if (c.posts.size() == members) continue;
+    std::string lines;
+    for (const int post : c.posts) lines += fmt::format("\n  {}", index.describe(post));
+    fail(Code::Plan, "{} is posted by {} of its {} workers:{}", to_string(i), c.posts.size(),
+         members, lines);
+  }
+}
+
+void check_limit(const VerifyReport& report, double limit) {
+  if (limit <= 0) return;
+  std::string lines;
+  for (std::size_t w = 0; w < report.peak_activations.size(); ++w) {
+    if (report.peak_activations[w] > limit + 1e-9)
+      lines += fmt::format("\n  worker {} peaks at {}", w, report.peak_activations[w]);
+  }
+
+  if (!lines.empty())
+    fail(Code::Plan, "plan needs more activations than the limit of {} micro-batches:{}", limit,
+         lines);
+}
+
+}  // namespace
+
+VerifyReport verify(const Schedule& schedule, const VerifyOptions& options) {
+  require(!(options.memory_limit < 0), "memory limit must not be negative, got {}",
+          options.memory_limit);
+  const PlanIndex index(schedule);
+  Contents(index).check();
+  Progress progress(index, options.send_slots, 1);
+  check_members(progress);
+  Silent nobody;
+  if (!progress.run(nobody)) fail_deadlock(progress, options.send_slots);
+  VerifyReport report = audit_rows(index);
+  check_limit(report, options.memory_limit);
+  return report;
+}
+
+}  // namespace hetu
