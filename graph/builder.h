@@ -1,5 +1,6 @@
 // Builds a graph node by node; types and shapes are inferred at once and an error names the node.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@ class Builder {
   /// The operator set must outlive the builder.
   explicit Builder(const OpSet& ops);
 
-  /// A fed tensor; `name` is the field of the batch it reads. The same name gives the same value
-  /// (types must agree).
+  /// A fed tensor; `name` is the field of the batch it reads and takes no scope. The same name
+  /// gives the same value (types must agree). Only axis 0 may be symbolic.
   ValueId placeholder(const std::string& name, DType dtype, Shape shape);
 
   /// A trainable float32 tensor of static shape. `name` is prefixed by the scope. Throws if the
@@ -22,45 +23,55 @@ class Builder {
   ValueId parameter(const std::string& name, Shape shape, Initializer init, bool decay = true);
 
   /// Applies an operator; `name` (prefixed by the scope) defaults to the operator's name and is
-  /// made unique by a number.
+  /// made unique by a number ("relu", "relu_1", …).
   std::vector<ValueId> apply_all(const std::string& op, const std::vector<ValueId>& inputs,
                                  Attrs attrs = {}, const std::string& name = "");
   /// The same for operators whose first output is what the caller wants.
   ValueId apply(const std::string& op, const std::vector<ValueId>& inputs, Attrs attrs = {},
                 const std::string& name = "");
 
-  /// A cut-point: nodes made from here on belong to the next block.
+  /// A cut-point: nodes made from here on belong to the next block. Does nothing before the first
+  /// operator of a block, so a cut at either end of the model, or two at once, make no empty block.
   void cut();
 
   /// Name scopes: parameters and nodes made inside are called "outer/inner/name".
   void push_scope(const std::string& name);
   void pop_scope();
 
-  /// A scalar that runs report under this name.
+  /// A float32 scalar that runs report under this name. Throws if it is no such scalar or the name
+  /// is taken.
   void fetch(const std::string& name, ValueId value);
 
   /// Adds the gradient graph of a scalar float32 loss: nodes with phase InputGrad or WeightGrad in
-  /// the blocks of the nodes they derive from, and graph().gradients. Contributions to one value
-  /// are added in ascending order of consumer. Call once, at the end. Throws InvalidArgument if the
-  /// loss is no float32 scalar, if an operator on the way has no gradient, or if a parameter does
-  /// not reach the loss (named).
+  /// the blocks of the nodes they derive from, in reverse model order, and graph().gradients.
+  /// Contributions to one value are added in ascending order of consumer, in the block of its
+  /// producer. What is made of parameters and constants alone and used in its own block only (a
+  /// transposed weight, say) counts as parameter: its gradient is W. Call once, at the end. Throws
+  /// InvalidArgument if the loss is no float32 scalar, if an operator on the way has no gradient,
+  /// or if a parameter does not reach the loss (named).
   void differentiate(ValueId loss);
 
   const TensorType& type(ValueId v) const { return graph_.values[v].type; }
   const Graph& graph() const { return graph_; }
   /// Marks the Count phase, checks the graph and hands it over; the builder is empty afterwards.
+  /// Nodes that feed both a step_sum and the model are made twice. Throws InvalidArgument, naming
+  /// the step_sum, if one depends on a parameter.
   Graph finish();
 
  private:
   friend class Differentiator;
+  ValueId add_leaf(const char* op, const std::string& name, TensorType type);
   NodeId add_node(Node node, const std::vector<TensorType>& outputs);
+  std::string scoped(const std::string& name) const;
   std::string unique_name(const std::string& wanted);
 
   const OpSet* ops_;
   Graph graph_;
   std::vector<std::string> scopes_;
-  std::vector<std::pair<std::string, int>> names_;  ///< sorted; how often each name was asked for
+  std::map<std::string, int> names_;  ///< names taken, and the last number tried for each
   int block_ = 0;
+  bool block_used_ = false;  ///< the current block holds an operator
+  bool cut_ = false;         ///< the next node opens a block
   Phase phase_ = Phase::Forward;
 };
 

@@ -32,6 +32,9 @@ std::int64_t tensor_bytes(const TensorType& type, std::int64_t batch);
 
 using Attr = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
 
+/// "an integer", "a number", "a text" or "a list of integers", for messages.
+const char* attr_type_name(const Attr& attr);
+
 /// Attributes of a node, sorted by key; few, so a vector.
 class Attrs {
  public:
@@ -74,9 +77,13 @@ struct Node {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   Attrs attrs;
-  int block = 0;  ///< blocks are the pieces between cut-points, numbered from 0 in model order
+  int block = 0;  ///< blocks are the pieces between cut-points, numbered from 0 in model order;
+                  ///< of a placeholder or parameter: where it was made, it may be read anywhere
   Phase phase = Phase::Forward;
 };
+
+/// True for placeholders and parameters: nodes that the Builder makes and no kernel runs.
+inline bool is_leaf(const Node& n) { return n.op == "placeholder" || n.op == "parameter"; }
 
 /// How a parameter starts. A function of (seed, parameter name, element) alone, so that every
 /// placement agrees.
@@ -103,8 +110,9 @@ struct Parameter {
   bool decay = true;  ///< false for biases and norms: no weight decay
 };
 
-/// One use of a parameter by one consumer, and the gradient of that use. Each use sums its
-/// micro-batches in ascending order; the uses of one parameter are then added in ascending `use`.
+/// One use of a parameter by one consumer, and the gradient of that use: a value that a WeightGrad
+/// node of the consumer's block makes. Each use sums its micro-batches in ascending order; the uses
+/// of one parameter are then added in ascending `use`. Sorted by (parameter, use).
 struct GradientUse {
   int parameter = 0;
   int use = 0;  ///< 0, 1, … in model order of the consumers
@@ -127,8 +135,12 @@ struct Graph {
   const Node& producer(ValueId v) const { return nodes[values[v].producer]; }
 };
 
-/// Checks every rule of the structure (order, ids, uniqueness of names, types as inferred is
-/// op_def.h's part); throws Internal with the node named. Run after each pass.
+/// Checks every rule of the structure; throws Internal with the node named. Run after each pass.
+/// Order, values numbered in the order of nodes, unique names; what may read what: Count nodes read
+/// placeholders and Count nodes; forward nodes read blocks up to their own and step_sum; gradient
+/// nodes read forward values of blocks up to their own and InputGrad values of their own block or
+/// later ones; a WeightGrad value is read in its own block only. So stages that are ranges of
+/// blocks can run a phase in node order. (Types as inferred: check_types in op_def.h.)
 void check_graph(const Graph& graph);
 
 /// Text form, one node per line; parse_graph(print_graph(g)) prints the same text.

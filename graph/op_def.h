@@ -11,10 +11,12 @@
 namespace hetu {
 
 class Builder;
+struct OpDef;
 
-/// What inference sees: the node's name for messages, input types (batch still symbolic),
-/// attributes.
+/// What inference sees: the record and the node's name for messages, input types (batch still
+/// symbolic), attributes with defaults filled in.
 struct InferArgs {
+  const OpDef& def;
   std::string_view name;
   const std::vector<TensorType>& inputs;
   const Attrs& attrs;
@@ -23,7 +25,7 @@ struct InferArgs {
 /// What a gradient rule sees. It returns one value per input; kNone where there is no gradient
 /// (integers) or where `wanted[i]` is false. Nodes it makes through `apply` for input i alone
 /// should be separate nodes per input, because the gradient of a parameter (W) and of an activation
-/// (I) run at different times.
+/// (I) run at different times. They are named "forward name/grad/operator".
 struct GradArgs {
   const Node& node;
   const std::vector<ValueId>& inputs;
@@ -41,8 +43,8 @@ struct AttrSpec {
 
 /// Inputs with which the test grid tries the operator. dtypes default to float32 for all inputs.
 struct Sample {
-  std::vector<Shape> shapes;
-  Attrs attrs;
+  std::vector<Shape> shapes = {};
+  Attrs attrs = {};
   std::vector<DType> dtypes = {};
   std::int64_t integers_below =
       3;  ///< integer inputs are drawn from [0, integers_below); a few become -1 if allowed
@@ -51,17 +53,17 @@ struct Sample {
 
 struct OpDef {
   std::string name;
-  std::string doc;                           ///< one sentence; fixes the point that could differ
-  std::vector<std::string> inputs;           ///< names of the inputs, for Python and messages
-  std::vector<std::string> optional_inputs;  ///< may be left out at the end
+  std::string doc;                       ///< one sentence; fixes the point that could differ
+  std::vector<std::string> inputs = {};  ///< names of the inputs, for Python and messages
+  std::vector<std::string> optional_inputs = {};  ///< may be left out at the end
   std::vector<std::string> outputs = {"y"};
-  std::vector<AttrSpec> attrs;
+  std::vector<AttrSpec> attrs = {};
   std::vector<TensorType> (*infer)(const InferArgs&) = nullptr;
   std::vector<ValueId> (*grad)(Builder&,
                                const GradArgs&) = nullptr;  ///< nullptr: not differentiable
   std::int64_t (*flops)(const InferArgs&) =
       nullptr;  ///< per batch of 1 (a symbolic batch counts 1); nullptr: one per output element
-  std::vector<Sample> samples;
+  std::vector<Sample> samples = {};
 };
 
 /// The operators of a build. Made once from explicit tables (ops/registry.h), then read only.
@@ -80,9 +82,17 @@ class OpSet {
 };
 
 /// Types of a node's outputs by its record, after the count of inputs and the attributes were
-/// checked and defaults filled in. Throws InvalidArgument naming the node, what was found and what
-/// is right.
+/// checked and defaults filled in. A symbolic batch may only stand on axis 0. Throws
+/// InvalidArgument naming the node, what was found and what is right.
 std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
                                     const std::vector<TensorType>& inputs, Attrs& attrs);
+
+/// Floating-point operations of a node with one sample in the batch: its record's `flops`, else one
+/// per output element. 0 for placeholders and parameters.
+std::int64_t node_flops(const OpSet& ops, const Graph& graph, const Node& node);
+
+/// Checks a graph (one that was parsed or rewritten) against the records: operators, attributes and
+/// types as inferred. Throws InvalidArgument naming the node.
+void check_types(const OpSet& ops, const Graph& graph);
 
 }  // namespace hetu

@@ -1,0 +1,233 @@
+// Reverse-mode differentiation of a graph by its operators' gradient rules.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "graph/base/error.h"
+#include "graph/builder.h"
+
+namespace hetu {
+
+/// One call of Builder::differentiate. Walks the forward nodes from the last to the first; what a
+/// node's consumers contributed to the gradients of its outputs is complete when it is reached.
+class Differentiator {
+ public:
+  Differentiator(Builder& builder, ValueId loss)
+      : builder_(builder), graph_(builder.graph_), loss_(loss), first_(forward_nodes()) {}
+
+  void run() {
+    find_sides();
+    seed();
+    for (NodeId id = first_ - 1; id >= 0; --id) differentiate(id);
+    number_uses();
+  }
+
+ private:
+  struct Contribution {
+    NodeId consumer;
+    int input;
+    ValueId gradient;
+  };
+  struct Use {
+    ValueId parameter;
+    NodeId consumer;
+    ValueId gradient;
+  };
+
+  NodeId forward_nodes() const { return static_cast<NodeId>(graph_.nodes.size()); }
+  bool is_parameter(ValueId v) const { return graph_.producer(v).op == "parameter"; }
+
+  // needs_: a gradient exists. parameter_side_: made of parameters and constants alone, and read in
+  // its own block only, so that its gradient is nobody's but the parameters'.
+  void find_sides() {
+    const std::size_t count = graph_.values.size();
+    needs_.assign(count, false);
+    parameter_side_.assign(count, false);
+    contributions_.resize(count);
+    std::vector<bool> stays(count, true);
+    for (const Node& n : graph_.nodes) {
+      for (const ValueId v : n.inputs) {
+        if (graph_.producer(v).block != n.block) stays[v] = false;
+      }
+    }
+    std::vector<bool> constant(count, false);
+    for (const Node& n : graph_.nodes) {
+      bool needs = n.op == "parameter";
+      bool side = n.op != "placeholder";
+      bool fixed = !is_leaf(n);
+      for (const ValueId v : n.inputs) {
+        needs = needs || needs_[v];
+        side = side && (parameter_side_[v] || constant[v]);
+        fixed = fixed && constant[v];
+      }
+      for (const ValueId v : n.outputs) {
+        needs_[v] = needs && is_floating(graph_.values[v].type.dtype);
+        constant[v] = fixed;
+        parameter_side_[v] = needs_[v] && side && (stays[v] || n.op == "parameter");
+      }
+    }
+  }
+
+  // Nodes made from here on are gradients that derive from forward node `n`.
+  void derive_from(const Node& n) {
+    builder_.block_ = n.block;
+    builder_.phase_ = Phase::WeightGrad;
+    builder_.scopes_ = {n.name, "grad"};
+  }
+
+  void seed() {
+    const Node n = graph_.producer(loss_);
+    require(builder_.type(loss_) == TensorType{},
+            "differentiate: '{}' is {}; a loss is a float32 scalar", n.name,
+            to_string(builder_.type(loss_)));
+    require(needs_[loss_] && n.op != "parameter",
+            "differentiate: the loss '{}' is not computed from any parameter", n.name);
+    derive_from(n);
+    const ValueId one =
+        builder_.apply("fill", {}, {{"shape", std::vector<std::int64_t>{}}, {"value", 1.0}});
+    contribute(loss_, {std::numeric_limits<NodeId>::max(), 0, one});
+  }
+
+  void contribute(ValueId v, const Contribution& c) {
+    if (!parameter_side_[v]) mark_input_grad(c.gradient);
+    contributions_[v].push_back(c);
+  }
+
+  // The gradient of an activation and all it is computed from belong to I.
+  void mark_input_grad(ValueId v) {
+    std::vector<NodeId> open = {graph_.values[v].producer};
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      Node& n = graph_.nodes[id];
+      if (id < first_ || n.phase == Phase::InputGrad) continue;
+      n.phase = Phase::InputGrad;
+      for (const ValueId input : n.inputs) open.push_back(graph_.values[input].producer);
+    }
+  }
+
+  // Sum of the contributions to a value, in ascending order of consumer; kNone if there are none.
+  ValueId total(ValueId v) {
+    std::vector<Contribution>& all = contributions_[v];
+    std::sort(all.begin(), all.end(), [](const Contribution& a, const Contribution& b) {
+      return std::pair(a.consumer, a.input) < std::pair(b.consumer, b.input);
+    });
+    ValueId sum = kNone;
+    for (const Contribution& c : all) sum = plus(sum, c.gradient);
+    if (sum != kNone && !parameter_side_[v]) mark_input_grad(sum);
+    return sum;
+  }
+
+  ValueId plus(ValueId sum, ValueId more) {
+    return sum == kNone ? more : builder_.apply("add", {sum, more});
+  }
+
+  void differentiate(NodeId id) {
+    const Node n = graph_.nodes[id];  // a copy: the vector grows
+    if (is_leaf(n)) return;
+    derive_from(n);
+    std::vector<ValueId> dy;
+    bool reached = false;
+    for (const ValueId v : n.outputs) {
+      dy.push_back(total(v));
+      reached = reached || dy.back() != kNone;
+    }
+    if (!reached) return;
+    const OpDef& def = builder_.ops_->find(n.op);
+    require(def.grad != nullptr,
+            "differentiate: '{}' stands between a parameter and the loss, but {} has no gradient",
+            n.name, n.op);
+    std::vector<bool> wanted;
+    for (const ValueId v : n.inputs) wanted.push_back(needs_[v]);
+    const std::vector<ValueId> dx = def.grad(builder_, {n, n.inputs, n.outputs, dy, wanted});
+    check_rule(n, dx);
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      if (!wanted[i] || dx[i] == kNone || is_parameter(n.inputs[i])) continue;
+      contribute(n.inputs[i], {id, static_cast<int>(i), dx[i]});
+    }
+    add_uses(id, n, dx);
+  }
+
+  void check_rule(const Node& n, const std::vector<ValueId>& dx) const {
+    if (dx.size() != n.inputs.size()) {
+      fail(Code::Internal, "gradient rule of {} gave {} gradients for the {} inputs of '{}'", n.op,
+           dx.size(), n.inputs.size(), n.name);
+    }
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      if (dx[i] == kNone || builder_.type(dx[i]) == builder_.type(n.inputs[i])) continue;
+      fail(Code::Internal, "gradient rule of {} gave {} for input {} of '{}', which is {}", n.op,
+           to_string(builder_.type(dx[i])), i, n.name, to_string(builder_.type(n.inputs[i])));
+    }
+  }
+
+  // One use per parameter that node `id` reads, even where it reads it twice. The gradient of a use
+  // must be a W value of the consumer's block; where the rule passed on another one (the dy of an
+  // `add`, say), a reshape copies it.
+  void add_uses(NodeId id, const Node& n, const std::vector<ValueId>& dx) {
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      const ValueId p = n.inputs[i];
+      if (!is_parameter(p)) continue;
+      if (std::find(n.inputs.begin(), n.inputs.begin() + i, p) != n.inputs.begin() + i) continue;
+      ValueId sum = kNone;
+      for (std::size_t j = i; j < dx.size(); ++j) {
+        if (n.inputs[j] == p && dx[j] != kNone) sum = plus(sum, dx[j]);
+      }
+      if (sum == kNone) continue;
+      const NodeId from = graph_.values[sum].producer;
+      if (from < first_ || graph_.nodes[from].phase != Phase::WeightGrad ||
+          graph_.nodes[from].block != n.block) {
+        sum = builder_.apply("reshape", {sum}, {{"shape", builder_.type(p).shape}});
+      }
+      uses_.push_back({p, id, sum});
+    }
+  }
+
+  void number_uses() {
+    std::sort(uses_.begin(), uses_.end(), [](const Use& a, const Use& b) {
+      return std::pair(a.parameter, a.consumer) < std::pair(b.parameter, b.consumer);
+    });
+    std::size_t next = 0;
+    std::string unreached;
+    for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
+      int use = 0;
+      for (; next < uses_.size() && uses_[next].parameter == graph_.parameters[p].value; ++next) {
+        const Use& u = uses_[next];
+        graph_.gradients.push_back(
+            {static_cast<int>(p), use++, u.gradient, graph_.nodes[u.consumer].block});
+      }
+      if (use == 0)
+        unreached += (unreached.empty() ? "'" : ", '") + graph_.parameters[p].name + "'";
+    }
+    require(unreached.empty(),
+            "differentiate: the loss '{}' does not depend on {}; leave such "
+            "parameters out of the training graph",
+            graph_.producer(loss_).name, unreached);
+  }
+
+  Builder& builder_;
+  Graph& graph_;
+  ValueId loss_;
+  NodeId first_;  ///< the first gradient node
+  std::vector<bool> needs_;
+  std::vector<bool> parameter_side_;
+  std::vector<std::vector<Contribution>> contributions_;  ///< per forward value
+  std::vector<Use> uses_;
+};
+
+void Builder::differentiate(ValueId loss) {
+  require(loss >= 0 && loss < static_cast<ValueId>(graph_.values.size()),
+          "differentiate: no value of this graph");
+  require(graph_.loss == kNone, "differentiate: this graph is differentiated already, by '{}'",
+          graph_.loss == kNone ? "" : graph_.producer(graph_.loss).name);
+  const std::vector<std::string> scopes = scopes_;
+  const int block = block_;
+  const bool cut = std::exchange(cut_, false);
+  Differentiator(*this, loss).run();
+  graph_.loss = loss;
+  scopes_ = scopes;
+  block_ = block;
+  cut_ = cut;
+  phase_ = Phase::Forward;
+}
+
+}  // namespace hetu

@@ -1,0 +1,143 @@
+#include "graph/builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/base/error.h"
+#include "graph/passes/count.h"
+
+namespace hetu {
+
+Builder::Builder(const OpSet& ops) : ops_(&ops) {}
+
+std::string Builder::scoped(const std::string& name) const {
+  std::string out;
+  for (const std::string& scope : scopes_) out += scope + "/";
+  return out + name;
+}
+
+std::string Builder::unique_name(const std::string& wanted) {
+  std::string name = wanted;
+  while (!names_.emplace(name, 0).second) {
+    name = wanted + "_" + std::to_string(++names_[wanted]);
+  }
+  return name;
+}
+
+NodeId Builder::add_node(Node node, const std::vector<TensorType>& outputs) {
+  const auto id = static_cast<NodeId>(graph_.nodes.size());
+  if (cut_) {
+    cut_ = false;
+    block_used_ = false;
+    graph_.blocks = ++block_ + 1;
+  }
+  node.block = block_;
+  node.phase = phase_;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    node.outputs.push_back(static_cast<ValueId>(graph_.values.size()));
+    graph_.values.push_back({id, static_cast<int>(i), outputs[i]});
+  }
+  graph_.nodes.push_back(std::move(node));
+  return id;
+}
+
+ValueId Builder::add_leaf(const char* op, const std::string& name, TensorType type) {
+  require(!name.empty(), "{}: the name must not be empty", op);
+  require(graph_.loss == kNone, "{} '{}': made after differentiate, which must come last", op,
+          name);
+  require(names_.emplace(name, 0).second, "{} '{}': the name is taken; names are unique in a graph",
+          op, name);
+  Node node;
+  node.op = op;
+  node.name = name;
+  return graph_.nodes[add_node(std::move(node), {std::move(type)})].outputs[0];
+}
+
+ValueId Builder::placeholder(const std::string& name, DType dtype, Shape shape) {
+  const TensorType wanted{dtype, std::move(shape)};
+  for (std::size_t axis = 1; axis < wanted.shape.size(); ++axis) {
+    require(wanted.shape[axis] >= 0,
+            "placeholder '{}': {} has the batch on axis {}; it must stand "
+            "on axis 0",
+            name, to_string(wanted), axis);
+  }
+  for (const ValueId v : graph_.placeholders) {
+    if (graph_.producer(v).name != name) continue;
+    require(type(v) == wanted, "placeholder '{}': asked for as {}, but it is {} already", name,
+            to_string(wanted), to_string(type(v)));
+    return v;
+  }
+  const ValueId v = add_leaf("placeholder", name, wanted);
+  graph_.placeholders.push_back(v);
+  return v;
+}
+
+ValueId Builder::parameter(const std::string& name, Shape shape, Initializer init, bool decay) {
+  const std::string full = scoped(name);
+  require(!name.empty(), "parameter: the name must not be empty");
+  require(!is_symbolic(shape), "parameter '{}': shape {} must not depend on the batch", full,
+          to_string(shape));
+  const ValueId v = add_leaf("parameter", full, {DType::Float32, std::move(shape)});
+  graph_.parameters.push_back({full, v, init, decay});
+  return v;
+}
+
+std::vector<ValueId> Builder::apply_all(const std::string& op, const std::vector<ValueId>& inputs,
+                                        Attrs attrs, const std::string& name) {
+  const OpDef& def = ops_->find(op);
+  const std::string full = scoped(name.empty() ? op : name);
+  require(graph_.loss == kNone || phase_ != Phase::Forward,
+          "{} '{}': made after differentiate, which must come last", op, full);
+  std::vector<TensorType> types;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    require(inputs[i] >= 0 && inputs[i] < static_cast<ValueId>(graph_.values.size()),
+            "{} '{}': input {} is no value of this graph", op, full, i);
+    types.push_back(type(inputs[i]));
+  }
+  Node node;
+  node.op = op;
+  const std::vector<TensorType> outputs = infer_types(def, full, types, attrs);
+  node.name = unique_name(full);
+  node.inputs = inputs;
+  node.attrs = std::move(attrs);
+  const NodeId id = add_node(std::move(node), outputs);
+  block_used_ = true;
+  return graph_.nodes[id].outputs;
+}
+
+ValueId Builder::apply(const std::string& op, const std::vector<ValueId>& inputs, Attrs attrs,
+                       const std::string& name) {
+  return apply_all(op, inputs, std::move(attrs), name)[0];
+}
+
+void Builder::cut() { cut_ = block_used_; }
+
+void Builder::push_scope(const std::string& name) {
+  require(!name.empty(), "scope: the name must not be empty");
+  scopes_.push_back(name);
+}
+
+void Builder::pop_scope() {
+  require(!scopes_.empty(), "pop_scope without a push_scope");
+  scopes_.pop_back();
+}
+
+void Builder::fetch(const std::string& name, ValueId value) {
+  require(value >= 0 && value < static_cast<ValueId>(graph_.values.size()),
+          "fetch '{}': no value of this graph", name);
+  require(type(value) == TensorType{}, "fetch '{}': '{}' is {}, wanted a float32 scalar", name,
+          graph_.producer(value).name, to_string(type(value)));
+  for (const auto& [taken, v] : graph_.fetches) {
+    require(taken != name, "fetch '{}': the name is taken by '{}'", name, graph_.producer(v).name);
+  }
+  graph_.fetches.push_back({name, value});
+}
+
+Graph Builder::finish() {
+  Graph graph = mark_count_phase(graph_);
+  check_graph(graph);
+  *this = Builder(*ops_);
+  return graph;
+}
+
+}  // namespace hetu

@@ -1,0 +1,145 @@
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "graph/base/nearest.h"
+#include "graph/op_def.h"
+
+namespace hetu {
+namespace {
+
+std::string input_list(const OpDef& def) {
+  std::string out;
+  for (const std::string& name : def.inputs) out += (out.empty() ? "" : ", ") + name;
+  for (const std::string& name : def.optional_inputs) {
+    out += (out.empty() ? "[" : ", [") + name + "]";
+  }
+  return "(" + out + ")";
+}
+
+void check_inputs(const OpDef& def, std::string_view name, std::size_t found) {
+  const std::size_t least = def.inputs.size();
+  const std::size_t most = least + def.optional_inputs.size();
+  if (found >= least && found <= most) return;
+  const std::string wanted =
+      std::to_string(least) + (most > least ? " to " + std::to_string(most) : "");
+  fail(Code::InvalidArgument, "{} '{}': wants {} inputs {}, got {}", def.name, name, wanted,
+       input_list(def), found);
+}
+
+// Checks names and types of attributes and fills in defaults. Whole numbers are taken for reals.
+void complete_attrs(const OpDef& def, std::string_view name, Attrs& attrs) {
+  std::vector<std::string> known;
+  for (const AttrSpec& spec : def.attrs) known.push_back(spec.name);
+  for (const auto& [key, value] : attrs.items()) {
+    require(std::find(known.begin(), known.end(), key) != known.end(),
+            "{} '{}': has no attribute '{}'{}", def.name, name, key, did_you_mean(key, known));
+  }
+  for (const AttrSpec& spec : def.attrs) {
+    if (!attrs.has(spec.name)) {
+      require(!spec.required, "{} '{}': attribute '{}' ({}) must be given; it is {}", def.name,
+              name, spec.name, spec.doc, attr_type_name(spec.fallback));
+      attrs.set(spec.name, spec.fallback);
+      continue;
+    }
+    const Attr* found = nullptr;
+    for (const auto& [key, value] : attrs.items()) {
+      if (key == spec.name) found = &value;
+    }
+    if (found->index() == spec.fallback.index()) continue;
+    const bool widens = std::holds_alternative<std::int64_t>(*found) &&
+                        std::holds_alternative<double>(spec.fallback);
+    require(widens, "{} '{}': attribute '{}' is {}, wanted {}", def.name, name, spec.name,
+            attr_type_name(*found), attr_type_name(spec.fallback));
+    attrs.set(spec.name, static_cast<double>(std::get<std::int64_t>(*found)));
+  }
+}
+
+std::vector<TensorType> input_types(const Graph& graph, const Node& node) {
+  std::vector<TensorType> types;
+  for (const ValueId v : node.inputs) types.push_back(graph.values[v].type);
+  return types;
+}
+
+}  // namespace
+
+OpSet::OpSet(std::vector<OpDef> defs) : defs_(std::move(defs)) {
+  std::sort(defs_.begin(), defs_.end(),
+            [](const OpDef& a, const OpDef& b) { return a.name < b.name; });
+  for (std::size_t i = 0; i < defs_.size(); ++i) {
+    if (defs_[i].name.empty() || defs_[i].infer == nullptr) {
+      fail(Code::Internal, "operator '{}' lacks a name or a rule of inference", defs_[i].name);
+    }
+    if (i > 0 && defs_[i].name == defs_[i - 1].name) {
+      fail(Code::Internal, "operator '{}' is defined twice", defs_[i].name);
+    }
+  }
+}
+
+bool OpSet::has(std::string_view name) const {
+  const auto at = std::lower_bound(defs_.begin(), defs_.end(), name,
+                                   [](const OpDef& d, std::string_view n) { return d.name < n; });
+  return at != defs_.end() && at->name == name;
+}
+
+const OpDef& OpSet::find(std::string_view name) const {
+  const auto at = std::lower_bound(defs_.begin(), defs_.end(), name,
+                                   [](const OpDef& d, std::string_view n) { return d.name < n; });
+  if (at == defs_.end() || at->name != name) {
+    std::vector<std::string> known;
+    for (const OpDef& def : defs_) known.push_back(def.name);
+    fail(Code::InvalidArgument, "unknown operator '{}'{}", name, did_you_mean(name, known));
+  }
+  return *at;
+}
+
+std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
+                                    const std::vector<TensorType>& inputs, Attrs& attrs) {
+  check_inputs(def, name, inputs.size());
+  complete_attrs(def, name, attrs);
+  std::vector<TensorType> outputs = def.infer({def, name, inputs, attrs});
+  if (outputs.size() != def.outputs.size()) {
+    fail(Code::Internal, "{} '{}': the record names {} outputs, inference gave {}", def.name, name,
+         def.outputs.size(), outputs.size());
+  }
+  for (const TensorType& type : outputs) {
+    for (std::size_t axis = 1; axis < type.shape.size(); ++axis) {
+      require(type.shape[axis] >= 0,
+              "{} '{}': the result {} would have the batch on axis {}; it must stay on axis 0",
+              def.name, name, to_string(type), axis);
+    }
+  }
+  return outputs;
+}
+
+std::int64_t node_flops(const OpSet& ops, const Graph& graph, const Node& node) {
+  if (is_leaf(node)) return 0;
+  const OpDef& def = ops.find(node.op);
+  if (def.flops != nullptr) {
+    return def.flops({def, node.name, input_types(graph, node), node.attrs});
+  }
+  std::int64_t count = 0;
+  for (const ValueId v : node.outputs) {
+    count += element_count(bind_batch(graph.values[v].type.shape, 1));
+  }
+  return count;
+}
+
+void check_types(const OpSet& ops, const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (is_leaf(node)) continue;
+    Attrs attrs = node.attrs;
+    const std::vector<TensorType> wanted =
+        infer_types(ops.find(node.op), node.name, input_types(graph, node), attrs);
+    require(attrs == node.attrs, "{} '{}': attributes are not complete; defaults must be written",
+            node.op, node.name);
+    require(wanted.size() == node.outputs.size(), "{} '{}': has {} outputs, wanted {}", node.op,
+            node.name, node.outputs.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const TensorType& found = graph.values[node.outputs[i]].type;
+      require(found == wanted[i], "{} '{}': output {} is {}, its operator makes {}", node.op,
+              node.name, i, to_string(found), to_string(wanted[i]));
+    }
+  }
+}
+
+}  // namespace hetu

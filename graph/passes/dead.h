@@ -1,0 +1,11 @@
+// Removal of what nothing needs.
+#pragma once
+#include "graph/graph.h"
+
+namespace hetu {
+
+/// The graph without nodes that reach no fetch, loss or gradient of a parameter; such parameters
+/// and placeholders go too. Names, blocks and the order of what stays are kept.
+Graph remove_dead(const Graph& graph);
+
+}  // namespace hetu

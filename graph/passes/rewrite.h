@@ -1,0 +1,47 @@
+// Rebuilds a graph node by node, dropping, replacing and adding; ids are renumbered. What every
+// pass is written with.
+#pragma once
+#include <set>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace hetu {
+
+/// Values called "old" are of the graph given, "new" of the one being made.
+class GraphRewriter {
+ public:
+  /// The graph must outlive the rewriter.
+  explicit GraphRewriter(const Graph& from);
+
+  /// Appends a copy of an old node; its old outputs now stand for the new ones.
+  void copy(NodeId old);
+
+  /// Appends an old node, changed by the caller (inputs in new numbering); outputs as for copy.
+  void copy_as(NodeId old, Node changed);
+
+  /// Appends a node of the caller (inputs in new numbering); returns its outputs. Its name is made
+  /// unique by a number.
+  std::vector<ValueId> add(Node node, const std::vector<TensorType>& outputs);
+
+  /// From now on the new value stands for the old one.
+  void replace(ValueId old, ValueId value) { map_[old] = value; }
+
+  /// The new value of an old one. Throws Internal if its node was dropped.
+  ValueId mapped(ValueId old) const;
+
+  /// The graph made: parameters and placeholders that were copied; fetches, the loss and gradients
+  /// mapped.
+  Graph finish();
+
+ private:
+  std::vector<ValueId> append(Node node, const std::vector<TensorType>& outputs);
+
+  const Graph& from_;
+  Graph to_;
+  std::vector<ValueId> map_;
+  std::set<std::string> names_;
+};
+
+}  // namespace hetu

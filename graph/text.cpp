@@ -1,0 +1,345 @@
+// The text form of a graph. One node per line:
+//   %4: float32[], %5: float32[B] = softmax_cross_entropy "loss"(%2, %1) {ignore=-1} @1 forward
+// between a first line "graph blocks=2" and lines for fetches, the loss and gradients of
+// parameters.
+#include <charconv>
+#include <cmath>
+
+#include "graph/base/error.h"
+#include "graph/graph.h"
+
+namespace hetu {
+namespace {
+
+constexpr const char* kPhases[] = {"count", "forward", "input_grad", "weight_grad"};
+constexpr const char* kInitializers[] = {"constant",         "uniform",       "normal",
+                                         "truncated_normal", "xavier_normal", "xavier_uniform"};
+
+std::string quote(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c == '\n' ? "\\n" : std::string(1, c);
+  }
+  return out + "\"";
+}
+
+// The shortest text that reads back as the same number, with a mark that it is no integer.
+std::string print_real(double x) {
+  std::string out = fmt::format("{}", x);
+  if (out.find_first_of(".ein") == std::string::npos) out += ".0";
+  return out;
+}
+
+std::string print_attr(const Attr& attr) {
+  if (const auto* i = std::get_if<std::int64_t>(&attr)) return std::to_string(*i);
+  if (const auto* x = std::get_if<double>(&attr)) return print_real(*x);
+  if (const auto* s = std::get_if<std::string>(&attr)) return quote(*s);
+  std::string out;
+  for (const std::int64_t i : std::get<std::vector<std::int64_t>>(attr)) {
+    out += (out.empty() ? "" : ", ") + std::to_string(i);
+  }
+  return "[" + out + "]";
+}
+
+// A parameter's initializer is printed as attributes of its node.
+Attrs parameter_attrs(const Parameter& p) {
+  return {{"init", std::string(kInitializers[static_cast<int>(p.init.kind)])},
+          {"a", p.init.a},
+          {"b", p.init.b},
+          {"decay", std::int64_t{p.decay}}};
+}
+
+std::string print_node(const Graph& g, const Node& n, const Attrs& attrs) {
+  std::string out;
+  for (const ValueId v : n.outputs) {
+    out += fmt::format("{}%{}: {}", out.empty() ? "" : ", ", v, to_string(g.values[v].type));
+  }
+  out += " = " + n.op + " " + quote(n.name) + "(";
+  for (std::size_t i = 0; i < n.inputs.size(); ++i) {
+    out += fmt::format("{}%{}", i ? ", " : "", n.inputs[i]);
+  }
+  out += ")";
+  std::string list;
+  for (const auto& [key, value] : attrs.items()) {
+    list += (list.empty() ? "" : ", ") + key + "=" + print_attr(value);
+  }
+  if (!list.empty()) out += " {" + list + "}";
+  return out + fmt::format(" @{} {}\n", n.block, kPhases[static_cast<int>(n.phase)]);
+}
+
+/// Reads one line from the left; every error names the line and what was expected.
+class LineReader {
+ public:
+  LineReader(std::string_view text, int line) : text_(text), line_(line) {}
+
+  [[noreturn]] void expected(std::string_view what) const {
+    const std::string_view rest = text_.substr(at_, 20);
+    fail(Code::InvalidArgument, "graph text, line {}, column {}: expected {}, found {}", line_,
+         at_ + 1, what, rest.empty() ? "the end of the line" : fmt::format("'{}'", rest));
+  }
+
+  void spaces() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+
+  bool take(std::string_view token) {
+    spaces();
+    if (text_.substr(at_, token.size()) != token) return false;
+    at_ += token.size();
+    return true;
+  }
+
+  void want(std::string_view token) {
+    if (!take(token)) expected(fmt::format("'{}'", token));
+  }
+
+  void end() {
+    spaces();
+    if (at_ != text_.size()) expected("the end of the line");
+  }
+
+  std::string word() {
+    spaces();
+    const std::size_t start = at_;
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) {
+      ++at_;
+    }
+    if (at_ == start) expected("a word");
+    return std::string(text_.substr(start, at_ - start));
+  }
+
+  template <class T>
+  T number(std::string_view what) {
+    spaces();
+    T value{};
+    const auto [end, error] =
+        std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc()) expected(what);
+    at_ = static_cast<std::size_t>(end - text_.data());
+    return value;
+  }
+
+  std::string quoted() {
+    want("\"");
+    std::string out;
+    while (at_ < text_.size() && text_[at_] != '"') {
+      if (text_[at_] == '\\' && at_ + 1 < text_.size()) {
+        ++at_;
+        out += text_[at_] == 'n' ? '\n' : text_[at_];
+      } else {
+        out += text_[at_];
+      }
+      ++at_;
+    }
+    if (at_ == text_.size()) expected("'\"'");
+    ++at_;
+    return out;
+  }
+
+  ValueId value() {
+    want("%");
+    return number<ValueId>("the number of a value");
+  }
+
+  TensorType type() {
+    TensorType type;
+    const std::size_t start = at_;
+    try {
+      type.dtype = parse_dtype(word());
+    } catch (const Error&) {
+      at_ = start;
+      expected("a type such as float32[B, 128]");
+    }
+    want("[");
+    while (!take("]")) {
+      if (!type.shape.empty()) want(",");
+      if (take("B")) {
+        type.shape.push_back(kBatch);
+      } else {
+        const auto dim = number<std::int64_t>("a dimension");
+        if (dim < 0) expected("a dimension >= 0, or B");
+        type.shape.push_back(take("B") ? -dim : dim);
+      }
+    }
+    return type;
+  }
+
+  Attr attr() {
+    spaces();
+    if (at_ < text_.size() && text_[at_] == '"') return quoted();
+    if (take("[")) {
+      std::vector<std::int64_t> list;
+      while (!take("]")) {
+        if (!list.empty()) want(",");
+        list.push_back(number<std::int64_t>("an integer"));
+      }
+      return list;
+    }
+    const std::size_t start = at_;
+    const std::size_t stop = text_.find_first_of(",} ", at_);
+    const std::string_view token = text_.substr(start, stop - start);
+    if (token.find_first_of(".ein") == std::string_view::npos) {
+      return number<std::int64_t>("an integer, a number, a quoted text or a list");
+    }
+    return number<double>("a number");
+  }
+
+  template <std::size_t N>
+  int choice(const char* const (&names)[N], std::string_view what) {
+    const std::size_t start = at_;
+    const std::string found = word();
+    for (std::size_t i = 0; i < N; ++i) {
+      if (found == names[i]) return static_cast<int>(i);
+    }
+    at_ = start;
+    expected(what);
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t at_ = 0;
+  int line_;
+};
+
+/// Reads lines into a graph.
+class GraphReader {
+ public:
+  void line(std::string_view text, int number) {
+    LineReader in(text, number);
+    if (number == 1) {
+      in.want("graph");
+      in.want("blocks=");
+      graph_.blocks = in.number<int>("the number of blocks");
+    } else if (in.take("fetch ")) {
+      const std::string name = in.quoted();
+      graph_.fetches.push_back({name, in.value()});
+    } else if (in.take("loss ")) {
+      graph_.loss = in.value();
+    } else if (in.take("gradient ")) {
+      gradient(in);
+    } else {
+      node(in);
+    }
+    in.end();
+  }
+
+  Graph finish() {
+    try {
+      check_graph(graph_);
+    } catch (const Error& error) {
+      fail(Code::InvalidArgument, "graph text: {}", error.what());
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  void node(LineReader& in) {
+    Node n;
+    const auto id = static_cast<NodeId>(graph_.nodes.size());
+    do {
+      const ValueId v = in.value();
+      if (v != static_cast<ValueId>(graph_.values.size())) {
+        in.expected(fmt::format("%{} to be the next value", graph_.values.size()));
+      }
+      in.want(":");
+      graph_.values.push_back({id, static_cast<int>(n.outputs.size()), in.type()});
+      n.outputs.push_back(v);
+    } while (in.take(","));
+    in.want("=");
+    n.op = in.word();
+    n.name = in.quoted();
+    in.want("(");
+    while (!in.take(")")) {
+      if (!n.inputs.empty()) in.want(",");
+      n.inputs.push_back(in.value());
+    }
+    if (in.take("{")) {
+      do {
+        const std::string key = in.word();
+        in.want("=");
+        n.attrs.set(key, in.attr());
+      } while (in.take(","));
+      in.want("}");
+    }
+    in.want("@");
+    n.block = in.number<int>("a block");
+    n.phase = static_cast<Phase>(in.choice(kPhases, "count, forward, input_grad or weight_grad"));
+    if (n.op == "placeholder") graph_.placeholders.push_back(n.outputs[0]);
+    if (n.op == "parameter") parameter(in, n);
+    graph_.nodes.push_back(std::move(n));
+  }
+
+  void parameter(const LineReader& in, Node& n) {
+    Parameter p{n.name, n.outputs[0], {}, true};
+    bool known = false;
+    try {
+      for (std::size_t i = 0; i < std::size(kInitializers); ++i) {
+        if (n.attrs.text("init") == kInitializers[i]) {
+          p.init.kind = static_cast<Initializer::Kind>(i);
+          known = true;
+        }
+      }
+      p.init.a = n.attrs.real("a");
+      p.init.b = n.attrs.real("b");
+      p.decay = n.attrs.integer("decay") != 0;
+    } catch (const Error&) {
+      known = false;
+    }
+    if (!known) in.expected("a parameter with {a=.., b=.., decay=0 or 1, init=\"constant\"..}");
+    n.attrs = {};
+    graph_.parameters.push_back(std::move(p));
+  }
+
+  void gradient(LineReader& in) {
+    GradientUse u;
+    const std::string name = in.quoted();
+    u.parameter = -1;
+    for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
+      if (graph_.parameters[i].name == name) u.parameter = static_cast<int>(i);
+    }
+    if (u.parameter < 0) in.expected("the name of a parameter before 'use='");
+    in.want("use=");
+    u.use = in.number<int>("the number of the use");
+    u.gradient = in.value();
+    in.want("@");
+    u.block = in.number<int>("a block");
+    graph_.gradients.push_back(u);
+  }
+
+  Graph graph_;
+};
+
+}  // namespace
+
+std::string print_graph(const Graph& g) {
+  std::string out = fmt::format("graph blocks={}\n", g.blocks);
+  std::size_t parameter = 0;
+  for (const Node& n : g.nodes) {
+    out += print_node(g, n,
+                      n.op == "parameter" ? parameter_attrs(g.parameters[parameter++]) : n.attrs);
+  }
+  for (const auto& [name, v] : g.fetches) out += fmt::format("fetch {} %{}\n", quote(name), v);
+  if (g.loss != kNone) out += fmt::format("loss %{}\n", g.loss);
+  for (const GradientUse& u : g.gradients) {
+    out += fmt::format("gradient {} use={} %{} @{}\n", quote(g.parameters[u.parameter].name), u.use,
+                       u.gradient, u.block);
+  }
+  return out;
+}
+
+Graph parse_graph(const std::string& text) {
+  GraphReader reader;
+  std::size_t start = 0;
+  int number = 0;
+  while (start < text.size()) {
+    const std::size_t stop = std::min(text.find('\n', start), text.size());
+    reader.line(std::string_view(text).substr(start, stop - start), ++number);
+    start = stop + 1;
+  }
+  require(number > 0, "graph text is empty; its first line is 'graph blocks=1'");
+  return reader.finish();
+}
+
+}  // namespace hetu

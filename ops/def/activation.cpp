@@ -1,0 +1,104 @@
+// Elementwise activations, and softmax.
+#include "ops/def/rules.h"
+#include "ops/def/tables.h"
+
+namespace hetu::def {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+const std::vector<Sample> kOne = {
+    {.shapes = {{2, 3}}}, {.shapes = {{1}}}, {.shapes = {{3, 5, 17}}}, {.shapes = {{0}}}};
+const std::vector<Sample> kTwo = {{.shapes = {{2, 3}, {2, 3}}},
+                                  {.shapes = {{1}, {1}}},
+                                  {.shapes = {{3, 5, 17}, {3, 5, 17}}},
+                                  {.shapes = {{0}, {0}}}};
+
+// What relu_grad and its kind are; flops count a few operations per element.
+OpDef gradient_of(const std::string& name, const std::string& doc, const std::string& saved) {
+  return {.name = name,
+          .doc = doc,
+          .inputs = {saved, "dy"},
+          .outputs = {"dx"},
+          .infer = same_as_input,
+          .samples = kTwo};
+}
+
+std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
+
+OpDef relu() {
+  return {
+      .name = "relu",
+      .doc = "max(x, 0), elementwise; the gradient at 0 is 0.",
+      .inputs = {"x"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("relu_grad", {g.inputs[0], g.dy[0]})};
+      },
+      .samples = kOne,
+  };
+}
+
+OpDef gelu() {
+  return {
+      .name = "gelu",
+      .doc = "x/2 * (1 + erf(x / sqrt(2))), elementwise; the exact form, not the tanh one.",
+      .inputs = {"x"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("gelu_grad", {g.inputs[0], g.dy[0]})};
+      },
+      .flops = ten_per_element,
+      .samples = kOne,
+  };
+}
+
+OpDef tanh() {
+  return {
+      .name = "tanh",
+      .doc = "The hyperbolic tangent, elementwise; its gradient is computed from y.",
+      .inputs = {"x"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("tanh_grad", {g.outputs[0], g.dy[0]})};
+      },
+      .flops = ten_per_element,
+      .samples = kOne,
+  };
+}
+
+std::vector<TensorType> infer_softmax(const InferArgs& a) {
+  want_rank(a, 0, 1);
+  return same_as_input(a);
+}
+
+OpDef softmax() {
+  return {
+      .name = "softmax",
+      .doc = "exp(x - max) / sum(exp(x - max)) along the last axis.",
+      .inputs = {"x"},
+      .infer = infer_softmax,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("softmax_grad", {g.outputs[0], g.dy[0]})};
+      },
+      .flops = ten_per_element,
+      .samples = kOne,
+  };
+}
+
+OpDef softmax_grad() {
+  OpDef def = gradient_of("softmax_grad", "y * (dy - sum(y * dy)) along the last axis.", "y");
+  def.infer = infer_softmax;
+  return def;
+}
+
+}  // namespace
+
+std::vector<OpDef> activation() {
+  return {relu(),    gradient_of("relu_grad", "dy where x > 0, else 0.", "x"),
+          gelu(),    gradient_of("gelu_grad", "dy times the derivative of gelu at x.", "x"),
+          tanh(),    gradient_of("tanh_grad", "dy * (1 - y*y), from the output y of tanh.", "y"),
+          softmax(), softmax_grad()};
+}
+
+}  // namespace hetu::def

@@ -1,0 +1,119 @@
+// Losses and what they are counted by.
+#include "ops/def/rules.h"
+#include "ops/def/tables.h"
+
+namespace hetu::def {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+const AttrSpec kIgnore = {"ignore", std::int64_t{-1}, false, "rows with this label do not count"};
+
+// logits [N, C] and labels int32 [N].
+void want_logits_and_labels(const InferArgs& a) {
+  want_dtype(a, 0, DType::Float32);
+  want(a.inputs[0].shape.size() == 2, a, "logits must be [rows, classes], got {}",
+       to_string(a.inputs[0]));
+  want_dtype(a, 1, DType::Int32);
+  want_shape(a, 1, rows(a.inputs[0].shape), to_fit(a, 0));
+}
+
+OpDef softmax_cross_entropy() {
+  return {
+      .name = "softmax_cross_entropy",
+      .doc =
+          "The sum (not the mean) of -log softmax(logits)[label] over rows whose label is not "
+          "ignored, added in row order in float64; lse is log sum exp of each row.",
+      .inputs = {"logits", "labels"},
+      .outputs = {"loss", "lse"},
+      .attrs = {kIgnore},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_logits_and_labels(a);
+        return {float32({}), float32(rows(a.inputs[0].shape))};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {if_wanted(g.wanted[0], b, "softmax_cross_entropy_grad",
+                          {g.inputs[0], g.inputs[1], g.outputs[1], only_dy(g)}, g.node.attrs),
+                kNone};
+      },
+      .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
+      .samples = {{.shapes = {{2, 3}, {2}}, .dtypes = {DType::Float32, DType::Int32}},
+                  {.shapes = {{7, 5}, {7}},
+                   .dtypes = {DType::Float32, DType::Int32},
+                   .integers_below = 5,
+                   .negative_integers = true},
+                  {.shapes = {{1, 1}, {1}},
+                   .dtypes = {DType::Float32, DType::Int32},
+                   .integers_below = 1},
+                  {.shapes = {{0, 3}, {0}}, .dtypes = {DType::Float32, DType::Int32}}},
+  };
+}
+
+OpDef softmax_cross_entropy_grad() {
+  const std::vector<DType> dtypes = {DType::Float32, DType::Int32, DType::Float32, DType::Float32};
+  return {
+      .name = "softmax_cross_entropy_grad",
+      .doc = "dloss * (exp(logits - lse) - onehot(label)) per row, 0 for ignored rows.",
+      .inputs = {"logits", "labels", "lse", "dloss"},
+      .outputs = {"dlogits"},
+      .attrs = {kIgnore},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_logits_and_labels(a);
+        want_dtype(a, 2, DType::Float32);
+        want_shape(a, 2, rows(a.inputs[0].shape), to_fit(a, 0));
+        want_dtype(a, 3, DType::Float32);
+        want_shape(a, 3, {}, "(a scalar)");
+        return {a.inputs[0]};
+      },
+      .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
+      .samples = {{.shapes = {{2, 3}, {2}, {2}, {}}, .dtypes = dtypes},
+                  {.shapes = {{7, 5}, {7}, {7}, {}},
+                   .dtypes = dtypes,
+                   .integers_below = 5,
+                   .negative_integers = true},
+                  {.shapes = {{1, 1}, {1}, {1}, {}}, .dtypes = dtypes, .integers_below = 1},
+                  {.shapes = {{0, 3}, {0}, {0}, {}}, .dtypes = dtypes}},
+  };
+}
+
+OpDef count_labels() {
+  return {
+      .name = "count_labels",
+      .doc = "The number of labels that are not ignored, as a float32 scalar.",
+      .inputs = {"labels"},
+      .attrs = {kIgnore},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_dtype(a, 0, DType::Int32);
+        return {float32({})};
+      },
+      .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
+      .samples = {{.shapes = {{7}}, .dtypes = {DType::Int32}, .negative_integers = true},
+                  {.shapes = {{1}}, .dtypes = {DType::Int32}},
+                  {.shapes = {{3, 5}}, .dtypes = {DType::Int32}, .negative_integers = true},
+                  {.shapes = {{0}}, .dtypes = {DType::Int32}}},
+  };
+}
+
+OpDef step_sum() {
+  return {
+      .name = "step_sum",
+      .doc =
+          "The sum of a scalar over all micro-batches and pipelines of a step, known before the "
+          "first forward; it may depend on placeholders only.",
+      .inputs = {"x"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_dtype(a, 0, DType::Float32);
+        want_shape(a, 0, {}, "(a scalar)");
+        return {a.inputs[0]};
+      },
+      .samples = {{.shapes = {{}}}},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> loss() {
+  return {softmax_cross_entropy(), softmax_cross_entropy_grad(), count_labels(), step_sum()};
+}
+
+}  // namespace hetu::def

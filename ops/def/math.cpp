@@ -1,0 +1,140 @@
+// Elementwise arithmetic.
+#include "ops/def/rules.h"
+#include "ops/def/tables.h"
+
+namespace hetu::def {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+const std::vector<Sample> kPairs = {{.shapes = {{2, 3}, {2, 3}}},
+                                    {.shapes = {{1}, {1}}},
+                                    {.shapes = {{5, 1, 7}, {5, 1, 7}}},
+                                    {.shapes = {{0, 4}, {0, 4}}},
+                                    {.shapes = {{}, {}}}};
+
+OpDef fill() {
+  return {
+      .name = "fill",
+      .doc = "A float32 constant of a static shape, every element equal to value.",
+      .attrs = {{"shape", std::vector<std::int64_t>{}, true, "dimensions, without the batch"},
+                {"value", 0.0, true, "every element"}},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        const Shape& shape = a.attrs.integers("shape");
+        want(!is_symbolic(shape), a, "shape {} must not depend on the batch; use expand",
+             to_string(shape));
+        return {float32(shape)};
+      },
+      .samples = {{.attrs = {{"shape", Shape{2, 3}}, {"value", 0.5}}},
+                  {.attrs = {{"shape", Shape{}}, {"value", -1.0}}},
+                  {.attrs = {{"shape", Shape{0}}, {"value", 1.0}}}},
+  };
+}
+
+OpDef add() {
+  return {
+      .name = "add",
+      .doc = "a + b, elementwise, for equal shapes.",
+      .inputs = {"a", "b"},
+      .infer = same_as_input,
+      .grad = [](Builder&, const GradArgs& g) -> Values {
+        return {g.wanted[0] ? g.dy[0] : kNone, g.wanted[1] ? g.dy[0] : kNone};
+      },
+      .samples = kPairs,
+  };
+}
+
+OpDef sub() {
+  return {
+      .name = "sub",
+      .doc = "a - b, elementwise, for equal shapes.",
+      .inputs = {"a", "b"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {g.wanted[0] ? g.dy[0] : kNone,
+                if_wanted(g.wanted[1], b, "scale", {g.dy[0]}, {{"factor", -1.0}})};
+      },
+      .samples = kPairs,
+  };
+}
+
+OpDef mul() {
+  return {
+      .name = "mul",
+      .doc = "a * b, elementwise, for equal shapes.",
+      .inputs = {"a", "b"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {if_wanted(g.wanted[0], b, "mul", {g.dy[0], g.inputs[1]}),
+                if_wanted(g.wanted[1], b, "mul", {g.dy[0], g.inputs[0]})};
+      },
+      .samples = kPairs,
+  };
+}
+
+OpDef scale() {
+  return {
+      .name = "scale",
+      .doc = "x * factor, elementwise; factor is rounded to float32 first.",
+      .inputs = {"x"},
+      .attrs = {{"factor", 1.0, true, "the constant"}},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("scale", {g.dy[0]}, g.node.attrs)};
+      },
+      .samples = {{.shapes = {{2, 3}}, .attrs = {{"factor", 2.5}}},
+                  {.shapes = {{1}}, .attrs = {{"factor", -1.0}}},
+                  {.shapes = {{0}}, .attrs = {{"factor", 3.0}}}},
+  };
+}
+
+OpDef div_scalar() {
+  return {
+      .name = "div_scalar",
+      .doc = "x / s, elementwise, for a scalar s; there is no gradient with respect to s.",
+      .inputs = {"x", "s"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_shape(a, 1, {}, "(a scalar)");
+        return {a.inputs[0]};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        require(!g.wanted[1],
+                "differentiate: div_scalar '{}' has no gradient with respect to s, "
+                "which depends on a parameter; make s from placeholders",
+                g.node.name);
+        return {b.apply("div_scalar", {g.dy[0], g.inputs[1]}), kNone};
+      },
+      .samples = {{.shapes = {{2, 3}, {}}}, {.shapes = {{}, {}}}, {.shapes = {{3, 1, 5}, {}}}},
+  };
+}
+
+OpDef cast() {
+  return {
+      .name = "cast",
+      .doc = "x as another dtype; float32 to int32 truncates toward zero and has no gradient.",
+      .inputs = {"x"},
+      .attrs = {{"dtype", std::string("float32"), true, "float32 or int32"}},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        const std::string& name = a.attrs.text("dtype");
+        for (const DType d : {a.inputs[0].dtype, parse_dtype(name)}) {
+          want(d == DType::Float32 || d == DType::Int32, a,
+               "casts between float32 and int32, not from {} to {}", to_string(a.inputs[0]), name);
+        }
+        return {{parse_dtype(name), a.inputs[0].shape}};
+      },
+      .grad = [](Builder&, const GradArgs& g) -> Values { return {g.dy[0]}; },
+      .samples = {{.shapes = {{2, 3}}, .attrs = {{"dtype", std::string("float32")}}},
+                  {.shapes = {{5}},
+                   .attrs = {{"dtype", std::string("float32")}},
+                   .dtypes = {DType::Int32}},
+                  {.shapes = {{3, 1}}, .attrs = {{"dtype", std::string("int32")}}},
+                  {.shapes = {{0}}, .attrs = {{"dtype", std::string("float32")}}}},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> math() { return {fill(), add(), sub(), mul(), scale(), div_scalar(), cast()}; }
+
+}  // namespace hetu::def

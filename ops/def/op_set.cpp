@@ -1,0 +1,22 @@
+#include <iterator>
+#include <utility>
+
+#include "ops/def/tables.h"
+#include "ops/registry.h"
+
+namespace hetu {
+
+const OpSet& op_set() {
+  static const OpSet kSet = [] {
+    std::vector<OpDef> all;
+    for (const auto table : {def::math, def::activation, def::linear, def::shape, def::embedding,
+                             def::norm, def::dropout, def::attention, def::loss, def::reduce}) {
+      std::vector<OpDef> family = table();
+      std::move(family.begin(), family.end(), std::back_inserter(all));
+    }
+    return OpSet(std::move(all));
+  }();
+  return kSet;
+}
+
+}  // namespace hetu

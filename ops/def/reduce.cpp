@@ -1,0 +1,78 @@
+// Sums, and the spreading of a scalar.
+#include "ops/def/rules.h"
+#include "ops/def/tables.h"
+
+namespace hetu::def {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+std::int64_t input_elements(const InferArgs& a) { return elements(a.inputs[0]); }
+
+OpDef sum() {
+  return {
+      .name = "sum",
+      .doc = "The sum of all elements as a scalar, added in order in float64.",
+      .inputs = {"x"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        return {float32({})};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("expand", {g.dy[0], g.inputs[0]})};
+      },
+      .flops = input_elements,
+      .samples = {{.shapes = {{2, 3}}},
+                  {.shapes = {{1}}},
+                  {.shapes = {{}}},
+                  {.shapes = {{3, 5, 7}}},
+                  {.shapes = {{0}}}},
+  };
+}
+
+OpDef expand() {
+  return {
+      .name = "expand",
+      .doc = "The scalar s in every element of the shape of like, whose values are not read.",
+      .inputs = {"s", "like"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_dtype(a, 0, DType::Float32);
+        want_shape(a, 0, {}, "(a scalar)");
+        return {float32(a.inputs[1].shape)};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {if_wanted(g.wanted[0], b, "sum", {g.dy[0]}), kNone};
+      },
+      .samples = {{.shapes = {{}, {2, 3}}},
+                  {.shapes = {{}, {}}},
+                  {.shapes = {{}, {3, 1, 5}}},
+                  {.shapes = {{}, {0}}}},
+  };
+}
+
+OpDef sum_rows() {
+  return {
+      .name = "sum_rows",
+      .doc =
+          "The sum of all rows, a vector as long as the last axis; rows are added in ascending "
+          "order.",
+      .inputs = {"x"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_rank(a, 0, 1);
+        return {float32({a.inputs[0].shape.back()})};
+      },
+      .flops = input_elements,
+      .samples = {{.shapes = {{2, 3}}},
+                  {.shapes = {{1, 1}}},
+                  {.shapes = {{3, 5, 7}}},
+                  {.shapes = {{4}}},
+                  {.shapes = {{0, 3}}}},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> reduce() { return {sum(), expand(), sum_rows()}; }
+
+}  // namespace hetu::def

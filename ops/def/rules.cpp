@@ -1,0 +1,69 @@
+#include "ops/def/rules.h"
+
+namespace hetu::def {
+
+const std::string& input_name(const InferArgs& a, std::size_t i) {
+  return i < a.def.inputs.size() ? a.def.inputs[i] : a.def.optional_inputs[i - a.def.inputs.size()];
+}
+
+void want_dtype(const InferArgs& a, std::size_t i, DType dtype) {
+  want(a.inputs[i].dtype == dtype, a, "{} is {}, wanted {}", input_name(a, i),
+       to_string(a.inputs[i]), dtype_name(dtype));
+}
+
+void want_float(const InferArgs& a) {
+  for (std::size_t i = 0; i < a.inputs.size(); ++i) want_dtype(a, i, DType::Float32);
+}
+
+void want_shape(const InferArgs& a, std::size_t i, const Shape& shape, const std::string& because) {
+  want(a.inputs[i].shape == shape, a, "{} must be {} {}, got {}", input_name(a, i),
+       to_string(shape), because, to_string(a.inputs[i]));
+}
+
+void want_rank(const InferArgs& a, std::size_t i, std::size_t least) {
+  want(a.inputs[i].shape.size() >= least, a, "{} must have at least {} dimensions, got {}",
+       input_name(a, i), least, to_string(a.inputs[i]));
+}
+
+std::string to_fit(const InferArgs& a, std::size_t i) {
+  return "to fit " + input_name(a, i) + " " + to_string(a.inputs[i]);
+}
+
+std::vector<TensorType> same_as_input(const InferArgs& a) {
+  want_float(a);
+  for (std::size_t i = 1; i < a.inputs.size(); ++i) {
+    want_shape(a, i, a.inputs[0].shape, to_fit(a, 0));
+  }
+  return {a.inputs[0]};
+}
+
+Shape rows(const Shape& shape) { return Shape(shape.begin(), shape.end() - 1); }
+
+SymbolicCount symbolic_count(const Shape& shape) {
+  SymbolicCount count;
+  for (const std::int64_t dim : shape) {
+    count.coefficient *= dim < 0 ? -dim : dim;
+    count.power += dim < 0 ? 1 : 0;
+  }
+  if (count.coefficient == 0) count.power = 0;
+  return count;
+}
+
+std::int64_t elements(const TensorType& type) { return element_count(bind_batch(type.shape, 1)); }
+
+ValueId only_dy(const GradArgs& g) {
+  for (std::size_t i = 1; i < g.dy.size(); ++i) {
+    require(g.dy[i] == kNone,
+            "differentiate: output {} of {} '{}' has no gradient, but the loss "
+            "depends on it",
+            i, g.node.op, g.node.name);
+  }
+  return g.dy[0];
+}
+
+ValueId if_wanted(bool wanted, Builder& b, const std::string& op,
+                  const std::vector<ValueId>& inputs, const Attrs& attrs) {
+  return wanted ? b.apply(op, inputs, attrs) : kNone;
+}
+
+}  // namespace hetu::def

@@ -1,0 +1,68 @@
+// What the records' rules of inference and gradient have in common. Messages read
+// "linear 'fc': w must be …".
+#pragma once
+#include <string>
+#include <vector>
+
+#include "graph/base/error.h"
+#include "graph/builder.h"
+#include "graph/op_def.h"
+
+namespace hetu::def {
+
+/// Throws InvalidArgument "op 'name': message" unless ok; the message is formatted on failure only.
+template <class... Args>
+void want(bool ok, const InferArgs& a, fmt::format_string<Args...> format, Args&&... args) {
+  if (!ok) {
+    fail(Code::InvalidArgument, "{} '{}': {}", a.def.name, a.name,
+         fmt::format(format, std::forward<Args>(args)...));
+  }
+}
+
+/// Name of input i as in the schema.
+const std::string& input_name(const InferArgs& a, std::size_t i);
+
+/// Input i has this dtype.
+void want_dtype(const InferArgs& a, std::size_t i, DType dtype);
+
+/// Every input is float32.
+void want_float(const InferArgs& a);
+
+/// Input i has exactly this shape; `because` says what it follows from ("to fit x float32[2, 3]").
+void want_shape(const InferArgs& a, std::size_t i, const Shape& shape, const std::string& because);
+
+/// Input i has at least this many dimensions.
+void want_rank(const InferArgs& a, std::size_t i, std::size_t least);
+
+/// "to fit x float32[2, 3]": names input i.
+std::string to_fit(const InferArgs& a, std::size_t i);
+
+/// Outputs: one, like input 0; all inputs float32 and of one shape. For elementwise operators.
+std::vector<TensorType> same_as_input(const InferArgs& a);
+
+/// The shape without its last dimension: the rows.
+Shape rows(const Shape& shape);
+
+/// Elements of a shape whose batch is one symbol: coefficient times B to a power.
+struct SymbolicCount {
+  std::int64_t coefficient = 1;
+  int power = 0;
+  bool operator==(const SymbolicCount&) const = default;
+};
+SymbolicCount symbolic_count(const Shape& shape);
+
+/// Elements with one sample in the batch; for FLOPs.
+std::int64_t elements(const TensorType& type);
+
+inline TensorType float32(Shape shape) { return {DType::Float32, std::move(shape)}; }
+inline TensorType int32(Shape shape) { return {DType::Int32, std::move(shape)}; }
+
+/// The gradient that reached the first output. Throws InvalidArgument, naming the node, if one
+/// reached another output: those are by-products without gradient.
+ValueId only_dy(const GradArgs& g);
+
+/// b.apply(op, inputs) if wanted, else kNone.
+ValueId if_wanted(bool wanted, Builder& b, const std::string& op,
+                  const std::vector<ValueId>& inputs, const Attrs& attrs = {});
+
+}  // namespace hetu::def

@@ -1,0 +1,21 @@
+// The tables of operator records, one per family. Explicit functions, not static-initialiser
+// registration: a linker drops an unreferenced object of a static library, and its records with it.
+#pragma once
+#include <vector>
+
+#include "graph/op_def.h"
+
+namespace hetu::def {
+
+std::vector<OpDef> math();
+std::vector<OpDef> activation();
+std::vector<OpDef> linear();
+std::vector<OpDef> shape();
+std::vector<OpDef> embedding();
+std::vector<OpDef> norm();
+std::vector<OpDef> dropout();
+std::vector<OpDef> attention();
+std::vector<OpDef> loss();
+std::vector<OpDef> reduce();
+
+}  // namespace hetu::def
