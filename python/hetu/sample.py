@@ -1,0 +1,384 @@
+"""Small but real BERT pre-training shards, from prose that every machine has.
+
+    python3 -m hetu.sample DIR [--rows N] [--sequence-length 128] [--max-predictions 20]
+                               [--vocab-size 2000] [--shards K] [--seed S]
+
+The text is English: the docstrings of Python's standard library (its sources are parsed, never imported) and the
+language reference's topics. A WordPiece vocabulary is trained on it, and the rows are made as BERT's own preparation
+makes them: pairs of segments, half of them with a random second one; 15 % of the tokens masked, of which 80 % become
+[MASK], 10 % a random token, 10 % stay; one row in ten shorter than need be; passes over the text, each with its own
+cuts and masks, until there are enough rows. Names, columns, types and gzip are those of the published shards. The same
+seed and Python give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import heapq
+import math
+import os
+import random
+import re
+import shutil
+import sys
+import sysconfig
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from pydoc_data import topics
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAD, UNK, CLS, SEP, MASK = range(5)
+TEST_FRACTION = 0.1
+MASK_FRACTION = 0.15
+SHORT_PROBABILITY = 0.1
+ALPHABET = 100  # letters; words with others are [UNK]
+SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
+
+
+@dataclass
+class Options:
+    """What is made; the defaults are those of the command line."""
+
+    rows: int = 20000
+    sequence_length: int = 128
+    max_predictions: int = 20
+    vocab_size: int = 2000
+    shards: int = 4
+    seed: int = 12345
+
+
+@dataclass
+class Row:
+    """One sample, before padding."""
+
+    ids: list[int]
+    segments: list[int]
+    positions: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    random_next: int = 0
+
+
+# ---------------------------------------------------------------------------------------------------------- the text
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """The docstrings of one source file, in its order; none if it does not parse."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of the paragraphs that read like prose."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        line = " ".join(paragraph.split())
+        letters = sum(c.isalpha() or c == " " for c in line)
+        if len(line) < 20 or ">>>" in line or letters < 0.85 * len(line):
+            continue
+        for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z\"'(])", line):
+            if len(sentence.split()) >= 3:
+                yield sentence
+
+
+def documents() -> list[list[str]]:
+    """The corpus: one document per topic and per source file with at least four sentences."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    out = [list(sentences(topics.topics[name])) for name in sorted(topics.topics)]
+    for path in sorted(root.rglob("*.py")):
+        if not SKIPPED.intersection(path.relative_to(root).parts):
+            out.append([s for text in docstrings(path) for s in sentences(text)])
+    return [document for document in out if len(document) >= 4]
+
+
+# ----------------------------------------------------------------------------------------------------- the vocabulary
+
+
+def words(sentence: str) -> list[str]:
+    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them."""
+    plain = unicodedata.normalize("NFD", sentence.lower())
+    return re.findall(r"[^\W_]+|[^\w\s]|_", "".join(c for c in plain if unicodedata.category(c) != "Mn"))
+
+
+def joined(left: str, right: str) -> str:
+    """Two neighbouring pieces of a word as one."""
+    return left + right.removeprefix("##")
+
+
+def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
+    """A word's pieces with each occurrence of the pair joined, from the left."""
+    out: list[str] = []
+    i = 0
+    while i < len(pieces):
+        if tuple(pieces[i : i + 2]) == pair:
+            out.append(joined(*pair))
+            i += 2
+        else:
+            out.append(pieces[i])
+            i += 1
+    return out
+
+
+def train_vocabulary(counts: Counter[str], size: int) -> list[str]:
+    """A WordPiece vocabulary: the alphabet, then the most frequent pair of neighbouring pieces, again and again.
+
+    Ties go to the pair that sorts first: `tokenizers` leaves them to a hash, so that each run would differ.
+    """
+    letters = Counter(c for word in sorted(counts) for c in word * counts[word])
+    alphabet = {c for c, _ in sorted(letters.items(), key=lambda item: (-item[1], item[0]))[:ALPHABET]}
+    split = [[word[0], *("##" + c for c in word[1:])] for word in sorted(counts) if alphabet.issuperset(word)]
+    weight = [counts[word] for word in sorted(counts) if alphabet.issuperset(word)]
+    total: Counter[tuple[str, str]] = Counter()
+    where: dict[tuple[str, str], set[int]] = {}
+
+    def count(index: int, sign: int) -> None:
+        for pair in zip(split[index], split[index][1:], strict=False):
+            total[pair] += sign * weight[index]
+            where.setdefault(pair, set()).add(index)
+
+    for index in range(len(split)):
+        count(index, 1)
+    vocabulary = [*SPECIAL, *sorted({piece for pieces in split for piece in pieces})]
+    known = set(vocabulary)
+    heap = [(-n, pair) for pair, n in total.items()]
+    heapq.heapify(heap)
+    while heap and len(vocabulary) < size:
+        n, pair = heapq.heappop(heap)
+        if -n != total[pair]:  # counted anew since it was pushed
+            continue
+        if -n < 2:
+            break
+        touched: set[tuple[str, str]] = set()
+        for index in where.pop(pair):
+            touched.update(zip(split[index], split[index][1:], strict=False))
+            count(index, -1)
+            split[index] = merge(split[index], pair)
+            count(index, 1)
+            touched.update(zip(split[index], split[index][1:], strict=False))
+        for other in touched:
+            if total[other] > 0:
+                heapq.heappush(heap, (-total[other], other))
+        if joined(*pair) not in known:
+            vocabulary.append(joined(*pair))
+            known.add(joined(*pair))
+    return vocabulary
+
+
+def pieces_of(word: str, ids: dict[str, int]) -> list[int]:
+    """A word's longest pieces from the left; [UNK] if it cannot be spelt."""
+    out: list[int] = []
+    start = 0
+    while start < len(word):
+        prefix = "##" if start else ""
+        end = next((e for e in range(len(word), start, -1) if prefix + word[start:e] in ids), start)
+        if end == start:
+            return [UNK]
+        out.append(ids[prefix + word[start:end]])
+        start = end
+    return out
+
+
+def encode(texts: list[list[str]], vocab_size: int) -> tuple[list[str], list[list[list[int]]]]:
+    """Trains a vocabulary on the texts; returns its tokens and the texts as ids per sentence."""
+    cut = [[words(sentence) for sentence in document] for document in texts]
+    counts = Counter(word for document in cut for sentence in document for word in sentence)
+    vocabulary = train_vocabulary(counts, vocab_size)
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    spelt = {word: pieces_of(word, ids) for word in counts}
+    encoded = [[[i for word in sentence for i in spelt[word]] for sentence in document] for document in cut]
+    return vocabulary, [[sentence for sentence in document if sentence] for document in encoded]
+
+
+# ---------------------------------------------------------------------------------------------------------- the rows
+
+
+def truncate(a: list[int], b: list[int], limit: int, rng: random.Random) -> None:
+    """Shortens the longer of two segments, at a random end, until both fit."""
+    while len(a) + len(b) > limit:
+        longer = a if len(a) > len(b) else b
+        longer.pop(0 if rng.random() < 0.5 else -1)
+
+
+def random_tail(texts: list[list[list[int]]], but: int, length: int, rng: random.Random) -> list[int]:
+    """Up to `length` tokens, and the rest of their sentence, from a random place of another document."""
+    other = but
+    while other == but:
+        other = rng.randrange(len(texts))
+    out: list[int] = []
+    for sentence in texts[other][rng.randrange(len(texts[other])) :]:
+        out += sentence
+        if len(out) >= length:
+            break
+    return out
+
+
+def pairs(texts: list[list[list[int]]], index: int, length: int, rng: random.Random) -> Iterator[Row]:
+    """The rows of one document in one pass, as in BERT's create_pretraining_data: unmasked, at most `length` tokens."""
+
+    def aim() -> int:
+        return rng.randint(2, length - 3) if rng.random() < SHORT_PROBABILITY else length - 3
+
+    document = texts[index]
+    target, i = aim(), 0
+    chunk: list[list[int]] = []
+    while i < len(document):
+        chunk.append(document[i])
+        if i + 1 == len(document) or sum(map(len, chunk)) >= target:
+            cut = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
+            a = [token for sentence in chunk[:cut] for token in sentence]
+            is_random = len(chunk) == 1 or rng.random() < 0.5
+            if is_random:
+                b = random_tail(texts, index, target - len(a), rng)
+                i -= len(chunk) - cut  # the sentences that were not used come again
+            else:
+                b = [token for sentence in chunk[cut:] for token in sentence]
+            truncate(a, b, length - 3, rng)
+            if a and b:
+                ids = [CLS, *a, SEP, *b, SEP]
+                yield Row(ids, [0] * (len(a) + 2) + [1] * (len(b) + 1), random_next=int(is_random))
+            target, chunk = aim(), []
+        i += 1
+
+
+def mask(row: Row, max_predictions: int, vocabulary: int, rng: random.Random) -> None:
+    """Masks 15 % of a row's tokens: 80 % become [MASK], 10 % a random token, 10 % stay as they are."""
+    places = [i for i, token in enumerate(row.ids) if token not in (CLS, SEP)]
+    count = min(max_predictions, max(1, round(len(row.ids) * MASK_FRACTION)))
+    row.positions = sorted(rng.sample(places, min(count, len(places))))
+    row.labels = [row.ids[i] for i in row.positions]
+    for i in row.positions:
+        draw = rng.random()
+        if draw < 0.8:
+            row.ids[i] = MASK
+        elif draw < 0.9:
+            row.ids[i] = rng.randrange(len(SPECIAL), vocabulary)
+
+
+def make_rows(
+    texts: list[list[list[int]]], count: int, vocabulary: int, options: Options, rng: random.Random
+) -> list[Row]:
+    """`count` masked rows, from as many passes over the documents as it takes, shuffled."""
+    out: list[Row] = []
+    while len(out) < count:
+        for index in range(len(texts)):
+            out.extend(pairs(texts, index, options.sequence_length, rng))
+    rng.shuffle(out)
+    out = out[:count]
+    for row in out:
+        mask(row, options.max_predictions, vocabulary, rng)
+    return out
+
+
+def target_entropy(rows: list[Row]) -> float:
+    """Unigram entropy of the masked targets, in nats: what a model reaches that ignores its input."""
+    counts = Counter(label for row in rows for label in row.labels)
+    total = sum(counts.values())
+    return -sum(n / total * math.log(n / total) for n in counts.values())
+
+
+# --------------------------------------------------------------------------------------------------------- the files
+
+
+def write_shard(path: Path, rows: list[Row], options: Options) -> None:
+    """One shard, in the columns and types of the published ones."""
+    import h5py
+    import numpy as np
+
+    tokens, predictions = options.sequence_length, options.max_predictions
+    columns = {
+        "input_ids": (np.zeros((len(rows), tokens), "i4"), lambda r: r.ids),
+        "input_mask": (np.zeros((len(rows), tokens), "i1"), lambda r: [1] * len(r.ids)),
+        "segment_ids": (np.zeros((len(rows), tokens), "i1"), lambda r: r.segments),
+        "masked_lm_positions": (np.zeros((len(rows), predictions), "i4"), lambda r: r.positions),
+        "masked_lm_ids": (np.zeros((len(rows), predictions), "i4"), lambda r: r.labels),
+    }
+    with h5py.File(path, "w") as file:
+        for name, (data, values) in columns.items():
+            for i, row in enumerate(rows):
+                found = values(row)
+                data[i, : len(found)] = found
+            file.create_dataset(name, data=data, compression="gzip")
+        next_sentence = np.array([row.random_next for row in rows], "i1")
+        file.create_dataset("next_sentence_labels", data=next_sentence, compression="gzip")
+
+
+def make_sample(folder: Path, options: Options) -> str:
+    """Writes the shards and vocab.txt into a new folder, all or nothing; returns a line that says what they are."""
+    rng = random.Random(options.seed)
+    vocabulary, texts = encode(documents(), options.vocab_size)
+    rng.shuffle(texts)
+    held_out = round(len(texts) * TEST_FRACTION)
+    rows = make_rows(texts[held_out:], options.rows, len(vocabulary), options, rng)
+    tests = make_rows(texts[:held_out], max(1, options.rows // 20), len(vocabulary), options, rng)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for i in range(options.shards):
+            write_shard(made / f"wikicorpus_en_training_{i}.hdf5", rows[i :: options.shards], options)
+        write_shard(made / "wikicorpus_en_test_0.hdf5", tests, options)
+        (made / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary), encoding="utf-8")
+        made.chmod(0o755)
+        os.replace(made, folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return (
+        f"{folder}: {len(rows)} rows of {options.sequence_length} tokens in {options.shards} training shards, "
+        f"{len(tests)} test rows, {len(vocabulary)} words in the vocabulary, "
+        f"unigram entropy of the targets {target_entropy(rows):.4f} nats"
+    )
+
+
+def parse(arguments: list[str] | None) -> tuple[Path, Options]:
+    """The folder and the options of a command line; exits with status 2 where they do not fit."""
+    d = Options()
+    parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder for shards and vocab.txt")
+    parser.add_argument("--rows", type=int, default=d.rows, help="training rows (%(default)s)")
+    parser.add_argument("--sequence-length", type=int, default=d.sequence_length, help="tokens per row (%(default)s)")
+    parser.add_argument(
+        "--max-predictions", type=int, default=d.max_predictions, help="masked tokens per row at most (%(default)s)"
+    )
+    parser.add_argument("--vocab-size", type=int, default=d.vocab_size, help="WordPiece tokens (%(default)s)")
+    parser.add_argument("--shards", type=int, default=d.shards, help="training files (%(default)s)")
+    parser.add_argument("--seed", type=int, default=d.seed, help="of cuts, pairs and masks (%(default)s)")
+    given = parser.parse_args(arguments)
+    folder = given.folder.absolute()
+    options = Options(**{name: getattr(given, name) for name in vars(d)})
+    if options.sequence_length < 16 or options.max_predictions < 1 or options.vocab_size < 300:
+        parser.error("needs --sequence-length >= 16, --max-predictions >= 1 and --vocab-size >= 300")
+    if not 1 <= options.shards <= options.rows:
+        parser.error(f"{options.rows} rows in {options.shards} shards: each shard needs a row")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        parser.error(f"{folder} exists and is no empty folder; name a new one")
+    return folder, options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    folder, options = parse(arguments)
+    try:
+        line = make_sample(folder, options)
+    except ImportError as error:
+        print(f"hetu data sample: {error}; pip install h5py numpy", file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"hetu data sample: {folder}: {error}", file=sys.stderr)
+        return 4
+    print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
