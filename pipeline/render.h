@@ -71,10 +71,10 @@ struct SvgOptions {
 std::string render_svg(const std::vector<TimelineRowSet>& sets, const SvgOptions& options = {});
 
 /// Which steps of a trace to draw: `steps` of them from `first`; first -1: around the middle; steps
-/// 0: all.
+/// 0: all of them; steps -1: two, or one where a source has no more.
 struct StepWindow {
   int first = -1;
-  int steps = 2;
+  int steps = -1;
 };
 
 /// The row sets of a trace, predicted above measured, each cut to the window and shifted so that
