@@ -18,10 +18,11 @@ namespace hetu {
 /// An instruction of a row together with whom it concerns; made by bind_row.
 struct Action {
   Instr instr;
-  int peer = -1;  ///< SEND_*, RECV_*: the global worker at the other end
-  int tag_stage =
-      -1;  ///< SEND_*, RECV_*: the placement at the sending end, so that both ends agree on the tag
-  comm::Group group;  ///< REDUCE_GRAD: global workers that hold a copy of the stage; ascending
+  int peer = -1;       ///< SEND_*, RECV_*: the global worker at the other end
+  int tag_stage = -1;  ///< a number for the stage that all parties of the message or sum share
+  int tag_part = 0;
+  comm::Group group;  ///< REDUCE_GRAD: global workers that take part, ascending
+  bool tied = false;  ///< REDUCE_GRAD: of a weight that another stage uses too
 };
 
 /// A message or gradient in memory, owned by the runner.
@@ -112,10 +113,10 @@ std::vector<Action> bind_row(const Schedule& lowered, int global_worker, int pip
 /// "0SEND_F7 (stage 0, micro-batch 7, step 214)".
 std::string describe(const Instr& instr, int step);
 
-/// Runs one worker's row, step after step. Receives are posted ahead; sends never block compute (a
-/// buffer's send is awaited only before the buffer is overwritten); gradient sums run beside
-/// compute and are awaited before REDUCE_SCALARS (all) or UPDATE (those of its stage). Errors of
-/// waits name the instruction and the step.
+/// Runs one worker's row, step after step. Runner and links must outlive it. Receives are posted
+/// ahead; sends never block compute (a buffer's send is awaited only before the buffer is
+/// overwritten); gradient sums run beside compute and are awaited before REDUCE_SCALARS (all) or
+/// UPDATE (those of its stage). Errors of waits name the instruction and the step.
 class Interpreter {
  public:
   struct Links {

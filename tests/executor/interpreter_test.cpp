@@ -1,0 +1,220 @@
+// The loop against a runner whose arithmetic is exact, compared with the same sums done one after
+// the other.
+#include "executor/interpreter.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "executor/comm/inproc.h"
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// forward: y = 3 x + stage; backward: gx = 2 gy + x, weight gradient += gy. Messages carry the
+// number at both ends of a payload. Input slots are as few as the schedule allows, there is one
+// slot per output: each reuse must be waited for.
+class ExactRunner final : public StageRunner {
+ public:
+  ExactRunner(const Schedule& plan, int worker, std::size_t doubles)
+      : plan_(plan),
+        worker_(worker),
+        width_(static_cast<int>(plan.workers.size())),
+        doubles_(doubles) {}
+
+  double weight = 0;  // += gradient at each update
+  int slots = 1;      // inputs that may be held at once
+  bool early = true;  // announce the gradient inside the last backward
+
+  void begin_step(int step) override {
+    step_ = step;
+    backwards_ = 0;
+    gradient_ = 0;
+  }
+  void forward(int stage, int micro) override {
+    x_[micro] = first(stage) ? micro + 1.0 + pipeline() * 100 + step_ : front(in_f_.at(micro));
+    std::this_thread::sleep_for(std::chrono::microseconds((micro * 37 + stage * 11) % 200));
+    fill(out_f_, 3 * x_[micro] + stage);
+  }
+  void backward(int stage, int micro) override {
+    const double x = x_.at(micro);
+    const double gy = last(stage) ? 3 * x + stage + weight : front(in_b_.at(micro));
+    x_.erase(micro);
+    in_f_.erase(micro);
+    in_b_.erase(micro);
+    fill(out_b_, 2 * gy + x);
+    gradient_ += gy;
+    if (++backwards_ == plan_.micro_batches && early) bucket_ready(stage, 0);
+  }
+  void input_grad(int, int) override { FAIL(); }
+  void weight_grad(int, int) override { FAIL(); }
+  void recompute(int, int) override { FAIL(); }
+  void update(int, int) override { weight += gradient_; }
+  void reduce_scalars(comm::Transport&, int) override { FAIL(); }
+
+  Buffer out_buffer(const Instr& send) override {
+    return buffer(send.kind == Kind::SendForward ? out_f_ : out_b_);
+  }
+  std::optional<Buffer> in_buffer(const Instr& recv) override {
+    auto& in = recv.kind == Kind::RecvForward ? in_f_ : in_b_;
+    const int limit = recv.kind == Kind::RecvForward ? slots : 1;
+    if (static_cast<int>(in.size()) >= limit) return std::nullopt;
+    in[recv.micro].assign(doubles_, -1.0);
+    return buffer(in[recv.micro]);
+  }
+  void overwrites(const Instr& compute, std::vector<const void*>& addresses) override {
+    const auto& out = compute.kind == Kind::Forward ? out_f_ : out_b_;
+    if (!out.empty()) addresses.push_back(out.data());
+  }
+  std::vector<int> buckets(const Instr&) override { return {0}; }
+  Bucket bucket(int, int) override { return {DType::Float64, &gradient_, 1}; }
+
+ private:
+  int pipeline() const { return worker_ / width_; }
+  bool first(int stage) const { return stage == 0; }
+  bool last(int stage) const { return stage == width_ - 1; }
+  double front(const std::vector<double>& data) const {
+    EXPECT_EQ(data.front(), data.back());
+    return data.front();
+  }
+  void fill(std::vector<double>& out, double value) const { out.assign(doubles_, value); }
+  Buffer buffer(std::vector<double>& data) const {
+    return {data.data(), data.size() * sizeof(double)};
+  }
+
+  const Schedule& plan_;
+  int worker_, width_;
+  std::size_t doubles_;
+  int step_ = 0, backwards_ = 0;
+  double gradient_ = 0;
+  std::map<int, double> x_;
+  std::map<int, std::vector<double>> in_f_, in_b_;
+  std::vector<double> out_f_, out_b_;
+};
+
+// The weights of every stage after `steps` steps, without workers.
+std::vector<double> reference(int stages, int micros, int pipelines, int steps) {
+  std::vector<double> weight(stages, 0);
+  for (int step = 0; step < steps; ++step) {
+    std::vector<double> gradient(stages, 0);
+    for (int d = 0; d < pipelines; ++d) {
+      for (int m = 0; m < micros; ++m) {
+        std::vector<double> x(stages);
+        double y = m + 1.0 + d * 100 + step;
+        for (int s = 0; s < stages; ++s) {
+          x[s] = y;
+          y = 3 * y + s;
+        }
+        double gy = y + weight[stages - 1];
+        for (int s = stages - 1; s >= 0; --s) {
+          gradient[s] += gy;
+          gy = 2 * gy + x[s];
+        }
+      }
+    }
+    for (int s = 0; s < stages; ++s) weight[s] += gradient[s];
+  }
+  return weight;
+}
+
+Schedule lowered(const std::string& method, int stages, int micros, int pipelines) {
+  Sizes sizes;
+  sizes.stages = stages;
+  sizes.micro_batches = micros;
+  Lowering how;
+  how.pipelines = pipelines;
+  return lower(generate(method, sizes), how);
+}
+
+using Case = std::tuple<std::string, int, int, int, std::size_t>;
+class Runs : public testing::TestWithParam<Case> {};
+
+TEST_P(Runs, ComputeWhatOneProcessComputes) {
+  const auto [method, stages, micros, pipelines, doubles] = GetParam();
+  const Schedule plan = lowered(method, stages, micros, pipelines);
+  const int workers = stages * pipelines;
+  comm::Options options;
+  options.timeout_s = 20;
+  auto transports = comm::make_inproc(workers, options);
+  std::vector<double> weights(workers);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w, n = doubles, p = pipelines, s = stages, m = micros, name = method] {
+      comm::Reducer reducer(*transports[w]);
+      ExactRunner runner(plan, w, n);
+      runner.slots = name == "gpipe" ? m : std::min(m, s - w % s);
+      runner.early = w % 2 == 0;
+      Interpreter loop(bind_row(plan, w, p), runner, {*transports[w], reducer, 1 + w % 4});
+      TraceRecorder trace;
+      for (int step = 0; step < 3; ++step) loop.run_step(step, &trace);
+      loop.finish();
+      weights[w] = runner.weight;
+      const std::size_t row = unroll(plan.workers[w % s]).size();
+      EXPECT_EQ(trace.events(w, 0).size(), 3 * row);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const std::vector<double> expected = reference(stages, micros, pipelines, 3);
+  for (int w = 0; w < workers; ++w) EXPECT_EQ(weights[w], expected[w % stages]) << "worker " << w;
+}
+
+// Short messages, and long ones that wait for their receive.
+INSTANTIATE_TEST_SUITE_P(Grid, Runs,
+                         testing::Combine(testing::Values("gpipe", "1f1b"),
+                                          testing::Values(1, 2, 3, 4), testing::Values(1, 2, 3, 6),
+                                          testing::Values(1, 2, 3), testing::Values(1, 5000)));
+
+TEST(Loop, NamesTheInstructionThatWaits) {
+  const Schedule plan = lowered("1f1b", 2, 3, 1);
+  comm::Options options;
+  options.timeout_s = 0.2;
+  auto transports = comm::make_inproc(2, options);
+  comm::Reducer reducer(*transports[1]);
+  ExactRunner runner(plan, 1, 1);
+  Interpreter loop(bind_row(plan, 1, 1), runner, {*transports[1], reducer});
+  EXPECT_THAT([&] { loop.run_step(214); },
+              ThrowsMessage<Error>(HasSubstr("worker 1 waited 0.2 s for 1RECV_F0 (stage 1, "
+                                             "micro-batch 0, step 214) from worker 0")));
+}
+
+TEST(Loop, SaysWhereAPeerStands) {
+  const Schedule plan = lowered("1f1b", 2, 3, 1);
+  comm::Options options;
+  options.timeout_s = 0.3;
+  auto transports = comm::make_inproc(2, options);
+  comm::Reducer reducers[] = {comm::Reducer(*transports[0]), comm::Reducer(*transports[1])};
+  ExactRunner idle(plan, 1, 1), runner(plan, 0, 1);
+  Interpreter standing(bind_row(plan, 1, 1), idle, {*transports[1], reducers[1]});
+  Interpreter loop(bind_row(plan, 0, 1), runner, {*transports[0], reducers[0]});
+  EXPECT_THAT([&] { loop.run_step(0); },
+              ThrowsMessage<Error>(HasSubstr("worker 1 last reported 1RECV_F0 (stage 1, "
+                                             "micro-batch 0, step 0)")));
+}
+
+TEST(BindRow, FindsPeersAndGroups) {
+  const Schedule plan = lowered("1f1b", 3, 2, 2);
+  for (int w = 0; w < 6; ++w) {
+    for (const Action& action : bind_row(plan, w, 2)) {
+      const Kind kind = action.instr.kind;
+      if (kind == Kind::SendForward || kind == Kind::RecvBackward) {
+        EXPECT_EQ(action.peer, w + 1);
+      } else if (is_send(kind) || is_recv(kind)) {
+        EXPECT_EQ(action.peer, w - 1);
+      } else if (kind == Kind::ReduceGrad) {
+        EXPECT_EQ(action.group, (comm::Group{w % 3, w % 3 + 3}));
+      }
+    }
+  }
+  EXPECT_THROW(bind_row(plan, 6, 2), Error);
+}
+
+}  // namespace
+}  // namespace hetu
