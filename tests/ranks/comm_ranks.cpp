@@ -1,0 +1,235 @@
+// One worker of an MPI job for tests/ranks/comm_ranks_test.cpp: `mpirun -np N comm_ranks MODE
+// [VALUE]`. Exits 0 if all it checks holds; otherwise it prints the error and ends the job with the
+// error's exit status.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "executor/comm/collective.h"
+#include "executor/comm/mpi.h"
+#include "graph/base/error.h"
+
+namespace hetu::comm {
+namespace {
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+Group everyone(const Transport& t) {
+  Group group(t.workers());
+  std::iota(group.begin(), group.end(), 0);
+  return group;
+}
+
+std::byte content(int from, int index, std::size_t i) {
+  return static_cast<std::byte>((i * 131 + from * 7919U + index * 104729U) >> 3);
+}
+
+// Random messages between all pairs, self included, posted in orders of their own.
+void exchange(Transport& t, unsigned seed) {
+  struct Message {
+    bool send;
+    int peer, index;
+    std::size_t bytes;
+  };
+  const auto bytes_of = [&](int from, int to, int index) {
+    std::minstd_rand r(seed * 7 + from * 31 + to * 17 + index * 101 + 1);
+    r.discard(3);
+    constexpr std::size_t kSizes[] = {0, 1, 100, 4096, 16384, 16385, 70000, 1000000};
+    return kSizes[r() % 8];
+  };
+  std::vector<Message> messages;
+  for (int peer = 0; peer < t.workers(); ++peer) {
+    for (int i = 0; i < 40; ++i) {
+      messages.push_back({true, peer, i, bytes_of(t.worker(), peer, i)});
+      messages.push_back({false, peer, i, bytes_of(peer, t.worker(), i)});
+    }
+  }
+  std::mt19937 rng(seed * 100 + t.worker());
+  std::shuffle(messages.begin(), messages.end(), rng);
+  std::vector<std::vector<std::byte>> buffers;
+  std::vector<std::unique_ptr<Request>> requests;
+  for (const Message& m : messages) {
+    const int from = m.send ? t.worker() : m.peer;
+    std::vector<std::byte> buffer(m.bytes);
+    for (std::size_t i = 0; m.send && i < m.bytes; ++i) buffer[i] = content(from, m.index, i);
+    buffers.push_back(std::move(buffer));
+    const Tag tag = make_tag(2, from, m.index, 0, static_cast<int>(seed));
+    requests.push_back(m.send ? t.send(m.peer, tag, buffers.back().data(), m.bytes)
+                              : t.recv(m.peer, tag, buffers.back().data(), m.bytes));
+    if (rng() % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % 300));
+  }
+  std::shuffle(requests.begin(), requests.end(), rng);
+  for (auto& r : requests) t.wait(*r, "a random message");
+  for (std::size_t k = 0; k < messages.size(); ++k) {
+    const int from = messages[k].send ? t.worker() : messages[k].peer;
+    for (std::size_t i = 0; i < messages[k].bytes; ++i) {
+      require(buffers[k][i] == content(from, messages[k].index, i),
+              "worker {}: byte {} of message {} from worker {} is wrong (seed {})", t.worker(), i,
+              messages[k].index, from, seed);
+    }
+  }
+}
+
+// The plain ascending sum, bit for bit.
+void sums(Transport& t) {
+  Reducer reducer(t);
+  int round = 0;
+  for (const std::int64_t n : {1, 7, 1000, 300001}) {
+    const auto value = [&](int worker, std::int64_t i) {
+      return static_cast<float>((i * 37 + worker * 101) % 997) * 1.37F - 300.0F;
+    };
+    std::vector<float> data(n);
+    for (std::int64_t i = 0; i < n; ++i) data[i] = value(t.worker(), i);
+    const auto sum = reducer.start_sum(everyone(t), DType::Float32, data.data(), n,
+                                       make_tag(9, 0, 0, 0, round++));
+    reducer.wait(*sum, "a sum");
+    for (std::int64_t i = 0; i < n; ++i) {
+      float expected = value(0, i);
+      for (int w = 1; w < t.workers(); ++w) expected += value(w, i);
+      require(data[i] == expected, "worker {}: element {} of {} is wrong", t.worker(), i, n);
+    }
+  }
+  double loss = t.worker() + 1.0;
+  sum_f64(t, everyone(t), &loss, 1, {make_tag(10, 0, 0, 0, 0), "a loss"});
+  require(loss == t.workers() * (t.workers() + 1) / 2.0, "the scalar sum is {}", loss);
+}
+
+// 50 MB both ways between neighbours, sends and receives at once.
+void big(Transport& t) {
+  constexpr std::size_t kBytes = 50'000'000;
+  const int peer = t.worker() ^ 1;
+  if (peer >= t.workers()) return;
+  std::vector<std::byte> out(kBytes), in(kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) out[i] = content(t.worker(), 0, i);
+  for (int round = 0; round < 3; ++round) {
+    const std::int64_t start = now_ns();
+    const auto receive = t.recv(peer, make_tag(1, 0, 0, 0, round), in.data(), kBytes);
+    const auto send = t.send(peer, make_tag(1, 0, 0, 0, round), out.data(), kBytes);
+    t.wait(*receive, "50 MB in");
+    t.wait(*send, "50 MB out");
+    const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+    if (t.worker() == 0) fmt::print("50 MB both ways: {:.1f} ms\n", seconds * 1e3);
+  }
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    require(in[i] == content(peer, 0, i), "worker {}: byte {} of 50 MB is wrong", t.worker(), i);
+  }
+}
+
+// Round trips between worker 0 and each other worker, `bytes` each way.
+void latency(Transport& t, std::size_t bytes) {
+  constexpr int kRounds = 300;
+  std::vector<std::byte> buffer(bytes), out(bytes);
+  std::vector<double> half_us;
+  for (int peer = 1; peer < t.workers(); ++peer) {
+    if (t.worker() != 0 && t.worker() != peer) continue;
+    for (int i = 0; i < kRounds; ++i) {
+      const std::int64_t start = now_ns();
+      const int other = t.worker() == 0 ? peer : 0;
+      const auto receive = t.recv(other, make_tag(3, 0, i, 0, 0), buffer.data(), bytes);
+      if (t.worker() != 0) t.wait(*receive, "a ping");
+      const auto send = t.send(other, make_tag(3, 0, i, 0, 0), out.data(), bytes);
+      if (t.worker() == 0) t.wait(*receive, "a pong");
+      t.wait(*send, "a send");
+      half_us.push_back(static_cast<double>(now_ns() - start) * 0.5e-3);
+    }
+  }
+  if (t.worker() == 0) {
+    std::sort(half_us.begin(), half_us.end());
+    fmt::print("one way, {} bytes: median {:.1f} us, 99 % {:.1f} us\n", bytes,
+               half_us[half_us.size() / 2], half_us[half_us.size() * 99 / 100]);
+  }
+}
+
+// Worker 0 holds a message back for two seconds: the CPU time of the others while they wait.
+void idle(Transport& t) {
+  barrier(t, everyone(t), {make_tag(11, 0, 0, 0, 0), "the start of the pause"});
+  int value = 0;
+  std::unique_ptr<Request> receive;
+  if (t.worker() != 0) receive = t.recv(0, 5, &value, sizeof value);
+  const double before = cpu_seconds();
+  if (t.worker() == 0) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    for (int w = 1; w < t.workers(); ++w) t.send(w, 5, &value, sizeof value);
+  } else {
+    t.wait(*receive, "a late message");
+    const double used = (cpu_seconds() - before) / 2;
+    fmt::print("worker {} used {:.2f} % of a core while it waited\n", t.worker(), used * 100);
+    require(used < 0.05, "worker {} used {:.1f} % of a core while it waited; below 5 % is right",
+            t.worker(), used * 100);
+  }
+  barrier(t, everyone(t), {make_tag(11, 0, 0, 0, 1), "the end of the pause"});
+}
+
+void wait_for_nothing(Transport& t, const char* what) {
+  int value = 0;
+  const int peer = (t.worker() + 1) % t.workers();
+  const auto receive = t.recv(peer, 6, &value, sizeof value);
+  t.wait(*receive, what);
+}
+
+void run(Transport& t, const std::string& mode, int value) {
+  if (mode == "all") {
+    for (unsigned seed = 0; seed < 5; ++seed) exchange(t, seed);
+    sums(t);
+  } else if (mode == "big") {
+    big(t);
+  } else if (mode == "latency") {
+    latency(t, static_cast<std::size_t>(value));
+  } else if (mode == "idle") {
+    idle(t);
+  } else if (mode == "killed") {
+    barrier(t, everyone(t), {make_tag(12, 0, 0, 0, 0), "the start"});
+    if (t.worker() == 0) fmt::print(stderr, "all have started\n");
+    if (t.worker() == 1) kill(getpid(), SIGKILL);
+    wait_for_nothing(t, "0RECV_F7");
+  } else if (mode == "stopped") {
+    if (t.worker() == 1) kill(getpid(), SIGSTOP);
+    wait_for_nothing(t, "0RECV_F7");
+  } else if (mode == "deadline") {
+    t.set_reporter([] { return std::string("0B3"); });
+    if (t.worker() == 0) wait_for_nothing(t, "0RECV_F7 (stage 0, micro-batch 7, step 214)");
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  } else if (mode == "hosts") {
+    for (int w = 0; w < t.workers(); ++w) fmt::print("{}\n", t.host_of(w));
+  } else {
+    fail(Code::InvalidArgument, "unknown mode {}", mode);
+  }
+}
+
+int start(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "all";
+  const int value = argc > 2 ? std::stoi(argv[2]) : 0;
+  Options options;
+  options.timeout_s = mode == "deadline" ? 1 : 60;
+  options.dead_after_s = mode == "stopped" ? 3 : 8;
+  options.local_doorbells = argc <= 3 || std::string(argv[3]) != "remote";
+  const auto transport = connect_mpi(options);
+  try {
+    run(*transport, mode, value);
+  } catch (const Error& e) {
+    transport->abort(exit_status(e.code()), e.what());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace hetu::comm
+
+int main(int argc, char** argv) {
+  try {
+    return hetu::comm::start(argc, argv);
+  } catch (const hetu::Error& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    return hetu::exit_status(e.code());
+  }
+}
