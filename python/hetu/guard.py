@@ -1,0 +1,378 @@
+"""The guard of one worker: started by mpirun, it starts the worker's command and watches over it.
+
+It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
+ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
+`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library alone; heturun
+(hetu/supervise.py) imports the frames from here.
+
+A frame is one byte of kind, four bytes of length (big-endian) and the payload.
+Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines), PROGRESS (one JSON object), EXIT (JSON), BEAT.
+Down: NONCE (16 bytes), SIGNAL (its number), BEAT.
+"""
+import ctypes
+import hashlib
+import hmac
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+PROTOCOL = 1
+HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, BEAT, NONCE, SIGNAL = b"HSOEPXBNK"
+HEADER = struct.Struct(">BI")
+LONGEST_FRAME = 8 << 20
+LONGEST_LINE = 1 << 20  # a longer one is cut, so that memory stays bounded
+TERM_GRACE_S = 3.0  # from SIGTERM to SIGKILL
+BEAT_S = 1.0
+DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
+CONNECT_S = 30.0
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def pack(kind, payload=b""):
+    """One frame; a payload that is not bytes is sent as JSON."""
+    if not isinstance(payload, bytes):
+        payload = json.dumps(payload).encode()
+    return HEADER.pack(kind, len(payload)) + payload
+
+
+class Frames:
+    """Cuts a byte stream into frames."""
+
+    def __init__(self):
+        self._data = bytearray()
+
+    def feed(self, data):
+        """Yields (kind, payload) of every frame that is complete. Raises ValueError on a foreign stream."""
+        self._data += data
+        while len(self._data) >= HEADER.size:
+            kind, length = HEADER.unpack_from(self._data)
+            if length > LONGEST_FRAME:
+                raise ValueError(f"a frame of {length} bytes; at most {LONGEST_FRAME} are allowed")
+            if len(self._data) < HEADER.size + length:
+                return
+            payload = bytes(self._data[HEADER.size:HEADER.size + length])
+            del self._data[:HEADER.size + length]
+            yield kind, payload
+
+
+class Lines:
+    """Holds back the unfinished last line of a stream."""
+
+    def __init__(self):
+        self._tail = b""
+
+    def feed(self, data):
+        """The whole lines there are now, b"" if none."""
+        data = self._tail + data
+        end = data.rfind(b"\n") + 1
+        self._tail = data[end:]
+        if len(self._tail) > LONGEST_LINE:
+            return data[:end] + self.flush()
+        return data[:end]
+
+    def flush(self):
+        """The unfinished line, ended with a newline; b"" if there is none."""
+        tail, self._tail = self._tail, b""
+        return tail + b"\n" if tail else b""
+
+
+def proof(token, nonce, worker):
+    """What a guard sends to show that it knows the job's secret."""
+    return hmac.new(token.encode(), nonce + str(worker).encode(), hashlib.sha256).hexdigest()
+
+
+def die_with_parent(signal_number, parent):
+    """For a child between fork and exec: be signalled when the parent ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans():
+    """Makes this process the parent of descendants whose own parent ends."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(root):
+    """Process ids of all living descendants of `root`."""
+    children = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except OSError:
+            continue
+        if state not in (b"Z", b"X"):
+            children.setdefault(int(parent), []).append(int(name))
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def reap(into):
+    """Collects ended children into the dict pid -> wait status."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        into[pid] = status
+
+
+def kill_descendants(into, grace_s=0.0):
+    """Waits `grace_s` for descendants to leave by themselves, then kills what is left; gives up after 2 s more."""
+    start = time.monotonic()
+    while time.monotonic() - start < grace_s + 2.0:
+        reap(into)
+        left = descendants(os.getpid())
+        if not left:
+            return
+        if time.monotonic() - start >= grace_s:
+            for pid in left:
+                _kill(os.kill, pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _kill(function, target, number):
+    try:
+        function(target, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def connect(address):
+    """A socket to heturun: `unix:PATH` or `tcp:IP:PORT,IP:PORT` (the first that answers)."""
+    kind, _, rest = address.partition(":")
+    if kind == "unix":
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(rest)
+        return sock
+    last = None
+    for place in rest.split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            return socket.create_connection((host, int(port)), timeout=5)
+        except OSError as error:
+            last = error
+    raise OSError(f"heturun does not answer at {rest}: {last}")
+
+
+class Guard:
+    """One worker's command, from start to exit status."""
+
+    def __init__(self, address, directories, command):
+        self.remote = not address.startswith("unix:")
+        self.directories = directories
+        self.command = command
+        self.worker = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        self.sock = connect(address)
+        self.frames = Frames()
+        self.parent = os.getppid()
+        self.statuses = {}
+        self.child = None
+        self.target = None  # the process that gets SIGUSR1: the command, or what registered itself
+        self.kill_at = None
+        self.lost = False  # heturun is gone
+        self.heard = self.beat = time.monotonic()
+
+    def send(self, kind, payload=b""):
+        if not self.lost:
+            try:
+                self.sock.sendall(pack(kind, payload))
+            except OSError:
+                self.lose()
+
+    def lose(self):
+        self.lost = True
+        self.end(signal.SIGTERM)
+
+    def hello(self):
+        self.sock.settimeout(CONNECT_S)
+        nonce = None
+        while nonce is None:
+            data = self.sock.recv(4096)
+            if not data:
+                raise OSError("heturun closed the connection")
+            for kind, payload in self.frames.feed(data):
+                if kind == NONCE:  # heturun sends nothing else before it knows us
+                    nonce = payload
+        self.sock.settimeout(None)
+        token = os.environ.pop("HETU_CONTROL_TOKEN", "")
+        self.send(HELLO, {"worker": self.worker, "host": socket.gethostname(), "protocol": PROTOCOL,
+                          "proof": proof(token, nonce, self.worker)})
+
+    def start(self, wakeup):
+        """Starts the command; returns its streams as {file descriptor: (frame kind, lines)}."""
+        progress, progress_end = os.pipe()
+        environment = dict(os.environ, HETU_PROGRESS_FD=str(progress_end))
+        me = os.getpid()
+        self.child = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=environment, pass_fds=[progress_end], start_new_session=True,
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL, me))
+        os.close(progress_end)
+        self.target = self.child.pid
+        self.send(STARTED, {"pid": self.child.pid})
+        streams = {self.child.stdout.fileno(): (OUT, Lines()), self.child.stderr.fileno(): (ERR, Lines()),
+                   progress: (PROGRESS, Lines())}
+        for descriptor in (*streams, wakeup):
+            os.set_blocking(descriptor, False)
+        return streams
+
+    def end(self, number):
+        """Sends a signal to the command's group; SIGKILL follows if it does not end."""
+        if self.child is None or self.child.pid in self.statuses:
+            return
+        _kill(os.killpg, self.child.pid, number)
+        if number == signal.SIGKILL:
+            for pid in descendants(os.getpid()):
+                _kill(os.kill, pid, signal.SIGKILL)
+        elif self.kill_at is None:
+            self.kill_at = time.monotonic() + TERM_GRACE_S
+
+    def take_signal(self, number):
+        if number in (signal.SIGUSR1, signal.SIGUSR2):
+            if self.child is not None and self.child.pid not in self.statuses:
+                _kill(os.kill, self.target, number)
+        elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
+            self.end(number if number == signal.SIGKILL else signal.SIGTERM)
+
+    def take_frames(self):
+        try:
+            data = self.sock.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.lose()
+            return
+        self.heard = time.monotonic()
+        for kind, payload in self.frames.feed(data):
+            if kind == SIGNAL:
+                self.take_signal(int(payload))
+
+    def forward(self, kind, text):
+        if kind != PROGRESS:
+            if text:
+                self.send(kind, text)
+            return
+        for line in text.splitlines():
+            try:
+                record = json.loads(line)
+                if "pid" in record:
+                    self.target = int(record["pid"])
+            except (ValueError, TypeError):
+                continue
+            self.send(PROGRESS, line)
+
+    def take_output(self, streams, descriptor):
+        """Forwards what a stream holds; forgets the stream at its end. Returns whether it is still open."""
+        kind, lines = streams[descriptor]
+        try:
+            data = os.read(descriptor, 65536)
+        except BlockingIOError:
+            return True
+        self.forward(kind, lines.feed(data) if data else lines.flush())
+        if not data:
+            del streams[descriptor]
+        return bool(data)
+
+    def tick(self):
+        now = time.monotonic()
+        if self.kill_at is not None and now >= self.kill_at:
+            self.end(signal.SIGKILL)
+            self.kill_at = now + TERM_GRACE_S
+        if os.getppid() != self.parent:
+            self.lose()
+        if self.remote and now - self.beat >= BEAT_S:
+            if now - self.beat > 2 * DEAD_S:  # stopped or asleep in between: no blame on heturun
+                self.heard = now
+            self.beat = now
+            self.send(BEAT)
+            if now - self.heard > DEAD_S:
+                self.lose()
+
+    def watch(self, streams, wakeup):
+        """Serves all streams until the command has ended."""
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (*streams, wakeup, self.sock):
+                selector.register(descriptor, selectors.EVENT_READ)
+            while self.child.pid not in self.statuses:
+                for key, _ in selector.select(timeout=BEAT_S if self.kill_at is None else 0.1):
+                    if key.fileobj is self.sock:
+                        self.take_frames()
+                        if self.lost:
+                            selector.unregister(self.sock)
+                    elif key.fd == wakeup:
+                        for number in os.read(wakeup, 4096):
+                            self.take_signal(number)
+                    elif not self.take_output(streams, key.fd):
+                        selector.unregister(key.fd)
+                reap(self.statuses)
+                self.tick()
+
+    def finish(self, streams):
+        """Ends what the command left behind, forwards the rest of its output, reports; returns the exit status."""
+        kill_descendants(self.statuses, grace_s=0.5)
+        deadline = time.monotonic() + 2.0
+        while streams and time.monotonic() < deadline:
+            for descriptor in list(streams):
+                self.take_output(streams, descriptor)
+            time.sleep(0.005 if streams else 0)
+        return self.report(os.waitstatus_to_exitcode(self.statuses[self.child.pid]))
+
+    def report(self, code, error=""):
+        self.send(EXIT, {"code": code, "error": error})
+        if self.lost:
+            for directory in self.directories:
+                shutil.rmtree(directory, ignore_errors=True)
+        else:
+            try:  # closing with unread input could drop the report
+                self.sock.shutdown(socket.SHUT_WR)
+                self.sock.settimeout(2.0)
+                while self.sock.recv(4096):
+                    pass
+            except OSError:
+                pass
+        return code if code >= 0 else 128 - code
+
+
+def main(argv):
+    address, directories, command = argv[0], argv[1].split(":") if argv[1] else [], argv[2:]
+    wakeup, wakeup_end = os.pipe()
+    os.set_blocking(wakeup_end, False)
+    signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    adopt_orphans()
+    try:
+        guard = Guard(address, directories, command)
+        guard.hello()
+    except OSError as error:
+        print(f"heturun's guard on {socket.gethostname()}: {error}", file=sys.stderr)
+        return 1
+    try:
+        streams = guard.start(wakeup)
+    except OSError as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        return guard.report(code, f"cannot start '{command[0]}': {error.strerror}")
+    guard.watch(streams, wakeup)
+    return guard.finish(streams)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,290 @@
+"""heturun: starts a command as the workers of a job, on this host or on those of a cluster file."""
+import getopt
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from hetu import guard, network, progress, supervise
+
+HELP = """\
+heturun [flags] command...
+
+Starts the command once per worker under Open MPI, prefixes every line with its worker, and exits with the status
+of the first worker that fails (128 + signal for a kill), 0 if all succeed. Standard input of workers is empty.
+
+  -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
+  -w, --workers N       N workers on this host; only without -c
+  -s, --servers N       N parameter servers on this host; only without -c (default 0)
+  -i, --identify KEY    ssh key for the other hosts
+      --interface NAME  network interface between hosts (default: the one that all share)
+  -v, --verbose         show mpirun's command line
+  -h, --help            this text
+
+Ctrl-C, SIGTERM or the death of any worker ends all of them. SIGUSR1 is handed to the workers, which save a
+checkpoint and exit 0.
+"""
+# Variables that workers on other hosts get too.
+EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
+                      r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
+# What an enclosing MPI job or heturun left in the environment.
+FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
+                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN)$")
+# Allocations of batch systems are not asked: the cluster file says what runs where.
+NO_ALLOCATION = "^alps,gridengine,loadleveler,lsf,slurm,tm"
+
+
+class UsageError(Exception):
+    """A wrong command line: one line, exit status 2."""
+
+
+class Options:
+    """The flags of heturun."""
+
+    def __init__(self, argv):
+        self.config, self.key, self.interface, self.verbose, self.help = None, None, None, False, False
+        self.workers, self.servers = None, None
+        try:
+            flags, self.command = getopt.getopt(
+                argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "verbose", "help"])
+        except getopt.GetoptError as error:
+            raise UsageError(f"{error.msg}; heturun --help lists the flags") from None
+        for flag, value in flags:
+            self._take(flag, value)
+        if not self.help:
+            self._check()
+
+    def _take(self, flag, value):
+        if flag in ("-c", "--config"):
+            self.config = value
+        elif flag in ("-w", "--workers"):
+            self.workers = count(flag, value)
+        elif flag in ("-s", "--servers"):
+            self.servers = count(flag, value)
+        elif flag in ("-i", "--identify"):
+            self.key = value
+        elif flag == "--interface":
+            self.interface = value
+        elif flag in ("-v", "--verbose"):
+            self.verbose = True
+        else:
+            self.help = True
+
+    def _check(self):
+        if self.config and (self.workers is not None or self.servers is not None):
+            raise UsageError("-w and -s stand only without -c; the cluster file says how many there are")
+        if not self.config and not self.workers:
+            raise UsageError("without -c the number of local workers must be given and above 0, e.g. heturun -w 4 …")
+        if not self.command:
+            raise UsageError("no command was given, e.g. heturun -w 4 python3 train.py")
+        if self.key and not os.access(self.key, os.R_OK):
+            raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
+
+
+def count(flag, value):
+    if not re.fullmatch(r"[0-9]{1,4}", value):
+        raise UsageError(f"{flag} {value}: it must be a whole number from 0 to 9999")
+    return int(value)
+
+
+def find_config(path):
+    """The path of a cluster file: as given, else among the shipped ones."""
+    if os.path.exists(path):
+        return path
+    shipped = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "config")
+    name = os.path.basename(path)
+    if path in (name, os.path.join("config", name)):
+        for candidate in (name, name + ".yml"):
+            if os.path.isfile(os.path.join(shipped, candidate)):
+                return os.path.normpath(os.path.join(shipped, candidate))
+    return path  # the reader says what is wrong with it
+
+
+def read_nodes(options):
+    """The cluster as a list of dicts with host, servers, workers and chief; warnings as a list of lines."""
+    if not options.config:
+        node = {"host": "localhost", "servers": options.servers or 0, "workers": options.workers, "chief": True}
+        return [node], []
+    from hetu import _hetu
+    return _hetu.read_cluster(find_config(options.config))
+
+
+def cluster_block(nodes):
+    """SD-PIPE's `Cluster: {` block."""
+    def part(key):
+        counts = {node["host"]: node[key] for node in nodes if node[key]}
+        return f"({sum(counts.values())}): {counts}"
+    chief = next(node["host"] for node in nodes if node["chief"])
+    return f"Cluster: {{\n  Chief: {chief},\n  Servers{part('servers')},\n  Workers{part('workers')},\n}}"
+
+
+def threads_of(command, fallback):
+    """Threads per worker that the command line asks for, else `fallback`."""
+    for i, word in enumerate(command):
+        match = re.fullmatch(r"--threads(?:=(\d+))?", word)
+        value = match and (match.group(1) or (command[i + 1] if i + 1 < len(command) else ""))
+        if value and value.isdigit():
+            return int(value)
+    return fallback
+
+
+def worker_environment(environ, nodes, command, threads):
+    """The environment of the workers. Threads that outnumber the cores must sleep, not spin, while they wait."""
+    result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
+    result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
+    result.setdefault("PYTHONUNBUFFERED", "1")
+    cores = len(os.sched_getaffinity(0))
+    workers = max(n["workers"] for n in nodes)
+    if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
+        result.setdefault("OMP_WAIT_POLICY", "passive")
+    return result
+
+
+class Mpirun:
+    """The Open MPI that is installed."""
+
+    def __init__(self):
+        self.path = shutil.which("mpirun")
+        if not self.path:
+            raise OSError("mpirun is not installed or not in PATH; install Open MPI (Debian: openmpi-bin)")
+        text = subprocess.run([self.path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+        match = re.search(r"Open MPI\D*?(\d+)\.", text)
+        if not match:
+            raise OSError(f"{self.path} is not Open MPI (it says '{text.strip().splitlines()[:1]}'); Open MPI 4 or 5 is right")
+        self.major = int(match.group(1))
+
+    def start(self, nodes):
+        """What every command line begins with."""
+        hosts = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
+        argv = [self.path, "--host", hosts, "-np", str(sum(n["workers"] for n in nodes)), "--bind-to", "none",
+                "--map-by", "slot:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
+        if os.geteuid() == 0:
+            argv.append("--allow-run-as-root")
+        if max(n["workers"] for n in nodes) > len(os.sched_getaffinity(0)):
+            argv += ["--mca", "mpi_yield_when_idle", "1"]
+        return argv
+
+    def shared_memory(self):
+        """Name of the component for workers of one host."""
+        return "sm" if self.major >= 5 else "vader"
+
+    def local(self, directory, shm):
+        """For one host: no network but loopback, no remote shell, no files but the job's own."""
+        tool = "--prtemca" if self.major >= 5 else "--mca"
+        argv = ["--mca", "btl", f"self,{self.shared_memory()}",
+                tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", "127.0.0.0/8"]
+        if self.major < 5:
+            argv += ["--mca", "plm", "isolated", "--mca", "orte_tmpdir_base", directory]
+        else:
+            argv += ["--prtemca", "prte_tmpdir_base", directory]
+        if shm:
+            argv += ["--mca", f"btl_{self.shared_memory()}_backing_directory", shm]
+        if not may_read_processes():
+            argv += ["--mca", f"btl_{self.shared_memory()}_single_copy_mechanism", "none"]
+        return argv
+
+    def remote(self, key, interface, exported):
+        """For several hosts: ssh with its configuration, TCP on the chosen interface or network."""
+        tool = "--prtemca" if self.major >= 5 else "--mca"
+        shell = "plm_ssh" if self.major >= 5 else "plm_rsh"
+        argv = ["--mca", "btl", f"self,{self.shared_memory()},tcp"]
+        if interface:
+            argv += ["--mca", "btl_tcp_if_include", interface,
+                     tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", interface]
+        arguments = "-o BatchMode=yes" + (f" -i {key}" if key else "")
+        argv += [tool, f"{shell}_args", arguments]
+        for name in exported:
+            argv += ["-x", name]
+        return argv
+
+
+def may_read_processes():
+    """Whether process_vm_readv works; containers forbid it, and Open MPI would then fail in the middle of a message."""
+    import ctypes
+
+    class Piece(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+    source, target = ctypes.create_string_buffer(8), ctypes.create_string_buffer(8)
+    call = getattr(ctypes.CDLL(None), "process_vm_readv", None)
+    return call is not None and call(os.getpid(), ctypes.byref(Piece(ctypes.addressof(target), 8)), 1,
+                                     ctypes.byref(Piece(ctypes.addressof(source), 8)), 1, 0) == 8
+
+
+def choose_interface(nodes, wanted, say):
+    """(mpirun's interface or network, addresses of this host) for a job on several hosts."""
+    own = network.interfaces()
+    if wanted:
+        if wanted not in own:
+            raise UsageError(f"--interface {wanted}: this host has {', '.join(sorted(own))}")
+        say(f"interface {wanted}, address {own[wanted]}")
+        return wanted, [own[wanted]]
+    shared, addresses = network.shared_network([n["host"] for n in nodes if n["workers"]], own)
+    mine = [a for a in own.values() if not a.startswith("127.")]
+    if shared:
+        import ipaddress
+        inside = [a for a in mine if ipaddress.ip_address(a) in ipaddress.ip_network(shared)]
+        mine = inside or mine
+    known = ", ".join(f"{n['host']} {a or 'by ssh alone'}" for n, a in zip(nodes, addresses))
+    say(f"network {shared or 'unrestricted (no common prefix of /16 or longer)'}; {known}; --interface overrides")
+    if not mine:
+        raise OSError("this host has no IPv4 address but loopback; a job on several hosts needs one")
+    return shared, mine
+
+
+def run(options, say):
+    nodes, warnings = read_nodes(options)
+    for line in warnings:
+        say(f"warning: {line}")
+    from hetu import _hetu
+    settings = _hetu.env()
+    mpirun = Mpirun()
+    used = [n for n in nodes if n["workers"]]
+    local = len(used) == 1 and network.is_this_host(used[0]["host"])
+    if local:
+        used = [dict(used[0], host="localhost")]
+        if not shutil.which(options.command[0]):
+            say(f"cannot start '{options.command[0]}': not found, or not executable")
+            return 127
+    print(cluster_block(nodes), flush=True)
+    if any(n["servers"] for n in nodes):
+        say("servers are started only for a command that needs them")
+    environment = worker_environment(os.environ, used, options.command, settings["threads"])
+    interface, addresses = (None, []) if local else choose_interface(used, options.interface, say)
+    job = supervise.Job(sum(n["workers"] for n in used), addresses, settings["timeout_s"], progress.Display(), say)
+    try:
+        argv = mpirun.start(used)
+        if local:
+            shm = job.make_directory("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+            argv += mpirun.local(os.path.dirname(job.address[len("unix:"):]), shm)
+        else:
+            names = sorted(n for n in {*environment, "HETU_JOB", "HETU_CONTROL_TOKEN"} if EXPORTED.match(n))
+            argv += mpirun.remote(options.key, interface, names)
+        argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,
+                 ":".join(job.directories), *options.command]
+        if options.verbose:
+            say(" ".join(argv))
+        return job.run(argv, environment)
+    finally:
+        job.close()
+
+
+def main(argv=None):
+    """Runs heturun; returns its exit status."""
+    def say(text):
+        try:
+            supervise.write_all(2, f"heturun: {text}\n".encode())
+        except BrokenPipeError:
+            pass
+    try:
+        options = Options(sys.argv[1:] if argv is None else argv)
+        if options.help:
+            print(HELP, end="")
+            return 0
+        return run(options, say)
+    except (UsageError, ValueError) as error:
+        say(str(error))
+        return 2
+    except OSError as error:
+        say(str(error))
+        return 4

@@ -1,0 +1,66 @@
+"""Addresses of this host and the network that several hosts share; used by heturun for jobs on several hosts."""
+import array
+import fcntl
+import ipaddress
+import socket
+import struct
+
+SIOCGIFADDR = 0x8915
+
+
+def interfaces():
+    """IPv4 address per network interface of this host: {"lo": "127.0.0.1", ...}."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            request = array.array("B", struct.pack("256s", name.encode()[:15]))
+            try:
+                fcntl.ioctl(sock.fileno(), SIOCGIFADDR, request)
+            except OSError:
+                continue  # no IPv4 address
+            found[name] = socket.inet_ntoa(request[20:24].tobytes())
+    return found
+
+
+def common_network(addresses):
+    """The longest IPv4 prefix from /16 to /30 that all addresses share, as "10.0.0.0/24"; None if there is none."""
+    numbers = [int(ipaddress.IPv4Address(a)) for a in addresses]
+    for prefix in range(30, 15, -1):
+        if len({n >> (32 - prefix) for n in numbers}) == 1:
+            return str(ipaddress.ip_network((numbers[0] >> (32 - prefix) << (32 - prefix), prefix)))
+    return None
+
+
+def resolve(host):
+    """The host's IPv4 address; None if the name has none (it may be an alias of the ssh configuration)."""
+    try:
+        return socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0]
+    except OSError:
+        return None
+
+
+def is_this_host(host, names=None, own=None):
+    """Whether a name of the cluster file means the machine this runs on."""
+    names = names or (socket.gethostname(), socket.gethostname().split(".")[0])
+    if host in ("localhost", "127.0.0.1", *names):
+        return True
+    address = resolve(host)
+    own = own if own is not None else set(interfaces().values())
+    return address is not None and (address in own or address.startswith("127."))
+
+
+def shared_network(hosts, own):
+    """(network, addresses): the network that the hosts share, None if unknown, and the address of each that has one.
+
+    A host that resolves to 127.x is this one: it takes whichever address of `own` (interface -> address) shares the
+    longest prefix with the others.
+    """
+    addresses = [resolve(host) for host in hosts]
+    if None in addresses:
+        return None, addresses
+    others = [a for a in addresses if not a.startswith("127.")]
+    mine = [a for a in own.values() if not a.startswith("127.")]
+    candidates = [n for a in mine for n in [common_network(others + [a])] if n] if len(others) < len(addresses) else []
+    if candidates:
+        return max(candidates, key=lambda n: int(n.split("/")[1])), addresses
+    return (common_network(others) if len(others) == len(addresses) else None), addresses

@@ -1,0 +1,399 @@
+"""heturun's main loop: starts mpirun, hears every worker's guard, forwards output, and ends everything when it must.
+
+The exit status is computed here from what the guards report, because mpirun may return 0 after a kill.
+"""
+import dataclasses
+import json
+import os
+import re
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from hetu import guard
+
+FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
+FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
+BLAME_WINDOW_S = 0.5  # a worker that failed because another one did may report first
+FOLLOWERS = (-signal.SIGTERM, 5, 6)  # exit codes that are likely consequences: ended, Comm, Timeout
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+# What mpirun says about deaths that heturun reports itself.
+KNOWN_NOISE = re.compile(r"noticed that process rank|Primary job +terminated normally|non-zero (exit )?status"
+                         r"|has exited due to process rank|exited with non-zero", re.S)
+
+
+@dataclasses.dataclass
+class Worker:
+    """What is known of one worker."""
+    number: int
+    host: str = ""
+    pid: int = 0
+    guard: "Link" = None
+    started: bool = False
+    code: int = None  # exit status, or minus the signal's number
+    error: str = ""
+
+    def describe(self):
+        return f"worker {self.number} ({self.host}, pid {self.pid})" if self.pid else f"worker {self.number}"
+
+    def death(self):
+        if self.error:
+            return f"{self.describe()}: {self.error}"
+        if self.code < 0:
+            return f"{self.describe()} was killed by {signal_name(-self.code)}"
+        return f"{self.describe()} exited with status {self.code}"
+
+
+class Link:
+    """The connection of one guard."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.frames = guard.Frames()
+        self.nonce = secrets.token_bytes(16)
+        self.worker = None
+        self.heard = time.monotonic()
+
+    def send(self, kind, payload=b""):
+        try:
+            self.sock.sendall(guard.pack(kind, payload))
+        except OSError:
+            pass  # its end of file tells
+
+
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class Job:
+    """One job, from the start of mpirun to the exit status.
+
+    `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on this
+    host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines.
+    """
+
+    def __init__(self, workers, addresses, timeout_s, display, say):
+        self.name = secrets.token_hex(6)
+        self.token = secrets.token_hex(16)
+        self.directories = []
+        self._workers = [Worker(i) for i in range(workers)]
+        self._timeout_s = timeout_s
+        self._display = display
+        self._say_line = say
+        self._selector = selectors.DefaultSelector()
+        self._links = []
+        self._remote = bool(addresses)
+        self._listener, self.address = self._listen(addresses)
+        self._statuses = {}
+        self._mpirun = None
+        self._mpirun_text = {1: b"", 2: b""}
+        self._reporter = None  # the worker whose progress is drawn
+        self._failed_at = None
+        self._ended_at = None  # when the end was decided
+        self._code = None
+        self._force = 0  # how far the end has been forced
+
+    # -- set-up ---------------------------------------------------------------------------------------------------------
+
+    def make_directory(self, parent):
+        """A new directory of this job, removed at its end."""
+        path = tempfile.mkdtemp(prefix=f"hetu-{self.name}-", dir=parent)
+        self.directories.append(path)
+        return path
+
+    def _listen(self, addresses):
+        if addresses:
+            listener = socket.create_server(("0.0.0.0", 0), backlog=1024)
+            port = listener.getsockname()[1]
+            address = "tcp:" + ",".join(f"{a}:{port}" for a in addresses)
+        else:
+            # Open MPI builds socket names of its own below this directory: at most 108 bytes in all.
+            parent = tempfile.gettempdir()
+            path = os.path.join(self.make_directory(parent if len(parent) < 40 and ":" not in parent else "/tmp"), "heturun")
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(path)
+            listener.listen(1024)
+            address = "unix:" + path
+        listener.setblocking(False)
+        return listener, address
+
+    def close(self):
+        """Ends what is left of the job on this host and removes its directories."""
+        guard.kill_descendants(self._statuses)
+        for link in self._links:
+            link.sock.close()
+        self._listener.close()
+        self._selector.close()
+        for path in self.directories:
+            shutil.rmtree(path, ignore_errors=True)
+
+    # -- the loop -------------------------------------------------------------------------------------------------------
+
+    def run(self, argv, environment):
+        """Runs mpirun with `argv` to the end of the job; returns the exit status."""
+        guard.adopt_orphans()
+        wakeup, wakeup_end = os.pipe()
+        for descriptor in (wakeup, wakeup_end):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)
+        me = os.getpid()
+        self._mpirun = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            env=dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self.token),
+            preexec_fn=lambda: guard.die_with_parent(signal.SIGTERM, me))
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
+        for number, stream in ((1, self._mpirun.stdout), (2, self._mpirun.stderr)):
+            self._selector.register(stream, selectors.EVENT_READ,
+                                    lambda number=number, stream=stream: self._take_mpirun(number, stream))
+        self._started = self._looked = time.monotonic()
+        while not self._done():
+            for key, _ in self._selector.select(timeout=0.1 if self._busy() else 1.0):
+                key.data()
+            guard.reap(self._statuses)
+            self._tick(time.monotonic())
+        self._display.close()
+        self._show_mpirun()
+        return self._code
+
+    def _busy(self):
+        return self._failed_at is not None or self._ended_at is not None or self._mpirun.pid in self._statuses
+
+    def _done(self):
+        if self._code is None or self._mpirun.pid not in self._statuses:
+            return False
+        return not self._links or self._force == 2
+
+    def _take_signals(self, wakeup):
+        for number in os.read(wakeup, 4096):
+            if number == signal.SIGUSR1:
+                self._say(f"SIGUSR1 handed to {len(self._workers)} workers: checkpoint and exit")
+                self._signal_workers(number)
+            elif number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if self._ended_at is not None and self._code == 128 + number:
+                    self._signal_workers(signal.SIGKILL)  # asked twice: at once
+                else:
+                    self._end(128 + number, f"{signal_name(number)}: ending {self._others()}")
+
+    def _accept(self):
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        sock.setblocking(True)
+        sock.settimeout(self._timeout_s)
+        link = Link(sock)
+        self._links.append(link)
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._take_link(link))
+        link.send(guard.NONCE, link.nonce)
+
+    def _take_link(self, link):
+        try:
+            data = link.sock.recv(1 << 18)
+        except OSError:
+            data = b""
+        link.heard = time.monotonic()
+        try:
+            for kind, payload in link.frames.feed(data):
+                self._take_frame(link, kind, payload)
+        except (ValueError, KeyError, TypeError):
+            data = b""  # not a guard
+        if not data:
+            self._drop(link)
+
+    def _drop(self, link):
+        if link not in self._links:
+            return
+        self._selector.unregister(link.sock)
+        link.sock.close()
+        self._links.remove(link)
+        worker = link.worker
+        if worker is not None and worker.code is None:
+            worker.code = -signal.SIGKILL
+            worker.error = "is gone without a word: its guard was killed or its host is lost"
+            self._note_failure()
+
+    def _take_frame(self, link, kind, payload):
+        if kind == guard.HELLO:
+            self._take_hello(link, json.loads(payload))
+            return
+        worker = link.worker
+        if worker is None:
+            raise ValueError("a frame before hello")
+        if kind in (guard.OUT, guard.ERR):
+            self._forward(f"[w{worker.number}] ".encode(), 1 if kind == guard.OUT else 2, payload)
+        elif kind == guard.STARTED:
+            worker.pid, worker.started = int(json.loads(payload)["pid"]), True
+        elif kind == guard.PROGRESS:
+            self._take_progress(worker, json.loads(payload))
+        elif kind == guard.EXIT:
+            report = json.loads(payload)
+            worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
+            if worker.code != 0:
+                self._note_failure()
+
+    def _take_hello(self, link, hello):
+        number = int(hello["worker"])
+        proved = secrets.compare_digest(str(hello["proof"]), guard.proof(self.token, link.nonce, number))
+        if not proved or not 0 <= number < len(self._workers) or self._workers[number].guard is not None:
+            raise ValueError("not a guard of this job")
+        worker = self._workers[number]
+        worker.host, worker.guard, link.worker = str(hello["host"]), link, worker
+        if hello["protocol"] != guard.PROTOCOL:
+            worker.code, worker.error = 1, (f"its host {worker.host} has another version of Hetu (protocol "
+                                            f"{hello['protocol']}, here {guard.PROTOCOL}); install the same on all hosts")
+            self._note_failure()
+        if self._ended_at is not None:
+            link.send(guard.SIGNAL, b"15")
+
+    def _take_progress(self, worker, record):
+        if self._reporter is None and "step" in record:
+            self._reporter = worker
+        if worker is not self._reporter:
+            return
+        if "step" in record:
+            self._display.show(record)
+        elif record.get("closed"):
+            self._display.close()
+            self._reporter = None
+
+    # -- output ---------------------------------------------------------------------------------------------------------
+
+    def _say(self, text):
+        self._display.clear()
+        self._say_line(text)
+        self._display.redraw()
+
+    def _forward(self, prefix, descriptor, text):
+        lines = text.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        self._display.clear()
+        try:
+            write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
+        except BrokenPipeError:
+            self._end(128 + signal.SIGPIPE, "")
+        self._display.redraw()
+
+    def _take_mpirun(self, number, stream):
+        data = os.read(stream.fileno(), 65536)
+        if not data:
+            self._selector.unregister(stream)
+        self._mpirun_text[number] += data
+        if number == 2 or not data:
+            return
+        # Workers' output does not come this way; what does is of a worker's wrapper, and rare.
+        self._show_mpirun(only=1)
+
+    def _show_mpirun(self, only=None):
+        """Writes what mpirun said, without what heturun reports itself."""
+        for number, text in self._mpirun_text.items():
+            if only in (None, number) and text:
+                self._mpirun_text[number] = b""
+                blocks = re.split(r"^-{20,}$\n?", text.decode(errors="replace"), flags=re.M)
+                kept = "".join(b for b in blocks if b.strip() and not (self._blamed() and KNOWN_NOISE.search(b)))
+                if kept:
+                    self._forward(b"[mpirun] ", number, kept.encode())
+
+    def _blamed(self):
+        return self._ended_at is not None
+
+    # -- the end --------------------------------------------------------------------------------------------------------
+
+    def _others(self):
+        left = sum(worker.code is None for worker in self._workers)
+        return f"{left} worker{'s' if left != 1 else ''}"
+
+    def _signal_workers(self, number):
+        for link in self._links:
+            if link.worker is not None and link.worker.code is None:
+                link.send(guard.SIGNAL, str(int(number)).encode())
+
+    def _note_failure(self):
+        if self._failed_at is None:
+            self._failed_at = time.monotonic()
+
+    def _end(self, code, text):
+        if self._ended_at is not None:
+            return
+        self._ended_at, self._code = time.monotonic(), code
+        if text:
+            self._say(text)
+        self._signal_workers(signal.SIGTERM)
+
+    def _blame(self, now):
+        """Ends the job for the worker that failed first, past those that failed because of it."""
+        failed = [worker for worker in self._workers if worker.code]
+        causes = [worker for worker in failed if worker.code not in FOLLOWERS]
+        if not causes and now - self._failed_at < BLAME_WINDOW_S and len(failed) < len(self._workers):
+            return
+        worker = (causes or failed)[0]
+        left = sum(w.code is None for w in self._workers)
+        self._end(worker.code if worker.code > 0 else 128 - worker.code,
+                  worker.death() + (f"; ending the other {self._others()}" if left else ""))
+
+    def _tick(self, now):
+        if self._failed_at is not None and self._ended_at is None:
+            self._blame(now)
+        if self._ended_at is None:
+            self._check_end(now)
+        if self._ended_at is not None and self._mpirun.pid not in self._statuses:
+            self._press(now)
+        elif self._ended_at is not None and now - self._ended_at > FORCE_ALL_S:
+            self._force = 2
+        if self._remote:
+            self._check_beats(now)
+        self._looked = now
+
+    def _check_end(self, now):
+        if all(worker.code == 0 for worker in self._workers):
+            self._ended_at, self._code = now, 0
+        elif self._mpirun.pid in self._statuses and not self._links and self._failed_at is None:
+            status = os.waitstatus_to_exitcode(self._statuses[self._mpirun.pid])
+            missing = [str(w.number) for w in self._workers if w.code is None]
+            how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
+            self._show_mpirun()
+            self._end(128 - status if status < 0 else status or 1,
+                      f"mpirun {how} before worker{'s' * (len(missing) > 1)} {', '.join(missing)} ended")
+        elif now - self._started > self._timeout_s and any(not worker.started for worker in self._workers):
+            missing = [str(w.number) for w in self._workers if not w.started]
+            self._show_mpirun()
+            self._end(6, f"workers {', '.join(missing)} did not start within {self._timeout_s:g} s (HETU_TIMEOUT)")
+
+    def _press(self, now):
+        """Ends mpirun, and then everything here, when it does not end by itself."""
+        if self._force == 0 and now - self._ended_at > FORCE_MPIRUN_S:
+            self._force = 1
+            self._mpirun.send_signal(signal.SIGTERM)
+        elif self._force == 1 and now - self._ended_at > FORCE_ALL_S:
+            self._force = 2
+            guard.kill_descendants(self._statuses)
+
+    def _check_beats(self, now):
+        if now - self._looked > 2.0:  # stopped or blocked in between: no blame on the guards
+            for link in self._links:
+                link.heard = now
+        for link in list(self._links):
+            if now - link.heard > guard.DEAD_S:
+                self._drop(link)
+            else:
+                link.send(guard.BEAT)
+
+
+def write_all(descriptor, data):
+    """Writes all of it, also where the other end is not blocking."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data):]
+        except BlockingIOError:
+            time.sleep(0.01)

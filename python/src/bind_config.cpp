@@ -1,0 +1,71 @@
+#include <nanobind/stl/string.h>
+
+#include "config/cluster.h"
+#include "config/env.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+nb::tuple read_cluster_for_python(const std::string& path) {
+  const Cluster cluster = read_cluster(path);
+  nb::list nodes;
+  for (const ClusterNode& node : cluster.nodes) {
+    nb::dict row;
+    row["host"] = node.host;
+    row["servers"] = node.servers;
+    row["workers"] = node.workers;
+    row["chief"] = node.chief;
+    nodes.append(row);
+  }
+  nb::list warnings;
+  for (const std::string& line : cluster.warnings) warnings.append(line);
+  return nb::make_tuple(nodes, warnings);
+}
+
+const char* level_name(Level level) {
+  static const char* const kNames[] = {"debug", "info", "warning", "error"};
+  return kNames[static_cast<int>(level)];
+}
+
+nb::dict env_for_python() {
+  const Env& e = env();
+  nb::list hosts;
+  for (const HostWorkers& host : e.hosts) hosts.append(nb::make_tuple(host.host, host.workers));
+  nb::dict values;
+  values["timeout_s"] = e.timeout_s;
+  values["log_level"] = level_name(e.log_level);
+  values["kernels"] = e.kernels == KernelChoice::Reference ? "reference" : "auto";
+  values["devices"] = e.devices;
+  values["threads"] = e.threads;
+  values["job"] = e.job;
+  values["hosts"] = hosts;
+  values["progress_fd"] = e.progress_fd;
+  values["worker"] = e.worker;
+  values["workers"] = e.workers;
+  values["local_worker"] = e.local_worker;
+  values["local_workers"] = e.local_workers;
+  return values;
+}
+
+nb::list env_table_for_python() {
+  nb::list rows;
+  for (const EnvRow& row : env_table()) {
+    rows.append(nb::make_tuple(row.name, row.fallback, row.set_by, row.meaning));
+  }
+  return rows;
+}
+
+}  // namespace
+
+void bind_config(nb::module_& m) {
+  m.def("read_cluster", &read_cluster_for_python, nb::arg("path"),
+        "Reads a cluster file: (nodes as dicts of host, servers, workers, chief; warnings).");
+  m.def("env", &env_for_python, "The environment variables that Hetu reads, checked, as a dict.");
+  m.def("env_table", &env_table_for_python,
+        "Every environment variable: (name, default, who sets it, meaning).");
+}
+
+}  // namespace hetu

@@ -1,0 +1,50 @@
+// The module itself: one Python exception per error code, and the parts.
+#include <exception>
+
+#include "graph/base/error.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+PyObject* g_config_error = nullptr;
+PyObject* g_comm_error = nullptr;
+
+PyObject* exception_of(hetu::Code code) {
+  switch (code) {
+    case hetu::Code::InvalidArgument:
+    case hetu::Code::Plan:
+      return PyExc_ValueError;
+    case hetu::Code::Config:
+      return g_config_error;
+    case hetu::Code::Unsupported:
+      return PyExc_NotImplementedError;
+    case hetu::Code::Io:
+      return PyExc_OSError;
+    case hetu::Code::Comm:
+      return g_comm_error;
+    case hetu::Code::Timeout:
+      return PyExc_TimeoutError;
+    case hetu::Code::Internal:
+      break;
+  }
+  return PyExc_RuntimeError;
+}
+
+}  // namespace
+
+NB_MODULE(_hetu, m) {
+  g_config_error = PyErr_NewException("hetu.ConfigError", PyExc_ValueError, nullptr);
+  g_comm_error = PyErr_NewException("hetu.CommError", PyExc_ConnectionError, nullptr);
+  m.attr("ConfigError") = nb::handle(g_config_error);
+  m.attr("CommError") = nb::handle(g_comm_error);
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const hetu::Error& error) {
+      PyErr_SetString(exception_of(error.code()), error.what());
+    }
+  });
+  hetu::bind_config(m);
+}

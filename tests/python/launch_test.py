@@ -1,0 +1,385 @@
+"""heturun, from outside: exit statuses, ends of all kinds, output, quoting, and nothing left behind."""
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
+END_S = 10.0  # everything must have ended by then
+MANY = 60.0  # seconds that a start may take on a busy machine
+
+
+def processes_with(mark):
+    """Ids of living processes whose environment holds `mark`."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark.encode() in file.read():
+                        found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def wait_until(condition, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+class LaunchCase(unittest.TestCase):
+    """Gives every test a mark in the environment and its own TMPDIR; both must be clean at the end."""
+
+    def setUp(self):
+        self.mark = "MARK=" + uuid.uuid4().hex
+        self.tmp = tempfile.mkdtemp(prefix="t")
+        self.addCleanup(shutil.rmtree, self.tmp, True)
+        name, value = self.mark.split("=")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("OMPI_MCA_rmaps")}
+        self.env.update({name: value, "TMPDIR": self.tmp, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+        self.shm = set(os.listdir("/dev/shm"))
+
+    def tearDown(self):
+        gone = wait_until(lambda: not processes_with(self.mark), END_S)
+        left = processes_with(self.mark)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        self.assertTrue(gone, f"processes left: {left}")
+        self.assertTrue(wait_until(lambda: not self.ours_in_shm(), 2), self.ours_in_shm())
+        self.assertTrue(wait_until(lambda: not os.listdir(self.tmp), 2), os.listdir(self.tmp))
+
+    def ours_in_shm(self):
+        return [name for name in set(os.listdir("/dev/shm")) - self.shm if name.startswith("hetu-") and self.job in name]
+
+    job = "no job"
+
+    def run_it(self, *args, before=(), **more):
+        return subprocess.run([*before, *HETURUN, *args], env=self.env, capture_output=True, text=True, timeout=MANY,
+                              stdin=subprocess.DEVNULL, **more)
+
+    def start(self, *args):
+        """Starts a job whose workers each print `up PID`; returns (process, {worker: pid})."""
+        process = subprocess.Popen([*HETURUN, *args], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        workers, pids = int(args[1]), {}
+        while len(pids) < workers:
+            line = process.stdout.readline()
+            self.assertTrue(line, "ended before all workers were up: " + (process.stderr.read() if not line else ""))
+            found = re.match(r"\[w(\d+)\] up (\d+) (\w+)", line)
+            if found:
+                pids[int(found[1])] = int(found[2])
+                self.job = found[3]
+        return process, pids
+
+    def finish(self, process, since):
+        """Waits for the end; returns (exit status, standard error). The end must come in time."""
+        _, error = process.communicate(timeout=MANY)
+        self.assertLess(time.monotonic() - since, END_S, error)
+        return process.returncode, error
+
+
+UP = "echo up $$ $HETU_JOB; "
+SLEEPER = ["sh", "-c", UP + "sleep 1000; sleep 1000"]
+
+
+class ExitStatus(LaunchCase):
+    def test_all_succeed(self):
+        done = self.run_it("-w", "3", "true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_cluster_block(self):
+        done = self.run_it("-w", "2", "-s", "1", "true")
+        self.assertIn("Cluster: {\n  Chief: localhost,\n  Servers(1): {'localhost': 1},\n"
+                      "  Workers(2): {'localhost': 2},\n}\n", done.stdout)
+        self.assertIn("servers are started only for a command that needs them", done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_status_is_the_failing_workers_and_ends_the_others(self):
+        start = time.monotonic()
+        done = self.run_it("-w", "3", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 1 && exit 3; sleep 1000")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertLess(time.monotonic() - start, END_S)
+        self.assertRegex(done.stderr, r"heturun: worker 1 \(\S+, pid \d+\) exited with status 3; ending the other 2 workers")
+
+    def test_a_failure_after_others_succeeded(self):
+        done = self.run_it("-w", "2", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 0 || { sleep 0.5; exit 9; }")
+        self.assertEqual(done.returncode, 9, done.stderr)
+
+    def test_the_cause_is_named_not_its_consequence(self):
+        # 5 is the status of a worker that lost a peer; it reports first here.
+        done = self.run_it("-w", "2", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 0 && exit 5; sleep 0.2; kill -9 $$")
+        self.assertEqual(done.returncode, 137, done.stderr)
+        self.assertIn("worker 1", done.stderr)
+
+    def test_a_lone_consequence_is_reported(self):
+        self.assertEqual(self.run_it("-w", "2", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 0 && exit 5; sleep 100")
+                         .returncode, 5)
+
+    def test_own_signal(self):
+        done = self.run_it("-w", "2", "sh", "-c", "kill -SEGV $$")
+        self.assertEqual(done.returncode, 128 + signal.SIGSEGV, done.stderr)
+        self.assertIn("was killed by SIGSEGV", done.stderr)
+
+    def test_command_not_found(self):
+        done = self.run_it("-w", "2", "no-such-command-here", "x")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("heturun: cannot start 'no-such-command-here'", done.stderr)
+
+    def test_background_processes_of_a_command_end_with_it(self):
+        start = time.monotonic()
+        done = self.run_it("-w", "2", "sh", "-c", "sleep 1000 & setsid sleep 1000 & echo done")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("done"), 2)
+        self.assertLess(time.monotonic() - start, END_S)
+
+
+class Ends(LaunchCase):
+    def test_a_killed_worker_ends_the_job(self):
+        process, pids = self.start("-w", "3", *SLEEPER)
+        start = time.monotonic()
+        os.kill(pids[2], signal.SIGKILL)
+        status, error = self.finish(process, start)
+        self.assertEqual(status, 137, error)
+        self.assertRegex(error, rf"heturun: worker 2 \(\S+, pid {pids[2]}\) was killed by SIGKILL; ending the other 2 workers")
+        self.assertNotIn("mpirun", error)
+
+    def test_a_killed_guard_ends_the_job(self):
+        process, pids = self.start("-w", "3", *SLEEPER)
+        start = time.monotonic()
+        os.kill(self.parent(pids[0]), signal.SIGKILL)
+        status, error = self.finish(process, start)
+        self.assertEqual(status, 137, error)
+        self.assertIn("worker 0", error)
+
+    def test_a_killed_mpirun_ends_the_job(self):
+        process, pids = self.start("-w", "2", *SLEEPER)
+        start = time.monotonic()
+        os.kill(self.parent(self.parent(pids[0])), signal.SIGKILL)
+        status, error = self.finish(process, start)
+        self.assertNotEqual(status, 0, error)
+
+    def test_a_killed_heturun_leaves_nothing(self):
+        process, pids = self.start("-w", "3", *SLEEPER)
+        start = time.monotonic()
+        process.kill()
+        self.assertEqual(self.finish(process, start)[0], -signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: not processes_with(self.mark), END_S))
+
+    def test_signals_end_the_job(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number):
+                process, _ = self.start("-w", "2", *SLEEPER)
+                start = time.monotonic()
+                process.send_signal(number)
+                status, error = self.finish(process, start)
+                self.assertEqual(status, 128 + number, error)
+                self.assertIn(f"heturun: {number.name}: ending 2 workers", error)
+
+    def test_control_c_reaches_the_whole_foreground_group(self):
+        process, _ = self.start("-w", "2", *SLEEPER)
+        start = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        self.assertEqual(self.finish(process, start)[0], 130)
+
+    def test_workers_that_ignore_signals_are_killed(self):
+        process, _ = self.start("-w", "2", "sh", "-c", "trap '' TERM INT HUP; " + UP + "sleep 1000; sleep 1000; sleep 1000")
+        start = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process, start)[0], 143)
+
+    def test_asked_twice_ends_at_once(self):
+        process, _ = self.start("-w", "2", "sh", "-c", "trap '' TERM INT; " + UP + "while :; do sleep 1; done")
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process, start)[0], 130)
+        self.assertLess(time.monotonic() - start, 3.0)
+
+    def test_usr1_is_handed_on_and_the_job_exits_0(self):
+        script = ("import os, signal, sys, time\n"
+                  "signal.signal(signal.SIGUSR1, lambda *_: (print('saved'), sys.exit(0)))\n"
+                  "print('up', os.getpid(), os.environ['HETU_JOB'], flush=True)\n"
+                  "while True: time.sleep(1)\n")
+        process, _ = self.start("-w", "2", sys.executable, "-c", script)
+        process.send_signal(signal.SIGUSR1)
+        out, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 0, error)
+        self.assertEqual(sorted(out.split("\n")), ["", "[w0] saved", "[w1] saved"])
+
+    def test_a_closed_standard_output_ends_the_job(self):
+        process, _ = self.start("-w", "2", "sh", "-c", UP + "while :; do echo more; sleep 0.1; done")
+        start = time.monotonic()
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=MANY), 128 + signal.SIGPIPE)
+        self.assertLess(time.monotonic() - start, END_S)
+
+    @staticmethod
+    def parent(pid):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+
+
+class Output(LaunchCase):
+    def test_quoting_is_preserved(self):
+        words = ["a b", "c'd", "$X", "", '"', "\\", "*", "--flag=1 2", "-w", "é\n2nd", "`id`", "a;b|c&d"]
+        done = self.run_it("-w", "2", sys.executable, "-c", "import sys; print(ascii(sys.argv[1:]))", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for worker in range(2):
+            self.assertIn(f"[w{worker}] {ascii(words)}\n", done.stdout)
+
+    def test_lines_stay_whole_and_streams_apart(self):
+        # Lines longer than a pipe's and mpirun's buffers, written in pieces by 4 workers at once on both streams.
+        script = ("import os, sys\n"
+                  "w = os.environ['OMPI_COMM_WORLD_RANK']\n"
+                  "for i in range(300):\n"
+                  "    for fd, name in ((1, b'out'), (2, b'err')):\n"
+                  "        os.write(fd, name + b' %d ' % i); os.write(fd, w.encode() * (i * 37 % 9000)); os.write(fd, b'.\\n')\n")
+        done = self.run_it("-w", "4", sys.executable, "-c", script)
+        self.assertEqual(done.returncode, 0, done.stderr[-500:])
+        for text, name in ((done.stdout, "out"), (done.stderr, "err")):
+            seen = {w: [] for w in range(4)}
+            for line in text.splitlines():
+                found = re.fullmatch(rf"\[w(\d)\] {name} (\d+) (\d*)\.", line)
+                if found:
+                    worker, i = int(found[1]), int(found[2])
+                    self.assertEqual(found[3], str(worker) * (i * 37 % 9000))
+                    seen[worker].append(i)
+                else:
+                    self.assertNotIn("[w", line)
+            self.assertEqual(seen, {w: list(range(300)) for w in range(4)}, name)
+
+    def test_a_last_line_without_newline_is_not_lost(self):
+        done = self.run_it("-w", "2", "printf", "no newline")
+        self.assertIn("[w0] no newline\n", done.stdout)
+        self.assertIn("[w1] no newline\n", done.stdout)
+
+    def test_two_jobs_at_once_do_not_meet(self):
+        jobs = [self.start("-w", "2", "sh", "-c", UP + "sleep 0.5; echo job $HETU_JOB; exit " + str(i)) for i in (0, 4)]
+        names = []
+        for (process, _), status in zip(jobs, (0, 4)):
+            out, error = process.communicate(timeout=MANY)
+            self.assertEqual(process.returncode, status, error)
+            names.append(set(re.findall(r"job (\w+)", out)))
+        self.assertEqual([len(n) for n in names], [1, 1])
+        self.assertNotEqual(*names)
+
+    def test_starts_where_the_hosts_name_means_nothing(self):
+        apart = ["unshare", "-u", "sh", "-c", 'hostname no-such-name-anywhere && exec "$@"', "sh"]
+        if subprocess.run([*apart, "true"], capture_output=True).returncode != 0:
+            self.skipTest("this machine does not permit `unshare -u`")
+        start = time.monotonic()
+        done = self.run_it("-w", "2", "hostname", before=apart)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("[w1] no-such-name-anywhere\n", done.stdout)
+        self.assertLess(time.monotonic() - start, END_S)
+
+    def test_threads_beyond_the_cores_sleep_while_they_wait(self):
+        cores = len(os.sched_getaffinity(0))
+        self.env.pop("OMP_WAIT_POLICY", None)
+        for workers, words, policy in (("1", ["x"], ""), ("2", ["--threads", str(cores)], "passive"),
+                                       ("2", [f"--threads={cores}"], "passive"), (str(cores + 1), ["x"], "passive")):
+            done = self.run_it("-w", workers, "sh", "-c", "echo policy=$OMP_WAIT_POLICY.", *words)
+            self.assertIn(f"[w0] policy={policy}.", done.stdout)
+
+    REPORT = ("from hetu import progress\n"
+              "import os, time\n"
+              "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"
+              "    with progress.Reporter(50) as report:\n"
+              "        for step in range(1, 51):\n"
+              "            report.update(step, loss=5.0 - step / 100, samples_per_s=812, tokens_per_s=104000)\n"
+              "            time.sleep(0.01)\n")
+
+    def test_progress_without_a_terminal_is_a_line(self):
+        done = self.run_it("-w", "2", sys.executable, "-c", self.REPORT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"step 50/50 \(100 %\): loss 4\.5000, 812 samples/s, 104k tokens/s, ETA 0:00\n")
+        self.assertNotIn("\r", done.stderr)
+
+    def test_progress_on_a_terminal_is_a_bar(self):
+        master, slave = pty.openpty()
+        process = subprocess.Popen([*HETURUN, "-w", "2", sys.executable, "-c", self.REPORT], env=self.env, stderr=slave,
+                                   stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        os.close(slave)
+        text = b""
+        try:
+            while data := os.read(master, 4096):
+                text += data
+        except OSError:
+            pass
+        os.close(master)
+        process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 0, text)
+        self.assertRegex(text.decode(), r"\r100 % \[#+\]  step 50/50  loss 4\.5000  812 samples/s .*ETA 0:00\r?\n$")
+        self.assertGreater(text.count(b"\r"), 3)
+
+
+class Usage(LaunchCase):
+    def refused(self, part, *args):
+        done = self.run_it(*args)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(part, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def write(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".yml", delete=False) as file:
+            file.write(text)
+        self.addCleanup(os.unlink, file.name)
+        return file.name
+
+    def test_flags(self):
+        self.refused("without -c the number of local workers must be given", "true")
+        self.refused("without -c the number of local workers must be given", "-w", "0", "true")
+        self.refused("-w -1: it must be a whole number", "-w", "-1", "true")
+        self.refused("-w two: it must be a whole number", "-w", "two", "true")
+        self.refused("no command was given", "-w", "2")
+        self.refused("option -q not recognized", "-q", "true")
+        self.refused("-w and -s stand only without -c", "-c", "config/local.yml", "-w", "2", "true")
+        self.refused("-i /no/key: no such file", "-w", "2", "-i", "/no/key", "true")
+
+    def test_cluster_files(self):
+        two = self.write("nodes:\n  - {host: w0, workers: 1, chief: true}\n  - {host: w1, workers: 1, chief: true}\n")
+        self.refused(f"{two}:3: 'w0' and 'w1' are both chief", "-c", two, "true")
+        key = self.write("nodes:\n  - {host: w0, gpus: 1, chief: true}\n")
+        self.refused(f"{key}:2: unknown key 'gpus' of a node; known keys: host, servers, workers, chief", "-c", key, "true")
+
+    def test_missing_cluster_file(self):
+        done = self.run_it("-c", "/no/such.yml", "true")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("cluster file /no/such.yml: cannot be read", done.stderr)
+
+    def test_wrong_environment_is_named_before_anything_starts(self):
+        self.env["HETU_TIMEOUT"] = "soon"
+        self.refused("environment variable HETU_TIMEOUT: got 'soon'; it must be a number of seconds", "-w", "2", "true")
+
+    def test_a_shipped_file_is_found_from_anywhere(self):
+        done = self.run_it("-c", "config/local.yml", "echo", "up", cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("] up\n"), 4)
+
+    def test_warns_of_other_top_level_keys(self):
+        path = self.write("shared: {}\nnodes:\n  - {host: localhost, workers: 1, chief: true}\n")
+        done = self.run_it("-c", path, "true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"warning: {path}:1: top-level key 'shared' is ignored", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
