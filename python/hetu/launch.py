@@ -151,7 +151,8 @@ class Mpirun:
         text = subprocess.run([self.path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
         match = re.search(r"Open MPI\D*?(\d+)\.", text)
         if not match:
-            raise OSError(f"{self.path} is not Open MPI (it says '{text.strip().splitlines()[:1]}'); Open MPI 4 or 5 is right")
+            said = (text.strip().splitlines() or [""])[0]
+            raise OSError(f"{self.path} is not Open MPI (it says '{said}'); Open MPI 4 or 5 is right")
         self.major = int(match.group(1))
 
     def start(self, nodes):
@@ -171,12 +172,11 @@ class Mpirun:
 
     def local(self, directory, shm):
         """For one host: no network but loopback, no remote shell, no files but the job's own."""
-        tool = "--prtemca" if self.major >= 5 else "--mca"
-        argv = ["--mca", "btl", f"self,{self.shared_memory()}",
-                tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", "127.0.0.0/8"]
+        argv = ["--mca", "btl", f"self,{self.shared_memory()}"]
         if self.major < 5:
-            argv += ["--mca", "plm", "isolated", "--mca", "orte_tmpdir_base", directory]
-        else:
+            argv += ["--mca", "oob_tcp_if_include", "127.0.0.0/8", "--mca", "plm", "isolated",
+                     "--mca", "orte_tmpdir_base", directory]
+        else:  # refuses to be held to loopback while there is another interface; does without when there is none
             argv += ["--prtemca", "prte_tmpdir_base", directory]
         if shm:
             argv += ["--mca", f"btl_{self.shared_memory()}_backing_directory", shm]
@@ -225,7 +225,7 @@ def choose_interface(nodes, wanted, say):
         import ipaddress
         inside = [a for a in mine if ipaddress.ip_address(a) in ipaddress.ip_network(shared)]
         mine = inside or mine
-    known = ", ".join(f"{n['host']} {a or 'by ssh alone'}" for n, a in zip(nodes, addresses))
+    known = ", ".join(f"{n['host']} {a or 'by ssh alone'}" for n, a in zip(nodes, addresses, strict=True))
     say(f"network {shared or 'unrestricted (no common prefix of /16 or longer)'}; {known}; --interface overrides")
     if not mine:
         raise OSError("this host has no IPv4 address but loopback; a job on several hosts needs one")

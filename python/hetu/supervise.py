@@ -33,9 +33,9 @@ class Worker:
     number: int
     host: str = ""
     pid: int = 0
-    guard: "Link" = None
+    guard: "Link | None" = None
     started: bool = False
-    code: int = None  # exit status, or minus the signal's number
+    code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
 
     def describe(self):
@@ -76,8 +76,8 @@ def signal_name(number):
 class Job:
     """One job, from the start of mpirun to the exit status.
 
-    `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on this
-    host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines.
+    `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on
+    this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines.
     """
 
     def __init__(self, workers, addresses, timeout_s, display, say):
@@ -95,13 +95,14 @@ class Job:
         self._statuses = {}
         self._mpirun = None
         self._mpirun_text = {1: b"", 2: b""}
+        self._mpirun_streams = 2  # still open
         self._reporter = None  # the worker whose progress is drawn
         self._failed_at = None
         self._ended_at = None  # when the end was decided
         self._code = None
         self._force = 0  # how far the end has been forced
 
-    # -- set-up ---------------------------------------------------------------------------------------------------------
+    # -- set-up --------------------------------------------------------------------------------------------------------
 
     def make_directory(self, parent):
         """A new directory of this job, removed at its end."""
@@ -117,7 +118,8 @@ class Job:
         else:
             # Open MPI builds socket names of its own below this directory: at most 108 bytes in all.
             parent = tempfile.gettempdir()
-            path = os.path.join(self.make_directory(parent if len(parent) < 40 and ":" not in parent else "/tmp"), "heturun")
+            parent = parent if len(parent) < 40 and ":" not in parent else "/tmp"
+            path = os.path.join(self.make_directory(parent), "heturun")
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(path)
             listener.listen(1024)
@@ -135,7 +137,7 @@ class Job:
         for path in self.directories:
             shutil.rmtree(path, ignore_errors=True)
 
-    # -- the loop -------------------------------------------------------------------------------------------------------
+    # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, argv, environment):
         """Runs mpirun with `argv` to the end of the job; returns the exit status."""
@@ -172,7 +174,7 @@ class Job:
     def _done(self):
         if self._code is None or self._mpirun.pid not in self._statuses:
             return False
-        return not self._links or self._force == 2
+        return self._force == 2 or (not self._links and not self._mpirun_streams)
 
     def _take_signals(self, wakeup):
         for number in os.read(wakeup, 4096):
@@ -250,8 +252,9 @@ class Job:
         worker = self._workers[number]
         worker.host, worker.guard, link.worker = str(hello["host"]), link, worker
         if hello["protocol"] != guard.PROTOCOL:
-            worker.code, worker.error = 1, (f"its host {worker.host} has another version of Hetu (protocol "
-                                            f"{hello['protocol']}, here {guard.PROTOCOL}); install the same on all hosts")
+            worker.code = 1
+            worker.error = (f"its host {worker.host} has another version of Hetu (protocol {hello['protocol']}, here "
+                            f"{guard.PROTOCOL}); install the same on all hosts")
             self._note_failure()
         if self._ended_at is not None:
             link.send(guard.SIGNAL, b"15")
@@ -267,7 +270,7 @@ class Job:
             self._display.close()
             self._reporter = None
 
-    # -- output ---------------------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------------------
 
     def _say(self, text):
         self._display.clear()
@@ -289,26 +292,19 @@ class Job:
         data = os.read(stream.fileno(), 65536)
         if not data:
             self._selector.unregister(stream)
+            self._mpirun_streams -= 1
         self._mpirun_text[number] += data
-        if number == 2 or not data:
-            return
-        # Workers' output does not come this way; what does is of a worker's wrapper, and rare.
-        self._show_mpirun(only=1)
 
-    def _show_mpirun(self, only=None):
-        """Writes what mpirun said, without what heturun reports itself."""
+    def _show_mpirun(self):
+        """Writes what mpirun said, without what heturun reports itself. Workers' output does not come this way."""
         for number, text in self._mpirun_text.items():
-            if only in (None, number) and text:
-                self._mpirun_text[number] = b""
-                blocks = re.split(r"^-{20,}$\n?", text.decode(errors="replace"), flags=re.M)
-                kept = "".join(b for b in blocks if b.strip() and not (self._blamed() and KNOWN_NOISE.search(b)))
-                if kept:
-                    self._forward(b"[mpirun] ", number, kept.encode())
+            blocks = re.split(r"^-{20,}$\n?", text.decode(errors="replace"), flags=re.M)
+            kept = "".join(b for b in blocks if b.strip() and not (self._failed_at and KNOWN_NOISE.search(b)))
+            self._mpirun_text[number] = b""
+            if kept:
+                self._forward(b"[mpirun] ", number, kept.encode())
 
-    def _blamed(self):
-        return self._ended_at is not None
-
-    # -- the end --------------------------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def _others(self):
         left = sum(worker.code is None for worker in self._workers)
@@ -358,7 +354,7 @@ class Job:
     def _check_end(self, now):
         if all(worker.code == 0 for worker in self._workers):
             self._ended_at, self._code = now, 0
-        elif self._mpirun.pid in self._statuses and not self._links and self._failed_at is None:
+        elif self._mpirun.pid in self._statuses and not (self._links or self._mpirun_streams or self._failed_at):
             status = os.waitstatus_to_exitcode(self._statuses[self._mpirun.pid])
             missing = [str(w.number) for w in self._workers if w.code is None]
             how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
@@ -368,7 +364,7 @@ class Job:
         elif now - self._started > self._timeout_s and any(not worker.started for worker in self._workers):
             missing = [str(w.number) for w in self._workers if not w.started]
             self._show_mpirun()
-            self._end(6, f"workers {', '.join(missing)} did not start within {self._timeout_s:g} s (HETU_TIMEOUT)")
+            self._end(6, f"workers {', '.join(missing)} did not start in {self._timeout_s:g} s (HETU_TIMEOUT)")
 
     def _press(self, now):
         """Ends mpirun, and then everything here, when it does not end by itself."""

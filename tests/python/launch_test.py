@@ -50,7 +50,7 @@ class LaunchCase(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.tmp, True)
         name, value = self.mark.split("=")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("OMPI_MCA_rmaps")}
-        self.env.update({name: value, "TMPDIR": self.tmp, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+        self.env.update({name: value, "TMPDIR": self.tmp, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
         self.shm = set(os.listdir("/dev/shm"))
 
     def tearDown(self):
@@ -63,7 +63,7 @@ class LaunchCase(unittest.TestCase):
         self.assertTrue(wait_until(lambda: not os.listdir(self.tmp), 2), os.listdir(self.tmp))
 
     def ours_in_shm(self):
-        return [name for name in set(os.listdir("/dev/shm")) - self.shm if name.startswith("hetu-") and self.job in name]
+        return [n for n in set(os.listdir("/dev/shm")) - self.shm if n.startswith(f"hetu-{self.job}-")]
 
     job = "no job"
 
@@ -115,7 +115,8 @@ class ExitStatus(LaunchCase):
         done = self.run_it("-w", "3", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 1 && exit 3; sleep 1000")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertLess(time.monotonic() - start, END_S)
-        self.assertRegex(done.stderr, r"heturun: worker 1 \(\S+, pid \d+\) exited with status 3; ending the other 2 workers")
+        self.assertRegex(done.stderr, r"heturun: worker 1 \(\S+, pid \d+\) exited with status 3; "
+                                      r"ending the other 2 workers")
 
     def test_a_failure_after_others_succeeded(self):
         done = self.run_it("-w", "2", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 0 || { sleep 0.5; exit 9; }")
@@ -156,7 +157,8 @@ class Ends(LaunchCase):
         os.kill(pids[2], signal.SIGKILL)
         status, error = self.finish(process, start)
         self.assertEqual(status, 137, error)
-        self.assertRegex(error, rf"heturun: worker 2 \(\S+, pid {pids[2]}\) was killed by SIGKILL; ending the other 2 workers")
+        self.assertRegex(error, rf"heturun: worker 2 \(\S+, pid {pids[2]}\) was killed by SIGKILL; "
+                                r"ending the other 2 workers")
         self.assertNotIn("mpirun", error)
 
     def test_a_killed_guard_ends_the_job(self):
@@ -198,7 +200,7 @@ class Ends(LaunchCase):
         self.assertEqual(self.finish(process, start)[0], 130)
 
     def test_workers_that_ignore_signals_are_killed(self):
-        process, _ = self.start("-w", "2", "sh", "-c", "trap '' TERM INT HUP; " + UP + "sleep 1000; sleep 1000; sleep 1000")
+        process, _ = self.start("-w", "2", "sh", "-c", "trap '' TERM INT HUP; " + UP + "sleep 1000; sleep 1000")
         start = time.monotonic()
         process.send_signal(signal.SIGTERM)
         self.assertEqual(self.finish(process, start)[0], 143)
@@ -250,7 +252,8 @@ class Output(LaunchCase):
                   "w = os.environ['OMPI_COMM_WORLD_RANK']\n"
                   "for i in range(300):\n"
                   "    for fd, name in ((1, b'out'), (2, b'err')):\n"
-                  "        os.write(fd, name + b' %d ' % i); os.write(fd, w.encode() * (i * 37 % 9000)); os.write(fd, b'.\\n')\n")
+                  "        for piece in (name + b' %d ' % i, w.encode() * (i * 37 % 9000), b'.\\n'):\n"
+                  "            os.write(fd, piece)\n")
         done = self.run_it("-w", "4", sys.executable, "-c", script)
         self.assertEqual(done.returncode, 0, done.stderr[-500:])
         for text, name in ((done.stdout, "out"), (done.stderr, "err")):
@@ -273,7 +276,7 @@ class Output(LaunchCase):
     def test_two_jobs_at_once_do_not_meet(self):
         jobs = [self.start("-w", "2", "sh", "-c", UP + "sleep 0.5; echo job $HETU_JOB; exit " + str(i)) for i in (0, 4)]
         names = []
-        for (process, _), status in zip(jobs, (0, 4)):
+        for (process, _), status in zip(jobs, (0, 4), strict=True):
             out, error = process.communicate(timeout=MANY)
             self.assertEqual(process.returncode, status, error)
             names.append(set(re.findall(r"job (\w+)", out)))
@@ -358,7 +361,8 @@ class Usage(LaunchCase):
         two = self.write("nodes:\n  - {host: w0, workers: 1, chief: true}\n  - {host: w1, workers: 1, chief: true}\n")
         self.refused(f"{two}:3: 'w0' and 'w1' are both chief", "-c", two, "true")
         key = self.write("nodes:\n  - {host: w0, gpus: 1, chief: true}\n")
-        self.refused(f"{key}:2: unknown key 'gpus' of a node; known keys: host, servers, workers, chief", "-c", key, "true")
+        self.refused(f"{key}:2: unknown key 'gpus' of a node; known keys: host, servers, workers, chief",
+                     "-c", key, "true")
 
     def test_missing_cluster_file(self):
         done = self.run_it("-c", "/no/such.yml", "true")
