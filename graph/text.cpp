@@ -145,6 +145,7 @@ class LineReader {
 
   TensorType type() {
     TensorType type;
+    spaces();
     const std::size_t start = at_;
     try {
       type.dtype = parse_dtype(word());
@@ -188,6 +189,7 @@ class LineReader {
 
   template <std::size_t N>
   int choice(const char* const (&names)[N], std::string_view what) {
+    spaces();
     const std::size_t start = at_;
     const std::string found = word();
     for (std::size_t i = 0; i < N; ++i) {

@@ -1,0 +1,188 @@
+// Every operator record keeps the rules of ops/def/README.md. Numbers are the op grid's part.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+
+#include "graph/base/error.h"
+#include "graph/builder.h"
+#include "ops/registry.h"
+
+namespace hetu {
+namespace {
+
+class EveryOp : public testing::TestWithParam<std::string> {
+ protected:
+  const OpDef& def() const { return op_set().find(GetParam()); }
+};
+
+std::vector<std::string> names() {
+  std::vector<std::string> out;
+  for (const OpDef& def : op_set().all()) out.push_back(def.name);
+  return out;
+}
+
+std::vector<TensorType> types_of(const Sample& sample, const std::vector<Shape>& shapes) {
+  std::vector<TensorType> types;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    types.push_back({sample.dtypes.empty() ? DType::Float32 : sample.dtypes.at(i), shapes[i]});
+  }
+  return types;
+}
+
+TEST_P(EveryOp, IsDescribed) {
+  const OpDef& d = def();
+  ASSERT_FALSE(d.doc.empty());
+  EXPECT_EQ(d.doc.back(), '.');
+  EXPECT_EQ(d.doc.find(". "), std::string::npos) << "more than one sentence: " << d.doc;
+  std::set<std::string> inputs(d.inputs.begin(), d.inputs.end());
+  inputs.insert(d.optional_inputs.begin(), d.optional_inputs.end());
+  EXPECT_EQ(inputs.size(), d.inputs.size() + d.optional_inputs.size()) << "inputs named twice";
+  EXPECT_GE(d.outputs.size(), 1U);
+  std::set<std::string> attrs;
+  for (const AttrSpec& spec : d.attrs) {
+    EXPECT_FALSE(spec.doc.empty()) << spec.name;
+    EXPECT_TRUE(attrs.insert(spec.name).second) << spec.name;
+  }
+}
+
+TEST_P(EveryOp, SamplesInfer) {
+  ASSERT_FALSE(def().samples.empty());
+  std::int64_t largest = 0;
+  for (const Sample& sample : def().samples) {
+    Attrs attrs = sample.attrs;
+    const std::vector<TensorType> outputs =
+        infer_types(def(), "sample", types_of(sample, sample.shapes), attrs);
+    Attrs again = attrs;
+    EXPECT_EQ(infer_types(def(), "sample", types_of(sample, sample.shapes), again), outputs);
+    EXPECT_EQ(attrs, again) << "filling in defaults twice changes them";
+    if (def().flops != nullptr) {
+      EXPECT_GE(def().flops({def(), "sample", types_of(sample, sample.shapes), attrs}), 0);
+    }
+    for (const TensorType& type : outputs) {
+      largest = std::max(largest, element_count(type.shape));
+    }
+  }
+  EXPECT_GT(largest, 0) << "all samples are empty";
+}
+
+// The gradient rule gives a gradient of the right type for each float input, as graph checks find.
+TEST_P(EveryOp, GradientsHaveTheTypesOfTheInputs) {
+  if (def().grad == nullptr) return;
+  for (const Sample& sample : def().samples) {
+    Builder b(op_set());
+    std::vector<ValueId> inputs;
+    std::size_t floats = 0;
+    for (const TensorType& type : types_of(sample, sample.shapes)) {
+      const std::string name = "in" + std::to_string(inputs.size());
+      // The divisor of div_scalar and the shape giver of expand have no gradient.
+      const bool fixed = name == "in1" && (def().name == "div_scalar" || def().name == "expand");
+      if (type.dtype == DType::Float32 && !fixed) {
+        inputs.push_back(b.parameter(name, type.shape, {}));
+        ++floats;
+      } else {
+        inputs.push_back(b.placeholder(name, type.dtype, type.shape));
+      }
+    }
+    const std::vector<ValueId> outputs = b.apply_all(def().name, inputs, sample.attrs);
+    if (floats == 0 || b.type(outputs[0]).dtype != DType::Float32) continue;
+    const ValueId loss = b.apply("sum", {outputs[0]});
+    b.fetch("loss", loss);
+    b.differentiate(loss);
+    const Graph g = b.finish();
+    check_types(op_set(), g);
+    EXPECT_EQ(g.gradients.size(), floats);
+  }
+}
+
+// A symbolic batch on axis 0 gives what the bound one gives.
+TEST_P(EveryOp, InfersWithASymbolicBatch) {
+  const std::map<std::string, std::set<std::size_t>> batched = {
+      {"linear", {0}},
+      {"linear_input_grad", {0}},
+      {"linear_weight_grad", {0, 1}},
+      {"div_scalar", {0}},
+      {"expand", {1}},
+      {"embedding", {1}},
+      {"embedding_grad", {0, 1}},
+      {"layer_norm", {0}},
+      {"layer_norm_input_grad", {0, 2, 3, 4}},
+      {"softmax_cross_entropy_grad", {0, 1, 2}},
+  };
+  // Their samples move axis 0, or spell a shape out.
+  const std::set<std::string> fixed = {"fill",   "reshape",     "transpose", "matmul",
+                                       "select", "select_grad", "step_sum"};
+  if (fixed.count(def().name) > 0) return;
+  const auto at = batched.find(def().name);
+  for (const Sample& sample : def().samples) {
+    std::vector<Shape> shapes = sample.shapes;
+    std::int64_t batch = 1;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      if (shapes[i].empty() || (at != batched.end() && at->second.count(i) == 0)) continue;
+      batch = shapes[i][0];
+      shapes[i][0] = kBatch;
+    }
+    Attrs attrs = sample.attrs;
+    const std::vector<TensorType> wanted =
+        infer_types(def(), "bound", types_of(sample, sample.shapes), attrs);
+    std::vector<TensorType> found = infer_types(def(), "symbolic", types_of(sample, shapes), attrs);
+    for (TensorType& type : found) type.shape = bind_batch(type.shape, batch);
+    EXPECT_EQ(found, wanted);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, testing::ValuesIn(names()),
+                         [](const auto& op) { return op.param; });
+
+TEST(OpSet, HoldsTheOperatorsOfBert) {
+  EXPECT_GE(op_set().all().size(), 38U);
+  for (const char* name : {"linear", "attention", "layer_norm", "embedding", "dropout", "gelu",
+                           "softmax_cross_entropy", "count_labels", "step_sum"}) {
+    EXPECT_TRUE(op_set().has(name)) << name;
+  }
+  EXPECT_FALSE(op_set().has("linea"));
+}
+
+TEST(OpSet, RefusesTwiceTheSameName) {
+  const OpDef relu = op_set().find("relu");
+  EXPECT_THAT(
+      [&] {
+        OpSet({relu, relu});
+      },
+      testing::ThrowsMessage<Error>("operator 'relu' is defined twice"));
+  OpDef nameless = relu;
+  nameless.infer = nullptr;
+  EXPECT_THROW(OpSet({nameless}), Error);
+}
+
+TEST(OpSet, CountsFlopsPerSample) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 128, 768});
+  const ValueId w = b.parameter("w", {3072, 768}, {});
+  const ValueId y = b.apply("linear", {x, w});
+  b.apply("relu", {y});
+  b.fetch("loss", b.apply("sum", {y}));
+  b.differentiate(b.graph().fetches[0].second);
+  const Graph g = b.finish();
+  std::map<std::string, std::int64_t> flops;
+  for (const Node& n : g.nodes) flops[n.op] = node_flops(op_set(), g, n);
+  const std::int64_t product = std::int64_t{2} * 128 * 768 * 3072;
+  EXPECT_EQ(flops["linear"], product);
+  EXPECT_EQ(flops["linear_weight_grad"], product);
+  EXPECT_EQ(flops["relu"], 128 * 3072);
+  EXPECT_EQ(flops["parameter"], 0);
+}
+
+TEST(OpSet, CheckTypesFindsAGraphOfOtherRecords) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 4});
+  b.apply("relu", {x}, {}, "act");
+  Graph g = b.finish();
+  g.values[1].type.shape = {kBatch, 5};
+  EXPECT_THAT([&] { check_types(op_set(), g); },
+              testing::ThrowsMessage<Error>("relu 'act': output 0 is float32[B, 5], its operator "
+                                            "makes float32[B, 4]"));
+}
+
+}  // namespace
+}  // namespace hetu
