@@ -11,8 +11,9 @@ Schedule one_f_one_b(const Sizes& sizes) {
     const int warmup = std::min(micros, sizes.stages - 1 - w);
     Program& out = s.workers[w];
     for (int m = 0; m < warmup; ++m) out.prologue.push_back({.stage = w, .micro = m});
-    out.body = {{.stage = w, .micro = warmup}, {.kind = Kind::Backward, .stage = w, .micro = 0}};
     out.repeat = micros - warmup;
+    if (out.repeat > 0)
+      out.body = {{.stage = w, .micro = warmup}, {.kind = Kind::Backward, .stage = w, .micro = 0}};
     out.shift = 1;
     for (int m = micros - warmup; m < micros; ++m)
       out.drain.push_back({.kind = Kind::Backward, .stage = w, .micro = m});

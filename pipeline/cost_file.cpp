@@ -1,0 +1,280 @@
+// Readers of cost files: JSON, tables of measured blocks, traces.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "graph/base/error.h"
+#include "graph/base/trace.h"
+#include "pipeline/cost.h"
+#include "pipeline/text_file.h"
+
+namespace hetu {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void wrong(const std::string& origin, const std::string& what) {
+  fail(Code::Config, "{}: {}", origin, what);
+}
+
+// Refuses keys that nobody reads: a misspelt one would be ignored silently.
+void check_keys(const json& object, const std::vector<const char*>& known, const std::string& at) {
+  if (!object.is_object()) wrong(at, "expected an object {…}");
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string names;
+    for (const char* k : known) names.append(names.empty() ? "" : ", ").append(k);
+    wrong(at, fmt::format("unknown key '{}'; known keys: {}", key.substr(0, 40), names));
+  }
+}
+
+double number(const json& object, const char* key, double otherwise, const std::string& at) {
+  if (!object.contains(key)) return otherwise;
+  const json& v = object[key];
+  if (!v.is_number()) wrong(at, fmt::format("'{}' must be a number", key));
+  const double x = v.get<double>();
+  if (!std::isfinite(x) || x < 0)
+    wrong(at, fmt::format("'{}' must be a finite number >= 0, got {}", key, x));
+  return x;
+}
+
+int worker_id(const json& object, const char* key, const std::string& at) {
+  if (!object.contains(key) || !object[key].is_number_integer())
+    wrong(at, fmt::format("'{}' must be a worker's number", key));
+  const auto id = object[key].get<std::int64_t>();
+  if (id < 0 || id > 1000000)
+    wrong(at, fmt::format("'{}' must be a worker's number, got {}", key, id));
+  return static_cast<int>(id);
+}
+
+const json& list(const json& object, const char* key, const std::string& origin) {
+  const json& v = object[key];
+  if (!v.is_array()) wrong(origin, fmt::format("'{}' must be a list […]", key));
+  return v;
+}
+
+// Milliseconds per unit of the file.
+double unit_of(const json& in, const std::string& origin) {
+  if (!in.contains("unit")) return 1;
+  static const std::map<std::string, double> kUnits = {{"us", 1e-3}, {"ms", 1}, {"s", 1e3}};
+  const auto unit =
+      in["unit"].is_string() ? kUnits.find(in["unit"].get<std::string>()) : kUnits.end();
+  if (unit == kUnits.end()) wrong(origin, "'unit' must be \"us\", \"ms\" or \"s\"");
+  return unit->second;
+}
+
+StageCost stage_from(const json& s, double ms, const std::string& at) {
+  check_keys(s,
+             {"forward", "input_grad", "weight_grad", "recompute", "update", "bytes_out",
+              "activation_bytes", "weight_bytes"},
+             at);
+  StageCost c;
+  c.forward = number(s, "forward", 1, at) * ms;
+  c.input_grad = number(s, "input_grad", 1, at) * ms;
+  c.weight_grad = number(s, "weight_grad", 1, at) * ms;
+  c.recompute = number(s, "recompute", 0, at) * ms;
+  c.update = number(s, "update", 0, at) * ms;
+  c.bytes_out = number(s, "bytes_out", 0, at);
+  c.activation_bytes = number(s, "activation_bytes", 0, at);
+  c.weight_bytes = number(s, "weight_bytes", 0, at);
+  return c;
+}
+
+// Bandwidth in a file is bytes per unit of time.
+LinkCost link_from(const json& l, double ms, const std::string& at) {
+  LinkCost link;
+  link.latency = number(l, "latency", 0, at) * ms;
+  link.bandwidth = number(l, "bandwidth", 0, at) / ms;
+  return link;
+}
+
+void read_links(const json& in, double ms, const std::string& origin, Costs& costs) {
+  if (!in.contains("link")) return;
+  const std::string at = origin + ": link";
+  check_keys(in["link"], {"latency", "bandwidth", "pairs"}, at);
+  costs.link = link_from(in["link"], ms, at);
+  costs.has_link = true;
+  if (!in["link"].contains("pairs")) return;
+  int n = 0;
+  for (const json& pair : list(in["link"], "pairs", at)) {
+    const std::string place = fmt::format("{}: link: pair {}", origin, n++);
+    check_keys(pair, {"from", "to", "latency", "bandwidth"}, place);
+    LinkCost link = link_from(pair, ms, place);
+    link.from = worker_id(pair, "from", place);
+    link.to = worker_id(pair, "to", place);
+    costs.pairs.push_back(link);
+  }
+}
+
+Costs from_json(const json& in, const std::string& origin) {
+  check_keys(in, {"unit", "stages", "link", "allreduce", "workers"}, origin);
+  const double ms = unit_of(in, origin);
+  Costs costs;
+  costs.unit = "ms";
+  costs.per_worker = false;
+  if (!in.contains("stages")) wrong(origin, "'stages' is missing: a list with one entry per stage");
+  costs.stages.clear();
+  for (const json& s : list(in, "stages", origin))
+    costs.stages.push_back(
+        stage_from(s, ms, fmt::format("{}: stage {}", origin, costs.stages.size())));
+  if (costs.stages.empty()) wrong(origin, "'stages' is empty; give one entry, or one per stage");
+  read_links(in, ms, origin, costs);
+  costs.allreduce = number(in, "allreduce", 0, origin) * ms;
+  if (!in.contains("workers")) return costs;
+  for (const json& w : list(in, "workers", origin)) {
+    const std::string at = fmt::format("{}: worker {}", origin, costs.speed.size());
+    check_keys(w, {"speed", "memory_limit"}, at);
+    costs.speed.push_back(number(w, "speed", 1, at));
+    costs.memory_limit.push_back(number(w, "memory_limit", 0, at));
+    if (costs.speed.back() <= 0) wrong(at, "'speed' must be above 0");
+  }
+  return costs;
+}
+
+// Placement id -> model stage, from the plan in a trace's metadata; ids are model stages without
+// it.
+std::vector<int> model_stages_of(const json& metadata, int stages) {
+  std::vector<int> of(stages);
+  for (int i = 0; i < stages; ++i) of[i] = i;
+  if (!metadata.contains("plan") || !metadata["plan"].contains("placements")) return of;
+  for (const json& p : metadata["plan"]["placements"]) {
+    const int id = p.at("id");
+    if (id >= 0 && id < stages) of[id] = p.at("model_stage");
+  }
+  return of;
+}
+
+double median(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + values.size() / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Medians are robust against a first step that warms up. Measured events count, where there are
+// any.
+Costs from_trace(const std::string& text, const std::string& origin) {
+  const Trace trace = trace_from_json(text, origin);
+  const bool measured =
+      std::any_of(trace.events.begin(), trace.events.end(),
+                  [](const TraceEvent& e) { return e.source == TraceSource::Measured; });
+  int ids = 0;
+  for (const TraceEvent& e : trace.events) {
+    if (e.stage > 1000000) wrong(origin, fmt::format("stage {} is not a stage", e.stage));
+    ids = std::max(ids, e.stage + 1);
+  }
+  std::vector<int> model;
+  try {
+    model = model_stages_of(json::parse(trace.metadata_json), ids);
+  } catch (const json::exception&) {
+    wrong(origin, "the plan in the metadata cannot be read");
+  }
+  for (const int s : model)
+    if (s < 0 || s >= ids) wrong(origin, "the plan in the metadata has stages without events");
+  const int stages = ids == 0 ? 0 : *std::max_element(model.begin(), model.end()) + 1;
+  std::vector<std::map<std::string, std::vector<double>>> times(stages);
+  for (const TraceEvent& e : trace.events) {
+    if (e.stage < 0 || (e.source == TraceSource::Measured) != measured) continue;
+    if (!std::isfinite(e.duration_us) || e.duration_us < 0)
+      wrong(origin, fmt::format("an event of stage {} lasts {} us", e.stage, e.duration_us));
+    times[model[e.stage]][e.kind].push_back(e.duration_us * 1e-3);
+  }
+  Costs costs;
+  costs.unit = "ms";
+  costs.per_worker = false;
+  costs.stages.clear();
+  for (auto& t : times) {
+    if (t["F"].empty() || (t["B"].empty() && t["I"].empty()))
+      wrong(origin, fmt::format("stage {} has no forward or no backward", costs.stages.size()));
+    StageCost c;
+    c.forward = median(t["F"]);
+    c.input_grad = t["I"].empty() ? median(t["B"]) / 2 : median(t["I"]);
+    c.weight_grad = t["W"].empty() ? median(t["B"]) / 2 : median(t["W"]);
+    c.recompute = median(t["R"]);
+    c.update = median(t["UPDATE"]);
+    costs.stages.push_back(c);
+  }
+  if (costs.stages.empty()) wrong(origin, "no events of any stage");
+  return costs;
+}
+
+std::vector<std::string> split(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line);
+  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+double cell_number(const std::string& cell, const std::string& at) {
+  double x = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
+  if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(x) || x < 0)
+    wrong(at, fmt::format("expected a number >= 0, found '{}'", cell.substr(0, 40)));
+  return x;
+}
+
+// One row per batch size with the times (ms) and memory (MiB) of one block.
+Costs from_table(const std::string& text, const std::string& origin, const BlockTable& table) {
+  if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
+    wrong(origin,
+          "a table of blocks needs --micro-batch-size and --blocks-per-stage, both at least 1");
+  std::istringstream in(text);
+  std::string line;
+  std::getline(in, line);
+  const std::vector<std::string> names = split(line);
+  std::string sizes;
+  for (int n = 2; std::getline(in, line); ++n) {
+    if (line.empty()) continue;
+    const std::string at = fmt::format("{}:{}", origin, n);
+    const std::vector<std::string> cells = split(line);
+    if (cells.size() != names.size())
+      wrong(at, fmt::format("{} cells under {} columns", cells.size(), names.size()));
+    std::map<std::string, double> row;
+    for (std::size_t c = 0; c < cells.size(); ++c) row[names[c]] = cell_number(cells[c], at);
+    sizes.append(sizes.empty() ? "" : ", ").append(cells[0]);
+    if (row["bs"] != table.micro_batch_size) continue;
+    constexpr double kMiB = 1024 * 1024;
+    const double blocks = table.blocks_per_stage;
+    StageCost c;
+    c.forward = c.recompute = row["time_f"] * blocks;
+    c.input_grad = c.weight_grad = row["time_b"] * blocks / 2;
+    c.activation_bytes = row["mem_act"] * blocks * kMiB;
+    c.weight_bytes = row["mem_param"] * blocks * kMiB;
+    Costs costs;
+    costs.unit = "ms";
+    costs.per_worker = false;
+    costs.stages = {c};
+    return costs;
+  }
+  wrong(origin, fmt::format("no row for a micro-batch size of {}; there are {}",
+                            table.micro_batch_size, sizes.empty() ? "none" : sizes));
+}
+
+}  // namespace
+
+Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) wrong(origin, "the file is empty");
+  if (text.compare(first, 3, "bs,") == 0) return from_table(text, origin, table);
+  if (text[first] != '{')
+    wrong(origin, "neither costs in JSON, nor a table that begins with 'bs,', nor a trace");
+  check_nesting(text, origin);
+  json in;
+  try {
+    in = json::parse(text);
+  } catch (const json::exception& e) {
+    wrong(origin, one_line(e.what()));
+  }
+  if (in.contains("traceEvents")) return from_trace(text, origin);
+  return from_json(in, origin);
+}
+
+Costs read_costs(const std::string& path, const BlockTable& table) {
+  return parse_costs(read_text(path), path, table);
+}
+
+}  // namespace hetu

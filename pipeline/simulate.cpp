@@ -1,0 +1,343 @@
+#include "pipeline/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "graph/base/error.h"
+#include "pipeline/audit.h"
+#include "pipeline/jitter.h"
+#include "pipeline/reduction.h"
+
+namespace hetu {
+namespace {
+
+// What a message between two workers costs.
+class Links {
+ public:
+  Links(const Costs& costs, int workers) : all_(costs.link), workers_(workers) {
+    for (const LinkCost& l : costs.pairs) pairs_[key(l.from, l.to)] = l;
+  }
+  double time(int from, int to, double bytes) const {
+    const LinkCost* link = &all_;
+    if (!pairs_.empty()) {
+      const auto own = pairs_.find(key(from, to));
+      if (own != pairs_.end()) link = &own->second;
+    }
+    return link->latency + (link->bandwidth > 0 ? bytes / link->bandwidth : 0);
+  }
+
+ private:
+  std::int64_t key(int from, int to) const {
+    return static_cast<std::int64_t>(from) * workers_ + to;
+  }
+  LinkCost all_;
+  std::int64_t workers_;
+  std::unordered_map<std::int64_t, LinkCost> pairs_;
+};
+
+class Simulator : public Progress::Listener {
+ public:
+  Simulator(Progress& progress, const Costs& costs, const SimulateOptions& options)
+      : progress_(progress),
+        index_(progress.index()),
+        schedule_(index_.schedule()),
+        costs_(costs),
+        options_(options),
+        workers_(index_.workers()),
+        links_(costs, workers_ * progress.pipelines()),
+        reductions_(schedule_) {
+    const int rows = workers_ * progress.pipelines();
+    end_.resize(static_cast<std::size_t>(index_.size()) * progress.pipelines());
+    free_.assign(rows, 0);
+    network_free_.assign(rows, 0);
+    computed_.assign(rows, 0);
+    collective_end_.assign(progress.collectives().size(), 0);
+    result_.workers.resize(rows);
+    for (WorkerTiming& w : result_.workers) w.start = -1;
+    for (int row = 0; row < rows; ++row) slowness_.push_back(1 / speed(row));
+    window_.resize(progress.pipelines());
+  }
+
+  void on_run(int pipeline, int position, int count) override {
+    const int worker = index_.worker_of(position), row = pipeline * workers_ + worker;
+    double start = free_[row];
+    for (int p = position; p < position + count; ++p) {
+      progress_.waits(p, [&](const Progress::Wait& w) {
+        if (w.done >= position && w.done < position + count) return;
+        start = std::max(start, ready_at(pipeline, w.done, p));
+      });
+    }
+    double at = start;
+    for (int p = position; p < position + count; ++p) at += run_one(pipeline, row, p, at);
+    for (int p = position; p < position + count; ++p) end_[cell(pipeline, p)] = at;
+    free_[row] = at;
+    result_.step_time = std::max(result_.step_time, at);
+  }
+
+  void on_collective(int collective) override {
+    const std::vector<int>& posts = progress_.collectives()[collective].posts;
+    double start = 0;
+    for (int d = 0; d < progress_.pipelines(); ++d) {
+      for (const int p : posts)
+        start =
+            std::max({start, end_[cell(d, p)], network_free_[d * workers_ + index_.worker_of(p)]});
+    }
+    const double end = start + collective_time(index_.at(posts[0]));
+    collective_end_[collective] = end;
+    for (int d = 0; d < progress_.pipelines(); ++d) {
+      for (const int p : posts) {
+        const int row = d * workers_ + index_.worker_of(p);
+        network_free_[row] = end;
+        add_event(row, p, start, end - start);
+      }
+    }
+    result_.step_time = std::max(result_.step_time, end);
+  }
+
+  Simulation finish() {
+    Simulation& r = result_;
+    double busy = 0;
+    for (WorkerTiming& w : r.workers) {
+      w.start = std::max(w.start, 0.0);
+      busy += w.busy;
+      r.ideal = std::max(r.ideal, w.busy);
+      r.makespan = std::max(r.makespan, w.end);
+      r.span = std::max(r.span, w.end - w.start);
+    }
+    if (r.makespan > 0) r.bubble_fraction = 1 - busy / (r.makespan * r.workers.size());
+    if (r.ideal > 0) r.bubble_overhead = (r.makespan - r.ideal) / r.ideal;
+    if (r.span > 0) r.span_bubble_rate = 1 - r.ideal / r.span;
+    finish_rates();
+    std::stable_sort(r.events.begin(), r.events.end(), [](const auto& a, const auto& b) {
+      return a.worker != b.worker ? a.worker < b.worker : a.start_us < b.start_us;
+    });
+    return std::move(result_);
+  }
+
+ private:
+  // The middle half of worker 0's backwards, per pipeline.
+  struct Window {
+    int backwards = 0;
+    double from = 0, to = 0, busy = 0;
+  };
+
+  std::size_t cell(int pipeline, int position) const {
+    return static_cast<std::size_t>(pipeline) * index_.size() + position;
+  }
+
+  double speed(int row) const {
+    const std::vector<double>& s = costs_.speed;
+    if (s.empty()) return 1;
+    return s.size() == 1 ? s[0] : s[row % s.size()];
+  }
+
+  bool asynchronous() const { return schedule_.most_versions != 1; }
+
+  // When a position may start as far as one thing it waits for is concerned.
+  double ready_at(int pipeline, int done, int position) const {
+    if (done >= index_.size()) return collective_end_[done - index_.size()];
+    const double end = end_[cell(pipeline, done)];
+    const Instr &made = index_.at(done), &user = index_.at(position);
+    const bool message = (is_recv(user.kind) && is_send(made.kind)) ||
+                         (is_compute(user.kind) && is_compute(made.kind));
+    if (!message) return end;
+    const int from = index_.graph().worker(made.stage), to = index_.graph().worker(user.stage);
+    if (from == to) return end;
+    const bool forward = made.kind == Kind::Forward || made.kind == Kind::SendForward;
+    // Both directions of an edge carry as much: the output of its earlier stage.
+    const int earlier = schedule_.placements[forward ? made.stage : user.stage].model_stage;
+    return end + message_time(pipeline, from, to, earlier, forward);
+  }
+
+  double message_time(int pipeline, int from, int to, int earlier, bool forward) const {
+    const double bytes =
+        stage_cost(costs_, earlier).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
+    const int base = pipeline * workers_;
+    return links_.time(base + from, base + to, bytes);
+  }
+
+  // A send holds up nobody; its event lasts as long as the message travels.
+  void note_message(int pipeline, int row, int position, double at) {
+    if (!options_.events) return;
+    const Instr& i = index_.at(position);
+    const int peer = index_.graph().peer(i);
+    const bool forward = i.kind == Kind::SendForward;
+    const int earlier = schedule_.placements[forward ? i.stage : peer].model_stage;
+    add_event(row, position, at,
+              message_time(pipeline, index_.graph().worker(i.stage), index_.graph().worker(peer),
+                           earlier, forward));
+  }
+
+  double disturbance(int pipeline, int row, double at) const {
+    double factor = 1;
+    for (const Slowdown& s : options_.slow) {
+      if ((s.pipeline < 0 || s.pipeline == pipeline) && (s.worker < 0 || s.worker == row) &&
+          at >= s.from && at < s.to)
+        factor *= s.factor;
+    }
+    return factor;
+  }
+
+  // Books one instruction that starts at `at`; returns how long it takes.
+  double run_one(int pipeline, int row, int position, double at) {
+    const Instr& i = index_.at(position);
+    if (!is_compute(i.kind)) {
+      if (is_send(i.kind)) note_message(pipeline, row, position, at);
+      if (i.kind != Kind::Update) return 0;
+      const double time = instr_time(costs_, schedule_, i) * slowness_[row];
+      add_event(row, position, at, time);
+      return time;
+    }
+    const std::int64_t n = computed_[row]++;
+    double time = instr_time(costs_, schedule_, i) * slowness_[row] *
+                  jitter_factor(options_.seed, row, n, options_.jitter);
+    if (!options_.slow.empty()) time *= disturbance(pipeline, row, at);
+    if (options_.hetero > 0 && pauses(options_.seed, row, n)) time += options_.hetero;
+    WorkerTiming& w = result_.workers[row];
+    if (w.start < 0) w.start = at;
+    w.busy += time;
+    w.end = at + time;
+    if (row % workers_ == 0) note_backward(pipeline, i, at, time);
+    add_event(row, position, at, time);
+    return time;
+  }
+
+  void note_backward(int pipeline, const Instr& i, double at, double time) {
+    Window& window = window_[pipeline];
+    const int all = total_micros(schedule_), first = all / 4, last = 3 * all / 4;
+    if (window.backwards >= first && window.backwards < last) window.busy += time;
+    if (i.kind != Kind::Backward && i.kind != Kind::InputGrad) return;
+    ++window.backwards;
+    if (window.backwards == first) window.from = at + time;
+    if (window.backwards == last) window.to = at + time;
+  }
+
+  double collective_time(const Instr& i) const {
+    if (i.kind == Kind::ReduceScalars) return 0;
+    return costs_.allreduce / std::max<std::size_t>(1, reductions_.parts(i.stage).size());
+  }
+
+  void add_event(int row, int position, double at, double time) {
+    if (!options_.events) return;
+    const Instr& i = index_.at(position);
+    const double us = unit_us(costs_);
+    const int micro = i.micro >= 0 ? index_.graph().forward_micro(i.micro) : -1;
+    const int step = micro >= 0 ? micro / schedule_.micro_batches : 0;
+    result_.events.push_back({TraceSource::Predicted, row, kind_name(i.kind), i.stage, i.micro,
+                              i.part, step, at * us, time * us});
+  }
+
+  // A synchronous step has its fill and drain in it; an asynchronous run only at its ends.
+  void finish_rates() {
+    Simulation& r = result_;
+    const int all = total_micros(schedule_);
+    if (!asynchronous()) {
+      if (r.step_time > 0) r.throughput = all * progress_.pipelines() / r.step_time;
+      return;
+    }
+    r.asynchronous = true;
+    const Window& first = window_[0];
+    if (first.to > first.from) r.steady_bubble = 1 - first.busy / (first.to - first.from);
+    for (const Window& w : window_)
+      if (w.to > w.from) r.throughput += (3 * all / 4 - all / 4) / (w.to - w.from);
+  }
+
+  Progress& progress_;
+  const PlanIndex& index_;
+  const Schedule& schedule_;
+  const Costs& costs_;
+  const SimulateOptions& options_;
+  const int workers_;
+  const Links links_;
+  const Reductions reductions_;
+  std::vector<double> end_;  // per pipeline and position
+  // Per row:
+  std::vector<double> free_, network_free_, slowness_;
+  std::vector<std::int64_t> computed_;
+  std::vector<double> collective_end_;
+  std::vector<Window> window_;  // per pipeline
+  Simulation result_;
+};
+
+void check_options(const SimulateOptions& o, const Schedule& schedule) {
+  const auto number = [](double x, const char* what) {
+    require(std::isfinite(x) && x >= 0, "{} must be a finite number >= 0, got {}", what, x);
+  };
+  number(o.jitter, "jitter");
+  number(o.hetero, "hetero");
+  const int pipelines = schedule.lowering.pipelines;
+  const int rows = static_cast<int>(schedule.workers.size()) * pipelines;
+  for (const Slowdown& s : o.slow) {
+    require(std::isfinite(s.factor) && s.factor > 0, "slow: factor must be above 0, got {}",
+            s.factor);
+    require(s.pipeline < pipelines, "slow: pipeline {}, but the pipelines are 0…{}", s.pipeline,
+            pipelines - 1);
+    require(s.worker < rows, "slow: worker {}, but the workers are 0…{}", s.worker, rows - 1);
+    require(s.from <= s.to, "slow: from {} is after to {}", s.from, s.to);
+  }
+}
+
+// Largest number of bytes held on each worker of one pipeline: weights in their versions, and what
+// each micro-batch keeps between F and the end of its backward.
+std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const VerifyReport& r) {
+  const Schedule& s = index.schedule();
+  const double share = s.half_micros ? 0.25 : 0.5;
+  std::vector<double> peaks;
+  for (int w = 0; w < index.workers(); ++w) {
+    double held = 0;
+    for (std::size_t i = 0; i < s.placements.size(); ++i)
+      if (index.graph().worker(static_cast<int>(i)) == w)
+        held += stage_cost(costs, s.placements[i].model_stage).weight_bytes *
+                r.stages[i].weight_versions;
+    double most = held;
+    for (int p = index.row_begin(w); p < index.row_end(w); ++p) {
+      const Instr& i = index.at(p);
+      if (!is_compute(i.kind) || i.kind == Kind::Recompute) continue;
+      const double bytes = stage_cost(costs, s.placements[i.stage].model_stage).activation_bytes;
+      if (i.kind == Kind::Forward)
+        held += bytes;
+      else
+        held -= bytes * share * (i.kind == Kind::Backward ? 2 : 1);
+      most = std::max(most, held);
+    }
+    peaks.push_back(most);
+  }
+  return peaks;
+}
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
+  const int pipelines = schedule.lowering.pipelines;
+  check_costs(costs, schedule, pipelines);
+  check_options(options, schedule);
+  const PlanIndex index(schedule);
+  Progress progress(index, options.send_slots, pipelines);
+  Simulator simulator(progress, costs, options);
+  if (!progress.run(simulator)) fail_deadlock(progress, options.send_slots);
+  const VerifyReport report = audit_rows(index);
+  const std::vector<double> bytes = peak_bytes(index, costs, report);
+  Simulation result = simulator.finish();
+  result.method = schedule.method;
+  result.stages = schedule.stages;
+  result.micro_batches = schedule.micro_batches;
+  result.steps = schedule.steps;
+  result.pipelines = pipelines;
+  result.time_unit = costs.unit;
+  const int workers = index.workers();
+  for (std::size_t row = 0; row < result.workers.size(); ++row) {
+    WorkerTiming& w = result.workers[row];
+    const int worker = static_cast<int>(row) % workers;
+    w.peak_activations = report.peak_activations[worker];
+    w.peak_bytes = bytes[worker];
+    for (int s = 0; s < index.graph().stages(); ++s) {
+      if (index.graph().worker(s) != worker) continue;
+      w.stages.push_back(s);
+      w.weight_versions = std::max(w.weight_versions, report.stages[s].weight_versions);
+    }
+  }
+  return result;
+}
+
+}  // namespace hetu

@@ -1,0 +1,205 @@
+#include "pipeline/plan_file.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "pipeline/simulate.h"
+#include "pipeline/text_file.h"
+#include "pipeline/verify.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::vector<Instr>> rows(const Schedule& s) {
+  std::vector<std::vector<Instr>> out;
+  for (const Program& p : s.workers) out.push_back(unroll(p));
+  return out;
+}
+
+std::string failure(const std::string& text, const PlanFacts& facts = {}) {
+  try {
+    parse_plan(text, "f", facts);
+  } catch (const Error& e) {
+    EXPECT_EQ(exit_status(e.code()), 2);
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+    EXPECT_LT(std::string(e.what()).size(), 600u);
+    return e.what();
+  }
+  return "";
+}
+
+TEST(PlanFile, RoundTripsEveryMethod) {
+  for (const Method& m : methods()) {
+    for (const int p : {1, 2, 5}) {
+      for (const int micros : {1, 4, 9}) {
+        Sizes sizes{.stages = p, .micro_batches = micros};
+        if (!m.legal_stages(sizes)) continue;
+        for (const bool recompute : {false, true}) {
+          Schedule s = generate(m.name, sizes);
+          if (recompute) s = with_recompute(s);
+          EXPECT_EQ(parse_plan(to_json(s), "f"), s);
+          Schedule csv = parse_plan(to_csv(s), "f");
+          EXPECT_EQ(rows(csv), rows(s));
+          EXPECT_EQ(csv.placements, s.placements);
+          EXPECT_EQ(csv.micro_batches, s.micro_batches);
+          EXPECT_EQ(csv.chunks, s.chunks);
+          const Schedule low = lower(
+              s, {.pipelines = 2,
+                  .extra_edges = p > 2 ? std::vector<StagePair>{{0, 2}} : std::vector<StagePair>{},
+                  .tied = p > 1 ? std::vector<StagePair>{{0, p - 1}} : std::vector<StagePair>{},
+                  .reduce_scalars = true});
+          const Schedule back = parse_plan(to_json(low), "f");
+          EXPECT_EQ(back, low);
+          verify(back);
+          const Schedule plain = parse_plan(to_csv(lower(s)), "f");
+          EXPECT_EQ(rows(plain), rows(lower(s)));
+          verify(plain);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanFile, ReadsWhatTorchWrites) {
+  const Schedule s = parse_plan(
+      "0UNSHARD,0F0,,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\r\n1UNSHARD,1F0,1B0,1F1,1B1,1REDUCE_GRAD,"
+      "1RESHARD\r\n",
+      "f");
+  EXPECT_EQ(to_csv(s), "0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F0,1B0,1F1,1B1,1REDUCE_GRAD\n");
+  verify(s);
+}
+
+TEST(PlanFile, OverlapPairsAreOneCell) {
+  const std::string text = "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n";
+  const Schedule s = parse_plan(text, "f");
+  EXPECT_TRUE(s.workers[0].prologue[1].with_next);
+  EXPECT_FALSE(s.workers[0].prologue[2].with_next);
+  EXPECT_EQ(to_csv(s), text);
+  EXPECT_EQ(parse_plan(to_json(s), "f").workers, s.workers);
+  verify(s);
+}
+
+TEST(PlanFile, ReplicasAndChunksFromIds) {
+  // Two replicas in opposite directions.
+  const Schedule s = parse_plan("0F0,3F1,3B1,0B0\n2F1,1F0,1B0,2B1\n", "f", {.replicas = 2});
+  EXPECT_EQ(s.placements[3], (Placement{{0}, 1, 1}));
+  EXPECT_EQ(s.chunks, 1);
+  verify(s);
+  // V placement: two chunks per worker.
+  const Schedule v = parse_plan("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n", "f");
+  EXPECT_EQ(v.chunks, 2);
+  EXPECT_DOUBLE_EQ(verify(v).peak_activations[0], 1);
+  EXPECT_DOUBLE_EQ(simulate(v, Costs{}).makespan, 2 + 4);
+}
+
+TEST(PlanFile, StatedSizesFindWhatIsCutOff) {
+  const std::string whole = to_csv(generate("1f1b", {.stages = 3, .micro_batches = 4}));
+  EXPECT_EQ(failure(whole, {.stages = 3, .micro_batches = 4}), "");
+  EXPECT_EQ(failure(whole, {.stages = 4}),
+            "f: 3 rows, but 4 workers were stated; one row per worker");
+  EXPECT_EQ(failure(whole, {.micro_batches = 3}),
+            "f: micro-batch 3 occurs, but 3 x 1 step(s) were stated");
+  EXPECT_THROW(verify(parse_plan(whole, "f", {.micro_batches = 5})), Error);
+}
+
+TEST(PlanFile, BadFilesNameLineAndCell) {
+  const std::vector<std::pair<std::string, const char*>> cases = {
+      {"", "f: the file is empty"},
+      {" \n\n", "f: the file is empty"},
+      {"0F0,0B0\n1F0,1X0\n", "f: line 2, cell 2: unknown action '1X0'"},
+      {"0F0,0B\n", "f: line 1, cell 2: action '0B': B needs a micro-batch"},
+      {"0F0,(0F1;0B0\n", "f: line 1, cell 2: action '(0F1;0B0'"},
+      {"0F0,(0F1)OVERLAP_F_B\n", "a pair is written"},
+      {"0F0,(0F1;0SEND_F1)OVERLAP_F_B\n", "a pair is of compute instructions"},
+      {"0F0,0B0\n\n1F0,1B0\n", "f: line 2 is empty"},
+      {"0F0,5F0\n", "stage 1 occurs nowhere, but stage 5 does"},
+      {"0F0,2000000000F0\n", "stage 1 occurs nowhere"},
+      {"0F0,0B2000000000\n", "too large an id"},
+      {"REDUCE_SCALARS\n", "no instruction of any micro-batch"},
+      {"{", "f: "},
+      {"{}", "f: the plan is empty"},
+      {R"({"workers": [{"prologue": ["0F0", "0X0"]}]})",
+       "f: worker 0: 'prologue', cell 1: unknown action '0X0'"},
+      {R"({"workers": [{"prolog": []}]})",
+       "f: worker 0: unknown key 'prolog'; known keys: prologue"},
+      {R"({"workers": [{"prologue": [3]}]})", "cell 0: expected a string"},
+      {R"({"workers": [{"body": ["0F0"]}]})", "a body with 'repeat' 0"},
+      {R"({"workers": [{"body": ["0F0"], "repeat": 2000000000}]})", "more than"},
+      {R"({"workers": [{"body": ["0F0"], "repeat": 2000, "shift": 2000000000}]})",
+       "too large an id"},
+      {R"({"stages": 2, "workers": [{"prologue": ["0F0"]}]})",
+       "'stages' is 2, but there are 1 workers"},
+      {R"({"stages": 1e99, "workers": []})", "'stages' must be a whole number"},
+      {R"({"version_rule": "x", "workers": []})", "unknown version rule 'x'"},
+      {R"({"placements": [{"id": 3}], "workers": []})", "placements stand in the order"},
+      {"{\"workers\": " + std::string(100000, '['), "nest deeper"},
+      {std::string(100 << 20, 'F'), "unknown action"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_THAT(failure(text), HasSubstr(message));
+  EXPECT_EQ(failure("0F0,1F0,2F0\n", {.replicas = 2}),
+            "f: 3 stages are not 2 replicas of one model");
+}
+
+TEST(PlanFile, AnyMutilatedFileIsReadOrRefused) {
+  const std::uint64_t seed = 20240607;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const Schedule s = lower(with_recompute(generate("1f1b", {.stages = 3, .micro_batches = 5})));
+  const std::string sources[] = {to_csv(s), to_json(s)};
+  int read = 0;
+  for (int n = 0; n < 20000; ++n) {
+    std::string text = sources[n % 2];
+    for (std::uint64_t k = random() % 4 + 1; k > 0; --k) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text.erase(at, random() % 20 + 1);
+          break;
+        case 1:
+          text[at] = static_cast<char>(random());
+          break;
+        case 2:
+          text.insert(at, text.substr(random() % text.size(), 12));
+          break;
+        default:
+          text[at] = "0123456789,;()[]{}\"\n"[random() % 20];
+      }
+      if (text.empty()) text = "x";
+    }
+    try {
+      const Schedule back = parse_plan(text, "f");
+      ++read;
+      verify(back);
+      simulate(back, Costs{});
+    } catch (const Error& e) {
+      ASSERT_NE(e.code(), Code::Internal) << e.what();
+    }
+  }
+  EXPECT_GT(read, 100);
+}
+
+TEST(TextFile, WritesBesideAndRenames) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("hetu_text_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string path = folder / "plan.csv";
+  write_text(path, "one");
+  write_text(path, "two");
+  EXPECT_EQ(read_text(path), "two");
+  EXPECT_THROW(write_text(folder / "missing" / "x", "a"), Error);
+  EXPECT_THROW(read_text(folder), Error);
+  EXPECT_THROW(read_text(folder / "none"), Error);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace hetu

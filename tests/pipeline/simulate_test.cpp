@@ -1,0 +1,304 @@
+#include "pipeline/simulate.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cmath>
+#include <random>
+
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/jitter.h"
+#include "pipeline/lower.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+Costs unit_costs(double f, double b, double w, double latency = 0) {
+  Costs c;
+  c.stages = {{.forward = f, .input_grad = b, .weight_grad = w}};
+  c.link.latency = latency;
+  return c;
+}
+
+TEST(Simulate, BubbleAndBusyMeetTheClosedForms) {
+  for (const int p : {1, 2, 3, 4, 8, 16}) {
+    for (const int m : {1, 2, 5, 8, 16, 40}) {
+      for (const auto& [f, b, w] : {std::tuple{1.0, 1.0, 1.0}, {1.0, 2.0, 0.5}, {3.0, 1.25, 2.0}}) {
+        const double all = f + b + w;
+        for (const char* method : {"gpipe", "1f1b"}) {
+          const Schedule s = generate(method, {.stages = p, .micro_batches = m});
+          const Simulation r = simulate(s, unit_costs(f, b, w));
+          EXPECT_NEAR(r.makespan, (m + p - 1) * all, 1e-9) << method << " " << p << " " << m;
+          EXPECT_DOUBLE_EQ(r.ideal, m * all);
+          EXPECT_NEAR(r.bubble_overhead, (p - 1.0) / m, 1e-12);
+          EXPECT_NEAR(r.bubble_fraction, (p - 1.0) / (m + p - 1), 1e-12);
+          EXPECT_NEAR(r.span_bubble_rate, (p - 1.0) / (m + p - 1), 1e-12);
+          EXPECT_NEAR(r.throughput, m / r.step_time, 1e-12);
+          const Simulation low = simulate(lower(s), unit_costs(f, b, w));
+          EXPECT_EQ(low.makespan, r.makespan);
+          EXPECT_EQ(low.workers[p - 1].start, r.workers[p - 1].start);
+        }
+      }
+    }
+  }
+}
+
+// Qi et al. 2024 (Zero Bubble), tables 5 and 6: the 1F1B column, to the printed digits.
+TEST(Simulate, ZeroBubblePaperOneFOneB) {
+  struct Row {
+    int m;
+    double f, b, w, c, rate;
+  };
+  for (const Row& r :
+       {Row{24, 18.522, 18.086, 9.337, .601, .2431}, Row{32, 18.513, 18.086, 9.331, .626, .1985},
+        Row{64, 18.546, 18.097, 9.321, .762, .1240}, Row{24, 29.718, 29.444, 19.927, .527, .2347},
+        Row{32, 29.802, 29.428, 19.530, .577, .1898},
+        Row{64, 29.935, 29.621, 19.388, .535, .1091}}) {
+    const Schedule s = generate("1f1b", {.stages = 8, .micro_batches = r.m});
+    const double rate = simulate(s, unit_costs(r.f, r.b, r.w, r.c)).span_bubble_rate;
+    EXPECT_EQ(std::round(rate * 1e4) / 1e4, r.rate) << r.m;
+    EXPECT_DOUBLE_EQ(simulate(lower(s), unit_costs(r.f, r.b, r.w, r.c)).span_bubble_rate, rate);
+  }
+}
+
+TEST(Simulate, MessagesCostLatencyAndBytesOnEdgesBetweenWorkersOnly) {
+  Costs c = unit_costs(1, 1, 1, 0.25);
+  c.stages[0].bytes_out = 100;
+  c.link.bandwidth = 200;
+  const Schedule s = generate("gpipe", {.stages = 2, .micro_batches = 1});
+  EXPECT_DOUBLE_EQ(simulate(s, c).makespan, 6 + 2 * 0.75);
+  c.pairs = {{.from = 1, .to = 0, .latency = 3}};
+  EXPECT_DOUBLE_EQ(simulate(s, c).makespan, 6 + 0.75 + 3);
+  c.pairs.clear();
+  EXPECT_DOUBLE_EQ(simulate(generate("dp", {.micro_batches = 3}), c).makespan, 9);
+}
+
+TEST(Simulate, SpeedUpdateAndAllreduce) {
+  Costs c = unit_costs(1, 1, 1);
+  c.speed = {1, 0.5};
+  const Schedule s = generate("1f1b", {.stages = 2, .micro_batches = 4});
+  EXPECT_DOUBLE_EQ(simulate(s, c).workers[1].busy, 24);
+  c.speed.clear();
+  c.stages[0].update = 2;
+  c.allreduce = 5;
+  const Simulation one = simulate(lower(s), c);
+  EXPECT_DOUBLE_EQ(one.makespan, 15);
+  EXPECT_DOUBLE_EQ(one.step_time, 17);  // alone: nothing to reduce
+  for (const int buckets : {1, 5}) {
+    Costs two = c;
+    two.stages.assign(2, c.stages[0]);
+    const Simulation r =
+        simulate(lower(s, {.pipelines = 3, .gradient_buckets = {buckets, buckets}}), two);
+    EXPECT_DOUBLE_EQ(r.makespan, 15);
+    EXPECT_DOUBLE_EQ(r.step_time, 15 + 5 + 2);
+    EXPECT_EQ(r.workers.size(), 6u);
+    EXPECT_DOUBLE_EQ(r.throughput, 3 * 4 / 22.0);
+  }
+}
+
+TEST(Simulate, OneSlowPipelineHoldsUpTheReductionOfAll) {
+  const Schedule s = lower(generate("1f1b", {.stages = 4, .micro_batches = 8}), {.pipelines = 4});
+  const Costs c = unit_costs(1, 1, 1);
+  const double even = simulate(s, c).step_time;
+  const double slow = simulate(s, c, {.slow = {{.pipeline = 1, .factor = 2}}}).step_time;
+  EXPECT_DOUBLE_EQ(slow, 2 * even);
+  const Simulation late = simulate(s, c, {.slow = {{.worker = 5, .factor = 10, .from = 1e6}}});
+  EXPECT_DOUBLE_EQ(late.step_time, even);
+}
+
+TEST(Simulate, SendSlotsDelayAndRendezvousDeadlocks) {
+  const Schedule s = lower(generate("gpipe", {.stages = 2, .micro_batches = 4}));
+  Costs c = unit_costs(1, 1, 1);
+  c.speed = {1, 0.25};
+  const double free = simulate(s, c).workers[0].end;
+  EXPECT_GE(simulate(s, c, {.send_slots = 0}).workers[0].end, free);
+  EXPECT_THROW(
+      simulate(lower(generate("1f1b", {.stages = 2, .micro_batches = 4})), c, {.send_slots = 0}),
+      Error);
+}
+
+TEST(Simulate, JitterIsAFunctionOfSeedWorkerAndIndexAlone) {
+  const Schedule s = generate("1f1b", {.stages = 4, .micro_batches = 16});
+  const Costs c = unit_costs(1, 1, 1);
+  const auto run = [&](const Schedule& plan, std::uint64_t seed) {
+    return simulate(plan, c, {.jitter = 0.3, .seed = seed});
+  };
+  EXPECT_EQ(run(s, 7).makespan, run(s, 7).makespan);
+  EXPECT_EQ(run(s, 7).makespan, run(lower(s), 7).makespan);  // messages draw nothing
+  EXPECT_NE(run(s, 7).makespan, run(s, 8).makespan);
+  EXPECT_GT(run(s, 7).makespan, simulate(s, c).makespan);  // only ever slower
+  // |N(0, 1)| has the mean sqrt(2 / pi); pauses come once in ten.
+  double sum = 0;
+  int pauses_seen = 0;
+  const int n = 200000;
+  for (int i = 0; i < n; ++i) {
+    const double f = jitter_factor(3, i % 7, i, 1);
+    ASSERT_GE(f, 1);
+    sum += f - 1;
+    pauses_seen += pauses(3, i % 7, i) ? 1 : 0;
+  }
+  EXPECT_NEAR(sum / n, std::sqrt(2 / 3.14159265358979), 0.01);
+  EXPECT_NEAR(pauses_seen / double(n), 0.1, 0.005);
+  EXPECT_EQ(jitter_factor(1, 2, 3, 0), 1);
+  // Pinned: a rehearsal of another build must draw the same.
+  EXPECT_DOUBLE_EQ(jitter_factor(1, 2, 3, 1), jitter_factor(1, 2, 3, 1));
+}
+
+TEST(Simulate, EventsAreTheRunItself) {
+  const Schedule s = lower(generate("1f1b", {.stages = 3, .micro_batches = 4}), {.pipelines = 2});
+  Costs c = unit_costs(1, 1, 1, 0.1);
+  c.allreduce = 1;
+  const Simulation r = simulate(s, c, {.events = true});
+  double busy = 0, last = 0;
+  int messages = 0, updates = 0;
+  for (std::size_t k = 0; k < r.events.size(); ++k) {
+    const TraceEvent& e = r.events[k];
+    EXPECT_EQ(e.source, TraceSource::Predicted);
+    if (k > 0 && r.events[k - 1].worker == e.worker) {
+      EXPECT_GE(e.start_us, r.events[k - 1].start_us);
+    }
+    if (e.kind == "F" || e.kind == "B") busy += e.duration_us / 1000;
+    messages += e.kind == "SEND_F" || e.kind == "SEND_B" ? 1 : 0;
+    updates += e.kind == "UPDATE" ? 1 : 0;
+    last = std::max(last, (e.start_us + e.duration_us) / 1000);
+  }
+  EXPECT_DOUBLE_EQ(busy, 2 * 3 * 4 * 3);
+  EXPECT_EQ(messages, 2 * 2 * 2 * 4);
+  EXPECT_EQ(updates, 6);
+  EXPECT_DOUBLE_EQ(last, r.step_time);
+}
+
+TEST(Simulate, BytesCountActivationsAndWeights) {
+  Costs c = unit_costs(1, 1, 1);
+  c.stages[0].activation_bytes = 10;
+  c.stages[0].weight_bytes = 1000;
+  const Simulation r = simulate(generate("1f1b", {.stages = 4, .micro_batches = 8}), c);
+  for (int w = 0; w < 4; ++w) EXPECT_DOUBLE_EQ(r.workers[w].peak_bytes, 1000 + 10 * (4 - w));
+}
+
+TEST(Simulate, RefusesCostsThatDoNotFit) {
+  const Schedule s = generate("1f1b", {.stages = 4, .micro_batches = 4});
+  const auto with = [&](auto change, SimulateOptions o = {}) {
+    Costs c = unit_costs(1, 1, 1);
+    change(c, o);
+    return [s, c, o] { simulate(s, c, o); };
+  };
+  using O = SimulateOptions;
+  EXPECT_THAT(with([](Costs& c, O&) { c.stages.resize(3); }),
+              ThrowsMessage<Error>(HasSubstr("3 stages do not fit")));
+  EXPECT_THAT(with([](Costs& c, O&) { c.stages[0].forward = -1; }),
+              ThrowsMessage<Error>(HasSubstr("forward time")));
+  EXPECT_THAT(with([](Costs& c, O&) { c.stages[0].forward = NAN; }),
+              ThrowsMessage<Error>(HasSubstr("forward time")));
+  EXPECT_THAT(with([](Costs& c, O&) {
+                c.speed = {1, 1};
+              }),
+              ThrowsMessage<Error>(HasSubstr("speed: 2 numbers for 4 workers")));
+  EXPECT_THAT(with([](Costs& c, O&) { c.speed = {0}; }),
+              ThrowsMessage<Error>(HasSubstr("above 0")));
+  EXPECT_THAT(with([](Costs& c, O&) { c.pairs = {{.from = 0, .to = 9}}; }),
+              ThrowsMessage<Error>(HasSubstr("workers are 0…3")));
+  EXPECT_THAT(with([](Costs&, O& o) { o.jitter = -1; }), ThrowsMessage<Error>(HasSubstr("jitter")));
+  EXPECT_THAT(with([](Costs&, O& o) { o.slow = {{.pipeline = 1}}; }),
+              ThrowsMessage<Error>(HasSubstr("pipeline 1")));
+  EXPECT_THAT(with([](Costs&, O& o) { o.slow = {{.worker = 4}}; }),
+              ThrowsMessage<Error>(HasSubstr("worker 4")));
+}
+
+TEST(Simulate, IsFastAtSixtyFourByFiveHundredTwelve) {
+  const Schedule s = generate("1f1b", {.stages = 64, .micro_batches = 512});
+  const auto begin = std::chrono::steady_clock::now();
+  simulate(s, unit_costs(1, 1, 1));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  RecordProperty("seconds", std::to_string(seconds));
+  EXPECT_LT(seconds, 2);  // 0.2 s on an idle core; generous, since tests share theirs
+}
+
+TEST(Costs, JsonIsReadWithItsUnitsAndLinks) {
+  const Costs c =
+      parse_costs(R"({"unit": "s", "stages": [{"forward": 0.5}, {"input_grad": 2, "bytes_out": 7}],
+      "link": {"latency": 0.001, "bandwidth": 1000, "pairs": [{"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]},
+      "allreduce": 1, "workers": [{"speed": 0.5, "memory_limit": 9}, {}]})",
+                  "c.json");
+  EXPECT_EQ(c.unit, "ms");
+  EXPECT_FALSE(c.per_worker);
+  EXPECT_DOUBLE_EQ(c.stages[0].forward, 500);
+  EXPECT_DOUBLE_EQ(c.stages[1].input_grad, 2000);
+  EXPECT_DOUBLE_EQ(c.stages[1].weight_grad, 1000);
+  EXPECT_DOUBLE_EQ(c.stages[1].bytes_out, 7);
+  EXPECT_DOUBLE_EQ(c.link.latency, 1);
+  EXPECT_DOUBLE_EQ(c.link.bandwidth, 1);
+  EXPECT_DOUBLE_EQ(c.pairs[0].latency, 200);
+  EXPECT_EQ(c.speed, (std::vector<double>{0.5, 1}));
+  EXPECT_DOUBLE_EQ(c.allreduce, 1000);
+}
+
+TEST(Costs, TablesGiveBlocksOfAStage) {
+  const std::string table = "bs,time_f,time_b,mem_param,mem_act\n1,1,2,10,4\n2,1.5,3,10,8\n";
+  const Costs c = parse_costs(table, "t.csv", {.micro_batch_size = 2, .blocks_per_stage = 3});
+  EXPECT_DOUBLE_EQ(c.stages[0].forward, 4.5);
+  EXPECT_DOUBLE_EQ(c.stages[0].input_grad + c.stages[0].weight_grad, 9);
+  EXPECT_DOUBLE_EQ(c.stages[0].recompute, 4.5);
+  EXPECT_DOUBLE_EQ(c.stages[0].weight_bytes, 30 * 1048576.0);
+  EXPECT_DOUBLE_EQ(c.stages[0].activation_bytes, 24 * 1048576.0);
+  EXPECT_THAT([&] { parse_costs(table, "t.csv", {.micro_batch_size = 4, .blocks_per_stage = 1}); },
+              ThrowsMessage<Error>("t.csv: no row for a micro-batch size of 4; there are 1, 2"));
+}
+
+TEST(Costs, ATraceGivesBackTheCostsItWasSimulatedWith) {
+  Costs c;
+  c.unit = "ms";
+  c.stages = {{.forward = 1, .input_grad = 2, .weight_grad = 2, .update = 3},
+              {.forward = 4, .input_grad = 1, .weight_grad = 1, .update = 5}};
+  const Simulation r =
+      simulate(lower(generate("1f1b", {.stages = 2, .micro_batches = 5})), c, {.events = true});
+  const Costs back = parse_costs(trace_to_json({.events = r.events}), "run.json");
+  ASSERT_EQ(back.stages.size(), 2u);
+  EXPECT_DOUBLE_EQ(back.stages[0].input_grad, 2);
+  EXPECT_DOUBLE_EQ(back.stages[1].forward, 4);
+  EXPECT_DOUBLE_EQ(back.stages[1].update, 5);
+}
+
+TEST(Costs, BadFilesNameTheirPlace) {
+  const std::vector<std::pair<std::string, const char*>> cases = {
+      {"", "c: the file is empty"},
+      {"hello", "c: neither costs in JSON"},
+      {"{", "c: "},
+      {"{}", "'stages' is missing"},
+      {R"({"stages": []})", "'stages' is empty"},
+      {R"({"stages": {}})", "must be a list"},
+      {R"({"stages": [3]})", "c: stage 0: expected an object"},
+      {R"({"stages": [{}, {"foward": 1}]})",
+       "c: stage 1: unknown key 'foward'; known keys: forward"},
+      {R"({"stages": [{"forward": -1}]})", "'forward' must be a finite number >= 0, got -1"},
+      {R"({"stages": [{"forward": 1e999}]})", "c: "},
+      {R"({"stages": [{"forward": "x"}]})", "'forward' must be a number"},
+      {R"({"stages": [{}], "unit": "h"})", "'unit' must be"},
+      {R"({"stages": [{}], "workers": [{"speed": 0}]})", "c: worker 0: 'speed' must be above 0"},
+      {R"({"stages": [{}], "link": {"pairs": [{"from": -1, "to": 0}]}})",
+       "c: link: pair 0: 'from'"},
+      {R"({"traceEvents": []})", "no events of any stage"},
+      {"bs,time_f\n1,x\n", "c:2: expected a number >= 0, found 'x'"},
+      {"bs,time_f\n1\n", "c:2: 1 cells under 2 columns"},
+      {std::string(100000, '['), "c: neither"},
+      {"{" + std::string(100000, '['), "nest deeper"},
+  };
+  for (const auto& [text, message] : cases) {
+    try {
+      parse_costs(text, "c", {.micro_batch_size = 1, .blocks_per_stage = 1});
+      ADD_FAILURE() << text.substr(0, 80);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(message));
+      EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+      EXPECT_EQ(exit_status(e.code()), 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hetu
