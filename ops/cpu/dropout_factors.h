@@ -1,0 +1,17 @@
+// The decisions of ops/philox.h for many elements at once.
+#pragma once
+#include <cstdint>
+
+#include "ops/philox.h"
+
+namespace hetu::cpu {
+
+/// factors[i] = scale if element begin + i is kept, else 0, for i in [0, n); any begin >= 0.
+void dropout_factors(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+                     std::int64_t n, float* factors);
+
+/// y[i] = x[i] times the factor of element begin + i.
+void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+                   std::int64_t n, const float* x, float* y);
+
+}  // namespace hetu::cpu

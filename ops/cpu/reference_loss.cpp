@@ -1,0 +1,81 @@
+// Softmax cross-entropy and the count of labels, as plain loops. Ignored rows have lse 0 and no
+// gradient; the loss adds the others in row order in float64.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu::cpu {
+namespace {
+
+template <class T>
+struct CrossEntropy {
+  std::string name;
+  Rows x;
+  std::int64_t ignore;
+  explicit CrossEntropy(const KernelDesc& d)
+      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const auto* labels = c.in<std::int32_t>(1);
+    check_indices(name, labels, x.rows, x.columns, ignore);
+    double loss = 0;
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      c.out<T>(1)[i] = 0;
+      if (labels[i] == ignore) continue;
+      const T* row = c.in<T>(0) + i * x.columns;
+      const double top = *std::max_element(row, row + x.columns);
+      double sum = 0;
+      for (std::int64_t j = 0; j < x.columns; ++j) sum += std::exp(row[j] - top);
+      const double lse = top + std::log(sum);
+      c.out<T>(1)[i] = static_cast<T>(lse);
+      loss += lse - row[labels[i]];
+    }
+    c.out<T>(0)[0] = static_cast<T>(loss);
+  }
+};
+
+template <class T>
+struct CrossEntropyGrad {
+  std::string name;
+  Rows x;
+  std::int64_t ignore;
+  explicit CrossEntropyGrad(const KernelDesc& d)
+      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const auto* labels = c.in<std::int32_t>(1);
+    check_indices(name, labels, x.rows, x.columns, ignore);
+    const T dloss = c.in<T>(3)[0];
+    for (std::int64_t i = 0; i < x.rows; ++i)
+      for (std::int64_t j = 0; j < x.columns; ++j) {
+        const std::int64_t at = i * x.columns + j;
+        const T p = std::exp(c.in<T>(0)[at] - c.in<T>(2)[i]);
+        c.out<T>(0)[at] = labels[i] == ignore ? T(0) : dloss * (p - T(j == labels[i] ? 1 : 0));
+      }
+  }
+};
+
+template <class T>
+struct CountLabels {
+  std::int64_t n, ignore;
+  explicit CountLabels(const KernelDesc& d)
+      : n(count_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const auto* labels = c.in<std::int32_t>(0);
+    c.out<T>(0)[0] = static_cast<T>(
+        std::count_if(labels, labels + n, [this](std::int32_t l) { return l != ignore; }));
+  }
+};
+
+}  // namespace
+
+const KernelTable& reference_loss_rows() {
+  static const KernelTable kRows = {
+      {"softmax_cross_entropy", "reference", nullptr, reference<CrossEntropy>},
+      {"softmax_cross_entropy_grad", "reference", nullptr, reference<CrossEntropyGrad>},
+      {"count_labels", "reference", nullptr, reference<CountLabels>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cpu

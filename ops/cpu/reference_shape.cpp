@@ -1,0 +1,159 @@
+// Operators that move or convert data. Moving is by bytes, so any dtype will do; one row each,
+// since a copy is a copy.
+#include <cstring>
+
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu::cpu {
+namespace {
+
+PreparedKernel copy(const KernelDesc& d) {
+  const std::int64_t bytes = count_of(d.outputs[0]) * dtype_bytes(d.outputs[0].dtype);
+  return {[bytes](const KernelCall& c) {
+            if (bytes > 0) std::memcpy(c.outputs[0], c.inputs[0], bytes);
+          },
+          0, "reference"};
+}
+
+struct Axis {
+  std::int64_t outer = 1, size = 1, inner = 1;
+};
+
+Axis axis_of(const Shape& shape, std::int64_t axis) {
+  const auto at = static_cast<std::size_t>(axis < 0 ? axis + std::int64_t(shape.size()) : axis);
+  Axis a;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    (i < at ? a.outer : i == at ? a.size : a.inner) *= shape[i];
+  return a;
+}
+
+/// The index attribute counts from the end if negative.
+std::int64_t index_of(const KernelDesc& d, std::int64_t size) {
+  const std::int64_t index = d.attrs->integer("index");
+  return index < 0 ? index + size : index;
+}
+
+PreparedKernel select(const KernelDesc& d) {
+  const Axis a = axis_of(d.inputs[0].shape, d.attrs->integer("axis"));
+  const std::int64_t index = index_of(d, a.size), bytes = a.inner * dtype_bytes(d.inputs[0].dtype);
+  return {[=](const KernelCall& c) {
+            for (std::int64_t o = 0; o < a.outer; ++o)
+              std::memcpy(c.out<char>(0) + o * bytes, c.in<char>(0) + (o * a.size + index) * bytes,
+                          bytes);
+          },
+          0, "reference"};
+}
+
+PreparedKernel select_grad(const KernelDesc& d) {
+  const Axis a = axis_of(d.outputs[0].shape, d.attrs->integer("axis"));
+  const std::int64_t index = index_of(d, a.size), bytes = a.inner * dtype_bytes(d.inputs[0].dtype);
+  return {[=](const KernelCall& c) {
+            std::memset(c.outputs[0], 0, a.outer * a.size * bytes);
+            for (std::int64_t o = 0; o < a.outer; ++o)
+              std::memcpy(c.out<char>(0) + (o * a.size + index) * bytes, c.in<char>(0) + o * bytes,
+                          bytes);
+          },
+          0, "reference"};
+}
+
+/// Walks the output in order; `strides` are those of the input, in bytes, in output order.
+struct Transpose {
+  Shape shape;
+  std::vector<std::int64_t> strides;
+  std::int64_t bytes = 0, run = 1, count = 0;
+
+  explicit Transpose(const KernelDesc& d) : shape(d.outputs[0].shape) {
+    const Shape& from = d.inputs[0].shape;
+    const std::vector<std::int64_t>& perm = d.attrs->integers("perm");
+    bytes = dtype_bytes(d.inputs[0].dtype);
+    count = count_of(d.outputs[0]);
+    std::vector<std::int64_t> dense(from.size(), bytes);
+    for (std::size_t i = from.size(); i-- > 1;) dense[i - 1] = dense[i] * from[i];
+    for (const std::int64_t p : perm) strides.push_back(dense[p]);
+    // Trailing axes that stay in place move as one piece.
+    while (!shape.empty() && strides.back() == bytes * run && count > 0) {
+      run *= shape.back();
+      shape.pop_back();
+      strides.pop_back();
+    }
+  }
+
+  void operator()(const KernelCall& c) const {
+    const std::int64_t pieces = count / run, piece = run * bytes;
+#pragma omp parallel for if (count > kParallelElements)
+    for (std::int64_t i = 0; i < pieces; ++i) {
+      std::int64_t rest = i, at = 0;
+      for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
+        at += rest % shape[axis] * strides[axis];
+      std::memcpy(c.out<char>(0) + i * piece, c.in<char>(0) + at, piece);
+    }
+  }
+};
+
+template <class From, class To>
+PreparedKernel convert(std::int64_t n) {
+  return {[n](const KernelCall& c) {
+            const From* x = c.in<From>(0);
+            To* y = c.out<To>(0);
+            for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(x[i]);
+          },
+          0, "reference"};
+}
+
+[[noreturn]] void no_cast(const KernelDesc& d) {
+  fail(Code::Unsupported,
+       "cast '{}': no CPU kernel from {} to {}; float32, float64, int32 and int64 are there",
+       d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
+}
+
+template <class From>
+PreparedKernel cast_from(const KernelDesc& d) {
+  const std::int64_t n = count_of(d.outputs[0]);
+  switch (d.outputs[0].dtype) {
+    case DType::Float32:
+      return convert<From, float>(n);
+    case DType::Float64:
+      return convert<From, double>(n);
+    case DType::Int32:
+      return convert<From, std::int32_t>(n);
+    case DType::Int64:
+      return convert<From, std::int64_t>(n);
+    default:
+      no_cast(d);
+  }
+}
+
+PreparedKernel cast(const KernelDesc& d) {
+  switch (d.inputs[0].dtype) {
+    case DType::Float32:
+      return cast_from<float>(d);
+    case DType::Float64:
+      return cast_from<double>(d);
+    case DType::Int32:
+      return cast_from<std::int32_t>(d);
+    case DType::Int64:
+      return cast_from<std::int64_t>(d);
+    default:
+      no_cast(d);
+  }
+}
+
+}  // namespace
+
+const KernelTable& reference_shape_rows() {
+  static const KernelTable kRows = {
+      {"reshape", "reference", nullptr, copy},
+      {"step_sum", "reference", nullptr, copy},
+      {"select", "reference", nullptr, select},
+      {"select_grad", "reference", nullptr, select_grad},
+      {"transpose", "reference", nullptr,
+       [](const KernelDesc& d) -> PreparedKernel {
+         return {Transpose(d), 0, "reference"};
+       }},
+      {"cast", "reference", nullptr, cast},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cpu

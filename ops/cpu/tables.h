@@ -1,0 +1,29 @@
+// Tables of the CPU kernels. Explicit functions, not static-initialiser registration: a linker
+// drops an unreferenced object file of a static library, and its registrations with it.
+#pragma once
+#include <vector>
+
+#include "ops/kernel.h"
+
+namespace hetu::cpu {
+
+using KernelTable = std::vector<KernelRow>;
+
+// Fast rows: onednn where matrices are multiplied, vector elsewhere.
+const KernelTable& linear_rows();
+const KernelTable& vector_elementwise_rows();
+const KernelTable& vector_norm_rows();
+const KernelTable& vector_dropout_rows();
+const KernelTable& vector_attention_rows();
+const KernelTable& vector_reduce_rows();
+const KernelTable& vector_loss_rows();
+
+// Plain loops: the oracle of the rows above, and the only rows of operators that move data.
+const KernelTable& reference_elementwise_rows();
+const KernelTable& reference_shape_rows();
+const KernelTable& reference_linear_rows();
+const KernelTable& reference_norm_rows();
+const KernelTable& reference_attention_rows();
+const KernelTable& reference_loss_rows();
+
+}  // namespace hetu::cpu

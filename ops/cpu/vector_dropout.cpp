@@ -1,0 +1,123 @@
+// Dropout with sixteen Philox counters side by side in vector registers.
+#include <algorithm>
+
+#include "ops/cpu/dropout_factors.h"
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu::cpu {
+namespace {
+
+constexpr std::int64_t kGroup = DropoutStream::kGroup;
+constexpr int kLanes = DropoutStream::kLanes;
+
+struct GroupWords {
+  alignas(64) std::uint32_t word[4][kLanes];
+};
+
+/// The numbers of one group of 128 elements: philox4x32 on sixteen lanes. A test compares it with
+/// DropoutStream::bits.
+inline void group_words(const DropoutStream& s, std::uint32_t group, GroupWords& out) {
+#pragma omp simd
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const Philox4 r = philox4x32(
+        {{group * kLanes + static_cast<std::uint32_t>(lane), s.counter1, s.counter2, s.counter3}},
+        s.key0, s.key1);
+    out.word[0][lane] = r.word[0];
+    out.word[1][lane] = r.word[1];
+    out.word[2][lane] = r.word[2];
+    out.word[3][lane] = r.word[3];
+  }
+}
+
+/// factors of one whole group.
+inline void group_factors(const DropoutStream& s, const DropoutRate& rate, std::uint32_t group,
+                          float* factors) {
+  GroupWords words;
+  group_words(s, group, words);
+  const std::uint32_t threshold = rate.threshold;
+  const auto scale = static_cast<float>(rate.scale);
+  for (int word = 0; word < 4; ++word) {
+    float* f = factors + 2 * kLanes * word;
+#pragma omp simd
+    for (int lane = 0; lane < kLanes; ++lane) {
+      f[lane] = (words.word[word][lane] & 0xffffu) >= threshold ? scale : 0.0f;
+      f[lane + kLanes] = (words.word[word][lane] >> 16) >= threshold ? scale : 0.0f;
+    }
+  }
+}
+
+/// Calls body(offset, factors, count) for the pieces of [begin, begin + n) that lie in one group
+/// each.
+template <class Body>
+void for_groups(const DropoutStream& s, const DropoutRate& rate, std::int64_t begin, std::int64_t n,
+                const Body& body) {
+  alignas(64) float factors[kGroup];
+  for (std::int64_t i = 0; i < n;) {
+    const std::int64_t element = begin + i, from = element % kGroup;
+    const std::int64_t count = std::min(kGroup - from, n - i);
+    group_factors(s, rate, static_cast<std::uint32_t>(element / kGroup), factors);
+    body(i, factors + from, count);
+    i += count;
+  }
+}
+
+/// Forward and gradient alike.
+struct Dropout {
+  // Pieces that threads share out; whole groups, so that none is made twice.
+  static constexpr std::int64_t kPiece = 32 * kGroup;
+
+  std::int64_t samples, elements;
+  std::uint64_t name_hash;
+  DropoutRate rate;
+  explicit Dropout(const KernelDesc& d)
+      : samples(d.batch),
+        elements(elements_per_sample(d, d.outputs[0])),
+        name_hash(d.name_hash),
+        rate(DropoutRate::of(d.attrs->real("p"))) {}
+
+  void operator()(const KernelCall& c) const {
+    const float* x = c.in<float>(0);
+    float* y = c.out<float>(0);
+    if (!c.run.training || rate.threshold == 0) {
+      std::copy_n(x, samples * elements, y);
+      return;
+    }
+    const std::int64_t pieces = (elements + kPiece - 1) / kPiece;
+#pragma omp parallel for collapse(2) schedule(static) if (samples * elements > kParallelElements)
+    for (std::int64_t s = 0; s < samples; ++s)
+      for (std::int64_t p = 0; p < pieces; ++p) {
+        const auto stream =
+            DropoutStream::of(c.run.seed, name_hash, c.run.step, c.run.sample_offset + s);
+        const std::int64_t begin = p * kPiece, at = s * elements + begin;
+        dropout_apply(stream, rate, begin, std::min(kPiece, elements - begin), x + at, y + at);
+      }
+  }
+};
+
+}  // namespace
+
+void dropout_factors(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+                     std::int64_t n, float* factors) {
+  for_groups(stream, rate, begin, n, [=](std::int64_t at, const float* f, std::int64_t count) {
+    std::copy_n(f, count, factors + at);
+  });
+}
+
+void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+                   std::int64_t n, const float* x, float* y) {
+  for_groups(stream, rate, begin, n, [=](std::int64_t at, const float* f, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) y[at + j] = f[j] == 0.0f ? 0.0f : x[at + j] * f[j];
+  });
+}
+
+const KernelTable& vector_dropout_rows() {
+  static const KernelTable kRows = {
+      {"dropout", "vector", is_float32, vector_kernel<Dropout>},
+      {"dropout_grad", "vector", is_float32, vector_kernel<Dropout>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cpu

@@ -1,0 +1,96 @@
+// Softmax cross-entropy over wide rows (a vocabulary): the logits are read from memory once in each
+// direction, and ignored rows are not read at all.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/tables.h"
+#include "ops/cpu/vector_math.h"
+
+namespace hetu::cpu {
+namespace {
+
+constexpr std::int64_t kBlock = 2048;  // stays in the first-level cache between maximum and sum
+
+/// log(sum(exp(x))), block by block: a new maximum rescales the sum so far.
+float log_sum_exp(const float* x, std::int64_t n) {
+  float top = -std::numeric_limits<float>::infinity();
+  double total = 0;
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    const std::int64_t end = begin + kBlock < n ? begin + kBlock : n;
+    float highest = top, sum = 0;
+#pragma omp simd reduction(max : highest)
+    for (std::int64_t j = begin; j < end; ++j) highest = x[j] > highest ? x[j] : highest;
+    if (highest > top) {
+      total *= std::exp(double(top) - highest);
+      top = highest;
+    }
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = begin; j < end; ++j) sum += VectorMath::exp(x[j] - top);
+    total += sum;
+  }
+  return static_cast<float>(top + std::log(total));
+}
+
+struct CrossEntropy {
+  std::string name;
+  Rows x;
+  std::int64_t ignore;
+  explicit CrossEntropy(const KernelDesc& d)
+      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const float* logits = c.in<float>(0);
+    const auto* labels = c.in<std::int32_t>(1);
+    check_indices(name, labels, x.rows, x.columns, ignore);
+    float* lse = c.out<float>(1);
+    // Few rows may count, in clusters; which thread takes a row changes no bit.
+#pragma omp parallel for schedule(dynamic, 4) if (x.elements() > kParallelElements)
+    for (std::int64_t i = 0; i < x.rows; ++i)
+      lse[i] = labels[i] == ignore ? 0.0f : log_sum_exp(logits + i * x.columns, x.columns);
+    double loss = 0;
+    for (std::int64_t i = 0; i < x.rows; ++i)
+      if (labels[i] != ignore) loss += double(lse[i]) - logits[i * x.columns + labels[i]];
+    c.out<float>(0)[0] = static_cast<float>(loss);
+  }
+};
+
+struct CrossEntropyGrad {
+  std::string name;
+  Rows x;
+  std::int64_t ignore;
+  explicit CrossEntropyGrad(const KernelDesc& d)
+      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const float *logits = c.in<float>(0), *lse = c.in<float>(2);
+    const auto* labels = c.in<std::int32_t>(1);
+    check_indices(name, labels, x.rows, x.columns, ignore);
+    const float dloss = c.in<float>(3)[0];
+    float* out = c.out<float>(0);
+    const std::int64_t n = x.columns;
+#pragma omp parallel for schedule(dynamic, 4) if (x.elements() > kParallelElements)
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      float* dx = out + i * n;
+      if (labels[i] == ignore) {
+        std::memset(dx, 0, n * sizeof(float));
+        continue;
+      }
+      const float *row = logits + i * n, l = lse[i];
+#pragma omp simd
+      for (std::int64_t j = 0; j < n; ++j) dx[j] = dloss * VectorMath::exp(row[j] - l);
+      dx[labels[i]] -= dloss;
+    }
+  }
+};
+
+}  // namespace
+
+const KernelTable& vector_loss_rows() {
+  static const KernelTable kRows = {
+      {"softmax_cross_entropy", "vector", is_float32, vector_kernel<CrossEntropy>},
+      {"softmax_cross_entropy_grad", "vector", is_float32, vector_kernel<CrossEntropyGrad>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cpu

@@ -1,0 +1,164 @@
+// Sums over rows, and tables of vectors. Every sum has one order, whatever the number of threads:
+// threads share out columns, table rows or fixed blocks, never a sum.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu::cpu {
+namespace {
+
+// Rows are added in blocks of 64 and the blocks in order, which keeps rounding small for many rows.
+constexpr std::int64_t kRowBlock = 64;
+constexpr std::int64_t kStrip = 256;
+
+/// out[j] = sum over rows i of term(i, j, j's width…): `term` adds row i of a strip to an array.
+template <class AddRow>
+void sum_columns(Rows x, float* out, const AddRow& add_row) {
+  // Narrow tables are cut finer, so that every thread has a strip.
+  const std::int64_t strip = x.columns < 4096 ? 64 : kStrip;
+  const std::int64_t strips = (x.columns + strip - 1) / strip;
+#pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
+  for (std::int64_t s = 0; s < strips; ++s) {
+    const std::int64_t begin = s * strip, width = std::min(strip, x.columns - begin);
+    alignas(64) float total[kStrip] = {}, part[kStrip];
+    for (std::int64_t first = 0; first < x.rows; first += kRowBlock) {
+      const std::int64_t last = std::min(x.rows, first + kRowBlock);
+      std::fill_n(part, width, 0.0f);
+      for (std::int64_t i = first; i < last; ++i) add_row(i, begin, width, part);
+#pragma omp simd
+      for (std::int64_t j = 0; j < width; ++j) total[j] += part[j];
+    }
+    std::copy_n(total, width, out + begin);
+  }
+}
+
+struct SumRows {
+  Rows x;
+  explicit SumRows(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
+  void operator()(const KernelCall& c) const {
+    const float* in = c.in<float>(0);
+    const std::int64_t columns = x.columns;
+    sum_columns(x, c.out<float>(0),
+                [=](std::int64_t i, std::int64_t begin, std::int64_t width, float* part) {
+                  const float* row = in + i * columns + begin;
+#pragma omp simd
+                  for (std::int64_t j = 0; j < width; ++j) part[j] += row[j];
+                });
+  }
+};
+
+struct LayerNormGammaGrad {
+  Rows x;
+  explicit LayerNormGammaGrad(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
+  void operator()(const KernelCall& c) const {
+    const float *in = c.in<float>(0), *mean = c.in<float>(1), *rstd = c.in<float>(2);
+    const float* dy = c.in<float>(3);
+    const std::int64_t columns = x.columns;
+    sum_columns(x, c.out<float>(0),
+                [=](std::int64_t i, std::int64_t begin, std::int64_t width, float* part) {
+                  const float *row = in + i * columns + begin, *g = dy + i * columns + begin;
+                  const float m = mean[i], r = rstd[i];
+#pragma omp simd
+                  for (std::int64_t j = 0; j < width; ++j) part[j] += g[j] * ((row[j] - m) * r);
+                });
+  }
+};
+
+/// Blocks of 4096 elements are added in float64 by any thread, then the blocks in order.
+struct Sum {
+  static constexpr std::int64_t kBlock = 4096;
+  std::int64_t n;
+  explicit Sum(std::int64_t elements) : n(elements) {}
+  std::int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
+
+  void operator()(const KernelCall& c) const {
+    const float* x = c.in<float>(0);
+    auto* sums = static_cast<double*>(c.scratch);
+#pragma omp parallel for schedule(static) if (n > kParallelElements)
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      const std::int64_t end = std::min(n, (b + 1) * kBlock);
+      double sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t i = b * kBlock; i < end; ++i) sum += double(x[i]);
+      sums[b] = sum;
+    }
+    double total = 0;
+    for (std::int64_t b = 0; b < blocks(); ++b) total += sums[b];
+    c.out<float>(0)[0] = static_cast<float>(total);
+  }
+};
+
+PreparedKernel sum(const KernelDesc& d) {
+  const Sum body(count_of(d.inputs[0]));
+  return {body, body.blocks() * std::int64_t(sizeof(double)), "vector"};
+}
+
+struct Embedding {
+  std::string name;
+  Rows table;
+  std::int64_t ids;
+  explicit Embedding(const KernelDesc& d)
+      : name(d.name), table(rows_of(d.inputs[0])), ids(count_of(d.inputs[1])) {}
+  void operator()(const KernelCall& c) const {
+    const auto* id = c.in<std::int32_t>(1);
+    check_indices(name, id, ids, table.rows, 0);
+    const float* w = c.in<float>(0);
+    float* y = c.out<float>(0);
+    const std::int64_t n = table.columns;
+#pragma omp parallel for schedule(static) if (ids * n > kParallelElements)
+    for (std::int64_t i = 0; i < ids; ++i) std::memcpy(y + i * n, w + id[i] * n, n * sizeof(float));
+  }
+};
+
+/// Each thread owns a range of table rows: it clears them and adds, in order, the dy that fall
+/// there. Every thread reads all ids, which are few beside the table.
+struct EmbeddingGrad {
+  std::string name;
+  Rows table;
+  std::int64_t ids;
+  explicit EmbeddingGrad(const KernelDesc& d)
+      : name(d.name), table(rows_of(d.outputs[0])), ids(count_of(d.inputs[0])) {}
+  void operator()(const KernelCall& c) const {
+    const auto* id = c.in<std::int32_t>(0);
+    check_indices(name, id, ids, table.rows, 0);
+    const float* dy = c.in<float>(1);
+    float* dw = c.out<float>(0);
+#pragma omp parallel if (table.elements() + ids * table.columns > kParallelElements)
+    {
+      const std::int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+      const std::int64_t begin = table.rows * me / team, end = table.rows * (me + 1) / team;
+      add_range(id, dy, dw, begin, end);
+    }
+  }
+  void add_range(const std::int32_t* id, const float* dy, float* dw, std::int64_t begin,
+                 std::int64_t end) const {
+    const std::int64_t n = table.columns;
+    std::memset(dw + begin * n, 0, (end - begin) * n * sizeof(float));
+    for (std::int64_t i = 0; i < ids; ++i) {
+      if (id[i] < begin || id[i] >= end) continue;
+      const float* from = dy + i * n;
+      float* to = dw + id[i] * n;
+#pragma omp simd
+      for (std::int64_t j = 0; j < n; ++j) to[j] += from[j];
+    }
+  }
+};
+
+}  // namespace
+
+const KernelTable& vector_reduce_rows() {
+  static const KernelTable kRows = {
+      {"sum", "vector", is_float32, sum},
+      {"sum_rows", "vector", is_float32, vector_kernel<SumRows>},
+      {"layer_norm_gamma_grad", "vector", is_float32, vector_kernel<LayerNormGammaGrad>},
+      {"embedding", "vector", is_float32, vector_kernel<Embedding>},
+      {"embedding_grad", "vector", is_float32, vector_kernel<EmbeddingGrad>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cpu

@@ -1,0 +1,40 @@
+// The tables of this build, in the order in which rows are tried.
+#include "ops/registry.h"
+
+#include "graph/base/error.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu {
+
+std::uint64_t stable_hash(std::string_view text) {
+  std::uint64_t h = 0xcbf29ce484222325ull;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return h;
+}
+
+std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
+  using namespace cpu;
+  static const std::vector<const KernelTable*> kTables = {
+      &linear_rows(),           &vector_elementwise_rows(),    &vector_norm_rows(),
+      &vector_dropout_rows(),   &vector_attention_rows(),      &vector_reduce_rows(),
+      &vector_loss_rows(),      &reference_elementwise_rows(), &reference_shape_rows(),
+      &reference_linear_rows(), &reference_norm_rows(),        &reference_attention_rows(),
+      &reference_loss_rows()};
+  std::vector<const KernelRow*> rows;
+  for (const KernelTable* table : kTables)
+    for (const KernelRow& row : *table)
+      if (op == row.op) rows.push_back(&row);
+  if (rows.empty()) fail(Code::Unsupported, "operator '{}' has no kernel for the CPU", op);
+  return rows;
+}
+
+PreparedKernel prepare_cpu(const KernelDesc& desc, KernelChoice choice) {
+  const std::vector<const KernelRow*> rows = cpu_kernels(desc.op);
+  if (choice == KernelChoice::Reference) return rows.back()->prepare(desc);
+  for (const KernelRow* row : rows)
+    if (row->fits == nullptr || row->fits(desc)) return row->prepare(desc);
+  fail(Code::Unsupported, "{} '{}': none of its {} CPU kernels takes these inputs", desc.op,
+       desc.name, rows.size());
+}
+
+}  // namespace hetu

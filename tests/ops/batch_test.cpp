@@ -1,0 +1,129 @@
+// What a sample's result may depend on: the sample, its global index and the step; not the size of
+// the micro-batch it came in, and not the kernel row.
+#include <gtest/gtest.h>
+
+#include "graph/base/error.h"
+#include "graph/builder.h"
+#include "ops/registry.h"
+#include "tests/ops/tensors.h"
+
+namespace hetu::test {
+namespace {
+
+struct Split {
+  std::string op;
+  std::vector<Shape> shapes;  ///< kBatch marks tensors that are split
+  std::vector<DType> dtypes;
+  Attrs attrs;
+};
+
+std::vector<Split> splits() {
+  const DType f = DType::Float32, i = DType::Int32;
+  const Attrs heads = {{"heads", std::int64_t{2}}, {"dropout", 0.2}};
+  const Attrs heads_grad = {
+      {"heads", std::int64_t{2}}, {"dropout", 0.2}, {"key", std::string("grid/node")}};
+  const Shape x = {kBatch, 19, 32}, wide = {kBatch, 21, 67};
+  return {
+      {"dropout", {wide}, {f}, {{"p", 0.4}}},
+      {"dropout_grad", {wide}, {f}, {{"p", 0.4}, {"key", std::string("grid/node")}}},
+      {"attention", {x, x, x, {kBatch, 19}}, {f, f, f, i}, heads},
+      {"attention_grad", {x, x, x, {kBatch, 2, 19, 19}, x}, {f, f, f, f, f}, heads_grad},
+      {"layer_norm", {wide, {67}, {67}}, {f, f, f}, {}},
+      {"layer_norm_input_grad",
+       {wide, {67}, {kBatch, 21}, {kBatch, 21}, wide},
+       {f, f, f, f, f},
+       {}},
+      {"softmax", {wide}, {f}, {}},
+      {"softmax_grad", {wide, wide}, {f, f}, {}},
+      {"gelu", {wide}, {f}, {}},
+      {"gelu_grad", {wide, wide}, {f, f}, {}},
+      {"tanh", {wide}, {f}, {}},
+      {"relu_grad", {wide, wide}, {f, f}, {}},
+      {"softmax_cross_entropy_grad", {{kBatch, 67}, {kBatch}, {kBatch}, {}}, {f, i, f, f}, {}},
+  };
+}
+
+Case bound(const Split& s, std::int64_t batch) {
+  Case c{s.op, {}, {}, s.attrs, batch};
+  for (std::size_t i = 0; i < s.shapes.size(); ++i)
+    c.inputs.push_back({s.dtypes[i], bind_batch(s.shapes[i], batch)});
+  c.outputs = infer_types(op_set().find(s.op), "grid/node", c.inputs, c.attrs);
+  return c;
+}
+
+/// Samples [begin, begin + count) of a tensor whose first axis is the batch.
+Tensor slice(const Tensor& t, std::int64_t batch, std::int64_t begin, std::int64_t count) {
+  TensorType type = t.type();
+  type.shape[0] = type.shape[0] / batch * count;
+  Tensor part(type);
+  const std::int64_t bytes = t.bytes() / batch;
+  std::memcpy(part.data(), static_cast<const char*>(t.data()) + begin * bytes,
+              static_cast<std::size_t>(part.bytes()));
+  return part;
+}
+
+void check_split(const Split& s, const KernelRow& row, std::int64_t batch, std::int64_t first) {
+  const Case whole = bound(s, batch);
+  std::mt19937_64 random(5);
+  std::vector<Tensor> inputs;
+  for (const TensorType& t : whole.inputs) inputs.push_back(random_tensor(t, random, 2));
+  const RunContext run{11, 3, 100, true};
+  const std::vector<Tensor> want = run_row(row, whole, inputs, run);
+  for (const auto& [begin, count] : {std::pair{std::int64_t{0}, first}, {first, batch - first}}) {
+    std::vector<Tensor> part;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      part.push_back(is_symbolic(s.shapes[i]) ? slice(inputs[i], batch, begin, count) : inputs[i]);
+    const RunContext shifted{run.seed, run.step, run.sample_offset + begin, true};
+    const std::vector<Tensor> got = run_row(row, bound(s, count), part, shifted);
+    for (std::size_t o = 0; o < got.size(); ++o)
+      EXPECT_TRUE(got[o].same_bits(slice(want[o], batch, begin, count)))
+          << s.op << " [" << row.implementation << "], output " << o << ", samples " << begin
+          << " to " << begin + count << " of " << batch;
+  }
+}
+
+TEST(Batch, ASampleIsTheSameInAnyMicroBatch) {
+  for (const Split& s : splits())
+    for (const KernelRow* row : cpu_kernels(s.op))
+      for (const std::int64_t first : {1, 2, 5}) check_split(s, *row, 7, first);
+}
+
+TEST(Batch, RowsOfDropoutGiveTheSameBits) {
+  for (const Split& s : splits()) {
+    if (s.op.find("dropout") == std::string::npos) continue;
+    const Case c = bound(s, 3);
+    std::mt19937_64 random(6);
+    const std::vector<Tensor> x = {random_tensor(c.inputs[0], random)};
+    const auto rows = cpu_kernels(s.op);
+    EXPECT_TRUE(run_row(*rows.front(), c, x, {1, 2, 3, true})[0].same_bits(
+        run_row(*rows.back(), c, x, {1, 2, 3, true})[0]));
+  }
+}
+
+TEST(Batch, WithoutTrainingDropoutIsTheIdentity) {
+  const Split s = splits()[0];
+  const Case c = bound(s, 3);
+  std::mt19937_64 random(7);
+  const std::vector<Tensor> x = {random_tensor(c.inputs[0], random)};
+  for (const KernelRow* row : cpu_kernels(s.op))
+    EXPECT_TRUE(run_row(*row, c, x, {1, 2, 3, false})[0].same_bits(x[0]));
+}
+
+TEST(Batch, IndicesOutsideATableAreRefusedByName) {
+  Case c{"embedding", {{DType::Float32, {4, 3}}, {DType::Int32, {2}}}, {}, {}, 1};
+  c.outputs = infer_types(op_set().find(c.op), "grid/node", c.inputs, c.attrs);
+  Tensor table(c.inputs[0], 0), ids(c.inputs[1], 0);
+  for (const double bad : {4.0, -1.0}) {
+    ids.set(1, bad);
+    for (const KernelRow* row : cpu_kernels(c.op)) try {
+        run_row(*row, c, {table, ids}, {});
+        FAIL() << "index " << bad << " was taken";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), Code::InvalidArgument);
+        EXPECT_NE(std::string(e.what()).find("'grid/node'"), std::string::npos) << e.what();
+      }
+  }
+}
+
+}  // namespace
+}  // namespace hetu::test

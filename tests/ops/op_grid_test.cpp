@@ -1,0 +1,238 @@
+// One harness for every operator record, sample and kernel row. A new operator needs no new test
+// code; tests/ops/kernel_cases.h adds larger shapes for the fast rows.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "graph/builder.h"
+#include "ops/registry.h"
+#include "tests/ops/kernel_cases.h"
+#include "tests/ops/tensors.h"
+
+namespace hetu::test {
+namespace {
+
+constexpr std::uint64_t kSeed = 20240607;
+
+// Inputs with a floating type that have no gradient by design.
+const std::set<std::pair<std::string, std::size_t>> kNoGradient = {
+    {"div_scalar", 1},  // refused: the divisor is a count
+    {"expand", 1},      // only its shape is read
+    {"step_sum", 0},    // depends on placeholders only
+};
+
+std::vector<std::string> operators() {
+  std::vector<std::string> names;
+  for (const OpDef& def : op_set().all())
+    if (def.name != "placeholder" && def.name != "parameter") names.push_back(def.name);
+  return names;
+}
+
+DType dtype_of(const Sample& s, std::size_t i) {
+  return i < s.dtypes.size() ? s.dtypes[i] : DType::Float32;
+}
+
+/// Samples with a symbolic batch are tried with a batch of 2; all others are one sample each.
+std::int64_t batch_of(const Sample& s) {
+  return std::any_of(s.shapes.begin(), s.shapes.end(), is_symbolic) ? 2 : 1;
+}
+
+Case make_case(const OpDef& def, const Sample& s) {
+  const std::int64_t batch = batch_of(s);
+  Case c{def.name, {}, {}, s.attrs, batch};
+  for (std::size_t i = 0; i < s.shapes.size(); ++i)
+    c.inputs.push_back({dtype_of(s, i), bind_batch(s.shapes[i], batch)});
+  c.outputs = infer_types(def, "grid/node", c.inputs, c.attrs);
+  return c;
+}
+
+std::vector<Tensor> make_inputs(const Case& c, const Sample& s, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Tensor> inputs;
+  for (const TensorType& t : c.inputs)
+    inputs.push_back(random_tensor(t, random, s.integers_below, s.negative_integers));
+  return inputs;
+}
+
+std::vector<Sample> samples_of(const OpDef& def) {
+  std::vector<Sample> all = def.samples;
+  for (const KernelCase& k : kernel_cases())
+    if (k.op == def.name) all.push_back(k.sample);
+  return all;
+}
+
+/// Relative to the norm of an output: what float32 rounding of sums of some thousands allows.
+double tolerance(const std::string& op) {
+  static const std::set<std::string> kSums = {"linear",
+                                              "linear_input_grad",
+                                              "linear_weight_grad",
+                                              "matmul",
+                                              "attention",
+                                              "attention_grad",
+                                              "sum_rows",
+                                              "layer_norm_gamma_grad",
+                                              "layer_norm",
+                                              "layer_norm_input_grad",
+                                              "softmax_cross_entropy",
+                                              "softmax_grad"};
+  return kSums.count(op) != 0 ? 2e-6 : 5e-7;
+}
+
+class EveryOperator : public testing::TestWithParam<std::string> {
+ protected:
+  const OpDef& def() const { return op_set().find(GetParam()); }
+  RunContext run() const { return {kSeed, 7, 40, true}; }
+
+  /// Calls body(case, inputs, row) for every sample and every kernel row that takes it.
+  template <class Body>
+  void for_rows(const Body& body) {
+    for (const Sample& s : samples_of(def())) {
+      const Case c = make_case(def(), s);
+      const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+      for (const KernelRow* row : cpu_kernels(def().name)) {
+        if (row->fits != nullptr && !row->fits(c.desc())) continue;
+        std::string shapes;
+        for (const TensorType& t : c.inputs) shapes += fmt::format(" {}", to_string(t));
+        SCOPED_TRACE(fmt::format("{} [{}]{}, seed {}", c.op, row->implementation, shapes, kSeed));
+        body(c, inputs, *row);
+      }
+    }
+  }
+};
+
+TEST_P(EveryOperator, HasDocSamplesAndAKernelWithAReferenceLast) {
+  EXPECT_GT(def().doc.size(), 10u);
+  EXPECT_FALSE(def().samples.empty());
+  const std::vector<const KernelRow*> rows = cpu_kernels(def().name);
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows.back()->fits, nullptr);
+  EXPECT_STREQ(rows.back()->implementation, "reference");
+}
+
+TEST_P(EveryOperator, WritesExactlyItsOutputs) {
+  for_rows([&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row) {
+    const std::vector<Tensor> a = run_row(row, c, inputs, run(), 0xff);
+    const std::vector<Tensor> b = run_row(row, c, inputs, run(), 0x00);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      EXPECT_TRUE(a[i].same_bits(b[i]))
+          << "output " << i << " holds elements that were not written, or differs when run twice";
+  });
+}
+
+TEST_P(EveryOperator, EveryRowAgreesWithFloat64) {
+  for_rows([&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row) {
+    Case wide = c;
+    for (TensorType& t : wide.inputs)
+      if (t.dtype == DType::Float32) t.dtype = DType::Float64;
+    for (TensorType& t : wide.outputs)
+      if (t.dtype == DType::Float32) t.dtype = DType::Float64;
+    std::vector<Tensor> wide_inputs;
+    for (const Tensor& t : inputs) wide_inputs.push_back(t.converted(DType::Float64));
+    const KernelRow& oracle = *cpu_kernels(c.op).back();
+    const std::vector<Tensor> want = run_row(oracle, wide, wide_inputs, run());
+    const std::vector<Tensor> got = run_row(row, c, inputs, run());
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_LE(relative_difference(got[i].values(), want[i].values()), tolerance(c.op))
+          << "output " << i;
+  });
+}
+
+TEST_P(EveryOperator, GivesTheSameBitsUnderAnyNumberOfThreads) {
+  const int before = omp_get_max_threads();
+  for_rows([&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row) {
+    omp_set_num_threads(1);
+    const std::vector<Tensor> one = run_row(row, c, inputs, run());
+    omp_set_num_threads(2);
+    const std::vector<Tensor> two = run_row(row, c, inputs, run());
+    const std::vector<Tensor> again = run_row(row, c, inputs, run());
+    const bool promised = std::string(row.implementation) != "onednn";
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      EXPECT_TRUE(two[i].same_bits(again[i])) << "output " << i << " differs when run twice";
+      EXPECT_TRUE(!promised || one[i].same_bits(two[i])) << "output " << i;
+      EXPECT_LE(relative_difference(one[i].values(), two[i].values()), tolerance(c.op));
+    }
+  });
+  omp_set_num_threads(before);
+}
+
+/// loss = sum(op(x) * r) with x of input `wanted` the only parameter.
+struct Probe {
+  Graph graph;
+  ValueId parameter = kNone;
+  ValueId gradient = kNone;
+  std::map<ValueId, Tensor> feeds;
+};
+
+Probe make_probe(const OpDef& def, const Sample& s, std::size_t wanted) {
+  Probe p;
+  std::mt19937_64 random(kSeed);
+  Builder b(op_set());
+  std::vector<ValueId> inputs;
+  for (std::size_t i = 0; i < s.shapes.size(); ++i) {
+    const TensorType type{dtype_of(s, i), bind_batch(s.shapes[i], batch_of(s))};
+    const std::string name = fmt::format("x{}", i);
+    const ValueId v = i == wanted ? b.parameter(name, type.shape, {})
+                                  : b.placeholder(name, type.dtype, type.shape);
+    if (i == wanted) p.parameter = v;
+    p.feeds[v] = random_tensor(type, random, s.integers_below, s.negative_integers);
+    inputs.push_back(v);
+  }
+  const ValueId y = b.apply(def.name, inputs, s.attrs, "probed");
+  const ValueId r = b.placeholder("r", DType::Float32, b.type(y).shape);
+  p.feeds[r] = random_tensor(b.type(r), random);
+  b.differentiate(b.apply("sum", {b.apply("mul", {y, r})}));
+  p.graph = b.finish();
+  p.gradient = p.graph.gradients.at(0).gradient;
+  return p;
+}
+
+TEST_P(EveryOperator, GradientRuleAgreesWithDifferences) {
+  if (def().grad == nullptr) GTEST_SKIP() << "not differentiable";
+  const RunContext context = run();
+  for (const Sample& s : def().samples)
+    for (std::size_t i = 0; i < s.shapes.size(); ++i) {
+      if (dtype_of(s, i) != DType::Float32 || kNoGradient.count({def().name, i}) != 0) continue;
+      if (!is_floating(make_case(def(), s).outputs[0].dtype)) continue;
+      const Probe p = make_probe(def(), s, i);
+      const auto loss = [&](std::int64_t element, double step) {
+        std::map<ValueId, Tensor> feeds = p.feeds;
+        Tensor& x = feeds.at(p.parameter) = feeds.at(p.parameter).converted(DType::Float64);
+        x.set(element, x.at(element) + step);
+        return evaluate(p.graph, feeds, DType::Float64, KernelChoice::Reference, context)
+            .at(p.graph.loss)
+            .at(0);
+      };
+      constexpr double kStep = 1e-5;
+      std::vector<double> numeric;
+      for (std::int64_t e = 0; e < p.feeds.at(p.parameter).count(); ++e)
+        numeric.push_back((loss(e, kStep) - loss(e, -kStep)) / (2 * kStep));
+      const auto wide =
+          evaluate(p.graph, p.feeds, DType::Float64, KernelChoice::Reference, context);
+      const auto fast = evaluate(p.graph, p.feeds, DType::Float32, KernelChoice::Best, context);
+      const std::vector<double> exact = wide.at(p.gradient).values();
+      // Where the gradient is 0 in exact arithmetic, only the absolute error means something.
+      double largest = 0;
+      for (std::size_t e = 0; e < exact.size(); ++e)
+        largest = std::max(largest, std::fabs(exact[e] - numeric[e]));
+      EXPECT_LE(largest, 1e-7 * (1 + std::fabs(loss(0, 0))))
+          << def().name << " input " << i << " of shape " << to_string(s.shapes[i]) << ", seed "
+          << kSeed;
+      double worst = 0, norm = 0;
+      const std::vector<double> single = fast.at(p.gradient).values();
+      for (std::size_t e = 0; e < exact.size(); ++e) {
+        worst = std::max(worst, std::fabs(exact[e] - single[e]));
+        norm = std::max(norm, std::fabs(exact[e]));
+      }
+      EXPECT_LE(worst, 1e-5 * (norm + 1)) << def().name << " input " << i << " in float32";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOperator, testing::ValuesIn(operators()),
+                         [](const auto& one) { return one.param; });
+
+}  // namespace
+}  // namespace hetu::test
