@@ -96,14 +96,15 @@ def sizes(texts: dict[str, str]) -> list[tuple[str, int]]:
 
 
 def orphans(texts: dict[str, str]) -> list[str]:
-    """Every C++ file is named in a CMakeLists.txt of its top folder."""
+    """Every source, and every library's header, is named in a CMakeLists.txt of its top folder."""
     lists: dict[str, set[str]] = {}
     for file, text in texts.items():
         if file.endswith("CMakeLists.txt"):
             words = set(re.findall(r"[\w./-]+", re.sub(r"#[^\n]*", "", text)))
             lists.setdefault(file.split("/")[0], set()).update(words)
-    return [f"{file}: named in no CMakeLists.txt" for file in texts if file.endswith((".cpp", ".h", ".cu"))
-            and not any(file.endswith("/" + w) or file == w for w in lists.get(file.split("/")[0], set()))]
+    return [f"{file}: named in no CMakeLists.txt" for file in texts
+            if file.endswith((".cpp", ".cu")) or (file.endswith(".h") and file.startswith(LIBRARIES))
+            if not any(file.endswith("/" + w) or file == w for w in lists.get(file.split("/")[0], set()))]
 
 
 def packages(texts: dict[str, str]) -> list[str]:
