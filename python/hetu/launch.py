@@ -80,6 +80,8 @@ class Options:
             raise UsageError("no command was given, e.g. heturun -w 4 python3 train.py")
         if self.key and not os.access(self.key, os.R_OK):
             raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
+        if self.key and re.search(r"\s", self.key):  # Open MPI cuts its arguments for ssh at spaces
+            raise UsageError(f"-i '{self.key}': the path must have no spaces")
 
 
 def count(flag, value):

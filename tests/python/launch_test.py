@@ -238,6 +238,41 @@ class Ends(LaunchCase):
             return int(file.read().rpartition(")")[2].split()[1])
 
 
+class OverTcp(LaunchCase):
+    """The channel of jobs on several hosts, with this host in the part of another one."""
+
+    PRETEND = ("import sys; from hetu import launch, network\n"
+               "network.is_this_host = lambda host: False\n"
+               "launch.choose_interface = lambda *_: ('lo', ['127.0.0.2', '127.0.0.1'])\n"
+               "sys.exit(launch.main(sys.argv[1:]))\n")
+
+    def job_over_tcp(self, *args):
+        return subprocess.Popen([sys.executable, "-c", self.PRETEND, *args], env=self.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def test_output_variables_and_status(self):
+        self.env["HETU_THREADS"] = "3"
+        process = self.job_over_tcp("-w", "2", "sh", "-c", "echo $HETU_THREADS $HETU_HOSTS '$X'; exit 6")
+        out, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 6, error)
+        self.assertIn("[w1] 3 localhost:2 $X\n", out)
+
+    def test_a_silent_host_is_taken_for_dead(self):
+        process = self.job_over_tcp("-w", "2", *SLEEPER)
+        pids = {}
+        while len(pids) < 2:
+            found = re.match(r"\[w(\d)\] up (\d+) (\w+)", process.stdout.readline())
+            if found:
+                pids[found[1]] = int(found[2])
+        start = time.monotonic()
+        os.kill(Ends.parent(pids["1"]), signal.SIGSTOP)  # as a host that lost its power: no end of file
+        _, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 137, error)
+        self.assertIn("worker 1 ", error)
+        self.assertIn("is gone without a word", error)
+        self.assertLess(time.monotonic() - start, 8 + END_S)
+
+
 class Output(LaunchCase):
     def test_quoting_is_preserved(self):
         words = ["a b", "c'd", "$X", "", '"', "\\", "*", "--flag=1 2", "-w", "é\n2nd", "`id`", "a;b|c&d"]

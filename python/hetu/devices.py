@@ -1,0 +1,288 @@
+"""Devices and the grid they form: rows are stages, columns are pipelines, equal neighbouring rows fuse to one stage.
+
+`gpu(i)` names the i-th worker of a host; what a worker computes on is another matter (`--device`, resolve_device).
+A list becomes a Layout by a pure function of the list and the started workers.
+"""
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+MOST_STAGES = 4  # of a layout that nobody chose
+NAME = re.compile(r"pipe_([1-9][0-9]{0,5})_([1-9][0-9]{0,5})")
+FORM = re.compile(r"(?:(?P<host>[A-Za-z0-9._-]+):)?(?P<kind>cpu|gpu)(?::(?P<index>[0-9]{1,6}))?")
+LOCAL = "localhost"
+
+
+class DeviceError(ValueError):
+    """A device, a list or a choice that does not fit; one line: what was asked, found and would be right."""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Device:
+    """One device; its text form is host:kind:index."""
+    host: str
+    kind: str
+    index: int
+
+    def __post_init__(self):
+        if not isinstance(self.index, int) or isinstance(self.index, bool) or self.index < 0:
+            raise DeviceError(f"{self.kind}({self.index!r}): the index must be a whole number of at least 0")
+        if not isinstance(self.host, str) or not re.fullmatch(r"[A-Za-z0-9._-]+", self.host):
+            raise DeviceError(f"host {self.host!r}: it must be a host name, e.g. 'w0'")
+
+    def __str__(self):
+        return f"{self.host}:{self.kind}:{self.index}"
+
+
+def cpu(index: int = 0) -> Device:
+    """Processor `index` of this host."""
+    return Device(LOCAL, "cpu", index)
+
+
+def gpu(index: int = 0) -> Device:
+    """Worker `index` of this host."""
+    return Device(LOCAL, "gpu", index)
+
+
+def rcpu(host: str, index: int = 0) -> Device:
+    """Processor `index` of a host."""
+    return Device(host, "cpu", index)
+
+
+def rgpu(host: str, index: int = 0) -> Device:
+    """Worker `index` of a host."""
+    return Device(host, "gpu", index)
+
+
+def parse_devices(text: str) -> list[Device]:
+    """Devices from their text form, separated by ';', ',' or space: "w0:gpu:0; gpu:1". Raises DeviceError."""
+    devices = []
+    for word in re.split(r"[;,\s]+", text.strip("; ,\t\n")):
+        found = FORM.fullmatch(word)
+        if not found:
+            raise DeviceError(f"device '{word}': it must be host:gpu:0, host:cpu:0, gpu:0 or cpu:0, "
+                              "separated by ';', ',' or space")
+        devices.append(Device(found["host"] or LOCAL, found["kind"], int(found["index"] or 0)))
+    return devices
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which worker computes what. `worker_of[pipeline][stage]` is a worker's number; `rows_of[stage]` the rows of the
+    list that fused to the stage; `note` a line to print, "" if the choice was the user's."""
+    name: str
+    pipelines: int
+    stages: int
+    worker_of: tuple[tuple[int, ...], ...]
+    rows_of: tuple[tuple[int, ...], ...]
+    note: str = ""
+
+    def place_of(self, worker: int) -> tuple[int, int]:
+        """(pipeline, stage) of a worker."""
+        for pipeline, column in enumerate(self.worker_of):
+            if worker in column:
+                return pipeline, column.index(worker)
+        raise DeviceError(f"worker {worker} is not in the layout {self.name} of {self.pipelines * self.stages} workers")
+
+    def describe(self) -> str:
+        return f"{self.name}: {_many(self.pipelines, 'pipeline')} x {_many(self.stages, 'stage')}"
+
+
+Hosts = Sequence[tuple[str, int]]  # hosts and their workers, in the order of the workers' numbers
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _started(hosts: Hosts) -> str:
+    return ", ".join(f"{host} with {_many(workers, 'worker')}" for host, workers in hosts)
+
+
+def _same_host(host: str, hosts: Hosts) -> str | None:
+    """The started host that a list's host means; "localhost" means the only one."""
+    if any(host == h for h, _ in hosts):
+        return host
+    if host == LOCAL and len(hosts) == 1:
+        return hosts[0][0]
+    return None
+
+
+def rows_of_devices(name: str, rows: Sequence) -> list[list[Device]]:
+    """A list as rows of devices; a row is a list of devices, or text. Raises DeviceError with row and entry."""
+    if isinstance(rows, str) or not isinstance(rows, Sequence) or not rows:
+        raise DeviceError(f"device list {name}: it must be a list of rows (stages), each a list of gpu(i) or "
+                          f"rgpu(host, i), one per pipeline; got {rows!r}")
+    result: list[list[Device]] = []
+    for r, row in enumerate(rows):
+        if isinstance(row, Device):
+            row = [row]
+        if isinstance(row, str):
+            row = parse_devices(row)
+        if not isinstance(row, Sequence) or not row:
+            raise DeviceError(f"device list {name}, row {r}: it must be a list of devices; got {row!r}")
+        for e, entry in enumerate(row):
+            if not isinstance(entry, Device):
+                raise DeviceError(f"device list {name}, row {r}, entry {e}: it must be gpu(i) or rgpu(host, i); "
+                                  f"got {entry!r}")
+            if entry.kind != "gpu":
+                raise DeviceError(f"device list {name}, row {r}, entry {e}: {entry} is no worker; write gpu(i), the "
+                                  "i-th worker of a host, and choose with --device what it computes on")
+        if result and len(row) != len(result[0]):
+            raise DeviceError(f"device list {name}, row {r}: its length is {len(row)}, that of row 0 is "
+                              f"{len(result[0])}; all rows must have one entry per pipeline")
+        result.append(list(row))
+    return result
+
+
+def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
+    """Lays a list over the started workers. Raises DeviceError with row and entry where it does not fit."""
+    grid = rows_of_devices(name, rows)
+    first: dict[str, int] = {}
+    count: dict[str, int] = {}
+    for host, workers in hosts:
+        first[host], count[host] = sum(count.values()), workers
+    fused: list[list[int]] = []  # the rows of each stage
+    for r in range(len(grid)):
+        if r and grid[r] == grid[r - 1]:
+            fused[-1].append(r)
+        else:
+            fused.append([r])
+    seen: dict[int, tuple[int, int]] = {}
+    stages = []
+    for stage in fused:
+        numbers = []
+        for e, device in enumerate(grid[stage[0]]):
+            where = f"device list {name}, row {stage[0]}, entry {e}: {device}"
+            host = _same_host(device.host, hosts) or ""
+            if not host:
+                raise DeviceError(f"{where} is on a host that was not started; started: {_started(hosts)}")
+            if device.index >= count[host]:
+                raise DeviceError(f"{where}: host {host} has {_many(count[host], 'worker')}; the index must be below "
+                                  f"{count[host]}")
+            worker = first[host] + device.index
+            if worker in seen:
+                row, entry = seen[worker]
+                raise DeviceError(f"{where} already stands in row {row}, entry {entry}; a worker stands once, and only "
+                                  "equal neighbouring rows fuse")
+            seen[worker] = (stage[0], e)
+            numbers.append(worker)
+        stages.append(numbers)
+    total = sum(count.values())
+    unused = [w for w in range(total) if w not in seen]
+    if unused:
+        owner = next(h for h in first if first[h] <= unused[0] < first[h] + count[h])
+        raise DeviceError(f"device list {name}: {_many(total, 'worker')} started, but the list's {len(stages)} x "
+                          f"{len(grid[0])} entries name {len(seen)}; worker {unused[0]} ({owner}:gpu:"
+                          f"{unused[0] - first[owner]}) has no entry; start {_many(len(seen), 'worker')}, "
+                          "or choose another list with --devices")
+    return Layout(name, len(grid[0]), len(stages), tuple(zip(*stages, strict=True)), tuple(map(tuple, fused)))
+
+
+def lay_out(pipelines: int, stages: int, hosts: Hosts, note: str = "") -> Layout:
+    """The plain layout pipe_<pipelines>_<stages>: worker = pipeline * stages + stage. Raises DeviceError."""
+    total, name = sum(workers for _, workers in hosts), f"pipe_{pipelines}_{stages}"
+    if pipelines * stages != total:
+        raise DeviceError(f"device list {name}: {_many(pipelines, 'pipeline')} x {_many(stages, 'stage')} need "
+                          f"{_many(pipelines * stages, 'worker')}, {total} started ({_started(hosts)}); "
+                          f"start as many, e.g. heturun -w {pipelines * stages}, or choose another list")
+    grid = tuple(tuple(p * stages + s for s in range(stages)) for p in range(pipelines))
+    return Layout(name, pipelines, stages, grid, tuple((s,) for s in range(stages)), note)
+
+
+def choose(choice: str, lists: Mapping[str, Sequence], hosts: Hosts) -> Layout:
+    """The layout of a job. Raises DeviceError.
+
+    `choice` is the name given by --devices or HETU_DEVICES, "" if none; `lists` the device lists of the user's file by
+    name, among them perhaps my_device. A name pipe_<pipelines>_<stages> that the file lacks is laid over the started
+    workers. Without a choice my_device stands where its hosts are the started ones; else up to 4 stages are laid out.
+    """
+    hosts = [(host, workers) for host, workers in hosts if workers]
+    if choice:
+        if choice in lists:
+            return fit(choice, lists[choice], hosts)
+        named = NAME.fullmatch(choice)
+        if named:
+            return lay_out(int(named[1]), int(named[2]), hosts)
+        known = ", ".join(sorted(lists)) or "none"
+        raise DeviceError(f"--devices {choice}: no such list; the file defines {known}, and any "
+                          "pipe_<pipelines>_<stages> is laid over the started workers")
+    total, reason = sum(workers for _, workers in hosts), "no device list was chosen"
+    if "my_device" in lists:
+        wanted = sorted({d.host for row in rows_of_devices("my_device", lists["my_device"]) for d in row})
+        if {_same_host(h, hosts) for h in wanted} == {h for h, _ in hosts}:
+            return fit("my_device", lists["my_device"], hosts)
+        reason = f"my_device is for {', '.join(wanted)}, started: {_started(hosts)}"
+    stages = max(s for s in range(1, MOST_STAGES + 1) if total % s == 0)
+    layout = lay_out(total // stages, stages, hosts)
+    return dataclasses.replace(layout, note="" if total == 1 else f"devices: {reason}; laid out as {layout.describe()} "
+                                                                  "(--devices chooses)")
+
+
+def _compiled():
+    """The compiled module: fitting a list and the launcher's tests need none."""
+    from hetu import _hetu
+    return _hetu
+
+
+def lists_of(module) -> dict[str, Sequence]:
+    """The device lists that a module such as device_list.py defines, by name."""
+    return {name: value for name, value in vars(module).items()
+            if isinstance(value, list) and value and not name.startswith("_")}
+
+
+def started_hosts() -> list[tuple[str, int]]:
+    """The hosts of this job and their workers, as heturun (or Open MPI alone) started them. Raises DeviceError."""
+    env = _compiled().env()
+    hosts = [tuple(host) for host in env["hosts"]] or [(LOCAL, env["workers"])]
+    total = sum(workers for _, workers in hosts)
+    if total != env["workers"]:
+        raise DeviceError(f"HETU_HOSTS names {_many(total, 'worker')}, Open MPI started {env['workers']}; start the "
+                          "command with heturun")
+    return hosts
+
+
+def layout(choice: str | None = None, lists: Mapping[str, Sequence] | None = None) -> Layout:
+    """choose() for this job: HETU_DEVICES if `choice` is None, the script's device_list.py if `lists` is None."""
+    if lists is None:
+        try:
+            import device_list
+        except ModuleNotFoundError as error:
+            if error.name != "device_list":
+                raise
+            lists = {}
+        else:
+            lists = lists_of(device_list)
+    return choose(_compiled().env()["devices"] if choice is None else choice, lists, started_hosts())
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"hetu: {text}\n")
+
+
+_said: set[str] = set()
+
+
+def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, worker: int | None = None,
+                   say: Callable[[str], None] = _say) -> str:
+    """What workers compute on: "cpu" or "cuda". Worker 0 says once what auto became. Raises DeviceError, or
+    NotImplementedError where cuda is asked for and not there.
+
+    `cuda` returns why CUDA can't be used, "" if it can; `worker` is this worker's number. Both default to the module's.
+    """
+    if cuda is None:
+        cuda = getattr(_compiled(), "cuda_problem", lambda: "this build has no CUDA")
+    if worker is None:
+        worker = _compiled().env()["worker"]
+    if name not in ("auto", "cpu", "cuda"):
+        raise DeviceError(f"--device {name}: it must be auto, cpu or cuda")
+    problem = "" if name == "cpu" else cuda()
+    if name == "cuda" and problem:
+        raise NotImplementedError(f"--device cuda: {problem}; use --device cpu or auto")
+    chosen = "cpu" if name == "cpu" or problem else "cuda"
+    line = f"computing on {chosen}" + (f" ({problem})" if problem else "")
+    if worker == 0 and line not in _said:
+        _said.add(line)
+        say(line)
+    return chosen
