@@ -77,10 +77,17 @@ struct StepWindow {
   int steps = -1;
 };
 
+/// The most activations that each worker held at once: an F adds 1 / chunks at its start, a B takes
+/// them at its end, I and W half of that each; backwards of a half_micros plan count half. In
+/// micro-batches on one worker.
+std::vector<double> peak_activations(const std::vector<TraceEvent>& events, const Schedule& plan);
+
 /// The row sets of a trace, predicted above measured, each cut to the window and shifted so that
 /// the chosen step starts at time 0. A source that lacks the chosen steps is drawn from its own
-/// middle one; the titles say which steps are drawn and of how many. Throws InvalidArgument: an
-/// empty trace, or a first step that no source has.
-std::vector<TimelineRowSet> timeline_rows(const Trace& trace, const StepWindow& window = {});
+/// middle one; the titles say which steps are drawn and of how many. With the trace's plan the sets
+/// carry their peak activations, of all steps. Throws InvalidArgument: an empty trace, or a first
+/// step that no source has.
+std::vector<TimelineRowSet> timeline_rows(const Trace& trace, const StepWindow& window = {},
+                                          const Schedule* plan = nullptr);
 
 }  // namespace hetu

@@ -174,7 +174,31 @@ std::string cell_of(const TraceEvent& event, bool with_stage) {
   return text;
 }
 
-std::vector<TimelineRowSet> timeline_rows(const Trace& trace, const StepWindow& window) {
+std::vector<double> peak_activations(const std::vector<TraceEvent>& events, const Schedule& plan) {
+  const Usage usage = usage_of(events);
+  const double one = 1.0 / std::max(1, plan.chunks);
+  const double freed = plan.half_micros ? one / 2 : one;
+  std::vector<double> peaks(usage.workers, 0);
+  const auto rows = main_rows(events, usage.workers);
+  for (int w = 0; w < usage.workers; ++w) {
+    std::vector<std::pair<double, double>>
+        changes;  // time, by how much; what ends frees before what starts takes
+    for (const std::size_t i : rows[w]) {
+      const TraceEvent& e = events[i];
+      const double end = e.start_us + e.duration_us;
+      if (e.kind == "F") changes.emplace_back(e.start_us, one);
+      if (e.kind == "B") changes.emplace_back(end, -freed);
+      if (e.kind == "I" || e.kind == "W") changes.emplace_back(end, -freed / 2);
+    }
+    std::stable_sort(changes.begin(), changes.end());
+    double held = 0;
+    for (const auto& [time, by] : changes) peaks[w] = std::max(peaks[w], held += by);
+  }
+  return peaks;
+}
+
+std::vector<TimelineRowSet> timeline_rows(const Trace& trace, const StepWindow& window,
+                                          const Schedule* plan) {
   require(!trace.events.empty(), "the trace has no events; nothing to draw");
   require(window.first >= -1 && window.steps >= -1,
           "step window: first {} (>= 0, or -1 for a middle one), {} steps (>= 1, or 0 for all)",
@@ -210,6 +234,10 @@ std::vector<TimelineRowSet> timeline_rows(const Trace& trace, const StepWindow& 
       from = std::lower_bound(s.steps.begin(), s.steps.end(), window.first) - s.steps.begin();
     }
     sets.push_back(cut(names[pid], s, from, std::min(n, s.steps.size() - from)));
+    if (plan == nullptr) continue;
+    std::vector<TraceEvent> all;
+    for (const TraceEvent* e : s.events) all.push_back(*e);
+    sets.back().peak_activations = peak_activations(all, *plan);
   }
   return sets;
 }

@@ -69,5 +69,25 @@ TEST(Timeline, OverlappingStepsAreCutToTheWindowNotDropped) {
   EXPECT_DOUBLE_EQ(busy_of_1, 15);
 }
 
+TEST(Timeline, PeakActivationsFollowTheContract) {
+  Schedule plan;
+  for (int stages = 1; stages < 7; ++stages) {
+    for (int micros = 1; micros < 10; ++micros) {
+      const auto fifo = lay_in_time(drawn::one_f_one_b(stages, micros), stages, Times{});
+      const auto all = lay_in_time(drawn::gpipe(stages, micros), stages, Times{});
+      const auto split = lay_in_time(drawn::split_backward(1, micros), 1, Times{});
+      for (int w = 0; w < stages; ++w) {
+        EXPECT_DOUBLE_EQ(peak_activations(fifo, plan)[w], std::min(micros, stages - w));
+        EXPECT_DOUBLE_EQ(peak_activations(all, plan)[w], micros);
+      }
+      EXPECT_DOUBLE_EQ(peak_activations(split, plan)[0], 1);
+    }
+  }
+  plan.chunks = 2;
+  EXPECT_DOUBLE_EQ(peak_activations(lay_in_time(drawn::gpipe(2, 6), 2, Times{}), plan)[0], 3);
+  EXPECT_EQ(timeline_rows(training_run(9, 1), {}, &plan).at(1).peak_activations,
+            (std::vector<double>{1, 0.5}));
+}
+
 }  // namespace
 }  // namespace hetu
