@@ -3,6 +3,13 @@
 
 set(HETU_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
 
+# What arithmetic is compiled with. No -ffast-math, and no contraction: a compiler that fuses a vector body and its tail in
+# different ways would make an element's bits depend on where it stands.
+set(HETU_KERNEL_OPTIONS -O3 -ffp-contract=off -Wno-psabi)
+if(HETU_NATIVE)
+  list(APPEND HETU_KERNEL_OPTIONS -march=native -mprefer-vector-width=512)
+endif()
+
 # What every Hetu target is compiled with.
 add_library(hetu_flags INTERFACE)
 add_library(hetu::flags ALIAS hetu_flags)

@@ -59,7 +59,7 @@ constexpr Choice<Level> kLevels[] = {{"debug", Level::Debug},
                                      {"info", Level::Info},
                                      {"warning", Level::Warning},
                                      {"error", Level::Error}};
-constexpr Choice<KernelChoice> kKernels[] = {{"auto", KernelChoice::Auto},
+constexpr Choice<KernelChoice> kKernels[] = {{"auto", KernelChoice::Best},
                                              {"reference", KernelChoice::Reference}};
 
 constexpr int kMostWorkers = 1 << 20;

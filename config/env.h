@@ -6,12 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "graph/base/device.h"
 #include "graph/base/log.h"
 
 namespace hetu {
-
-/// Which kernels HETU_KERNELS lets run.
-enum class KernelChoice { Auto, Reference };
 
 /// One host and the workers started on it; workers are numbered host by host.
 struct HostWorkers {
@@ -24,7 +22,7 @@ struct HostWorkers {
 struct Env {
   double timeout_s = 300;
   Level log_level = Level::Info;
-  KernelChoice kernels = KernelChoice::Auto;
+  KernelChoice kernels = KernelChoice::Best;
   std::string devices;
   int threads = 0;
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/base/device.h"
 #include "graph/graph.h"
 
 namespace hetu {
@@ -66,8 +67,6 @@ struct KernelRow {
   bool (*fits)(const KernelDesc&);  ///< nullptr: always
   PreparedKernel (*prepare)(const KernelDesc&);
 };
-
-enum class KernelChoice : std::uint8_t { Best, Reference };
 
 /// FNV-1a; the same on every machine.
 std::uint64_t stable_hash(std::string_view text);

@@ -35,7 +35,7 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
       parts_[stage].push_back(buckets(schedule.placements[stage].model_stage) +
                               static_cast<int>(t));
   }
-  scalars_ = how.reduce_scalars && schedule.workers.size() * how.pipelines > 1;
+  scalars_ = how.reduce_scalars;
 }
 
 int Reductions::buckets(int model_stage) const {

@@ -24,7 +24,7 @@ class Reductions {
   /// Placements of one pipeline that take part in the reduction, one per worker.
   std::vector<int> members(int stage, int part) const;
 
-  /// True if scalars are summed over more than one worker.
+  /// True if the plan sums scalars; over one worker too, since that is where a step has its norm.
   bool scalars() const { return scalars_; }
 
  private:

@@ -27,7 +27,7 @@ TEST(Env, DefaultsStandWithoutVariablesAndForEmptyOnes) {
   for (const Env& e : {read_from({}), read_from(empty)}) {
     EXPECT_EQ(e.timeout_s, 300);
     EXPECT_EQ(e.log_level, Level::Info);
-    EXPECT_EQ(e.kernels, KernelChoice::Auto);
+    EXPECT_EQ(e.kernels, KernelChoice::Best);
     EXPECT_EQ(e.devices, "");
     EXPECT_EQ(e.threads, 0);
     EXPECT_TRUE(e.hosts.empty());

@@ -1,0 +1,16 @@
+// Every worker's text in every worker: manifests, traces, reports.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "executor/comm/collective.h"
+
+namespace hetu {
+
+/// The texts of all workers, in their order; every worker of the job calls it. Blocks.
+std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport, const comm::Exchange& exchange);
+
+/// All workers of a job.
+comm::Group everyone(const comm::Transport& transport);
+
+}  // namespace hetu

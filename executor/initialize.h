@@ -1,0 +1,17 @@
+// Starting weights: a function of seed, parameter name and element alone, so that every placement
+// of a model agrees.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+#include "graph/graph.h"
+
+namespace hetu {
+
+/// Fills a parameter of a static shape. Fan-in and fan-out of a Xavier initialiser are the last and
+/// the first dimension (weights are [out, in]); one dimension counts for both. Source: Glorot and
+/// Bengio 2010, section 4.2.1. TruncatedNormal redraws outside two standard deviations.
+void initialize(const Initializer& init, std::string_view name, const Shape& shape,
+                std::uint64_t seed, float* data);
+
+}  // namespace hetu

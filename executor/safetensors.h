@@ -1,0 +1,65 @@
+// The safetensors file format: eight bytes of header length, a JSON header, raw little-endian tensors.
+// Source: Hugging Face, "safetensors", section Format.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/base/dtype.h"
+#include "graph/base/shape.h"
+
+namespace hetu {
+
+/// A tensor of a file. `begin` and `end` are bytes from the end of the header.
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::Float32;
+  Shape shape;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// A tensor to write; `data` is dense and row-major.
+struct TensorSource {
+  std::string name;
+  DType dtype = DType::Float32;
+  Shape shape;
+  const void* data = nullptr;
+};
+
+/// Writes a whole file and syncs it to disk. `metadata` goes under "__metadata__". Throws Io with the reason (a full disk,
+/// say); the file may then be there in part, so write beside and rename.
+void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
+                       const std::vector<std::pair<std::string, std::string>>& metadata = {});
+
+/// An opened file: its header was read and checked against the file's size.
+class SafetensorsFile {
+ public:
+  /// Throws Io: missing, truncated, not safetensors, offsets that overlap or leave the file.
+  explicit SafetensorsFile(const std::string& path);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::vector<TensorEntry>& tensors() const { return tensors_; }
+  const TensorEntry* find(const std::string& name) const;
+  /// Reads a tensor's bytes into `to`, which has room for end - begin of them. Throws Io.
+  void read(const TensorEntry& tensor, void* to) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  void parse_header(const std::string& header, std::int64_t data_bytes);
+
+  std::string path_;
+  int fd_ = -1;
+  std::int64_t data_at_ = 0;
+  std::vector<TensorEntry> tensors_;
+};
+
+/// Writes text and syncs it. Throws Io.
+void write_synced(const std::string& path, const std::string& text);
+
+/// Syncs a directory, so that what was made or renamed in it is there after a power cut. Throws Io.
+void sync_directory(const std::string& path);
+
+}  // namespace hetu

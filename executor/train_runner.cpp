@@ -1,0 +1,473 @@
+#include "executor/train_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "executor/initialize.h"
+#include "executor/lifetime.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+// Kinds of tags beside those of instructions (hetu::Kind, below 32).
+constexpr int kCountTag = 40;
+constexpr int kScalarTag = 41;
+
+}  // namespace
+
+TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePlan>> plans,
+                         const OptimizerConfig& optimizer, const RunnerOptions& options,
+                         comm::Transport& transport)
+    : graph_(graph), optimizer_(optimizer), options_(options), transport_(transport) {
+  std::size_t most_inputs = 1, most_outputs = 1;
+  for (const Node& node : graph.nodes) {
+    most_inputs = std::max(most_inputs, node.inputs.size());
+    most_outputs = std::max(most_outputs, node.outputs.size());
+  }
+  input_pointers_.resize(most_inputs);
+  output_pointers_.resize(most_outputs);
+  context_.seed = options.seed;
+  stages_.resize(plans.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i]) continue;
+    Stage& stage = stages_[i];
+    stage.plan = std::move(plans[i]);
+    stage.memory = std::make_unique<StageMemory>(*stage.plan, options.micro_batches);
+    stage.fresh.assign(stage.plan->uses.size(), 1);
+    stage.fetched.assign(stage.plan->fetches.size(), std::vector<double>(options.micro_batches, 0));
+    stage.half_done.assign(options.micro_batches, 0);
+    for (const StageFeed& feed : stage.plan->feeds) {
+      fields_.push_back({static_cast<int>(i), &feed, feed.loc.stride * options.micro_batches});
+    }
+    for (const StageParameter& p : stage.plan->parameters) {
+      const Parameter& parameter = graph.parameters[p.parameter];
+      initialize(parameter.init, parameter.name, graph.values[parameter.value].type.shape, options.seed,
+                 stage.memory->floats(p.weight));
+    }
+    make_buckets(stage);
+  }
+}
+
+TrainRunner::Stage& TrainRunner::at(int placement) {
+  HETU_ASSERT(placement >= 0 && placement < static_cast<int>(stages_.size()) &&
+              stages_[placement].plan);
+  return stages_[placement];
+}
+
+// Backward produces gradients from the last parameter to the first, so buckets are cut from the
+// end. A tied parameter is a bucket of its own, summed with its other stage too.
+void TrainRunner::make_buckets(Stage& stage) {
+  const StagePlan& plan = *stage.plan;
+  stage.bucket_of.assign(plan.parameters.size(), kNone);
+  for (int p = static_cast<int>(plan.parameters.size()) - 1; p >= 0; --p) {
+    const StageParameter& parameter = plan.parameters[p];
+    if (parameter.uses.empty()) continue;
+    float* data = stage.memory->floats(plan.uses[parameter.uses[0]].accumulator);
+    const std::int64_t padded = align_up(parameter.elements * 4) / 4;
+    GradientRange* last = stage.buckets.empty() ? nullptr : &stage.buckets.back();
+    if (last && last->tied_pair == kNone && parameter.tied_pair == kNone &&
+        data + padded == last->data && last->elements * 4 < options_.bucket_bytes) {
+      last->data = data;
+      last->elements += padded;
+    } else {
+      stage.buckets.push_back({data, parameter.elements, parameter.tied_pair, 0, 0});
+      last = &stage.buckets.back();
+    }
+    ++last->parameters;
+    stage.bucket_of[p] = static_cast<int>(stage.buckets.size()) - 1;
+  }
+}
+
+void TrainRunner::feed(int field, const void* data) {
+  const FeedField& f = fields_[field];
+  std::memcpy(at(f.stage).memory->in_slot(f.feed->loc, 0), data, f.bytes);
+}
+
+void TrainRunner::begin_step(int step) {
+  step_ = step;
+  context_.step = step;
+  context_.training = training_;
+  for (Stage& stage : stages_) {
+    if (!stage.plan) continue;
+    std::fill(stage.fresh.begin(), stage.fresh.end(), 1);
+    std::fill(stage.half_done.begin(), stage.half_done.end(), 0);
+    stage.backwards = 0;
+    forget_validated(stage);
+    for (GradientRange& bucket : stage.buckets) bucket.missing = bucket.parameters;
+    run_counts(stage);
+  }
+}
+
+// Counts of the whole step (masked tokens, samples): known before the first forward, so that each
+// micro-batch's loss is already scaled and every reduction is a sum.
+void TrainRunner::run_counts(Stage& stage) {
+  const StagePlan& plan = *stage.plan;
+  if (plan.counts.empty()) return;
+  std::vector<double> sums(plan.counts.size(), 0);
+  for (int micro = 0; micro < options_.micro_batches; ++micro) {
+    run(stage, plan.count, micro);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] += *static_cast<const float*>(stage.memory->at(plan.counts[i].input, micro));
+    }
+  }
+  if (options_.pipelines > 1) {
+    const auto what = [&] {
+      return fmt::format("the counts of stage {}, step {}", plan.stage, step_);
+    };
+    comm::sum_f64(transport_, holders({plan.stage}), sums.data(), sums.size(),
+                  {comm::make_tag(kCountTag, plan.stage, 0, 0, step_), what});
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    *stage.memory->floats(plan.counts[i].result) = static_cast<float>(sums[i]);
+  }
+}
+
+void TrainRunner::launch(Stage& stage, const Launch& l, int micro, const RunContext& context) {
+  const StageMemory& memory = *stage.memory;
+  for (std::size_t i = 0; i < l.inputs.size(); ++i)
+    input_pointers_[i] = memory.at(l.inputs[i], micro);
+  for (std::size_t i = 0; i < l.outputs.size(); ++i)
+    output_pointers_[i] = memory.at(l.outputs[i], micro);
+  l.kernel->run(
+      {input_pointers_.data(), output_pointers_.data(), memory.at(l.scratch, micro), context});
+}
+
+void TrainRunner::run(Stage& stage, const Function& function, int micro) {
+  context_.sample_offset =
+      (static_cast<std::int64_t>(options_.pipeline) * options_.micro_batches + micro) *
+      stage.plan->micro_batch;
+  std::size_t next = 0;
+  const auto& accumulates = function.accumulates;
+  for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
+    const Launch& l = function.launches[i];
+    const std::size_t first = next;
+    while (next < accumulates.size() && accumulates[next].after_launch == i) ++next;
+    bool direct = false;
+    for (std::size_t a = first; a < next; ++a) {
+      // The first micro-batch's gradient is written straight into the accumulator.
+      direct = direct || (accumulates[a].output >= 0 && stage.fresh[accumulates[a].use]);
+    }
+    if (!direct) {
+      launch(stage, l, micro, context_);
+    } else {
+      Launch redirected = l;  // a handful of places; once per parameter and step
+      for (std::size_t a = first; a < next; ++a) {
+        if (accumulates[a].output < 0 || !stage.fresh[accumulates[a].use]) continue;
+        redirected.outputs[accumulates[a].output] =
+            stage.plan->uses[accumulates[a].use].accumulator;
+      }
+      launch(stage, redirected, micro, context_);
+    }
+    for (std::size_t a = first; a < next; ++a) accumulate(stage, accumulates[a], micro);
+  }
+}
+
+void TrainRunner::accumulate(Stage& stage, const Accumulate& a, int micro) {
+  const StageUse& use = stage.plan->uses[a.use];
+  const std::int64_t elements = stage.plan->parameters[use.parameter].elements;
+  float* sum = stage.memory->floats(use.accumulator);
+  if (!stage.fresh[a.use]) {
+    add_into(sum, static_cast<const float*>(stage.memory->at(a.gradient, micro)), elements);
+  } else if (a.output < 0) {
+    std::memcpy(sum, stage.memory->at(a.gradient, micro), elements * sizeof(float));
+  }
+  stage.fresh[a.use] = 0;
+  const StageParameter& parameter = stage.plan->parameters[use.parameter];
+  if (parameter.uses.size() == 1 && stage.backwards == options_.micro_batches - 1)
+    gradient_done(stage, use.parameter);
+}
+
+// A gradient is final: once its bucket's others are too, the sum over the copies may start under
+// the rest of backward.
+void TrainRunner::gradient_done(Stage& stage, int parameter) {
+  const int b = stage.bucket_of[parameter];
+  GradientRange& bucket = stage.buckets[b];
+  if (--bucket.missing > 0 || (options_.pipelines == 1 && bucket.tied_pair == kNone)) return;
+  bucket_ready(static_cast<int>(&stage - stages_.data()), b);
+}
+
+void TrainRunner::forward(int placement, int micro) {
+  Stage& stage = at(placement);
+  const StagePlan& plan = *stage.plan;
+  forget_validated(stage);
+  stage.memory->ring(kSavedRing).take(micro);
+  for (const Border& border : plan.borders) {
+    if (!border.incoming && !border.backward) stage.memory->ring(border.ring).take(micro);
+  }
+  run(stage, plan.forward, micro);
+  read_fetches(stage, micro);
+  if (!training_) stage.validated = micro;
+}
+
+// In validation no backward gives slots back: a micro-batch's are free once the next one starts.
+void TrainRunner::forget_validated(Stage& stage) {
+  if (stage.validated == kNone) return;
+  stage.memory->ring(kSavedRing).release(stage.validated);
+  for (const Border& border : stage.plan->borders) {
+    if (border.incoming) stage.memory->ring(border.ring).release(stage.validated);
+  }
+  stage.validated = kNone;
+}
+
+void TrainRunner::read_fetches(Stage& stage, int micro) {
+  for (std::size_t f = 0; f < stage.plan->fetches.size(); ++f) {
+    const StageFetch& fetch = stage.plan->fetches[f];
+    const double value = *static_cast<const float*>(stage.memory->at(fetch.loc, micro));
+    if (training_ && !std::isfinite(value)) {
+      fail(Code::InvalidArgument,
+           "{} is {} at stage {}, micro-batch {}, step {}; lower the learning rate, clip gradients "
+           "or look at the data of "
+           "this step",
+           fetch.name, value, stage.plan->stage, micro, step_);
+    }
+    stage.fetched[f][micro] = value;
+  }
+}
+
+void TrainRunner::backward(int placement, int micro) {
+  Stage& stage = at(placement);
+  for (const Border& border : stage.plan->borders) {
+    if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
+  }
+  run(stage, stage.plan->backward, micro);
+  end_backward(stage, micro, true, true);
+}
+
+void TrainRunner::input_grad(int placement, int micro) {
+  Stage& stage = at(placement);
+  for (const Border& border : stage.plan->borders) {
+    if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
+  }
+  stage.memory->ring(kHeldRing).take(micro);
+  run(stage, stage.plan->input_grad, micro);
+  end_backward(stage, micro, true, false);
+}
+
+void TrainRunner::weight_grad(int placement, int micro) {
+  Stage& stage = at(placement);
+  run(stage, stage.plan->weight_grad, micro);
+  end_backward(stage, micro, false, true);
+}
+
+void TrainRunner::recompute(int placement, int micro) {
+  fail(Code::Unsupported,
+       "recompute of stage {}, micro-batch {}: this build keeps activations; use a schedule "
+       "without R",
+       placement, micro);
+}
+
+void TrainRunner::end_backward(Stage& stage, int micro, bool input_done, bool weight_done) {
+  const bool both = (input_done && weight_done) || stage.half_done[micro];
+  stage.half_done[micro] = 1;
+  if (!both) return;
+  StageMemory& memory = *stage.memory;
+  memory.ring(kSavedRing).release(micro);
+  memory.ring(kHeldRing).release(micro);
+  for (const Border& border : stage.plan->borders) {
+    if (border.incoming) memory.ring(border.ring).release(micro);
+  }
+  if (++stage.backwards < options_.micro_batches) return;
+  for (std::size_t p = 0; p < stage.plan->parameters.size();
+       ++p) {  // several uses here: added in model order
+    const StageParameter& parameter = stage.plan->parameters[p];
+    if (parameter.uses.size() < 2) continue;
+    float* sum = memory.floats(stage.plan->uses[parameter.uses[0]].accumulator);
+    for (std::size_t u = 1; u < parameter.uses.size(); ++u) {
+      add_into(sum, memory.floats(stage.plan->uses[parameter.uses[u]].accumulator),
+               parameter.elements);
+    }
+    gradient_done(stage, static_cast<int>(p));
+  }
+}
+
+// The interpreter waits for earlier sends from these addresses before the instruction runs; what is
+// handed out next is what is about to be overwritten.
+void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
+  if (compute.stage < 0 || compute.kind == Kind::WeightGrad || compute.kind == Kind::Update) return;
+  Stage& stage = at(compute.stage);
+  const bool backward = compute.kind != Kind::Forward;
+  if (!backward) forget_validated(stage);
+  for (const Border& border : stage.plan->borders) {
+    if (border.incoming || border.backward != backward) continue;
+    const bool in_place = border.values.size() == 1;
+    const Loc loc = in_place ? border.values[0].loc
+                             : Loc{Region::Border, border.ring, border.offset, border.bytes};
+    if (loc.ring == kNoRing || !stage.memory->ring(loc.ring).has_free()) continue;
+    addresses.push_back(stage.memory->in_slot(loc, stage.memory->ring(loc.ring).next()));
+  }
+}
+
+Border* TrainRunner::outgoing(Stage& stage, bool backward, int part) {
+  for (Border& b : stage.plan->borders) {
+    if (!b.incoming && b.backward == backward && b.part == part) return &b;
+  }
+  fail(Code::Internal, "stage {} has no outgoing border {} (part {})", stage.plan->stage,
+       backward ? "B" : "F", part);
+}
+
+Buffer TrainRunner::out_buffer(const Instr& send) {
+  Stage& stage = at(send.stage);
+  const bool backward = send.kind == Kind::SendBackward;
+  Border& border = *outgoing(stage, backward, send.part);
+  StageMemory& memory = *stage.memory;
+  const std::size_t bytes = border.bytes;
+  if (border.values.size() == 1) {
+    void* data = memory.at(border.values[0].loc, send.micro);
+    memory.ring(border.ring).release(send.micro);
+    return {data, bytes};
+  }
+  const Loc message = {Region::Border, border.ring, border.offset, border.bytes};
+  auto* to = static_cast<std::byte*>(memory.at(message, send.micro));
+  for (const BorderValue& value : border.values) {
+    const void* from = memory.at(value.loc, send.micro);
+    if (from != to + value.offset) std::memcpy(to + value.offset, from, value.bytes);
+  }
+  memory.ring(border.ring).release(send.micro);
+  return {to, bytes};
+}
+
+std::optional<Buffer> TrainRunner::in_buffer(const Instr& recv) {
+  Stage& stage = at(recv.stage);
+  const bool backward = recv.kind == Kind::RecvBackward;
+  const Border* border = stage.plan->border(true, backward, recv.part);
+  HETU_ASSERT(border != nullptr);
+  SlotRing& ring = stage.memory->ring(border->ring);
+  if (!ring.has_free()) return std::nullopt;
+  const Loc message = {Region::Border, border->ring, border->offset, border->bytes};
+  return Buffer{stage.memory->in_slot(message, ring.take(recv.micro)),
+                static_cast<std::size_t>(border->bytes)};
+}
+
+// Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied
+// pair t.
+std::vector<int> TrainRunner::buckets(const Instr& reduce) {
+  const Stage& stage = at(reduce.stage);
+  const int pair = reduce.part == 0 ? kNone : reduce.part - 1;
+  std::vector<int> out;
+  for (std::size_t i = 0; i < stage.buckets.size(); ++i) {
+    if (stage.buckets[i].tied_pair == pair) out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+Bucket TrainRunner::bucket(int placement, int bucket) {
+  const GradientRange& range = at(placement).buckets[bucket];
+  return {DType::Float32, range.data, range.elements};
+}
+
+comm::Group TrainRunner::all_workers() const {
+  comm::Group all(static_cast<std::size_t>(options_.pipelines) * options_.workers_per_pipeline);
+  for (std::size_t w = 0; w < all.size(); ++w) all[w] = static_cast<int>(w);
+  return all;
+}
+
+comm::Group TrainRunner::holders(const std::vector<int>& stages) const {
+  comm::Group group;
+  for (int d = 0; d < options_.pipelines; ++d) {
+    for (const int s : stages)
+      group.push_back(d * options_.workers_per_pipeline + options_.worker_of_stage[s]);
+  }
+  std::sort(group.begin(), group.end());
+  group.erase(std::unique(group.begin(), group.end()), group.end());
+  return group;
+}
+
+std::vector<double> TrainRunner::step_scalars() {
+  const std::size_t fetches = graph_.fetches.size();
+  std::vector<double> values(fetches + (training_ ? graph_.parameters.size() : 0), 0);
+  for (Stage& stage : stages_) {
+    if (!stage.plan) continue;
+    for (std::size_t f = 0; f < stage.plan->fetches.size(); ++f) {
+      const StageFetch& fetch = stage.plan->fetches[f];
+      std::size_t at = 0;
+      while (graph_.fetches[at].first != fetch.name) ++at;
+      if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
+        values[at] = options_.pipeline == 0 ? stage.fetched[f][0] : 0;
+        continue;
+      }
+      for (int m = 0; m < options_.micro_batches; ++m) values[at] += stage.fetched[f][m];
+    }
+    if (!training_ || options_.pipeline != 0) continue;
+    for (const StageParameter& p : stage.plan->parameters) {
+      if (!p.owner) continue;
+      values[fetches + p.parameter] =
+          sum_of_squares(stage.memory->floats(stage.plan->uses[p.uses[0]].accumulator), p.elements);
+    }
+  }
+  return values;
+}
+
+void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
+  std::vector<double> values = step_scalars();
+  const comm::Group all = all_workers();
+  if (all.size() > 1) {
+    const auto what = [&] { return fmt::format("loss and norms of step {}", step); };
+    comm::sum_f64(transport, all, values.data(), values.size(),
+                  {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
+  }
+  scalars_.clear();
+  const std::size_t fetches = graph_.fetches.size();
+  for (std::size_t f = 0; f < fetches; ++f)
+    scalars_.push_back({graph_.fetches[f].first, values[f]});
+  if (!training_) return;
+  double squares = 0;
+  for (std::size_t p = fetches; p < values.size(); ++p) squares += values[p];
+  norm_ = std::sqrt(squares);
+  if (!std::isfinite(norm_)) {
+    fail(Code::InvalidArgument,
+         "the gradient norm is {} at step {}; weights are unchanged since the step before", norm_,
+         step);
+  }
+  factor_ = clip_factor(optimizer_, norm_);
+  ++updates_;
+}
+
+void TrainRunner::update(int placement, int /*step*/) {
+  Stage& stage = at(placement);
+  for (const StageParameter& p : stage.plan->parameters) {
+    ParameterSpan span;
+    span.weight = stage.memory->floats(p.weight);
+    span.gradient = stage.memory->floats(stage.plan->uses[p.uses[0]].accumulator);
+    for (std::size_t s = 0; s < p.state.size(); ++s)
+      span.state[s] = stage.memory->floats(p.state[s]);
+    span.elements = p.elements;
+    span.decay = graph_.parameters[p.parameter].decay;
+    apply_update(optimizer_, span, factor_, updates_);
+  }
+}
+
+std::vector<StateTensor> TrainRunner::state() const {
+  std::vector<StateTensor> out;
+  for (const Stage& stage : stages_) {
+    if (!stage.plan) continue;
+    for (const StageParameter& p : stage.plan->parameters) {
+      const Parameter& parameter = graph_.parameters[p.parameter];
+      const Shape& shape = graph_.values[parameter.value].type.shape;
+      out.push_back(
+          {parameter.name, "", shape, stage.memory->floats(p.weight), p.elements, p.owner});
+      for (std::size_t s = 0; s < p.state.size(); ++s) {
+        out.push_back({parameter.name, optimizer_state_name(optimizer_.kind, static_cast<int>(s)),
+                       shape, stage.memory->floats(p.state[s]), p.elements, p.owner});
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<StateTensor> TrainRunner::gradients() const {
+  std::vector<StateTensor> out;
+  for (const Stage& stage : stages_) {
+    if (!stage.plan) continue;
+    for (const StageParameter& p : stage.plan->parameters) {
+      const Parameter& parameter = graph_.parameters[p.parameter];
+      const Loc& sum = stage.plan->uses[p.uses[0]].accumulator;
+      out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape, stage.memory->floats(sum),
+                     p.elements, p.owner});
+    }
+  }
+  return out;
+}
+
+}  // namespace hetu

@@ -1,0 +1,144 @@
+// What a worker does at each instruction of a training schedule: runs the compiled functions of its
+// stages. Driven by the interpreter; owns weights, optimizer state and activations.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/comm/collective.h"
+#include "executor/interpreter.h"
+#include "executor/optimizer.h"
+#include "executor/plan.h"
+#include "executor/stage_memory.h"
+
+namespace hetu {
+
+/// Where this worker stands in the job, and what it sums with whom.
+struct RunnerOptions {
+  int pipeline = 0;
+  int pipelines = 1;
+  std::vector<int> worker_of_stage;  ///< worker of each model stage within a pipeline
+  int workers_per_pipeline = 1;
+  int micro_batches = 1;  ///< per pipeline and step
+  std::uint64_t seed = 0;
+  std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
+};
+
+/// A named scalar of a step, summed over micro-batches and pipelines.
+struct NamedScalar {
+  std::string name;
+  double value = 0;
+};
+
+/// A persistent tensor of this worker, for checkpoints.
+struct StateTensor {
+  std::string name;   ///< parameter name
+  std::string state;  ///< "" for the weight, else e.g. "exp_avg"
+  Shape shape;
+  float* data = nullptr;
+  std::int64_t elements = 0;
+  bool owner = true;  ///< false: another stage of this pipeline writes it
+};
+
+class TrainRunner : public StageRunner {
+ public:
+  /// `plans` are indexed by placement id; null where the placement stands on another worker. The
+  /// graph must outlive it.
+  TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePlan>> plans,
+              const OptimizerConfig& optimizer, const RunnerOptions& options,
+              comm::Transport& transport);
+
+  /// Fills the fed fields for the next step: one pointer per field of `fields()`, each
+  /// micro_batches * micro_batch rows.
+  struct FeedField {
+    int stage = 0;
+    const StageFeed* feed = nullptr;
+    std::int64_t bytes = 0;  ///< of all micro-batches
+  };
+  const std::vector<FeedField>& fields() const { return fields_; }
+  void feed(int field, const void* data);
+
+  /// Training (dropout on, gradients follow) or validation, for the steps from here on.
+  void set_training(bool training) { training_ = training; }
+
+  void begin_step(int step) override;
+  void forward(int stage, int micro) override;
+  void backward(int stage, int micro) override;
+  void input_grad(int stage, int micro) override;
+  void weight_grad(int stage, int micro) override;
+  void recompute(int stage, int micro) override;
+  void update(int stage, int step) override;
+  void reduce_scalars(comm::Transport& transport, int step) override;
+  Buffer out_buffer(const Instr& send) override;
+  std::optional<Buffer> in_buffer(const Instr& recv) override;
+  void overwrites(const Instr& compute, std::vector<const void*>& addresses) override;
+  std::vector<int> buckets(const Instr& reduce) override;
+  Bucket bucket(int stage, int bucket) override;
+
+  /// Results of the last step, the same on every worker; valid after reduce_scalars.
+  const std::vector<NamedScalar>& scalars() const { return scalars_; }
+  double gradient_norm() const { return norm_; }
+
+  /// All weights and optimizer states of this worker, in model order.
+  std::vector<StateTensor> state() const;
+  /// Gradient sums of the last step, before clipping, in model order.
+  std::vector<StateTensor> gradients() const;
+  /// Updates applied so far; learning rates count them.
+  std::int64_t updates() const { return updates_; }
+  void set_updates(std::int64_t updates) { updates_ = updates; }
+
+ private:
+  struct GradientRange {  // a bucket: accumulators that lie one after the other
+    float* data = nullptr;
+    std::int64_t elements = 0;
+    int tied_pair = kNone;
+    int parameters = 0;  // how many gradients it waits for in the last backward
+    int missing = 0;
+  };
+  struct Stage {
+    std::unique_ptr<StagePlan> plan;
+    std::unique_ptr<StageMemory> memory;
+    std::vector<char> fresh;     // by use: nothing accumulated yet in this step
+    std::vector<int> bucket_of;  // by parameter of the plan
+    std::vector<GradientRange> buckets;
+    std::vector<std::vector<double>> fetched;  // by fetch, by micro
+    int backwards = 0;                         // gradients of how many micro-batches are in
+    std::vector<char> half_done;               // by micro: one of I and W is done
+    int validated = kNone;  // the micro-batch whose slots a validation forward still holds
+  };
+
+  Stage& at(int placement);
+  void make_buckets(Stage& stage);
+  void run_counts(Stage& stage);
+  void run(Stage& stage, const Function& function, int micro);
+  void launch(Stage& stage, const Launch& launch, int micro, const RunContext& context);
+  void accumulate(Stage& stage, const Accumulate& a, int micro);
+  void forget_validated(Stage& stage);
+  void read_fetches(Stage& stage, int micro);
+  void end_backward(Stage& stage, int micro, bool input_done, bool weight_done);
+  Border* outgoing(Stage& stage, bool backward, int part);
+  void gradient_done(Stage& stage, int parameter);
+  std::vector<double> step_scalars();
+  comm::Group all_workers() const;
+  comm::Group holders(const std::vector<int>& stages) const;
+
+  const Graph& graph_;
+  OptimizerConfig optimizer_;
+  RunnerOptions options_;
+  comm::Transport& transport_;
+  std::vector<Stage> stages_;  // by placement id
+  std::vector<FeedField> fields_;
+  std::vector<NamedScalar> scalars_;
+  std::vector<const void*> input_pointers_;
+  std::vector<void*> output_pointers_;
+  RunContext context_;
+  bool training_ = true;
+  int step_ = 0;
+  double norm_ = 0;
+  double factor_ = 1;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace hetu

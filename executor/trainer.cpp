@@ -1,0 +1,231 @@
+#include "executor/trainer.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "executor/comm/collective.h"
+#include "graph/base/error.h"
+#include "graph/op_def.h"
+#include "ops/registry.h"
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "pipeline/partition.h"
+#include "pipeline/verify.h"
+
+namespace hetu {
+namespace {
+
+constexpr int kStartTag = 43;
+
+double flops(const Graph& graph, const Node& node) {
+  if (op_set().has(node.op)) {
+    const OpDef& def = op_set().find(node.op);
+    std::vector<TensorType> inputs;
+    for (const ValueId v : node.inputs) inputs.push_back(graph.values[v].type);
+    if (def.flops) return static_cast<double>(def.flops({def, node.name, inputs, node.attrs}));
+  }
+  double elements = 0;
+  for (const ValueId v : node.outputs) {
+    elements += static_cast<double>(element_count(bind_batch(graph.values[v].type.shape, 1)));
+  }
+  return elements;
+}
+
+// Only forwards: what validation runs.
+Schedule forward_only(Schedule schedule) {
+  for (Program& program : schedule.workers) {
+    for (auto* part : {&program.prologue, &program.body, &program.drain}) {
+      part->erase(std::remove_if(part->begin(), part->end(),
+                                 [](const Instr& i) { return is_compute(i.kind) && i.kind != Kind::Forward; }),
+                  part->end());
+    }
+  }
+  return schedule;
+}
+
+void drop_updates(std::vector<Action>& row) {
+  row.erase(std::remove_if(row.begin(), row.end(),
+                           [](const Action& a) {
+                             return a.instr.kind == Kind::Update || a.instr.kind == Kind::ReduceGrad;
+                           }),
+            row.end());
+}
+
+bool splits_backward(const Schedule& schedule) {
+  for (const Program& program : schedule.workers) {
+    for (const auto* part : {&program.prologue, &program.body, &program.drain}) {
+      for (const Instr& i : *part) {
+        if (i.kind == Kind::InputGrad) return true;
+      }
+    }
+  }
+  return false;
+}
+
+Shape sample_shape(const StageFeed& feed, std::int64_t micro_batch) {
+  require(!feed.type.shape.empty() && feed.type.shape[0] == micro_batch,
+          "field '{}' must have the batch as its first dimension, got {}", feed.field, to_string(feed.type));
+  return {feed.type.shape.begin() + 1, feed.type.shape.end()};
+}
+
+}  // namespace
+
+std::vector<int> balance_stages(const Graph& graph, int stages) {
+  std::vector<double> costs(graph.blocks, 0);
+  for (const Node& node : graph.nodes) {
+    if (node.op == "parameter" || node.op == "placeholder") continue;
+    costs[node.block] += flops(graph, node);
+  }
+  return balance_blocks(costs, stages);
+}
+
+double StepResult::at(const std::string& name) const {
+  std::string known;
+  for (const NamedScalar& s : scalars) {
+    if (s.name == name) return s.value;
+    known += (known.empty() ? "" : ", ") + s.name;
+  }
+  fail(Code::InvalidArgument, "no result '{}' in a step; there are: {}", name, known);
+}
+
+Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+                 comm::Transport& transport)
+    : graph_(std::move(graph)), optimizer_(optimizer), options_(options), transport_(transport), reducer_(transport) {
+  check_optimizer(optimizer_);
+  const int workers = options_.pipelines * options_.stages;
+  require(options_.pipelines >= 1 && options_.stages >= 1 && workers == transport.workers(),
+          "{} pipelines of {} stages need {} workers, but {} were started", options_.pipelines, options_.stages, workers,
+          transport.workers());
+  require(options_.micro_batches >= 1, "micro-batches must be >= 1, got {}", options_.micro_batches);
+  require(options_.batch_size >= 1 && options_.batch_size % options_.micro_batches == 0,
+          "batch size {} is not divided by {} micro-batches; choose a multiple of {}", options_.batch_size,
+          options_.micro_batches, options_.micro_batches);
+  require(!graph_.gradients.empty(), "the graph has no gradients: differentiate a loss before training");
+  pipeline_ = transport.worker() / options_.stages;
+  stage_ = transport.worker() % options_.stages;
+  if (options_.threads > 0) omp_set_num_threads(options_.threads);
+  if (options_.first_block.empty()) options_.first_block = balance_stages(graph_, options_.stages);
+  plan();
+  comm::Group all(workers);
+  for (int w = 0; w < workers; ++w) all[w] = w;
+  comm::barrier(transport_, all, {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});
+  origin_ns_ = comm::now_ns();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::plan() {
+  Sizes sizes;
+  sizes.stages = options_.stages;
+  sizes.micro_batches = options_.micro_batches;
+  const Schedule compute = generate(options_.method, sizes);
+  Lowering how;
+  how.pipelines = options_.pipelines;
+  how.reduce_scalars = true;
+  for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
+    if (edge.second != edge.first + 1) how.extra_edges.push_back(edge);
+  }
+  how.tied = tied_stages(graph_, options_.first_block);
+  lowered_ = lower(compute, how);
+  const VerifyReport report = verify(lowered_);
+  // Validation's rows: the forwards of the plan, lowered alike; no updates.
+  Schedule validation = lower(forward_only(compute), how);
+
+  RunnerOptions run;
+  run.pipeline = pipeline_;
+  run.pipelines = options_.pipelines;
+  run.workers_per_pipeline = options_.stages;
+  run.micro_batches = options_.micro_batches;
+  run.seed = options_.seed;
+  for (int s = 0; s < model_stages(lowered_); ++s) {
+    run.worker_of_stage.push_back(lowered_.placements[placement_of(lowered_, s, 0)].workers[0]);
+  }
+  std::vector<std::unique_ptr<StagePlan>> plans(lowered_.placements.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Placement& placement = lowered_.placements[i];
+    if (placement.workers[0] != stage_) continue;
+    CompileOptions compile;
+    compile.first_block = options_.first_block;
+    compile.stage = placement.model_stage;
+    compile.micro_batch = options_.batch_size / options_.micro_batches;
+    compile.micro_batches = options_.micro_batches;
+    compile.saved_copies = std::max(1, report.stages[i].live_copies);
+    compile.held_copies = std::max(1, report.stages[i].split_copies);
+    compile.split_backward = splits_backward(lowered_);
+    compile.optimizer_states = optimizer_states(optimizer_.kind);
+    compile.kernels = options_.kernels;
+    plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));
+    memory_ = plans[i]->memory;
+    for (const StageFeed& feed : plans[i]->feeds) {
+      fields_.push_back({feed.field, feed.type.dtype, sample_shape(feed, compile.micro_batch)});
+    }
+  }
+  check_memory();
+  runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
+  const Interpreter::Links links{transport_, reducer_};
+  training_ = std::make_unique<Interpreter>(bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
+  std::vector<Action> row = bind_row(validation, transport_.worker(), options_.pipelines);
+  drop_updates(row);
+  validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
+}
+
+void Trainer::check_memory() const {
+  if (options_.memory_limit == 0 || memory_.peak() <= options_.memory_limit) return;
+  fail(Code::InvalidArgument,
+       "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more stages, smaller micro-batches "
+       "or a method that keeps fewer activations",
+       transport_.worker(), pipeline_, stage_, memory_.peak(), options_.memory_limit, to_string(memory_));
+}
+
+void Trainer::feed(const FieldLookup& lookup) {
+  const auto& fields = runner_->fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const void* data = lookup(fields[i].feed->field, fields[i].bytes);
+    require(data != nullptr, "the batch has no field '{}', which stage {} reads", fields[i].feed->field, stage_);
+    runner_->feed(static_cast<int>(i), data);
+  }
+}
+
+StepResult Trainer::train(const FieldLookup& lookup) {
+  feed(lookup);
+  runner_->set_training(true);
+  training_->run_step(static_cast<int>(step_), trace_.get());
+  StepResult result;
+  result.step = step_++;
+  result.scalars = runner_->scalars();
+  result.gradient_norm = runner_->gradient_norm();
+  result.learning_rate = optimizer_.rate.at(runner_->updates());
+  return result;
+}
+
+StepResult Trainer::validate(const FieldLookup& lookup) {
+  training_->finish();
+  feed(lookup);
+  runner_->set_training(false);
+  validation_->run_step(static_cast<int>(step_), nullptr);
+  validation_->finish();
+  StepResult result;
+  result.step = step_;
+  result.scalars = runner_->scalars();
+  return result;
+}
+
+void Trainer::set_step(std::int64_t step) {
+  step_ = step;
+  runner_->set_updates(step);
+}
+
+void Trainer::record(bool on) {
+  if (on && !trace_) trace_ = std::make_unique<TraceRecorder>();
+  if (!on) trace_.reset();
+}
+
+std::vector<TraceEvent> Trainer::take_events() {
+  if (!trace_) return {};
+  std::vector<TraceEvent> events = trace_->events(transport_.worker(), origin_ns_);
+  trace_->clear();
+  return events;
+}
+
+}  // namespace hetu

@@ -1,0 +1,114 @@
+// Training as one object per worker: from a graph, an optimizer and sizes to a proved schedule, compiled stages and steps.
+// Python's Executor and C++ programs both use it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/comm/transport.h"
+#include "executor/optimizer.h"
+#include "executor/plan.h"
+#include "executor/train_runner.h"
+#include "graph/base/trace.h"
+#include "pipeline/schedule.h"
+
+namespace hetu {
+
+struct TrainerOptions {
+  std::string method = "1f1b";     ///< a name of pipeline/generate.h
+  int pipelines = 1;
+  int stages = 1;
+  int micro_batches = 1;           ///< per pipeline and step
+  std::int64_t batch_size = 1;     ///< samples per pipeline and step; micro_batches must divide it
+  std::vector<int> first_block;    ///< of each stage; empty: balanced by FLOPs
+  std::uint64_t seed = 0;
+  int threads = 0;                 ///< per worker; 0: as OpenMP says
+  std::int64_t memory_limit = 0;   ///< bytes per worker; 0: none
+  KernelChoice kernels = KernelChoice::Best;
+};
+
+/// What one step reports; the same on every worker.
+struct StepResult {
+  std::int64_t step = 0;  ///< index, from 0
+  std::vector<NamedScalar> scalars;
+  double gradient_norm = 0;  ///< before clipping; 0 in validation
+  double learning_rate = 0;  ///< of this step's update
+
+  /// The scalar of that fetch. Throws InvalidArgument naming the fetches there are.
+  double at(const std::string& name) const;
+};
+
+/// A field that this worker must be fed, with the shape of one sample.
+struct FeedSpec {
+  std::string name;
+  DType dtype = DType::Float32;
+  Shape sample_shape;
+};
+
+/// A source of fed bytes: where `rows` samples of a field lie, dense.
+using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
+
+class Trainer {
+ public:
+  /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage) makes its own with the
+  /// same arguments. The transport must outlive it.
+  /// Throws InvalidArgument (sizes that do not fit, a plan over the memory limit), Unsupported, Plan.
+  Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options, comm::Transport& transport);
+  ~Trainer();
+
+  /// Fields this worker reads; empty for stages in the middle that read none.
+  const std::vector<FeedSpec>& fields() const { return fields_; }
+
+  /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step().
+  StepResult train(const FieldLookup& lookup);
+  /// Forward only, dropout off, newest weights; counts and losses over the whole batch of all pipelines.
+  StepResult validate(const FieldLookup& lookup);
+
+  std::int64_t step() const { return step_; }
+  /// Goes on as if `step` steps had been done; for resuming.
+  void set_step(std::int64_t step);
+
+  std::vector<StateTensor> state() const { return runner_->state(); }
+  std::vector<StateTensor> gradients() const { return runner_->gradients(); }
+  const Graph& graph() const { return graph_; }
+  const Schedule& schedule() const { return lowered_; }
+  const TrainerOptions& options() const { return options_; }
+  const OptimizerConfig& optimizer() const { return optimizer_; }
+  const MemoryPlan& memory() const { return memory_; }
+  int pipeline() const { return pipeline_; }
+  int stage() const { return stage_; }
+
+  /// Measured events of the steps since the last call, in microseconds since the start of the trainer on worker 0's clock.
+  void record(bool on);
+  std::vector<TraceEvent> take_events();
+
+ private:
+  void plan();
+  void check_memory() const;
+  void feed(const FieldLookup& lookup);
+
+  Graph graph_;
+  OptimizerConfig optimizer_;
+  TrainerOptions options_;
+  comm::Transport& transport_;
+  int pipeline_ = 0;
+  int stage_ = 0;
+  std::vector<FeedSpec> fields_;
+  Schedule lowered_;
+  MemoryPlan memory_;
+  comm::Reducer reducer_;
+  std::unique_ptr<TrainRunner> runner_;
+  std::unique_ptr<Interpreter> training_;
+  std::unique_ptr<Interpreter> validation_;
+  std::unique_ptr<TraceRecorder> trace_;
+  std::int64_t origin_ns_ = 0;
+  std::int64_t step_ = 0;
+};
+
+/// First block of each of `stages` stages such that the dearest stage is as cheap as possible, by FLOPs of forward and
+/// backward. Throws InvalidArgument, naming how many stages the cut-points allow, if there are fewer blocks than stages.
+std::vector<int> balance_stages(const Graph& graph, int stages);
+
+}  // namespace hetu

@@ -1,0 +1,110 @@
+"""Data for training. A data object gives the values that a model reads (as attributes), and each worker its slice.
+
+Every step takes the next global batch of one order that depends on seed and epoch alone; pipeline d takes its d-th
+`batch_size` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import numpy
+
+from hetu import _hetu
+from hetu.graph import BATCH, Value, current, placeholder
+
+
+class Data:
+    """Fields of rows: (name, dtype, shape of one row). Subclasses open loaders."""
+
+    def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+        self.fields = fields
+        self.batch_size = batch_size
+
+    def __getattr__(self, name: str) -> Value:
+        """The value of a field in the current graph."""
+        for field, dtype, shape in self.__dict__.get("fields", []):
+            if field == name:
+                current().sources[name] = self
+                return placeholder(name, dtype, [BATCH, *shape])
+        raise AttributeError(f"no field or attribute '{name}'")
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+        """This worker's loader; reads only `fields`."""
+        raise NotImplementedError
+
+
+class BertHdf5(Data):
+    """A folder of BERT HDF5 shards (files named *training*). Fields, all int32: input_ids, input_mask, segment_ids,
+    masked_lm_labels [S], next_sentence_labels []. `vocabulary_size` 0: lines of vocab.txt beside the shards, else 30522.
+    """
+
+    def __init__(self, folder: str, batch_size: int, seed: int = 0, vocabulary_size: int = 0, max_rows: int = 0) -> None:
+        self.folder = str(folder)
+        self.seed = seed
+        self.max_rows = max_rows
+        self.vocabulary_size = vocabulary_size or _hetu.bert_vocabulary_size(self.folder)
+        fields, self.rows = _hetu.bert_fields(self.folder)
+        super().__init__(list(fields), batch_size)
+        self.sequence_length = fields[0][2][0]
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
+        return _hetu.bert_loader(self.folder, self.seed, self.vocabulary_size, self.max_rows, options)
+
+    def target_entropy(self) -> float:
+        """Unigram entropy of the masked targets, nats: the loss of knowing only how often each token occurs."""
+        return float(_hetu.bert_target_entropy(self.folder))
+
+
+class Batches(Data):
+    """One's own data: a sequence (or a re-iterable) of dicts of NumPy arrays, each one global batch, i.e. pipelines *
+    batch_size rows along axis 0. Step t takes item t; a sequence is resumed by index, another iterable by skipping.
+    An epoch ends with the items.
+    """
+
+    def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches") -> None:
+        self.items = items
+        self.name = name
+        self._iterator: Any = None
+        self._next = (0, 0)
+        first = self._item(0, 0)
+        if first is None:
+            raise ValueError(f"{name}: there is no item")
+        self._iterator = None
+        fields = [(key, str(array.dtype), list(array.shape[1:])) for key, array in first.items()]
+        super().__init__(fields, batch_size)
+
+    def _item(self, epoch: int, number: int) -> dict[str, numpy.ndarray] | None:
+        if hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__"):
+            found = self.items[number] if number < len(self.items) else None
+        else:
+            if self._iterator is None or self._next != (epoch, number):
+                self._iterator = islice(iter(self.items), number, None)
+            self._next = (epoch, number + 1)
+            found = next(self._iterator, None)
+        return None if found is None else self._checked(found, number)
+
+    def _checked(self, item: dict[str, numpy.ndarray], number: int) -> dict[str, numpy.ndarray]:
+        arrays = {key: numpy.ascontiguousarray(value) for key, value in item.items()}
+        for key, dtype, shape in self.__dict__.get("fields", []):
+            if key not in arrays:
+                raise ValueError(f"{self.name}: item {number} has no field '{key}', which the first item has")
+            got = arrays[key]
+            if str(got.dtype) != dtype or list(got.shape[1:]) != shape:
+                raise ValueError(
+                    f"{self.name}: item {number}, field '{key}' is {got.dtype}{list(got.shape)}, "
+                    f"the first item has {dtype} rows of shape {shape}"
+                )
+        rows = {len(a) for a in arrays.values()}
+        if len(rows) != 1:
+            raise ValueError(f"{self.name}: the fields of item {number} have different numbers of rows: {sorted(rows)}")
+        return arrays
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
+        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], self._item, options)

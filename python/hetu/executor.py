@@ -1,0 +1,165 @@
+"""Running a graph: one process alone, or the same script in every worker under `heturun`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hetu import _hetu
+from hetu.checkpoint import Checkpoints
+from hetu.data import Data
+from hetu.devices import Layout, lay_out
+from hetu.graph import GraphBuilder, Value
+from hetu.optim import Train
+
+
+@dataclass
+class Step:
+    """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step."""
+
+    index: int
+    scalars: dict[str, float]
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+    samples: int
+    extra: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def loss(self) -> float:
+        return self.scalars["loss"]
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.seconds if self.seconds > 0 else 0.0
+
+
+_transport: Any = None
+
+
+def transport() -> Any:
+    """The links of this process, opened once: MPI under heturun, else a job of one worker."""
+    global _transport
+    if _transport is None:
+        _transport = _hetu.connect()
+    return _transport
+
+
+class Executor:
+    """Compiles a graph for this worker and runs it.
+
+    fetches: name -> values; a list with a `minimize` handle trains, one without validates.
+    devices: rows of a device list (rows = stages, columns = pipelines), a list's name, or None (see hetu.devices).
+    pipeline: a method's name (`hetu schedule --help` lists them). micro_batches: per pipeline and step.
+    threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
+    """
+
+    def __init__(
+        self,
+        fetches: dict[str, list[Value | Train]],
+        devices: Any = None,
+        pipeline: str = "1f1b",
+        micro_batches: int = 1,
+        *,
+        seed: int = 0,
+        threads: int = 0,
+        memory_limit: int = 0,
+        first_blocks: list[int] | None = None,
+    ) -> None:
+        trains = [item for items in fetches.values() for item in items if isinstance(item, Train)]
+        if len(trains) != 1:
+            raise ValueError(f"exactly one minimize() handle is needed among the fetches, got {len(trains)}")
+        self.train_handle = trains[0]
+        self.modes = {name: any(isinstance(i, Train) for i in items) for name, items in fetches.items()}
+        graph: GraphBuilder = self.train_handle.graph
+        if "loss" not in graph.fetches:
+            graph.fetch("loss", self.train_handle.loss)
+        self.data = self._one_source(graph)
+        self.graph = graph.builder.finish()
+        self.transport = transport()
+        self.layout: Layout = lay_out(devices)
+        self.micro_batches = micro_batches
+        self.seed = seed
+        self.method = pipeline
+        options = {
+            "method": pipeline, "pipelines": self.layout.pipelines, "stages": self.layout.stages,
+            "micro_batches": micro_batches, "batch_size": self.data.batch_size,
+            "first_block": first_blocks or [], "seed": seed,
+            "threads": threads or self.layout.threads_per_worker(), "memory_limit": memory_limit,
+        }
+        self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
+        self.loader = self._loader(self.data)
+
+    @staticmethod
+    def _one_source(graph: GraphBuilder) -> Data:
+        sources = list({id(s): s for s in graph.sources.values()}.values())
+        if len(sources) != 1:
+            raise ValueError(f"the graph must read from one data object, it reads from {len(sources)}")
+        return sources[0]
+
+    def _loader(self, data: Data) -> Any:
+        fields = list(self.job.fields)
+        if not fields:
+            return None
+        return data.loader(self.layout.pipelines, self.job.pipeline, fields)
+
+    @property
+    def is_chief(self) -> bool:
+        """True in the worker that prints: worker 0."""
+        return bool(self.transport.worker == 0)
+
+    @property
+    def step(self) -> int:
+        """Steps done so far, over all runs of this training."""
+        return int(self.job.step)
+
+    def run(
+        self,
+        name: str = "train",
+        steps: int = 1,
+        checkpoint: str | None = None,
+        every: int = 0,
+        keep: int = 3,
+        resume: bool = False,
+    ) -> Iterator[Step]:
+        """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
+        (validation). With `checkpoint`, saves every `every` steps (0: only at the end).
+        """
+        if name not in self.modes:
+            raise ValueError(f"no fetches called '{name}'; there are: {', '.join(self.modes)}")
+        if not self.modes[name]:
+            yield from self._validate(steps)
+            return
+        store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
+        while self.step < steps:
+            yield self._step(self.job.train, self.loader)
+            if store and every and self.step % every == 0 and self.step < steps:
+                store.save()
+        if store:
+            store.save()
+
+    def _validate(self, batches: int) -> Iterator[Step]:
+        loader = self._loader(self.data)
+        for _ in range(batches):
+            yield self._step(self.job.validate, loader)
+
+    def _step(self, function: Any, loader: Any) -> Step:
+        start = time.monotonic()
+        result = function(loader)
+        seconds = time.monotonic() - start
+        samples = self.data.batch_size * self.layout.pipelines
+        return Step(result["step"], result["scalars"], result["gradient_norm"], result["learning_rate"], seconds, samples)
+
+    def describe(self) -> str:
+        """One line: method, grid, micro-batches, memory of this worker."""
+        return (
+            f"{self.method}, {self.layout.pipelines} pipelines x {self.layout.stages} stages, "
+            f"{self.micro_batches} micro-batches; worker {self.transport.worker} "
+            f"(pipeline {self.job.pipeline}, stage {self.job.stage}): {self.job.memory}"
+        )
+
+    def position(self) -> dict[str, Any]:
+        """Place in the data, for checkpoints; the same in all workers that read."""
+        return dict(self.loader.position()) if self.loader else {}

@@ -1,0 +1,135 @@
+"""Building operator graphs: values, parameters, cut-points, the graph under construction.
+
+Shapes are lists of integers; `BATCH` (-1) stands for the batch size and -k for k times the batch size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hetu import _hetu
+
+BATCH: int = _hetu.BATCH
+
+
+@dataclass(frozen=True)
+class Init:
+    """How a parameter starts: a function of seed, parameter name and element alone."""
+
+    kind: str = "constant"
+    a: float = 0.0
+    b: float = 0.0
+
+
+def constant(value: float) -> Init:
+    """Every element is `value`."""
+    return Init("constant", value)
+
+
+def normal(std: float, mean: float = 0.0) -> Init:
+    """Normally distributed."""
+    return Init("normal", mean, std)
+
+
+def xavier_normal() -> Init:
+    """Normal with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
+    return Init("xavier_normal")
+
+
+class Value:
+    """An edge of the graph. `shape` and `dtype` are known at once; errors name the node."""
+
+    def __init__(self, graph: GraphBuilder, number: int) -> None:
+        self.graph = graph
+        self.number = number
+        self.dtype, self.shape = graph.builder.type_of(number)
+
+    def __add__(self, other: Value) -> Value:
+        return self.graph.apply("add", [self, other])
+
+    def __sub__(self, other: Value) -> Value:
+        return self.graph.apply("sub", [self, other])
+
+    def __mul__(self, other: Value | float) -> Value:
+        if isinstance(other, Value):
+            return self.graph.apply("mul", [self, other])
+        return self.graph.apply("scale", [self], factor=float(other))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"Value({self.dtype}{self.shape})"
+
+
+class GraphBuilder:
+    """A graph under construction. One is current at a time; `new_graph()` starts another."""
+
+    def __init__(self) -> None:
+        self.builder = _hetu.Builder()
+        self.sources: dict[str, Any] = {}  # field name -> data object that feeds it
+        self.fetches: dict[str, Value] = {}
+
+    def apply(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> Value:
+        """The first output of an operator."""
+        return self.apply_all(op, inputs, name, **attrs)[0]
+
+    def apply_all(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> list[Value]:
+        """All outputs of an operator."""
+        outputs = self.builder.apply(op, [v.number for v in inputs], attrs, name)
+        return [Value(self, number) for number in outputs]
+
+    def fetch(self, name: str, value: Value) -> None:
+        """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines."""
+        self.fetches[name] = value
+        self.builder.fetch(name, value.number)
+
+    def placeholder(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
+        """A fed tensor; `name` is the field of the batch that it reads."""
+        return Value(self, self.builder.placeholder(name, dtype, list(shape)))
+
+    def parameter(self, name: str, shape: Sequence[int], init: Init, decay: bool = True) -> Value:
+        """A trainable float32 tensor. `decay=False` for biases and norms."""
+        return Value(self, self.builder.parameter(name, list(shape), init.kind, init.a, init.b, decay))
+
+
+_current = [GraphBuilder()]
+
+
+def current() -> GraphBuilder:
+    """The graph that functions of this package add to."""
+    return _current[-1]
+
+
+def new_graph() -> GraphBuilder:
+    """Starts a fresh graph and makes it the current one."""
+    _current[-1] = GraphBuilder()
+    return _current[-1]
+
+
+def placeholder(name: str, dtype: str, shape: Sequence[int]) -> Value:
+    """A fed tensor of the current graph."""
+    return current().placeholder(name, dtype, shape)
+
+
+def parameter(name: str, shape: Sequence[int], init: Init, decay: bool = True) -> Value:
+    """A trainable tensor of the current graph."""
+    return current().parameter(name, shape, init, decay)
+
+
+def cut() -> None:
+    """A cut-point: what follows may stand on another stage than what came before."""
+    current().builder.cut()
+
+
+@contextlib.contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Names made inside start with `name/`."""
+    builder = current().builder
+    builder.push_scope(name)
+    try:
+        yield
+    finally:
+        builder.pop_scope()

@@ -1,0 +1,5 @@
+"""Model families."""
+
+from hetu.models.bert import Bert, BertConfig
+
+__all__ = ["Bert", "BertConfig"]

@@ -1,0 +1,186 @@
+"""BERT for pre-training: masked language model and next-sentence prediction.
+
+Source: Devlin et al. 2019; parameter names, shapes and arithmetic as in Hugging Face's BertForPreTraining.
+B batch, S sequence, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hetu import ops
+from hetu.graph import BATCH, Init, Value, constant, current, cut, normal, parameter, xavier_normal
+
+
+@dataclass
+class BertConfig:
+    """Fields of a Hugging Face `config.json`; what is not here is ignored there too."""
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    tie_word_embeddings: bool = True
+    initializer: str = "normal"  # or xavier_normal
+
+    def __post_init__(self) -> None:
+        if self.hidden_act not in ("gelu", "relu"):
+            raise ValueError(f"hidden_act '{self.hidden_act}' is not known; known: gelu, relu")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not divided by {self.num_attention_heads} attention heads"
+            )
+        if self.initializer not in ("normal", "xavier_normal"):
+            raise ValueError(f"initializer '{self.initializer}' is not known; known: normal, xavier_normal")
+
+
+# base is SD-PIPE's: 128 positions, ReLU, untied decoder, 133.25 M parameters.
+_SD_PIPE: dict[str, Any] = {
+    "hidden_act": "relu", "max_position_embeddings": 128, "tie_word_embeddings": False, "initializer": "xavier_normal",
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "base": _SD_PIPE,
+    "tiny": {**_SD_PIPE, "num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512},
+}
+
+
+class Bert:
+    """A BERT whose cut-points stand after the embeddings and after each layer: layers + 2 blocks."""
+
+    def __init__(self, config: BertConfig) -> None:
+        self.config = config
+
+    @classmethod
+    def from_config(cls, name: str, **changes: Any) -> Bert:
+        """`base`, `tiny`, or the path of a Hugging Face style JSON file; `changes` replace single fields."""
+        if name in CONFIGS:
+            values = dict(CONFIGS[name])
+        else:
+            path = Path(name)
+            if not path.is_file():
+                raise ValueError(f"model '{name}' is neither one of {', '.join(CONFIGS)} nor a JSON file")
+            try:
+                loaded = json.loads(path.read_text())
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+            known = {f.name for f in fields(BertConfig)}
+            values = {key: value for key, value in loaded.items() if key in known}
+        return cls(BertConfig(**{**values, **changes}))
+
+    # -- pieces ------------------------------------------------------------------------------------------------------
+
+    def _weight_init(self) -> Init:
+        return xavier_normal() if self.config.initializer == "xavier_normal" else normal(self.config.initializer_range)
+
+    def _linear(self, x: Value, out: int, name: str) -> Value:
+        weight = parameter(f"{name}.weight", [out, x.shape[-1]], self._weight_init())
+        bias = parameter(f"{name}.bias", [out], constant(0.0), decay=False)
+        return ops.linear(x, weight, bias, name=name)
+
+    def _norm(self, x: Value, name: str) -> Value:
+        gamma = parameter(f"{name}.weight", [x.shape[-1]], constant(1.0), decay=False)
+        beta = parameter(f"{name}.bias", [x.shape[-1]], constant(0.0), decay=False)
+        return ops.layer_norm(x, gamma, beta, eps=self.config.layer_norm_eps, name=name)[0]
+
+    def _activation(self, x: Value, name: str) -> Value:
+        return getattr(ops, self.config.hidden_act)(x, name=name)
+
+    def _dropout(self, x: Value, name: str) -> Value:
+        p = self.config.hidden_dropout_prob
+        return ops.dropout(x, p=p, name=f"{name}.dropout") if p > 0 else x
+
+    def _embedding(self, rows: int, ids: Value, name: str) -> tuple[Value, Value]:
+        table = parameter(f"{name}.weight", [rows, self.config.hidden_size], self._weight_init())
+        return table, ops.embedding(table, ids, name=name)
+
+    def _embeddings(self, input_ids: Value, segment_ids: Value) -> tuple[Value, Value]:
+        c, at = self.config, "bert.embeddings"
+        table, words = self._embedding(c.vocab_size, input_ids, f"{at}.word_embeddings")
+        _, positions = self._embedding(
+            c.max_position_embeddings, ops.positions(input_ids, name=f"{at}.position_ids"), f"{at}.position_embeddings"
+        )
+        _, types = self._embedding(c.type_vocab_size, segment_ids, f"{at}.token_type_embeddings")
+        x = self._norm(words + types + positions, f"{at}.LayerNorm")
+        return table, self._dropout(x, at)
+
+    def _layer(self, x: Value, mask: Value, i: int) -> Value:
+        c, at = self.config, f"bert.encoder.layer.{i}"
+        query = self._linear(x, c.hidden_size, f"{at}.attention.self.query")
+        key = self._linear(x, c.hidden_size, f"{at}.attention.self.key")
+        value = self._linear(x, c.hidden_size, f"{at}.attention.self.value")
+        context, _ = ops.attention(
+            query, key, value, mask, heads=c.num_attention_heads, dropout=c.attention_probs_dropout_prob,
+            name=f"{at}.attention.self",
+        )
+        attended = self._dropout(
+            self._linear(context, c.hidden_size, f"{at}.attention.output.dense"), f"{at}.attention.output"
+        )
+        x = self._norm(attended + x, f"{at}.attention.output.LayerNorm")
+        wide = self._linear(x, c.intermediate_size, f"{at}.intermediate.dense")
+        wide = self._activation(wide, f"{at}.intermediate.act")
+        narrow = self._dropout(self._linear(wide, c.hidden_size, f"{at}.output.dense"), f"{at}.output")
+        return self._norm(narrow + x, f"{at}.output.LayerNorm")
+
+    # -- heads -------------------------------------------------------------------------------------------------------
+
+    def _token_loss(self, x: Value, table: Value, labels: Value) -> Value:
+        c, at = self.config, "cls.predictions"
+        rows = ops.reshape(x, shape=[-x.shape[1], c.hidden_size], name=f"{at}.rows")
+        h = self._linear(rows, c.hidden_size, f"{at}.transform.dense")
+        h = self._norm(self._activation(h, f"{at}.transform.act"), f"{at}.transform.LayerNorm")
+        if not c.tie_word_embeddings:
+            table = parameter(f"{at}.decoder.weight", [c.vocab_size, c.hidden_size], self._weight_init())
+        bias = parameter(f"{at}.bias", [c.vocab_size], constant(0.0), decay=False)
+        logits = ops.linear(h, table, bias, name=f"{at}.decoder")
+        return mean_cross_entropy(logits, ops.reshape(labels, shape=[-x.shape[1]], name=f"{at}.labels"), "mlm")
+
+    def _sentence_loss(self, x: Value, labels: Value) -> Value:
+        first = ops.select(x, axis=1, index=0, name="bert.pooler.first")
+        pooled = self._linear(first, self.config.hidden_size, "bert.pooler.dense")
+        pooled = ops.tanh(pooled, name="bert.pooler.activation")
+        return mean_cross_entropy(self._linear(pooled, 2, "cls.seq_relationship"), labels, "nsp")
+
+    def pretraining_loss(self, batch: Any) -> Value:
+        """MLM loss (mean over masked tokens of the step) + NSP loss (mean over samples), a scalar.
+
+        `batch` gives the values input_ids, input_mask, segment_ids, masked_lm_labels [B, S] and next_sentence_labels [B],
+        all int32: a data object of `hetu.data`, or any object with these attributes. The parts are reported as mlm_loss
+        and nsp_loss.
+        """
+        length = batch.input_ids.shape[1]
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"the data has {length} tokens per row, the model {self.config.max_position_embeddings} positions"
+            )
+        table, x = self._embeddings(batch.input_ids, batch.segment_ids)
+        for i in range(self.config.num_hidden_layers):
+            cut()
+            x = self._layer(x, batch.input_mask, i)
+        cut()
+        mlm = self._token_loss(x, table, batch.masked_lm_labels)
+        nsp = self._sentence_loss(x, batch.next_sentence_labels)
+        loss = ops.add(mlm, nsp, name="loss")
+        for name, value in (("loss", loss), ("mlm_loss", mlm), ("nsp_loss", nsp)):
+            current().fetch(name, value)
+        return loss
+
+
+def mean_cross_entropy(logits: Value, labels: Value, name: str) -> Value:
+    """Softmax cross-entropy of [N, C] against int32 [N], ignoring -1, divided by the count of the whole step."""
+    total = ops.softmax_cross_entropy(logits, labels, name=f"{name}.cross_entropy")[0]
+    count = ops.step_sum(ops.count_labels(labels, name=f"{name}.count"), name=f"{name}.step_count")
+    return ops.div_scalar(total, count, name=f"{name}.loss")
+
+
+__all__ = ["BATCH", "CONFIGS", "Bert", "BertConfig", "mean_cross_entropy"]

@@ -1,0 +1,45 @@
+"""Every operator as a function, made from the records of the build (one place: ops/def).
+
+`ops.linear(x, w, b)` adds a node to the current graph; attributes are keyword arguments; an operator with several outputs
+gives a tuple. `help(hetu.ops.linear)` shows its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hetu import _hetu
+from hetu.graph import Value, current
+
+
+def _docstring(record: dict[str, Any]) -> str:
+    lines = [record["doc"], ""]
+    lines.append("Inputs: " + (", ".join(record["inputs"]) or "none"))
+    if record["optional_inputs"]:
+        lines[-1] += "; may be left out: " + ", ".join(record["optional_inputs"])
+    for name, fallback, required, doc in record["attrs"]:
+        lines.append(f"{name}: {doc} " + ("Required." if required else f"Default {fallback!r}."))
+    lines.append("Outputs: " + ", ".join(record["outputs"]))
+    return "\n".join(lines)
+
+
+def _function(record: dict[str, Any]) -> Callable[..., Value | tuple[Value, ...]]:
+    op, single = record["name"], len(record["outputs"]) == 1
+
+    def function(*inputs: Value, name: str = "", **attrs: Any) -> Value | tuple[Value, ...]:
+        for i, value in enumerate(inputs):
+            if not isinstance(value, Value):
+                raise ValueError(f"{op}: input {i} must be a hetu Value, got {type(value).__name__}")
+        outputs = current().apply_all(op, inputs, name, **attrs)
+        return outputs[0] if single else tuple(outputs)
+
+    function.__name__ = function.__qualname__ = op
+    function.__doc__ = _docstring(record)
+    return function
+
+
+__all__ = []
+for _record in _hetu.operator_records():
+    globals()[_record["name"]] = _function(_record)
+    __all__.append(_record["name"])

@@ -1,0 +1,180 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "config/env.h"
+#include "datasets/loader.h"
+#include "executor/comm/inproc.h"
+#include "executor/comm/mpi.h"
+#include "executor/checkpoint.h"
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+comm::Options comm_options() {
+  comm::Options options;
+  options.timeout_s = env().timeout_s;
+  return options;
+}
+
+// The links of this process: MPI where it was started as one of several workers, else a job of one.
+std::unique_ptr<comm::Transport> connect() {
+  if (env().workers > 1) return comm::connect_mpi(comm_options());
+  return std::move(comm::make_inproc(1, comm_options())[0]);
+}
+
+OptimizerConfig optimizer_of(const nb::dict& d) {
+  OptimizerConfig c;
+  c.kind = parse_optimizer(nb::cast<std::string>(d["kind"]));
+  c.rate.base = nb::cast<double>(d["rate"]);
+  const auto shape = nb::cast<std::string>(d["rate_kind"]);
+  c.rate.kind = shape == "constant" ? LearningRate::Kind::Constant
+                : shape == "warmup" ? LearningRate::Kind::Warmup
+                                    : LearningRate::Kind::WarmupLinear;
+  c.rate.warmup = nb::cast<std::int64_t>(d["warmup"]);
+  c.rate.total = nb::cast<std::int64_t>(d["total"]);
+  c.momentum = nb::cast<double>(d["momentum"]);
+  c.beta1 = nb::cast<double>(d["beta1"]);
+  c.beta2 = nb::cast<double>(d["beta2"]);
+  c.epsilon = nb::cast<double>(d["epsilon"]);
+  c.l2 = nb::cast<double>(d["l2"]);
+  c.weight_decay = nb::cast<double>(d["weight_decay"]);
+  c.clip_norm = nb::cast<double>(d["clip_norm"]);
+  return c;
+}
+
+TrainerOptions trainer_options(const nb::dict& d) {
+  TrainerOptions o;
+  o.method = nb::cast<std::string>(d["method"]);
+  o.pipelines = nb::cast<int>(d["pipelines"]);
+  o.stages = nb::cast<int>(d["stages"]);
+  o.micro_batches = nb::cast<int>(d["micro_batches"]);
+  o.batch_size = nb::cast<std::int64_t>(d["batch_size"]);
+  o.first_block = nb::cast<std::vector<int>>(d["first_block"]);
+  o.seed = nb::cast<std::uint64_t>(d["seed"]);
+  o.threads = nb::cast<int>(d["threads"]);
+  o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
+  o.kernels = env().kernels == KernelChoice::Reference ? KernelChoice::Reference : KernelChoice::Best;
+  return o;
+}
+
+nb::dict result_dict(const StepResult& r) {
+  nb::dict scalars;
+  for (const NamedScalar& s : r.scalars) scalars[s.name.c_str()] = s.value;
+  nb::dict out;
+  out["step"] = r.step;
+  out["scalars"] = scalars;
+  out["gradient_norm"] = r.gradient_norm;
+  out["learning_rate"] = r.learning_rate;
+  return out;
+}
+
+const void* field_bytes(Batch& batch, const std::string& field, std::int64_t bytes) {
+  const FieldData& data = batch.at(field);
+  require(static_cast<std::int64_t>(data.bytes.size()) == bytes, "field '{}' of a batch has {} bytes, the model reads {}",
+          field, data.bytes.size(), bytes);
+  return data.bytes.data();
+}
+
+// One worker's training job for Python: the trainer and the batch that is being read.
+struct Job {
+  Job(const Graph& graph, const nb::dict& optimizer, const nb::dict& options, comm::Transport& links)
+      : transport(links), trainer(graph, optimizer_of(optimizer), trainer_options(options), links) {}
+
+  StepResult step(Loader* loader, bool training) {
+    if (loader) loader->next(batch);
+    const FieldLookup lookup = [this](const std::string& f, std::int64_t bytes) { return field_bytes(batch, f, bytes); };
+    return training ? trainer.train(lookup) : trainer.validate(lookup);
+  }
+
+  comm::Transport& transport;
+  Trainer trainer;
+  Batch batch;
+};
+
+nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
+  nb::list out;
+  for (const StateTensor& t : tensors) {
+    std::vector<std::size_t> shape(t.shape.begin(), t.shape.end());
+    const nb::ndarray<nb::numpy, float> view(t.data, shape.size(), shape.data(), nb::find(job));
+    out.append(nb::make_tuple(t.name, t.state, view, t.owner));
+  }
+  return out;
+}
+
+void save(Job& job, const std::string& folder, const std::string& run_json, int keep) {
+  SavePart part;
+  if (job.trainer.pipeline() == 0) {
+    part.file = fmt::format("stage-{}.safetensors", job.trainer.stage());
+    for (StateTensor& t : job.trainer.state()) {
+      if (t.owner) part.tensors.push_back(std::move(t));
+    }
+  }
+  save_checkpoint(folder, job.trainer.step(), run_json, part, keep, job.transport);
+}
+
+std::pair<std::int64_t, std::string> load(Job& job, const std::string& folder) {
+  const Manifest manifest = read_manifest(folder);
+  load_checkpoint(manifest, job.trainer.state());
+  job.trainer.set_step(manifest.step);
+  return {manifest.step, manifest.run_json};
+}
+
+}  // namespace
+
+void bind_executor(nb::module_& m) {
+  nb::class_<comm::Transport>(m, "Transport", "Links of this worker to the others of its job.")
+      .def_prop_ro("worker", &comm::Transport::worker)
+      .def_prop_ro("workers", &comm::Transport::workers)
+      .def("host_of", &comm::Transport::host_of)
+      .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>());
+  m.def("list_checkpoints", &list_checkpoints);
+  m.def("connect", &connect, nb::call_guard<nb::gil_scoped_release>());
+
+  nb::class_<Job>(m, "Job", "One worker's part of a training job.")
+      .def(nb::init<const Graph&, const nb::dict&, const nb::dict&, comm::Transport&>(), nb::keep_alive<1, 5>())
+      .def("train", [](Job& j, Loader* loader) {
+             StepResult r;
+             {
+               nb::gil_scoped_release free;
+               r = j.step(loader, true);
+             }
+             return result_dict(r);
+           }, nb::arg("loader").none())
+      .def("validate", [](Job& j, Loader* loader) {
+             StepResult r;
+             {
+               nb::gil_scoped_release free;
+               r = j.step(loader, false);
+             }
+             return result_dict(r);
+           }, nb::arg("loader").none())
+      .def("state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
+           "(parameter, state, array, owner): the arrays are the worker's own memory.")
+      .def("gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
+           "Gradient sums of the last step, before clipping.")
+      .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
+      .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
+      .def("set_step", [](Job& j, std::int64_t step) { j.trainer.set_step(step); })
+      .def_prop_ro("step", [](const Job& j) { return j.trainer.step(); })
+      .def_prop_ro("pipeline", [](const Job& j) { return j.trainer.pipeline(); })
+      .def_prop_ro("stage", [](const Job& j) { return j.trainer.stage(); })
+      .def_prop_ro("first_block", [](const Job& j) { return j.trainer.options().first_block; })
+      .def_prop_ro("memory", [](const Job& j) { return to_string(j.trainer.memory()); })
+      .def_prop_ro("memory_peak", [](const Job& j) { return j.trainer.memory().peak(); })
+      .def_prop_ro("fields", [](const Job& j) {
+        nb::list out;
+        for (const FeedSpec& f : j.trainer.fields()) out.append(f.name);
+        return out;
+      });
+}
+
+}  // namespace hetu

@@ -1,0 +1,119 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "graph/builder.h"
+#include "graph/passes/dead.h"
+#include "graph/passes/fold.h"
+#include "ops/registry.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+// Python numbers take the type that the operator's record gives the attribute.
+Attr attr_of(const AttrSpec& spec, nb::handle value) {
+  if (std::holds_alternative<std::int64_t>(spec.fallback)) return nb::cast<std::int64_t>(value);
+  if (std::holds_alternative<double>(spec.fallback)) return nb::cast<double>(value);
+  if (std::holds_alternative<std::string>(spec.fallback)) return nb::cast<std::string>(value);
+  return nb::cast<std::vector<std::int64_t>>(value);
+}
+
+std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<ValueId>& inputs, const nb::dict& attrs,
+                           const std::string& name) {
+  const OpDef& def = op_set().find(op);
+  Attrs given;
+  for (const auto& [key, value] : attrs) {
+    const std::string wanted = nb::cast<std::string>(key);
+    bool found = false;
+    for (const AttrSpec& spec : def.attrs) {
+      if (spec.name != wanted) continue;
+      found = true;
+      try {
+        given.set(wanted, attr_of(spec, value));
+      } catch (const nb::cast_error&) {
+        fail(Code::InvalidArgument, "{}: attribute '{}' has the wrong type: {}", op, wanted, nb::repr(value).c_str());
+      }
+    }
+    require(found, "{}: no attribute '{}'", op, wanted);
+  }
+  return b.apply_all(op, inputs, given, name);
+}
+
+Initializer initializer(const std::string& kind, double a, double b) {
+  using Kind = Initializer::Kind;
+  static const std::pair<const char*, Kind> kKinds[] = {
+      {"constant", Kind::Constant},       {"uniform", Kind::Uniform},
+      {"normal", Kind::Normal},           {"truncated_normal", Kind::TruncatedNormal},
+      {"xavier_normal", Kind::XavierNormal}, {"xavier_uniform", Kind::XavierUniform}};
+  for (const auto& [name, value] : kKinds) {
+    if (kind == name) return {value, a, b};
+  }
+  fail(Code::InvalidArgument,
+       "unknown initializer '{}'; known: constant, uniform, normal, truncated_normal, xavier_normal, xavier_uniform", kind);
+}
+
+nb::list operator_records() {
+  nb::list out;
+  for (const OpDef& def : op_set().all()) {
+    nb::dict row;
+    row["name"] = def.name;
+    row["doc"] = def.doc;
+    row["inputs"] = def.inputs;
+    row["optional_inputs"] = def.optional_inputs;
+    row["outputs"] = def.outputs;
+    nb::list attrs;
+    for (const AttrSpec& spec : def.attrs) {
+      attrs.append(nb::make_tuple(spec.name, spec.fallback, spec.required, spec.doc));
+    }
+    row["attrs"] = attrs;
+    out.append(row);
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& m) {
+  m.def("operator_records", &operator_records, "Every operator of this build, as dicts.");
+  m.attr("BATCH") = kBatch;
+
+  nb::class_<Graph>(m, "Graph", "A finished operator graph.")
+      .def("__str__", &print_graph)
+      .def_prop_ro("blocks", [](const Graph& g) { return g.blocks; })
+      .def_prop_ro("nodes", [](const Graph& g) { return g.nodes.size(); })
+      .def_prop_ro("parameters", [](const Graph& g) {
+        nb::list out;
+        for (const Parameter& p : g.parameters) {
+          out.append(nb::make_tuple(p.name, g.values[p.value].type.shape));
+        }
+        return out;
+      });
+
+  nb::class_<Builder>(m, "Builder", "Builds a graph node by node.")
+      .def("__init__", [](Builder* self) { new (self) Builder(op_set()); })
+      .def("placeholder",
+           [](Builder& b, const std::string& name, const std::string& dtype, const Shape& shape) {
+             return b.placeholder(name, parse_dtype(dtype), shape);
+           })
+      .def("parameter",
+           [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind, double low, double high,
+              bool decay) { return b.parameter(name, shape, initializer(kind, low, high), decay); })
+      .def("apply", &apply)
+      .def("cut", &Builder::cut)
+      .def("push_scope", &Builder::push_scope)
+      .def("pop_scope", &Builder::pop_scope)
+      .def("fetch", &Builder::fetch)
+      .def("differentiate", &Builder::differentiate)
+      .def("type_of",
+           [](const Builder& b, ValueId v) {
+             return nb::make_tuple(dtype_name(b.type(v).dtype), b.type(v).shape);
+           })
+      .def("finish", [](Builder& b) { return remove_dead(fold(b.finish())); });
+}
+
+}  // namespace hetu

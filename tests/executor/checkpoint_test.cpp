@@ -1,0 +1,163 @@
+#include "executor/checkpoint.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "executor/checksum.h"
+#include "executor/comm/inproc.h"
+#include "executor/safetensors.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checkpoint : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("hetu-checkpoint-" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string folder() const { return folder_.string(); }
+
+  // Two workers, one tensor each.
+  void save(std::int64_t step, float value, int keep = 3) {
+    auto transports = comm::make_inproc(2);
+    std::vector<std::thread> threads;
+    for (int w = 0; w < 2; ++w) {
+      threads.emplace_back([&, w] {
+        std::vector<float> data(6, value + static_cast<float>(w));
+        const std::string name = w == 0 ? "a" : "b";
+        const SavePart part = {"stage-" + std::to_string(w) + ".safetensors",
+                               {{name, "", {2, 3}, data.data(), 6, true}, {name, "exp_avg", {2, 3}, data.data(), 6, true}}};
+        save_checkpoint(folder(), step, R"({"seed":5})", part, keep, *transports[w]);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+
+  float load(const std::string& name) {
+    std::vector<float> data(6, -1);
+    load_checkpoint(read_manifest(folder()), {{name, "", {2, 3}, data.data(), 6, true}});
+    return data[0];
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Checkpoint, ComesBackAndKeepsTheNewest) {
+  EXPECT_TRUE(list_checkpoints(folder()).empty());
+  for (int step = 1; step <= 5; ++step) save(step, static_cast<float>(10 * step));
+  EXPECT_EQ(list_checkpoints(folder()).size(), 3U);
+  const Manifest m = read_manifest(folder());
+  EXPECT_EQ(m.step, 5);
+  EXPECT_EQ(m.run_json, R"({"seed":5})");
+  ASSERT_EQ(m.tensors.size(), 4U);
+  EXPECT_EQ(m.tensors[1].state, "exp_avg");
+  EXPECT_EQ(load("a"), 50);
+  EXPECT_EQ(load("b"), 51);
+  save(5, 99);  // the same step again
+  EXPECT_EQ(load("a"), 99);
+  EXPECT_EQ(list_checkpoints(folder()).size(), 3U);
+}
+
+TEST_F(Checkpoint, NamesWhatIsMissingOrOfAnotherShape) {
+  save(1, 1);
+  std::vector<float> data(6);
+  EXPECT_THAT([&] { load_checkpoint(read_manifest(folder()), {{"c", "", {2, 3}, data.data(), 6, true}}); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("has no 'c'")));
+  EXPECT_THAT([&] { load_checkpoint(read_manifest(folder()), {{"a", "", {3, 2}, data.data(), 6, true}}); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("'a' is [2, 3], the model wants [3, 2]")));
+  EXPECT_THAT([&] { read_manifest(folder() + "/nowhere"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("holds no checkpoint")));
+}
+
+// Every single flipped byte of every file is found, whichever byte it is.
+TEST_F(Checkpoint, FindsEveryFlippedByte) {
+  save(1, 1);
+  const fs::path at = list_checkpoints(folder()).back();
+  int flips = 0;
+  for (const char* name : {"manifest.json", "stage-0.safetensors", "stage-1.safetensors"}) {
+    const auto size = static_cast<std::int64_t>(fs::file_size(at / name));
+    for (std::int64_t i = 0; i < size; ++i, ++flips) {
+      std::fstream file(at / name, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(i);
+      const char old = static_cast<char>(file.get());
+      const char flipped = static_cast<char>(old ^ 0x10);
+      file.seekp(i);
+      file.put(flipped);
+      file.flush();
+      std::vector<float> data(24, -1);
+      bool found = false;
+      try {
+        const Manifest m = read_manifest(folder());
+        load_checkpoint(m, {{"a", "", {2, 3}, data.data(), 6, true},
+                            {"b", "", {2, 3}, data.data() + 6, 6, true},
+                            {"a", "exp_avg", {2, 3}, data.data() + 12, 6, true},
+                            {"b", "exp_avg", {2, 3}, data.data() + 18, 6, true}});
+      } catch (const Error& e) {
+        found = true;
+        EXPECT_EQ(e.code(), Code::Io) << e.what();
+      }
+      // Blanks and what nobody reads may change; what was read is right all the same.
+      if (!found) {
+        for (int k = 0; k < 24; ++k) ASSERT_EQ(data[k], k % 12 < 6 ? 1 : 2) << name << " byte " << i;
+      }
+      file.seekp(i);
+      file.put(old);
+    }
+  }
+  EXPECT_GT(flips, 500);
+  EXPECT_EQ(load("a"), 1);
+}
+
+TEST_F(Checkpoint, AFailedSaveLeavesTheOldOneWhole) {
+  save(1, 1);
+  if (::geteuid() == 0) {  // root writes anywhere: a file where a folder must go fails for root too
+    std::ofstream(folder_ / ".step-00000002.saving") << "in the way";
+  }
+  const SavePart part = {"sub/stage-0.safetensors", {}};  // a folder that does not exist
+  auto transports = comm::make_inproc(1);
+  EXPECT_THAT([&] { save_checkpoint(folder(), 2, "{}", part, 3, *transports[0]); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("saving step 2 failed")));
+  EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
+  EXPECT_EQ(load("a"), 1);
+  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_EQ(entry.path().filename(), "step-00000001");
+}
+
+TEST_F(Checkpoint, TruncatedAndForeignFilesAreRefused) {
+  fs::create_directories(folder_);
+  std::mt19937 random(1);
+  const std::string path = (folder_ / "x.safetensors").string();
+  const std::vector<float> data(10, 3);
+  write_safetensors(path, {{"t", DType::Float32, {10}, data.data()}});
+  const auto whole = fs::file_size(path);
+  std::vector<float> back(10);
+  {
+    const SafetensorsFile file(path);
+    ASSERT_NE(file.find("t"), nullptr);
+    file.read(*file.find("t"), back.data());
+    EXPECT_EQ(back, data);
+  }
+  for (std::uintmax_t size = 0; size < whole; ++size) {
+    fs::resize_file(path, size);
+    EXPECT_THROW(SafetensorsFile{path}, Error) << size;
+    write_safetensors(path, {{"t", DType::Float32, {10}, data.data()}});
+  }
+  EXPECT_THROW(SafetensorsFile((folder_ / "none").string()), Error);
+}
+
+TEST(Crc32c, MatchesThePublishedCheckValue) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xE3069283U);  // RFC 3720, appendix B.4's polynomial
+  EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xE3069283U);
+}
+
+}  // namespace
+}  // namespace hetu

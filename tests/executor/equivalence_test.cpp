@@ -1,0 +1,258 @@
+// Pipelined training equals unpipelined training: weights after some steps, bit for bit wherever one replica adds the
+// gradients of a parameter in micro-batch order.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "executor/comm/inproc.h"
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "tests/executor/small_model.h"
+
+namespace hetu {
+namespace {
+
+using testing_model::Sizes;
+using testing_model::Tokens;
+
+using Weights = std::map<std::string, std::vector<float>>;
+
+struct Outcome {
+  Weights weights;
+  std::vector<double> losses;
+  std::vector<double> norms;
+};
+
+struct Setting {
+  std::string method = "1f1b";
+  int pipelines = 1;
+  int stages = 1;
+  int micro_batches = 4;
+  std::int64_t batch_size = 8;  // per pipeline
+  OptimizerConfig optimizer;
+  Sizes model;
+  int steps = 5;
+};
+
+OptimizerConfig sgd() {
+  OptimizerConfig c;
+  c.rate.base = 0.5;
+  c.clip_norm = 0.3;
+  return c;
+}
+
+OptimizerConfig adamw() {
+  OptimizerConfig c;
+  c.kind = OptimizerConfig::Kind::AdamW;
+  c.rate = {LearningRate::Kind::Warmup, 0.02, 3, 0};
+  c.weight_decay = 0.1;
+  c.clip_norm = 0.3;
+  return c;
+}
+
+// Trains with one thread per worker; the outcome of all workers together.
+Outcome train(const Setting& s) {
+  auto transports = comm::make_inproc(s.pipelines * s.stages);
+  Outcome outcome;
+  std::mutex mutex;
+  std::vector<std::thread> workers;
+  std::string error;
+  for (auto& transport : transports) {
+    workers.emplace_back([&, t = transport.get()] {
+      try {
+        TrainerOptions options;
+        options.method = s.method;
+        options.pipelines = s.pipelines;
+        options.stages = s.stages;
+        options.micro_batches = s.micro_batches;
+        options.batch_size = s.batch_size;
+        options.seed = 11;
+        options.threads = 1;
+        Trainer trainer(testing_model::language_model(s.model), s.optimizer, options, *t);
+        std::vector<double> losses, norms;
+        for (int step = 0; step < s.steps; ++step) {
+          const Tokens batch = testing_model::tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
+          const std::int64_t offset = trainer.pipeline() * s.batch_size * s.model.length;
+          const StepResult result = trainer.train([&](const std::string& field, std::int64_t bytes) -> const void* {
+            EXPECT_EQ(bytes, s.batch_size * s.model.length * 4);
+            return (field == "ids" ? batch.ids.data() : batch.labels.data()) + offset;
+          });
+          losses.push_back(result.at("loss"));
+          norms.push_back(result.gradient_norm);
+        }
+        const std::lock_guard lock(mutex);
+        if (outcome.losses.empty()) {
+          outcome.losses = losses;
+          outcome.norms = norms;
+        }
+        EXPECT_EQ(outcome.losses, losses) << "workers disagree on the loss";
+        for (const StateTensor& tensor : trainer.state()) {
+          if (!tensor.state.empty()) continue;
+          const std::vector<float> weight(tensor.data, tensor.data + tensor.elements);
+          const auto [at, fresh] = outcome.weights.emplace(tensor.name, weight);
+          EXPECT_TRUE(fresh || at->second == weight) << tensor.name << " differs between its holders";
+        }
+      } catch (const std::exception& e) {
+        const std::lock_guard lock(mutex);
+        error = e.what();
+        t->abort(1, error);
+      }
+    });
+  }
+  for (std::thread& w : workers) w.join();
+  EXPECT_EQ(error, "");
+  return outcome;
+}
+
+double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  return std::sqrt(sum);
+}
+
+double norm(const std::vector<float>& a) { return difference(a, std::vector<float>(a.size(), 0.0F)); }
+
+struct Case {
+  const char* method;
+  int stages;
+  bool adamw;
+  bool tied;
+  bool skip;
+};
+
+class OnePipeline : public testing::TestWithParam<Case> {};
+
+TEST_P(OnePipeline, EqualsOneProcessBitwise) {
+  const Case& c = GetParam();
+  Setting one;
+  one.optimizer = c.adamw ? adamw() : sgd();
+  one.model.tied = c.tied;
+  one.model.skip = c.skip;
+  Setting many = one;
+  many.method = c.method;
+  many.stages = c.stages;
+  const Outcome a = train(one), b = train(many);
+  ASSERT_EQ(a.weights.size(), b.weights.size());
+  for (const auto& [name, weight] : a.weights) {
+    ASSERT_EQ(b.weights.count(name), 1U) << name;
+    EXPECT_EQ(std::memcmp(weight.data(), b.weights.at(name).data(), weight.size() * 4), 0)
+        << name << " differs by " << difference(weight, b.weights.at(name));
+  }
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_LT(a.losses.back(), a.losses.front() + 1);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const char* method : {"gpipe", "1f1b"}) {
+    for (const int stages : {2, 3, 4}) {
+      for (const bool adam : {false, true}) {
+        for (const bool tied : {false, true}) {
+          for (const bool skip : {false, true}) out.push_back({method, stages, adam, tied, skip});
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  std::string method = info.param.method[0] == '1' ? "one_f_one_b" : info.param.method;
+  return method + "_" + std::to_string(info.param.stages) + (info.param.adamw ? "_adamw" : "_sgd") +
+         (info.param.tied ? "_tied" : "") + (info.param.skip ? "_skip" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, OnePipeline, testing::ValuesIn(cases()), case_name);
+
+TEST(TwoPipelines, EqualOneProcessWithTwiceTheBatch) {
+  for (const bool adam : {false, true}) {
+    for (const char* method : {"gpipe", "1f1b"}) {
+      for (const int stages : {1, 2}) {
+        Setting one;
+        one.optimizer = adam ? adamw() : sgd();
+        one.steps = 20;
+        one.batch_size = 16;
+        one.micro_batches = 8;
+        Setting grid = one;
+        grid.method = method;
+        grid.pipelines = 2;
+        grid.stages = stages;
+        grid.batch_size = 8;
+        grid.micro_batches = 4;
+        const Outcome a = train(one), b = train(grid);
+        for (std::size_t i = 0; i < a.losses.size(); ++i) {
+          EXPECT_NEAR(a.losses[i], b.losses[i], 1e-6 * std::max(1.0, a.losses[i])) << method << " step " << i;
+        }
+        if (adam) continue;
+        for (const auto& [name, weight] : a.weights) {
+          EXPECT_LE(difference(weight, b.weights.at(name)), std::max(1e-6, 1e-6 * norm(weight))) << name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Trainer, RefusesABatchThatMicroBatchesDoNotDivide) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options;
+  options.batch_size = 10;
+  options.micro_batches = 4;
+  EXPECT_THAT([&] { Trainer(testing_model::language_model({}), sgd(), options, *transports[0]); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("batch size 10 is not divided by 4 micro-batches")));
+}
+
+TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options;
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  options.memory_limit = 1000;
+  EXPECT_THAT([&] { Trainer(testing_model::language_model({}), sgd(), options, *transports[0]); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("over the limit of 1000")));
+}
+
+TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options;
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  OptimizerConfig wild;
+  wild.rate.base = 1e30;
+  Trainer trainer(testing_model::language_model({}), wild, options, *transports[0]);
+  const Tokens batch = testing_model::tokens({}, 4, 0);
+  const FieldLookup lookup = [&](const std::string& f, std::int64_t) -> const void* {
+    return f == "ids" ? batch.ids.data() : batch.labels.data();
+  };
+  EXPECT_THAT(
+      [&] {
+        for (int i = 0; i < 10; ++i) trainer.train(lookup);
+      },
+      testing::ThrowsMessage<Error>(testing::ContainsRegex("(loss is -?(nan|inf) at stage 0, micro-batch [01], step [0-9])|norm is")));
+}
+
+TEST(Trainer, ValidationChangesNothingAndIsWithoutDropout) {
+  auto transports = comm::make_inproc(1);
+  TrainerOptions options;
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  Trainer trainer(testing_model::language_model({}), sgd(), options, *transports[0]);
+  const Tokens batch = testing_model::tokens({}, 4, 0);
+  const FieldLookup lookup = [&](const std::string& f, std::int64_t) -> const void* {
+    return f == "ids" ? batch.ids.data() : batch.labels.data();
+  };
+  const double before = trainer.validate(lookup).at("loss");
+  EXPECT_EQ(before, trainer.validate(lookup).at("loss"));
+  EXPECT_EQ(trainer.step(), 0);
+  const double with_dropout = trainer.train(lookup).at("loss");
+  EXPECT_NE(before, with_dropout);
+  EXPECT_NE(before, trainer.validate(lookup).at("loss"));
+}
+
+}  // namespace
+}  // namespace hetu

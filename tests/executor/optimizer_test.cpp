@@ -1,0 +1,173 @@
+#include "executor/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <omp.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "executor/initialize.h"
+#include "executor/lifetime.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+using Kind = OptimizerConfig::Kind;
+
+// The published formulas in float64, one element at a time.
+struct Reference {
+  OptimizerConfig c;
+  std::vector<double> w, m, v;
+
+  void step(const std::vector<float>& g, double factor, int t, bool decay) {
+    const double rate = c.rate.at(t);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      double d = factor * g[i] + (decay ? c.l2 : 0) * w[i];
+      switch (c.kind) {
+        case Kind::Sgd: w[i] -= rate * d; break;
+        case Kind::Momentum:
+        case Kind::Nesterov:
+          m[i] = c.momentum * m[i] + d;
+          w[i] -= rate * (c.kind == Kind::Nesterov ? d + c.momentum * m[i] : m[i]);
+          break;
+        case Kind::Adam:
+        case Kind::AdamW: {
+          if (c.kind == Kind::AdamW) w[i] -= decay ? rate * c.weight_decay * w[i] : 0;
+          m[i] = c.beta1 * m[i] + (1 - c.beta1) * d;
+          v[i] = c.beta2 * v[i] + (1 - c.beta2) * d * d;
+          const double mh = m[i] / (1 - std::pow(c.beta1, t)), vh = v[i] / (1 - std::pow(c.beta2, t));
+          w[i] -= rate * mh / (std::sqrt(vh) + c.epsilon);
+          break;
+        }
+      }
+    }
+  }
+};
+
+TEST(Optimizer, FollowsThePublishedFormulas) {
+  for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::Adam, Kind::AdamW}) {
+    for (const bool decay : {false, true}) {
+      OptimizerConfig c;
+      c.kind = kind;
+      c.rate = {LearningRate::Kind::WarmupLinear, 0.01, 5, 100};
+      (kind == Kind::AdamW ? c.weight_decay : c.l2) = 0.1;
+      check_optimizer(c);
+      const std::size_t n = 1003;
+      std::mt19937 random(1);
+      std::normal_distribution<float> normal;
+      std::vector<float> w(n), m(n, 0), v(n, 0), g(n);
+      for (float& x : w) x = normal(random);
+      Reference r{c, {w.begin(), w.end()}, std::vector<double>(n, 0), std::vector<double>(n, 0)};
+      for (int t = 1; t <= 50; ++t) {
+        for (float& x : g) x = normal(random);
+        apply_update(c, {w.data(), g.data(), {m.data(), v.data()}, static_cast<std::int64_t>(n), decay}, 0.5, t);
+        r.step(g, 0.5, t, decay);
+      }
+      for (std::size_t i = 0; i < n; ++i) {
+        ASSERT_NEAR(w[i], r.w[i], 2e-6 * (1 + std::abs(r.w[i]))) << optimizer_name(kind) << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(Optimizer, RatesWarmUpAndDecay) {
+  const LearningRate warmup{LearningRate::Kind::Warmup, 1e-5, 2000, 0};
+  EXPECT_DOUBLE_EQ(warmup.at(101), 5.05e-7);  // SD-PIPE's first epoch line
+  EXPECT_DOUBLE_EQ(warmup.at(2000), 1e-5);
+  EXPECT_DOUBLE_EQ(warmup.at(50000), 1e-5);
+  const LearningRate linear{LearningRate::Kind::WarmupLinear, 1.0, 10, 110};
+  EXPECT_DOUBLE_EQ(linear.at(5), 0.5);
+  EXPECT_DOUBLE_EQ(linear.at(60), 0.5);
+  EXPECT_DOUBLE_EQ(linear.at(110), 0);
+  EXPECT_DOUBLE_EQ(linear.at(200), 0);
+}
+
+TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
+  OptimizerConfig c;
+  c.weight_decay = 0.1;
+  EXPECT_THAT([&] { check_optimizer(c); }, testing::ThrowsMessage<Error>(testing::HasSubstr("use l2 for sgd")));
+  c = {};
+  c.rate.base = std::nan("");
+  EXPECT_THROW(check_optimizer(c), Error);
+  EXPECT_THAT([] { parse_optimizer("adamx"); }, testing::ThrowsMessage<Error>(testing::HasSubstr("known: sgd")));
+}
+
+TEST(SumOfSquares, IsTheSameForEveryThreadCount) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> data(3'000'001);
+  double expected = 0;
+  for (float& x : data) {
+    x = normal(random);
+    expected += double{x} * x;
+  }
+  omp_set_num_threads(1);
+  const double one = sum_of_squares(data.data(), static_cast<std::int64_t>(data.size()));
+  omp_set_num_threads(3);
+  EXPECT_EQ(one, sum_of_squares(data.data(), static_cast<std::int64_t>(data.size())));
+  EXPECT_NEAR(one, expected, 1e-9 * expected);
+  EXPECT_EQ(sum_of_squares(data.data(), 0), 0);
+}
+
+TEST(AssignOffsets, NeverOverlapsWhatIsAliveTogether) {
+  for (int seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<Lifetime> lives(random() % 40);
+    for (Lifetime& l : lives) {
+      l.first = static_cast<int>(random() % 20);
+      l.last = l.first + static_cast<int>(random() % 6);
+      l.bytes = static_cast<std::int64_t>(random() % 1000);
+    }
+    std::int64_t total = 0;
+    const auto at = assign_offsets(lives, &total);
+    std::int64_t all = 0, most = 0;
+    for (std::size_t i = 0; i < lives.size(); ++i) {
+      all += align_up(lives[i].bytes);
+      EXPECT_EQ(at[i] % kAlignment, 0);
+      EXPECT_LE(at[i] + lives[i].bytes, total) << "seed " << seed;
+      for (std::size_t j = 0; j < i; ++j) {
+        const bool together = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
+        const bool apart = at[i] + lives[i].bytes <= at[j] || at[j] + lives[j].bytes <= at[i];
+        EXPECT_TRUE(!together || apart || lives[i].bytes == 0 || lives[j].bytes == 0) << "seed " << seed;
+      }
+    }
+    for (int step = 0; step < 30; ++step) {
+      std::int64_t alive = 0;
+      for (const Lifetime& l : lives) alive += l.first <= step && step <= l.last ? align_up(l.bytes) : 0;
+      most = std::max(most, alive);
+    }
+    EXPECT_LE(total, all);
+    EXPECT_GE(total, most);
+  }
+}
+
+TEST(Initialize, DependsOnSeedNameAndElementAlone) {
+  const Initializer normal{Initializer::Kind::Normal, 0, 0.5};
+  std::vector<float> a(20000), b(20000), c(20000);
+  initialize(normal, "x", {200, 100}, 1, a.data());
+  initialize(normal, "x", {200, 100}, 1, b.data());
+  EXPECT_EQ(a, b);
+  initialize(normal, "y", {200, 100}, 1, c.data());
+  EXPECT_NE(a, c);
+  initialize(normal, "x", {200, 100}, 2, c.data());
+  EXPECT_NE(a, c);
+  double mean = 0, square = 0;
+  for (const float x : a) {
+    mean += x / 20000.0;
+    square += double{x} * x / 20000.0;
+  }
+  EXPECT_NEAR(mean, 0, 0.02);
+  EXPECT_NEAR(std::sqrt(square), 0.5, 0.01);
+  initialize({Initializer::Kind::TruncatedNormal, 0, 1}, "t", {20000}, 1, a.data());
+  EXPECT_LE(*std::max_element(a.begin(), a.end()), 2);
+  initialize({Initializer::Kind::Uniform, -3, -1}, "u", {20000}, 1, a.data());
+  EXPECT_LT(*std::max_element(a.begin(), a.end()), -1);
+  EXPECT_GE(*std::min_element(a.begin(), a.end()), -3);
+  initialize({Initializer::Kind::XavierUniform, 0, 0}, "g", {200, 100}, 1, a.data());
+  EXPECT_LE(*std::max_element(a.begin(), a.end()), std::sqrt(6.0 / 300));
+}
+
+}  // namespace
+}  // namespace hetu

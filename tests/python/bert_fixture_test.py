@@ -1,0 +1,36 @@
+"""Loss, every gradient and 20 training steps of small BERTs equal those of Hugging Face's BERT on PyTorch, as kept in
+tests/fixtures/bert.json (made by make_bert_fixture.py)."""
+
+import json
+import unittest
+from pathlib import Path
+
+import bert_cases
+import bert_hetu
+
+FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "bert.json").read_text())
+
+
+class BertEqualsHuggingFace(unittest.TestCase):
+    def check(self, name: str) -> None:
+        theirs, ours = FIXTURE["cases"][name], bert_hetu.run(bert_cases.CASES[name])
+        self.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
+        self.assertEqual(set(ours["gradients"]), set(theirs["gradients"]))
+        error, where = bert_cases.worst(ours["gradients"], theirs["gradients"])
+        print(f"{name}: loss {ours['loss']:.7f} ({theirs['loss']:.7f}), worst gradient error {error:.2e} at {where}")
+        self.assertLess(error, 1e-4, where)
+        for step, (a, b) in enumerate(zip(ours["losses"], theirs["losses"], strict=True)):
+            self.assertLess(abs(a - b), 1e-3, f"step {step}")
+
+    def test_gelu_tied(self) -> None:
+        self.check("gelu_tied")
+
+    def test_gelu_untied(self) -> None:
+        self.check("gelu_untied")
+
+    def test_relu_untied(self) -> None:
+        self.check("relu_untied")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/bert.json: what Hugging Face's BERT on PyTorch computes on the cases of bert_cases.py.
+
+Needs torch and transformers (any versions; the file names those it was made with). The tests need neither.
+"""
+
+import json
+from pathlib import Path
+
+import bert_cases
+import bert_torch
+
+
+def rounded(value):
+    """Nine digits say all that float32 holds."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    return [rounded(v) for v in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    cases = {name: rounded(bert_torch.run(case)) for name, case in bert_cases.CASES.items()}
+    path = Path(__file__).resolve().parent.parent / "fixtures" / "bert.json"
+    path.write_text(json.dumps({"versions": bert_torch.versions(), "cases": cases}, indent=0) + "\n")
+    print(f"{path}: {path.stat().st_size} bytes, {bert_torch.versions()}")
+
+
+if __name__ == "__main__":
+    main()
