@@ -10,8 +10,10 @@ namespace hetu {
 // best[s][b]: least possible cost of the dearest of s stages over the first b blocks.
 std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stages) {
   const int blocks = static_cast<int>(block_costs.size());
-  require(stages >= 1 && stages <= blocks,
-          "{} stages do not fit: the model's cut-points give {} blocks, so 1 to {} stages are possible", stages, blocks, blocks);
+  require(
+      stages >= 1 && stages <= blocks,
+      "{} stages do not fit: the model's cut-points give {} blocks, so 1 to {} stages are possible",
+      stages, blocks, blocks);
   std::vector<double> before(blocks + 1, 0);
   for (int b = 0; b < blocks; ++b) before[b + 1] = before[b] + block_costs[b];
   const double kNever = std::numeric_limits<double>::infinity();

@@ -139,6 +139,15 @@ PreparedKernel cast(const KernelDesc& d) {
   }
 }
 
+PreparedKernel positions(const KernelDesc& d) {
+  const std::int64_t n = count_of(d.outputs[0]), width = d.outputs[0].shape.back();
+  return {[n, width](const KernelCall& call) {
+            auto* y = call.out<std::int32_t>(0);
+            for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<std::int32_t>(i % width);
+          },
+          0, "reference"};
+}
+
 }  // namespace
 
 const KernelTable& reference_shape_rows() {
@@ -152,6 +161,7 @@ const KernelTable& reference_shape_rows() {
          return {Transpose(d), 0, "reference"};
        }},
       {"cast", "reference", nullptr, cast},
+      {"positions", "reference", nullptr, positions},
   };
   return kRows;
 }

@@ -71,8 +71,28 @@ OpDef embedding_grad() {
   };
 }
 
+OpDef positions() {
+  return {
+      .name = "positions",
+      .doc =
+          "The place of each element along the last dimension, from 0: [0, 1, 2, …] in every row.",
+      .inputs = {"like"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_rank(a, 0, 1);
+        want(a.inputs[0].shape.back() >= 0, a, "the last dimension must not be the batch, got {}",
+             to_string(a.inputs[0]));
+        return {int32(a.inputs[0].shape)};
+      },
+      .flops = [](const InferArgs&) { return std::int64_t{0}; },
+      .samples = {{.shapes = {{2, 5}}, .dtypes = {DType::Int32}},
+                  {.shapes = {{3, 2, 7}}},
+                  {.shapes = {{1}}, .dtypes = {DType::Int32}},
+                  {.shapes = {{0, 3}}, .dtypes = {DType::Int32}}},
+  };
+}
+
 }  // namespace
 
-std::vector<OpDef> embedding() { return {embedding_op(), embedding_grad()}; }
+std::vector<OpDef> embedding() { return {embedding_op(), embedding_grad(), positions()}; }
 
 }  // namespace hetu::def
