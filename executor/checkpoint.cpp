@@ -33,8 +33,12 @@ std::string entry_name(const std::string& name, const std::string& state) {
 }
 
 json tensor_json(const CheckpointTensor& t) {
-  return {{"name", t.name}, {"state", t.state}, {"file", t.file}, {"shape", t.shape},
-          {"slice", {t.slice_begin, t.slice_end}}, {"crc32c", t.crc}};
+  return {{"name", t.name},
+          {"state", t.state},
+          {"file", t.file},
+          {"shape", t.shape},
+          {"slice", {t.slice_begin, t.slice_end}},
+          {"crc32c", t.crc}};
 }
 
 CheckpointTensor tensor_of(const json& j) {
@@ -92,32 +96,40 @@ std::vector<json> together(std::int64_t step, int round, comm::Transport& transp
   const comm::Tag tag = comm::make_tag(kSaveTag, round, 0, 0, static_cast<int>(step));
   for (const std::string& text : gather_texts(mine.dump(), transport, {tag, what})) {
     const json one = json::parse(text);
-    if (one.contains("error")) fail(Code::Io, "saving step {} failed: {}", step, one["error"].get<std::string>());
+    if (one.contains("error"))
+      fail(Code::Io, "saving step {} failed: {}", step, one["error"].get<std::string>());
     results.push_back(one["result"]);
   }
   return results;
 }
 
-void write_manifest(const fs::path& folder, std::int64_t step, const std::string& run_json, const std::vector<json>& parts) {
+void write_manifest(const fs::path& folder, std::int64_t step, const std::string& run_json,
+                    const std::vector<json>& parts) {
   json tensors = json::array();
   for (const json& part : parts) {
     for (const json& row : part) tensors.push_back(row);
   }
-  json body = {{"format", kFormat}, {"step", step}, {"run", json::parse(run_json)}, {"tensors", std::move(tensors)}};
+  json body = {{"format", kFormat},
+               {"step", step},
+               {"run", json::parse(run_json)},
+               {"tensors", std::move(tensors)}};
   const std::string text = body.dump();
-  const json manifest = {{"crc32c", crc_text(crc32c(text.data(), text.size()))}, {"checkpoint", std::move(body)}};
+  const json manifest = {{"crc32c", crc_text(crc32c(text.data(), text.size()))},
+                         {"checkpoint", std::move(body)}};
   write_synced((folder / kManifest).string(), manifest.dump(1) + "\n");
   sync_directory(folder.string());
 }
 
-// A step that is saved again takes the place of the old one at once: there is no moment without either.
+// A step that is saved again takes the place of the old one at once: there is no moment without
+// either.
 void put_in_place(const fs::path& beside, const fs::path& target) {
   if (!fs::exists(target)) {
     fs::rename(beside, target);
     return;
   }
   if (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
-    fail(Code::Io, "{}: cannot take the place of the checkpoint that is there: {}", target.string(), std::strerror(errno));
+    fail(Code::Io, "{}: cannot take the place of the checkpoint that is there: {}", target.string(),
+         std::strerror(errno));
   }
   fs::remove_all(beside);
 }
@@ -145,7 +157,8 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
   if (!fs::exists(folder)) return out;
   if (!fs::is_directory(folder)) fail(Code::Io, "{}: is no folder", folder);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().rfind(kPrefix, 0) == 0 && fs::exists(entry.path() / kManifest)) {
+    if (entry.path().filename().string().rfind(kPrefix, 0) == 0 &&
+        fs::exists(entry.path() / kManifest)) {
       out.push_back(entry.path().string());
     }
   }
@@ -157,7 +170,8 @@ Manifest read_manifest(const std::string& folder) {
   std::string step_folder = folder;
   if (!fs::exists(fs::path(folder) / kManifest)) {
     const std::vector<std::string> all = list_checkpoints(folder);
-    if (all.empty()) fail(Code::Io, "{}: holds no checkpoint ({}NNNNNNNN/{})", folder, kPrefix, kManifest);
+    if (all.empty())
+      fail(Code::Io, "{}: holds no checkpoint ({}NNNNNNNN/{})", folder, kPrefix, kManifest);
     step_folder = all.back();
   }
   const fs::path path = fs::path(step_folder) / kManifest;
@@ -169,19 +183,22 @@ Manifest read_manifest(const std::string& folder) {
     const std::string text = body.dump();
     const std::string found = crc_text(crc32c(text.data(), text.size())), stated = in.at("crc32c");
     if (found != stated) {
-      fail(Code::Io, "{}: its checksum is {}, it states {}; the file is damaged", path.string(), found, stated);
+      fail(Code::Io, "{}: its checksum is {}, it states {}; the file is damaged", path.string(),
+           found, stated);
     }
     const int format = body.at("format");
-    if (format != kFormat) fail(Code::Io, "{}: format {}, this build reads {}", path.string(), format, kFormat);
+    if (format != kFormat)
+      fail(Code::Io, "{}: format {}, this build reads {}", path.string(), format, kFormat);
     out.step = body.at("step");
     out.run_json = body.at("run").dump();
     for (const json& row : body.at("tensors")) out.tensors.push_back(tensor_of(row));
   } catch (const json::exception& e) {
     fail(Code::Io, "{}: not a manifest, or damaged: {}", path.string(), e.what());
   }
-  std::sort(out.tensors.begin(), out.tensors.end(), [](const CheckpointTensor& a, const CheckpointTensor& b) {
-    return std::pair(a.name, a.state) < std::pair(b.name, b.state);
-  });
+  std::sort(out.tensors.begin(), out.tensors.end(),
+            [](const CheckpointTensor& a, const CheckpointTensor& b) {
+              return std::pair(a.name, a.state) < std::pair(b.name, b.state);
+            });
   return out;
 }
 
@@ -191,19 +208,22 @@ void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float
   const std::string name = entry_name(tensor.name, tensor.state);
   const TensorEntry* entry = file.find(name);
   if (!entry || entry->shape != tensor.shape || entry->dtype != DType::Float32) {
-    fail(Code::Io, "{}: has no float32 tensor '{}' {} that the manifest names; the file is damaged", path, name,
-         to_string(tensor.shape));
+    fail(Code::Io, "{}: has no float32 tensor '{}' {} that the manifest names; the file is damaged",
+         path, name, to_string(tensor.shape));
   }
   file.read(*entry, to);
-  const std::string found = crc_text(crc32c(to, static_cast<std::size_t>(entry->end - entry->begin)));
+  const std::string found =
+      crc_text(crc32c(to, static_cast<std::size_t>(entry->end - entry->begin)));
   if (found != tensor.crc) {
-    fail(Code::Io, "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged, use an older checkpoint",
+    fail(Code::Io,
+         "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged, use an "
+         "older checkpoint",
          path, name, found, tensor.crc);
   }
 }
 
-void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json, const SavePart& part,
-                     int keep, comm::Transport& transport) {
+void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
+                     const SavePart& part, int keep, comm::Transport& transport) {
   require(keep >= 1, "at least one checkpoint must be kept, got {}", keep);
   const fs::path target = fs::path(folder) / fmt::format("{}{:08}", kPrefix, step);
   const fs::path beside = fs::path(folder) / fmt::format(".{}{:08}.saving", kPrefix, step);
@@ -220,7 +240,8 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const std::st
       }
       return json();
     });
-    const std::vector<json> parts = together(step, 1, transport, [&] { return write_part(beside, part); });
+    const std::vector<json> parts =
+        together(step, 1, transport, [&] { return write_part(beside, part); });
     together(step, 2, transport, [&] {
       if (!chief) return json();
       write_manifest(beside, step, run_json, parts);
@@ -239,12 +260,12 @@ void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& t
   for (const StateTensor& t : tensors) {
     const CheckpointTensor* found = manifest.find(t.name, t.state);
     if (!found) {
-      fail(Code::Io, "{}: has no '{}'; it is a checkpoint of another model or optimizer", manifest.folder,
-           entry_name(t.name, t.state));
+      fail(Code::Io, "{}: has no '{}'; it is a checkpoint of another model or optimizer",
+           manifest.folder, entry_name(t.name, t.state));
     }
     if (found->shape != t.shape) {
-      fail(Code::Io, "{}: '{}' is {}, the model wants {}", manifest.folder, entry_name(t.name, t.state),
-           to_string(found->shape), to_string(t.shape));
+      fail(Code::Io, "{}: '{}' is {}, the model wants {}", manifest.folder,
+           entry_name(t.name, t.state), to_string(found->shape), to_string(t.shape));
     }
     read_tensor(manifest, *found, t.data);
   }

@@ -1,5 +1,6 @@
-// Checkpoints: a folder per saved step with one safetensors file per stage and a manifest with checksums. Written beside,
-// synced and renamed, so that a kill at any moment leaves the previous one whole; read under any number of stages.
+// Checkpoints: a folder per saved step with one safetensors file per stage and a manifest with
+// checksums. Written beside, synced and renamed, so that a kill at any moment leaves the previous
+// one whole; read under any number of stages.
 //
 //   DIR/step-00000200/manifest.json
 //   DIR/step-00000200/stage-0.safetensors …
@@ -13,12 +14,13 @@
 
 namespace hetu {
 
-/// A tensor of a checkpoint, with the slice of the whole parameter that it holds (all of it, today).
+/// A tensor of a checkpoint, with the slice of the whole parameter that it holds (all of it,
+/// today).
 struct CheckpointTensor {
   std::string name;   ///< parameter
   std::string state;  ///< "" for the weight
   std::string file;
-  Shape shape;        ///< of the whole parameter
+  Shape shape;  ///< of the whole parameter
   std::vector<std::int64_t> slice_begin;
   std::vector<std::int64_t> slice_end;
   std::string crc;
@@ -28,34 +30,38 @@ struct CheckpointTensor {
 struct Manifest {
   std::string folder;  ///< of this step
   std::int64_t step = 0;
-  std::string run_json = "{}";  ///< loader position, seed, method, sizes, optimizer: the saver's own
+  std::string run_json =
+      "{}";  ///< loader position, seed, method, sizes, optimizer: the saver's own
   std::vector<CheckpointTensor> tensors;  ///< sorted by name, then state
 
   const CheckpointTensor* find(const std::string& name, const std::string& state) const;
 };
 
-/// Folders of complete checkpoints in `folder`, oldest first; empty if the folder is empty or missing. Throws Io if it is
-/// no folder.
+/// Folders of complete checkpoints in `folder`, oldest first; empty if the folder is empty or
+/// missing. Throws Io if it is no folder.
 std::vector<std::string> list_checkpoints(const std::string& folder);
 
-/// Reads and checks a manifest. `folder` is that of one step, or one that holds steps (the newest is taken). Throws Io.
+/// Reads and checks a manifest. `folder` is that of one step, or one that holds steps (the newest
+/// is taken). Throws Io.
 Manifest read_manifest(const std::string& folder);
 
-/// Reads one tensor into `to` (element_count(shape) floats) and compares its checksum. Throws Io, naming file and tensor.
+/// Reads one tensor into `to` (element_count(shape) floats) and compares its checksum. Throws Io,
+/// naming file and tensor.
 void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to);
 
 /// What a worker brings to a save.
 struct SavePart {
-  std::string file;                  ///< e.g. "stage-0.safetensors"; "" if this worker writes nothing
+  std::string file;  ///< e.g. "stage-0.safetensors"; "" if this worker writes nothing
   std::vector<StateTensor> tensors;  ///< written in this order
 };
 
-/// Saves one step; every worker calls it. Keeps the newest `keep` checkpoints. If any worker fails (a full disk, say) all
-/// throw the same Io error, and what was there before is still there.
-void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json, const SavePart& part,
-                     int keep, comm::Transport& transport);
+/// Saves one step; every worker calls it. Keeps the newest `keep` checkpoints. If any worker fails
+/// (a full disk, say) all throw the same Io error, and what was there before is still there.
+void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
+                     const SavePart& part, int keep, comm::Transport& transport);
 
-/// Fills a worker's tensors from a checkpoint. Throws Io: one that is missing, of another shape or damaged.
+/// Fills a worker's tensors from a checkpoint. Throws Io: one that is missing, of another shape or
+/// damaged.
 void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& tensors);
 
 }  // namespace hetu

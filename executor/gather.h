@@ -8,7 +8,8 @@
 namespace hetu {
 
 /// The texts of all workers, in their order; every worker of the job calls it. Blocks.
-std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport, const comm::Exchange& exchange);
+std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport,
+                                      const comm::Exchange& exchange);
 
 /// All workers of a job.
 comm::Group everyone(const comm::Transport& transport);

@@ -22,9 +22,10 @@ struct NameRow {
   const char* name;
 };
 
-constexpr NameRow kNames[] = {{DType::Float32, "F32"}, {DType::Float64, "F64"}, {DType::BFloat16, "BF16"},
-                              {DType::Float16, "F16"}, {DType::Int32, "I32"},   {DType::Int64, "I64"},
-                              {DType::Int8, "I8"},     {DType::Bool, "BOOL"}};
+constexpr NameRow kNames[] = {{DType::Float32, "F32"},   {DType::Float64, "F64"},
+                              {DType::BFloat16, "BF16"}, {DType::Float16, "F16"},
+                              {DType::Int32, "I32"},     {DType::Int64, "I64"},
+                              {DType::Int8, "I8"},       {DType::Bool, "BOOL"}};
 
 const char* file_name_of(DType dtype) {
   for (const NameRow& row : kNames) {
@@ -43,7 +44,8 @@ DType dtype_of(const std::string& name, const std::string& path) {
 // A file being written, closed in any case.
 class Writer {
  public:
-  explicit Writer(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644)) {
+  explicit Writer(const std::string& path)
+      : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644)) {
     if (fd_ < 0) fail(Code::Io, "{}: cannot be written: {}", path, std::strerror(errno));
   }
   ~Writer() {
@@ -81,7 +83,9 @@ void read_exactly(int fd, const std::string& path, std::int64_t at, void* to, st
     const ssize_t got = ::pread(fd, p, static_cast<std::size_t>(bytes), at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(Code::Io, "{}: reading failed: {}", path, std::strerror(errno));
-    if (got == 0) fail(Code::Io, "{}: ends at byte {}, {} more were expected; the file is truncated", path, at, bytes);
+    if (got == 0)
+      fail(Code::Io, "{}: ends at byte {}, {} more were expected; the file is truncated", path, at,
+           bytes);
     p += got;
     at += got;
     bytes -= got;
@@ -98,7 +102,8 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   for (const TensorSource& t : tensors) {
     const std::int64_t bytes = element_count(t.shape) * dtype_bytes(t.dtype);
     HETU_ASSERT(!header.contains(t.name));
-    header[t.name] = {{"dtype", file_name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + bytes}}};
+    header[t.name] = {
+        {"dtype", file_name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + bytes}}};
     at += bytes;
   }
   std::string text = header.dump();
@@ -107,21 +112,26 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   Writer file(path);
   file.write(&length, sizeof length);
   file.write(text.data(), static_cast<std::int64_t>(text.size()));
-  for (const TensorSource& t : tensors) file.write(t.data, element_count(t.shape) * dtype_bytes(t.dtype));
+  for (const TensorSource& t : tensors)
+    file.write(t.data, element_count(t.shape) * dtype_bytes(t.dtype));
   file.finish();
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (fd_ < 0) fail(Code::Io, "{}: cannot be read: {}", path, std::strerror(errno));
   try {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
     std::uint64_t length = 0;
-    if (info.st_size < 8) fail(Code::Io, "{}: has {} bytes, too few for a safetensors file", path, info.st_size);
+    if (info.st_size < 8)
+      fail(Code::Io, "{}: has {} bytes, too few for a safetensors file", path, info.st_size);
     read_exactly(fd_, path_, 0, &length, 8);
     if (length > kMostHeader || static_cast<std::int64_t>(length) > info.st_size - 8) {
-      fail(Code::Io, "{}: its header would be {} bytes long in a file of {}; not a safetensors file, or damaged", path,
-           length, info.st_size);
+      fail(Code::Io,
+           "{}: its header would be {} bytes long in a file of {}; not a safetensors file, or "
+           "damaged",
+           path, length, info.st_size);
     }
     std::string header(length, '\0');
     read_exactly(fd_, path_, 8, header.data(), static_cast<std::int64_t>(length));
@@ -151,8 +161,11 @@ void SafetensorsFile::parse_header(const std::string& header, std::int64_t data_
       }
       const std::int64_t bytes = element_count(t.shape) * dtype_bytes(t.dtype);
       if (t.begin < 0 || t.end < t.begin || t.end - t.begin != bytes || t.end > data_bytes) {
-        fail(Code::Io, "{}: tensor '{}' {} should have {} bytes, its offsets are {} to {} of {}; the file is truncated or "
-             "damaged", path_, name, to_string(t.shape), bytes, t.begin, t.end, data_bytes);
+        fail(Code::Io,
+             "{}: tensor '{}' {} should have {} bytes, its offsets are {} to {} of {}; the file is "
+             "truncated or "
+             "damaged",
+             path_, name, to_string(t.shape), bytes, t.begin, t.end, data_bytes);
       }
       tensors_.push_back(std::move(t));
     }

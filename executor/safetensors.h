@@ -1,5 +1,5 @@
-// The safetensors file format: eight bytes of header length, a JSON header, raw little-endian tensors.
-// Source: Hugging Face, "safetensors", section Format.
+// The safetensors file format: eight bytes of header length, a JSON header, raw little-endian
+// tensors. Source: Hugging Face, "safetensors", section Format.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,8 +27,8 @@ struct TensorSource {
   const void* data = nullptr;
 };
 
-/// Writes a whole file and syncs it to disk. `metadata` goes under "__metadata__". Throws Io with the reason (a full disk,
-/// say); the file may then be there in part, so write beside and rename.
+/// Writes a whole file and syncs it to disk. `metadata` goes under "__metadata__". Throws Io with
+/// the reason (a full disk, say); the file may then be there in part, so write beside and rename.
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
                        const std::vector<std::pair<std::string, std::string>>& metadata = {});
 

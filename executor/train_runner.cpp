@@ -43,8 +43,8 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
     }
     for (const StageParameter& p : stage.plan->parameters) {
       const Parameter& parameter = graph.parameters[p.parameter];
-      initialize(parameter.init, parameter.name, graph.values[parameter.value].type.shape, options.seed,
-                 stage.memory->floats(p.weight));
+      initialize(parameter.init, parameter.name, graph.values[parameter.value].type.shape,
+                 options.seed, stage.memory->floats(p.weight));
     }
     make_buckets(stage);
   }
@@ -463,8 +463,8 @@ std::vector<StateTensor> TrainRunner::gradients() const {
     for (const StageParameter& p : stage.plan->parameters) {
       const Parameter& parameter = graph_.parameters[p.parameter];
       const Loc& sum = stage.plan->uses[p.uses[0]].accumulator;
-      out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape, stage.memory->floats(sum),
-                     p.elements, p.owner});
+      out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape,
+                     stage.memory->floats(sum), p.elements, p.owner});
     }
   }
   return out;

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "executor/comm/collective.h"
+#include "executor/gather.h"
+#include "executor/run_trace.h"
 #include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "ops/registry.h"
@@ -17,6 +19,7 @@ namespace hetu {
 namespace {
 
 constexpr int kStartTag = 43;
+constexpr int kTraceTag = 45;
 
 double flops(const Graph& graph, const Node& node) {
   if (op_set().has(node.op)) {
@@ -36,8 +39,9 @@ double flops(const Graph& graph, const Node& node) {
 Schedule forward_only(Schedule schedule) {
   for (Program& program : schedule.workers) {
     for (auto* part : {&program.prologue, &program.body, &program.drain}) {
-      part->erase(std::remove_if(part->begin(), part->end(),
-                                 [](const Instr& i) { return is_compute(i.kind) && i.kind != Kind::Forward; }),
+      part->erase(std::remove_if(
+                      part->begin(), part->end(),
+                      [](const Instr& i) { return is_compute(i.kind) && i.kind != Kind::Forward; }),
                   part->end());
     }
   }
@@ -47,7 +51,8 @@ Schedule forward_only(Schedule schedule) {
 void drop_updates(std::vector<Action>& row) {
   row.erase(std::remove_if(row.begin(), row.end(),
                            [](const Action& a) {
-                             return a.instr.kind == Kind::Update || a.instr.kind == Kind::ReduceGrad;
+                             return a.instr.kind == Kind::Update ||
+                                    a.instr.kind == Kind::ReduceGrad;
                            }),
             row.end());
 }
@@ -65,7 +70,8 @@ bool splits_backward(const Schedule& schedule) {
 
 Shape sample_shape(const StageFeed& feed, std::int64_t micro_batch) {
   require(!feed.type.shape.empty() && feed.type.shape[0] == micro_batch,
-          "field '{}' must have the batch as its first dimension, got {}", feed.field, to_string(feed.type));
+          "field '{}' must have the batch as its first dimension, got {}", feed.field,
+          to_string(feed.type));
   return {feed.type.shape.begin() + 1, feed.type.shape.end()};
 }
 
@@ -91,17 +97,23 @@ double StepResult::at(const std::string& name) const {
 
 Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
                  comm::Transport& transport)
-    : graph_(std::move(graph)), optimizer_(optimizer), options_(options), transport_(transport), reducer_(transport) {
+    : graph_(std::move(graph)),
+      optimizer_(optimizer),
+      options_(options),
+      transport_(transport),
+      reducer_(transport) {
   check_optimizer(optimizer_);
   const int workers = options_.pipelines * options_.stages;
   require(options_.pipelines >= 1 && options_.stages >= 1 && workers == transport.workers(),
-          "{} pipelines of {} stages need {} workers, but {} were started", options_.pipelines, options_.stages, workers,
-          transport.workers());
-  require(options_.micro_batches >= 1, "micro-batches must be >= 1, got {}", options_.micro_batches);
+          "{} pipelines of {} stages need {} workers, but {} were started", options_.pipelines,
+          options_.stages, workers, transport.workers());
+  require(options_.micro_batches >= 1, "micro-batches must be >= 1, got {}",
+          options_.micro_batches);
   require(options_.batch_size >= 1 && options_.batch_size % options_.micro_batches == 0,
-          "batch size {} is not divided by {} micro-batches; choose a multiple of {}", options_.batch_size,
-          options_.micro_batches, options_.micro_batches);
-  require(!graph_.gradients.empty(), "the graph has no gradients: differentiate a loss before training");
+          "batch size {} is not divided by {} micro-batches; choose a multiple of {}",
+          options_.batch_size, options_.micro_batches, options_.micro_batches);
+  require(!graph_.gradients.empty(),
+          "the graph has no gradients: differentiate a loss before training");
   pipeline_ = transport.worker() / options_.stages;
   stage_ = transport.worker() % options_.stages;
   if (options_.threads > 0) omp_set_num_threads(options_.threads);
@@ -164,7 +176,8 @@ void Trainer::plan() {
   check_memory();
   runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
   const Interpreter::Links links{transport_, reducer_};
-  training_ = std::make_unique<Interpreter>(bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
+  training_ = std::make_unique<Interpreter>(
+      bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
   std::vector<Action> row = bind_row(validation, transport_.worker(), options_.pipelines);
   drop_updates(row);
   validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
@@ -173,16 +186,19 @@ void Trainer::plan() {
 void Trainer::check_memory() const {
   if (options_.memory_limit == 0 || memory_.peak() <= options_.memory_limit) return;
   fail(Code::InvalidArgument,
-       "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more stages, smaller micro-batches "
+       "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more "
+       "stages, smaller micro-batches "
        "or a method that keeps fewer activations",
-       transport_.worker(), pipeline_, stage_, memory_.peak(), options_.memory_limit, to_string(memory_));
+       transport_.worker(), pipeline_, stage_, memory_.peak(), options_.memory_limit,
+       to_string(memory_));
 }
 
 void Trainer::feed(const FieldLookup& lookup) {
   const auto& fields = runner_->fields();
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const void* data = lookup(fields[i].feed->field, fields[i].bytes);
-    require(data != nullptr, "the batch has no field '{}', which stage {} reads", fields[i].feed->field, stage_);
+    require(data != nullptr, "the batch has no field '{}', which stage {} reads",
+            fields[i].feed->field, stage_);
     runner_->feed(static_cast<int>(i), data);
   }
 }
@@ -221,11 +237,21 @@ void Trainer::record(bool on) {
   if (!on) trace_.reset();
 }
 
-std::vector<TraceEvent> Trainer::take_events() {
-  if (!trace_) return {};
-  std::vector<TraceEvent> events = trace_->events(transport_.worker(), origin_ns_);
+void Trainer::write_trace(const std::string& path) {
+  require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
+  const Trace mine{trace_->events(transport_.worker(), origin_ns_)};
   trace_->clear();
-  return events;
+  const auto what = [] { return std::string("the traces of all workers"); };
+  const std::vector<std::string> texts =
+      gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
+  if (transport_.worker() == 0) {
+    Trace all;
+    for (const std::string& text : texts) {
+      const Trace one = trace_from_json(text, "a worker's trace");
+      all.events.insert(all.events.end(), one.events.begin(), one.events.end());
+    }
+    write_beside(path, trace_to_json(with_prediction(std::move(all), lowered_)));
+  }
 }
 
 }  // namespace hetu

@@ -1,5 +1,5 @@
-// Training as one object per worker: from a graph, an optimizer and sizes to a proved schedule, compiled stages and steps.
-// Python's Executor and C++ programs both use it.
+// Training as one object per worker: from a graph, an optimizer and sizes to a proved schedule,
+// compiled stages and steps. Python's Executor and C++ programs both use it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,15 +17,15 @@
 namespace hetu {
 
 struct TrainerOptions {
-  std::string method = "1f1b";     ///< a name of pipeline/generate.h
+  std::string method = "1f1b";  ///< a name of pipeline/generate.h
   int pipelines = 1;
   int stages = 1;
-  int micro_batches = 1;           ///< per pipeline and step
-  std::int64_t batch_size = 1;     ///< samples per pipeline and step; micro_batches must divide it
-  std::vector<int> first_block;    ///< of each stage; empty: balanced by FLOPs
+  int micro_batches = 1;         ///< per pipeline and step
+  std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
+  std::vector<int> first_block;  ///< of each stage; empty: balanced by FLOPs
   std::uint64_t seed = 0;
-  int threads = 0;                 ///< per worker; 0: as OpenMP says
-  std::int64_t memory_limit = 0;   ///< bytes per worker; 0: none
+  int threads = 0;                ///< per worker; 0: as OpenMP says
+  std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
 };
 
@@ -52,10 +52,11 @@ using FieldLookup = std::function<const void*(const std::string& field, std::int
 
 class Trainer {
  public:
-  /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage) makes its own with the
-  /// same arguments. The transport must outlive it.
-  /// Throws InvalidArgument (sizes that do not fit, a plan over the memory limit), Unsupported, Plan.
-  Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options, comm::Transport& transport);
+  /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage)
+  /// makes its own with the same arguments. The transport must outlive it. Throws InvalidArgument
+  /// (sizes that do not fit, a plan over the memory limit), Unsupported, Plan.
+  Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+          comm::Transport& transport);
   ~Trainer();
 
   /// Fields this worker reads; empty for stages in the middle that read none.
@@ -63,7 +64,8 @@ class Trainer {
 
   /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step().
   StepResult train(const FieldLookup& lookup);
-  /// Forward only, dropout off, newest weights; counts and losses over the whole batch of all pipelines.
+  /// Forward only, dropout off, newest weights; counts and losses over the whole batch of all
+  /// pipelines.
   StepResult validate(const FieldLookup& lookup);
 
   std::int64_t step() const { return step_; }
@@ -80,9 +82,12 @@ class Trainer {
   int pipeline() const { return pipeline_; }
   int stage() const { return stage_; }
 
-  /// Measured events of the steps since the last call, in microseconds since the start of the trainer on worker 0's clock.
+  /// Starts or stops recording instructions.
   void record(bool on);
-  std::vector<TraceEvent> take_events();
+  /// Writes what all workers recorded since record(true), beside what the plan predicts from the
+  /// medians of those times, as one trace file with the plan and the costs in its metadata. Every
+  /// worker calls it; worker 0 writes. Throws Io.
+  void write_trace(const std::string& path);
 
  private:
   void plan();
@@ -107,8 +112,9 @@ class Trainer {
   std::int64_t step_ = 0;
 };
 
-/// First block of each of `stages` stages such that the dearest stage is as cheap as possible, by FLOPs of forward and
-/// backward. Throws InvalidArgument, naming how many stages the cut-points allow, if there are fewer blocks than stages.
+/// First block of each of `stages` stages such that the dearest stage is as cheap as possible, by
+/// FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the cut-points
+/// allow, if there are fewer blocks than stages.
 std::vector<int> balance_stages(const Graph& graph, int stages);
 
 }  // namespace hetu

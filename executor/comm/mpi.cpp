@@ -56,6 +56,8 @@ std::string own_host() {
 
 class MpiWire final : public Wire {
  public:
+  explicit MpiWire(int number) : number_(number) {}
+
   Roster open(std::size_t frame_bytes) override {
     int running = 0;
     MPI_Initialized(&running);
@@ -68,8 +70,8 @@ class MpiWire final : public Wire {
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED)
       fail(Code::Unsupported, "this MPI does not allow threads (MPI_THREAD_FUNNELED)");
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &frames_), "MPI_Comm_dup");
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &longs_), "MPI_Comm_dup");
+    number_workers();
+    check(MPI_Comm_dup(frames_, &longs_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(frames_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_set_errhandler(longs_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     Roster roster = exchange_names();
@@ -197,6 +199,22 @@ class MpiWire final : public Wire {
                     MPI_ANY_SOURCE, kFrameTag, frames_, &receive.request),
           "MPI_Irecv");
   }
+  // Every rank under the number it was given; all or none are.
+  void number_workers() {
+    int rank = 0, workers = 0;
+    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_size(MPI_COMM_WORLD, &workers), "MPI_Comm_size");
+    const int mine = number_ < 0 ? rank : number_;
+    std::vector<int> all(workers);
+    check(MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD),
+          "MPI_Allgather");
+    std::sort(all.begin(), all.end());
+    for (int w = 0; w < workers; ++w) {
+      require(all[w] == w, "workers must be numbered 0 to {}, each once; number {} is {}",
+              workers - 1, w, all[w]);
+    }
+    check(MPI_Comm_split(MPI_COMM_WORLD, 0, mine, &frames_), "MPI_Comm_split");
+  }
   void add(const Long& part) {
     ++part.owner->parts;
     parts_.push_back(part);
@@ -227,6 +245,7 @@ class MpiWire final : public Wire {
     return roster;
   }
 
+  int number_;
   MPI_Comm frames_ = MPI_COMM_NULL;
   MPI_Comm longs_ = MPI_COMM_NULL;
   std::vector<Receive> receives_;
@@ -239,7 +258,7 @@ class MpiWire final : public Wire {
 }  // namespace
 
 std::unique_ptr<Transport> connect_mpi(const Options& options) {
-  return link_workers(std::make_unique<MpiWire>(), options);
+  return link_workers(std::make_unique<MpiWire>(options.number), options);
 }
 
 }  // namespace hetu::comm

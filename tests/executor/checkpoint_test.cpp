@@ -36,7 +36,8 @@ class Checkpoint : public testing::Test {
         std::vector<float> data(6, value + static_cast<float>(w));
         const std::string name = w == 0 ? "a" : "b";
         const SavePart part = {"stage-" + std::to_string(w) + ".safetensors",
-                               {{name, "", {2, 3}, data.data(), 6, true}, {name, "exp_avg", {2, 3}, data.data(), 6, true}}};
+                               {{name, "", {2, 3}, data.data(), 6, true},
+                                {name, "exp_avg", {2, 3}, data.data(), 6, true}}};
         save_checkpoint(folder(), step, R"({"seed":5})", part, keep, *transports[w]);
       });
     }
@@ -71,10 +72,16 @@ TEST_F(Checkpoint, ComesBackAndKeepsTheNewest) {
 TEST_F(Checkpoint, NamesWhatIsMissingOrOfAnotherShape) {
   save(1, 1);
   std::vector<float> data(6);
-  EXPECT_THAT([&] { load_checkpoint(read_manifest(folder()), {{"c", "", {2, 3}, data.data(), 6, true}}); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("has no 'c'")));
-  EXPECT_THAT([&] { load_checkpoint(read_manifest(folder()), {{"a", "", {3, 2}, data.data(), 6, true}}); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("'a' is [2, 3], the model wants [3, 2]")));
+  EXPECT_THAT(
+      [&] {
+        load_checkpoint(read_manifest(folder()), {{"c", "", {2, 3}, data.data(), 6, true}});
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("has no 'c'")));
+  EXPECT_THAT(
+      [&] {
+        load_checkpoint(read_manifest(folder()), {{"a", "", {3, 2}, data.data(), 6, true}});
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("'a' is [2, 3], the model wants [3, 2]")));
   EXPECT_THAT([&] { read_manifest(folder() + "/nowhere"); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("holds no checkpoint")));
 }
@@ -108,7 +115,8 @@ TEST_F(Checkpoint, FindsEveryFlippedByte) {
       }
       // Blanks and what nobody reads may change; what was read is right all the same.
       if (!found) {
-        for (int k = 0; k < 24; ++k) ASSERT_EQ(data[k], k % 12 < 6 ? 1 : 2) << name << " byte " << i;
+        for (int k = 0; k < 24; ++k)
+          ASSERT_EQ(data[k], k % 12 < 6 ? 1 : 2) << name << " byte " << i;
       }
       file.seekp(i);
       file.put(old);
@@ -129,7 +137,8 @@ TEST_F(Checkpoint, AFailedSaveLeavesTheOldOneWhole) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("saving step 2 failed")));
   EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
   EXPECT_EQ(load("a"), 1);
-  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_EQ(entry.path().filename(), "step-00000001");
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().filename(), "step-00000001");
 }
 
 TEST_F(Checkpoint, TruncatedAndForeignFilesAreRefused) {

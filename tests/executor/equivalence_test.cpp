@@ -1,5 +1,5 @@
-// Pipelined training equals unpipelined training: weights after some steps, bit for bit wherever one replica adds the
-// gradients of a parameter in micro-batch order.
+// Pipelined training equals unpipelined training: weights after some steps, bit for bit wherever
+// one replica adds the gradients of a parameter in micro-batch order.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -76,12 +76,14 @@ Outcome train(const Setting& s) {
         Trainer trainer(testing_model::language_model(s.model), s.optimizer, options, *t);
         std::vector<double> losses, norms;
         for (int step = 0; step < s.steps; ++step) {
-          const Tokens batch = testing_model::tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
+          const Tokens batch =
+              testing_model::tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
           const std::int64_t offset = trainer.pipeline() * s.batch_size * s.model.length;
-          const StepResult result = trainer.train([&](const std::string& field, std::int64_t bytes) -> const void* {
-            EXPECT_EQ(bytes, s.batch_size * s.model.length * 4);
-            return (field == "ids" ? batch.ids.data() : batch.labels.data()) + offset;
-          });
+          const StepResult result =
+              trainer.train([&](const std::string& field, std::int64_t bytes) -> const void* {
+                EXPECT_EQ(bytes, s.batch_size * s.model.length * 4);
+                return (field == "ids" ? batch.ids.data() : batch.labels.data()) + offset;
+              });
           losses.push_back(result.at("loss"));
           norms.push_back(result.gradient_norm);
         }
@@ -95,7 +97,8 @@ Outcome train(const Setting& s) {
           if (!tensor.state.empty()) continue;
           const std::vector<float> weight(tensor.data, tensor.data + tensor.elements);
           const auto [at, fresh] = outcome.weights.emplace(tensor.name, weight);
-          EXPECT_TRUE(fresh || at->second == weight) << tensor.name << " differs between its holders";
+          EXPECT_TRUE(fresh || at->second == weight)
+              << tensor.name << " differs between its holders";
         }
       } catch (const std::exception& e) {
         const std::lock_guard lock(mutex);
@@ -115,7 +118,9 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
-double norm(const std::vector<float>& a) { return difference(a, std::vector<float>(a.size(), 0.0F)); }
+double norm(const std::vector<float>& a) {
+  return difference(a, std::vector<float>(a.size(), 0.0F));
+}
 
 struct Case {
   const char* method;
@@ -187,11 +192,13 @@ TEST(TwoPipelines, EqualOneProcessWithTwiceTheBatch) {
         grid.micro_batches = 4;
         const Outcome a = train(one), b = train(grid);
         for (std::size_t i = 0; i < a.losses.size(); ++i) {
-          EXPECT_NEAR(a.losses[i], b.losses[i], 1e-6 * std::max(1.0, a.losses[i])) << method << " step " << i;
+          EXPECT_NEAR(a.losses[i], b.losses[i], 1e-6 * std::max(1.0, a.losses[i]))
+              << method << " step " << i;
         }
         if (adam) continue;
         for (const auto& [name, weight] : a.weights) {
-          EXPECT_LE(difference(weight, b.weights.at(name)), std::max(1e-6, 1e-6 * norm(weight))) << name;
+          EXPECT_LE(difference(weight, b.weights.at(name)), std::max(1e-6, 1e-6 * norm(weight)))
+              << name;
         }
       }
     }
@@ -204,7 +211,8 @@ TEST(Trainer, RefusesABatchThatMicroBatchesDoNotDivide) {
   options.batch_size = 10;
   options.micro_batches = 4;
   EXPECT_THAT([&] { Trainer(testing_model::language_model({}), sgd(), options, *transports[0]); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("batch size 10 is not divided by 4 micro-batches")));
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("batch size 10 is not divided by 4 micro-batches")));
 }
 
 TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
@@ -233,7 +241,8 @@ TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {
       [&] {
         for (int i = 0; i < 10; ++i) trainer.train(lookup);
       },
-      testing::ThrowsMessage<Error>(testing::ContainsRegex("(loss is -?(nan|inf) at stage 0, micro-batch [01], step [0-9])|norm is")));
+      testing::ThrowsMessage<Error>(testing::ContainsRegex(
+          "(loss is -?(nan|inf) at stage 0, micro-batch [01], step [0-9])|norm is")));
 }
 
 TEST(Trainer, ValidationChangesNothingAndIsWithoutDropout) {

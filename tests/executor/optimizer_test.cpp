@@ -26,7 +26,9 @@ struct Reference {
     for (std::size_t i = 0; i < w.size(); ++i) {
       double d = factor * g[i] + (decay ? c.l2 : 0) * w[i];
       switch (c.kind) {
-        case Kind::Sgd: w[i] -= rate * d; break;
+        case Kind::Sgd:
+          w[i] -= rate * d;
+          break;
         case Kind::Momentum:
         case Kind::Nesterov:
           m[i] = c.momentum * m[i] + d;
@@ -37,7 +39,8 @@ struct Reference {
           if (c.kind == Kind::AdamW) w[i] -= decay ? rate * c.weight_decay * w[i] : 0;
           m[i] = c.beta1 * m[i] + (1 - c.beta1) * d;
           v[i] = c.beta2 * v[i] + (1 - c.beta2) * d * d;
-          const double mh = m[i] / (1 - std::pow(c.beta1, t)), vh = v[i] / (1 - std::pow(c.beta2, t));
+          const double mh = m[i] / (1 - std::pow(c.beta1, t)),
+                       vh = v[i] / (1 - std::pow(c.beta2, t));
           w[i] -= rate * mh / (std::sqrt(vh) + c.epsilon);
           break;
         }
@@ -62,11 +65,14 @@ TEST(Optimizer, FollowsThePublishedFormulas) {
       Reference r{c, {w.begin(), w.end()}, std::vector<double>(n, 0), std::vector<double>(n, 0)};
       for (int t = 1; t <= 50; ++t) {
         for (float& x : g) x = normal(random);
-        apply_update(c, {w.data(), g.data(), {m.data(), v.data()}, static_cast<std::int64_t>(n), decay}, 0.5, t);
+        apply_update(
+            c, {w.data(), g.data(), {m.data(), v.data()}, static_cast<std::int64_t>(n), decay}, 0.5,
+            t);
         r.step(g, 0.5, t, decay);
       }
       for (std::size_t i = 0; i < n; ++i) {
-        ASSERT_NEAR(w[i], r.w[i], 2e-6 * (1 + std::abs(r.w[i]))) << optimizer_name(kind) << " element " << i;
+        ASSERT_NEAR(w[i], r.w[i], 2e-6 * (1 + std::abs(r.w[i])))
+            << optimizer_name(kind) << " element " << i;
       }
     }
   }
@@ -87,11 +93,13 @@ TEST(Optimizer, RatesWarmUpAndDecay) {
 TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
   OptimizerConfig c;
   c.weight_decay = 0.1;
-  EXPECT_THAT([&] { check_optimizer(c); }, testing::ThrowsMessage<Error>(testing::HasSubstr("use l2 for sgd")));
+  EXPECT_THAT([&] { check_optimizer(c); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("use l2 for sgd")));
   c = {};
   c.rate.base = std::nan("");
   EXPECT_THROW(check_optimizer(c), Error);
-  EXPECT_THAT([] { parse_optimizer("adamx"); }, testing::ThrowsMessage<Error>(testing::HasSubstr("known: sgd")));
+  EXPECT_THAT([] { parse_optimizer("adamx"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("known: sgd")));
 }
 
 TEST(SumOfSquares, IsTheSameForEveryThreadCount) {
@@ -130,12 +138,14 @@ TEST(AssignOffsets, NeverOverlapsWhatIsAliveTogether) {
       for (std::size_t j = 0; j < i; ++j) {
         const bool together = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
         const bool apart = at[i] + lives[i].bytes <= at[j] || at[j] + lives[j].bytes <= at[i];
-        EXPECT_TRUE(!together || apart || lives[i].bytes == 0 || lives[j].bytes == 0) << "seed " << seed;
+        EXPECT_TRUE(!together || apart || lives[i].bytes == 0 || lives[j].bytes == 0)
+            << "seed " << seed;
       }
     }
     for (int step = 0; step < 30; ++step) {
       std::int64_t alive = 0;
-      for (const Lifetime& l : lives) alive += l.first <= step && step <= l.last ? align_up(l.bytes) : 0;
+      for (const Lifetime& l : lives)
+        alive += l.first <= step && step <= l.last ? align_up(l.bytes) : 0;
       most = std::max(most, alive);
     }
     EXPECT_LE(total, all);

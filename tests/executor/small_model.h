@@ -1,5 +1,6 @@
-// A small language model with everything that makes pipelines hard: an embedding tied to the decoder, dropout, norms, a
-// skip over several blocks, counts that depend on the data. Shared by the executor's tests.
+// A small language model with everything that makes pipelines hard: an embedding tied to the
+// decoder, dropout, norms, a skip over several blocks, counts that depend on the data. Shared by
+// the executor's tests.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -23,7 +24,8 @@ struct Sizes {
 
 inline ValueId dense(Builder& b, ValueId x, int in, int out, const std::string& name) {
   const ValueId w = b.parameter(name + ".weight", {out, in}, {Initializer::Kind::Normal, 0, 0.2});
-  const ValueId bias = b.parameter(name + ".bias", {out}, {Initializer::Kind::Constant, 0, 0}, false);
+  const ValueId bias =
+      b.parameter(name + ".bias", {out}, {Initializer::Kind::Constant, 0, 0}, false);
   return b.apply("linear", {x, w, bias}, {}, name);
 }
 
@@ -31,7 +33,8 @@ inline Graph language_model(const Sizes& s, bool differentiate = true) {
   Builder b(op_set());
   const ValueId ids = b.placeholder("ids", DType::Int32, {kBatch, s.length});
   const ValueId labels = b.placeholder("labels", DType::Int32, {kBatch, s.length});
-  const ValueId table = b.parameter("embedding", {s.vocabulary, s.width}, {Initializer::Kind::Normal, 0, 0.3});
+  const ValueId table =
+      b.parameter("embedding", {s.vocabulary, s.width}, {Initializer::Kind::Normal, 0, 0.3});
   const ValueId embedded = b.apply("embedding", {table, ids}, {}, "embed");
   ValueId x = embedded;
   for (int i = 0; i < s.blocks; ++i) {
@@ -40,18 +43,25 @@ inline Graph language_model(const Sizes& s, bool differentiate = true) {
     ValueId h = b.apply("gelu", {dense(b, x, s.width, 2 * s.width, at + ".up")}, {}, at + ".act");
     h = dense(b, h, 2 * s.width, s.width, at + ".down");
     if (s.dropout > 0) h = b.apply("dropout", {h}, {{"p", s.dropout}}, at + ".dropout");
-    const ValueId gamma = b.parameter(at + ".gamma", {s.width}, {Initializer::Kind::Constant, 1, 0}, false);
-    const ValueId beta = b.parameter(at + ".beta", {s.width}, {Initializer::Kind::Constant, 0, 0}, false);
-    x = b.apply("layer_norm", {b.apply("add", {h, x}, {}, at + ".add"), gamma, beta}, {}, at + ".norm");
+    const ValueId gamma =
+        b.parameter(at + ".gamma", {s.width}, {Initializer::Kind::Constant, 1, 0}, false);
+    const ValueId beta =
+        b.parameter(at + ".beta", {s.width}, {Initializer::Kind::Constant, 0, 0}, false);
+    x = b.apply("layer_norm", {b.apply("add", {h, x}, {}, at + ".add"), gamma, beta}, {},
+                at + ".norm");
   }
   if (s.skip) x = b.apply("add", {x, embedded}, {}, "skip");
-  const ValueId rows = b.apply("reshape", {x}, {{"shape", std::vector<std::int64_t>{-s.length, s.width}}}, "rows");
-  const ValueId flat = b.apply("reshape", {labels}, {{"shape", std::vector<std::int64_t>{-s.length}}}, "labels_rows");
+  const ValueId rows =
+      b.apply("reshape", {x}, {{"shape", std::vector<std::int64_t>{-s.length, s.width}}}, "rows");
+  const ValueId flat = b.apply("reshape", {labels},
+                               {{"shape", std::vector<std::int64_t>{-s.length}}}, "labels_rows");
   ValueId decoder = table;
-  if (!s.tied) decoder = b.parameter("decoder", {s.vocabulary, s.width}, {Initializer::Kind::Normal, 0, 0.2});
+  if (!s.tied)
+    decoder = b.parameter("decoder", {s.vocabulary, s.width}, {Initializer::Kind::Normal, 0, 0.2});
   const ValueId logits = b.apply("linear", {rows, decoder}, {}, "logits");
   const ValueId total = b.apply("softmax_cross_entropy", {logits, flat}, {}, "cross_entropy");
-  const ValueId count = b.apply("step_sum", {b.apply("count_labels", {flat}, {}, "count")}, {}, "step_count");
+  const ValueId count =
+      b.apply("step_sum", {b.apply("count_labels", {flat}, {}, "count")}, {}, "step_count");
   const ValueId loss = b.apply("div_scalar", {total, count}, {}, "loss");
   b.fetch("loss", loss);
   if (differentiate) b.differentiate(loss);
@@ -70,7 +80,9 @@ inline Tokens tokens(const Sizes& s, int rows, int step, std::uint64_t seed = 7)
   for (int i = 0; i < rows * s.length; ++i) {
     t.ids.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(s.vocabulary)));
     const bool ignored = random() % 3 == 0;
-    t.labels.push_back(ignored ? -1 : static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(s.vocabulary)));
+    t.labels.push_back(
+        ignored ? -1
+                : static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(s.vocabulary)));
   }
   return t;
 }

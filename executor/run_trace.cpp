@@ -1,0 +1,52 @@
+#include "executor/run_trace.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "executor/safetensors.h"
+#include "graph/base/error.h"
+#include "pipeline/cost.h"
+#include "pipeline/plan_file.h"
+#include "pipeline/simulate.h"
+
+namespace hetu {
+
+Trace with_prediction(Trace measured, const Schedule& plan) {
+  if (measured.events.empty()) return measured;
+  std::map<int, double> start_of_step;
+  for (const TraceEvent& e : measured.events) {
+    const auto [at, fresh] = start_of_step.emplace(e.step, e.start_us);
+    if (!fresh) at->second = std::min(at->second, e.start_us);
+  }
+  const Costs costs = parse_costs(trace_to_json(measured), "the run's trace");
+  SimulateOptions options;
+  options.events = true;
+  const Simulation simulated = simulate(plan, costs, options);
+  for (const auto& [step, start_us] : start_of_step) {
+    for (TraceEvent e : simulated.events) {
+      e.step = step;
+      e.start_us += start_us;
+      measured.events.push_back(std::move(e));
+    }
+  }
+  measured.metadata_json =
+      fmt::format(R"({{"plan":{},"simulated":{}}})", to_json(plan), to_json(simulated));
+  return measured;
+}
+
+void write_beside(const std::string& path, const std::string& text) {
+  const std::string beside = path + ".part";
+  try {
+    write_synced(beside, text);
+  } catch (const Error&) {
+    std::remove(beside.c_str());
+    throw;
+  }
+  if (std::rename(beside.c_str(), path.c_str()) != 0) {
+    std::remove(beside.c_str());
+    fail(Code::Io, "{}: cannot be written", path);
+  }
+}
+
+}  // namespace hetu
