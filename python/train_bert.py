@@ -54,22 +54,21 @@ def options() -> argparse.ArgumentParser:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = options()
-    args = parser.parse_args(arguments)
+    args = options().parse_args(arguments)
     if args.pipeline in TO_COME:
-        parser.error(f"--pipeline {args.pipeline} is to come; here now: gpipe, 1f1b, dp")
+        raise ValueError(f"--pipeline {args.pipeline} is to come; here now: gpipe, 1f1b, dp")
     if args.steps is None:
         args.steps = args.epochs * STEPS_PER_EPOCH
     for name in ("steps", "batch_size", "micro_batches"):
         if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
+            raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
     if args.batch_size % args.micro_batches:
-        parser.error(
+        raise ValueError(
             f"--batch-size {args.batch_size} is not divided by --micro-batches {args.micro_batches}; "
             f"choose a multiple of {args.micro_batches}"
         )
     if args.resume and not args.checkpoint:
-        parser.error("--resume needs --checkpoint DIR")
+        raise ValueError("--resume needs --checkpoint DIR")
     return args
 
 
@@ -158,8 +157,8 @@ def print_epoch(number: int, steps: list[ht.Step], seconds: float) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    args = parse(arguments)
     with ht.one_line_errors("train_bert.py"):
+        args = parse(arguments)
         train(args, build(args))
     return 0
 

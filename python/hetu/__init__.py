@@ -1,7 +1,30 @@
-"""Hetu: pipeline-parallel training. The compiled part is hetu._hetu."""
+"""Hetu: pipeline-parallel training. The compiled part is hetu._hetu.
+
+The names below load on first use, so that `heturun` and other tools can use parts of the package without the rest.
+"""
+
+import importlib
 import os
 import pkgutil
+from typing import Any
 
 # In a source tree the compiled module stands in the build folder: found through PYTHONPATH, else beside the sources.
 __path__ = pkgutil.extend_path(__path__, __name__)
 __path__.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "build", "python", "hetu"))
+
+_FROM = {
+    "Executor": "executor", "Step": "executor", "close": "executor",
+    "BATCH": "graph", "Value": "graph", "cut": "graph", "new_graph": "graph", "parameter": "graph",
+    "placeholder": "graph", "scope": "graph",
+    "one_line_errors": "errors", "parse_bytes": "errors",
+}
+_MODULES = ("data", "devices", "graph", "lr", "models", "ops", "optim")
+__all__ = [*_FROM, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"hetu.{name}")
+    if name in _FROM:
+        return getattr(importlib.import_module(f"hetu.{_FROM[name]}"), name)
+    raise AttributeError(f"module 'hetu' has no attribute '{name}'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 from hetu import _hetu
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
-from hetu.devices import Layout, lay_out
+from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
 from hetu.graph import GraphBuilder, Value
 from hetu.optim import Train
 
@@ -39,12 +40,31 @@ class Step:
 _transport: Any = None
 
 
-def transport() -> Any:
-    """The links of this process, opened once: MPI under heturun, else a job of one worker."""
+def transport(number: int = 0) -> Any:
+    """The links of this process, opened once: MPI under heturun, else a job of one. `number` is this worker's place in the
+    layout, pipeline * stages + stage."""
     global _transport
     if _transport is None:
-        _transport = _hetu.connect()
+        _transport = _hetu.connect(number)
     return _transport
+
+
+def close(status: int = 0, reason: str = "") -> None:
+    """Leaves the job: in order, or with a status that ends it for all."""
+    global _transport
+    if _transport is not None and status:
+        _transport.abort(status, reason)
+    _transport = None
+
+
+def _lay_out(devices: Any) -> Layout:
+    if devices is None or isinstance(devices, str):
+        return layout(devices)
+    return fit("devices", devices, started_hosts())
+
+
+def _threads() -> int:
+    return max(1, len(os.sched_getaffinity(0)) // int(_hetu.env()["local_workers"]))
 
 
 class Executor:
@@ -67,6 +87,7 @@ class Executor:
         threads: int = 0,
         memory_limit: int = 0,
         first_blocks: list[int] | None = None,
+        device: str = "auto",
     ) -> None:
         trains = [item for items in fetches.values() for item in items if isinstance(item, Train)]
         if len(trains) != 1:
@@ -78,8 +99,13 @@ class Executor:
             graph.fetch("loss", self.train_handle.loss)
         self.data = self._one_source(graph)
         self.graph = graph.builder.finish()
-        self.transport = transport()
-        self.layout: Layout = lay_out(devices)
+        self.layout: Layout = _lay_out(devices)
+        self.device = resolve_device(device)
+        env = _hetu.env()
+        pipeline_, stage_ = self.layout.place_of(env["worker"])
+        self.transport = transport(pipeline_ * self.layout.stages + stage_)
+        if self.layout.note and self.is_chief:
+            print(self.layout.note, flush=True)
         self.micro_batches = micro_batches
         self.seed = seed
         self.method = pipeline
@@ -87,7 +113,7 @@ class Executor:
             "method": pipeline, "pipelines": self.layout.pipelines, "stages": self.layout.stages,
             "micro_batches": micro_batches, "batch_size": self.data.batch_size,
             "first_block": first_blocks or [], "seed": seed,
-            "threads": threads or self.layout.threads_per_worker(), "memory_limit": memory_limit,
+            "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
         self.loader = self._loader(self.data)
@@ -123,9 +149,11 @@ class Executor:
         every: int = 0,
         keep: int = 3,
         resume: bool = False,
+        trace: str | None = None,
     ) -> Iterator[Step]:
         """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
-        (validation). With `checkpoint`, saves every `every` steps (0: only at the end).
+        (validation). With `checkpoint`, saves every `every` steps (0: only at the end). With `trace`, writes what happened
+        beside what the plan predicts from the measured times.
         """
         if name not in self.modes:
             raise ValueError(f"no fetches called '{name}'; there are: {', '.join(self.modes)}")
@@ -133,12 +161,15 @@ class Executor:
             yield from self._validate(steps)
             return
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
+        self.job.record(trace is not None)
         while self.step < steps:
             yield self._step(self.job.train, self.loader)
             if store and every and self.step % every == 0 and self.step < steps:
                 store.save()
         if store:
             store.save()
+        if trace:
+            self.job.write_trace(trace)
 
     def _validate(self, batches: int) -> Iterator[Step]:
         loader = self._loader(self.data)
@@ -155,8 +186,7 @@ class Executor:
     def describe(self) -> str:
         """One line: method, grid, micro-batches, memory of this worker."""
         return (
-            f"{self.method}, {self.layout.pipelines} pipelines x {self.layout.stages} stages, "
-            f"{self.micro_batches} micro-batches; worker {self.transport.worker} "
+            f"{self.method}, {self.layout.describe()}, {self.micro_batches} micro-batches; worker {self.transport.worker} "
             f"(pipeline {self.job.pipeline}, stage {self.job.stage}): {self.job.memory}"
         )
 

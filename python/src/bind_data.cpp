@@ -2,6 +2,7 @@
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -38,29 +39,35 @@ Position position_of(const nb::dict& d) {
 void copy_field(const nb::dict& item, FieldData& to, std::int64_t first_row, std::int64_t rows) {
   const auto array = nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(item[to.name.c_str()]);
   const std::size_t row_bytes = array.nbytes() / std::max<std::size_t>(1, array.shape(0));
-  std::memcpy(to.bytes.data(), static_cast<const std::byte*>(array.data()) + first_row * row_bytes, rows * row_bytes);
+  std::memcpy(to.bytes.data(), static_cast<const std::byte*>(array.data()) + first_row * row_bytes,
+              rows * row_bytes);
 }
 
-// A Python function (epoch, item) -> dict of arrays or None as a stream of global batches. The arrays are checked in
-// Python; here they are only copied.
-std::unique_ptr<RowSource> python_stream(const std::string& name, const std::vector<nb::tuple>& fields,
+// A Python function (epoch, item) -> dict of arrays or None as a stream of global batches. The
+// arrays are checked in Python; here they are only copied.
+std::unique_ptr<RowSource> python_stream(const std::string& name,
+                                         const std::vector<nb::tuple>& fields,
                                          std::int64_t global_batch, nb::callable item) {
   StreamSource stream;
   stream.name = name;
   stream.global_batch = global_batch;
   for (const nb::tuple& f : fields) {
-    stream.fields.push_back({nb::cast<std::string>(f[0]), parse_dtype(nb::cast<std::string>(f[1])), nb::cast<Shape>(f[2])});
+    stream.fields.push_back({nb::cast<std::string>(f[0]), parse_dtype(nb::cast<std::string>(f[1])),
+                             nb::cast<Shape>(f[2])});
   }
-  const auto shared = std::shared_ptr<nb::callable>(new nb::callable(std::move(item)), [](nb::callable* c) {
-    nb::gil_scoped_acquire gil;
-    delete c;
-  });
-  stream.item = [shared, names = stream.fields](std::int64_t epoch, std::int64_t number, Batch& whole) {
+  const auto shared =
+      std::shared_ptr<nb::callable>(new nb::callable(std::move(item)), [](nb::callable* c) {
+        nb::gil_scoped_acquire gil;
+        delete c;
+      });
+  stream.item = [shared, names = stream.fields](std::int64_t epoch, std::int64_t number,
+                                                Batch& whole) {
     nb::gil_scoped_acquire gil;
     const nb::object got = (*shared)(epoch, number);
     if (got.is_none()) return false;
     const nb::dict dict = nb::cast<nb::dict>(got);
-    const auto first = nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(dict[names[0].name.c_str()]);
+    const auto first =
+        nb::cast<nb::ndarray<nb::c_contig, nb::device::cpu>>(dict[names[0].name.c_str()]);
     resize_batch(whole, names, static_cast<std::int64_t>(first.shape(0)));
     for (FieldData& field : whole.fields) copy_field(dict, field, 0, whole.rows);
     return true;
@@ -68,8 +75,8 @@ std::unique_ptr<RowSource> python_stream(const std::string& name, const std::vec
   return stream_source(std::move(stream));
 }
 
-LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_size, std::vector<std::string> fields,
-                             int prefetch) {
+LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_size,
+                             std::vector<std::string> fields, int prefetch) {
   LoaderOptions o;
   o.pipelines = pipelines;
   o.pipeline = pipeline;
@@ -82,11 +89,12 @@ LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_siz
 }  // namespace
 
 void bind_data(nb::module_& m) {
-  nb::class_<LoaderOptions>(m, "LoaderOptions").def("__init__", [](LoaderOptions* self, int pipelines, int pipeline,
-                                                                    std::int64_t batch_size,
-                                                                    std::vector<std::string> fields, int prefetch) {
-    new (self) LoaderOptions(loader_options(pipelines, pipeline, batch_size, std::move(fields), prefetch));
-  });
+  nb::class_<LoaderOptions>(m, "LoaderOptions")
+      .def("__init__", [](LoaderOptions* self, int pipelines, int pipeline, std::int64_t batch_size,
+                          std::vector<std::string> fields, int prefetch) {
+        new (self) LoaderOptions(
+            loader_options(pipelines, pipeline, batch_size, std::move(fields), prefetch));
+      });
   nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.")
       .def("position", [](const Loader& l) { return position_dict(l.position()); })
       .def("seek", [](Loader& l, const nb::dict& p) { l.seek(position_of(p)); })
@@ -96,8 +104,8 @@ void bind_data(nb::module_& m) {
       .def_prop_ro("global_batch", &Loader::global_batch);
   m.def(
       "bert_loader",
-      [](const std::string& folder, std::uint64_t seed, std::int64_t vocabulary_size, std::int64_t max_rows,
-         const LoaderOptions& options) {
+      [](const std::string& folder, std::uint64_t seed, std::int64_t vocabulary_size,
+         std::int64_t max_rows, const LoaderOptions& options) {
         BertHdf5Options source;
         source.folder = folder;
         source.seed = seed;
@@ -111,13 +119,15 @@ void bind_data(nb::module_& m) {
     source.folder = folder;
     const auto rows = bert_hdf5_source(source);
     nb::list out;
-    for (const Field& f : rows->fields()) out.append(nb::make_tuple(f.name, dtype_name(f.dtype), f.shape));
+    for (const Field& f : rows->fields())
+      out.append(nb::make_tuple(f.name, dtype_name(f.dtype), f.shape));
     return nb::make_tuple(out, rows->rows());
   });
-  m.def("stream_loader", [](const std::string& name, const std::vector<nb::tuple>& fields, nb::callable item,
-                            const LoaderOptions& options) {
-    return std::make_unique<Loader>(python_stream(name, fields, options.pipelines * options.batch_size, std::move(item)),
-                                    options);
+  m.def("stream_loader", [](const std::string& name, const std::vector<nb::tuple>& fields,
+                            nb::callable item, const LoaderOptions& options) {
+    return std::make_unique<Loader>(
+        python_stream(name, fields, options.pipelines * options.batch_size, std::move(item)),
+        options);
   });
   m.def("bert_vocabulary_size", &bert_vocabulary_size);
   m.def("bert_target_entropy", &bert_target_entropy, nb::call_guard<nb::gil_scoped_release>());

@@ -7,9 +7,9 @@
 
 #include "config/env.h"
 #include "datasets/loader.h"
+#include "executor/checkpoint.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/mpi.h"
-#include "executor/checkpoint.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
@@ -26,8 +26,11 @@ comm::Options comm_options() {
 }
 
 // The links of this process: MPI where it was started as one of several workers, else a job of one.
-std::unique_ptr<comm::Transport> connect() {
-  if (env().workers > 1) return comm::connect_mpi(comm_options());
+// `number` is this worker's place in the layout; workers are known by it from here on.
+std::unique_ptr<comm::Transport> connect(int number) {
+  comm::Options options = comm_options();
+  options.number = number;
+  if (env().workers > 1) return comm::connect_mpi(options);
   return std::move(comm::make_inproc(1, comm_options())[0]);
 }
 
@@ -62,7 +65,8 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.seed = nb::cast<std::uint64_t>(d["seed"]);
   o.threads = nb::cast<int>(d["threads"]);
   o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
-  o.kernels = env().kernels == KernelChoice::Reference ? KernelChoice::Reference : KernelChoice::Best;
+  o.kernels =
+      env().kernels == KernelChoice::Reference ? KernelChoice::Reference : KernelChoice::Best;
   return o;
 }
 
@@ -79,19 +83,24 @@ nb::dict result_dict(const StepResult& r) {
 
 const void* field_bytes(Batch& batch, const std::string& field, std::int64_t bytes) {
   const FieldData& data = batch.at(field);
-  require(static_cast<std::int64_t>(data.bytes.size()) == bytes, "field '{}' of a batch has {} bytes, the model reads {}",
-          field, data.bytes.size(), bytes);
+  require(static_cast<std::int64_t>(data.bytes.size()) == bytes,
+          "field '{}' of a batch has {} bytes, the model reads {}", field, data.bytes.size(),
+          bytes);
   return data.bytes.data();
 }
 
 // One worker's training job for Python: the trainer and the batch that is being read.
 struct Job {
-  Job(const Graph& graph, const nb::dict& optimizer, const nb::dict& options, comm::Transport& links)
-      : transport(links), trainer(graph, optimizer_of(optimizer), trainer_options(options), links) {}
+  Job(const Graph& graph, const nb::dict& optimizer, const nb::dict& options,
+      comm::Transport& links)
+      : transport(links),
+        trainer(graph, optimizer_of(optimizer), trainer_options(options), links) {}
 
   StepResult step(Loader* loader, bool training) {
     if (loader) loader->next(batch);
-    const FieldLookup lookup = [this](const std::string& f, std::int64_t bytes) { return field_bytes(batch, f, bytes); };
+    const FieldLookup lookup = [this](const std::string& f, std::int64_t bytes) {
+      return field_bytes(batch, f, bytes);
+    };
     return training ? trainer.train(lookup) : trainer.validate(lookup);
   }
 
@@ -140,27 +149,40 @@ void bind_executor(nb::module_& m) {
   m.def("connect", &connect, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Job>(m, "Job", "One worker's part of a training job.")
-      .def(nb::init<const Graph&, const nb::dict&, const nb::dict&, comm::Transport&>(), nb::keep_alive<1, 5>())
-      .def("train", [](Job& j, Loader* loader) {
-             StepResult r;
-             {
-               nb::gil_scoped_release free;
-               r = j.step(loader, true);
-             }
-             return result_dict(r);
-           }, nb::arg("loader").none())
-      .def("validate", [](Job& j, Loader* loader) {
-             StepResult r;
-             {
-               nb::gil_scoped_release free;
-               r = j.step(loader, false);
-             }
-             return result_dict(r);
-           }, nb::arg("loader").none())
-      .def("state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
-           "(parameter, state, array, owner): the arrays are the worker's own memory.")
-      .def("gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
-           "Gradient sums of the last step, before clipping.")
+      .def(nb::init<const Graph&, const nb::dict&, const nb::dict&, comm::Transport&>(),
+           nb::keep_alive<1, 5>())
+      .def(
+          "train",
+          [](Job& j, Loader* loader) {
+            StepResult r;
+            {
+              nb::gil_scoped_release free;
+              r = j.step(loader, true);
+            }
+            return result_dict(r);
+          },
+          nb::arg("loader").none())
+      .def(
+          "validate",
+          [](Job& j, Loader* loader) {
+            StepResult r;
+            {
+              nb::gil_scoped_release free;
+              r = j.step(loader, false);
+            }
+            return result_dict(r);
+          },
+          nb::arg("loader").none())
+      .def("record", [](Job& j, bool on) { j.trainer.record(on); })
+      .def(
+          "write_trace", [](Job& j, const std::string& path) { j.trainer.write_trace(path); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
+          "(parameter, state, array, owner): the arrays are the worker's own memory.")
+      .def(
+          "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
+          "Gradient sums of the last step, before clipping.")
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def("set_step", [](Job& j, std::int64_t step) { j.trainer.set_step(step); })

@@ -4,6 +4,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "graph/base/error.h"
 #include "graph/builder.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fold.h"
@@ -23,8 +24,8 @@ Attr attr_of(const AttrSpec& spec, nb::handle value) {
   return nb::cast<std::vector<std::int64_t>>(value);
 }
 
-std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<ValueId>& inputs, const nb::dict& attrs,
-                           const std::string& name) {
+std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<ValueId>& inputs,
+                           const nb::dict& attrs, const std::string& name) {
   const OpDef& def = op_set().find(op);
   Attrs given;
   for (const auto& [key, value] : attrs) {
@@ -36,7 +37,8 @@ std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<
       try {
         given.set(wanted, attr_of(spec, value));
       } catch (const nb::cast_error&) {
-        fail(Code::InvalidArgument, "{}: attribute '{}' has the wrong type: {}", op, wanted, nb::repr(value).c_str());
+        fail(Code::InvalidArgument, "{}: attribute '{}' has the wrong type: {}", op, wanted,
+             nb::repr(value).c_str());
       }
     }
     require(found, "{}: no attribute '{}'", op, wanted);
@@ -46,15 +48,19 @@ std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<
 
 Initializer initializer(const std::string& kind, double a, double b) {
   using Kind = Initializer::Kind;
-  static const std::pair<const char*, Kind> kKinds[] = {
-      {"constant", Kind::Constant},       {"uniform", Kind::Uniform},
-      {"normal", Kind::Normal},           {"truncated_normal", Kind::TruncatedNormal},
-      {"xavier_normal", Kind::XavierNormal}, {"xavier_uniform", Kind::XavierUniform}};
+  static const std::pair<const char*, Kind> kKinds[] = {{"constant", Kind::Constant},
+                                                        {"uniform", Kind::Uniform},
+                                                        {"normal", Kind::Normal},
+                                                        {"truncated_normal", Kind::TruncatedNormal},
+                                                        {"xavier_normal", Kind::XavierNormal},
+                                                        {"xavier_uniform", Kind::XavierUniform}};
   for (const auto& [name, value] : kKinds) {
     if (kind == name) return {value, a, b};
   }
   fail(Code::InvalidArgument,
-       "unknown initializer '{}'; known: constant, uniform, normal, truncated_normal, xavier_normal, xavier_uniform", kind);
+       "unknown initializer '{}'; known: constant, uniform, normal, truncated_normal, "
+       "xavier_normal, xavier_uniform",
+       kind);
 }
 
 nb::list operator_records() {
@@ -101,7 +107,8 @@ void bind_graph(nb::module_& m) {
              return b.placeholder(name, parse_dtype(dtype), shape);
            })
       .def("parameter",
-           [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind, double low, double high,
+           [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
+              double low, double high,
               bool decay) { return b.parameter(name, shape, initializer(kind, low, high), decay); })
       .def("apply", &apply)
       .def("cut", &Builder::cut)

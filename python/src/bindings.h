@@ -8,4 +8,13 @@ namespace hetu {
 /// Cluster files and environment variables: read_cluster, env, env_table.
 void bind_config(nanobind::module_& m);
 
+/// Graphs and operators: Graph, Builder, operator_records.
+void bind_graph(nanobind::module_& m);
+
+/// Data: Loader, bert_loader, stream_loader.
+void bind_data(nanobind::module_& m);
+
+/// Training: Transport, connect, Job, checkpoints.
+void bind_executor(nanobind::module_& m);
+
 }  // namespace hetu

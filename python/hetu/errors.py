@@ -1,0 +1,48 @@
+"""How a script of Hetu ends on an error: one line, and an exit status that `heturun` passes on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Iterator
+
+from hetu import _hetu
+
+# As exit_status() in graph/base/error.h.
+STATUS: tuple[tuple[type[BaseException], int], ...] = (
+    (_hetu.CommError, 5), (TimeoutError, 6), (NotImplementedError, 3), (ValueError, 2), (OSError, 4), (RuntimeError, 70),
+)
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def parse_bytes(text: str) -> int:
+    """"4GiB", "512 MiB", "1000000"."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(KiB|MiB|GiB|)\s*", text)
+    if not found:
+        raise ValueError(f"'{text}' is no size; write bytes, or a number with KiB, MiB or GiB, such as 4GiB")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def report(program: str, message: str) -> None:
+    """One line on standard error. Workers that fail alike leave the word to the first: it ends the job before they speak."""
+    if _hetu.env()["worker"] != 0:
+        time.sleep(1.0)
+    sys.stderr.write(f"{program}: {message}\n")
+    sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def one_line_errors(program: str) -> Iterator[None]:
+    """Errors of Hetu and of the operating system become one line and an exit status; bugs keep their traceback."""
+    from hetu import executor
+
+    try:
+        yield
+    except tuple(kind for kind, _ in STATUS) as error:
+        status = next(status for kind, status in STATUS if isinstance(error, kind))
+        report(program, str(error))
+        executor.close(status, str(error))
+        sys.exit(status)
+    executor.close()
