@@ -87,7 +87,7 @@ bool Reader::truth(const YAML::Mark& at, const YAML::Node& value, const std::str
 // list or a count.
 std::string Reader::host(const YAML::Mark& at, const YAML::Node& value) const {
   const char* right = "a host name: letters, digits, '.', '-' and '_', not starting with '-'";
-  const std::string text = scalar(at, value, "host", right);
+  std::string text = scalar(at, value, "host", right);
   const auto allowed = [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
   };
