@@ -220,6 +220,9 @@ class Guard:
         """Starts the command; returns its streams as {file descriptor: (frame kind, lines)}."""
         progress, progress_end = os.pipe()
         environment = dict(os.environ, HETU_PROGRESS_FD=str(progress_end))
+        path = environment.pop("HETU_PATH", "")
+        if path and not self.remote:  # mpirun puts its own folder first, and with it another python3
+            environment["PATH"] = path
         me = os.getpid()
         self.child = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -260,7 +260,7 @@ def run(options, say):
             shm = job.make_directory("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
             argv += mpirun.local(os.path.dirname(job.address[len("unix:"):]), shm)
         else:
-            names = sorted(n for n in {*environment, "HETU_JOB", "HETU_CONTROL_TOKEN"} if EXPORTED.match(n))
+            names = sorted(n for n in {*environment, "HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH"} if EXPORTED.match(n))
             argv += mpirun.remote(options.key, interface, names)
         argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,
                  ":".join(job.directories), *options.command]

@@ -151,7 +151,8 @@ class Job:
         me = os.getpid()
         self._mpirun = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self.token),
+            env=dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self.token,
+                     HETU_PATH=environment.get("PATH", "")),
             preexec_fn=lambda: guard.die_with_parent(signal.SIGTERM, me))
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
