@@ -9,6 +9,7 @@ from pathlib import Path
 CODE = (".h", ".cpp", ".cu", ".cuh")
 TEXT = (*CODE, ".py", ".cmake", ".txt", ".md", ".yml", ".yaml", ".json", ".toml", ".cff", "run")
 LIBRARIES = ("graph/", "config/", "ops/", "pipeline/", "ps/", "datasets/", "executor/")
+BUILD_ONLY = "nanobind"  # found by CMake, imported by nothing
 SOFT_LINES, HARD_LINES, README_LINES = 400, 600, 40
 
 
@@ -47,7 +48,8 @@ SELF = r"cmake/lint.*|tests/cmake/lint_test\.py"
 def check(root: Path, files: list[str]) -> list[str]:
     """All findings, as `file:line: message`."""
     texts = {f: (root / f).read_text(errors="replace") for f in files if f.endswith(TEXT)}
-    return [*by_pattern(texts), *headers(texts), *readmes(texts), *lengths(texts), *orphans(texts), *packages(texts)]
+    return [*by_pattern(texts), *headers(texts), *readmes(texts), *lengths(texts), *orphans(texts), *packages(texts),
+            *links(root, texts)]
 
 
 def by_pattern(texts: dict[str, str]) -> list[str]:
@@ -115,11 +117,22 @@ def packages(texts: dict[str, str]) -> list[str]:
     readme, conda = texts.get("README.md", ""), texts.get("environment.yml", "")
     found += [f"README.md: does not name the package {bare(row[1])}" for row in rows
               if row[0] in ("core", "full", "pypi") and f"`{bare(row[1])}`" not in readme]
+    imported = set(re.findall(r"^\s*(?:import|from)\s+(\w+)", "\n".join(t for f, t in texts.items()
+                                                                        if f.endswith(".py")), re.M))
+    found += [f"cmake/packages.txt: no script imports {row[3][3:]}" for row in rows
+              if row[0] == "pypi" and row[3][3:] not in imported and bare(row[1]) != BUILD_ONLY]
     wanted = {row[2] for row in rows if row[2] != "-"}
     have = set(re.findall(r"^  - ([^\s#]+)", conda, re.M)) - {"conda-forge"}
     found += [f"environment.yml: lacks {name}" for name in sorted(wanted - have)]
     found += [f"environment.yml: names {name}, which cmake/packages.txt does not" for name in sorted(have - wanted)]
     return found
+
+
+def links(root: Path, texts: dict[str, str]) -> list[str]:
+    """A link to a file of the tree leads somewhere."""
+    return [f"{file}: the link to {target} leads nowhere" for file, text in texts.items() if file.endswith(".md")
+            for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
+            if not (root / file).parent.joinpath(target).exists()]
 
 
 def bare(requirement: str) -> str:

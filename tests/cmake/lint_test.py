@@ -123,13 +123,21 @@ class Packages(unittest.TestCase):
     def test_readme_and_conda_must_name_the_same(self):
         conda = "dependencies:\n  - cxx-compiler\n  - numpy>=1.24\n"
         readme = "`g++` `numpy`"
-        files = {"cmake/packages.txt": self.TABLE, "environment.yml": conda, "README.md": readme}
+        files = {"cmake/packages.txt": self.TABLE, "environment.yml": conda, "README.md": readme,
+                 "python/a.py": "import numpy as np\n", "python/README.md": ""}
         self.assertEqual(findings(files), [])
         self.assertIn("README.md: does not name the package g++", findings({**files, "README.md": "`numpy`"}))
         short = {**files, "environment.yml": conda.replace("  - numpy>=1.24\n", "")}
         self.assertIn("environment.yml: lacks numpy>=1.24", findings(short))
         extra = findings({**files, "environment.yml": conda + "  - boost\n"})
         self.assertIn("environment.yml: names boost, which cmake/packages.txt does not", extra)
+        unused = findings({**files, "python/a.py": ""})
+        self.assertIn("cmake/packages.txt: no script imports numpy", unused)
+
+    def test_links_lead_somewhere(self):
+        pages = {"docs/a.md": "[b](b.md#part) [site](https://example.org/x) [up](../README.md)", "README.md": ""}
+        self.assertEqual(findings(pages), ["docs/a.md: the link to b.md leads nowhere"])
+        self.assertEqual(findings({**pages, "docs/b.md": ""}), [])
 
 
 if __name__ == "__main__":
