@@ -32,9 +32,9 @@ std::vector<Action> bind_row(const Schedule& lowered, int global_worker, int pip
       action.tag_part = instr.part;
     } else if (instr.kind == Kind::ReduceGrad) {
       const std::int64_t number = reductions.group(instr.stage, instr.part);
-      action.tied = number < 0;
-      action.tag_stage = action.tied ? kTiedStage : lowered.placements[instr.stage].model_stage;
-      action.tag_part = action.tied ? static_cast<int>(-1 - number) : instr.part;
+      const bool tied = number < 0;
+      action.tag_stage = tied ? kTiedStage : lowered.placements[instr.stage].model_stage;
+      action.tag_part = tied ? static_cast<int>(-1 - number) : instr.part;
       for (const int stage : reductions.members(instr.stage, instr.part)) {
         for (int d = 0; d < pipelines; ++d) action.group.push_back(d * width + graph.worker(stage));
       }

@@ -85,7 +85,7 @@ struct Interpreter::Impl {
   void start_bucket(int stage, int bucket);
   void start_sum(Reduction& reduction, std::size_t k);
   void reach_reduction(int index);
-  void await_reductions(int stage);
+  void await_reductions();
 
   std::vector<Action> row;
   StageRunner& runner;
@@ -217,12 +217,12 @@ void Interpreter::Impl::reach_reduction(int index) {
   }
 }
 
-// stage -1: all that have been reached.
-void Interpreter::Impl::await_reductions(int stage) {
+// All that have been reached: an update waits for every sum that its worker has started (progress.h
+// says the same).
+void Interpreter::Impl::await_reductions() {
   for (Reduction& r : reductions) {
     const Action& action = row[static_cast<std::size_t>(r.index)];
-    const bool concerned = stage < 0 || action.instr.stage == stage || action.tied;
-    if (!r.reached || r.awaited || !concerned) continue;
+    if (!r.reached || r.awaited) continue;
     std::int64_t done_ns = r.start_ns;
     for (auto& sum : r.sums) {
       done_ns = std::max(done_ns, links.reducer.wait(*sum, [&] {
@@ -230,8 +230,8 @@ void Interpreter::Impl::await_reductions(int stage) {
       }));
     }
     r.awaited = true;
-    runner.reduced(action.instr, done_ns);
-    if (trace) trace->add(action.instr, step.load(), r.start_ns, done_ns);
+    const std::int64_t end_ns = runner.reduced(action.instr, done_ns);
+    if (trace) trace->add(action.instr, step.load(), r.start_ns, end_ns);
   }
 }
 
@@ -274,11 +274,11 @@ void Interpreter::Impl::run(int index) {
       reach_reduction(index);
       return;  // recorded when it is complete
     case Kind::ReduceScalars:
-      await_reductions(-1);
+      await_reductions();
       runner.reduce_scalars(links.transport, step.load());
       break;
     case Kind::Update:
-      await_reductions(instr.stage);
+      await_reductions();
       runner.update(instr.stage, step.load());
       break;
   }
@@ -294,7 +294,7 @@ void Interpreter::run_step(int step, TraceRecorder* trace) {
   impl_->begin(step, trace);
   const int size = static_cast<int>(impl_->row.size());
   for (int i = 0; i < size; ++i) impl_->run(i);
-  impl_->await_reductions(-1);
+  impl_->await_reductions();
 }
 
 void Interpreter::finish() {

@@ -22,7 +22,6 @@ struct Action {
   int tag_stage = -1;  ///< a number for the stage that all parties of the message or sum share
   int tag_part = 0;
   comm::Group group;  ///< REDUCE_GRAD: global workers that take part, ascending
-  bool tied = false;  ///< REDUCE_GRAD: of a weight that another stage uses too
 };
 
 /// A message or gradient in memory, owned by the runner.
@@ -74,8 +73,9 @@ class StageRunner {
   /// copy of it.
   virtual std::vector<int> buckets(const Instr& reduce) = 0;
   virtual Bucket bucket(int stage, int bucket) = 0;
-  /// The sum of every bucket of a REDUCE_GRAD is complete since done_ns.
-  virtual void reduced(const Instr& /*reduce*/, std::int64_t /*done_ns*/) {}
+  /// The sum of every bucket of a REDUCE_GRAD is complete since done_ns. Returns the moment that
+  /// the trace shows as its end.
+  virtual std::int64_t reduced(const Instr& /*reduce*/, std::int64_t done_ns) { return done_ns; }
 
   /// Set by the interpreter. A runner may call it during the last backward of a stage in a step,
   /// once the bucket is final: its sum then starts at once, under the rest of that backward.
@@ -90,18 +90,19 @@ class TraceRecorder {
     records_.push_back({instr, step, start_ns, end_ns});
   }
   void clear() { records_.clear(); }
-  bool empty() const { return records_.empty(); }
-  /// Measured events of `worker`, microseconds since origin_ns (a common start, in this worker's
-  /// clock).
-  std::vector<TraceEvent> events(int worker, std::int64_t origin_ns) const;
-
- private:
+  /// One instruction as it happened.
   struct Record {
     Instr instr;
     int step;
     std::int64_t start_ns;
     std::int64_t end_ns;
   };
+  const std::vector<Record>& records() const { return records_; }
+  /// Measured events of `worker`, microseconds since origin_ns (a common start, in this worker's
+  /// clock).
+  std::vector<TraceEvent> events(int worker, std::int64_t origin_ns) const;
+
+ private:
   std::vector<Record> records_;
 };
 
@@ -113,10 +114,10 @@ std::vector<Action> bind_row(const Schedule& lowered, int global_worker, int pip
 /// "0SEND_F7 (stage 0, micro-batch 7, step 214)".
 std::string describe(const Instr& instr, int step);
 
-/// Runs one worker's row, step after step. Runner and links must outlive it. Receives are posted
-/// ahead; sends never block compute (a buffer's send is awaited only before the buffer is
-/// overwritten); gradient sums run beside compute and are awaited before REDUCE_SCALARS (all) or
-/// UPDATE (those of its stage). Errors of waits name the instruction and the step.
+/// Runs one worker's row, step after step. Receives are posted ahead; sends never block compute (a
+/// buffer's send is awaited only before the buffer is overwritten); gradient sums run beside
+/// compute and are awaited before REDUCE_SCALARS and UPDATE. Errors of waits name the instruction
+/// and the step. Runner and links must outlive it.
 class Interpreter {
  public:
   struct Links {

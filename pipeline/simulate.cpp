@@ -2,39 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
 #include "graph/base/error.h"
 #include "pipeline/audit.h"
-#include "pipeline/jitter.h"
-#include "pipeline/reduction.h"
+#include "pipeline/timing.h"
 
 namespace hetu {
 namespace {
-
-// What a message between two workers costs.
-class Links {
- public:
-  Links(const Costs& costs, int workers) : all_(costs.link), workers_(workers) {
-    for (const LinkCost& l : costs.pairs) pairs_[key(l.from, l.to)] = l;
-  }
-  double time(int from, int to, double bytes) const {
-    const LinkCost* link = &all_;
-    if (!pairs_.empty()) {
-      const auto own = pairs_.find(key(from, to));
-      if (own != pairs_.end()) link = &own->second;
-    }
-    return link->latency + (link->bandwidth > 0 ? bytes / link->bandwidth : 0);
-  }
-
- private:
-  std::int64_t key(int from, int to) const {
-    return static_cast<std::int64_t>(from) * workers_ + to;
-  }
-  LinkCost all_;
-  std::int64_t workers_;
-  std::unordered_map<std::int64_t, LinkCost> pairs_;
-};
 
 class Simulator : public Progress::Listener {
  public:
@@ -45,8 +19,7 @@ class Simulator : public Progress::Listener {
         costs_(costs),
         options_(options),
         workers_(index_.workers()),
-        links_(costs, workers_ * progress.pipelines()),
-        reductions_(schedule_) {
+        timing_(schedule_, costs, options) {
     const int rows = workers_ * progress.pipelines();
     end_.resize(static_cast<std::size_t>(index_.size()) * progress.pipelines());
     free_.assign(rows, 0);
@@ -55,7 +28,6 @@ class Simulator : public Progress::Listener {
     collective_end_.assign(progress.collectives().size(), 0);
     result_.workers.resize(rows);
     for (WorkerTiming& w : result_.workers) w.start = -1;
-    for (int row = 0; row < rows; ++row) slowness_.push_back(1 / speed(row));
     window_.resize(progress.pipelines());
   }
 
@@ -83,7 +55,7 @@ class Simulator : public Progress::Listener {
         start =
             std::max({start, end_[cell(d, p)], network_free_[d * workers_ + index_.worker_of(p)]});
     }
-    const double end = start + collective_time(index_.at(posts[0]));
+    const double end = start + timing_.collective(index_.at(posts[0]));
     collective_end_[collective] = end;
     for (int d = 0; d < progress_.pipelines(); ++d) {
       for (const int p : posts) {
@@ -126,12 +98,6 @@ class Simulator : public Progress::Listener {
     return static_cast<std::size_t>(pipeline) * index_.size() + position;
   }
 
-  double speed(int row) const {
-    const std::vector<double>& s = costs_.speed;
-    if (s.empty()) return 1;
-    return s.size() == 1 ? s[0] : s[row % s.size()];
-  }
-
   bool asynchronous() const { return schedule_.most_versions != 1; }
 
   // When a position may start as far as one thing it waits for is concerned.
@@ -144,17 +110,8 @@ class Simulator : public Progress::Listener {
     if (!message) return end;
     const int from = index_.graph().worker(made.stage), to = index_.graph().worker(user.stage);
     if (from == to) return end;
-    const bool forward = made.kind == Kind::Forward || made.kind == Kind::SendForward;
-    // Both directions of an edge carry as much: the output of its earlier stage.
-    const int earlier = schedule_.placements[forward ? made.stage : user.stage].model_stage;
-    return end + message_time(pipeline, from, to, earlier, forward);
-  }
-
-  double message_time(int pipeline, int from, int to, int earlier, bool forward) const {
-    const double bytes =
-        stage_cost(costs_, earlier).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
     const int base = pipeline * workers_;
-    return links_.time(base + from, base + to, bytes);
+    return end + timing_.message(made, user.stage, base + from, base + to);
   }
 
   // A send holds up nobody; its event lasts as long as the message travels.
@@ -162,21 +119,8 @@ class Simulator : public Progress::Listener {
     if (!options_.events) return;
     const Instr& i = index_.at(position);
     const int peer = index_.graph().peer(i);
-    const bool forward = i.kind == Kind::SendForward;
-    const int earlier = schedule_.placements[forward ? i.stage : peer].model_stage;
-    add_event(row, position, at,
-              message_time(pipeline, index_.graph().worker(i.stage), index_.graph().worker(peer),
-                           earlier, forward));
-  }
-
-  double disturbance(int pipeline, int row, double at) const {
-    double factor = 1;
-    for (const Slowdown& s : options_.slow) {
-      if ((s.pipeline < 0 || s.pipeline == pipeline) && (s.worker < 0 || s.worker == row) &&
-          at >= s.from && at < s.to)
-        factor *= s.factor;
-    }
-    return factor;
+    const int to = pipeline * workers_ + index_.graph().worker(peer);
+    add_event(row, position, at, timing_.message(i, peer, row, to));
   }
 
   // Books one instruction that starts at `at`; returns how long it takes.
@@ -185,15 +129,11 @@ class Simulator : public Progress::Listener {
     if (!is_compute(i.kind)) {
       if (is_send(i.kind)) note_message(pipeline, row, position, at);
       if (i.kind != Kind::Update) return 0;
-      const double time = instr_time(costs_, schedule_, i) * slowness_[row];
+      const double time = timing_.update(i, row);
       add_event(row, position, at, time);
       return time;
     }
-    const std::int64_t n = computed_[row]++;
-    double time = instr_time(costs_, schedule_, i) * slowness_[row] *
-                  jitter_factor(options_.seed, row, n, options_.jitter);
-    if (!options_.slow.empty()) time *= disturbance(pipeline, row, at);
-    if (options_.hetero > 0 && pauses(options_.seed, row, n)) time += options_.hetero;
+    const double time = timing_.compute(i, row, computed_[row]++, at);
     WorkerTiming& w = result_.workers[row];
     if (w.start < 0) w.start = at;
     w.busy += time;
@@ -211,11 +151,6 @@ class Simulator : public Progress::Listener {
     ++window.backwards;
     if (window.backwards == first) window.from = at + time;
     if (window.backwards == last) window.to = at + time;
-  }
-
-  double collective_time(const Instr& i) const {
-    if (i.kind == Kind::ReduceScalars) return 0;
-    return costs_.allreduce / std::max<std::size_t>(1, reductions_.parts(i.stage).size());
   }
 
   void add_event(int row, int position, double at, double time) {
@@ -249,11 +184,10 @@ class Simulator : public Progress::Listener {
   const Costs& costs_;
   const SimulateOptions& options_;
   const int workers_;
-  const Links links_;
-  const Reductions reductions_;
+  const Timing timing_;
   std::vector<double> end_;  // per pipeline and position
   // Per row:
-  std::vector<double> free_, network_free_, slowness_;
+  std::vector<double> free_, network_free_;
   std::vector<std::int64_t> computed_;
   std::vector<double> collective_end_;
   std::vector<Window> window_;  // per pipeline

@@ -1,0 +1,64 @@
+#include "pipeline/timing.h"
+
+#include <algorithm>
+
+#include "pipeline/jitter.h"
+
+namespace hetu {
+
+Timing::Timing(const Schedule& schedule, const Costs& costs, const SimulateOptions& options)
+    : schedule_(schedule),
+      costs_(costs),
+      options_(options),
+      reductions_(schedule),
+      rows_(static_cast<std::int64_t>(schedule.workers.size()) * schedule.lowering.pipelines) {
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    const std::vector<double>& s = costs.speed;
+    slowness_.push_back(s.empty() ? 1 : 1 / s[static_cast<std::size_t>(row) % s.size()]);
+  }
+  for (const LinkCost& l : costs.pairs) pairs_[l.from * rows_ + l.to] = l;
+}
+
+double Timing::compute(const Instr& instr, int row, std::int64_t index, double at) const {
+  double time = instr_time(costs_, schedule_, instr) * slowness_[row] *
+                jitter_factor(options_.seed, row, index, options_.jitter);
+  if (!options_.slow.empty()) time *= disturbance(row, at);
+  if (options_.hetero > 0 && pauses(options_.seed, row, index)) time += options_.hetero;
+  return time;
+}
+
+double Timing::update(const Instr& instr, int row) const {
+  return instr_time(costs_, schedule_, instr) * slowness_[row];
+}
+
+double Timing::collective(const Instr& instr) const {
+  if (instr.kind == Kind::ReduceScalars) return 0;
+  return costs_.allreduce / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
+}
+
+double Timing::message(const Instr& made, int user_stage, int from_row, int to_row) const {
+  const LinkCost* link = &costs_.link;
+  if (!pairs_.empty()) {
+    const auto own = pairs_.find(from_row * rows_ + to_row);
+    if (own != pairs_.end()) link = &own->second;
+  }
+  const bool forward = made.kind == Kind::Forward || made.kind == Kind::SendForward;
+  // Both directions of an edge carry as much: the output of its earlier stage.
+  const int earlier = schedule_.placements[forward ? made.stage : user_stage].model_stage;
+  const double bytes =
+      stage_cost(costs_, earlier).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
+  return link->latency + (link->bandwidth > 0 ? bytes / link->bandwidth : 0);
+}
+
+double Timing::disturbance(int row, double at) const {
+  const int pipeline = row / static_cast<int>(schedule_.workers.size());
+  double factor = 1;
+  for (const Slowdown& s : options_.slow) {
+    if ((s.pipeline < 0 || s.pipeline == pipeline) && (s.worker < 0 || s.worker == row) &&
+        at >= s.from && at < s.to)
+      factor *= s.factor;
+  }
+  return factor;
+}
+
+}  // namespace hetu

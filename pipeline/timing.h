@@ -1,0 +1,43 @@
+// How long instructions, messages and collectives take under given costs and disturbances. The
+// simulator and a rehearsal both ask here, so that they disagree only where reality does.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "pipeline/cost.h"
+#include "pipeline/reduction.h"
+#include "pipeline/schedule.h"
+#include "pipeline/simulate.h"
+
+namespace hetu {
+
+/// Times in the costs' unit. Rows are global workers: pipeline * workers + worker. Schedule, costs
+/// and options must outlive it.
+class Timing {
+ public:
+  Timing(const Schedule& schedule, const Costs& costs, const SimulateOptions& options);
+
+  /// F, B, I, W or R that starts at `at`; `index` counts the compute instructions before it in its
+  /// row.
+  double compute(const Instr& instr, int row, std::int64_t index, double at) const;
+  double update(const Instr& instr, int row) const;
+  /// REDUCE_GRAD or REDUCE_SCALARS, from the last member's post.
+  double collective(const Instr& instr) const;
+  /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on
+  /// another.
+  double message(const Instr& made, int user_stage, int from_row, int to_row) const;
+
+ private:
+  double disturbance(int row, double at) const;
+
+  const Schedule& schedule_;
+  const Costs& costs_;
+  const SimulateOptions& options_;
+  Reductions reductions_;
+  std::int64_t rows_;
+  std::vector<double> slowness_;                      // per row: 1 / speed
+  std::unordered_map<std::int64_t, LinkCost> pairs_;  // by from * rows + to
+};
+
+}  // namespace hetu
