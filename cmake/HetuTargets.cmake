@@ -4,8 +4,9 @@
 set(HETU_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
 
 # What arithmetic is compiled with. No -ffast-math, and no contraction: a compiler that fuses a vector body and its tail in
-# different ways would make an element's bits depend on where it stands.
-set(HETU_KERNEL_OPTIONS -O3 -ffp-contract=off -Wno-psabi)
+# different ways would make an element's bits depend on where it stands. Nobody reads errno or the floating-point flags,
+# which else keep a conditional product out of vector code.
+set(HETU_KERNEL_OPTIONS -O3 -ffp-contract=off -fno-trapping-math -fno-math-errno -Wno-psabi)
 if(HETU_NATIVE)
   list(APPEND HETU_KERNEL_OPTIONS -march=native -mprefer-vector-width=512)
 endif()
