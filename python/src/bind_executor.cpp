@@ -8,9 +8,7 @@
 #include "config/env.h"
 #include "datasets/loader.h"
 #include "executor/checkpoint.h"
-#include "executor/comm/inproc.h"
-#include "executor/comm/mpi.h"
-#include "executor/trainer.h"
+#include "executor/executor.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
 
@@ -18,21 +16,6 @@ namespace nb = nanobind;
 
 namespace hetu {
 namespace {
-
-comm::Options comm_options() {
-  comm::Options options;
-  options.timeout_s = env().timeout_s;
-  return options;
-}
-
-// The links of this process: MPI where it was started as one of several workers, else a job of one.
-// `number` is this worker's place in the layout; workers are known by it from here on.
-std::unique_ptr<comm::Transport> connect(int number) {
-  comm::Options options = comm_options();
-  options.number = number;
-  if (env().workers > 1) return comm::connect_mpi(options);
-  return std::move(comm::make_inproc(1, comm_options())[0]);
-}
 
 OptimizerConfig optimizer_of(const nb::dict& d) {
   OptimizerConfig c;
@@ -81,14 +64,6 @@ nb::dict result_dict(const StepResult& r) {
   return out;
 }
 
-const void* field_bytes(Batch& batch, const std::string& field, std::int64_t bytes) {
-  const FieldData& data = batch.at(field);
-  require(static_cast<std::int64_t>(data.bytes.size()) == bytes,
-          "field '{}' of a batch has {} bytes, the model reads {}", field, data.bytes.size(),
-          bytes);
-  return data.bytes.data();
-}
-
 // One worker's training job for Python: the trainer and the batch that is being read.
 struct Job {
   Job(const Graph& graph, const nb::dict& optimizer, const nb::dict& options,
@@ -98,9 +73,7 @@ struct Job {
 
   StepResult step(Loader* loader, bool training) {
     if (loader) loader->next(batch);
-    const FieldLookup lookup = [this](const std::string& f, std::int64_t bytes) {
-      return field_bytes(batch, f, bytes);
-    };
+    const FieldLookup lookup = fields_of(batch);
     return training ? trainer.train(lookup) : trainer.validate(lookup);
   }
 
@@ -146,7 +119,7 @@ void bind_executor(nb::module_& m) {
       .def("host_of", &comm::Transport::host_of)
       .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>());
   m.def("list_checkpoints", &list_checkpoints);
-  m.def("connect", &connect, nb::call_guard<nb::gil_scoped_release>());
+  m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Job>(m, "Job", "One worker's part of a training job.")
       .def(nb::init<const Graph&, const nb::dict&, const nb::dict&, comm::Transport&>(),

@@ -1,0 +1,41 @@
+// A model, its cut-point and its training in C++. Alone: one process. Under heturun: a pipeline of
+// two stages,
+//   heturun -w 2 build/bin/example_train 2
+#include <cstdio>
+#include <cstdlib>
+
+#include "executor/executor.h"
+#include "graph/base/error.h"
+#include "ops/layers.h"
+#include "ops/registry.h"
+
+int main(int count, char** words) try {
+  hetu::Builder b(hetu::op_set());
+  const auto x = b.placeholder("x", hetu::DType::Float32, {hetu::kBatch, 784});
+  const auto y = b.placeholder("y", hetu::DType::Int32, {hetu::kBatch});
+  const auto hidden = b.apply("relu", {hetu::ops::linear(b, x, 128, "fc1")});
+  b.cut();  // the model may be split here
+  const auto loss = hetu::ops::softmax_cross_entropy(b, hetu::ops::linear(b, hidden, 10, "fc2"), y);
+  b.fetch("loss", loss);
+  b.differentiate(loss);
+
+  hetu::OptimizerConfig sgd;
+  sgd.rate.base = 0.1;
+  hetu::TrainerOptions options;
+  options.method = "1f1b";
+  options.stages = count > 1 ? std::atoi(words[1]) : 1;
+  options.micro_batches = 4;
+  options.batch_size = 32;
+  hetu::Executor job(b.finish(), sgd, options,
+                     hetu::synthetic_source({{{"x", hetu::DType::Float32, {784}}, 0, 1},
+                                             {{"y", hetu::DType::Int32, {}}, 0, 10}},
+                                            /*rows=*/32, /*seed=*/0));
+  for (int step = 0; step < 50; ++step) {
+    const hetu::StepResult result = job.step();
+    if (job.is_chief() && step % 10 == 9)
+      std::printf("step %d loss %.4f\n", step + 1, result.at("loss"));
+  }
+} catch (const hetu::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return hetu::exit_status(error.code());
+}

@@ -1,0 +1,56 @@
+#include "executor/executor.h"
+
+#include "config/env.h"
+#include "executor/comm/inproc.h"
+#include "executor/comm/mpi.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+std::unique_ptr<Loader> loader_for(const Trainer& trainer, std::unique_ptr<RowSource> data) {
+  LoaderOptions options;
+  options.pipelines = trainer.options().pipelines;
+  options.pipeline = trainer.pipeline();
+  options.batch_size = trainer.options().batch_size;
+  for (const FeedSpec& field : trainer.fields()) options.fields.push_back(field.name);
+  if (options.fields.empty()) return nullptr;
+  return std::make_unique<Loader>(std::move(data), options);
+}
+
+}  // namespace
+
+std::unique_ptr<comm::Transport> open_links(int number) {
+  comm::Options options;
+  options.timeout_s = env().timeout_s;
+  options.number = number;
+  if (env().workers > 1) return comm::connect_mpi(options);
+  return std::move(comm::make_inproc(1, options)[0]);
+}
+
+FieldLookup fields_of(Batch& batch) {
+  return [&batch](const std::string& field, std::int64_t bytes) -> const void* {
+    const FieldData& data = batch.at(field);
+    require(static_cast<std::int64_t>(data.bytes.size()) == bytes,
+            "field '{}' of a batch has {} bytes, the model reads {}", field, data.bytes.size(),
+            bytes);
+    return data.bytes.data();
+  };
+}
+
+Executor::Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+                   std::unique_ptr<RowSource> data)
+    : links_(open_links()),
+      trainer_(std::move(graph), optimizer, options, *links_),
+      loader_(loader_for(trainer_, std::move(data))) {}
+
+FieldLookup Executor::next() {
+  if (loader_) loader_->next(batch_);
+  return fields_of(batch_);
+}
+
+StepResult Executor::step() { return trainer_.train(next()); }
+
+StepResult Executor::validate() { return trainer_.validate(next()); }
+
+}  // namespace hetu

@@ -1,0 +1,46 @@
+// Training for C++ programs: links, trainer and data in one object. The same program runs alone or,
+// under heturun, as every worker of a job.
+#pragma once
+#include <memory>
+
+#include "datasets/source.h"
+#include "executor/trainer.h"
+
+namespace hetu {
+
+/// The links of this process: MPI where it was started as one of several workers, else a job of
+/// one. `number` is this worker's place in the grid where it is not its rank; -1: the rank. Once
+/// per process.
+std::unique_ptr<comm::Transport> open_links(int number = -1);
+
+class Executor {
+ public:
+  /// A finished graph with gradients, trained on `data`, whose fields are the graph's placeholders.
+  /// The number of workers must be options.pipelines * options.stages; worker = pipeline * stages +
+  /// stage. Throws as Trainer and Loader do.
+  Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+           std::unique_ptr<RowSource> data);
+
+  /// One step on the next global batch.
+  StepResult step();
+  /// Forward only, on the next global batch.
+  StepResult validate();
+
+  Trainer& trainer() { return trainer_; }
+  /// True in the worker that prints.
+  bool is_chief() const { return links_->worker() == 0; }
+
+ private:
+  FieldLookup next();
+
+  std::unique_ptr<comm::Transport> links_;
+  Trainer trainer_;
+  std::unique_ptr<Loader> loader_;  // null where a worker reads no field
+  Batch batch_;
+};
+
+/// The bytes of a field of `batch`, for Trainer. Throws InvalidArgument if it is missing or not as
+/// long as the model reads.
+FieldLookup fields_of(Batch& batch);
+
+}  // namespace hetu

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Times a BERT-base training step, 8 rows x 128 tokens, float32: Hetu beside Hugging Face's BERT on PyTorch, same process,
+same threads, one step of each in turn. Prints medians, spread and the ratio ours / theirs.
+
+usage: bert_step.py [--steps N] [--threads N] [--rows 8] [--length 128]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+import hetu as ht
+
+VOCABULARY = 30522
+BASE = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "hidden_act": "relu", "tie_word_embeddings": False}
+
+
+def drawn_batch(rows: int, length: int) -> dict[str, numpy.ndarray]:
+    """Full rows, 15 % masked."""
+    random = numpy.random.default_rng(0)
+    ids = random.integers(5, VOCABULARY, (rows, length), dtype=numpy.int32)
+    masked = random.random((rows, length)) < 0.15
+    return {
+        "input_ids": ids, "input_mask": numpy.ones_like(ids), "segment_ids": numpy.zeros_like(ids),
+        "masked_lm_labels": numpy.where(masked, ids, -1).astype(numpy.int32),
+        "next_sentence_labels": random.integers(0, 2, rows, dtype=numpy.int32),
+    }
+
+
+def hetu_step(batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], None]:
+    ht.new_graph()
+    data = ht.data.Batches([batch], batch_size=len(batch["input_ids"]))
+    loss = ht.models.Bert(ht.models.BertConfig(**BASE)).pretraining_loss(data)
+    train = ht.optim.AdamW(1e-5).minimize(loss)
+    job = ht.Executor({"train": [loss, train]}, threads=threads)
+    return lambda: job.job.train(job.loader)
+
+
+def torch_step(batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], None]:
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    config = transformers.BertConfig(**BASE, attn_implementation="sdpa")
+    model: Any = transformers.BertForPreTraining(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
+    tensors = {k: torch.from_numpy(v.astype(numpy.int64)) for k, v in batch.items()}
+    labels = torch.where(tensors["masked_lm_labels"] < 0, -100, tensors["masked_lm_labels"])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = model(
+            input_ids=tensors["input_ids"], attention_mask=tensors["input_mask"],
+            token_type_ids=tensors["segment_ids"], labels=labels, next_sentence_label=tensors["next_sentence_labels"],
+        ).loss
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+def timed(step: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--length", type=int, default=128)
+    args = parser.parse_args()
+    batch = drawn_batch(args.rows, args.length)
+    ours = hetu_step(batch, args.threads)
+    try:
+        theirs = torch_step(batch, args.threads)
+    except ImportError as error:
+        print(f"bert_step: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
+        theirs = None
+    a, b = [], []
+    for i in range(args.steps + 2):  # two to warm up
+        a.append(timed(ours))
+        b.append(timed(theirs) if theirs else float("nan"))
+    a, b = a[2:], b[2:]
+    print(f"BERT-base step, {args.rows} x {args.length}, float32, {args.threads} threads, {args.steps} steps in turn")
+    for name, times in (("Hetu", a), ("PyTorch", b)):
+        print(f"  {name:8} median {statistics.median(times) * 1e3:8.1f} ms, {min(times) * 1e3:.1f} to {max(times) * 1e3:.1f}")
+    ratios = [x / y for x, y in zip(a, b, strict=True)]
+    print(f"  ratio Hetu / PyTorch: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
