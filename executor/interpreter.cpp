@@ -61,12 +61,6 @@ struct Interpreter::Impl {
       }
     }
     posted.resize(row.size());
-    runner.bucket_ready = [this](int stage, int bucket) { start_bucket(stage, bucket); };
-    links.transport.set_reporter([this] {
-      const int at = position.load();
-      return row.empty() ? std::string("nothing")
-                         : hetu::describe(row[static_cast<std::size_t>(at)].instr, step.load());
-    });
   }
   ~Impl() {
     links.transport.set_reporter({});
@@ -104,6 +98,14 @@ struct Interpreter::Impl {
 };
 
 void Interpreter::Impl::begin(int of_step, TraceRecorder* recorder) {
+  // Anew at each step: another loop (validation) may run on the same runner and transport in
+  // between.
+  runner.bucket_ready = [this](int stage, int bucket) { start_bucket(stage, bucket); };
+  links.transport.set_reporter([this] {
+    const int at = position.load();
+    return row.empty() ? std::string("nothing")
+                       : hetu::describe(row[static_cast<std::size_t>(at)].instr, step.load());
+  });
   trace = recorder;
   position.store(0);
   step.store(of_step);

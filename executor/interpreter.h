@@ -77,9 +77,9 @@ class StageRunner {
   /// the trace shows as its end.
   virtual std::int64_t reduced(const Instr& /*reduce*/, std::int64_t done_ns) { return done_ns; }
 
-  /// Set by the interpreter. A runner may call it during the last backward of a stage in a step,
-  /// once the bucket is final: its sum then starts at once, under the rest of that backward.
-  /// Otherwise it starts at the REDUCE_GRAD.
+  /// Set by the interpreter at the start of a step. A runner may call it during the last backward
+  /// of a stage in a step, once the bucket is final: its sum then starts at once, under the rest of
+  /// that backward. Otherwise it starts at the REDUCE_GRAD.
   std::function<void(int stage, int bucket)> bucket_ready = [](int, int) {};
 };
 

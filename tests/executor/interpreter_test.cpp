@@ -188,15 +188,48 @@ TEST(Loop, NamesTheInstructionThatWaits) {
 TEST(Loop, SaysWhereAPeerStands) {
   const Schedule plan = lowered("1f1b", 2, 3, 1);
   comm::Options options;
-  options.timeout_s = 0.3;
+  options.timeout_s = 0.5;
   auto transports = comm::make_inproc(2, options);
   comm::Reducer reducers[] = {comm::Reducer(*transports[0]), comm::Reducer(*transports[1])};
   ExactRunner idle(plan, 1, 1), runner(plan, 0, 1);
+  // Worker 1 waits for a message that worker 0, which waits for an answer, sends under another
+  // step.
   Interpreter standing(bind_row(plan, 1, 1), idle, {*transports[1], reducers[1]});
   Interpreter loop(bind_row(plan, 0, 1), runner, {*transports[0], reducers[0]});
+  std::thread other([&] { EXPECT_THROW(standing.run_step(7), Error); });
   EXPECT_THAT([&] { loop.run_step(0); },
               ThrowsMessage<Error>(HasSubstr("worker 1 last reported 1RECV_F0 (stage 1, "
-                                             "micro-batch 0, step 0)")));
+                                             "micro-batch 0, step 7)")));
+  other.join();
+}
+
+// Training and validation take turns on one runner: the sums of the first must still start inside
+// its last backward.
+TEST(Loop, SharesItsRunnerWithAnother) {
+  const Schedule plan = lowered("1f1b", 1, 3, 2);
+  auto transports = comm::make_inproc(2);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      comm::Reducer reducer(*transports[w]);
+      ExactRunner runner(plan, w, 1);
+      Interpreter first(bind_row(plan, w, 2), runner, {*transports[w], reducer});
+      Interpreter second({}, runner, {*transports[w], reducer});
+      for (int step = 0; step < 3; ++step) {
+        second.run_step(step);
+        TraceRecorder trace;
+        first.run_step(step, &trace);
+        std::int64_t last_backward = 0, sum = 0;
+        for (const auto& r : trace.records()) {
+          if (r.instr.kind == Kind::Backward) last_backward = r.end_ns;
+          if (r.instr.kind == Kind::ReduceGrad) sum = r.start_ns;
+        }
+        EXPECT_LE(sum, last_backward) << "the sum did not start inside the backward";
+      }
+      EXPECT_EQ(runner.weight, reference(1, 3, 2, 3)[0]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
 }
 
 TEST(BindRow, FindsPeersAndGroups) {
