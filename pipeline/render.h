@@ -77,8 +77,8 @@ struct StepWindow {
   int steps = -1;
 };
 
-/// The most activations that each worker held at once: an F adds 1 / chunks at its start, a B takes
-/// them at its end, I and W half of that each; backwards of a half_micros plan count half. In
+/// The most activations that each worker held at once, in order of start: an F adds 1 / chunks, a B
+/// takes as much, I and W half of that each; backwards of a half_micros plan count half. In
 /// micro-batches on one worker.
 std::vector<double> peak_activations(const std::vector<TraceEvent>& events, const Schedule& plan);
 

@@ -121,12 +121,11 @@ Usage usage_of(const std::vector<TraceEvent>& events) {
   usage.start = INFINITY;
   usage.end = -INFINITY;
   for (const TraceEvent& e : events) {
-    require(
-        e.worker >= 0 && std::isfinite(e.start_us) && std::isfinite(e.duration_us) &&
-            e.duration_us >= 0,
-        "event {} of worker {}: start {} us, duration {} us; workers count from 0, times must be "
-        "finite and durations >= 0",
-        cell_of(e, true), e.worker, e.start_us, e.duration_us);
+    require(e.worker >= 0 && e.worker < 1'000'000 && std::isfinite(e.start_us) &&
+                std::isfinite(e.duration_us) && e.duration_us >= 0,
+            "event {} of worker {}: start {} us, duration {} us; workers count from 0 to 999,999, "
+            "times must be finite and durations >= 0",
+            cell_of(e, true), e.worker, e.start_us, e.duration_us);
     usage.workers = std::max(usage.workers, e.worker + 1);
     usage.start = std::min(usage.start, e.start_us);
     usage.end = std::max(usage.end, e.start_us + e.duration_us);
@@ -181,18 +180,14 @@ std::vector<double> peak_activations(const std::vector<TraceEvent>& events, cons
   std::vector<double> peaks(usage.workers, 0);
   const auto rows = main_rows(events, usage.workers);
   for (int w = 0; w < usage.workers; ++w) {
-    std::vector<std::pair<double, double>>
-        changes;  // time, by how much; what ends frees before what starts takes
+    double held = 0;  // in order of start: rounding may tear an end and the next start apart
     for (const std::size_t i : rows[w]) {
-      const TraceEvent& e = events[i];
-      const double end = e.start_us + e.duration_us;
-      if (e.kind == "F") changes.emplace_back(e.start_us, one);
-      if (e.kind == "B") changes.emplace_back(end, -freed);
-      if (e.kind == "I" || e.kind == "W") changes.emplace_back(end, -freed / 2);
+      const std::string& kind = events[i].kind;
+      if (kind == "F") held += one;
+      if (kind == "B") held -= freed;
+      if (kind == "I" || kind == "W") held -= freed / 2;
+      peaks[w] = std::max(peaks[w], held);
     }
-    std::stable_sort(changes.begin(), changes.end());
-    double held = 0;
-    for (const auto& [time, by] : changes) peaks[w] = std::max(peaks[w], held += by);
   }
   return peaks;
 }

@@ -83,6 +83,12 @@ TEST(Timeline, PeakActivationsFollowTheContract) {
       EXPECT_DOUBLE_EQ(peak_activations(split, plan)[0], 1);
     }
   }
+  Times rough;  // ends and starts that rounding may tear apart
+  rough.jitter = 0.1;
+  for (rough.seed = 0; rough.seed < 30; ++rough.seed) {
+    const auto events = lay_in_time(drawn::one_f_one_b(4, 9), 4, rough, 1000);
+    EXPECT_EQ(peak_activations(events, plan), (std::vector<double>{4, 3, 2, 1})) << rough.seed;
+  }
   plan.chunks = 2;
   EXPECT_DOUBLE_EQ(peak_activations(lay_in_time(drawn::gpipe(2, 6), 2, Times{}), plan)[0], 3);
   EXPECT_EQ(timeline_rows(training_run(9, 1), {}, &plan).at(1).peak_activations,
