@@ -73,4 +73,8 @@ Costs read_costs(const std::string& path, const BlockTable& table = {});
 /// The same from text; `origin` names it in messages.
 Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table = {});
 
+/// The JSON cost file, one object: times per model stage of this plan as they stand in it; plain
+/// time units are written as milliseconds.
+std::string to_json(const Costs& costs, const Schedule& schedule);
+
 }  // namespace hetu

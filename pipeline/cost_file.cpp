@@ -273,6 +273,37 @@ Costs parse_costs(const std::string& text, const std::string& origin, const Bloc
   return from_json(in, origin);
 }
 
+std::string to_json(const Costs& costs, const Schedule& schedule) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array(), pairs = stages, workers = stages;
+  const double chunk = costs.per_worker ? 1.0 / schedule.chunks : 1.0;
+  for (int s = 0; s < model_stages(schedule); ++s) {
+    const StageCost& c = stage_cost(costs, s);
+    stages.push_back({{"forward", c.forward * chunk},
+                      {"input_grad", c.input_grad * chunk},
+                      {"weight_grad", c.weight_grad * chunk},
+                      {"recompute", c.recompute * chunk},
+                      {"update", c.update},
+                      {"bytes_out", c.bytes_out},
+                      {"activation_bytes", c.activation_bytes},
+                      {"weight_bytes", c.weight_bytes}});
+  }
+  for (const LinkCost& l : costs.pairs)
+    pairs.push_back(
+        {{"from", l.from}, {"to", l.to}, {"latency", l.latency}, {"bandwidth", l.bandwidth}});
+  for (std::size_t w = 0; w < std::max(costs.speed.size(), costs.memory_limit.size()); ++w)
+    workers.push_back(
+        {{"speed", w < costs.speed.size() ? costs.speed[w] : 1},
+         {"memory_limit", w < costs.memory_limit.size() ? costs.memory_limit[w] : 0}});
+  const nlohmann::ordered_json out = {
+      {"unit", "ms"},
+      {"stages", stages},
+      {"link",
+       {{"latency", costs.link.latency}, {"bandwidth", costs.link.bandwidth}, {"pairs", pairs}}},
+      {"allreduce", costs.allreduce},
+      {"workers", workers}};
+  return out.dump();
+}
+
 Costs read_costs(const std::string& path, const BlockTable& table) {
   return parse_costs(read_text(path), path, table);
 }

@@ -144,11 +144,13 @@ Schedule generate(std::string_view name, const Sizes& sizes) {
     require(!to_come, "method '{}' is to come; known here: {}", name, known_methods());
     require(false, "unknown method '{}'; known here: {}", name, known_methods());
   }
-  require(m->legal_stages(sizes), "{} takes {} stages, got P = {}; nearest legal: {}", m->name,
-          m->stages_rule, sizes.stages, nearest(sizes, &Sizes::stages, m->legal_stages));
-  require(m->legal_micros(sizes), "{} takes {} micro-batches, got M = {}; nearest legal: {}",
-          m->name, m->micros_rule, sizes.micro_batches,
-          nearest(sizes, &Sizes::micro_batches, m->legal_micros));
+  if (!m->legal_stages(sizes))
+    fail(Code::InvalidArgument, "{} takes {} stages, got P = {}; nearest legal: {}", m->name,
+         m->stages_rule, sizes.stages, nearest(sizes, &Sizes::stages, m->legal_stages));
+  if (!m->legal_micros(sizes))
+    fail(Code::InvalidArgument, "{} takes {} micro-batches, got M = {}; nearest legal: {}", m->name,
+         m->micros_rule, sizes.micro_batches,
+         nearest(sizes, &Sizes::micro_batches, m->legal_micros));
   // Two instructions per stage and micro-batch, 16 bytes each: past this nothing else fits either.
   constexpr std::int64_t kMost = std::int64_t{1} << 28;
   const double cells = 1.0 * sizes.stages * sizes.micro_batches * sizes.chunks * sizes.steps;

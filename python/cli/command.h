@@ -1,0 +1,26 @@
+// A command of `hetu`: a row in main.cpp and a file of its own.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace hetu::cli {
+
+using Arguments = std::vector<std::string>;  ///< after the command's name
+
+/// `run` is the command; where it is nullptr, `python3 -m hetu.<module>` is, with the arguments.
+struct Command {
+  const char* name;
+  const char* meaning;  ///< one line for `hetu --help`
+  int (*run)(const Arguments& arguments);
+  const char* module;
+};
+
+int schedule_command(const Arguments& arguments);
+int verify_command(const Arguments& arguments);
+int simulate_command(const Arguments& arguments);
+
+/// Writes text to a file (beside, then renamed) or, where path is empty, to standard output. Throws
+/// Io.
+void put(const std::string& text, const std::string& path);
+
+}  // namespace hetu::cli

@@ -1,0 +1,166 @@
+// From options to a plan, its costs and its proof.
+#include <algorithm>
+#include <filesystem>
+
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "pipeline/plan_file.h"
+#include "pipeline/verify.h"
+#include "python/cli/plan_options.h"
+
+namespace hetu::cli {
+namespace {
+
+// An option that a method does not take is refused by name: it would be ignored silently.
+void refuse_unless(bool given, const char* option, const Method* method) {
+  if (!given) return;
+  if (method == nullptr) fail(Code::InvalidArgument, "--{} does not apply to a FILE", option);
+  const bool takes = std::any_of(method->options.begin(), method->options.end(),
+                                 [&](const char* name) { return std::string(name) == option; });
+  require(takes, "--{} does not apply to {}", option, method->name);
+}
+
+void check_applicable(const PlanOptions& o, const Method* method) {
+  refuse_unless(o.chunks.has_value(), "chunks", method);
+  refuse_unless(o.pairs.has_value(), "pairs", method);
+  refuse_unless(o.pair_semantics.has_value(), "pair-semantics", method);
+  refuse_unless(o.runtime_rule, "runtime-rule", method);
+  if (method == nullptr) {
+    const std::string concat = o.concat.value_or("direct");
+    require(concat == "halving" || concat == "direct",
+            "--concat {} does not apply to a FILE; halving tells that backward ids are half-micros",
+            concat);
+    return;
+  }
+  refuse_unless(o.concat.has_value(), "concat", method);
+  refuse_unless(o.steps.has_value(), "steps", method);
+  require(!o.replicas, "--replicas is for a FILE");
+  require(!o.version_rule, "--version-rule is for a FILE");
+}
+
+Schedule generated(const PlanOptions& o, const Method& method) {
+  Sizes sizes;
+  // A method with one legal number of stages needs none stated.
+  sizes.stages = o.stages.value_or(1);
+  const bool any = method.legal_stages({.stages = 2}) || method.legal_stages({.stages = 4});
+  require(o.stages.has_value() || !any, "{} needs --stages P", method.name);
+  require(o.micro_batches.has_value(), "{} needs --micro-batches M", method.name);
+  sizes.micro_batches = *o.micro_batches;
+  sizes.chunks = o.chunks.value_or(1);
+  sizes.pairs = o.pairs.value_or(1);
+  sizes.steps = o.steps.value_or(1);
+  sizes.concat = o.concat.value_or("direct");
+  sizes.pair_semantics = o.pair_semantics.value_or("split");
+  return generate(method.name, sizes);
+}
+
+Schedule read(const PlanOptions& o) {
+  PlanFacts facts;
+  facts.stages = o.stages.value_or(0);
+  facts.micro_batches = o.micro_batches.value_or(0);
+  facts.replicas = o.replicas.value_or(0);
+  facts.steps = o.steps.value_or(1);
+  facts.pipelines = o.pipelines;
+  facts.half_micros = o.concat == "halving";
+  if (o.version_rule) facts.version_rule = parse_version_rule(*o.version_rule);
+  return read_plan(o.source, facts);
+}
+
+// The least that a stage's bytes come to, worker by worker, against the bound.
+void check_bytes(const PlanOptions& o, const Schedule& lowered) {
+  const Costs costs = costs_of(o);
+  const bool known = std::any_of(costs.stages.begin(), costs.stages.end(), [](const StageCost& c) {
+    return c.activation_bytes > 0 || c.weight_bytes > 0;
+  });
+  require(known, "--memory-limit in bytes needs --costs with activation_bytes or weight_bytes");
+  const Simulation s = simulate(lowered, costs);
+  std::string lines;
+  for (std::size_t w = 0; w < s.workers.size(); ++w) {
+    if (s.workers[w].peak_bytes > *o.limit_bytes)
+      lines +=
+          fmt::format("\n  worker {} peaks at {:.1f} MiB", w, s.workers[w].peak_bytes / 1048576);
+  }
+  if (!lines.empty())
+    fail(Code::Plan, "plan needs more memory than the limit of {:.1f} MiB:{}",
+         *o.limit_bytes / 1048576, lines);
+}
+
+}  // namespace
+
+Schedule plan_of(const PlanOptions& o) {
+  const Method* method = find_method(o.source);
+  std::error_code ignored;
+  const bool file = method == nullptr && (o.source.find_first_of("./") != std::string::npos ||
+                                          std::filesystem::exists(o.source, ignored));
+  if (method == nullptr && !file) generate(o.source, {});  // refuses, naming what is known
+  check_applicable(o, method);
+  Schedule plan = method != nullptr ? generated(o, *method) : read(o);
+  return o.with_recompute ? with_recompute(plan) : plan;
+}
+
+Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
+  const auto has = [&](auto test) {
+    return std::any_of(plan.workers.begin(), plan.workers.end(), [&](const Program& p) {
+      return std::any_of(p.prologue.begin(), p.prologue.end(), test) ||
+             std::any_of(p.body.begin(), p.body.end(), test) ||
+             std::any_of(p.drain.begin(), p.drain.end(), test);
+    });
+  };
+  const bool collectives = has([](const Instr& i) { return is_collective(i.kind); });
+  if (collectives || is_lowered(plan)) return plan;
+  std::vector<int> stages(plan.workers.size(), 0);
+  bool several = false;
+  for (const Placement& p : plan.placements) several |= ++stages.at(p.workers.at(0)) > 1;
+  require(o.sync != "eager-opt" || !several,
+          "--sync eager-opt is to come for workers with several stages; known here: end, eager");
+  Lowering how = plan.lowering;
+  how.pipelines = o.pipelines;
+  how.sync = o.sync == "end" ? SyncPlace::End : SyncPlace::Eager;
+  return lower(plan, how);
+}
+
+Costs costs_of(const PlanOptions& o) {
+  Costs costs;
+  if (!o.costs.empty()) {
+    costs = read_costs(o.costs, o.table);
+  } else {
+    require(o.table.micro_batch_size == 0 && o.table.blocks_per_stage == 0,
+            "--micro-batch-size and --blocks-per-stage are for --costs FILE.csv");
+    StageCost& c = costs.stages[0];
+    c.forward = o.forward.value_or(1);
+    c.input_grad = o.backward ? *o.backward / 2 : o.input_grad.value_or(1);
+    c.weight_grad = o.backward ? *o.backward / 2 : o.weight_grad.value_or(1);
+    c.recompute = o.recompute.value_or(0);
+  }
+  for (StageCost& c : costs.stages) {
+    if (o.update) c.update = *o.update;
+    if (o.bytes) c.bytes_out = *o.bytes;
+  }
+  if (o.allreduce) costs.allreduce = *o.allreduce;
+  // A link in the file overrides the options.
+  if (!costs.has_link) {
+    costs.link.latency = o.latency.value_or(0);
+    costs.link.bandwidth = o.bandwidth.value_or(0);
+  }
+  if (!o.speed.empty()) costs.speed = o.speed;
+  return costs;
+}
+
+VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered) {
+  // The plan as typed first: messages then count steps in the user's own rows.
+  if (!is_lowered(plan)) verify(plan, {.memory_limit = o.limit_micros.value_or(0)});
+  const VerifyReport report =
+      verify(lowered, {.send_slots = o.send_slots, .memory_limit = o.limit_micros.value_or(0)});
+  if (o.limit_bytes) check_bytes(o, lowered);
+  return report;
+}
+
+std::string trace_text(const Simulation& simulation, const Schedule& plan, const Costs& costs) {
+  const std::string metadata =
+      fmt::format("{{\"plan\":{},\"costs\":{},\"versions\":{{\"hetu\":\"{}\"}}}}", to_json(plan),
+                  to_json(costs, plan), HETU_VERSION);
+  return trace_to_json({simulation.events, metadata}) + "\n";
+}
+
+}  // namespace hetu::cli

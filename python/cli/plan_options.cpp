@@ -1,0 +1,228 @@
+#include "python/cli/plan_options.h"
+
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+
+namespace hetu::cli {
+namespace {
+
+constexpr int kMostWorkers = 1 << 20;
+
+Option whole(const char* name, const char* value, const char* meaning, std::optional<int>& into) {
+  return {name, value, meaning, [&into](const std::string& text) {
+            into = static_cast<int>(to_integer(text, 1, 1 << 28));
+          }};
+}
+
+Option number(const char* name, const char* value, const char* meaning,
+              std::optional<double>& into) {
+  return {name, value, meaning, [&into](const std::string& text) { into = to_number(text); }};
+}
+
+Option flag(const char* name, const char* meaning, bool& into) {
+  return {name, nullptr, meaning, [&into](const std::string&) { into = true; }};
+}
+
+// "pipeline=1,factor=2" or "worker=5,factor=1.3,from=100,to=300".
+Slowdown parse_slow(const std::string& text) {
+  Slowdown slow;
+  bool factor = false;
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    require(equals != std::string::npos, "expected KEY=VALUE, got '{}'", part.substr(0, 40));
+    const std::string key =
+        one_of(part.substr(0, equals), {"pipeline", "worker", "factor", "from", "to"});
+    const std::string value = part.substr(equals + 1);
+    if (key == "pipeline") slow.pipeline = static_cast<int>(to_integer(value, 0, kMostWorkers));
+    if (key == "worker") slow.worker = static_cast<int>(to_integer(value, 0, kMostWorkers));
+    if (key == "from") slow.from = to_number(value);
+    if (key == "to") slow.to = to_number(value);
+    if (key != "factor") continue;
+    slow.factor = to_number(value);
+    require(slow.factor > 0, "factor must be above 0");
+    factor = true;
+  }
+  require(factor && (slow.pipeline >= 0 || slow.worker >= 0),
+          "needs a pipeline or a worker, and a factor: \"pipeline=1,factor=2\"");
+  return slow;
+}
+
+// A plain number counts micro-batches; KiB, MiB and GiB make bytes.
+void parse_limit(const std::string& text, PlanOptions& o) {
+  struct Unit {
+    const char* name;
+    double bytes;
+  };
+  for (const Unit& unit : {Unit{"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}}) {
+    const std::size_t n = text.size();
+    if (n < 3 || text.substr(n - 3) != unit.name) continue;
+    o.limit_bytes = to_number(text.substr(0, n - 3)) * unit.bytes;
+    require(*o.limit_bytes > 0, "must be above 0");
+    return;
+  }
+  o.limit_micros = to_number(text);
+  require(*o.limit_micros > 0, "must be above 0");
+}
+
+void add_sizes(PlanOptions& o, std::vector<Option>& t) {
+  t.push_back(whole("--stages", "P", "workers of one pipeline", o.stages));
+  t.push_back(whole("--micro-batches", "M", "micro-batches per step, over all directions",
+                    o.micro_batches));
+  t.push_back(whole("--chunks", "V", "model stages per worker, for methods that use it", o.chunks));
+  t.push_back(whole("--pairs", "F", "pipeline pairs (chimera)", o.pairs));
+  t.push_back({"--concat", "HOW",
+               "direct, doubling, halving or best (chimera); halving also tells it of a FILE",
+               [&o](const std::string& v) {
+                 o.concat = one_of(v, {"direct", "doubling", "halving", "best"});
+               }});
+  t.push_back(whole("--replicas", "R", "copies of the model in a FILE (default: from JSON, else 1)",
+                    o.replicas));
+  t.push_back(
+      whole("--steps", "K", "steps of an asynchronous method or of a FILE (default 1)", o.steps));
+  t.push_back({"--pair-semantics", "HOW", "split or atomic (dualpipe, dualpipev)",
+               [&o](const std::string& v) {
+                 o.pair_semantics = one_of(v, {"split", "atomic"});
+               }});
+  t.push_back(flag("--runtime-rule", "with the run-time rule (varuna)", o.runtime_rule));
+  t.push_back({"--version-rule", "RULE",
+               "newest, lag1 or wave: weight versions of a FILE with updates in mid-row",
+               [&o](const std::string& v) {
+                 o.version_rule = one_of(v, {"newest", "lag1", "wave"});
+               }});
+  t.push_back(flag("--with-recompute", "an R before each B or I, except on the last model stage",
+                   o.with_recompute));
+}
+
+void add_costs(PlanOptions& o, std::vector<Option>& t) {
+  t.push_back(number("--forward", "F", "time of a forward, per worker and micro-batch (default 1)",
+                     o.forward));
+  t.push_back(number("--backward", "B",
+                     "time of a full backward (default 2); alone, both gradients take half",
+                     o.backward));
+  t.push_back(number("--input-grad", "B", "time of the input gradient, in place of --backward",
+                     o.input_grad));
+  t.push_back(number("--weight-grad", "W", "time of the weight gradient, in place of --backward",
+                     o.weight_grad));
+  t.push_back(number("--recompute", "R", "time of a recompute (default 0)", o.recompute));
+  t.push_back(number("--update", "T", "time of an update (default 0)", o.update));
+  t.push_back(number("--allreduce", "T",
+                     "time of a reduction, per gradient group of a stage (default 0)",
+                     o.allreduce));
+  t.push_back(
+      number("--latency", "C", "of every edge between different workers (default 0)", o.latency));
+  t.push_back(number("--bytes", "N", "message size", o.bytes));
+  t.push_back(number("--bandwidth", "X",
+                     "bytes per time unit: a message costs latency + bytes/bandwidth",
+                     o.bandwidth));
+  t.push_back({"--costs", "FILE",
+               "times in ms per stage: JSON, a CSV of measured blocks, or a trace",
+               [&o](const std::string& v) { o.costs = v; }});
+  t.push_back(
+      {"--micro-batch-size", "B", "which row of a CSV of blocks", [&o](const std::string& v) {
+         o.table.micro_batch_size = static_cast<int>(to_integer(v, 1, 1 << 20));
+       }});
+  t.push_back({"--blocks-per-stage", "N", "how many blocks of that CSV make a stage",
+               [&o](const std::string& v) {
+                 o.table.blocks_per_stage = static_cast<int>(to_integer(v, 1, 1 << 20));
+               }});
+}
+
+void add_run(PlanOptions& o, std::vector<Option>& t) {
+  t.push_back({"--speed", "LIST", "per worker, as 1,1,0.5: 0.5 is half as fast",
+               [&o](const std::string& v) {
+                 o.speed.clear();
+                 for (const std::string& part : split(v, ',')) o.speed.push_back(to_number(part));
+               }});
+  t.push_back({"--jitter", "S", "each time x (1 + S |N(0,1)|)",
+               [&o](const std::string& v) { o.run.jitter = to_number(v); }});
+  t.push_back({"--seed", "N", "of jitter and pauses (default 0)", [&o](const std::string& v) {
+                 o.run.seed = static_cast<std::uint64_t>(to_integer(v, 0, INT64_MAX));
+               }});
+  t.push_back({"--hetero", "X", "a pause of X time units before one compute instruction in ten",
+               [&o](const std::string& v) { o.run.hetero = to_number(v); }});
+  t.push_back(
+      {"--slow", "WHO",
+       "\"pipeline=1,factor=2\" or \"worker=5,factor=1.3,from=100,to=300\"; may be repeated",
+       [&o](const std::string& v) { o.run.slow.push_back(parse_slow(v)); }});
+  t.push_back(
+      {"--send-slots", "K",
+       "unreceived messages per ordered pair of workers; 0 = rendezvous (default: unbounded)",
+       [&o](const std::string& v) { o.send_slots = static_cast<int>(to_integer(v, 0, 1 << 28)); }});
+  t.push_back(
+      {"--pipelines", "N", "pipelines side by side (default 1)",
+       [&o](const std::string& v) { o.pipelines = static_cast<int>(to_integer(v, 1, 1 << 16)); }});
+  t.push_back(
+      {"--sync-method", "HOW", "how pipelines average: allreduce", [&o](const std::string& v) {
+         o.sync_method =
+             one_of(v, {"allreduce"}, {"preduce", "adpsgd", "adpsgd-lockstep", "hetpipe"});
+       }});
+  t.push_back({"--sync-period", "P", "of partial reduce (to come)", [](const std::string&) {
+                 fail(Code::InvalidArgument, "belongs to --sync-method preduce, which is to come");
+               }});
+  t.push_back({"--sync", "WHERE", "end or eager: where reductions stand in a row (default eager)",
+               [&o](const std::string& v) {
+                 o.sync = one_of(v, {"end", "eager", "eager-opt"});
+               }});
+  t.push_back({"--memory-limit", "A",
+               "bound to prove per worker: in micro-batches, or bytes with KiB, MiB, GiB",
+               [&o](const std::string& v) { parse_limit(v, o); }});
+}
+
+void add_output(PlanOptions& o, std::vector<Option>& t) {
+  t.push_back(flag("--lowered", "with communication, reductions and updates", o.lowered));
+  t.push_back({"--format", "WHAT", "grid, csv, json, svg or trace (default grid)",
+               [&o](const std::string& v) {
+                 o.format = one_of(v, {"grid", "csv", "json", "svg", "trace"}, {"pdf", "html"});
+               }});
+  t.push_back({"-o", "FILE", "write there in place of standard output", [&o](const std::string& v) {
+                 require(!v.empty(), "needs a file name");
+                 o.output = v;
+               }});
+}
+
+}  // namespace
+
+std::vector<Option> plan_options(PlanOptions& o) {
+  std::vector<Option> table;
+  add_sizes(o, table);
+  add_costs(o, table);
+  add_run(o, table);
+  add_output(o, table);
+  return table;
+}
+
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
+  PlanOptions typed;
+  const std::vector<std::string> rest = parse_options(arguments, plan_options(typed));
+  require(!rest.empty(), "which METHOD or FILE? --help lists them");
+  if (rest.size() > 1)
+    fail(Code::InvalidArgument, "one METHOD or FILE, got {}: '{}' is too much", rest.size(),
+         rest[1].substr(0, 60));
+  typed.source = rest[0];
+  require(!(typed.backward && (typed.input_grad || typed.weight_grad)),
+          "--backward and --input-grad or --weight-grad exclude each other");
+  const bool times =
+      typed.forward || typed.backward || typed.input_grad || typed.weight_grad || typed.recompute;
+  require(typed.costs.empty() || !times,
+          "--costs and --forward, --backward, --input-grad, --weight-grad or --recompute exclude "
+          "each other");
+  return typed;
+}
+
+std::string plan_help(const char* command, const char* meaning) {
+  PlanOptions unused;
+  std::string text = fmt::format(
+      "usage: hetu {} METHOD|FILE.csv|FILE.json [options]\n{}\n\nMethods:\n", command, meaning);
+  for (const Method& m : methods()) {
+    text += fmt::format("  {:<10} {}\n{:13}Legal: {}, {}.", m.name, m.doc, "", m.stages_rule,
+                        m.micros_rule);
+    std::string others;
+    for (const char* a : m.aliases) others.append(others.empty() ? "" : ", ").append(a);
+    text += others.empty() ? "\n" : fmt::format(" Also: {}.\n", others);
+  }
+  return text + "\nOptions:\n" + help_text(plan_options(unused)) +
+         "\nExit status: 0; 1 a plan that fails verification; 2 wrong options or unreadable "
+         "input.\n";
+}
+
+}  // namespace hetu::cli

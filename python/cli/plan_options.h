@@ -1,0 +1,62 @@
+// The options that schedule, verify, simulate and rehearse share, and what they come to: a plan,
+// its costs, and how to run it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/cost.h"
+#include "pipeline/schedule.h"
+#include "pipeline/simulate.h"
+#include "pipeline/verify.h"
+#include "python/cli/options.h"
+
+namespace hetu::cli {
+
+/// What was typed. Empty optionals were not given.
+struct PlanOptions {
+  std::string source;  ///< METHOD or FILE
+  std::optional<int> stages, micro_batches, chunks, pairs, replicas, steps;
+  std::optional<std::string> concat, pair_semantics, version_rule;
+  bool with_recompute = false, runtime_rule = false, lowered = false;
+  std::optional<double> forward, backward, input_grad, weight_grad, recompute, latency;
+  std::optional<double> update, allreduce, bytes, bandwidth;
+  std::string costs;
+  BlockTable table;
+  std::optional<double> limit_micros, limit_bytes;
+  std::string sync = "eager", sync_method = "allreduce";
+  int pipelines = 1;
+  std::vector<double> speed;
+  int send_slots = kUnboundedSlots;
+  SimulateOptions run;
+  std::string format, output;
+};
+
+/// The rows of the table, bound to `o`.
+std::vector<Option> plan_options(PlanOptions& o);
+
+/// Parses arguments of one of the commands; throws InvalidArgument. Exactly one METHOD or FILE.
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
+
+/// Usage, the options, and the methods with what is legal for each.
+std::string plan_help(const char* command, const char* meaning);
+
+/// The plan of a METHOD or of a FILE, recomputed if asked for; as given, not lowered. Throws
+/// InvalidArgument, Config, Io.
+Schedule plan_of(const PlanOptions& o);
+
+/// The plan lowered as the options say, or as it is if it is lowered already.
+Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
+
+/// The costs of the options for this plan.
+Costs costs_of(const PlanOptions& o);
+
+/// Proves the plan as given and lowered, within the memory limit. Returns the report of the lowered
+/// one. Throws Plan.
+VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered);
+
+/// A trace file of a simulation, with plan, costs and version in its metadata.
+std::string trace_text(const Simulation& simulation, const Schedule& plan, const Costs& costs);
+
+}  // namespace hetu::cli

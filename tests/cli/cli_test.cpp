@@ -1,0 +1,245 @@
+// Runs the hetu binary as a user does: what it prints, where, and its exit status.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "graph/base/error.h"
+#include "pipeline/text_file.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+struct Outcome {
+  int status = -1;
+  std::string out, err;
+};
+
+const std::filesystem::path& folder() {
+  static const std::filesystem::path kFolder = [] {
+    auto path = std::filesystem::temp_directory_path() / ("hetu_cli_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(path);
+    return path;
+  }();
+  return kFolder;
+}
+
+class Cli : public testing::Test {
+ protected:
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder()); }
+};
+
+Outcome hetu(const std::string& arguments) {
+  const std::string errors = folder() / "stderr";
+  const std::string command =
+      fmt::format("cd '{}' && '{}' {} 2>'{}'", folder().string(), HETU_BINARY, arguments, errors);
+  Outcome o;
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  std::array<char, 4096> block{};
+  while (const std::size_t n = std::fread(block.data(), 1, block.size(), pipe))
+    o.out.append(block.data(), n);
+  const int status = ::pclose(pipe);
+  o.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  o.err = read_text(errors);
+  return o;
+}
+
+std::string file(const std::string& name, const std::string& text) {
+  write_text(folder() / name, text);
+  return name;
+}
+
+TEST_F(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
+  for (const char* plan :
+       {"gpipe --stages 4 --micro-batches 8", "1f1b --stages 4 --micro-batches 8",
+        "dapple --stages 4 --micro-batches 8", "dp --micro-batches 8"}) {
+    for (const char* command : {"schedule", "verify", "simulate"}) {
+      const Outcome o = hetu(fmt::format("{} {}", command, plan));
+      EXPECT_EQ(o.status, 0) << o.err;
+      EXPECT_EQ(o.err, "");
+      EXPECT_FALSE(o.out.empty());
+    }
+    const Outcome one = hetu(fmt::format("verify {}", plan));
+    EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 1);
+    for (const char* format : {"grid", "csv", "json", "svg", "trace"}) {
+      for (const char* command : {"schedule", "simulate"}) {
+        const Outcome o =
+            hetu(fmt::format("{} {} --format {} -o out.{}", command, plan, format, format));
+        EXPECT_EQ(o.status, 0) << o.err;
+        EXPECT_EQ(o.out, "");
+        EXPECT_FALSE(read_text(folder() / fmt::format("out.{}", format)).empty());
+      }
+    }
+  }
+}
+
+TEST_F(Cli, FilesTravelThroughAllCommands) {
+  ASSERT_EQ(hetu("schedule 1f1b --stages 3 --micro-batches 5 --format csv -o p.csv").status, 0);
+  ASSERT_EQ(hetu("schedule 1f1b --stages 3 --micro-batches 5 --format json -o p.json").status, 0);
+  ASSERT_EQ(
+      hetu("schedule 1f1b --stages 3 --micro-batches 5 --lowered --format csv -o l.csv").status, 0);
+  const std::string direct =
+      hetu("simulate 1f1b --stages 3 --micro-batches 5 --latency 0.5 --format json").out;
+  for (const char* source : {"p.csv", "p.json", "l.csv"}) {
+    EXPECT_EQ(hetu(fmt::format("verify {}", source)).status, 0);
+    const std::string read =
+        hetu(fmt::format("simulate {} --latency 0.5 --format json", source)).out;
+    EXPECT_EQ(read.substr(read.find("\"stages\"")), direct.substr(direct.find("\"stages\"")))
+        << source;
+  }
+  // A trace of a simulation holds the costs that it was made with.
+  ASSERT_EQ(hetu("simulate p.json --forward 3 --backward 4 --format trace -o t.json").status, 0);
+  EXPECT_EQ(hetu("simulate p.json --costs t.json --format csv").status, 0);
+  EXPECT_THAT(hetu("simulate p.json --costs t.json --format json").out,
+              HasSubstr("\"makespan\": 49.0"));
+}
+
+TEST_F(Cli, TheJsonIsTheContracts) {
+  const std::string out = hetu("simulate 1f1b --stages 2 --micro-batches 4 --format json").out;
+  for (const char* key :
+       {"method", "stages", "micro_batches", "time_unit", "makespan", "ideal", "bubble_fraction",
+        "bubble_overhead", "span_bubble_rate", "workers", "busy", "start", "end",
+        "peak_activations", "weight_versions", "step_time", "throughput"})
+    EXPECT_THAT(out, HasSubstr(fmt::format("\"{}\":", key)));
+  EXPECT_THAT(out, HasSubstr("\"makespan\": 15.0"));
+}
+
+TEST_F(Cli, PrintsTheDeadlockOfUnbufferedSendsAndExitsWithOne) {
+  const Outcome o = hetu("verify 1f1b --stages 2 --micro-batches 4 --send-slots 0");
+  EXPECT_EQ(o.status, 1);
+  EXPECT_EQ(o.out, "");
+  EXPECT_EQ(o.err,
+            "schedule deadlocks with 0 send slot(s) per channel:\n"
+            "  worker 0 stands at step 3: 0SEND_F1 waits for 1RECV_F1\n"
+            "  worker 1 stands at step 3: 1SEND_B0 waits for 0RECV_B0\n");
+  EXPECT_EQ(hetu("verify 1f1b --stages 2 --micro-batches 4 --send-slots 1").status, 0);
+  EXPECT_EQ(hetu("verify gpipe --stages 2 --micro-batches 4 --send-slots 0").status, 0);
+}
+
+TEST_F(Cli, HelpNamesEveryOptionAndMethod) {
+  EXPECT_EQ(hetu("--help").status, 0);
+  EXPECT_THAT(hetu("--version").out, StartsWith("hetu "));
+  const Outcome o = hetu("schedule 1f1b --help");
+  EXPECT_EQ(o.status, 0);
+  for (const char* name :
+       {"--stages", "--send-slots", "--costs", "-o", "gpipe", "1f1b", "dp", "any M >= 1"})
+    EXPECT_THAT(o.out, HasSubstr(name));
+  EXPECT_EQ(hetu("").status, 2);
+}
+
+TEST_F(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
+  struct Case {
+    const char* text;
+    const char* says;
+  };
+  for (const Case& c :
+       {Case{"0F0,0B0\n1B0,1F0\n", "worker 1 stands at step 0: 1B0 waits for 1F0"},
+        {"0F0\n1F0,1B0\n", "worker 0 never runs 0B0"},
+        {"0F0,0B0,0B0\n1F0,1B0\n", "0B0 is doubled"},
+        {"0F0,1B0\n1F0,0B0\n", "is misplaced"},
+        {"0F0,0F1,0B0,0UPDATE,0B1,0UPDATE\n1F0,1B0,1F1,1B1,1UPDATE\n", "weight versions"}}) {
+    file("wrong.csv", c.text);
+    for (const char* command : {"schedule", "verify", "simulate"}) {
+      const Outcome o = hetu(fmt::format("{} wrong.csv", command));
+      EXPECT_EQ(o.status, 1) << c.says;
+      EXPECT_EQ(o.out, "");
+      EXPECT_THAT(o.err, HasSubstr(c.says));
+      EXPECT_THAT(o.err, HasSubstr("\n  worker "));
+    }
+  }
+  EXPECT_EQ(hetu("verify 1f1b --stages 4 --micro-batches 8 --memory-limit 4").status, 0);
+  const Outcome o = hetu("verify 1f1b --stages 4 --micro-batches 8 --memory-limit 3");
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("worker 0 peaks at 4"));
+}
+
+TEST_F(Cli, BadInputIsOneLineAndExitsWithTwo) {
+  file("empty.csv", "");
+  file("cut.csv", "0F0,0F1,0B");
+  file("unknown.csv", "0F0,0X0\n");
+  file("long.csv", std::string(100 << 20, 'F'));
+  file("bad.json", "{\"workers\": [");
+  file("costs.json", R"({"stages": [{"forward": -1}]})");
+  file("three.json", R"({"stages": [{}, {}, {}]})");
+  file("table.csv", "bs,time_f,time_b\n1,1,2\n");
+  file("keep.txt", "untouched");
+  const std::string plan = "1f1b --stages 2 --micro-batches 4 ";
+  struct Case {
+    std::string arguments;
+    const char* says;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"bogus", "unknown 'bogus'; known: schedule, verify"},
+           {"verify", "which METHOD or FILE"},
+           {"verify foo", "unknown method 'foo'; known here: gpipe, 1f1b, dp"},
+           {"verify chimera --stages 4 --micro-batches 4",
+            "method 'chimera' is to come; known here: gpipe, 1f1b, dp"},
+           {"verify 1f1b gpipe", "'gpipe' is too much"},
+           {"verify 1f1b", "1f1b needs --stages P"},
+           {"verify 1f1b --stages 4", "1f1b needs --micro-batches M"},
+           {"verify dp --stages 4 --micro-batches 1",
+            "dp takes P = 1 stages, got P = 4; nearest legal: 1"},
+           {"verify 1f1b --stages 0 --micro-batches 1", "--stages: expected a whole number from 1"},
+           {"verify 1f1b --stages 99999999999999999999 --micro-batches 1",
+            "--stages: expected a whole number"},
+           {"verify 1f1b --stages 200000 --micro-batches 200000", "more than a plan can hold"},
+           {"verify " + plan + "--stage 4", "did you mean '--stages'?"},
+           {"verify " + plan + "--send-slots", "--send-slots needs a value"},
+           {"verify " + plan + "--lowered=1", "--lowered takes no value"},
+           {"verify " + plan + "--chunks 2", "--chunks does not apply to 1f1b"},
+           {"verify " + plan + "--pairs 2", "--pairs does not apply to 1f1b"},
+           {"verify " + plan + "--replicas 2", "--replicas is for a FILE"},
+           {"verify " + plan + "--memory-limit 1GiB", "needs --costs with activation_bytes"},
+           {"simulate " + plan + "--forward nan",
+            "--forward: expected a finite number >= 0, got 'nan'"},
+           {"simulate " + plan + "--forward -1",
+            "--forward: expected a finite number >= 0, got '-1'"},
+           {"simulate " + plan + "--backward 2 --input-grad 1", "exclude each other"},
+           {"simulate " + plan + "--costs costs.json",
+            "'forward' must be a finite number >= 0, got -1"},
+           {"simulate " + plan + "--costs three.json", "costs of 3 stages do not fit a plan of 2"},
+           {"simulate " + plan + "--costs table.csv", "needs --micro-batch-size"},
+           {"simulate " + plan + "--costs none.json", "none.json: cannot be opened"},
+           {"simulate " + plan + "--costs three.json --forward 1", "exclude each other"},
+           {"simulate " + plan + "--speed 1,0", "speed must be a finite number above 0"},
+           {"simulate " + plan + "--speed 1,1,1", "speed: 3 numbers for 2 workers"},
+           {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
+           {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
+           {"simulate " + plan + "--sync-method preduce", "'preduce' is to come"},
+           {"simulate " + plan + "--format html", "'html' is to come"},
+           {"simulate " + plan + "--format png", "unknown 'png'"},
+           {"simulate " + plan + "-o missing/x.json --format json", "cannot be written"},
+           {"verify none.csv", "none.csv: cannot be opened"},
+           {"verify .", "is a directory"},
+           {"verify empty.csv", "empty.csv: the file is empty"},
+           {"verify cut.csv", "cut.csv: line 1, cell 3: action '0B'"},
+           {"verify unknown.csv", "unknown.csv: line 1, cell 2: unknown action '0X0'"},
+           {"verify long.csv", "long.csv: line 1, cell 1: unknown action"},
+           {"verify bad.json", "bad.json: "},
+           {"verify cut.csv --chunks 2", "--chunks does not apply to a FILE"},
+       }) {
+    const Outcome o = hetu(c.arguments);
+    EXPECT_EQ(o.status, 2) << c.arguments << "\n" << o.err;
+    EXPECT_EQ(o.out, "") << c.arguments;
+    EXPECT_THAT(o.err, HasSubstr(c.says)) << c.arguments;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    EXPECT_LT(o.err.size(), 600u);
+  }
+  // A failure leaves what was there, and nothing beside it.
+  EXPECT_EQ(hetu("schedule 1f1b --stages 2 -o keep.txt").status, 2);
+  EXPECT_EQ(read_text(folder() / "keep.txt"), "untouched");
+  for (const auto& entry : std::filesystem::directory_iterator(folder()))
+    EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
+}
+
+}  // namespace
+}  // namespace hetu
