@@ -10,6 +10,7 @@ Without heturun it trains in one process with one stage.
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import sys
 import time
@@ -122,6 +123,7 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
     records = Records(args.log if job.is_chief else None, args.resume)
     reporter = Reporter(args.steps) if job.is_chief else None
     epoch: list[ht.Step] = []
+    last: collections.deque[float] = collections.deque(maxlen=20)
     started = time.monotonic()
     tokens = job.data.sequence_length
     for step in job.run(
@@ -135,11 +137,13 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
             step.index + 1, loss=step.loss, samples_per_s=step.samples_per_s, tokens_per_s=step.samples_per_s * tokens
         )
         epoch.append(step)
+        last.append(step.scalars["mlm_loss"])
         if (step.index + 1) % STEPS_PER_EPOCH == 0 or step.index + 1 == args.steps:
             print_epoch(step.index // STEPS_PER_EPOCH, epoch, time.monotonic() - started)
             epoch, started = [], time.monotonic()
     if reporter is not None:
         reporter.close()
+        print_gate(job, last)
     records.close()
 
 
@@ -154,6 +158,15 @@ def print_epoch(number: int, steps: list[ht.Step], seconds: float) -> None:
         f"lr {steps[-1].learning_rate:.4e}, time {seconds:.4f}",
         flush=True,
     )
+
+
+def print_gate(job: ht.Executor, losses: collections.deque[float]) -> None:
+    """What has been learnt: the loss beside that of knowing only how often each token occurs."""
+    if len(losses) == losses.maxlen:
+        print(
+            f"MLM loss, mean of the last {len(losses)} steps: {sum(losses) / len(losses):.4f}; "
+            f"unigram entropy of the targets: {job.data.target_entropy():.4f}", flush=True,
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
