@@ -78,7 +78,7 @@ def headers(texts: dict[str, str]) -> list[str]:
 
 def readmes(texts: dict[str, str]) -> list[str]:
     """Every top folder with sources says in at most 40 lines what it owns."""
-    folders = {f.split("/")[0] for f in texts if "/" in f and f.endswith((*CODE, ".py"))}
+    folders = {f.split("/")[0] for f in texts if "/" in f and f.endswith((*CODE, ".py"))} - {"docs"}
     found = [f"{d}/: no README.md (what it owns, what it may include, how to add one more)"
              for d in sorted(folders) if f"{d}/README.md" not in texts]
     for file, text in texts.items():
@@ -98,15 +98,20 @@ def sizes(texts: dict[str, str]) -> list[tuple[str, int]]:
 
 
 def orphans(texts: dict[str, str]) -> list[str]:
-    """Every source, and every library's header, is named in a CMakeLists.txt of its top folder."""
-    lists: dict[str, set[str]] = {}
+    """Every source, and every library's header, is named in a CMakeLists.txt: its top folder's, else by its full path."""
+    named: dict[str, set[str]] = {}
     for file, text in texts.items():
         if file.endswith("CMakeLists.txt"):
             words = set(re.findall(r"[\w./-]+", re.sub(r"#[^\n]*", "", text)))
-            lists.setdefault(file.split("/")[0], set()).update(words)
+            named.setdefault(file.split("/")[0], set()).update(words)
+    everywhere = set().union(*named.values())
+
+    def is_named(file: str) -> bool:
+        return any(file.endswith("/" + w) for w in named.get(file.split("/")[0], ())) or f"/{file}" in everywhere
+
     return [f"{file}: named in no CMakeLists.txt" for file in texts
-            if file.endswith((".cpp", ".cu")) or (file.endswith(".h") and file.startswith(LIBRARIES))
-            if not any(file.endswith("/" + w) or file == w for w in lists.get(file.split("/")[0], set()))]
+            if (file.endswith((".cpp", ".cu")) or (file.endswith(".h") and file.startswith(LIBRARIES)))
+            and not is_named(file)]
 
 
 def packages(texts: dict[str, str]) -> list[str]:

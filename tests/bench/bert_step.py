@@ -89,7 +89,7 @@ def main() -> int:
         print(f"bert_step: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
         theirs = None
     a, b = [], []
-    for i in range(args.steps + 2):  # two to warm up
+    for _ in range(args.steps + 2):  # two to warm up
         a.append(timed(ours))
         b.append(timed(theirs) if theirs else float("nan"))
     a, b = a[2:], b[2:]
