@@ -120,8 +120,8 @@ struct Options {
   double heartbeat_s = 1;   ///< between signs of life; 0 = none
   double dead_after_s = 8;  ///< silence after which a worker counts as dead
   std::size_t inline_bytes =
-      16384;  ///< messages up to this are copied at once, larger ones wait for their receive
-  int number = -1;           ///< of this worker, where it is not its rank: each of 0…n-1 once
+      16384;        ///< messages up to this are copied at once, larger ones wait for their receive
+  int number = -1;  ///< of this worker, where it is not its rank: each of 0…n-1 once
   bool local_doorbells = true;  ///< false: treat every worker as if on another host (tests)
 };
 

@@ -68,7 +68,7 @@ class Batches(Data):
     """
 
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches") -> None:
-        self.items = items
+        self.items: Any = items  # a sequence, by what it has rather than by what it is
         self.name = name
         self._iterator: Any = None
         self._next = (0, 0)

@@ -7,10 +7,14 @@ gives a tuple. `help(hetu.ops.linear)` shows its record.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
 from hetu.graph import Value, current
+
+if TYPE_CHECKING:  # the functions are made below, from the records
+
+    def __getattr__(name: str) -> Callable[..., Any]: ...
 
 
 def _docstring(record: dict[str, Any]) -> str:

@@ -95,7 +95,8 @@ def main() -> int:
     a, b = a[2:], b[2:]
     print(f"BERT-base step, {args.rows} x {args.length}, float32, {args.threads} threads, {args.steps} steps in turn")
     for name, times in (("Hetu", a), ("PyTorch", b)):
-        print(f"  {name:8} median {statistics.median(times) * 1e3:8.1f} ms, {min(times) * 1e3:.1f} to {max(times) * 1e3:.1f}")
+        middle, low, high = 1e3 * statistics.median(times), 1e3 * min(times), 1e3 * max(times)
+        print(f"  {name:8} median {middle:8.1f} ms, {low:.1f} to {high:.1f}")
     ratios = [x / y for x, y in zip(a, b, strict=True)]
     print(f"  ratio Hetu / PyTorch: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
     return 0
