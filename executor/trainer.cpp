@@ -131,7 +131,13 @@ void Trainer::plan() {
   Sizes sizes;
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
-  const Schedule compute = generate(options_.method, sizes);
+  const Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
+  require(compute.stages == options_.stages && compute.micro_batches == options_.micro_batches &&
+              model_stages(compute) == options_.stages,
+          "the schedule is for {} workers, {} model stages and {} micro-batches; the job has {} "
+          "stages and {} micro-batches",
+          compute.stages, model_stages(compute), compute.micro_batches, options_.stages,
+          options_.micro_batches);
   Lowering how;
   how.pipelines = options_.pipelines;
   how.reduce_scalars = true;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ namespace hetu {
 
 struct TrainerOptions {
   std::string method = "1f1b";  ///< a name of pipeline/generate.h
+  std::optional<Schedule>
+      plan;  ///< a compute-only schedule in place of the method's; sizes must agree
   int pipelines = 1;
   int stages = 1;
   int micro_batches = 1;         ///< per pipeline and step

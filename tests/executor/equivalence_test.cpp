@@ -12,6 +12,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
+#include "pipeline/generate.h"
 #include "tests/executor/small_model.h"
 
 namespace hetu {
@@ -37,6 +38,7 @@ struct Setting {
   OptimizerConfig optimizer;
   Sizes model;
   int steps = 5;
+  std::optional<Schedule> plan;
 };
 
 OptimizerConfig sgd() {
@@ -67,6 +69,7 @@ Outcome train(const Setting& s) {
       try {
         TrainerOptions options;
         options.method = s.method;
+        options.plan = s.plan;
         options.pipelines = s.pipelines;
         options.stages = s.stages;
         options.micro_batches = s.micro_batches;
@@ -174,6 +177,52 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, OnePipeline, testing::ValuesIn(cases()), case_name);
+
+// 1F1B with every backward cut into I and W, each W held back by `delay` instructions.
+Schedule split_backward(int stages, int micros, std::size_t delay) {
+  Schedule s = generate("1f1b", {.stages = stages, .micro_batches = micros});
+  for (Program& program : s.workers) {
+    std::vector<Instr> row, waiting;
+    for (Instr i : unroll(program)) {
+      if (i.kind == Kind::Backward) {
+        i.kind = Kind::InputGrad;
+        row.push_back(i);
+        i.kind = Kind::WeightGrad;
+        waiting.push_back(i);
+      } else {
+        row.push_back(i);
+      }
+      if (waiting.size() > delay) {
+        row.push_back(waiting.front());
+        waiting.erase(waiting.begin());
+      }
+    }
+    row.insert(row.end(), waiting.begin(), waiting.end());
+    program = {std::move(row), {}, 0, 0, {}};
+  }
+  return s;
+}
+
+TEST(SplitBackward, EqualsOneProcessBitwise) {
+  for (const int stages : {1, 2, 4}) {
+    for (const std::size_t delay : {0, 1, 3}) {
+      for (const bool tied : {false, true}) {
+        Setting one;
+        one.optimizer = adamw();
+        one.model.tied = tied;
+        Setting many = one;
+        many.stages = stages;
+        many.plan = split_backward(stages, one.micro_batches, delay);
+        const Outcome a = train(one), b = train(many);
+        EXPECT_EQ(a.losses, b.losses) << stages << " stages, delay " << delay;
+        for (const auto& [name, weight] : a.weights) {
+          EXPECT_EQ(std::memcmp(weight.data(), b.weights.at(name).data(), weight.size() * 4), 0)
+              << name;
+        }
+      }
+    }
+  }
+}
 
 TEST(TwoPipelines, EqualOneProcessWithTwiceTheBatch) {
   for (const bool adam : {false, true}) {
