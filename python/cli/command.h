@@ -18,6 +18,7 @@ struct Command {
 int schedule_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int simulate_command(const Arguments& arguments);
+int timeline_command(const Arguments& arguments);
 
 /// Writes text to a file (beside, then renamed) or, where path is empty, to standard output. Throws
 /// Io.

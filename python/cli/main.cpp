@@ -23,6 +23,7 @@ const std::vector<Command>& commands() {
        verify_command, nullptr},
       {"simulate", "predicts a plan's times, bubbles and memory under given costs",
        simulate_command, nullptr},
+      {"timeline", "draws traces of runs and plans on one time axis", timeline_command, nullptr},
   };
   return kCommands;
 }

@@ -1,16 +1,11 @@
 // Runs the hetu binary as a user does: what it prints, where, and its exit status.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
-#include "graph/base/error.h"
-#include "pipeline/text_file.h"
+#include "tests/cli/run_hetu.h"
 
 namespace hetu {
 namespace {
@@ -19,46 +14,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-struct Outcome {
-  int status = -1;
-  std::string out, err;
-};
-
-const std::filesystem::path& folder() {
-  static const std::filesystem::path kFolder = [] {
-    auto path = std::filesystem::temp_directory_path() / ("hetu_cli_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(path);
-    return path;
-  }();
-  return kFolder;
-}
-
-class Cli : public testing::Test {
- protected:
-  static void TearDownTestSuite() { std::filesystem::remove_all(folder()); }
-};
-
-Outcome hetu(const std::string& arguments) {
-  const std::string errors = folder() / "stderr";
-  const std::string command =
-      fmt::format("cd '{}' && '{}' {} 2>'{}'", folder().string(), HETU_BINARY, arguments, errors);
-  Outcome o;
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  std::array<char, 4096> block{};
-  while (const std::size_t n = std::fread(block.data(), 1, block.size(), pipe))
-    o.out.append(block.data(), n);
-  const int status = ::pclose(pipe);
-  o.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  o.err = read_text(errors);
-  return o;
-}
-
-std::string file(const std::string& name, const std::string& text) {
-  write_text(folder() / name, text);
-  return name;
-}
-
-TEST_F(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
+TEST(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
   for (const char* plan :
        {"gpipe --stages 4 --micro-batches 8", "1f1b --stages 4 --micro-batches 8",
         "dapple --stages 4 --micro-batches 8", "dp --micro-batches 8"}) {
@@ -82,7 +38,7 @@ TEST_F(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
   }
 }
 
-TEST_F(Cli, FilesTravelThroughAllCommands) {
+TEST(Cli, FilesTravelThroughAllCommands) {
   ASSERT_EQ(hetu("schedule 1f1b --stages 3 --micro-batches 5 --format csv -o p.csv").status, 0);
   ASSERT_EQ(hetu("schedule 1f1b --stages 3 --micro-batches 5 --format json -o p.json").status, 0);
   ASSERT_EQ(
@@ -103,7 +59,7 @@ TEST_F(Cli, FilesTravelThroughAllCommands) {
               HasSubstr("\"makespan\": 49.0"));
 }
 
-TEST_F(Cli, TheJsonIsTheContracts) {
+TEST(Cli, TheJsonIsTheContracts) {
   const std::string out = hetu("simulate 1f1b --stages 2 --micro-batches 4 --format json").out;
   for (const char* key :
        {"method", "stages", "micro_batches", "time_unit", "makespan", "ideal", "bubble_fraction",
@@ -113,7 +69,7 @@ TEST_F(Cli, TheJsonIsTheContracts) {
   EXPECT_THAT(out, HasSubstr("\"makespan\": 15.0"));
 }
 
-TEST_F(Cli, PrintsTheDeadlockOfUnbufferedSendsAndExitsWithOne) {
+TEST(Cli, PrintsTheDeadlockOfUnbufferedSendsAndExitsWithOne) {
   const Outcome o = hetu("verify 1f1b --stages 2 --micro-batches 4 --send-slots 0");
   EXPECT_EQ(o.status, 1);
   EXPECT_EQ(o.out, "");
@@ -125,7 +81,7 @@ TEST_F(Cli, PrintsTheDeadlockOfUnbufferedSendsAndExitsWithOne) {
   EXPECT_EQ(hetu("verify gpipe --stages 2 --micro-batches 4 --send-slots 0").status, 0);
 }
 
-TEST_F(Cli, HelpNamesEveryOptionAndMethod) {
+TEST(Cli, HelpNamesEveryOptionAndMethod) {
   EXPECT_EQ(hetu("--help").status, 0);
   EXPECT_THAT(hetu("--version").out, StartsWith("hetu "));
   const Outcome o = hetu("schedule 1f1b --help");
@@ -136,7 +92,7 @@ TEST_F(Cli, HelpNamesEveryOptionAndMethod) {
   EXPECT_EQ(hetu("").status, 2);
 }
 
-TEST_F(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
+TEST(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
   struct Case {
     const char* text;
     const char* says;
@@ -162,7 +118,7 @@ TEST_F(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
   EXPECT_THAT(o.err, HasSubstr("worker 0 peaks at 4"));
 }
 
-TEST_F(Cli, BadInputIsOneLineAndExitsWithTwo) {
+TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   file("empty.csv", "");
   file("cut.csv", "0F0,0F1,0B");
   file("unknown.csv", "0F0,0X0\n");

@@ -1,0 +1,152 @@
+// `hetu timeline`: traces as pictures, predicted above measured.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "graph/base/error.h"
+#include "graph/base/trace.h"
+#include "pipeline/plan_file.h"
+#include "pipeline/render.h"
+#include "pipeline/text_file.h"
+#include "python/cli/command.h"
+#include "python/cli/options.h"
+#include "python/cli/picture.h"
+
+namespace hetu::cli {
+namespace {
+
+struct Request {
+  std::vector<std::string> traces;
+  StepWindow window;
+  int width = 0;
+  std::string format, output, title;
+};
+
+/// A trace and the plan in its metadata, if it has one.
+struct Run {
+  std::string name;
+  Trace trace;
+  std::optional<Schedule> plan;
+};
+
+std::vector<Option> options_of(Request& r) {
+  return {
+      {"--step", "N", "the step to start at, or `all` (default: the middle of the run)",
+       [&r](const std::string& text) {
+         if (text == "all")
+           r.window.steps = 0;
+         else
+           r.window.first = static_cast<int>(to_integer(text, 0, 1'000'000'000));
+       }},
+      {"--steps", "K", "how many steps to draw (default: 2, or 1 where a source has no more)",
+       [&r](const std::string& text) {
+         r.window.steps = static_cast<int>(to_integer(text, 1, 1'000'000));
+       }},
+      {"--title", "TEXT", "above the picture (default: from the plan in the trace)",
+       [&r](const std::string& text) { r.title = text; }},
+      {"--width", "PIXELS", "of an SVG (default: 720 to 1800, as the steps need)",
+       [&r](const std::string& text) {
+         r.width = static_cast<int>(to_integer(text, 360, 100'000));
+       }},
+      {"--format", "FORMAT", "grid or svg (default: svg into a file, else grid)",
+       [&r](const std::string& text) {
+         r.format = one_of(text, {"grid", "svg"}, {"pdf", "html"});
+       }},
+      {"-o", "FILE", "write here instead of standard output; .svg",
+       [&r](const std::string& text) { r.output = text; }},
+  };
+}
+
+std::string help() {
+  Request r;
+  return "usage: hetu timeline TRACE… [-o FILE.svg] [OPTIONS]\n\n"
+         "Draws traces (of `--trace` and `--format trace`) on one time axis, predicted above\n"
+         "measured, aligned at the start of a step.\n\n" +
+         help_text(options_of(r));
+}
+
+Run read_run(const std::string& path) {
+  Run run;
+  run.name = std::filesystem::path(path).filename().string();
+  const std::string text = read_text(path);
+  check_nesting(text, path);
+  run.trace = trace_from_json(text, path);
+  const auto metadata = nlohmann::json::parse(run.trace.metadata_json);
+  if (metadata.is_object() && metadata.contains("plan") && metadata["plan"].is_object())
+    run.plan = parse_plan(metadata["plan"].dump(), path + ": plan");
+  return run;
+}
+
+std::string title_of(const Request& request, const std::vector<Run>& runs) {
+  if (!request.title.empty()) return request.title;
+  const std::optional<Schedule>& plan = runs.front().plan;
+  const bool same = std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
+    return run.plan && plan && run.plan->method == plan->method &&
+           run.plan->stages == plan->stages && run.plan->micro_batches == plan->micro_batches;
+  });
+  if (same) return picture_title(plan->method, plan->stages, plan->micro_batches);
+  return runs.size() == 1 ? runs.front().name : "";
+}
+
+std::string grids(const std::vector<TimelineRowSet>& sets, const Request& request,
+                  const std::string& title) {
+  GridOptions options = terminal_grid(!request.output.empty());
+  std::string text = title.empty() ? "" : title + "\n\n";
+  for (const TimelineRowSet& set : sets) {
+    options.title = set.title;
+    text += render_grid(set.events, options) + (&set == &sets.back() ? "" : "\n");
+  }
+  return text;
+}
+
+std::string svg(const std::vector<TimelineRowSet>& sets, const Request& request,
+                const std::string& title, const std::vector<Run>& runs) {
+  SvgOptions options;
+  options.title = title;
+  options.width = request.width;
+  // Directions are drawn where all traces have the same placements; an id means one place only
+  // then.
+  const std::optional<Schedule>& plan = runs.front().plan;
+  const bool same = plan && std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
+                      return run.plan && run.plan->placements == plan->placements;
+                    });
+  if (same) {
+    options.placements = plan->placements;
+    options.workers_per_pipeline = static_cast<int>(plan->workers.size());  // of one pipeline
+  }
+  return render_svg(sets, options);
+}
+
+}  // namespace
+
+int timeline_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(help(), ""), 0;
+  Request request;
+  request.traces = parse_options(arguments, options_of(request));
+  require(!request.traces.empty(), "no TRACE; usage: hetu timeline TRACE… -o FILE.svg");
+  const std::string ending = std::filesystem::path(request.output).extension().string();
+  if (request.format.empty()) {
+    require(request.output.empty() || ending == ".svg",
+            "'{}': the picture is an SVG; name it FILE.svg, or choose with --format",
+            request.output);
+    request.format = request.output.empty() ? "grid" : "svg";
+  }
+  std::vector<Run> runs;
+  std::vector<TimelineRowSet> sets;
+  for (const std::string& path : request.traces) {
+    runs.push_back(read_run(path));
+    const Run& run = runs.back();
+    for (TimelineRowSet& set :
+         timeline_rows(run.trace, request.window, run.plan ? &*run.plan : nullptr)) {
+      if (request.traces.size() > 1) set.title = fmt::format("{}, {}", run.name, set.title);
+      sets.push_back(std::move(set));
+    }
+  }
+  const std::string title = title_of(request, runs);
+  put(request.format == "svg" ? svg(sets, request, title, runs) : grids(sets, request, title),
+      request.output);
+  return 0;
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,56 @@
+// Runs the hetu binary as a user does, in a folder of this test's own.
+#pragma once
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "graph/base/error.h"
+#include "pipeline/text_file.h"
+
+namespace hetu {
+
+/// How a command ended, and what it said where.
+struct Outcome {
+  int status = -1;
+  std::string out, err;
+};
+
+/// A folder of this process, gone when it ends.
+inline const std::filesystem::path& folder() {
+  struct Folder {
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("hetu_cli_" + std::to_string(::getpid()));
+    Folder() { std::filesystem::create_directories(path); }
+    ~Folder() { std::filesystem::remove_all(path); }
+  };
+  static const Folder kFolder;
+  return kFolder.path;
+}
+
+/// `hetu ARGUMENTS`, through a shell, with that folder as its place.
+inline Outcome hetu(const std::string& arguments) {
+  const std::string errors = folder() / "stderr";
+  const std::string command =
+      fmt::format("cd '{}' && '{}' {} 2>'{}'", folder().string(), HETU_BINARY, arguments, errors);
+  Outcome o;
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  std::array<char, 4096> block{};
+  while (const std::size_t n = std::fread(block.data(), 1, block.size(), pipe))
+    o.out.append(block.data(), n);
+  const int status = ::pclose(pipe);
+  o.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  o.err = read_text(errors);
+  return o;
+}
+
+/// Writes a file into the folder; returns its name.
+inline std::string file(const std::string& name, const std::string& text) {
+  write_text(folder() / name, text);
+  return name;
+}
+
+}  // namespace hetu

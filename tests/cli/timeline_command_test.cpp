@@ -1,0 +1,70 @@
+#include <gmock/gmock.h>
+
+#include "tests/cli/run_hetu.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class TimelineCommand : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const Outcome o =
+        hetu("simulate 1f1b --stages 3 --micro-batches 4 --format trace -o plan.json");
+    ASSERT_EQ(o.status, 0) << o.err;
+  }
+};
+
+TEST_F(TimelineCommand, DrawsOneOrSeveralTraces) {
+  ASSERT_EQ(hetu("timeline plan.json -o one.svg").status, 0);
+  const std::string one = read_text(folder() / "one.svg");
+  EXPECT_THAT(one, HasSubstr(">1f1b: 3 stages, 4 micro-batches</text>"));
+  EXPECT_THAT(one, HasSubstr(">predicted</text>"));
+  EXPECT_THAT(one, HasSubstr("makespan 18 ms  ·  busy 66.7 %  ·  bubble 33.3 %</text>"));
+  EXPECT_THAT(one, HasSubstr("peak: activations held at once"));
+  const Outcome other =
+      hetu("simulate gpipe --stages 2 --micro-batches 4 --format trace -o b.json");
+  ASSERT_EQ(other.status, 0) << other.err;
+  ASSERT_EQ(hetu("timeline plan.json b.json -o two.svg --title 'Both <'").status, 0);
+  const std::string two = read_text(folder() / "two.svg");
+  EXPECT_THAT(two, HasSubstr(">Both &lt;</text>"));
+  EXPECT_THAT(two, HasSubstr(">plan.json, predicted</text>"));
+  EXPECT_THAT(two, HasSubstr(">b.json, predicted</text>"));
+}
+
+TEST_F(TimelineCommand, PrintsAGridWithoutAFile) {
+  const Outcome o = hetu("timeline plan.json");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, StartsWith("1f1b: 3 stages, 4 micro-batches\n\npredicted\nmakespan 18 ms"));
+  EXPECT_THAT(o.out, HasSubstr("\nw2 |.  .  F0 B0--- F1 B1---"));
+}
+
+TEST_F(TimelineCommand, RefusesInOneLine) {
+  file("torn.json", "{\"traceEvents\": [");
+  file("empty.json", "{\"traceEvents\": []}");
+  file("far.json", R"({"traceEvents":[{"ph":"X","pid":0,"tid":2000000000,"ts":0,"dur":1,)"
+                   R"("args":{"kind":"F","stage":0,"micro":0,"part":0,"step":0}}]})");
+  for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
+           {"", "no TRACE"},
+           {"missing.json -o x.svg", "missing.json: cannot be opened"},
+           {"torn.json -o x.svg", "torn.json: not a Hetu trace"},
+           {"empty.json -o x.svg", "no events"},
+           {"far.json -o x.svg", "worker 2000000000"},
+           {"plan.json -o x.png", "'x.png'"},
+           {"plan.json -o x.svg --step 3", "step 3 is not in the trace"},
+           {"plan.json -o x.svg --steps 0", "--steps"},
+           {"plan.json -o x.svg --format pdf", "pdf"}}) {
+    const Outcome o = hetu("timeline " + arguments);
+    EXPECT_EQ(o.status, 2) << arguments;
+    EXPECT_EQ(o.out, "") << arguments;
+    EXPECT_THAT(o.err, StartsWith("hetu timeline: ")) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(words)) << arguments;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    EXPECT_FALSE(std::filesystem::exists(folder() / "x.svg")) << arguments;
+  }
+}
+
+}  // namespace
+}  // namespace hetu
