@@ -41,7 +41,8 @@ struct AttrSpec {
   std::string doc;
 };
 
-/// Inputs with which the test grid tries the operator. dtypes default to float32 for all inputs.
+/// Inputs with which the test grid tries the operator. dtypes default to float32 for all inputs. A
+/// sample with a symbolic batch is tried with two samples in the batch, others count as one.
 struct Sample {
   std::vector<Shape> shapes = {};
   Attrs attrs = {};

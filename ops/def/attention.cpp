@@ -67,7 +67,7 @@ OpDef attention_op() {
         return dx;
       },
       .flops = [](const InferArgs& a) { return 2 * product_flops(a); },
-      .samples = {{.shapes = {{2, 3, 4}, {2, 3, 4}, {2, 3, 4}, {2, 3}},
+      .samples = {{.shapes = {{kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3}},
                    .attrs = attention_attrs(2, 0.0),
                    .dtypes = dtypes,
                    .integers_below = 2},
@@ -75,7 +75,7 @@ OpDef attention_op() {
                    .attrs = attention_attrs(1, 0.0),
                    .dtypes = dtypes,
                    .integers_below = 2},
-                  {.shapes = {{3, 17, 9}, {3, 17, 9}, {3, 17, 9}, {3, 17}},
+                  {.shapes = {{kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5}},
                    .attrs = attention_attrs(3, 0.25),
                    .dtypes = dtypes,
                    .integers_below = 2}},
@@ -104,12 +104,15 @@ OpDef attention_grad() {
         return {a.inputs[0], a.inputs[1], a.inputs[2]};
       },
       .flops = [](const InferArgs& a) { return 4 * product_flops(a); },
-      .samples = {{.shapes = {{2, 3, 4}, {2, 3, 4}, {2, 3, 4}, {2, 2, 3, 3}, {2, 3, 4}},
-                   .attrs = keyed(2, 0.0)},
-                  {.shapes = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}},
-                   .attrs = keyed(1, 0.0)},
-                  {.shapes = {{3, 17, 9}, {3, 17, 9}, {3, 17, 9}, {3, 3, 17, 17}, {3, 17, 9}},
-                   .attrs = keyed(3, 0.25)}},
+      .samples =
+          {{.shapes =
+                {{kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 2, 3, 3}, {kBatch, 3, 4}},
+            .attrs = keyed(2, 0.0)},
+           {.shapes = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}},
+            .attrs = keyed(1, 0.0)},
+           {.shapes =
+                {{kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 3, 5, 5}, {kBatch, 5, 6}},
+            .attrs = keyed(3, 0.25)}},
   };
 }
 

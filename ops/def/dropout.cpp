@@ -21,7 +21,7 @@ std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs
 std::vector<Sample> samples(const Attrs& more) {
   std::vector<Sample> all;
   const std::vector<std::pair<Shape, double>> cases = {
-      {{2, 3}, 0.5}, {{1, 1}, 0.25}, {{5, 33, 17}, 0.1}, {{3, 4}, 0.0}, {{0, 3}, 0.5}};
+      {{kBatch, 3}, 0.5}, {{1, 1}, 0.25}, {{-5, 3, 7}, 0.1}, {{kBatch, 4}, 0.0}, {{0, 3}, 0.5}};
   for (const auto& [shape, p] : cases) {
     Attrs attrs = more;
     attrs.set("p", p);

@@ -146,6 +146,7 @@ TEST(Builder, ErrorsOfTheRecords) {
     expect_error(
         [&](Fixture& f) {
           std::vector<ValueId> inputs;
+          inputs.reserve(types.size());
           for (const auto& [dtype, shape] : types) {
             inputs.push_back(f.b.placeholder("in" + std::to_string(inputs.size()), dtype, shape));
           }
