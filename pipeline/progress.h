@@ -1,11 +1,11 @@
 // How a plan advances: what each position waits for, and an order in which everything can run.
 // Verifier and simulator share it, so that what is proved is what is timed.
 //
-// Rows run in order. A send needs a free slot of its channel (ordered pair of workers): with K
-// slots the n-th send waits for the (n-K)-th receive; with 0 slots sender and receiver meet. A
-// reduction is posted without waiting; it is done when all members have posted it and each has
-// finished the ones it posted before; an update waits for all reductions that its worker has
-// posted.
+// Rows run in order. A receive takes its own message, whatever else is underway. A send needs a
+// free slot of its channel (ordered pair of workers): with K slots the n-th send waits for the
+// (n-K)-th receive; with 0 slots sender and receiver meet. A reduction is posted without waiting;
+// it is done when all members have posted it and each has finished the ones it posted before; an
+// update waits for all reductions that its worker has posted.
 #pragma once
 #include <cstdint>
 #include <vector>
