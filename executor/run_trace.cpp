@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
+#include <set>
 
 #include "executor/safetensors.h"
 #include "graph/base/error.h"
@@ -14,21 +14,23 @@ namespace hetu {
 
 Trace with_prediction(Trace measured, const Schedule& plan) {
   if (measured.events.empty()) return measured;
-  std::map<int, double> start_of_step;
+  std::set<int> steps;
+  double start_us = measured.events.front().start_us;
   for (const TraceEvent& e : measured.events) {
-    const auto [at, fresh] = start_of_step.emplace(e.step, e.start_us);
-    if (!fresh) at->second = std::min(at->second, e.start_us);
+    steps.insert(e.step);
+    start_us = std::min(start_us, e.start_us);
   }
   const Costs costs = parse_costs(trace_to_json(measured), "the run's trace");
   SimulateOptions options;
   options.events = true;
   const Simulation simulated = simulate(plan, costs, options);
-  for (const auto& [step, start_us] : start_of_step) {
+  for (const int step : steps) {
     for (TraceEvent e : simulated.events) {
       e.step = step;
       e.start_us += start_us;
       measured.events.push_back(std::move(e));
     }
+    start_us += simulated.step_time * unit_us(costs);
   }
   measured.metadata_json =
       fmt::format(R"({{"plan":{},"simulated":{}}})", to_json(plan), to_json(simulated));

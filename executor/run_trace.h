@@ -9,8 +9,8 @@
 namespace hetu {
 
 /// Adds predicted events to measured ones: each recorded step once more, as the simulator runs
-/// `plan` with the median time of each kind and stage, from the moment the measured step began. The
-/// metadata get plan and costs.
+/// `plan` with the median time of each kind and stage, one step after the other from the first
+/// one's start. The metadata get plan and costs.
 Trace with_prediction(Trace measured, const Schedule& plan);
 
 /// Writes a file beside and renames it. Throws Io.
