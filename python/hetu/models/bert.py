@@ -83,8 +83,8 @@ class Bert:
     def _weight_init(self) -> Init:
         return xavier_normal() if self.config.initializer == "xavier_normal" else normal(self.config.initializer_range)
 
-    def _linear(self, x: Value, out: int, name: str) -> Value:
-        weight = parameter(f"{name}.weight", [out, x.shape[-1]], self._weight_init())
+    def _linear(self, x: Value, out: int, name: str, init: Init | None = None) -> Value:
+        weight = parameter(f"{name}.weight", [out, x.shape[-1]], init or self._weight_init())
         bias = parameter(f"{name}.bias", [out], constant(0.0), decay=False)
         return ops.linear(x, weight, bias, name=name)
 
@@ -149,7 +149,9 @@ class Bert:
         first = ops.select(x, axis=1, index=0, name="bert.pooler.first")
         pooled = self._linear(first, self.config.hidden_size, "bert.pooler.dense")
         pooled = ops.tanh(pooled, name="bert.pooler.activation")
-        return mean_cross_entropy(self._linear(pooled, 2, "cls.seq_relationship"), labels, "nsp")
+        # Xavier's spread for two outputs would start the sentence loss far above log 2.
+        order = self._linear(pooled, 2, "cls.seq_relationship", normal(self.config.initializer_range))
+        return mean_cross_entropy(order, labels, "nsp")
 
     def pretraining_loss(self, batch: Any) -> Value:
         """MLM loss (mean over masked tokens of the step) + NSP loss (mean over samples), a scalar.
