@@ -149,8 +149,9 @@ class Bert:
         first = ops.select(x, axis=1, index=0, name="bert.pooler.first")
         pooled = self._linear(first, self.config.hidden_size, "bert.pooler.dense")
         pooled = ops.tanh(pooled, name="bert.pooler.activation")
-        # Xavier's spread for two outputs would start the sentence loss far above log 2.
-        order = self._linear(pooled, 2, "cls.seq_relationship", normal(self.config.initializer_range))
+        # Xavier's spread for two outputs would start the sentence loss far above log 2, where SD-PIPE's starts.
+        flat = constant(0.0) if self.config.initializer == "xavier_normal" else None
+        order = self._linear(pooled, 2, "cls.seq_relationship", flat)
         return mean_cross_entropy(order, labels, "nsp")
 
     def pretraining_loss(self, batch: Any) -> Value:
