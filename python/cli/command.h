@@ -7,7 +7,8 @@ namespace hetu::cli {
 
 using Arguments = std::vector<std::string>;  ///< after the command's name
 
-/// `run` is the command; where it is nullptr, `python3 -m hetu.<module>` is, with the arguments.
+/// `name` may have two words. `run` is the command; where it is nullptr, `python3 -m hetu.<module>`
+/// is, with the arguments.
 struct Command {
   const char* name;
   const char* meaning;  ///< one line for `hetu --help`
@@ -19,6 +20,7 @@ int schedule_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int simulate_command(const Arguments& arguments);
 int timeline_command(const Arguments& arguments);
+int data_check_command(const Arguments& arguments);
 
 /// Writes text to a file (beside, then renamed) or, where path is empty, to standard output. Throws
 /// Io.

@@ -24,6 +24,9 @@ const std::vector<Command>& commands() {
       {"simulate", "predicts a plan's times, bubbles and memory under given costs",
        simulate_command, nullptr},
       {"timeline", "draws traces of runs and plans on one time axis", timeline_command, nullptr},
+      {"data check", "reads every row of a folder of BERT shards, and says what is in them",
+       data_check_command, nullptr},
+      {"data sample", "writes small but real BERT shards", nullptr, "sample"},
   };
   return kCommands;
 }
@@ -64,12 +67,19 @@ int dispatch(const std::string& self, const Arguments& words) {
   const std::string& name = words[0];
   if (name == "--help" || name == "-h" || name == "help") return put(help(), ""), 0;
   if (name == "--version") return put(version_text(), ""), 0;
-  const auto at = std::find_if(commands().begin(), commands().end(),
-                               [&](const Command& c) { return name == c.name; });
+  const auto find = [](const std::string& wanted) {
+    return std::find_if(commands().begin(), commands().end(),
+                        [&](const Command& c) { return wanted == c.name; });
+  };
+  const bool one_word = std::none_of(commands().begin(), commands().end(), [&](const Command& c) {
+    return std::string(c.name).rfind(name + " ", 0) == 0;
+  });
+  const std::string full = one_word || words.size() < 2 ? name : name + " " + words[1];
+  const auto at = find(full);
   std::vector<const char*> names;
   for (const Command& c : commands()) names.push_back(c.name);
-  if (at == commands().end()) one_of(name, names);
-  const Arguments arguments(words.begin() + 1, words.end());
+  if (at == commands().end()) one_of(full, names);
+  const Arguments arguments(words.begin() + (one_word ? 1 : 2), words.end());
   if (at->run == nullptr) run_module(*at, self, arguments);
   return at->run(arguments);
 }

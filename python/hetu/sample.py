@@ -9,6 +9,12 @@ makes them: pairs of segments, half of them with a random second one; 15 % of th
 [MASK], 10 % a random token, 10 % stay; one row in ten shorter than need be; passes over the text, each with its own
 cuts and masks, until there are enough rows. Names, columns, types and gzip are those of the published shards. The same
 seed and Python give the same bytes.
+
+The defaults are chosen so that a small model learns from it within minutes: 2000 word pieces, so that each is a target
+often enough, and 20000 rows, some four passes over 300,000 words. A 4-layer, 128-wide BERT with GELU and weights drawn
+with deviation 0.02 falls below the targets' unigram entropy after about 150 steps of 32 rows at a rate of 1e-3. With
+Xavier's deviations it had not after 280 steps (500 with ReLU): at that width they draw positions and segments several
+times larger than words.
 """
 
 from __future__ import annotations
