@@ -151,13 +151,17 @@ class Rehearser {
 
 }  // namespace
 
+void check_workers(const Schedule& lowered, int workers) {
+  const int pipelines = lowered.lowering.pipelines;
+  const int needed = static_cast<int>(lowered.workers.size()) * pipelines;
+  require(workers == needed,
+          "the plan is for {} workers ({} pipelines of {}), the job has {}; start {} workers",
+          needed, pipelines, lowered.workers.size(), workers, needed);
+}
+
 Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
                    comm::Transport& transport) {
-  const int workers = static_cast<int>(lowered.workers.size()) * lowered.lowering.pipelines;
-  require(transport.workers() == workers,
-          "the plan is for {} workers ({} pipelines of {}), the job has {}; start {} workers",
-          workers, lowered.lowering.pipelines, lowered.workers.size(), transport.workers(),
-          workers);
+  check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
   Rehearsal result;
   SimulateOptions options = pace.disturb;

@@ -29,6 +29,10 @@ struct Rehearsal {
   double ratio = 0;  ///< measured / predicted step time
 };
 
+/// Throws InvalidArgument unless a job of `workers` workers can rehearse the plan: it must have
+/// plan.workers x plan.lowering.pipelines.
+void check_workers(const Schedule& lowered, int workers);
+
 /// Runs a warm-up step and `repeat` steps of the plan as one of its workers; every worker of the
 /// transport calls it and gets the same result. Throws InvalidArgument unless the job has
 /// plan.workers x plan.lowering.pipelines workers and repeat >= 1; otherwise as simulate, and as

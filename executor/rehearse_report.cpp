@@ -9,7 +9,7 @@
 namespace hetu {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 constexpr double kPredictedUnitUs = 1000;  // simulated events draw any unit as a millisecond
 
@@ -80,7 +80,7 @@ std::string to_json(const Rehearsal& r) {
               {"stages", p.stages},
               {"micro_batches", p.micro_batches},
               {"pipelines", p.pipelines},
-              {"time_unit", p.time_unit},
+              {"time_unit", p.time_unit.empty() ? "unit" : p.time_unit},
               {"unit_ms", r.unit_us * 1e-3},
               {"payload", r.payload_bytes},
               {"predicted", three(p.makespan, p.step_time, p.throughput)},
@@ -100,7 +100,7 @@ std::string to_json(const Rehearsal& r) {
     out["workers"].push_back(
         {{"worker", worker}, {"predicted", t.predicted}, {"measured", t.measured}});
   }
-  return out.dump(2);
+  return out.dump(1) + "\n";
 }
 
 Trace to_trace(const Rehearsal& r) {

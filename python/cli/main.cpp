@@ -27,6 +27,8 @@ const std::vector<Command>& commands() {
       {"data check", "reads every row of a folder of BERT shards, and says what is in them",
        data_check_command, nullptr},
       {"data sample", "writes small but real BERT shards", nullptr, "sample"},
+      {"rehearse", "runs a plan on real workers with kernels that wait, beside its prediction",
+       rehearse_command, nullptr},
   };
   return kCommands;
 }

@@ -156,11 +156,11 @@ VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& l
   return report;
 }
 
-std::string trace_text(const Simulation& simulation, const Schedule& plan, const Costs& costs) {
+std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, const Costs& costs) {
   const std::string metadata =
       fmt::format("{{\"plan\":{},\"costs\":{},\"versions\":{{\"hetu\":\"{}\"}}}}", to_json(plan),
                   to_json(costs, plan), HETU_VERSION);
-  return trace_to_json({simulation.events, metadata}) + "\n";
+  return trace_to_json({std::move(events), metadata}) + "\n";
 }
 
 }  // namespace hetu::cli

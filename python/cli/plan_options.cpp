@@ -191,9 +191,12 @@ std::vector<Option> plan_options(PlanOptions& o) {
   return table;
 }
 
-PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments,
+                               const std::vector<Option>& own) {
   PlanOptions typed;
-  const std::vector<std::string> rest = parse_options(arguments, plan_options(typed));
+  std::vector<Option> rows = plan_options(typed);
+  rows.insert(rows.end(), own.begin(), own.end());
+  const std::vector<std::string> rest = parse_options(arguments, rows);
   require(!rest.empty(), "which METHOD or FILE? --help lists them");
   if (rest.size() > 1)
     fail(Code::InvalidArgument, "one METHOD or FILE, got {}: '{}' is too much", rest.size(),
@@ -209,8 +212,10 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   return typed;
 }
 
-std::string plan_help(const char* command, const char* meaning) {
+std::string plan_help(const char* command, const char* meaning, const std::vector<Option>& own) {
   PlanOptions unused;
+  std::vector<Option> rows = plan_options(unused);
+  rows.insert(rows.end(), own.begin(), own.end());
   std::string text = fmt::format(
       "usage: hetu {} METHOD|FILE.csv|FILE.json [options]\n{}\n\nMethods:\n", command, meaning);
   for (const Method& m : methods()) {
@@ -220,7 +225,7 @@ std::string plan_help(const char* command, const char* meaning) {
     for (const char* a : m.aliases) others.append(others.empty() ? "" : ", ").append(a);
     text += others.empty() ? "\n" : fmt::format(" Also: {}.\n", others);
   }
-  return text + "\nOptions:\n" + help_text(plan_options(unused)) +
+  return text + "\nOptions:\n" + help_text(rows) +
          "\nExit status: 0; 1 a plan that fails verification; 2 wrong options or unreadable "
          "input.\n";
 }

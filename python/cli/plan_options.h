@@ -36,11 +36,14 @@ struct PlanOptions {
 /// The rows of the table, bound to `o`.
 std::vector<Option> plan_options(PlanOptions& o);
 
-/// Parses arguments of one of the commands; throws InvalidArgument. Exactly one METHOD or FILE.
-PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
+/// Parses arguments of one of the commands, which may have options of its own; throws
+/// InvalidArgument. Exactly one METHOD or FILE.
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments,
+                               const std::vector<Option>& own = {});
 
 /// Usage, the options, and the methods with what is legal for each.
-std::string plan_help(const char* command, const char* meaning);
+std::string plan_help(const char* command, const char* meaning,
+                      const std::vector<Option>& own = {});
 
 /// The plan of a METHOD or of a FILE, recomputed if asked for; as given, not lowered. Throws
 /// InvalidArgument, Config, Io.
@@ -56,7 +59,7 @@ Costs costs_of(const PlanOptions& o);
 /// one. Throws Plan.
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered);
 
-/// A trace file of a simulation, with plan, costs and version in its metadata.
-std::string trace_text(const Simulation& simulation, const Schedule& plan, const Costs& costs);
+/// A trace file of a run of a plan, with plan, costs and version in its metadata.
+std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, const Costs& costs);
 
 }  // namespace hetu::cli

@@ -28,7 +28,7 @@ int schedule_command(const Arguments& arguments) {
     run.events = true;
     const Costs costs = costs_of(o);
     const Simulation s = simulate(lowered, costs, run);
-    text = o.format == "svg" ? svg_picture(s, lowered) : trace_text(s, lowered, costs);
+    text = o.format == "svg" ? svg_picture(s, lowered) : trace_text(s.events, lowered, costs);
   } else {
     text = grid_of_rows(o, shown);
   }

@@ -29,7 +29,7 @@ int simulate_command(const Arguments& arguments) {
   else if (o.format == "csv")
     text = to_csv(o.lowered ? lowered : plan);
   else if (o.format == "trace")
-    text = trace_text(s, lowered, costs);
+    text = trace_text(s.events, lowered, costs);
   else if (o.format == "svg")
     text = svg_picture(s, lowered);
   else

@@ -14,6 +14,23 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
+TEST(Cli, RehearsesAPlanWithAThreadPerWorker) {
+  const Outcome o = hetu(
+      "rehearse 1f1b --stages 3 --micro-batches 4 --time-unit 3ms --repeat 1 --trace r.json "
+      "--format json");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("\"ratio\": "));
+  EXPECT_THAT(o.out, HasSubstr("\"makespan\": 18.0"));
+  const std::string trace = read_text(folder() / "r.json");
+  EXPECT_THAT(trace, HasSubstr("\"pid\":0"));
+  EXPECT_THAT(trace, HasSubstr("\"pid\":1"));
+  for (const char* bad : {"--time-unit 3", "--payload -1", "--repeat 0", "--format svg"}) {
+    const Outcome refused = hetu(fmt::format("rehearse 1f1b --stages 2 --micro-batches 2 {}", bad));
+    EXPECT_EQ(refused.status, 2) << bad;
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  }
+}
+
 TEST(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
   for (const char* plan :
        {"gpipe --stages 4 --micro-batches 8", "1f1b --stages 4 --micro-batches 8",

@@ -1,86 +1,68 @@
 // Starts jobs of comm_ranks under mpirun and judges how they end. CMake names both programs.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
 
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <thread>
+
+#include "tests/ranks/jobs.h"
 
 namespace hetu {
 namespace {
 
 using testing::HasSubstr;
 
-struct Ended {
-  int status = -1;
-  double seconds = 0;
-  std::string output;
-};
-
-Ended run_job(int workers, const std::string& arguments, const std::string& options = "") {
-  const std::string command = std::string(HETU_MPIRUN) + " -np " + std::to_string(workers) +
-                              " --bind-to none " + options + " " + HETU_RANKS_PROGRAM + " " +
-                              arguments + " 2>&1";
-  const auto start = std::chrono::steady_clock::now();
-  Ended ended;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) return ended;
-  char part[4096];
-  while (std::fgets(part, sizeof part, pipe)) ended.output += part;
-  const int status = pclose(pipe);
-  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return ended;
+Ended run(int workers, const std::string& arguments, const std::string& options = "") {
+  return run_job(workers, std::string(HETU_RANKS_PROGRAM) + " " + arguments, options);
 }
 
 class Jobs : public testing::TestWithParam<int> {};
 
 TEST_P(Jobs, ExchangeAndSum) {
-  const Ended job = run_job(GetParam(), "all");
+  const Ended job = run(GetParam(), "all");
   EXPECT_EQ(job.status, 0) << job.output;
 }
 INSTANTIATE_TEST_SUITE_P(Workers, Jobs, testing::Values(1, 2, 4, 8));
 
 TEST(OneJob, WorksWhereNoDoorbellReaches) {
-  const Ended job = run_job(4, "all 0 remote");
+  const Ended job = run(4, "all 0 remote");
   EXPECT_EQ(job.status, 0) << job.output;
 }
 
 TEST(OneJob, WorksOverTcp) {
-  const Ended job = run_job(3, "all 0 remote", "--mca btl tcp,self");
+  const Ended job = run(3, "all 0 remote", "--mca btl tcp,self");
   EXPECT_EQ(job.status, 0) << job.output;
 }
 
 TEST(OneJob, MovesFiftyMegabytesBothWays) {
-  const Ended job = run_job(4, "big");
+  const Ended job = run(4, "big");
   EXPECT_EQ(job.status, 0) << job.output;
   std::printf("%s", job.output.c_str());
 }
 
 TEST(OneJob, DoesNotSpinWhileItWaits) {
   for (const char* mode : {"idle", "idle 0 remote"}) {
-    const Ended job = run_job(8, mode);
+    const Ended job = run(8, mode);
     EXPECT_EQ(job.status, 0) << job.output;
     std::printf("%s", job.output.c_str());
   }
 }
 
 TEST(OneJob, AnswersQuickly) {
-  const Ended job = run_job(8, "latency 4096");
+  const Ended job = run(8, "latency 4096");
   EXPECT_EQ(job.status, 0) << job.output;
   std::printf("%s", job.output.c_str());
 }
 
 TEST(OneJob, EndsSoonAfterOneOfItsWorkersIsKilled) {
-  const Ended job = run_job(4, "killed");
+  const Ended job = run(4, "killed");
   EXPECT_NE(job.status, 0);
   EXPECT_THAT(job.output, HasSubstr("all have started"));
   EXPECT_LT(job.seconds, 10) << job.output;
 }
 
 TEST(OneJob, NamesAWorkerThatFallsSilent) {
-  const Ended job = run_job(3, "stopped");
+  const Ended job = run(3, "stopped");
   EXPECT_NE(job.status, 0);
   EXPECT_LT(job.seconds, 15) << job.output;
   EXPECT_THAT(job.output, HasSubstr("worker 1 (host "));
@@ -88,7 +70,7 @@ TEST(OneJob, NamesAWorkerThatFallsSilent) {
 }
 
 TEST(OneJob, NamesPeerAndInstructionAtADeadline) {
-  const Ended job = run_job(2, "deadline");
+  const Ended job = run(2, "deadline");
   EXPECT_EQ(job.status, 6) << job.output;
   EXPECT_THAT(job.output,
               HasSubstr("worker 0 waited 1 s for 0RECV_F7 (stage 0, micro-batch 7, step 214) from "
@@ -97,8 +79,8 @@ TEST(OneJob, NamesPeerAndInstructionAtADeadline) {
 
 TEST(TwoJobs, DoNotMeet) {
   Ended first, second;
-  std::thread other([&] { first = run_job(3, "all"); });
-  second = run_job(4, "all");
+  std::thread other([&] { first = run(3, "all"); });
+  second = run(4, "all");
   other.join();
   EXPECT_EQ(first.status, 0) << first.output;
   EXPECT_EQ(second.status, 0) << second.output;

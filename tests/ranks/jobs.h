@@ -1,0 +1,33 @@
+// Starts jobs under mpirun and collects how they end.
+#pragma once
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+namespace hetu {
+
+struct Ended {
+  int status = -1;
+  double seconds = 0;
+  std::string output;  ///< standard output and error
+};
+
+/// `mpirun OPTIONS -np WORKERS COMMAND`; mpirun as CMake found it.
+inline Ended run_job(int workers, const std::string& command, const std::string& options = "") {
+  const std::string line = std::string(HETU_MPIRUN) + " -np " + std::to_string(workers) +
+                           " --bind-to none " + options + " " + command + " 2>&1";
+  const auto start = std::chrono::steady_clock::now();
+  Ended ended;
+  FILE* pipe = popen(line.c_str(), "r");
+  if (!pipe) return ended;
+  char part[4096];
+  while (std::fgets(part, sizeof part, pipe)) ended.output += part;
+  const int status = pclose(pipe);
+  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return ended;
+}
+
+}  // namespace hetu

@@ -1,0 +1,34 @@
+// `hetu rehearse` with a process per worker.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/ranks/jobs.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Rehearsal, OfAnotherNumberOfWorkersIsRefused) {
+  const Ended job =
+      run_job(3, std::string(HETU_BINARY) + " rehearse 1f1b --stages 2 --micro-batches 2");
+  EXPECT_EQ(job.status, 2) << job.output;
+  EXPECT_THAT(job.output, HasSubstr("hetu rehearse: the plan is for 2 workers (1 pipelines of 2), "
+                                    "the job has 3; start 2 workers"));
+}
+
+TEST(Rehearsal, RunsPipelinesSideBySide) {
+  const Ended job = run_job(4, std::string(HETU_BINARY) +
+                                   " rehearse 1f1b --stages 2 --micro-batches 4 --pipelines 2 "
+                                   "--allreduce 2 --update 1 --time-unit 5ms --payload 100000 "
+                                   "--repeat 1 --format json");
+  ASSERT_EQ(job.status, 0) << job.output;
+  const auto report = nlohmann::json::parse(job.output);
+  EXPECT_GE(report["ratio"], 0.9999);
+  EXPECT_EQ(report["workers"].size(), 4U);
+}
+
+}  // namespace
+}  // namespace hetu
