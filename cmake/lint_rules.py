@@ -36,7 +36,7 @@ RULES = [
     Rule(r"(?<![\w.$}])/(root|work|home/\w+|mnt/\w+)/", "a path of one machine", suffixes=TEXT),
     Rule(r"pypi[.]org|pythonhosted[.]org|deb[.]debian[.]org|archive[.]ubuntu[.]com|anaconda[.]org",
          "a package registry's host name: leave the choice to the machine", suffixes=TEXT),
-    Rule(r"^\s*using\s+namespace\b", "no using namespace in a header", suffixes=(".h",)),
+    Rule(r"^\s*using\s+namespace\b", "no using namespace in a header", suffixes=(".h",), folders=(*LIBRARIES, "python/")),
     Rule(r"#\s*include\s*<(spdlog|nlohmann|yaml-cpp|oneapi|nanobind)/|#\s*include\s*<(mpi|hdf5|H5\w*)\.h>",
          "a heavy header belongs into one .cpp", suffixes=(".h",), exempt=r"python/src/.*|ops/cpu/dnnl_.*"),
     Rule(r"#\s*include\s*<spdlog/", "spdlog is included in graph/base/log.cpp only", exempt=r"graph/base/log\.cpp"),

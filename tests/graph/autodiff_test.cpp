@@ -112,8 +112,8 @@ TEST(Autodiff, ContributionsAreAddedInAscendingOrderOfConsumerInTheProducersBloc
   sum = b.apply("add", {sum, b.apply("gelu", {x}, {}, "third")});
   b.fetch("loss", b.apply("sum", {sum}, {}, "loss"));
   const Graph g = trained(std::move(b));
-  const Node& outer = node_named(g, "spread/grad/add_1");
-  const Node& inner = node_named(g, "spread/grad/add");
+  const Node outer = node_named(g, "spread/grad/add_1");
+  const Node inner = node_named(g, "spread/grad/add");
   EXPECT_EQ(outer.block, 0);
   EXPECT_EQ(outer.phase, Phase::InputGrad);
   EXPECT_EQ(g.producer(inner.inputs[0]).name, "first/grad/relu_grad");
