@@ -173,6 +173,27 @@ TEST(Autodiff, TheGradientOfAUseIsAWValueOfItsBlock) {
   EXPECT_EQ(g.producer(uses_of(g, "q")[0].gradient).name, "plus_q/grad/reshape");
 }
 
+// A rule that gives one node for an activation and a parameter: the node is I, the use gets a copy.
+TEST(Autodiff, AGradientNodeSharedByAnActivationAndAParameterIsInputGrad) {
+  std::vector<OpDef> defs = op_set().all();
+  OpDef mean = op_set().find("add");
+  mean.name = "mean_of_two";
+  mean.grad = [](Builder& b, const GradArgs& g) -> std::vector<ValueId> {
+    const ValueId half = b.apply("scale", {g.dy[0]}, {{"factor", 0.5}});
+    return {half, half};
+  };
+  defs.push_back(mean);
+  const OpSet ops(std::move(defs));
+  Builder b(ops);
+  const ValueId p = b.parameter("p", {3}, {});
+  const ValueId q = b.parameter("q", {3}, {});
+  const ValueId x = b.apply("mul", {b.placeholder("x", DType::Float32, {3}), p});
+  b.fetch("loss", b.apply("sum", {b.apply("mean_of_two", {x, q})}));
+  const Graph g = trained(std::move(b));
+  EXPECT_EQ(node_named(g, "mean_of_two/grad/scale").phase, Phase::InputGrad);
+  EXPECT_EQ(g.producer(uses_of(g, "q")[0].gradient).name, "mean_of_two/grad/reshape");
+}
+
 TEST(Autodiff, NothingIsComputedForInputsWithoutParameters) {
   const Graph g = trained(mlp());
   for (const Node& n : g.nodes) {

@@ -23,7 +23,7 @@ struct Square {
 }  // namespace fn
 
 namespace def {
-using namespace hetu::def;
+using hetu::def::same_as_input;
 using Values = std::vector<ValueId>;
 // [ops/def/math.cpp]
 OpDef square() {
@@ -43,7 +43,8 @@ OpDef square() {
 }  // namespace def
 
 namespace cpu {
-using namespace hetu::cpu;
+using hetu::cpu::count_of;
+using hetu::cpu::reference;
 
 template <class T, class F>
 struct Unary {
