@@ -27,6 +27,8 @@ constexpr int kFormat = 1;
 constexpr int kSaveTag = 44;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "step-";
+constexpr const char* kUnfinished = ".saving";
+constexpr const char* kWeightsOnly = "weights_only";  // a key of run_json
 
 std::string entry_name(const std::string& name, const std::string& state) {
   return state.empty() ? name : name + "#" + state;
@@ -120,6 +122,17 @@ void write_manifest(const fs::path& folder, std::int64_t step, const std::string
   sync_directory(folder.string());
 }
 
+// What a job that was killed while it saved left behind.
+void remove_unfinished(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(std::string(".") + kPrefix, 0) == 0 && entry.path().extension() == kUnfinished)
+      found.push_back(entry.path());
+  }
+  for (const fs::path& path : found) fs::remove_all(path);
+}
+
 // A step that is saved again takes the place of the old one at once: there is no moment without
 // either.
 void put_in_place(const fs::path& beside, const fs::path& target) {
@@ -137,9 +150,11 @@ void put_in_place(const fs::path& beside, const fs::path& target) {
 void prune(const fs::path& folder, int keep) {
   const std::vector<std::string> all = list_checkpoints(folder.string());
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < all.size(); ++i) {
-    // The manifest goes first: what is left of a folder half removed is no checkpoint.
-    fs::remove(fs::path(all[i]) / kManifest);
-    fs::remove_all(all[i]);
+    // Renamed first: what a kill leaves of a folder half removed is no checkpoint.
+    const fs::path old(all[i]);
+    const fs::path away = folder / ("." + old.filename().string() + kUnfinished);
+    fs::rename(old, away);
+    fs::remove_all(away);
   }
 }
 
@@ -191,6 +206,7 @@ Manifest read_manifest(const std::string& folder) {
       fail(Code::Io, "{}: format {}, this build reads {}", path.string(), format, kFormat);
     out.step = body.at("step");
     out.run_json = body.at("run").dump();
+    out.weights_only = body.at("run").value(kWeightsOnly, false);
     for (const json& row : body.at("tensors")) out.tensors.push_back(tensor_of(row));
   } catch (const json::exception& e) {
     fail(Code::Io, "{}: not a manifest, or damaged: {}", path.string(), e.what());
@@ -216,17 +232,21 @@ void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float
       crc_text(crc32c(to, static_cast<std::size_t>(entry->end - entry->begin)));
   if (found != tensor.crc) {
     fail(Code::Io,
-         "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged, use an "
-         "older checkpoint",
-         path, name, found, tensor.crc);
+         "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged: remove {} "
+         "to go on from an older checkpoint",
+         path, name, found, tensor.crc, manifest.folder);
   }
+}
+
+std::string weights_only_run(const std::string& source) {
+  return json({{kWeightsOnly, true}, {"source", source}}).dump();
 }
 
 void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
                      const SavePart& part, int keep, comm::Transport& transport) {
   require(keep >= 1, "at least one checkpoint must be kept, got {}", keep);
   const fs::path target = fs::path(folder) / fmt::format("{}{:08}", kPrefix, step);
-  const fs::path beside = fs::path(folder) / fmt::format(".{}{:08}.saving", kPrefix, step);
+  const fs::path beside = fs::path(folder) / fmt::format(".{}{:08}{}", kPrefix, step, kUnfinished);
   const bool chief = transport.worker() == 0;
   const auto undo = [&] {
     std::error_code ignored;
@@ -235,7 +255,8 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const std::st
   try {
     together(step, 0, transport, [&] {
       if (chief) {
-        fs::remove_all(beside);
+        fs::create_directories(folder);
+        remove_unfinished(folder);
         fs::create_directories(beside);
       }
       return json();
@@ -256,12 +277,25 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const std::st
   }
 }
 
+void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& parameters) {
+  for (const CheckpointTensor& t : manifest.tensors) {
+    if (std::find(parameters.begin(), parameters.end(), t.name) == parameters.end()) {
+      fail(Code::Io, "{}: holds '{}' {}, which the model has not; it is of another model",
+           manifest.folder, entry_name(t.name, t.state), to_string(t.shape));
+    }
+  }
+}
+
 void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& tensors) {
   for (const StateTensor& t : tensors) {
     const CheckpointTensor* found = manifest.find(t.name, t.state);
+    if (!found && manifest.weights_only && !t.state.empty()) {
+      std::fill(t.data, t.data + t.elements, 0.0F);
+      continue;
+    }
     if (!found) {
-      fail(Code::Io, "{}: has no '{}'; it is a checkpoint of another model or optimizer",
-           manifest.folder, entry_name(t.name, t.state));
+      fail(Code::Io, "{}: has no '{}' {}; it is of another model or optimizer", manifest.folder,
+           entry_name(t.name, t.state), to_string(t.shape));
     }
     if (found->shape != t.shape) {
       fail(Code::Io, "{}: '{}' is {}, the model wants {}", manifest.folder,

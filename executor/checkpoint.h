@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "executor/comm/transport.h"
-#include "executor/train_runner.h"
+#include "executor/state_tensor.h"
 
 namespace hetu {
 
@@ -31,7 +31,8 @@ struct Manifest {
   std::string folder;  ///< of this step
   std::int64_t step = 0;
   std::string run_json =
-      "{}";  ///< loader position, seed, method, sizes, optimizer: the saver's own
+      "{}";                   ///< loader position, seed, method, sizes, optimizer: the saver's own
+  bool weights_only = false;  ///< imported weights: optimizer states start at zero
   std::vector<CheckpointTensor> tensors;  ///< sorted by name, then state
 
   const CheckpointTensor* find(const std::string& name, const std::string& state) const;
@@ -60,8 +61,15 @@ struct SavePart {
 void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
                      const SavePart& part, int keep, comm::Transport& transport);
 
-/// Fills a worker's tensors from a checkpoint. Throws Io: one that is missing, of another shape or
-/// damaged.
+/// The run_json of a checkpoint that holds weights alone, imported from `source`.
+std::string weights_only_run(const std::string& source);
+
+/// Throws Io, naming it, if the checkpoint holds a parameter that is not among the model's
+/// `parameters`.
+void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& parameters);
+
+/// Fills a worker's tensors from a checkpoint; where it holds weights only, states with zeros.
+/// Throws Io: one that is missing, of another shape (both are named) or damaged.
 void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& tensors);
 
 }  // namespace hetu

@@ -401,6 +401,7 @@ std::vector<double> TrainRunner::step_scalars() {
 
 void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
   std::vector<double> values = step_scalars();
+  if (training_) values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = all_workers();
   if (all.size() > 1) {
     const auto what = [&] { return fmt::format("loss and norms of step {}", step); };
@@ -412,14 +413,19 @@ void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
   for (std::size_t f = 0; f < fetches; ++f)
     scalars_.push_back({graph_.fetches[f].first, values[f]});
   if (!training_) return;
+  stop_asked_ = values.back() > 0;
   double squares = 0;
-  for (std::size_t p = fetches; p < values.size(); ++p) squares += values[p];
-  norm_ = std::sqrt(squares);
-  if (!std::isfinite(norm_)) {
-    fail(Code::InvalidArgument,
-         "the gradient norm is {} at step {}; weights are unchanged since the step before", norm_,
-         step);
+  for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
+    const double square = values[fetches + p];
+    if (!std::isfinite(square)) {
+      fail(Code::InvalidArgument,
+           "the norm of the gradient of '{}' is {} at step {}; lower the learning rate or clip "
+           "gradients",
+           graph_.parameters[p].name, std::sqrt(square), step);
+    }
+    squares += square;
   }
+  norm_ = std::sqrt(squares);
   factor_ = clip_factor(optimizer_, norm_);
   ++updates_;
 }

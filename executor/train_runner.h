@@ -12,6 +12,7 @@
 #include "executor/optimizer.h"
 #include "executor/plan.h"
 #include "executor/stage_memory.h"
+#include "executor/state_tensor.h"
 
 namespace hetu {
 
@@ -30,16 +31,6 @@ struct RunnerOptions {
 struct NamedScalar {
   std::string name;
   double value = 0;
-};
-
-/// A persistent tensor of this worker, for checkpoints.
-struct StateTensor {
-  std::string name;   ///< parameter name
-  std::string state;  ///< "" for the weight, else e.g. "exp_avg"
-  Shape shape;
-  float* data = nullptr;
-  std::int64_t elements = 0;
-  bool owner = true;  ///< false: another stage of this pipeline writes it
 };
 
 class TrainRunner : public StageRunner {
@@ -77,8 +68,13 @@ class TrainRunner : public StageRunner {
   std::vector<int> buckets(const Instr& reduce) override;
   Bucket bucket(int stage, int bucket) override;
 
+  /// Asks, in the steps from here on, that all workers stop.
+  void ask_to_stop() { asks_to_stop_ = true; }
+
   /// Results of the last step, the same on every worker; valid after reduce_scalars.
   const std::vector<NamedScalar>& scalars() const { return scalars_; }
+  /// Whether any worker had asked to stop when the last training step began.
+  bool stop_asked() const { return stop_asked_; }
   double gradient_norm() const { return norm_; }
 
   /// All weights and optimizer states of this worker, in model order.
@@ -135,6 +131,8 @@ class TrainRunner : public StageRunner {
   std::vector<void*> output_pointers_;
   RunContext context_;
   bool training_ = true;
+  bool asks_to_stop_ = false;
+  bool stop_asked_ = false;
   int step_ = 0;
   double norm_ = 0;
   double factor_ = 1;

@@ -217,6 +217,7 @@ StepResult Trainer::train(const FieldLookup& lookup) {
   result.step = step_++;
   result.scalars = runner_->scalars();
   result.gradient_norm = runner_->gradient_norm();
+  result.stop_asked = runner_->stop_asked();
   result.learning_rate = optimizer_.rate.at(runner_->updates());
   return result;
 }

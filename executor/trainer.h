@@ -38,6 +38,7 @@ struct StepResult {
   std::vector<NamedScalar> scalars;
   double gradient_norm = 0;  ///< before clipping; 0 in validation
   double learning_rate = 0;  ///< of this step's update
+  bool stop_asked = false;   ///< a worker had called ask_to_stop() before this step
 
   /// The scalar of that fetch. Throws InvalidArgument naming the fetches there are.
   double at(const std::string& name) const;
@@ -70,6 +71,9 @@ class Trainer {
   /// Forward only, dropout off, newest weights; counts and losses over the whole batch of all
   /// pipelines.
   StepResult validate(const FieldLookup& lookup);
+
+  /// Asks all workers to stop together: the next train() reports it on every one.
+  void ask_to_stop() { runner_->ask_to_stop(); }
 
   std::int64_t step() const { return step_; }
   /// Goes on as if `step` steps had been done; for resuming.

@@ -14,7 +14,7 @@ import collections
 import json
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import hetu as ht
 from hetu.progress import Reporter
@@ -23,8 +23,15 @@ STEPS_PER_EPOCH = 100
 TO_COME = ("pipedream", "pipedream-2bw", "hetpipe")
 
 
-def options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+class Parser(argparse.ArgumentParser):
+    """Complains in one line: every worker parses, one speaks."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; --help lists the options")
+
+
+def options() -> Parser:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--data", default="~/.cache/hetu/datasets/wikicorpus_en", help="folder of shards (default %(default)s)")
     add("--model", default="base", help="base, tiny, or a Hugging Face style JSON configuration (default %(default)s)")

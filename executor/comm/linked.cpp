@@ -52,7 +52,7 @@ Linked::~Linked() {
 }
 
 void Linked::abort(int status, const std::string& reason) {
-  log(Level::Error, "worker {} ends the job: {}", worker(), reason);
+  if (!reason.empty()) log(Level::Error, "worker {} ends the job: {}", worker(), reason);
   const int nonzero = status == 0 ? exit_status(Code::Internal) : status;
   end_status_.store(nonzero);
   bell_->wake();

@@ -163,7 +163,7 @@ class Transport {
   void set_reporter(std::function<std::string()> reporter);
 
   /// Ends the job: every other worker's waits fail with `reason`. Over MPI this ends the process
-  /// with `status`.
+  /// with `status`, and the reason, unless it is "" because it was told already, goes to the log.
   virtual void abort(int status, const std::string& reason) = 0;
 
  protected:

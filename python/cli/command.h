@@ -22,6 +22,7 @@ int simulate_command(const Arguments& arguments);
 int timeline_command(const Arguments& arguments);
 int data_check_command(const Arguments& arguments);
 int rehearse_command(const Arguments& arguments);
+int checkpoint_command(const Arguments& arguments);
 
 /// Writes text to a file (beside, then renamed) or, where path is empty, to standard output. Throws
 /// Io.

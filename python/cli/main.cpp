@@ -29,6 +29,8 @@ const std::vector<Command>& commands() {
       {"data sample", "writes small but real BERT shards", nullptr, "sample"},
       {"rehearse", "runs a plan on real workers with kernels that wait, beside its prediction",
        rehearse_command, nullptr},
+      {"checkpoint", "shows, compares, exports and imports what trainings save", checkpoint_command,
+       nullptr},
   };
   return kCommands;
 }

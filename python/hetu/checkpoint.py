@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
@@ -20,13 +22,26 @@ class Checkpoints:
         self.folder = folder
         self.executor = executor
         self.keep = keep
+        self._check_place()
         found = _hetu.list_checkpoints(folder)
         if found and not resume:
-            raise ValueError(f"{folder} holds a checkpoint already ({found[-1]}); resume from it or choose another folder")
+            raise ValueError(
+                f"{folder} holds a checkpoint already ({found[-1]}); resume from it (--resume) or choose another folder"
+            )
         if found:
             self._load()
         elif resume and executor.is_chief:
             print(f"{folder} holds no checkpoint: starting at step 0", flush=True)
+
+    def _check_place(self) -> None:
+        """What can't be saved later is refused now, without leaving anything."""
+        place = Path(self.folder).absolute()
+        if (place / "manifest.json").exists():
+            raise ValueError(f"{self.folder} is the checkpoint of one step; give the folder that holds it: {place.parent}")
+        while not place.exists():
+            place = place.parent
+        if not place.is_dir() or not os.access(place, os.W_OK):
+            raise OSError(f"{self.folder}: no checkpoints can be saved there: {place} is no folder that may be written")
 
     def _run(self) -> dict[str, Any]:
         e = self.executor
@@ -38,14 +53,29 @@ class Checkpoints:
 
     def _load(self) -> None:
         e = self.executor
-        step, run_json = e.job.load(self.folder)
+        step, run_json = _hetu.read_run(self.folder)
         run = json.loads(run_json)
-        if run["seed"] != e.seed:
-            raise ValueError(f"{self.folder} was saved with seed {run['seed']}, this run has seed {e.seed}")
-        if e.loader and run["position"]:
+        if not run.get("weights_only"):
+            self._compare(run)
+        e.job.load(self.folder)
+        if e.loader and run.get("position"):
             e.loader.seek(run["position"])
         if e.is_chief:
-            print(f"Resumed from {self.folder} at step {step}", flush=True)
+            weights = ", with imported weights and optimizer states of zero" if run.get("weights_only") else ""
+            print(f"Resumed from {self.folder} at step {step}{weights}", flush=True)
+
+    def _compare(self, run: dict[str, Any]) -> None:
+        """What a resumed run must share with the one that saved; sizes of stages, pipelines and micro-batches need not."""
+        mine = self._run()
+        for name in ("seed", "optimizer"):
+            if run[name] != mine[name]:
+                raise ValueError(f"{self.folder} was saved with {name} {run[name]}, this run has {name} {mine[name]}")
+        saved, here = (r["pipelines"] * r["batch_size"] for r in (run, mine))
+        if saved != here:
+            raise ValueError(
+                f"{self.folder} was saved at a global batch of {saved} ({run['pipelines']} pipelines x {run['batch_size']}), "
+                f"this run has {here} ({mine['pipelines']} x {mine['batch_size']}); keep pipelines x --batch-size"
+            )
 
     def save(self) -> None:
         """Saves the present step; every worker calls it."""

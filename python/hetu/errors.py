@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from hetu import _hetu
+from hetu import _hetu, stop
 
 # As exit_status() in graph/base/error.h.
 STATUS: tuple[tuple[type[BaseException], int], ...] = (
@@ -35,14 +35,16 @@ def report(program: str, message: str) -> None:
 
 @contextlib.contextmanager
 def one_line_errors(program: str) -> Iterator[None]:
-    """Errors of Hetu and of the operating system become one line and an exit status; bugs keep their traceback."""
+    """Errors of Hetu and of the operating system become one line and an exit status; bugs keep their traceback. Inside,
+    SIGUSR1 asks trainings to save and end."""
     from hetu import executor
 
+    stop.watch()
     try:
         yield
     except tuple(kind for kind, _ in STATUS) as error:
         status = next(status for kind, status in STATUS if isinstance(error, kind))
         report(program, str(error))
-        executor.close(status, str(error))
+        executor.close(status)
         sys.exit(status)
     executor.close()

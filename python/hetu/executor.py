@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hetu import _hetu
+from hetu import _hetu, stop
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
@@ -153,7 +153,8 @@ class Executor:
     ) -> Iterator[Step]:
         """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
         (validation). With `checkpoint`, saves every `every` steps (0: only at the end). With `trace`, writes what happened
-        beside what the plan predicts from the measured times.
+        beside what the plan predicts from the measured times. Training ends early, and saves, when a worker was asked to
+        stop (hetu.stop).
         """
         if name not in self.modes:
             raise ValueError(f"no fetches called '{name}'; there are: {', '.join(self.modes)}")
@@ -162,12 +163,16 @@ class Executor:
             return
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         self.job.record(trace is not None)
-        while self.step < steps:
+        self.stopped = False
+        while self.step < steps and not self.stopped:
+            if stop.asked():
+                self.job.ask_to_stop()
             yield self._step(self.job.train, self.loader)
-            if store and every and self.step % every == 0 and self.step < steps:
+            if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
                 store.save()
-        if store:
-            store.save()
+        if self.stopped and self.is_chief:
+            print(f"Stopped as asked after {self.step} steps; " + (f"saved in {checkpoint}" if store else "nothing saved: "
+                  "no checkpoint folder was given"), flush=True)
         if trace:
             self.job.write_trace(trace)
 
@@ -180,6 +185,7 @@ class Executor:
         start = time.monotonic()
         result = function(loader)
         seconds = time.monotonic() - start
+        self.stopped = result["stop_asked"]
         samples = self.data.batch_size * self.layout.pipelines
         return Step(result["step"], result["scalars"], result["gradient_norm"], result["learning_rate"], seconds, samples)
 

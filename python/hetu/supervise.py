@@ -24,7 +24,7 @@ FOLLOWERS = (-signal.SIGTERM, 5, 6)  # exit codes that are likely consequences: 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 # What mpirun says about deaths that heturun reports itself.
 KNOWN_NOISE = re.compile(r"noticed that process rank|Primary job +terminated normally|non-zero (exit )?status"
-                         r"|has exited due to process rank|exited with non-zero", re.S)
+                         r"|has exited due to process rank|exited with non-zero|^MPI_ABORT was invoked", re.S)
 
 
 @dataclasses.dataclass

@@ -61,6 +61,7 @@ nb::dict result_dict(const StepResult& r) {
   out["scalars"] = scalars;
   out["gradient_norm"] = r.gradient_norm;
   out["learning_rate"] = r.learning_rate;
+  out["stop_asked"] = r.stop_asked;
   return out;
 }
 
@@ -103,11 +104,19 @@ void save(Job& job, const std::string& folder, const std::string& run_json, int 
   save_checkpoint(folder, job.trainer.step(), run_json, part, keep, job.transport);
 }
 
-std::pair<std::int64_t, std::string> load(Job& job, const std::string& folder) {
+// Step and run of the newest checkpoint, from which nothing else is read.
+std::pair<std::int64_t, std::string> read_run(const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
+  return {manifest.step, manifest.run_json};
+}
+
+void load(Job& job, const std::string& folder) {
+  const Manifest manifest = read_manifest(folder);
+  std::vector<std::string> parameters;
+  for (const Parameter& p : job.trainer.graph().parameters) parameters.push_back(p.name);
+  refuse_strangers(manifest, parameters);
   load_checkpoint(manifest, job.trainer.state());
   job.trainer.set_step(manifest.step);
-  return {manifest.step, manifest.run_json};
 }
 
 }  // namespace
@@ -119,6 +128,7 @@ void bind_executor(nb::module_& m) {
       .def("host_of", &comm::Transport::host_of)
       .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>());
   m.def("list_checkpoints", &list_checkpoints);
+  m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
   m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Job>(m, "Job", "One worker's part of a training job.")
@@ -146,6 +156,7 @@ void bind_executor(nb::module_& m) {
             return result_dict(r);
           },
           nb::arg("loader").none())
+      .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
       .def("record", [](Job& j, bool on) { j.trainer.record(on); })
       .def(
           "write_trace", [](Job& j, const std::string& path) { j.trainer.write_trace(path); },

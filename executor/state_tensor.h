@@ -1,0 +1,19 @@
+// A persistent tensor of a worker: what optimizers change and checkpoints keep.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "graph/base/shape.h"
+
+namespace hetu {
+
+struct StateTensor {
+  std::string name;   ///< parameter name
+  std::string state;  ///< "" for the weight, else e.g. "exp_avg"
+  Shape shape;
+  float* data = nullptr;
+  std::int64_t elements = 0;
+  bool owner = true;  ///< false: another stage of this pipeline writes it
+};
+
+}  // namespace hetu
