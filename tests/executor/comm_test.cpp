@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -41,10 +42,20 @@ void on_workers(int workers, const Options& options, const std::function<void(Tr
   }
 }
 
+// Bytes that depend on the key; copied from a table, so that sanitizers do not slow the tests down.
 std::vector<std::byte> pattern(std::size_t bytes, unsigned key) {
+  constexpr std::size_t kTable = 65521;
+  static const std::vector<std::byte> table = [] {
+    std::vector<std::byte> t(2 * kTable);
+    std::mt19937 rng(1);
+    for (std::size_t i = 0; i < kTable; ++i) t[i] = t[i + kTable] = static_cast<std::byte>(rng());
+    return t;
+  }();
   std::vector<std::byte> data(bytes);
-  for (std::size_t i = 0; i < bytes; ++i)
-    data[i] = static_cast<std::byte>((i * 131 + key * 7919) >> 3);
+  const std::byte* from = table.data() + key * 7919 % kTable;
+  for (std::size_t at = 0; at < bytes; at += kTable) {
+    std::memcpy(data.data() + at, from, std::min(kTable, bytes - at));
+  }
   return data;
 }
 
@@ -82,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Large, Sizes,
 TEST(Messages, MeetInAnyOrderOfPosting) {
   constexpr int kWorkers = 4;
   constexpr int kMessages = 60;
-  for (unsigned seed = 0; seed < 20; ++seed) {
+  for (unsigned seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     on_workers(kWorkers, quick(30), [&](Transport& t) {
       struct Message {
@@ -93,7 +104,7 @@ TEST(Messages, MeetInAnyOrderOfPosting) {
       std::vector<Message> messages;
       const auto size_of = [&](int from, int to, int index) {
         std::minstd_rand r(seed * 7 + from * 31 + to * 17 + index * 101 + 1);
-        const std::size_t sizes[] = {0, 1, 100, 4096, 16384, 20000, 300000};
+        const std::size_t sizes[] = {0, 1, 100, 4096, 16384, 20000, 100000};
         return r.discard(3), sizes[r() % 7];
       };
       for (int peer = 0; peer < kWorkers; ++peer) {
@@ -229,9 +240,8 @@ TEST(Requests, RefuseAWorkerThatDoesNotExist) {
 // --- group sums ---
 
 float element(int worker, std::int64_t i) {
-  std::minstd_rand r(static_cast<unsigned>(worker * 7919 + i * 31 + 1));
-  r.discard(2);
-  return (static_cast<float>(r() % 20001) - 10000.0F) * (i % 5 == 0 ? 1e-4F : 1.7F);
+  const auto mixed = static_cast<std::uint32_t>(i * 2654435761U + worker * 40503U) * 2246822519U;
+  return static_cast<float>(mixed >> 12) * (i % 5 == 0 ? 1e-4F : 1.7F) - 1e6F;
 }
 
 class Sums : public testing::TestWithParam<std::tuple<int, std::int64_t>> {};
@@ -288,7 +298,8 @@ TEST(SumsAtOnce, MayStartInAnyOrder) {
         reducer.wait(*sums[i], "one of several");
         double expected = 0;
         for (const int w : groups[mine[i]]) expected += w + 1.0;
-        EXPECT_THAT(data[i], testing::Each(expected));
+        EXPECT_TRUE(
+            std::all_of(data[i].begin(), data[i].end(), [&](double x) { return x == expected; }));
       }
     });
   }
