@@ -22,9 +22,6 @@ FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
 BLAME_WINDOW_S = 0.5  # a worker that failed because another one did may report first
 FOLLOWERS = (-signal.SIGTERM, 5, 6)  # exit codes that are likely consequences: ended, Comm, Timeout
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
-# What mpirun says about deaths that heturun reports itself.
-KNOWN_NOISE = re.compile(r"noticed that process rank|Primary job +terminated normally|non-zero (exit )?status"
-                         r"|has exited due to process rank|exited with non-zero|^MPI_ABORT was invoked", re.S)
 
 
 @dataclasses.dataclass
@@ -297,10 +294,11 @@ class Job:
         self._mpirun_text[number] += data
 
     def _show_mpirun(self):
-        """Writes what mpirun said, without what heturun reports itself. Workers' output does not come this way."""
+        """Writes what mpirun said, unless a worker's failure explains the end: then heturun has said it, and mpirun only
+        complains of being ended. Workers' output does not come this way."""
         for number, text in self._mpirun_text.items():
             blocks = re.split(r"^-{20,}$\n?", text.decode(errors="replace"), flags=re.M)
-            kept = "".join(b for b in blocks if b.strip() and not (self._failed_at and KNOWN_NOISE.search(b)))
+            kept = "" if self._failed_at else "".join(b for b in blocks if b.strip())
             self._mpirun_text[number] = b""
             if kept:
                 self._forward(b"[mpirun] ", number, kept.encode())
