@@ -115,6 +115,10 @@ std::vector<Variable> launcher_variables() {
       {{"HETU_CONTROL_TOKEN", "", "heturun",
         "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
        nullptr},
+      {{"HETU_PATH", "", "heturun",
+        "The caller's PATH, which the guard gives back to the worker: mpirun puts its own folder "
+        "first."},
+       nullptr},
       {{"OMPI_COMM_WORLD_RANK", "0", "Open MPI", "Number of this worker."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.worker = parse_int(n, v, 0, kMostWorkers);
