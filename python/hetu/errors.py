@@ -29,7 +29,7 @@ def report(program: str, message: str) -> None:
     """One line on standard error. Workers that fail alike leave the word to the first: it ends the job before they speak."""
     if _hetu.env()["worker"] != 0:
         time.sleep(1.0)
-    sys.stderr.write(f"{program}: {message}\n")
+    sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
     sys.stderr.flush()
 
 

@@ -1,5 +1,6 @@
 // The module itself: one Python exception per error code, and the parts.
 #include <exception>
+#include <string_view>
 
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
@@ -43,7 +44,11 @@ NB_MODULE(_hetu, m) {
     try {
       std::rethrow_exception(pointer);
     } catch (const hetu::Error& error) {
-      PyErr_SetString(exception_of(error.code()), error.what());
+      // A message may quote a damaged file, which need not be UTF-8.
+      const std::string_view text = error.what();
+      const nb::object message = nb::steal(PyUnicode_DecodeUTF8(
+          text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+      PyErr_SetObject(exception_of(error.code()), message.ptr());
     }
   });
   hetu::bind_config(m);

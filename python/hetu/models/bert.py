@@ -35,6 +35,9 @@ class BertConfig:
     initializer: str = "normal"  # or xavier_normal
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            if type(f.default) is int and getattr(self, f.name) < 1:
+                raise ValueError(f"{f.name} must be >= 1, got {getattr(self, f.name)}")
         if self.hidden_act not in ("gelu", "relu"):
             raise ValueError(f"hidden_act '{self.hidden_act}' is not known; known: gelu, relu")
         if self.hidden_size % self.num_attention_heads:
@@ -53,6 +56,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "base": _SD_PIPE,
     "tiny": {**_SD_PIPE, "num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512},
 }
+
+
+def _known_values(loaded: Any, path: str) -> dict[str, Any]:
+    """The fields of BertConfig that a JSON file gives, with the types of their defaults."""
+    if not isinstance(loaded, dict):
+        raise ValueError(f"{path}: holds no JSON object with a model's configuration")
+    values = {}
+    for f in fields(BertConfig):
+        if f.name not in loaded:
+            continue
+        value, kind = loaded[f.name], type(f.default)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise ValueError(f"{path}: {f.name} is {value!r}, expected {kind.__name__}, such as {f.default!r}")
+        values[f.name] = value
+    return values
 
 
 class Bert:
@@ -74,8 +94,7 @@ class Bert:
                 loaded = json.loads(path.read_text())
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-            known = {f.name for f in fields(BertConfig)}
-            values = {key: value for key, value in loaded.items() if key in known}
+            values = _known_values(loaded, str(path))
         return cls(BertConfig(**{**values, **changes}))
 
     # -- pieces ------------------------------------------------------------------------------------------------------

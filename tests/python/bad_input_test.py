@@ -1,0 +1,192 @@
+"""Bad input to a training: one clear line, the status that fits, nothing half-written."""
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+from train_cases import HETURUN, MANY_S, ROWS, TOKENS, VOCABULARY, TrainCase, checksums, columns, write_shard
+
+SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
+PAIR = (1, 2)
+SHARD = "small_training_1.hdf5"
+
+
+class Data(TrainCase):
+    """One shard of two is wrong."""
+
+    def check(self, change, says, status=4):
+        """`change` gets the path of the second shard of a copy of the data and its datasets."""
+        copy = self.folder / "copy"
+        shutil.copytree(self.data, copy)
+        change(copy / SHARD, columns(ROWS, TOKENS, 3))
+        done = self.refused(PAIR, "--data", copy, "--steps", 30, "--checkpoint", self.folder / "saved", status=status,
+                            says=says)
+        self.assertIn("train_bert.py: ", done.words()[0])
+        self.assertFalse((self.folder / "saved").exists())
+
+    def test_no_folder(self):
+        self.refused(PAIR, "--data", self.folder / "nowhere", status=4, says="nowhere: no such folder of BERT shards")
+
+    def test_no_shards(self):
+        self.refused((1, 1), "--data", self.folder, status=4, says="no training shards")
+
+    def test_truncated(self):
+        self.check(lambda path, _: os.truncate(path, os.path.getsize(path) // 2), f"{SHARD}: not a readable HDF5 file")
+
+    def test_no_hdf5(self):
+        self.check(lambda path, _: path.write_bytes(b"not at all" * 1000), f"{SHARD}: not a readable HDF5 file")
+
+    def test_foreign_hdf5(self):
+        self.check(lambda path, data: write_shard(path, {"images": data["input_ids"]}), f"{SHARD}: no dataset 'input_ids'")
+
+    def test_other_sequence_length(self):
+        self.check(lambda path, _: write_shard(path, columns(ROWS, 2 * TOKENS, 3)),
+                   rf"{SHARD}: rows of {2 * TOKENS} tokens, expected {TOKENS}", status=2)
+
+    def entry(self, name, value, says):
+        def change(path, data):
+            data[name].reshape(ROWS, -1)[17, 0] = value
+            write_shard(path, data)
+
+        self.check(change, says, status=2)
+
+    def test_token_beyond_the_vocabulary(self):
+        self.entry("input_ids", VOCABULARY, rf"{SHARD}: .*input_ids.*\b{VOCABULARY}\b")
+
+    def test_label_beyond_the_vocabulary(self):
+        self.entry("masked_lm_ids", VOCABULARY + 7, rf"{SHARD}: .*masked_lm_ids.*\b{VOCABULARY + 7}\b")
+
+    def test_position_beyond_the_row(self):
+        self.entry("masked_lm_positions", TOKENS, rf"{SHARD}: .*masked_lm_positions.*\b{TOKENS}\b")
+
+    def test_label_out_of_range(self):
+        self.entry("next_sentence_labels", 5, rf"{SHARD}: .*next_sentence_labels.*\b5\b")
+
+    def test_longer_than_the_model(self):
+        model = self.folder / "short.json"
+        model.write_text(json.dumps({**json.loads(self.model.read_text()), "max_position_embeddings": TOKENS // 2}))
+        self.refused((1, 1), "--model", model, says=rf"{TOKENS} tokens per row, the model {TOKENS // 2} positions")
+
+
+class Options(TrainCase):
+    """What the command line says cannot be done."""
+
+    def test_under_heturun(self):
+        for options, says in [
+            (("--batch-size", 10), "--batch-size 10 is not divided by --micro-batches 4"),
+            (("--pipeline", "pipedream"), "--pipeline pipedream is to come"),
+            (("--pipeline", "1f2b"), "1f2b.*1f1b"),
+            (("--devices", "pipe_2_2"), r"pipe_2_2.*4.*2"),
+            (("--devices", "nowhere"), "nowhere"),
+            (("--memory-limit", "100KiB"), r"worker 0 .* needs \d+ bytes, over the limit of 102400: weights"),
+        ]:
+            with self.subTest(options=options):
+                self.refused(PAIR, *options, "--steps", 1, says=says)
+
+    def test_alone(self):
+        for options, says in [
+            (("--model", "huge"), "'huge' is neither one of base, tiny nor a JSON file"),
+            (("--memory-limit", "lots"), "'lots' is no size"),
+            (("--optimizer", "adam2"), "--optimizer.*adam2.*--help"),
+            (("--no-such-option",), "--no-such-option.*--help"),
+            (("--steps", "0"), "--steps must be >= 1, got 0"),
+            (("--learning-rate", "-1"), "rate.*-1"),
+            (("--resume",), "--resume needs --checkpoint"),
+            (("--keep", "0", "--checkpoint", self.folder / "saved", "--steps", 1), "at least one checkpoint"),
+        ]:
+            with self.subTest(options=options):
+                self.refused((1, 1), *options, says=says)
+        self.assertFalse((self.folder / "saved").exists())
+
+    def test_model_files(self):
+        model = self.folder / "model.json"
+        for text, says in [("{", r"model.json:1: not JSON"), ("[]", "model.json: holds no JSON object"),
+                           ('{"hidden_size": "wide"}', "hidden_size is 'wide', expected int"),
+                           ('{"num_attention_heads": 0}', "num_attention_heads must be >= 1, got 0"),
+                           ('{"hidden_size": 30, "num_attention_heads": 4}', "30 is not divided by 4"),
+                           ('{"hidden_act": "swish"}', "'swish' is not known")]:
+            with self.subTest(text=text):
+                model.write_text(text)
+                self.refused((1, 1), "--model", model, "--steps", 1, says=says)
+
+    def test_cluster_files(self):
+        good = "nodes:\n  - host: localhost\n    workers: 1\n    chief: true\n"
+        for text, says in [(good.replace("workers", "wrokers"), r"cluster.yml:3: .*wrokers"),
+                           (good + good[len("nodes:\n"):].replace("localhost", "other"), "cluster.yml.*chief")]:
+            with self.subTest(text=text):
+                file = self.folder / "cluster.yml"
+                file.write_text(text)
+                done = subprocess.run([*HETURUN, "-c", str(file), "true"], env=self.env, capture_output=True, text=True,
+                                      timeout=MANY_S)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertRegex(done.stderr, rf"\Aheturun: .*{says}.*\n\Z")
+                self.assertEqual(done.stdout, "")
+
+
+class Numbers(TrainCase):
+    """Losses that are no numbers."""
+
+    def test_nan_is_named(self):
+        saved = self.folder / "saved"
+        done = self.refused(PAIR, "--learning-rate", "1e30", "--warmup-steps", 0, "--steps", 9, "--checkpoint", saved,
+                            says=r"loss is -?(nan|inf) at stage 1, micro-batch \d, step [1-8]; lower the learning rate")
+        self.assertTrue(all(map(math.isfinite, done.losses)), done.losses)
+        self.assertFalse(saved.exists())
+
+
+class Disk(TrainCase):
+    """Saving where there is no room, and reading what has changed."""
+
+    def test_full(self):
+        place = self.folder / "small"
+        place.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", str(place)], capture_output=True,
+                                 text=True)
+        if mounted.returncode:
+            self.skipTest(f"no small file system can be mounted here: {mounted.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", str(place)], check=True)
+        saved = place / "saved"  # room for one checkpoint, not for two
+        done = self.refused(PAIR, "--steps", 4, "--save-every", 1, "--checkpoint", saved, status=4,
+                            says="saving step 2 failed: .*No space left on device")
+        self.assertEqual(done.steps, [0, 1])
+        self.assertEqual(os.listdir(saved), ["step-00000001"])
+        self.train((1, 1), "--steps", 1, "--checkpoint", saved, "--resume", "--keep", "1")
+
+    def test_too_large_a_file(self):
+        saved = self.folder / "saved"
+        self.train(PAIR, "--steps", 1, "--checkpoint", saved)
+        before = checksums(saved)
+        self.refused((1, 1), "--steps", 2, "--checkpoint", saved, "--resume", status=4,
+                     says="saving step 2 failed: .*File too large", before=("prlimit", "--fsize=100000"))
+        self.assertEqual(os.listdir(saved), ["step-00000001"])
+        self.assertEqual(checksums(saved), before)
+
+    def test_no_place_for_checkpoints(self):
+        file = self.folder / "file"
+        file.write_text("")
+        self.refused((1, 1), "--steps", 1, "--checkpoint", file / "saved", status=4, says="no folder that may be written")
+
+    def test_flipped_byte(self):
+        draw = random.Random(SEED)
+        saved = self.folder / "saved"
+        self.train(PAIR, "--steps", 1, "--checkpoint", saved)
+        for name in ("stage-0.safetensors", "stage-1.safetensors", "manifest.json"):
+            path = saved / "step-00000001" / name
+            whole = path.read_bytes()
+            at = len(whole) - 1 - draw.randrange(len(whole) // 4)  # past the header's blanks
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1:])
+            with self.subTest(name=name, at=at, seed=SEED):
+                self.refused(PAIR, "--steps", 2, "--checkpoint", saved, "--resume", status=4, says=rf"{name}: .*damaged")
+            path.write_bytes(whole)
+        os.truncate(path := saved / "step-00000001" / "stage-0.safetensors", 5000)
+        self.refused(PAIR, "--steps", 2, "--checkpoint", saved, "--resume", status=4, says=rf"{path.name}: .*file of 5000; .*damaged")
+
+
+if __name__ == "__main__":
+    print(f"random seed {SEED}; TRAIN_TEST_SEED sets it", file=sys.stderr)
+    unittest.main(verbosity=2)
