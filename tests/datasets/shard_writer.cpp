@@ -96,6 +96,28 @@ void write_shard(const std::string& path, const RawShard& shard, std::int64_t ch
   H5Fclose(file);
 }
 
+std::vector<StoredRange> stored_chunks(const std::string& path) {
+  std::vector<StoredRange> out;
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  for (const auto& [name, unused] : good_shard({1}, 0)) {
+    const hid_t set = H5Dopen2(file, name.c_str(), H5P_DEFAULT);
+    const hid_t space = H5Dget_space(set);
+    hsize_t chunks = 0;
+    H5Dget_num_chunks(set, space, &chunks);
+    for (hsize_t i = 0; i < chunks; ++i) {
+      hsize_t offset[2], size = 0;
+      unsigned skipped = 0;
+      haddr_t address = 0;
+      H5Dget_chunk_info(set, space, i, offset, &skipped, &address, &size);
+      out.push_back({static_cast<std::int64_t>(address), static_cast<std::int64_t>(size)});
+    }
+    H5Sclose(space);
+    H5Dclose(set);
+  }
+  H5Fclose(file);
+  return out;
+}
+
 Folder::Folder() {
   std::string name = (std::filesystem::temp_directory_path() / "hetu_data_XXXXXX").string();
   path_ = mkdtemp(name.data());

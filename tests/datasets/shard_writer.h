@@ -36,6 +36,13 @@ std::vector<std::int32_t> dense_labels(const ShardSizes& sizes, std::int64_t n);
 /// rows.
 void write_shard(const std::string& path, const RawShard& shard, std::int64_t chunk_rows = 7);
 
+/// Where in a file the compressed chunks of its datasets lie.
+struct StoredRange {
+  std::int64_t first = 0;
+  std::int64_t bytes = 0;
+};
+std::vector<StoredRange> stored_chunks(const std::string& path);
+
 /// An empty folder that is removed at the end.
 class Folder {
  public:
