@@ -98,7 +98,7 @@ class Linked final : public Transport {
   void ring_marked();
   void watch_neighbours(std::int64_t now);
   void take_leave(std::int64_t now);
-  std::int64_t tick() const;
+  std::int64_t tick(std::int64_t now) const;
   void break_links(const std::string& why);
 
   std::shared_ptr<Wire> wire_;
@@ -125,7 +125,7 @@ class Linked final : public Transport {
   std::vector<Request*> ended_;
   std::vector<int> slow_;
   std::vector<char> to_ring_;
-  std::int64_t last_sent_ = 0, last_heard_ = 0, last_turn_ = 0, leave_since_ = 0;
+  std::int64_t last_sent_ = 0, last_heard_ = 0, last_turn_ = 0, last_news_ = 0, leave_since_ = 0;
   int byes_ = 0;
   bool said_bye_ = false;
   bool closing_ = false;

@@ -1,4 +1,5 @@
 // The progress thread of linked.h: all that happens without a caller.
+#include <algorithm>
 #include <cstring>
 
 #include "executor/comm/linked_transport.h"
@@ -11,6 +12,8 @@ namespace {
 constexpr std::int64_t kLongTick =
     50'000;  // long messages advance only inside calls, on both sides
 constexpr std::int64_t kRemoteTick = 200'000;  // something is awaited that no doorbell announces
+constexpr std::int64_t kRemoteTickMax = 2'000'000;  // the same, when it has long been awaited
+constexpr std::int64_t kRemotePatience = 16;  // a look comes late by at most this part of the wait
 constexpr std::int64_t kIdleTick =
     10'000'000;  // doorbells announce everything; this is the second line
 
@@ -18,7 +21,7 @@ constexpr std::int64_t kIdleTick =
 
 void Linked::run() {
   try {
-    last_sent_ = last_heard_ = last_turn_ = now_ns();
+    last_sent_ = last_heard_ = last_turn_ = last_news_ = now_ns();
     while (!closing_ || !slow_.empty()) turn();
     wire_->close();
     return;
@@ -46,7 +49,8 @@ void Linked::turn() {
   const std::int64_t now = now_ns();
   watch_neighbours(now);
   take_leave(now);
-  if (!news) bell_->sleep(tick());
+  if (news) last_news_ = now;
+  if (!news) bell_->sleep(tick(now));
 }
 
 bool Linked::run_commands() {
@@ -202,9 +206,11 @@ void Linked::ring_marked() {
   }
 }
 
-std::int64_t Linked::tick() const {
+// A wait for another host is looked at less often the longer it lasts, so that waiting costs little.
+std::int64_t Linked::tick(std::int64_t now) const {
   if (wire_->long_under_way()) return kLongTick;
-  if (!slow_.empty() || remote_pending_.load() > 0 || said_bye_) return kRemoteTick;
+  if (!slow_.empty() || remote_pending_.load() > 0 || said_bye_)
+    return std::clamp((now - last_news_) / kRemotePatience, kRemoteTick, kRemoteTickMax);
   return kIdleTick;
 }
 
