@@ -9,14 +9,6 @@
 #include "graph/base/error.h"
 
 namespace hetu {
-namespace {
-
-// Kinds of tags beside those of instructions (hetu::Kind, below 32).
-constexpr int kCountTag = 40;
-constexpr int kScalarTag = 41;
-
-}  // namespace
-
 TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePlan>> plans,
                          const OptimizerConfig& optimizer, const RunnerOptions& options,
                          comm::Transport& transport)
@@ -98,6 +90,17 @@ void TrainRunner::begin_step(int step) {
     for (GradientRange& bucket : stage.buckets) bucket.missing = bucket.parameters;
     run_counts(stage);
   }
+}
+
+comm::Group TrainRunner::holders(const std::vector<int>& stages) const {
+  comm::Group group;
+  for (int d = 0; d < options_.pipelines; ++d) {
+    for (const int s : stages)
+      group.push_back(d * options_.workers_per_pipeline + options_.worker_of_stage[s]);
+  }
+  std::sort(group.begin(), group.end());
+  group.erase(std::unique(group.begin(), group.end()), group.end());
+  return group;
 }
 
 // Counts of the whole step (masked tokens, samples): known before the first forward, so that each
@@ -280,200 +283,6 @@ void TrainRunner::end_backward(Stage& stage, int micro, bool input_done, bool we
     }
     gradient_done(stage, static_cast<int>(p));
   }
-}
-
-// The interpreter waits for earlier sends from these addresses before the instruction runs; what is
-// handed out next is what is about to be overwritten.
-void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
-  if (compute.stage < 0 || compute.kind == Kind::WeightGrad || compute.kind == Kind::Update) return;
-  Stage& stage = at(compute.stage);
-  const bool backward = compute.kind != Kind::Forward;
-  if (!backward) forget_validated(stage);
-  for (const Border& border : stage.plan->borders) {
-    if (border.incoming || border.backward != backward) continue;
-    const bool in_place = border.values.size() == 1;
-    const Loc loc = in_place ? border.values[0].loc
-                             : Loc{Region::Border, border.ring, border.offset, border.bytes};
-    if (loc.ring == kNoRing || !stage.memory->ring(loc.ring).has_free()) continue;
-    addresses.push_back(stage.memory->in_slot(loc, stage.memory->ring(loc.ring).next()));
-  }
-}
-
-Border* TrainRunner::outgoing(Stage& stage, bool backward, int part) {
-  for (Border& b : stage.plan->borders) {
-    if (!b.incoming && b.backward == backward && b.part == part) return &b;
-  }
-  fail(Code::Internal, "stage {} has no outgoing border {} (part {})", stage.plan->stage,
-       backward ? "B" : "F", part);
-}
-
-Buffer TrainRunner::out_buffer(const Instr& send) {
-  Stage& stage = at(send.stage);
-  const bool backward = send.kind == Kind::SendBackward;
-  Border& border = *outgoing(stage, backward, send.part);
-  StageMemory& memory = *stage.memory;
-  const std::size_t bytes = border.bytes;
-  if (border.values.size() == 1) {
-    void* data = memory.at(border.values[0].loc, send.micro);
-    memory.ring(border.ring).release(send.micro);
-    return {data, bytes};
-  }
-  const Loc message = {Region::Border, border.ring, border.offset, border.bytes};
-  auto* to = static_cast<std::byte*>(memory.at(message, send.micro));
-  for (const BorderValue& value : border.values) {
-    const void* from = memory.at(value.loc, send.micro);
-    if (from != to + value.offset) std::memcpy(to + value.offset, from, value.bytes);
-  }
-  memory.ring(border.ring).release(send.micro);
-  return {to, bytes};
-}
-
-std::optional<Buffer> TrainRunner::in_buffer(const Instr& recv) {
-  Stage& stage = at(recv.stage);
-  const bool backward = recv.kind == Kind::RecvBackward;
-  const Border* border = stage.plan->border(true, backward, recv.part);
-  HETU_ASSERT(border != nullptr);
-  SlotRing& ring = stage.memory->ring(border->ring);
-  if (!ring.has_free()) return std::nullopt;
-  const Loc message = {Region::Border, border->ring, border->offset, border->bytes};
-  return Buffer{stage.memory->in_slot(message, ring.take(recv.micro)),
-                static_cast<std::size_t>(border->bytes)};
-}
-
-// Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied
-// pair t.
-std::vector<int> TrainRunner::buckets(const Instr& reduce) {
-  const Stage& stage = at(reduce.stage);
-  const int pair = reduce.part == 0 ? kNone : reduce.part - 1;
-  std::vector<int> out;
-  for (std::size_t i = 0; i < stage.buckets.size(); ++i) {
-    if (stage.buckets[i].tied_pair == pair) out.push_back(static_cast<int>(i));
-  }
-  return out;
-}
-
-Bucket TrainRunner::bucket(int placement, int bucket) {
-  const GradientRange& range = at(placement).buckets[bucket];
-  return {DType::Float32, range.data, range.elements};
-}
-
-comm::Group TrainRunner::all_workers() const {
-  comm::Group all(static_cast<std::size_t>(options_.pipelines) * options_.workers_per_pipeline);
-  for (std::size_t w = 0; w < all.size(); ++w) all[w] = static_cast<int>(w);
-  return all;
-}
-
-comm::Group TrainRunner::holders(const std::vector<int>& stages) const {
-  comm::Group group;
-  for (int d = 0; d < options_.pipelines; ++d) {
-    for (const int s : stages)
-      group.push_back(d * options_.workers_per_pipeline + options_.worker_of_stage[s]);
-  }
-  std::sort(group.begin(), group.end());
-  group.erase(std::unique(group.begin(), group.end()), group.end());
-  return group;
-}
-
-std::vector<double> TrainRunner::step_scalars() {
-  const std::size_t fetches = graph_.fetches.size();
-  std::vector<double> values(fetches + (training_ ? graph_.parameters.size() : 0), 0);
-  for (Stage& stage : stages_) {
-    if (!stage.plan) continue;
-    for (std::size_t f = 0; f < stage.plan->fetches.size(); ++f) {
-      const StageFetch& fetch = stage.plan->fetches[f];
-      std::size_t at = 0;
-      while (graph_.fetches[at].first != fetch.name) ++at;
-      if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
-        values[at] = options_.pipeline == 0 ? stage.fetched[f][0] : 0;
-        continue;
-      }
-      for (int m = 0; m < options_.micro_batches; ++m) values[at] += stage.fetched[f][m];
-    }
-    if (!training_ || options_.pipeline != 0) continue;
-    for (const StageParameter& p : stage.plan->parameters) {
-      if (!p.owner) continue;
-      values[fetches + p.parameter] =
-          sum_of_squares(stage.memory->floats(stage.plan->uses[p.uses[0]].accumulator), p.elements);
-    }
-  }
-  return values;
-}
-
-void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
-  std::vector<double> values = step_scalars();
-  if (training_) values.push_back(asks_to_stop_ ? 1 : 0);
-  const comm::Group all = all_workers();
-  if (all.size() > 1) {
-    const auto what = [&] { return fmt::format("loss and norms of step {}", step); };
-    comm::sum_f64(transport, all, values.data(), values.size(),
-                  {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
-  }
-  scalars_.clear();
-  const std::size_t fetches = graph_.fetches.size();
-  for (std::size_t f = 0; f < fetches; ++f)
-    scalars_.push_back({graph_.fetches[f].first, values[f]});
-  if (!training_) return;
-  stop_asked_ = values.back() > 0;
-  double squares = 0;
-  for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
-    const double square = values[fetches + p];
-    if (!std::isfinite(square)) {
-      fail(Code::InvalidArgument,
-           "the norm of the gradient of '{}' is {} at step {}; lower the learning rate or clip "
-           "gradients",
-           graph_.parameters[p].name, std::sqrt(square), step);
-    }
-    squares += square;
-  }
-  norm_ = std::sqrt(squares);
-  factor_ = clip_factor(optimizer_, norm_);
-  ++updates_;
-}
-
-void TrainRunner::update(int placement, int /*step*/) {
-  Stage& stage = at(placement);
-  for (const StageParameter& p : stage.plan->parameters) {
-    ParameterSpan span;
-    span.weight = stage.memory->floats(p.weight);
-    span.gradient = stage.memory->floats(stage.plan->uses[p.uses[0]].accumulator);
-    for (std::size_t s = 0; s < p.state.size(); ++s)
-      span.state[s] = stage.memory->floats(p.state[s]);
-    span.elements = p.elements;
-    span.decay = graph_.parameters[p.parameter].decay;
-    apply_update(optimizer_, span, factor_, updates_);
-  }
-}
-
-std::vector<StateTensor> TrainRunner::state() const {
-  std::vector<StateTensor> out;
-  for (const Stage& stage : stages_) {
-    if (!stage.plan) continue;
-    for (const StageParameter& p : stage.plan->parameters) {
-      const Parameter& parameter = graph_.parameters[p.parameter];
-      const Shape& shape = graph_.values[parameter.value].type.shape;
-      out.push_back(
-          {parameter.name, "", shape, stage.memory->floats(p.weight), p.elements, p.owner});
-      for (std::size_t s = 0; s < p.state.size(); ++s) {
-        out.push_back({parameter.name, optimizer_state_name(optimizer_.kind, static_cast<int>(s)),
-                       shape, stage.memory->floats(p.state[s]), p.elements, p.owner});
-      }
-    }
-  }
-  return out;
-}
-
-std::vector<StateTensor> TrainRunner::gradients() const {
-  std::vector<StateTensor> out;
-  for (const Stage& stage : stages_) {
-    if (!stage.plan) continue;
-    for (const StageParameter& p : stage.plan->parameters) {
-      const Parameter& parameter = graph_.parameters[p.parameter];
-      const Loc& sum = stage.plan->uses[p.uses[0]].accumulator;
-      out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape,
-                     stage.memory->floats(sum), p.elements, p.owner});
-    }
-  }
-  return out;
 }
 
 }  // namespace hetu

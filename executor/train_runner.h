@@ -16,6 +16,10 @@
 
 namespace hetu {
 
+/// Kinds of message tags beside those of instructions (hetu::Kind, below 32).
+inline constexpr int kCountTag = 40;
+inline constexpr int kScalarTag = 41;
+
 /// Where this worker stands in the job, and what it sums with whom.
 struct RunnerOptions {
   int pipeline = 0;

@@ -1,5 +1,5 @@
 // The methods: each is a pure function from sizes to a compute-only Schedule. A method is one row
-// in the table of methods.cpp and one generator in generate/.
+// in the table of generate/table.cpp and one generator in generate/.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// The generators, one .cpp per family; read by the table in methods.cpp only. Sizes are legal when
+// The generators, one .cpp per family; read by the table in table.cpp only. Sizes are legal when
 // they are called.
 #pragma once
 #include "pipeline/generate.h"

@@ -1,0 +1,84 @@
+// What a training worker sends and receives: the buffers of a stage's borders, the buckets of its gradients.
+#include <cstring>
+
+#include "executor/train_runner.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+// The interpreter waits for earlier sends from these addresses before the instruction runs; what is
+// handed out next is what is about to be overwritten.
+void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
+  if (compute.stage < 0 || compute.kind == Kind::WeightGrad || compute.kind == Kind::Update) return;
+  Stage& stage = at(compute.stage);
+  const bool backward = compute.kind != Kind::Forward;
+  if (!backward) forget_validated(stage);
+  for (const Border& border : stage.plan->borders) {
+    if (border.incoming || border.backward != backward) continue;
+    const bool in_place = border.values.size() == 1;
+    const Loc loc = in_place ? border.values[0].loc
+                             : Loc{Region::Border, border.ring, border.offset, border.bytes};
+    if (loc.ring == kNoRing || !stage.memory->ring(loc.ring).has_free()) continue;
+    addresses.push_back(stage.memory->in_slot(loc, stage.memory->ring(loc.ring).next()));
+  }
+}
+
+Border* TrainRunner::outgoing(Stage& stage, bool backward, int part) {
+  for (Border& b : stage.plan->borders) {
+    if (!b.incoming && b.backward == backward && b.part == part) return &b;
+  }
+  fail(Code::Internal, "stage {} has no outgoing border {} (part {})", stage.plan->stage,
+       backward ? "B" : "F", part);
+}
+
+Buffer TrainRunner::out_buffer(const Instr& send) {
+  Stage& stage = at(send.stage);
+  const bool backward = send.kind == Kind::SendBackward;
+  Border& border = *outgoing(stage, backward, send.part);
+  StageMemory& memory = *stage.memory;
+  const std::size_t bytes = border.bytes;
+  if (border.values.size() == 1) {
+    void* data = memory.at(border.values[0].loc, send.micro);
+    memory.ring(border.ring).release(send.micro);
+    return {data, bytes};
+  }
+  const Loc message = {Region::Border, border.ring, border.offset, border.bytes};
+  auto* to = static_cast<std::byte*>(memory.at(message, send.micro));
+  for (const BorderValue& value : border.values) {
+    const void* from = memory.at(value.loc, send.micro);
+    if (from != to + value.offset) std::memcpy(to + value.offset, from, value.bytes);
+  }
+  memory.ring(border.ring).release(send.micro);
+  return {to, bytes};
+}
+
+std::optional<Buffer> TrainRunner::in_buffer(const Instr& recv) {
+  Stage& stage = at(recv.stage);
+  const bool backward = recv.kind == Kind::RecvBackward;
+  const Border* border = stage.plan->border(true, backward, recv.part);
+  HETU_ASSERT(border != nullptr);
+  SlotRing& ring = stage.memory->ring(border->ring);
+  if (!ring.has_free()) return std::nullopt;
+  const Loc message = {Region::Border, border->ring, border->offset, border->bytes};
+  return Buffer{stage.memory->in_slot(message, ring.take(recv.micro)),
+                static_cast<std::size_t>(border->bytes)};
+}
+
+// Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied
+// pair t.
+std::vector<int> TrainRunner::buckets(const Instr& reduce) {
+  const Stage& stage = at(reduce.stage);
+  const int pair = reduce.part == 0 ? kNone : reduce.part - 1;
+  std::vector<int> out;
+  for (std::size_t i = 0; i < stage.buckets.size(); ++i) {
+    if (stage.buckets[i].tied_pair == pair) out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+Bucket TrainRunner::bucket(int placement, int bucket) {
+  const GradientRange& range = at(placement).buckets[bucket];
+  return {DType::Float32, range.data, range.elements};
+}
+
+}  // namespace hetu
