@@ -77,6 +77,11 @@ nb::list operator_records() {
       attrs.append(nb::make_tuple(spec.name, spec.fallback, spec.required, spec.doc));
     }
     row["attrs"] = attrs;
+    nb::list kernels;  // best first; a placeholder or parameter has none
+    if (def.name != "placeholder" && def.name != "parameter") {
+      for (const KernelRow* kernel : cpu_kernels(def.name)) kernels.append(kernel->implementation);
+    }
+    row["cpu_kernels"] = kernels;
     out.append(row);
   }
   return out;

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Writes what is known of the operators, from the records of a built module.
+
+usage: operator_texts.py MODULE --stubs FOLDER     the partial stub package of hetu.ops (the build calls this)
+       operator_texts.py MODULE --table FILE       docs/operators.md, operator x back end
+       operator_texts.py MODULE --check FILE       exit 1 if that page is stale (a test calls this)
+
+MODULE is the path of hetu._hetu; the package and NumPy are not needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+HEAD = """# Operators
+
+Made from the operator records and kernel tables of the build; a test keeps it fresh. `help(hetu.ops.NAME)` shows a record
+with its attributes. Kernels stand best first: the first that fits the shapes and types is taken; the reference is the
+oracle of the others and can be forced with `HETU_KERNELS=reference`.
+
+| operator | inputs | what it computes | CPU |
+|---|---|---|---|
+"""
+
+
+def records(module: str) -> list[dict[str, Any]]:
+    loader = ExtensionFileLoader("_hetu", module)
+    spec = spec_from_file_location("_hetu", module, loader=loader)
+    assert spec is not None
+    loaded = module_from_spec(spec)
+    loader.exec_module(loaded)
+    return list(loaded.operator_records())
+
+
+def signature(record: dict[str, Any]) -> str:
+    inputs = record["inputs"] or []
+    optional = set(record["optional_inputs"])
+    words = [f"{name}: Value" + (" = ..." if name in optional else "") for name in inputs]
+    words += [f"{name}: Value = ..." for name in record["optional_inputs"] if name not in inputs]
+    keywords = ["name: str = ..."]
+    for name, _, required, _ in record["attrs"]:
+        keywords.append(f"{name}: Any" + ("" if required else " = ..."))
+    returns = "Value" if len(record["outputs"]) == 1 else "tuple[Value, ...]"
+    positional = ", ".join(words) + (", /, " if words else "")
+    return f"def {record['name']}({positional}*, {', '.join(keywords)}) -> {returns}:"
+
+
+def stubs(found: list[dict[str, Any]]) -> str:
+    lines = ["from typing import Any", "", "from hetu.graph import Value", ""]
+    for record in found:
+        lines += [signature(record), f"    {record['doc']!r}", ""]
+    return "\n".join(lines)
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    rows = []
+    for record in found:
+        optional = [f"[{name}]" for name in record["optional_inputs"]]
+        inputs = ", ".join([n for n in record["inputs"] if n not in record["optional_inputs"]] + optional)
+        doc = record["doc"].replace("|", "\\|")
+        rows.append(f"| `{record['name']}` | {inputs} | {doc} | {', '.join(record['cpu_kernels']) or '-'} |")
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def main(module: str, what: str, target: str) -> int:
+    found = records(module)
+    path = Path(target)
+    if what == "--stubs":
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "ops.pyi").write_text(stubs(found))
+        (path / "py.typed").write_text("partial\n")
+    elif what == "--table":
+        path.write_text(table(found))
+    elif path.read_text() != table(found):
+        print(f"{target} is stale; make it again: python3 python/src/operator_texts.py {module} --table {target}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4 or sys.argv[2] not in ("--stubs", "--table", "--check"):
+        sys.exit(__doc__)
+    sys.exit(main(*sys.argv[1:]))
