@@ -75,13 +75,15 @@ void Layout::add_steps(std::size_t s) {
     }
   }
   if (begin.size() < 2) return;
+  // The slivers of steps that the window's edges cut get no name.
   double free_from = 0;
-  for (const auto& [step, start] : begin) {
-    const std::string text = fmt::format("step {}", step);
-    const double x = x_of(start);
-    if (x < free_from) continue;
+  for (auto it = begin.begin(); it != begin.end(); ++it) {
+    const std::string text = fmt::format("step {}", it->first);
+    const double x = x_of(it->second), end = x + text_width(text, 9.5) + 8;
+    const bool sliver = it == begin.begin() && end > x_of(std::next(it)->second);
+    if (sliver || x < free_from || end > left_ + plot_) continue;
     word(x, panel_top_ - 5, text, {9.5, Anchor::Start, kInk});
-    free_from = x + text_width(text, 9.5) + 8;
+    free_from = end;
   }
 }
 

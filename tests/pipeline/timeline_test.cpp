@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <tuple>
+
 #include "graph/base/error.h"
 #include "pipeline/render.h"
 #include "tests/pipeline/drawn_events.h"
@@ -67,6 +69,21 @@ TEST(Timeline, OverlappingStepsAreCutToTheWindowNotDropped) {
     if (e.worker == 1) busy_of_1 += e.duration_us;
   }
   EXPECT_DOUBLE_EQ(busy_of_1, 15);
+}
+
+TEST(Timeline, NamesTheStepsThatHaveRoomNotTheSliversAtTheEdges) {
+  TimelineRowSet set;
+  set.title = "measured";
+  // Step 1 ends and step 4 begins just inside the window, as where pipelines are out of step.
+  for (const auto& [step, start, time] :
+       {std::tuple{1, 0.0, 4.0}, {2, 5.0, 480.0}, {3, 490.0, 500.0}, {4, 995.0, 5.0}}) {
+    set.events.push_back({TraceSource::Measured, 0, "F", 0, step, 0, step, start, time});
+  }
+  const std::string svg = render_svg({set});
+  EXPECT_THAT(svg, testing::HasSubstr(">step 2<"));
+  EXPECT_THAT(svg, testing::HasSubstr(">step 3<"));
+  EXPECT_THAT(svg, testing::Not(testing::HasSubstr(">step 1<")));
+  EXPECT_THAT(svg, testing::Not(testing::HasSubstr(">step 4<")));
 }
 
 TEST(Timeline, PeakActivationsFollowTheContract) {
