@@ -10,7 +10,8 @@ import sys
 import time
 import unittest
 
-from train_cases import END_S, MANY_S, TrainCase, manifest_of, processes_with, wait_until
+from processes import processes_with, wait_until
+from train_cases import END_S, MANY_S, TrainCase, manifest_of
 
 MOMENTS = 50 if "--whole" in sys.argv else 5
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))

@@ -12,33 +12,14 @@ import time
 import unittest
 import uuid
 
+from processes import processes_with, wait_until
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
 END_S = 10.0  # everything must have ended by then
 MANY = 60.0  # seconds that a start may take on a busy machine
 
 
-def processes_with(mark):
-    """Ids of living processes whose environment holds `mark`."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if mark.encode() in file.read():
-                        found.append(int(name))
-            except OSError:
-                continue
-    return found
-
-
-def wait_until(condition, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()
 
 
 class LaunchCase(unittest.TestCase):

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import uuid
+
+from processes import processes_with, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
@@ -95,28 +96,6 @@ def tensors(folder):
     return out
 
 
-def processes_with(mark):
-    """Ids of living processes whose environment holds `mark`."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if mark.encode() in file.read():
-                        found.append(int(name))
-            except OSError:
-                continue
-    return found
-
-
-def wait_until(condition, seconds=MANY_S):
-    """Whether the condition came true in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return bool(condition())
 
 
 class Done:

@@ -4,6 +4,7 @@
 """
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,8 @@ import sys
 import time
 import unittest
 
-from train_cases import END_S, MANY_S, TrainCase, checksums, manifest_of, tensors, wait_until
+from processes import wait_until
+from train_cases import END_S, HETURUN, MANY_S, ROOT, TrainCase, checksums, manifest_of, tensors
 
 WHOLE = "--whole" in sys.argv
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
@@ -148,6 +150,23 @@ class Asked(TrainCase):
         code, out, err, _ = self.stop((1, 2), signal.SIGTERM, self.folder / "saved")
         self.assertEqual(code, 128 + signal.SIGTERM, out + err)
         self.assertFalse((self.folder / "saved").exists())
+
+
+class Sample(TrainCase):
+    """The Python sample of README.md."""
+
+    def test_trains_alone_and_in_a_pipeline(self):
+        sample = ROOT / "docs" / "examples" / "train.py"
+        shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+        self.assertIn(shown, sample.read_text())
+        losses = {}
+        for workers in (1, 2):
+            words = [*(HETURUN + ["-w", "2"] if workers > 1 else []), sys.executable, str(sample), str(self.data)]
+            done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            losses[workers] = re.findall(r"^(?:\[w0\] )?(\d+|validation) (\d+\.\d+)$", done.stdout, re.M)
+        self.assertEqual([name for name, _ in losses[1]], [*map(str, range(10)), "validation", "validation"])
+        self.assertEqual(losses[1], losses[2])
 
 
 @unittest.skipUnless(shutil.which("hetu"), "the hetu tool was not built")
