@@ -13,7 +13,7 @@ namespace hetu {
 struct Sizes {
   int stages = 1;         ///< workers of one pipeline, P
   int micro_batches = 1;  ///< per step, over all directions, M
-  int chunks = 1;         ///< model stages per worker, V
+  int chunks = 0;         ///< model stages per worker, V; 0: as many as the method has unless told
   int pairs = 1;
   int steps = 1;  ///< of an asynchronous method
   std::string concat = "direct";
@@ -33,6 +33,9 @@ struct Method {
   bool (*legal_stages)(const Sizes& sizes);
   const char* micros_rule;  ///< e.g. "any M >= 1"
   bool (*legal_micros)(const Sizes& sizes);
+  int chunks = 1;  ///< model stages per worker unless told; the only number without the option
+  const char* chunks_rule = "any V >= 1";
+  bool (*legal_chunks)(const Sizes& sizes) = [](const Sizes& s) { return s.chunks >= 1; };
   Schedule (*generate)(const Sizes& sizes);
 };
 
@@ -41,6 +44,12 @@ const std::vector<Method>& methods();
 
 /// The method of this name or alias, or nullptr.
 const Method* find_method(std::string_view name);
+
+/// The sizes with the method's own values where they leave them to it (chunks).
+Sizes resolved(const Method& method, const Sizes& sizes);
+
+/// True if the method has a schedule of these sizes, resolved or not.
+bool is_legal(const Method& method, const Sizes& sizes);
 
 /// Names of published methods that Hetu knows of and does not have yet.
 const std::vector<const char*>& methods_to_come();

@@ -1,4 +1,5 @@
 #include "pipeline/generate/families.h"
+#include "pipeline/generate/placements.h"
 
 namespace hetu {
 

@@ -30,6 +30,15 @@ std::string nearest(const Sizes& sizes, int Sizes::*field, bool (*legal)(const S
   return found.empty() ? "none near it" : found;
 }
 
+bool takes_chunks(const Method& m) {
+  return std::any_of(m.options.begin(), m.options.end(),
+                     [](const char* name) { return std::string_view(name) == "chunks"; });
+}
+
+bool legal_chunks(const Method& m, const Sizes& sizes) {
+  return takes_chunks(m) ? m.legal_chunks(sizes) : sizes.chunks == m.chunks;
+}
+
 std::string known_methods() {
   std::string names;
   for (const Method& m : methods()) names.append(names.empty() ? "" : ", ").append(m.name);
@@ -65,7 +74,18 @@ const Method* find_method(std::string_view name) {
   return nullptr;
 }
 
-Schedule generate(std::string_view name, const Sizes& sizes) {
+Sizes resolved(const Method& method, const Sizes& sizes) {
+  Sizes s = sizes;
+  if (s.chunks == 0) s.chunks = method.chunks;
+  return s;
+}
+
+bool is_legal(const Method& method, const Sizes& sizes) {
+  const Sizes s = resolved(method, sizes);
+  return legal_chunks(method, s) && method.legal_stages(s) && method.legal_micros(s);
+}
+
+Schedule generate(std::string_view name, const Sizes& wanted) {
   const Method* m = find_method(name);
   if (m == nullptr) {
     const bool to_come = std::any_of(methods_to_come().begin(), methods_to_come().end(),
@@ -73,6 +93,10 @@ Schedule generate(std::string_view name, const Sizes& sizes) {
     require(!to_come, "method '{}' is to come; known here: {}", name, known_methods());
     require(false, "unknown method '{}'; known here: {}", name, known_methods());
   }
+  const Sizes sizes = resolved(*m, wanted);
+  if (!legal_chunks(*m, sizes))
+    fail(Code::InvalidArgument, "{} takes {} chunks, got V = {}", m->name,
+         takes_chunks(*m) ? m->chunks_rule : fmt::format("V = {}", m->chunks), sizes.chunks);
   if (!m->legal_stages(sizes))
     fail(Code::InvalidArgument, "{} takes {} stages, got P = {}; nearest legal: {}", m->name,
          m->stages_rule, sizes.stages, nearest(sizes, &Sizes::stages, m->legal_stages));
@@ -87,16 +111,6 @@ Schedule generate(std::string_view name, const Sizes& sizes) {
           "{} stages x {} micro-batches is more than a plan can hold ({} cells)", sizes.stages,
           sizes.micro_batches, kMost);
   return m->generate(sizes);
-}
-
-Schedule one_stage_per_worker(const char* method, const Sizes& sizes) {
-  Schedule s;
-  s.method = method;
-  s.stages = sizes.stages;
-  s.micro_batches = sizes.micro_batches;
-  for (int w = 0; w < sizes.stages; ++w) s.placements.push_back({{w}, w, 0});
-  s.workers.resize(sizes.stages);
-  return s;
 }
 
 Schedule with_recompute(const Schedule& schedule) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "pipeline/generate/families.h"
+#include "pipeline/generate/placements.h"
 
 namespace hetu {
 

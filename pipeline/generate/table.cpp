@@ -1,4 +1,6 @@
 // The table of methods: one row each, in the order of `--help`.
+#include <algorithm>
+
 #include "pipeline/generate/families.h"
 
 namespace hetu {
@@ -6,6 +8,12 @@ namespace {
 
 bool any_stages(const Sizes& s) { return s.stages >= 1; }
 bool any_micros(const Sizes& s) { return s.micro_batches >= 1; }
+
+constexpr const char* kRounds = "a multiple of max(1, M div P)";
+bool whole_rounds(const Sizes& s) {
+  return s.micro_batches >= 1 &&
+         s.micro_batches % std::max(1, s.micro_batches / std::max(1, s.stages)) == 0;
+}
 
 }  // namespace
 
@@ -29,6 +37,54 @@ const std::vector<Method>& methods() {
        .micros_rule = "any M >= 1",
        .legal_micros = any_micros,
        .generate = one_f_one_b},
+      {.name = "interleaved-1f1b",
+       .aliases = {"interleave", "ScheduleInterleaved1F1B"},
+       .doc = "1F1B with V chunks per worker, looped (Megatron-LM, Narayanan et al. 2021).",
+       .options = {"chunks"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = kRounds,
+       .legal_micros = whole_rounds,
+       .chunks = 2,
+       .generate = interleaved_1f1b},
+      {.name = "looped-bfs",
+       .aliases = {"bfs", "looped_bfs", "ScheduleLoopedBFS"},
+       .doc = "Breadth-first through V chunks per worker, looped (Lamy-Poirier 2023).",
+       .options = {"chunks"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .chunks = 2,
+       .generate = looped_bfs},
+      {.name = "zb-h1",
+       .aliases = {"zbh1"},
+       .doc = "1F1B with W in the bubbles, at 1F1B's memory (Zero Bubble, Qi et al. 2024).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = zb_h1},
+      {.name = "zb-h2",
+       .aliases = {"zbh2"},
+       .doc = "Twice the warm-up of ZB-H1 and its memory, no bubble (Zero Bubble, Qi et al. 2024).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = zb_h2},
+      {.name = "interleaved-zb",
+       .aliases = {"ScheduleInterleavedZeroBubble"},
+       .doc = "ZB-H1 with V chunks per worker, looped (Qi et al. 2024, as in torch).",
+       .options = {"chunks"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = kRounds,
+       .legal_micros = whole_rounds,
+       .chunks = 2,
+       .generate = interleaved_zb},
       {.name = "dp",
        .aliases = {},
        .doc = "Plain data parallelism: one stage, copies are --pipelines.",
@@ -43,30 +99,17 @@ const std::vector<Method>& methods() {
 }
 
 const std::vector<const char*>& methods_to_come() {
-  static const std::vector<const char*> kNames = {"interleaved-1f1b",
-                                                  "interleave",
-                                                  "ScheduleInterleaved1F1B",
-                                                  "looped-bfs",
-                                                  "bfs",
-                                                  "looped_bfs",
-                                                  "ScheduleLoopedBFS",
-                                                  "pipedream",
+  static const std::vector<const char*> kNames = {"pipedream",
                                                   "pipedream-2bw",
                                                   "hetpipe",
                                                   "gems",
                                                   "chimera",
                                                   "hanayo",
-                                                  "zb-h1",
-                                                  "zbh1",
-                                                  "zb-h2",
-                                                  "zbh2",
                                                   "zb-v",
                                                   "zbv",
                                                   "ScheduleZBVZeroBubble",
                                                   "v-half",
                                                   "v-min",
-                                                  "interleaved-zb",
-                                                  "ScheduleInterleavedZeroBubble",
                                                   "dualpipe",
                                                   "dualpipev",
                                                   "ScheduleDualPipeV",

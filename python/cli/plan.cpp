@@ -47,7 +47,7 @@ Schedule generated(const PlanOptions& o, const Method& method) {
   require(o.stages.has_value() || !any, "{} needs --stages P", method.name);
   require(o.micro_batches.has_value(), "{} needs --micro-batches M", method.name);
   sizes.micro_batches = *o.micro_batches;
-  sizes.chunks = o.chunks.value_or(1);
+  sizes.chunks = o.chunks.value_or(0);
   sizes.pairs = o.pairs.value_or(1);
   sizes.steps = o.steps.value_or(1);
   sizes.concat = o.concat.value_or("direct");

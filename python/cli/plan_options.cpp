@@ -219,7 +219,7 @@ std::string plan_help(const char* command, const char* meaning, const std::vecto
   std::string text = fmt::format(
       "usage: hetu {} METHOD|FILE.csv|FILE.json [options]\n{}\n\nMethods:\n", command, meaning);
   for (const Method& m : methods()) {
-    text += fmt::format("  {:<10} {}\n{:13}Legal: {}, {}.", m.name, m.doc, "", m.stages_rule,
+    text += fmt::format("  {:<17}{}\n{:19}Legal: {}, {}.", m.name, m.doc, "", m.stages_rule,
                         m.micros_rule);
     std::string others;
     for (const char* a : m.aliases) others.append(others.empty() ? "" : ", ").append(a);

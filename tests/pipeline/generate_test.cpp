@@ -1,0 +1,250 @@
+// Generators against the published figures: every plan verifies; makespans, bubbles and peaks are
+// the closed forms where there is one; orders are the published ones.
+#include "pipeline/generate.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "graph/base/error.h"
+#include "pipeline/generate/row.h"
+#include "pipeline/lower.h"
+#include "pipeline/verify.h"
+#include "tests/pipeline/generated.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_plans;  // NOLINT: a test's own words
+using testing::ElementsAre;
+
+std::vector<std::string> row_of(const Schedule& s, int worker) {
+  std::vector<std::string> out;
+  for (const Instr& i : unroll(s.workers[worker])) out.push_back(to_string(i));
+  return out;
+}
+
+double total(const Costs& c) {
+  const StageCost& s = c.stages[0];
+  return s.forward + s.input_grad + s.weight_grad;
+}
+
+// Calls check(plan) for every legal plan of the methods over a wide grid of sizes.
+template <class Check>
+int over_grid(const std::vector<const char*>& names, Check&& check) {
+  int plans = 0;
+  for (const char* method : names) {
+    const Method& m = *find_method(method);
+    for (const int p : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}) {
+      for (int micros = 1; micros <= 3 * p + 2; micros += micros < 8 ? 1 : 3) {
+        for (const int chunks : {1, 2, 3, 4, 6}) {
+          const Sizes sizes{.stages = p, .micro_batches = micros, .chunks = chunks};
+          if (!is_legal(m, sizes)) continue;
+          check(generate(method, sizes));
+          ++plans;
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+TEST(Generators, EveryPlanVerifiesAsItIsAndLowered) {
+  std::vector<const char*> names;
+  for (const Method& m : methods()) names.push_back(m.name);
+  const int plans = over_grid(names, [](const Schedule& s) {
+    EXPECT_NO_THROW(verify(s)) << name(s);
+    EXPECT_NO_THROW(verify(lower(s))) << name(s);
+  });
+  EXPECT_GT(plans, 1500);
+}
+
+TEST(Generators, LargePlansVerifyAndKeepABody) {
+  for (const char* method : {"1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "interleaved-zb"}) {
+    const Schedule s = generate(method, {.stages = 16, .micro_batches = 256});
+    EXPECT_NO_THROW(verify(s)) << method;
+    for (const Program& p : s.workers) {
+      EXPECT_GT(p.repeat, 5) << method;
+      EXPECT_LT(p.prologue.size() + p.body.size() + p.drain.size(), 600u) << method;
+    }
+  }
+}
+
+TEST(Folded, IsTheSameRowAndNeverPartsAPair) {
+  std::vector<Instr> row = {forward_of(0, 0), forward_of(0, 1)};
+  for (int m = 0; m < 5; ++m) {
+    row.push_back(forward_of(0, m + 2));
+    row.push_back(backward_of(0, m));
+  }
+  row.push_back(backward_of(0, 5));
+  const Program plain = folded(row, 2, 1);
+  EXPECT_EQ(unroll(plain), row);
+  EXPECT_EQ(plain.repeat, 5);
+  EXPECT_EQ(plain.prologue.size(), 2u);
+  for (Instr& i : row)
+    if (i.kind == Kind::Forward && i.micro > 2) i.with_next = true;
+  const Program paired = folded(row, 2, 1);
+  EXPECT_EQ(unroll(paired), row);
+  EXPECT_EQ(paired.repeat, 4);
+  EXPECT_TRUE(paired.body[0].with_next);
+  EXPECT_EQ(folded({forward_of(0, 0)}, 2, 1).repeat, 0);
+  EXPECT_EQ(unroll(folded(row, 50, 1)), row);
+}
+
+TEST(Interleaved, OrderAsInMegatronAndTorch) {
+  const Schedule s = generate("interleaved-1f1b", {.stages = 2, .micro_batches = 4});
+  EXPECT_EQ(s.chunks, 2);
+  EXPECT_THAT(row_of(s, 0), ElementsAre("0F0", "0F1", "2F0", "2F1", "0F2", "2B0", "0F3", "2B1",
+                                        "2F2", "0B0", "2F3", "0B1", "2B2", "2B3", "0B2", "0B3"));
+  const Schedule z = generate("ScheduleInterleavedZeroBubble", {.stages = 2, .micro_batches = 2});
+  EXPECT_THAT(row_of(z, 1), ElementsAre("1F0", "1F1", "3F0", "3I0", "3F1", "3I1", "3W0", "1I0",
+                                        "3W1", "1I1", "1W0", "1W1"));
+  const Schedule b = generate("bfs", {.stages = 2, .micro_batches = 2});
+  EXPECT_THAT(row_of(b, 1), ElementsAre("1F0", "1F1", "3F0", "3F1", "3B1", "3B0", "1B1", "1B0"));
+}
+
+TEST(Interleaved, BubbleAndPeakAreTheClosedForms) {
+  const int plans = over_grid({"interleaved-1f1b", "looped-bfs"}, [](const Schedule& s) {
+    const int p = s.stages, m = s.micro_batches, v = s.chunks;
+    const int k = m / std::max(1, m / p);
+    for (const Costs& c : mixed_costs()) {
+      const Bubbles b = bubbles(s, c);
+      const double all = total(c);
+      if (m >= p) {
+        EXPECT_NEAR(b.makespan, (p - 1) * all / v, 1e-9) << name(s);
+      } else {
+        EXPECT_NEAR(b.makespan + m * all, (v * p + m - 1) * all / v, 1e-9) << name(s);
+      }
+      const double peak =
+          s.method == "looped-bfs" ? m : std::min<double>(m, ((v - 1.0) * k + 2 * p - 1) / v);
+      EXPECT_DOUBLE_EQ(b.peak, peak) << name(s);
+    }
+  });
+  EXPECT_GT(plans, 500);
+}
+
+TEST(ZeroBubble, H1AndH2AreThePublishedOrders) {
+  const Schedule one = generate("zb-h1", {.stages = 3, .micro_batches = 4});
+  EXPECT_THAT(row_of(one, 0), ElementsAre("0F0", "0F1", "0F2", "0I0", "0W0", "0F3", "0I1", "0W1",
+                                          "0I2", "0W2", "0I3", "0W3"));
+  EXPECT_THAT(row_of(one, 2), ElementsAre("2F0", "2I0", "2F1", "2I1", "2F2", "2I2", "2W0", "2F3",
+                                          "2I3", "2W1", "2W2", "2W3"));
+  const Schedule two = generate("zbh2", {.stages = 2, .micro_batches = 4});
+  EXPECT_THAT(row_of(two, 0), ElementsAre("0F0", "0F1", "0F2", "0I0", "0W0", "0F3", "0I1", "0W1",
+                                          "0I2", "0W2", "0I3", "0W3"));
+  EXPECT_THAT(row_of(two, 1), ElementsAre("1F0", "1I0", "1F1", "1I1", "1F2", "1I2", "1W0", "1F3",
+                                          "1I3", "1W1", "1W2", "1W3"));
+}
+
+TEST(ZeroBubble, H1BubblesAndPeakAreTheClosedForms) {
+  int spans = 0, small = 0;
+  over_grid({"zb-h1", "interleaved-zb"}, [&](const Schedule& s) {
+    const int p = s.stages, m = s.micro_batches, v = s.chunks;
+    const int k = m / std::max(1, m / p);
+    for (const Costs& costs : mixed_costs()) {
+      const StageCost& c = costs.stages[0];
+      const double f = c.forward, i = c.input_grad, w = c.weight_grad;
+      const Bubbles b = bubbles(s, costs);
+      EXPECT_DOUBLE_EQ(b.peak, std::min<double>(m, ((v - 1.0) * k + p) / v)) << name(s);
+      if (m > p) {
+        EXPECT_NEAR(b.makespan, (p - 1) * std::max({f + i - w, f, i}) / v, 1e-9)
+            << name(s) << " " << f << " " << i << " " << w;
+        if (v == 1 && w <= f && w <= i) {
+          EXPECT_NEAR(b.span, b.makespan, 1e-9) << name(s);
+          ++spans;
+        }
+      } else if (v == 1 && w <= f && w <= i) {
+        EXPECT_NEAR(b.makespan + m * total(costs), (m + p - 1) * (f + i) + w, 1e-9) << name(s);
+        ++small;
+      }
+    }
+  });
+  EXPECT_GT(spans, 100);
+  EXPECT_GT(small, 100);
+}
+
+TEST(ZeroBubble, H2BubblesAndPeakAreTheClosedForms) {
+  int plans = 0;
+  over_grid({"zb-h2"}, [&](const Schedule& s) {
+    const int p = s.stages, m = s.micro_batches;
+    if (m < 2 * p - 1) return;
+    for (const Costs& costs : mixed_costs()) {
+      const StageCost& c = costs.stages[0];
+      // The paper's F + B - 2W, and B - F where the last worker's backwards outrun its forwards.
+      const double f = c.forward, i = c.input_grad,
+                   rest = std::max(f + i - 2 * c.weight_grad, i - f);
+      const Bubbles b = bubbles(s, costs);
+      EXPECT_NEAR(b.span, (p - 1) * std::max(0.0, rest), 1e-9) << name(s) << " " << f << " " << i;
+      EXPECT_NEAR(b.makespan, (p - 1) * std::max(f, rest), 1e-9) << name(s) << " " << f << " " << i;
+      EXPECT_DOUBLE_EQ(b.peak, 2 * p - 1) << name(s);
+      ++plans;
+    }
+  });
+  EXPECT_GT(plans, 100);
+}
+
+// Worker i (from 1) keeps (p - i + 1) whole activations and (i - 1) for W only under ZB-H1,
+// (2p - 2i + 1) and (2i - 2) under ZB-H2.
+TEST(ZeroBubble, EachWorkerKeepsWhatThePaperSays) {
+  for (const int p : {1, 2, 4, 8}) {
+    for (const auto& [method, hops] : {std::pair{"zb-h1", 1}, {"zb-h2", 2}}) {
+      const VerifyReport r = verify(generate(method, {.stages = p, .micro_batches = 4 * p}));
+      for (int w = 0; w < p; ++w) {
+        EXPECT_EQ(r.stages[w].forward_copies, hops * (p - 1 - w) + 1) << method << " " << w;
+        EXPECT_EQ(r.stages[w].split_copies, hops * w + 1) << method << " " << w;
+      }
+    }
+  }
+}
+
+// Qi et al. 2024, tables 5 and 6, to the four printed digits.
+struct PaperRow {
+  int chunks, m;
+  double f, b, w, c, interleaved, h1, h2;
+};
+const PaperRow kPaper[] = {
+    {3, 24, 18.522, 18.086, 9.337, .601, .1055, .1585, .1083},
+    {3, 32, 18.513, 18.086, 9.331, .626, .0818, .1242, .0837},
+    {3, 64, 18.546, 18.097, 9.321, .762, .0443, .0674, .0444},
+    {4, 24, 29.718, 29.444, 19.927, .527, .0808, .1323, .0698},
+    {4, 32, 29.802, 29.428, 19.530, .577, .0628, .1045, .0559},
+    {4, 64, 29.935, 29.621, 19.388, .535, .0320, .0554, .0294},
+};
+
+double printed(double rate) { return std::round(rate * 1e4) / 1e4; }
+
+TEST(ZeroBubble, PaperTablesOfH1AndH2) {
+  for (const PaperRow& r : kPaper) {
+    const Costs c = costs(r.f, r.b, r.w, r.c);
+    const auto rate = [&](const char* method) {
+      const Schedule s = generate(method, {.stages = 8, .micro_batches = r.m});
+      const double out = simulate(s, c).span_bubble_rate;
+      EXPECT_DOUBLE_EQ(simulate(lower(s), c).span_bubble_rate, out);
+      return printed(out);
+    };
+    EXPECT_EQ(rate("zb-h1"), r.h1) << r.m;
+    EXPECT_EQ(rate("zb-h2"), r.h2) << r.m;
+  }
+}
+
+// The paper's interleaved column follows from a fitted form, one latency less on some hops than the
+// simulation pays: 2(pv - 1)c.
+TEST(Interleaved, PaperTablesByTheFittedForm) {
+  for (const PaperRow& r : kPaper) {
+    const int p = 8, v = r.chunks;
+    const Costs c = costs(r.f, r.b, r.w, r.c);
+    const double all = r.m * total(c), bubble = (p - 1) * total(c) / v;
+    const double fitted = bubble + (p * (2 * v - 1) - 2) * r.c;
+    EXPECT_EQ(printed(1 - all / (all + fitted)), r.interleaved) << r.m;
+    const Schedule s =
+        generate("interleaved-1f1b", {.stages = p, .micro_batches = r.m, .chunks = v});
+    const Simulation simulated = simulate(s, c);
+    EXPECT_NEAR(simulated.span - simulated.ideal, bubble + 2 * (p * v - 1) * r.c, 1e-9) << r.m;
+    if (r.m == 24 && v == 3) {
+      EXPECT_EQ(printed(simulated.span_bubble_rate), .1090);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hetu

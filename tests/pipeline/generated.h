@@ -1,0 +1,45 @@
+// What the tests of generators share: plans of sizes, unit costs, figures of their simulation.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "pipeline/generate.h"
+#include "pipeline/simulate.h"
+
+namespace hetu::testing_plans {
+
+/// Times per worker and micro-batch, latency c per hop.
+inline Costs costs(double f, double b, double w, double c = 0) {
+  Costs out;
+  out.stages = {{.forward = f, .input_grad = b, .weight_grad = w}};
+  out.link.latency = c;
+  return out;
+}
+
+/// makespan - ideal and span - ideal.
+struct Bubbles {
+  double makespan = 0;
+  double span = 0;
+  double peak = 0;  ///< the largest peak_activations
+};
+
+inline Bubbles bubbles(const Schedule& plan, const Costs& c) {
+  const Simulation r = simulate(plan, c);
+  Bubbles out{r.makespan - r.ideal, r.span - r.ideal};
+  for (const WorkerTiming& w : r.workers) out.peak = std::max(out.peak, w.peak_activations);
+  return out;
+}
+
+/// F, B, W triples: equal, and every order of size that a formula could depend on.
+inline std::vector<Costs> mixed_costs() {
+  return {costs(1, 1, 1),   costs(1, 2, 0.5), costs(2, 1.5, 1), costs(1, 1.25, 3),
+          costs(3, 1, 2.5), costs(1, 3, 2),   costs(2, 0.5, 4), costs(4, 4, 1)};
+}
+
+inline std::string name(const Schedule& s) {
+  return s.method + " P " + std::to_string(s.stages) + " M " + std::to_string(s.micro_batches) +
+         " V " + std::to_string(s.chunks);
+}
+
+}  // namespace hetu::testing_plans
