@@ -44,8 +44,7 @@ PlanIndex::PlanIndex(const Schedule& schedule)
   instrs_.reserve(length);
   row_begin_.push_back(0);
   for (const Program& p : schedule.workers) {
-    const std::vector<Instr> row = unroll(p);
-    instrs_.insert(instrs_.end(), row.begin(), row.end());
+    append_unrolled(p, instrs_);
     row_begin_.push_back(size());
   }
   for (int w = 0; w < workers(); ++w) {
@@ -67,9 +66,7 @@ PlanIndex::PlanIndex(const Schedule& schedule)
   }
 }
 
-int PlanIndex::worker_of(int position) const {
-  const Instr& i = instrs_[position];
-  if (i.stage >= 0) return graph_.worker(i.stage);
+int PlanIndex::row_of(int position) const {
   return static_cast<int>(std::upper_bound(row_begin_.begin(), row_begin_.end(), position) -
                           row_begin_.begin()) -
          1;

@@ -27,7 +27,10 @@ class PlanIndex {
   int row_begin(int worker) const { return row_begin_[worker]; }
   int row_end(int worker) const { return row_begin_[worker + 1]; }
   const Instr& at(int position) const { return instrs_[position]; }
-  int worker_of(int position) const;
+  int worker_of(int position) const {
+    const int stage = instrs_[position].stage;
+    return stage >= 0 ? graph_.worker(stage) : row_of(position);
+  }
 
   /// Index of a position in its worker's row, counted from 0.
   int step_of(int position) const { return position - row_begin_[worker_of(position)]; }
@@ -47,6 +50,7 @@ class PlanIndex {
   std::string describe(int position) const;
 
  private:
+  int row_of(int position) const;
   void check(int position) const;
   void enter(int position);
   void enter_at(std::int64_t cell, int position);

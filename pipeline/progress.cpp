@@ -17,6 +17,7 @@ Progress::Progress(const PlanIndex& index, int send_slots, int pipelines)
   require(pipelines >= 1, "pipelines must be at least 1, got {}", pipelines);
   find_collectives();
   if (send_slots != kUnboundedSlots) find_slots(send_slots);
+  find_needs();
 }
 
 void Progress::find_collectives() {
@@ -74,6 +75,18 @@ void Progress::find_slots(int send_slots) {
   }
 }
 
+void Progress::find_needs() {
+  needs_begin_.reserve(index_.size() + 1);
+  needs_.reserve(index_.size() + index_.size() / 2);  // an F needs one thing, a B two
+  for (int p = 0; p < index_.size(); ++p) {
+    needs_begin_.push_back(static_cast<std::int32_t>(needs_.size()));
+    waits(p, [&](const Wait& w) {
+      needs_.push_back({w.done, w.done < index_.size() ? index_.worker_of(w.done) : -1});
+    });
+  }
+  needs_begin_.push_back(static_cast<std::int32_t>(needs_.size()));
+}
+
 int Progress::collective_at(int position) const {
   const std::vector<int>& level = index_.step_level();
   return collective_of_[std::lower_bound(level.begin(), level.end(), position) - level.begin()];
@@ -84,21 +97,16 @@ int Progress::collective_ahead(int worker) const {
   return head_[worker] < queue.size() ? queue[head_[worker]] : -1;
 }
 
-bool Progress::is_done(int pipeline, int done) const {
-  if (done >= index_.size()) return collective_left_[done - index_.size()] == 0;
-  return done < next_[pipeline * index_.workers() + index_.worker_of(done)];
-}
-
 void Progress::start() {
   const int workers = index_.workers(), rows = workers * pipelines_;
   next_.resize(rows);
-  next_waiter_.assign(rows, -1);
+  next_waiter_.assign(rows, kOpen);
   ready_.clear();
   for (int row = rows - 1; row >= 0; --row) {
     next_[row] = index_.row_begin(row % workers);
     ready_.push_back(row);
   }
-  waiter_.assign(static_cast<std::size_t>(pipelines_) * (index_.size() + collectives_.size()), -1);
+  state_.assign(cell(pipelines_, 0), kOpen);
   head_.assign(workers, 0);
   collective_left_.clear();
   for (const Collective& c : collectives_)
@@ -109,20 +117,19 @@ void Progress::start() {
 
 // Something that must be done before the instructions can run as one; -1 if they can.
 int Progress::blocker(int pipeline, int position, int count) const {
-  int found = -1;
   for (int p = position; p < position + count; ++p) {
-    waits(p, [&](const Wait& w) {
-      const bool inside = w.done >= position && w.done < position + count;
-      if (found < 0 && !inside && !is_done(pipeline, w.done)) found = w.done;
-    });
+    for (const Need& need : needs(p)) {
+      const bool inside = need.done >= position && need.done < position + count;
+      if (!inside && !is_done(pipeline, need.done)) return need.done;
+    }
   }
-  return found;
+  return -1;
 }
 
-void Progress::wake(int pipeline, int done) {
-  const std::size_t stride = index_.size() + collectives_.size();
-  std::int32_t& first = waiter_[pipeline * stride + done];
-  for (int row = std::exchange(first, -1); row >= 0; row = std::exchange(next_waiter_[row], -1))
+// Marks it as done; the rows that wait for it go on.
+void Progress::finish(int pipeline, int done) {
+  for (int row = std::exchange(state_[cell(pipeline, done)], kDone); row >= 0;
+       row = std::exchange(next_waiter_[row], kOpen))
     ready_.push_back(row);
 }
 
@@ -137,7 +144,7 @@ void Progress::post(int position, Listener& listener) {
     const int c = done.back();
     done.pop_back();
     listener.on_collective(c);
-    for (int d = 0; d < pipelines_; ++d) wake(d, index_.size() + c);
+    for (int d = 0; d < pipelines_; ++d) finish(d, index_.size() + c);
     for (const int p : collectives_[c].posts) {
       const int worker = index_.worker_of(p);
       ++head_[worker];
@@ -153,14 +160,13 @@ bool Progress::advance(int row, Listener& listener) {
     const int position = next_[row], count = index_.at(position).with_next ? 2 : 1;
     const int blocked_by = blocker(pipeline, position, count);
     if (blocked_by >= 0) {
-      const std::size_t stride = index_.size() + collectives_.size();
-      next_waiter_[row] = std::exchange(waiter_[pipeline * stride + blocked_by], row);
+      next_waiter_[row] = std::exchange(state_[cell(pipeline, blocked_by)], row);
       return false;
     }
     listener.on_run(pipeline, position, count);
     next_[row] += count;
     for (int p = position; p < position + count; ++p) {
-      wake(pipeline, p);
+      finish(pipeline, p);
       if (is_collective(index_.at(p).kind)) post(p, listener);
     }
   }

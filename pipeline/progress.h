@@ -42,11 +42,27 @@ class Progress {
     int named = -1;
   };
 
+  /// The same as it stands in a table made once, for loops over millions of positions.
+  struct Need {
+    std::int32_t done = -1;
+    std::int32_t worker = -1;  ///< whose row does it; -1: a collective
+  };
+  struct Needs {
+    const Need* first;
+    const Need* last;
+    const Need* begin() const { return first; }
+    const Need* end() const { return last; }
+  };
+
   /// `send_slots` >= 0 or kUnboundedSlots. The index must outlive it.
   Progress(const PlanIndex& index, int send_slots, int pipelines);
 
   template <class Visit>
   void waits(int position, Visit&& visit) const;
+
+  Needs needs(int position) const {
+    return {needs_.data() + needs_begin_[position], needs_.data() + needs_begin_[position + 1]};
+  }
 
   /// Runs all rows as far as they go; true if everything ran.
   bool run(Listener& listener);
@@ -64,15 +80,22 @@ class Progress {
   }
   /// After run: the first collective that the worker has not finished, or -1.
   int collective_ahead(int worker) const;
-  bool is_done(int pipeline, int done) const;
+  bool is_done(int pipeline, int done) const { return state_[cell(pipeline, done)] == kDone; }
 
  private:
+  // What state_ holds of something to be done: a row that waits for it, or one of these.
+  static constexpr std::int32_t kOpen = -1, kDone = -2;
+
   void find_collectives();
   void find_slots(int send_slots);
+  void find_needs();
+  std::size_t cell(int pipeline, int done) const {
+    return pipeline * (static_cast<std::size_t>(index_.size()) + collectives_.size()) + done;
+  }
   void start();
   bool advance(int row, Listener& listener);
   int blocker(int pipeline, int position, int count) const;
-  void wake(int pipeline, int done);
+  void finish(int pipeline, int done);
   void post(int position, Listener& listener);
 
   const PlanIndex& index_;
@@ -82,11 +105,13 @@ class Progress {
   std::vector<std::vector<int>> queues_;     // per worker, collectives in the order of their posts
   std::vector<std::int32_t> slot_wait_;      // per position of a send: the receive it waits for
   std::vector<std::int32_t> collective_of_;  // parallel to index_.step_level()
+  std::vector<std::int32_t> needs_begin_;    // per position, and the end
+  std::vector<Need> needs_;
   // State of a run. A row is pipeline * workers + worker.
   std::vector<int> next_;                  // per row: the position it stands at
   std::vector<int> collective_left_;       // posts and predecessors that are still open
   std::vector<std::size_t> head_;          // per worker: finished collectives of its queue
-  std::vector<std::int32_t> waiter_;       // per pipeline and thing to be done: a row that waits
+  std::vector<std::int32_t> state_;        // per pipeline and thing to be done
   std::vector<std::int32_t> next_waiter_;  // per row: another row that waits for the same
   std::vector<int> ready_;
 };

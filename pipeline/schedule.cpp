@@ -96,9 +96,15 @@ int placement_of(const Schedule& schedule, int model_stage, int replica) {
 }
 
 std::vector<Instr> unroll(const Program& program) {
-  std::vector<Instr> row = program.prologue;
-  row.reserve(row.size() + program.body.size() * std::max(program.repeat, 0) +
+  std::vector<Instr> row;
+  row.reserve(program.prologue.size() + program.body.size() * std::max(program.repeat, 0) +
               program.drain.size());
+  append_unrolled(program, row);
+  return row;
+}
+
+void append_unrolled(const Program& program, std::vector<Instr>& row) {
+  row.insert(row.end(), program.prologue.begin(), program.prologue.end());
   for (int r = 0; r < program.repeat; ++r) {
     for (Instr i : program.body) {
       if (i.micro >= 0) i.micro += r * program.shift;
@@ -106,7 +112,6 @@ std::vector<Instr> unroll(const Program& program) {
     }
   }
   row.insert(row.end(), program.drain.begin(), program.drain.end());
-  return row;
 }
 
 std::string to_string(const Instr& instr) {

@@ -138,6 +138,9 @@ int placement_of(const Schedule& schedule, int model_stage, int replica);
 /// A worker's program as one flat row: prologue, repeated body, drain.
 std::vector<Instr> unroll(const Program& program);
 
+/// The same at the end of a longer list.
+void append_unrolled(const Program& program, std::vector<Instr>& row);
+
 /// "2F0", "1SEND_B3", "0UPDATE", "REDUCE_SCALARS", "0REDUCE_GRAD"; a part > 0 follows a colon, as
 /// in "0REDUCE_GRAD:2" or "3SEND_B0:1".
 std::string to_string(const Instr& instr);

@@ -35,10 +35,10 @@ class Simulator : public Progress::Listener {
     const int worker = index_.worker_of(position), row = pipeline * workers_ + worker;
     double start = free_[row];
     for (int p = position; p < position + count; ++p) {
-      progress_.waits(p, [&](const Progress::Wait& w) {
-        if (w.done >= position && w.done < position + count) return;
-        start = std::max(start, ready_at(pipeline, w.done, p));
-      });
+      for (const Progress::Need& need : progress_.needs(p)) {
+        if (need.done >= position && need.done < position + count) continue;
+        start = std::max(start, ready_at(pipeline, worker, need, index_.at(p)));
+      }
     }
     double at = start;
     for (int p = position; p < position + count; ++p) at += run_one(pipeline, row, p, at);
@@ -100,18 +100,15 @@ class Simulator : public Progress::Listener {
 
   bool asynchronous() const { return schedule_.most_versions != 1; }
 
-  // When a position may start as far as one thing it waits for is concerned.
-  double ready_at(int pipeline, int done, int position) const {
-    if (done >= index_.size()) return collective_end_[done - index_.size()];
-    const double end = end_[cell(pipeline, done)];
-    const Instr &made = index_.at(done), &user = index_.at(position);
-    const bool message = (is_recv(user.kind) && is_send(made.kind)) ||
-                         (is_compute(user.kind) && is_compute(made.kind));
-    if (!message) return end;
-    const int from = index_.graph().worker(made.stage), to = index_.graph().worker(user.stage);
-    if (from == to) return end;
+  // When an instruction of a worker may start as far as one thing it waits for is concerned.
+  double ready_at(int pipeline, int worker, const Progress::Need& need, const Instr& user) const {
+    if (need.worker < 0) return collective_end_[need.done - index_.size()];
+    const double end = end_[cell(pipeline, need.done)];
+    if (need.worker == worker || !(is_recv(user.kind) || is_compute(user.kind))) return end;
+    // From another worker comes nothing but a message: its send, or, if not lowered, its compute.
     const int base = pipeline * workers_;
-    return end + timing_.message(made, user.stage, base + from, base + to);
+    return end +
+           timing_.message(index_.at(need.done), user.stage, base + need.worker, base + worker);
   }
 
   // A send holds up nobody; its event lasts as long as the message travels.
