@@ -138,6 +138,9 @@ void Trainer::plan() {
           "stages and {} micro-batches",
           compute.stages, model_stages(compute), compute.micro_batches, options_.stages,
           options_.micro_batches);
+  require(compute.most_versions == 1,
+          "method '{}' keeps several weight versions; training takes synchronous ones",
+          compute.method);
   Lowering how;
   how.pipelines = options_.pipelines;
   how.reduce_scalars = true;

@@ -16,10 +16,10 @@ class VersionsInUse {
     if (--count(version) > 0) return;
     uses_.erase(std::find_if(uses_.begin(), uses_.end(), [](auto& u) { return u.second == 0; }));
   }
-  bool has(int version) const {
-    return std::any_of(uses_.begin(), uses_.end(), [&](auto& u) { return u.first == version; });
+  int below(int version) const {
+    return static_cast<int>(
+        std::count_if(uses_.begin(), uses_.end(), [&](auto& u) { return u.first < version; }));
   }
-  int size() const { return static_cast<int>(uses_.size()); }
 
  private:
   int& count(int version) {
@@ -36,6 +36,8 @@ struct StageState {
   StageNeeds now;  // current counts, beside the largest in the report
   VersionsInUse versions;
   int updates = 0;
+  int forwards = 0;        // highest micro-batch that had its forward, + 1
+  int backwards = 0;       // micro-batches whose backward is whole
   int last_gradient = -1;  // position of the last B or W
   int last_update = -1;
   std::vector<int> last_reduction;  // per part of Reductions::parts
@@ -55,8 +57,6 @@ class Auditor {
     weight_done_.assign(cells, 0);
     for (const int p : index.step_level()) updates_ |= index.at(p).kind == Kind::Update;
     if (updates_) version_.assign(cells, 0);
-    if (updates_ && schedule_.version_rule == VersionRule::Lag1)
-      micro_version_.assign(index.forward_micros(), -1);
   }
 
   VerifyReport run() {
@@ -108,19 +108,28 @@ class Auditor {
     most.forward_copies = std::max(most.forward_copies, ++s.now.forward_copies);
     most.live_copies = std::max(most.live_copies, ++s.now.live_copies);
     if (!updates_) return;
-    const bool lag = schedule_.version_rule == VersionRule::Lag1;
-    const int version = lag ? std::max(0, s.updates - 1) : s.updates;
+    const int version = version_of(i.micro, s.updates);
+    if (version > s.updates)
+      fail(Code::Plan, "{} uses weight version {}, but only {} update(s) came before it:\n  {}",
+           to_string(i), version, s.updates, index_.describe(position));
     version_[cell(i, i.micro)] = version;
     s.versions.add(version);
-    if (lag) {
-      int& known = micro_version_[i.micro];
-      if (known >= 0 && known != version)
-        fail(Code::Plan,
-             "{} uses weight version {}, but another stage used {} for this micro-batch:\n  {}",
-             to_string(i), version, known, index_.describe(position));
-      known = version;
-    }
+    s.forwards = std::max(s.forwards, i.micro + 1);
     check_versions(i, position);
+  }
+
+  // The version that a micro-batch's forward uses by the rule, on every stage.
+  int version_of(int micro, int newest) const {
+    const int per_step = schedule_.micro_batches;
+    switch (schedule_.version_rule) {
+      case VersionRule::Newest:
+        return newest;
+      case VersionRule::Lag1:
+        return std::max(0, micro / per_step - 1);
+      case VersionRule::Wave:
+        return std::max(0, micro + 1 - per_step);
+    }
+    return newest;
   }
 
   void input_gradient(const Instr& i, bool split) {
@@ -140,6 +149,7 @@ class Auditor {
     if (++weight_done_[at] < halves_) return;
     --held_;
     --s.now.live_copies;
+    ++s.backwards;
     if (split) --s.now.split_copies;
     if (updates_) s.versions.remove(version_[at]);
   }
@@ -156,7 +166,10 @@ class Auditor {
     StageState& s = stages_[i.stage];
     const std::vector<int>& parts = reductions_.parts(i.stage);
     s.last_reduction.resize(parts.size(), -1);
-    if (s.last_gradient <= s.last_update)
+    // A copy that had no micro-batch of its own applies the sum of its group.
+    const bool sum = std::any_of(s.last_reduction.begin(), s.last_reduction.end(),
+                                 [&](int at) { return at > s.last_update; });
+    if (s.last_gradient <= s.last_update && !sum)
       fail(Code::Plan, "{} has no gradient to apply:\n  {}", to_string(i),
            index_.describe(position));
     for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -173,16 +186,29 @@ class Auditor {
            to_string(i), index_.describe(position), to_string(index_.at(s.last_gradient)));
     s.last_update = position;
     ++s.updates;
+    check_share(i, position);
     check_versions(i, position);
+  }
+
+  // A rule that counts versions by micro-batches fixes how many of them an update applies.
+  void check_share(const Instr& i, int position) {
+    if (schedule_.version_rule == VersionRule::Newest) return;
+    const bool lag = schedule_.version_rule == VersionRule::Lag1;
+    const int share = lag ? schedule_.micro_batches : 1;
+    const StageState& s = stages_[i.stage];
+    if (s.backwards == s.updates * share) return;
+    fail(Code::Plan,
+         "{} makes version {} of {} backward(s); its version rule wants one per {} "
+         "micro-batch(es):\n  {}",
+         to_string(i), s.updates, s.backwards, share, index_.describe(position));
   }
 
   void check_versions(const Instr& i, int position) {
     StageState& s = stages_[i.stage];
-    int alive = s.versions.size() + (s.versions.has(s.updates) ? 0 : 1);
-    // The next forward may still want the version before the newest.
-    if (schedule_.version_rule == VersionRule::Lag1 && s.updates > 0 &&
-        !s.versions.has(s.updates - 1))
-      ++alive;
+    // What the next forward wants is kept, and all versions after it.
+    const bool more = s.forwards < index_.forward_micros();
+    const int wanted = more ? std::min(version_of(s.forwards, s.updates), s.updates) : s.updates;
+    const int alive = s.versions.below(wanted) + s.updates - wanted + 1;
     int& most = report_.stages[i.stage].weight_versions;
     most = std::max(most, alive);
     const int allowed = schedule_.most_versions;
@@ -219,7 +245,6 @@ class Auditor {
   bool updates_ = false;
   std::vector<std::uint8_t> input_done_, weight_done_;  // per stage and forward micro-batch
   std::vector<std::int32_t> version_;                   // the same: version its forward used
-  std::vector<std::int32_t> micro_version_;             // per micro-batch, under Lag1
   int held_ = 0, most_held_ = 0;                        // activations of the worker, half chunks
   int scalars_at_ = -1;                                 // the worker's last REDUCE_SCALARS
 };

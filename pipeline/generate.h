@@ -9,6 +9,8 @@
 
 namespace hetu {
 
+struct Costs;
+
 /// Everything a generator may depend on, named as the options of `hetu schedule`.
 struct Sizes {
   int stages = 1;         ///< workers of one pipeline, P
@@ -18,6 +20,12 @@ struct Sizes {
   int steps = 1;  ///< of an asynchronous method
   std::string concat = "direct";
   std::string pair_semantics = "split";
+  bool runtime_rule = false;
+  // What only methods that choose by costs read:
+  const Costs* costs = nullptr;  ///< none: the default costs of cost.h
+  double memory_limit = 0;       ///< most activations per worker, in micro-batches; 0: none
+  double memory_bytes = 0;       ///< the same in bytes, weights included, by the costs; 0: none
+  bool with_recompute = false;   ///< the plan will be recomputed, see with_recompute
 };
 
 /// An option of `hetu schedule` that only some methods take, e.g. "chunks".

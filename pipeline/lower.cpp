@@ -5,6 +5,7 @@
 #include "graph/base/error.h"
 #include "pipeline/producers.h"
 #include "pipeline/reduction.h"
+#include "pipeline/simulate.h"
 
 namespace hetu {
 namespace {
@@ -46,7 +47,12 @@ Row with_messages(const StageGraph& graph, const Reductions& reductions, const R
     const std::size_t end = std::min(row.size(), i + (row[i].with_next ? 2 : 1));
     for (std::size_t k = i; k < end; ++k) add_receives(graph, row[k], out);
     for (std::size_t k = i; k < end; ++k) {
-      if (row[k].kind == Kind::Update) add_reductions(reductions, row[k].stage, out);
+      if (row[k].kind == Kind::Update) {
+        add_reductions(reductions, row[k].stage, out);
+        const bool first = k == 0 || row[k - 1].kind != Kind::Update;
+        if (first && reductions.scalars())
+          out.push_back({.kind = Kind::ReduceScalars, .stage = -1});
+      }
       out.push_back(row[k]);
     }
     for (std::size_t k = i; k < end; ++k) add_sends(graph, row[k], out);
@@ -78,6 +84,12 @@ bool adds_gradient(const Instr& i, int stage) {
   return i.stage == stage && (i.kind == Kind::Backward || i.kind == Kind::WeightGrad);
 }
 
+// The whole row in the drain.
+void flatten(Program& program) {
+  program = {unroll(program), {}, 0, 0, {}};
+  program.drain.swap(program.prologue);
+}
+
 // Index after the last instruction that adds to a stage's gradient, and after its messages.
 std::size_t after_last_gradient(const Row& row, int stage) {
   for (std::size_t i = row.size(); i > 0; --i) {
@@ -88,18 +100,15 @@ std::size_t after_last_gradient(const Row& row, int stage) {
   return 0;
 }
 
-// The stage's reductions where they may start at once. The row is one piece from here on unless its
-// last backward stands in the drain, where insertion changes nothing else.
-void insert_eagerly(Program& program, const Reductions& reductions, int stage) {
-  Row block;
-  add_reductions(reductions, stage, block);
+// The reductions of a worker's only stage where they may start at once. The row is one piece from
+// here on unless its last backward stands in the drain, where insertion changes nothing else.
+void insert_eagerly(Program& program, const Row& block, int stage) {
   std::size_t at = after_last_gradient(program.drain, stage);
   const bool in_body =
       program.repeat > 0 && std::any_of(program.body.begin(), program.body.end(),
                                         [&](const Instr& i) { return adds_gradient(i, stage); });
   if (at == 0 && in_body) {
-    program = {unroll(program), {}, 0, 0, {}};
-    program.drain.swap(program.prologue);
+    flatten(program);
     at = after_last_gradient(program.drain, stage);
   } else if (at == 0) {
     at = after_last_gradient(program.prologue, stage);
@@ -111,8 +120,8 @@ void insert_eagerly(Program& program, const Reductions& reductions, int stage) {
   program.drain.insert(program.drain.begin() + at, block.begin(), block.end());
 }
 
-// Stages of each worker in descending model stage: the later stage's gradient is whole first, and
-// all members of a group launch in one order.
+// Stages of each worker in descending model stage: all members of a group launch in this order, in
+// which the gradients become whole too, but for uneven numbers of micro-batches per copy.
 std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
   std::vector<std::vector<int>> of(s.workers.size());
   for (std::size_t i = 0; i < s.placements.size(); ++i)
@@ -126,16 +135,58 @@ std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
   return of;
 }
 
+// Per placement: its reduction may start before its worker's last compute. That pays where the
+// worker idles in between; one that waits makes those after it wait, since all members of a group
+// launch in one order.
+std::vector<bool> starts_early(const Schedule& s, const std::vector<std::vector<int>>& stages) {
+  std::vector<bool> early(s.placements.size(), s.lowering.sync == SyncPlace::Eager);
+  const bool several =
+      std::any_of(stages.begin(), stages.end(), [](const auto& list) { return list.size() > 1; });
+  if (s.lowering.sync != SyncPlace::EagerOpt || !several) return early;
+  Schedule one = s;
+  one.lowering.pipelines = 1;
+  const Simulation run = simulate(one, Costs{}, {.events = true});
+  // Walked from the end of each row: the idle time after an event, and what ends there.
+  std::vector<bool> seen(early.size(), false), hidden(early.size(), false);
+  double next_start = 0;
+  bool idle = false;
+  for (std::size_t k = run.events.size(); k-- > 0;) {
+    const TraceEvent& e = run.events[k];
+    const bool last = k + 1 == run.events.size() || run.events[k + 1].worker != e.worker;
+    idle = !last && (idle || next_start - (e.start_us + e.duration_us) > 1e-3);
+    next_start = e.start_us;
+    if ((e.kind != "B" && e.kind != "W") || seen[e.stage]) continue;
+    seen[e.stage] = true;
+    hidden[e.stage] = idle;
+  }
+  for (const std::vector<int>& list : stages) {
+    bool waits = false;
+    for (const int stage : list) early[stage] = !(waits |= !hidden[stage]);
+  }
+  return early;
+}
+
 void finish_step(Schedule& s, const Reductions& reductions) {
   const std::vector<std::vector<int>> stages = stages_by_worker(s);
+  const std::vector<bool> early = starts_early(s, stages);
   for (std::size_t w = 0; w < s.workers.size(); ++w) {
     Program& program = s.workers[w];
+    const bool several = stages[w].size() > 1;
+    std::size_t launched = 0;  // end of the worker's last reduction, where it has several stages
     for (const int stage : stages[w]) {
-      if (reductions.parts(stage).empty()) continue;
-      if (s.lowering.sync == SyncPlace::End)
-        add_reductions(reductions, stage, program.drain);
-      else
-        insert_eagerly(program, reductions, stage);
+      Row block;
+      add_reductions(reductions, stage, block);
+      if (block.empty()) continue;
+      if (!early[stage]) {
+        program.drain.insert(program.drain.end(), block.begin(), block.end());
+      } else if (several) {
+        if (launched == 0) flatten(program);
+        launched = std::max(launched, after_last_gradient(program.drain, stage));
+        program.drain.insert(program.drain.begin() + launched, block.begin(), block.end());
+        launched += block.size();
+      } else {
+        insert_eagerly(program, block, stage);
+      }
     }
     if (reductions.scalars()) program.drain.push_back({.kind = Kind::ReduceScalars, .stage = -1});
     for (const int stage : stages[w])

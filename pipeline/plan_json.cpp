@@ -10,6 +10,9 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+// In the order of SyncPlace.
+const char* const kSyncNames[] = {"end", "eager", "eager-opt"};
+
 // Instructions as cells; a pair that runs as one is one cell.
 json cells(const std::vector<Instr>& row) {
   json out = json::array();
@@ -150,8 +153,9 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.gradient_buckets = in.integers("gradient_buckets");
   how.reduce_scalars = in.flag("reduce_scalars", false);
   const std::string sync = in.text("sync", "eager");
-  if (sync != "end" && sync != "eager") in.wrong("'sync' must be \"end\" or \"eager\"");
-  how.sync = sync == "end" ? SyncPlace::End : SyncPlace::Eager;
+  const auto known = std::find(std::begin(kSyncNames), std::end(kSyncNames), sync);
+  if (known == std::end(kSyncNames)) in.wrong("'sync' must be \"end\", \"eager\" or \"eager-opt\"");
+  how.sync = static_cast<SyncPlace>(known - std::begin(kSyncNames));
 }
 
 }  // namespace
@@ -193,7 +197,7 @@ std::string to_json(const Schedule& s) {
                        {"tied", pairs(s.lowering.tied)},
                        {"gradient_buckets", s.lowering.gradient_buckets},
                        {"reduce_scalars", s.lowering.reduce_scalars},
-                       {"sync", s.lowering.sync == SyncPlace::End ? "end" : "eager"}};
+                       {"sync", kSyncNames[static_cast<int>(s.lowering.sync)]}};
   out["workers"] = std::move(workers);
   // A file's own name may hold any bytes; they are replaced, not refused.
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

@@ -73,8 +73,11 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-/// Which weight version a forward uses: the newest, the one before it (pipedream-2bw), or a wave's
-/// (hetpipe).
+/// Which weight version, counted in updates, the forward of a micro-batch uses. Newest: that of its
+/// worker at the time. Lag1: micro-batches of step t use version t - 1 (step 0: 0) on all stages;
+/// an update applies one step. Wave: micro-batch m uses version m - M + 1 (at least 0) on all
+/// stages; an update applies one micro-batch, and M are underway at most.
+/// Source: PipeDream-2BW, section 3.1; HetPipe, section 4.
 enum class VersionRule : std::uint8_t { Newest, Lag1, Wave };
 
 /// Two model stages with something in common: an edge between stages that are not neighbours (a
@@ -86,9 +89,11 @@ struct StagePair {
   bool operator==(const StagePair&) const = default;
 };
 
-/// Where a stage's gradient reductions stand in a row: all after the last compute, or each directly
-/// after the last backward of its stage.
-enum class SyncPlace : std::uint8_t { End, Eager };
+/// Where a stage's gradient reductions stand in a row: after the last compute; directly after the
+/// last backward of the stage; or there only if the worker still idles after it before its last
+/// compute (at F = I = W = 1), so that the time is hidden, and at the end otherwise.
+/// Source: Li and Hoefler 2021 (Chimera), section 3.2.
+enum class SyncPlace : std::uint8_t { End, Eager, EagerOpt };
 
 /// What lowering is told of the model and of the pipelines beside this one. It stays in the
 /// schedule, so that verifier, simulator and interpreter know it too.

@@ -39,6 +39,29 @@ Schedule zb_h2(const Sizes& sizes);
 /// Source: Qi et al. 2024, section 2.1, as in torch.distributed.pipelining.
 Schedule interleaved_zb(const Sizes& sizes);
 
+/// PipeDream: 1F1B over all steps without a flush, an update after each backward. Worker s holds
+/// P - s activations and as many weight versions; no bubble once filled.
+/// Source: Narayanan et al. 2019 (PipeDream), section 3.
+Schedule pipedream(const Sizes& sizes);
+
+/// PipeDream-2BW: one update per M backwards, all micro-batches of step t on the weights of t - 1
+/// updates, two versions. Needs M >= P, so that those weights are there in time.
+/// Source: Narayanan et al. 2021 (Memory-Efficient Pipeline-Parallel DNN Training), section 3.1.
+Schedule pipedream_2bw(const Sizes& sizes);
+
+/// HetPipe's virtual worker: M micro-batches in flight at most (a wave of s_local + 1), an update
+/// after each; micro-batch m runs on the local updates of 0…m - M, on all stages alike.
+/// Source: Park et al. 2020 (HetPipe), section 4.
+Schedule hetpipe(const Sizes& sizes);
+
+/// Chimera: `pairs` pipelines down and as many up through the same workers. M = P: length
+/// 2P + P/pairs - 2 in slots of F = B, at most P activations per worker, 2 pairs copies of the
+/// weights. More micro-batches: `concat` units of P directly, of 2P with forwards in twos
+/// (doubling), or with backwards in halves (halving). Throws InvalidArgument: several pairs with
+/// doubling or halving.
+/// Source: Li and Hoefler 2021 (Chimera), sections 3.1-3.3, 3.5 and 3.6.
+Schedule chimera(const Sizes& sizes);
+
 /// Plain data parallelism: one stage, each micro-batch forward and backward in turn; the copies are
 /// pipelines side by side. One activation; no bubble.
 Schedule data_parallel(const Sizes& sizes);

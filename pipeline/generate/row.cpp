@@ -6,7 +6,7 @@ Program folded(const std::vector<Instr>& row, int period, int shift) {
   const int size = static_cast<int>(row.size());
   const auto recurs = [&](int i) {
     Instr next = row[i];
-    next.micro += shift;
+    if (next.micro >= 0) next.micro += shift;
     return next == row[i + period];
   };
   int first = 0, length = 0;  // the longest run of instructions that recur

@@ -15,6 +15,10 @@ bool whole_rounds(const Sizes& s) {
          s.micro_batches % std::max(1, s.micro_batches / std::max(1, s.stages)) == 0;
 }
 
+bool opposed_pairs(const Sizes& s) {
+  return s.stages >= 2 && s.stages % 2 == 0 && s.pairs >= 1 && s.stages / 2 % s.pairs == 0;
+}
+
 }  // namespace
 
 const std::vector<Method>& methods() {
@@ -57,6 +61,42 @@ const std::vector<Method>& methods() {
        .legal_micros = any_micros,
        .chunks = 2,
        .generate = looped_bfs},
+      {.name = "pipedream",
+       .aliases = {},
+       .doc = "1F1B without a flush, an update per micro-batch (PipeDream, Narayanan et al. 2019).",
+       .options = {"steps"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = pipedream},
+      {.name = "pipedream-2bw",
+       .aliases = {},
+       .doc = "1F1B without a flush, two weight versions (PipeDream-2BW, Narayanan et al. 2021).",
+       .options = {"steps"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "M >= P",
+       .legal_micros = [](const Sizes& s) { return s.micro_batches >= s.stages; },
+       .generate = pipedream_2bw},
+      {.name = "hetpipe",
+       .aliases = {},
+       .doc = "Waves of M micro-batches on local updates (HetPipe, Park et al. 2020).",
+       .options = {"steps"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = hetpipe},
+      {.name = "chimera",
+       .aliases = {},
+       .doc = "Pipelines in both directions (Chimera, Li and Hoefler 2021).",
+       .options = {"pairs", "concat"},
+       .stages_rule = "P even, P/2 divided by the pairs,",
+       .legal_stages = opposed_pairs,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = chimera},
       {.name = "zb-h1",
        .aliases = {"zbh1"},
        .doc = "1F1B with W in the bubbles, at 1F1B's memory (Zero Bubble, Qi et al. 2024).",
@@ -99,24 +139,10 @@ const std::vector<Method>& methods() {
 }
 
 const std::vector<const char*>& methods_to_come() {
-  static const std::vector<const char*> kNames = {"pipedream",
-                                                  "pipedream-2bw",
-                                                  "hetpipe",
-                                                  "gems",
-                                                  "chimera",
-                                                  "hanayo",
-                                                  "zb-v",
-                                                  "zbv",
-                                                  "ScheduleZBVZeroBubble",
-                                                  "v-half",
-                                                  "v-min",
-                                                  "dualpipe",
-                                                  "dualpipev",
-                                                  "ScheduleDualPipeV",
-                                                  "varuna",
-                                                  "zb-1p",
-                                                  "zb-2p",
-                                                  "auto"};
+  static const std::vector<const char*> kNames = {
+      "gems",   "hanayo", "zb-v",     "zbv",       "ScheduleZBVZeroBubble",
+      "v-half", "v-min",  "dualpipe", "dualpipev", "ScheduleDualPipeV",
+      "varuna", "zb-1p",  "zb-2p",    "auto"};
   return kNames;
 }
 

@@ -109,14 +109,11 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
   };
   const bool collectives = has([](const Instr& i) { return is_collective(i.kind); });
   if (collectives || is_lowered(plan)) return plan;
-  std::vector<int> stages(plan.workers.size(), 0);
-  bool several = false;
-  for (const Placement& p : plan.placements) several |= ++stages.at(p.workers.at(0)) > 1;
-  require(o.sync != "eager-opt" || !several,
-          "--sync eager-opt is to come for workers with several stages; known here: end, eager");
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
-  how.sync = o.sync == "end" ? SyncPlace::End : SyncPlace::Eager;
+  how.sync = o.sync == "end"     ? SyncPlace::End
+             : o.sync == "eager" ? SyncPlace::Eager
+                                 : SyncPlace::EagerOpt;
   return lower(plan, how);
 }
 

@@ -159,10 +159,13 @@ void add_run(PlanOptions& o, std::vector<Option>& t) {
   t.push_back({"--sync-period", "P", "of partial reduce (to come)", [](const std::string&) {
                  fail(Code::InvalidArgument, "belongs to --sync-method preduce, which is to come");
                }});
-  t.push_back({"--sync", "WHERE", "end or eager: where reductions stand in a row (default eager)",
-               [&o](const std::string& v) {
-                 o.sync = one_of(v, {"end", "eager", "eager-opt"});
-               }});
+  t.push_back(
+      {"--sync", "WHERE",
+       "where reductions stand in a row: end, eager, or eager-opt, which is eager where idle "
+       "time can hide them (default)",
+       [&o](const std::string& v) {
+         o.sync = one_of(v, {"end", "eager", "eager-opt"});
+       }});
   t.push_back({"--memory-limit", "A",
                "bound to prove per worker: in micro-batches, or bytes with KiB, MiB, GiB",
                [&o](const std::string& v) { parse_limit(v, o); }});

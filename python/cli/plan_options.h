@@ -25,7 +25,7 @@ struct PlanOptions {
   std::string costs;
   BlockTable table;
   std::optional<double> limit_micros, limit_bytes;
-  std::string sync = "eager", sync_method = "allreduce";
+  std::string sync = "eager-opt", sync_method = "allreduce";
   int pipelines = 1;
   std::vector<double> speed;
   int send_slots = kUnboundedSlots;

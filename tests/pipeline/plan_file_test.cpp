@@ -54,6 +54,8 @@ TEST(PlanFile, RoundTripsEveryMethod) {
           Schedule s = generate(m.name, sizes);
           if (recompute) s = with_recompute(s);
           EXPECT_EQ(parse_plan(to_json(s), "f"), s);
+          // A CSV shows no replica without a micro-batch.
+          if (micros < facts_of(s).replicas) continue;
           const int last = model_stages(s) - 1;
           Schedule csv = parse_plan(to_csv(s), "f", facts_of(s));
           EXPECT_EQ(rows(csv), rows(s));

@@ -222,7 +222,7 @@ TEST(Verify, VersionRulesOfAsynchronousPlans) {
   EXPECT_THAT(failure(s), HasSubstr("weight versions alive"));
   s.most_versions = 0;
   s.version_rule = VersionRule::Lag1;
-  EXPECT_THAT(failure(s), HasSubstr("another stage used"));
+  EXPECT_THAT(failure(s), HasSubstr("its version rule wants one per 3"));
 }
 
 TEST(Verify, HalfMicrosFreeAnActivationWithTheirSecondHalf) {

@@ -1,0 +1,65 @@
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/generate/families.h"
+#include "pipeline/generate/placements.h"
+#include "pipeline/generate/row.h"
+
+namespace hetu {
+namespace {
+
+struct Item {
+  int slot;
+  Instr instr;
+};
+
+// Units of base size after each other, each as soon as the slots of the one before let it. In a
+// unit a forward item is `group` micro-batches of one pipeline and a backward item 1/halves of one;
+// all items take a slot. The k-th forward item of a pipeline stands on stage s in slot s + 2k, its
+// k-th backward item in slot 2D - 1 - s + 2k, which collides with nothing on any worker. What does
+// not fill a unit of groups goes on in units of group 1, the last of them with gaps.
+Schedule in_units(const Sizes& sizes, int group, int halves) {
+  Schedule s = bidirectional("chimera", sizes);
+  s.half_micros = halves == 2;
+  const int depth = sizes.stages, pipelines = 2 * sizes.pairs;
+  std::vector<std::vector<Item>> rows(depth);
+  for (int done = 0, slot = 0; done < sizes.micro_batches;) {
+    const int left = sizes.micro_batches - done;
+    const int fits = left >= group * depth ? group : 1;
+    const int unit = std::min(left, fits * depth);
+    for (int r = 0; r < pipelines; ++r) {
+      const int count = unit / pipelines + (r < unit % pipelines ? 1 : 0);
+      for (int stage = 0; stage < depth; ++stage) {
+        const int id = r * depth + stage;
+        std::vector<Item>& row = rows[s.placements[id].workers[0]];
+        for (int k = 0; k < count; ++k)
+          row.push_back({slot + stage + 2 * (k / fits), forward_of(id, done + k)});
+        for (int k = 0; k < count * halves; ++k)
+          row.push_back({slot + 2 * depth - 1 - stage + 2 * k, backward_of(id, done * halves + k)});
+      }
+      done += count;
+    }
+    slot += depth * (1 + fits * halves);
+  }
+  for (int w = 0; w < depth; ++w) {
+    std::stable_sort(rows[w].begin(), rows[w].end(),
+                     [](const Item& a, const Item& b) { return a.slot < b.slot; });
+    std::vector<Instr> row;
+    for (const Item& item : rows[w]) row.push_back(item.instr);
+    s.workers[w] = folded(row, 2 * group * depth, group * depth);
+  }
+  return s;
+}
+
+}  // namespace
+
+Schedule chimera(const Sizes& sizes) {
+  require(sizes.pairs == 1 || sizes.concat == "direct",
+          "chimera takes one pair of pipelines with --concat {}, got --pairs {}", sizes.concat,
+          sizes.pairs);
+  if (sizes.concat == "doubling") return in_units(sizes, 2, 1);
+  if (sizes.concat == "halving") return in_units(sizes, 1, 2);
+  return in_units(sizes, 1, 1);
+}
+
+}  // namespace hetu
