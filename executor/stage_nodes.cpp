@@ -18,13 +18,12 @@ StageNodes::StageNodes(const Graph& graph, const std::vector<int>& first_block, 
       stage_(stage),
       read_backward_(graph.values.size(), 0),
       read_weight_grad_(graph.values.size(), 0) {
-  std::vector<char> listed(graph.nodes.size(), 0);
   for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes.size()); ++n) {
     const Node& node = graph.nodes[n];
     if (is_source(node) || node.phase == Phase::Count || stage_of_block(node.block) != stage)
       continue;
     if (node.phase == Phase::Forward) {
-      add_with_counts(forward, n, listed);
+      forward.push_back(n);
     } else if (training) {
       backward.push_back(n);
       for (const ValueId v : node.inputs) {
@@ -36,19 +35,16 @@ StageNodes::StageNodes(const Graph& graph, const std::vector<int>& first_block, 
   find_counts();
 }
 
-// A Count node other than a step_sum that the model reads too runs again in the forward: it costs
-// next to nothing.
-void StageNodes::add_with_counts(std::vector<NodeId>& list, NodeId n, std::vector<char>& listed) {
+// The rest of the model reads none of these but the step_sum (graph/passes/count.h).
+void StageNodes::add_count(NodeId n, std::vector<char>& listed) {
   if (listed[n]) return;
-  for (const ValueId v : graph_.nodes[n].inputs) {
-    const NodeId p = graph_.values[v].producer;
-    const Node& producer = graph_.nodes[p];
-    if (!is_source(producer) && producer.phase == Phase::Count && producer.op != "step_sum") {
-      add_with_counts(list, p, listed);
-    }
-  }
   listed[n] = 1;
-  list.push_back(n);
+  for (const ValueId v : graph_.nodes[n].inputs) {
+    const Node& producer = graph_.producer(v);
+    if (!is_source(producer) && producer.op != "step_sum")
+      add_count(graph_.values[v].producer, listed);
+  }
+  count.push_back(n);
 }
 
 void StageNodes::find_counts() {
@@ -66,8 +62,7 @@ void StageNodes::find_counts() {
     if (!read[v] || !is(v, "step_sum")) continue;
     step_sums.push_back(v);
     const ValueId input = graph_.producer(v).inputs[0];
-    if (!is_source(graph_.producer(input)))
-      add_with_counts(count, graph_.values[input].producer, listed);
+    if (!is_source(graph_.producer(input))) add_count(graph_.values[input].producer, listed);
   }
 }
 

@@ -29,7 +29,7 @@ class StageNodes {
   std::vector<ValueId> crossing(int from, int to, bool backward) const;
 
  private:
-  void add_with_counts(std::vector<NodeId>& list, NodeId n, std::vector<char>& listed);
+  void add_count(NodeId n, std::vector<char>& listed);
   void find_counts();
 
   const Graph& graph_;
