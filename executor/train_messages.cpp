@@ -1,4 +1,5 @@
-// What a training worker sends and receives: the buffers of a stage's borders, the buckets of its gradients.
+// What a training worker sends and receives: the buffers of a stage's borders, the buckets of its
+// gradients.
 #include <cstring>
 
 #include "executor/train_runner.h"

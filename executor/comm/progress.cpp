@@ -206,7 +206,8 @@ void Linked::ring_marked() {
   }
 }
 
-// A wait for another host is looked at less often the longer it lasts, so that waiting costs little.
+// A wait for another host is looked at less often the longer it lasts, so that waiting costs
+// little.
 std::int64_t Linked::tick(std::int64_t now) const {
   if (wire_->long_under_way()) return kLongTick;
   if (!slow_.empty() || remote_pending_.load() > 0 || said_bye_)

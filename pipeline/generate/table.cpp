@@ -21,7 +21,7 @@ bool opposed_pairs(const Sizes& s) {
 
 }  // namespace
 
-const std::vector<Method>& methods() {
+const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a table
   static const std::vector<Method> kMethods = {
       {.name = "gpipe",
        .aliases = {"ScheduleGPipe"},

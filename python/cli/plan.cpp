@@ -147,7 +147,7 @@ Costs costs_of(const PlanOptions& o) {
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered) {
   // The plan as typed first: messages then count steps in the user's own rows.
   if (!is_lowered(plan)) verify(plan, {.memory_limit = o.limit_micros.value_or(0)});
-  const VerifyReport report =
+  VerifyReport report =
       verify(lowered, {.send_slots = o.send_slots, .memory_limit = o.limit_micros.value_or(0)});
   if (o.limit_bytes) check_bytes(o, lowered);
   return report;

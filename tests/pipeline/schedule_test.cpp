@@ -17,6 +17,7 @@ using testing::ThrowsMessage;
 
 std::vector<std::string> texts(const std::vector<Instr>& row) {
   std::vector<std::string> out;
+  out.reserve(row.size());
   for (const Instr& i : row) out.push_back(to_string(i));
   return out;
 }
@@ -67,7 +68,7 @@ TEST(Generate, AliasesMakeTheSameSchedule) {
 }
 
 TEST(Generate, RefusesWithRuleAndNearestLegalValues) {
-  const auto message = [](const char* method, Sizes sizes) {
+  const auto message = [](const char* method, const Sizes& sizes) {
     try {
       generate(method, sizes);
     } catch (const Error& e) {

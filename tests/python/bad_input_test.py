@@ -184,7 +184,8 @@ class Disk(TrainCase):
                 self.refused(PAIR, "--steps", 2, "--checkpoint", saved, "--resume", status=4, says=rf"{name}: .*damaged")
             path.write_bytes(whole)
         os.truncate(path := saved / "step-00000001" / "stage-0.safetensors", 5000)
-        self.refused(PAIR, "--steps", 2, "--checkpoint", saved, "--resume", status=4, says=rf"{path.name}: .*file of 5000; .*damaged")
+        self.refused(PAIR, "--steps", 2, "--checkpoint", saved, "--resume", status=4,
+                     says=rf"{path.name}: .*file of 5000; .*damaged")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Training through pipelines computes what one process computes; it stops, resumes and is asked to stop without a difference.
+"""Training through pipelines computes what one process computes; stops, resumes and signals make no difference.
 
 `train_test.py --whole` runs every grid; without it a sample of each. Random choices print their seed.
 """
+import itertools
 import os
 import random
 import re
@@ -29,7 +30,7 @@ class Bitwise(TrainCase):
     """One pipeline: tied GELU model, dropout 0.1, clipping; the same micro-batches and threads."""
 
     SAMPLE = [(2, "gpipe", "sgd"), (4, "1f1b", "adamw")]
-    GRID = [(stages, method, optimizer) for stages in (2, 4) for method in ("gpipe", "1f1b") for optimizer in ("sgd", "adamw")]
+    GRID = list(itertools.product((2, 4), ("gpipe", "1f1b"), ("sgd", "adamw")))
 
     def test_weights_and_states(self):
         alone = {}
@@ -107,7 +108,8 @@ class Resume(TrainCase):
         folder = self.folder / "saved"
         self.train((1, 1), "--steps", 1, "--checkpoint", folder)
         before = checksums(folder)
-        self.refused((1, 1), "--steps", 2, "--checkpoint", folder, "--resume", "--seed", 6, says="seed 5, this run has seed 6")
+        self.refused((1, 1), "--steps", 2, "--checkpoint", folder, "--resume", "--seed", 6,
+                     says="seed 5, this run has seed 6")
         self.refused((1, 1), "--steps", 2, "--checkpoint", folder, "--resume", "--optimizer", "sgd",
                      says="optimizer adamw, this run has optimizer sgd")
         self.assertEqual(checksums(folder), before)
@@ -162,7 +164,7 @@ class Sample(TrainCase):
         losses = {}
         for workers in (1, 2):
             words = [*(HETURUN + ["-w", "2"] if workers > 1 else []), sys.executable, str(sample), str(self.data)]
-            done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, stdin=subprocess.DEVNULL)
+            done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             losses[workers] = re.findall(r"^(?:\[w0\] )?(\d+|validation) (\d+\.\d+)$", done.stdout, re.M)
         self.assertEqual([name for name, _ in losses[1]], [*map(str, range(10)), "validation", "validation"])
