@@ -73,8 +73,8 @@ class Checkpoints:
         saved, here = (r["pipelines"] * r["batch_size"] for r in (run, mine))
         if saved != here:
             raise ValueError(
-                f"{self.folder} was saved at a global batch of {saved} ({run['pipelines']} pipelines x {run['batch_size']}), this "
-                f"run has {here} ({mine['pipelines']} x {mine['batch_size']}); keep pipelines x --batch-size"
+                f"{self.folder} was saved at a global batch of {saved} "
+                f"({run['pipelines']} pipelines x {run['batch_size']}), this run has {here} ({mine['pipelines']} x {mine['batch_size']}); keep pipelines x --batch-size"
             )
 
     def save(self) -> None:
