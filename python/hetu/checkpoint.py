@@ -74,7 +74,8 @@ class Checkpoints:
         if saved != here:
             raise ValueError(
                 f"{self.folder} was saved at a global batch of {saved} "
-                f"({run['pipelines']} pipelines x {run['batch_size']}), this run has {here} ({mine['pipelines']} x {mine['batch_size']}); keep pipelines x --batch-size"
+                f"({run['pipelines']} pipelines x {run['batch_size']}), "
+                f"this run has {here} ({mine['pipelines']} x {mine['batch_size']}); keep pipelines x --batch-size"
             )
 
     def save(self) -> None:
