@@ -136,6 +136,7 @@ def worker_environment(environ, nodes, command, threads):
     result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
     result.setdefault("PYTHONUNBUFFERED", "1")
+    result.setdefault("HWLOC_HIDE_ERRORS", "2")  # mpirun's complaint where /sys is not mounted; nothing is bound to cores
     cores = len(os.sched_getaffinity(0))
     workers = max(n["workers"] for n in nodes)
     if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
