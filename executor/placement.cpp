@@ -26,6 +26,8 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
   place_borders();
   place_saved();
   if (options.training && options.split_backward) place_held();
+  place_outgoing();
+  place_fetches();
 }
 
 std::int64_t StagePlacement::bytes(ValueId v) const {
@@ -180,8 +182,7 @@ void StagePlacement::add_border(int from, int to, bool backward, int part) {
   plan.borders.push_back(std::move(border));
 }
 
-// What forward leaves for backward, or for a peer. An outgoing value that nobody here reads again
-// is written straight into the message.
+// What forward leaves for backward.
 void StagePlacement::place_saved() {
   std::vector<ValueId> saved;
   for (const NodeId n : nodes.forward) {
@@ -198,6 +199,10 @@ void StagePlacement::place_saved() {
     put(v, {Region::Saved, kSavedRing, at, slot});
     at += bytes(v);
   }
+}
+
+// An outgoing value that nobody here reads again is written straight into the message.
+void StagePlacement::place_outgoing() {
   for (Border& border : plan.borders) {
     if (border.incoming) continue;
     for (BorderValue& value : border.values) {
@@ -208,7 +213,6 @@ void StagePlacement::place_saved() {
       }
     }
   }
-  place_fetches();
 }
 
 void StagePlacement::place_fetches() {
@@ -228,7 +232,14 @@ void StagePlacement::place_fetches() {
   }
 }
 
+// What I leaves for W. A gradient that goes to a peer too has its one place here, in B as well: its
+// message may be gone before W runs.
 void StagePlacement::place_held() {
+  std::set<ValueId> sent;
+  for (const Border& border : plan.borders) {
+    if (border.incoming || !border.backward) continue;
+    for (const BorderValue& value : border.values) sent.insert(value.value);
+  }
   std::vector<ValueId> values;
   for (const NodeId n : nodes.backward) {
     if (graph_.nodes[n].phase != Phase::InputGrad) continue;
@@ -241,6 +252,7 @@ void StagePlacement::place_held() {
   std::int64_t at = take(plan.memory.held * options_.held_copies);
   for (const ValueId v : values) {
     held[v] = {Region::Held, kHeldRing, at, plan.memory.held};
+    if (sent.count(v) != 0) put(v, held[v]);
     at += bytes(v);
   }
 }

@@ -41,8 +41,9 @@ class StagePlacement {
   void place_borders();
   void add_border(int from, int to, bool backward, int part);
   void place_saved();
-  void place_fetches();
   void place_held();
+  void place_outgoing();
+  void place_fetches();
 
   const Graph& graph_;
   const CompileOptions& options_;

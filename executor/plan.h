@@ -84,6 +84,13 @@ struct Border {
   std::int64_t offset = 0;  ///< of slot 0 in the arena
   std::int64_t bytes = 0;   ///< of one message
   std::vector<BorderValue> values;
+
+  /// Of an outgoing border: the message is the one value where it lies. Others are packed into
+  /// their own slot when the function that makes them ends; what I holds for W is gone before a
+  /// send has ended.
+  bool in_place() const { return values.size() == 1 && values[0].loc.ring != kHeldRing; }
+  /// The message in its own slot.
+  Loc message() const { return {Region::Border, ring, offset, bytes}; }
 };
 
 /// A parameter that this stage holds.
@@ -174,7 +181,7 @@ struct CompileOptions {
   std::int64_t micro_batch = 1;  ///< samples per micro-batch
   int micro_batches = 1;         ///< per step and pipeline
   int saved_copies = 1;  ///< most micro-batches between forward and the end of backward (verifier)
-  int held_copies = 1;   ///< most micro-batches between I and W
+  int held_copies = 1;   ///< most micro-batches between I and W, and the one in B
   bool training = true;  ///< false: forward only
   bool split_backward = false;  ///< the schedule uses I and W apart
   int optimizer_states = 0;     ///< float32 tensors per parameter

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executor/plan.h"
+#include "graph/base/error.h"
 
 namespace hetu {
 
@@ -51,7 +52,10 @@ class StageMemory {
 
  private:
   std::int64_t slot(int ring, int micro) const {
-    return ring == kFeedRing ? micro : rings_[ring].slot_of(micro);
+    if (ring == kFeedRing) return micro;
+    const int slot = rings_[ring].slot_of(micro);
+    HETU_ASSERT(slot != kNone);
+    return slot;
   }
   std::byte* base() const { return arena_.get(); }
 

@@ -16,41 +16,34 @@ void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& add
   if (!backward) forget_validated(stage);
   for (const Border& border : stage.plan->borders) {
     if (border.incoming || border.backward != backward) continue;
-    const bool in_place = border.values.size() == 1;
-    const Loc loc = in_place ? border.values[0].loc
-                             : Loc{Region::Border, border.ring, border.offset, border.bytes};
+    const Loc loc = border.in_place() ? border.values[0].loc : border.message();
     if (loc.ring == kNoRing || !stage.memory->ring(loc.ring).has_free()) continue;
     addresses.push_back(stage.memory->in_slot(loc, stage.memory->ring(loc.ring).next()));
   }
 }
 
-Border* TrainRunner::outgoing(Stage& stage, bool backward, int part) {
-  for (Border& b : stage.plan->borders) {
-    if (!b.incoming && b.backward == backward && b.part == part) return &b;
+// Values of outgoing messages that have their place elsewhere.
+void TrainRunner::pack(Stage& stage, bool backward, int micro) {
+  StageMemory& memory = *stage.memory;
+  for (const Border& border : stage.plan->borders) {
+    if (border.incoming || border.backward != backward || border.in_place()) continue;
+    auto* to = static_cast<std::byte*>(memory.at(border.message(), micro));
+    for (const BorderValue& value : border.values) {
+      const void* from = memory.at(value.loc, micro);
+      if (from != to + value.offset) std::memcpy(to + value.offset, from, value.bytes);
+    }
   }
-  fail(Code::Internal, "stage {} has no outgoing border {} (part {})", stage.plan->stage,
-       backward ? "B" : "F", part);
 }
 
 Buffer TrainRunner::out_buffer(const Instr& send) {
   Stage& stage = at(send.stage);
   const bool backward = send.kind == Kind::SendBackward;
-  Border& border = *outgoing(stage, backward, send.part);
-  StageMemory& memory = *stage.memory;
-  const std::size_t bytes = border.bytes;
-  if (border.values.size() == 1) {
-    void* data = memory.at(border.values[0].loc, send.micro);
-    memory.ring(border.ring).release(send.micro);
-    return {data, bytes};
-  }
-  const Loc message = {Region::Border, border.ring, border.offset, border.bytes};
-  auto* to = static_cast<std::byte*>(memory.at(message, send.micro));
-  for (const BorderValue& value : border.values) {
-    const void* from = memory.at(value.loc, send.micro);
-    if (from != to + value.offset) std::memcpy(to + value.offset, from, value.bytes);
-  }
-  memory.ring(border.ring).release(send.micro);
-  return {to, bytes};
+  const Border* border = stage.plan->border(false, backward, send.part);
+  HETU_ASSERT(border != nullptr);
+  const Loc loc = border->in_place() ? border->values[0].loc : border->message();
+  void* data = stage.memory->at(loc, send.micro);
+  stage.memory->ring(border->ring).release(send.micro);
+  return {data, static_cast<std::size_t>(border->bytes)};
 }
 
 std::optional<Buffer> TrainRunner::in_buffer(const Instr& recv) {
@@ -60,8 +53,7 @@ std::optional<Buffer> TrainRunner::in_buffer(const Instr& recv) {
   HETU_ASSERT(border != nullptr);
   SlotRing& ring = stage.memory->ring(border->ring);
   if (!ring.has_free()) return std::nullopt;
-  const Loc message = {Region::Border, border->ring, border->offset, border->bytes};
-  return Buffer{stage.memory->in_slot(message, ring.take(recv.micro)),
+  return Buffer{stage.memory->in_slot(border->message(), ring.take(recv.micro)),
                 static_cast<std::size_t>(border->bytes)};
 }
 

@@ -200,6 +200,7 @@ void TrainRunner::forward(int placement, int micro) {
     if (!border.incoming && !border.backward) stage.memory->ring(border.ring).take(micro);
   }
   run(stage, plan.forward, micro);
+  pack(stage, false, micro);
   read_fetches(stage, micro);
   if (!training_) stage.validated = micro;
 }
@@ -234,7 +235,9 @@ void TrainRunner::backward(int placement, int micro) {
   for (const Border& border : stage.plan->borders) {
     if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
   }
+  stage.memory->ring(kHeldRing).take(micro);
   run(stage, stage.plan->backward, micro);
+  pack(stage, true, micro);
   end_backward(stage, micro, true, true);
 }
 
@@ -245,6 +248,7 @@ void TrainRunner::input_grad(int placement, int micro) {
   }
   stage.memory->ring(kHeldRing).take(micro);
   run(stage, stage.plan->input_grad, micro);
+  pack(stage, true, micro);
   end_backward(stage, micro, true, false);
 }
 

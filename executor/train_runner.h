@@ -118,7 +118,7 @@ class TrainRunner : public StageRunner {
   void forget_validated(Stage& stage);
   void read_fetches(Stage& stage, int micro);
   void end_backward(Stage& stage, int micro, bool input_done, bool weight_done);
-  Border* outgoing(Stage& stage, bool backward, int part);
+  void pack(Stage& stage, bool backward, int micro);
   void gradient_done(Stage& stage, int parameter);
   std::vector<double> step_scalars();
   comm::Group all_workers() const;

@@ -57,11 +57,11 @@ void drop_updates(std::vector<Action>& row) {
             row.end());
 }
 
-bool splits_backward(const Schedule& schedule) {
+bool has(const Schedule& schedule, Kind kind) {
   for (const Program& program : schedule.workers) {
     for (const auto* part : {&program.prologue, &program.body, &program.drain}) {
       for (const Instr& i : *part) {
-        if (i.kind == Kind::InputGrad) return true;
+        if (i.kind == kind) return true;
       }
     }
   }
@@ -132,15 +132,19 @@ void Trainer::plan() {
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
   const Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
-  require(compute.stages == options_.stages && compute.micro_batches == options_.micro_batches &&
-              model_stages(compute) == options_.stages,
-          "the schedule is for {} workers, {} model stages and {} micro-batches; the job has {} "
-          "stages and {} micro-batches",
-          compute.stages, model_stages(compute), compute.micro_batches, options_.stages,
-          options_.micro_batches);
-  require(compute.most_versions == 1,
-          "method '{}' keeps several weight versions; training takes synchronous ones",
-          compute.method);
+  // One stage per worker and synchronous, for now: what gpipe, 1f1b, zb-h1, zb-h2 and their like
+  // give.
+  require(compute.most_versions == 1 &&
+              static_cast<int>(compute.placements.size()) == model_stages(compute) &&
+              model_stages(compute) == compute.stages,
+          "training by '{}' is to come ({} weight versions, {} stages on {} workers); it can be "
+          "simulated and rehearsed; here now: synchronous methods of one stage per worker, such as "
+          "1f1b",
+          compute.method, compute.most_versions, compute.placements.size(), compute.stages);
+  require(compute.stages == options_.stages && compute.micro_batches == options_.micro_batches,
+          "the schedule is for {} workers and {} micro-batches; the job has {} stages and {} "
+          "micro-batches",
+          compute.stages, compute.micro_batches, options_.stages, options_.micro_batches);
   Lowering how;
   how.pipelines = options_.pipelines;
   how.reduce_scalars = true;
@@ -172,8 +176,8 @@ void Trainer::plan() {
     compile.micro_batch = options_.batch_size / options_.micro_batches;
     compile.micro_batches = options_.micro_batches;
     compile.saved_copies = std::max(1, report.stages[i].live_copies);
-    compile.held_copies = std::max(1, report.stages[i].split_copies);
-    compile.split_backward = splits_backward(lowered_);
+    compile.held_copies = report.stages[i].split_copies + (has(lowered_, Kind::Backward) ? 1 : 0);
+    compile.split_backward = has(lowered_, Kind::InputGrad);
     compile.optimizer_states = optimizer_states(optimizer_.kind);
     compile.kernels = options_.kernels;
     plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));

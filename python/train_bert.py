@@ -64,7 +64,7 @@ def options() -> Parser:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = options().parse_args(arguments)
     if args.pipeline in TO_COME:
-        raise ValueError(f"--pipeline {args.pipeline} is to come; here now: gpipe, 1f1b, dp")
+        raise ValueError(f"--pipeline {args.pipeline} is to come; here now: gpipe, 1f1b, zb-h1, zb-h2, dp")
     if args.steps is None:
         args.steps = args.epochs * STEPS_PER_EPOCH
     for name in ("steps", "batch_size", "micro_batches"):

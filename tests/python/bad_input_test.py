@@ -81,6 +81,7 @@ class Options(TrainCase):
             (("--batch-size", 10), "--batch-size 10 is not divided by --micro-batches 4"),
             (("--pipeline", "pipedream"), "--pipeline pipedream is to come"),
             (("--pipeline", "1f2b"), "1f2b.*1f1b"),
+            (("--pipeline", "chimera"), "training by 'chimera' is to come .*4 stages on 2 workers.* 1f1b"),
             (("--devices", "pipe_2_2"), r"pipe_2_2.*4.*2"),
             (("--devices", "nowhere"), "nowhere"),
             (("--memory-limit", "100KiB"), r"worker 0 .* needs \d+ bytes, over the limit of 102400: weights"),
