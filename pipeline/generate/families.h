@@ -62,6 +62,40 @@ Schedule hetpipe(const Sizes& sizes);
 /// Source: Li and Hoefler 2021 (Chimera), sections 3.1-3.3, 3.5 and 3.6.
 Schedule chimera(const Sizes& sizes);
 
+/// GEMS: two directions, never more than one micro-batch alive on a worker. M even; makespan
+/// M(2P + 1) + P - 1 at F = 1, F + B + W = 3. Micro-batches 0…M/2-1 run down, the others up.
+/// Source: Jain et al. 2020 (GEMS), section 4.
+Schedule gems(const Sizes& sizes);
+
+/// Hanayo: V/2 waves over the workers, at most P micro-batches underway; the order is a greedy run
+/// in which F and B take one slot: backwards first, then the deepest chunk. M = KP, B + W >= F:
+/// bubble (P - 1)(F + K(B + W - F)) / waves. Source: Liu et al. 2023 (Hanayo), sections 3 and 4.
+Schedule hanayo(const Sizes& sizes);
+
+/// ZB-V: V placement, a fixed order without a bubble inside for F = B = W; P activations, makespan
+/// bubble (P - 1)F / 2.
+/// Source: Qi et al. 2024 (Zero Bubble), section 6; fixed order as in torch.distributed.pipelining.
+Schedule zb_v(const Sizes& sizes);
+
+/// V-Half: V placement, at most floor((P + 2) / 2) activations. F = B = W: bubble (3P - 7) / 2 for
+/// even P (1/2 for P = 2), (3P - 4) / 2 for odd P.
+/// Source: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory), section 3.
+Schedule v_half(const Sizes& sizes);
+
+/// V-Min: V placement, at most floor((P + 4) / 3) activations. F = B = W: bubble 2P - 5/2, or
+/// 2P - 7/2 where 3 divides P (P = 1: 0).
+/// Source: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory), section 3.
+Schedule v_min(const Sizes& sizes);
+
+/// DualPipe: two directions, P + 1 activations. M and P even, M >= 2P. Atomic: an F and a B of
+/// opposite directions run as one instruction; split: as two, F first.
+/// Source: DeepSeek-AI 2024 (DeepSeek-V3), section 3.2.1, and its published code.
+Schedule dualpipe(const Sizes& sizes);
+
+/// DualPipe's phases on a V placement, so that weights stand once: M >= 2P, P + 1/2 activations.
+/// Source: DeepSeek-AI 2025 (DualPipe's published code); as in torch.distributed.pipelining.
+Schedule dualpipev(const Sizes& sizes);
+
 /// Plain data parallelism: one stage, each micro-batch forward and backward in turn; the copies are
 /// pipelines side by side. One activation; no bubble.
 Schedule data_parallel(const Sizes& sizes);

@@ -8,6 +8,10 @@ namespace {
 
 bool any_stages(const Sizes& s) { return s.stages >= 1; }
 bool any_micros(const Sizes& s) { return s.micro_batches >= 1; }
+bool even_stages(const Sizes& s) { return s.stages >= 2 && s.stages % 2 == 0; }
+bool even_micros(const Sizes& s) { return s.micro_batches >= 2 && s.micro_batches % 2 == 0; }
+bool micros_twice_stages(const Sizes& s) { return s.micro_batches / 2 >= std::max(1, s.stages); }
+bool even_micros_twice_stages(const Sizes& s) { return even_micros(s) && micros_twice_stages(s); }
 
 constexpr const char* kRounds = "a multiple of max(1, M div P)";
 bool whole_rounds(const Sizes& s) {
@@ -88,6 +92,15 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .micros_rule = "any M >= 1",
        .legal_micros = any_micros,
        .generate = hetpipe},
+      {.name = "gems",
+       .aliases = {},
+       .doc = "Two directions with one micro-batch alive per worker (GEMS, Jain et al. 2020).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "an even M >= 2",
+       .legal_micros = even_micros,
+       .generate = gems},
       {.name = "chimera",
        .aliases = {},
        .doc = "Pipelines in both directions (Chimera, Li and Hoefler 2021).",
@@ -97,6 +110,18 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .micros_rule = "any M >= 1",
        .legal_micros = any_micros,
        .generate = chimera},
+      {.name = "hanayo",
+       .aliases = {},
+       .doc = "V/2 waves over the workers (Hanayo, Liu et al. 2023).",
+       .options = {"chunks"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .chunks = 2,
+       .chunks_rule = "an even V >= 2",
+       .legal_chunks = [](const Sizes& s) { return s.chunks >= 2 && s.chunks % 2 == 0; },
+       .generate = hanayo},
       {.name = "zb-h1",
        .aliases = {"zbh1"},
        .doc = "1F1B with W in the bubbles, at 1F1B's memory (Zero Bubble, Qi et al. 2024).",
@@ -115,6 +140,36 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .micros_rule = "any M >= 1",
        .legal_micros = any_micros,
        .generate = zb_h2},
+      {.name = "zb-v",
+       .aliases = {"zbv", "ScheduleZBVZeroBubble"},
+       .doc = "V placement without a bubble for F = B = W (Zero Bubble, Qi et al. 2024).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .chunks = 2,
+       .generate = zb_v},
+      {.name = "v-half",
+       .aliases = {},
+       .doc = "V placement at half of 1F1B's memory (Controllable Memory, Qi et al. 2024).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .chunks = 2,
+       .generate = v_half},
+      {.name = "v-min",
+       .aliases = {},
+       .doc = "V placement at a third of 1F1B's memory (Controllable Memory, Qi et al. 2024).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .chunks = 2,
+       .generate = v_min},
       {.name = "interleaved-zb",
        .aliases = {"ScheduleInterleavedZeroBubble"},
        .doc = "ZB-H1 with V chunks per worker, looped (Qi et al. 2024, as in torch).",
@@ -125,6 +180,25 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .legal_micros = whole_rounds,
        .chunks = 2,
        .generate = interleaved_zb},
+      {.name = "dualpipe",
+       .aliases = {},
+       .doc = "Two directions, forwards beside backwards (DualPipe, DeepSeek-V3, 2024).",
+       .options = {"pair-semantics"},
+       .stages_rule = "an even P >= 2",
+       .legal_stages = even_stages,
+       .micros_rule = "an even M >= 2P",
+       .legal_micros = even_micros_twice_stages,
+       .generate = dualpipe},
+      {.name = "dualpipev",
+       .aliases = {"ScheduleDualPipeV"},
+       .doc = "DualPipe on a V placement (DeepSeek-AI 2025).",
+       .options = {"pair-semantics"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 2P",
+       .legal_micros = micros_twice_stages,
+       .chunks = 2,
+       .generate = dualpipev},
       {.name = "dp",
        .aliases = {},
        .doc = "Plain data parallelism: one stage, copies are --pipelines.",
@@ -139,10 +213,7 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
 }
 
 const std::vector<const char*>& methods_to_come() {
-  static const std::vector<const char*> kNames = {
-      "gems",   "hanayo", "zb-v",     "zbv",       "ScheduleZBVZeroBubble",
-      "v-half", "v-min",  "dualpipe", "dualpipev", "ScheduleDualPipeV",
-      "varuna", "zb-1p",  "zb-2p",    "auto"};
+  static const std::vector<const char*> kNames = {"varuna", "zb-1p", "zb-2p", "auto"};
   return kNames;
 }
 

@@ -18,37 +18,6 @@ namespace {
 using namespace testing_plans;  // NOLINT: a test's own words
 using testing::ElementsAre;
 
-std::vector<std::string> row_of(const Schedule& s, int worker) {
-  std::vector<std::string> out;
-  for (const Instr& i : unroll(s.workers[worker])) out.push_back(to_string(i));
-  return out;
-}
-
-double total(const Costs& c) {
-  const StageCost& s = c.stages[0];
-  return s.forward + s.input_grad + s.weight_grad;
-}
-
-// Calls check(plan) for every legal plan of the methods over a wide grid of sizes.
-template <class Check>
-int over_grid(const std::vector<const char*>& names, Check&& check) {
-  int plans = 0;
-  for (const char* method : names) {
-    const Method& m = *find_method(method);
-    for (const int p : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}) {
-      for (int micros = 1; micros <= 3 * p + 2; micros += micros < 8 ? 1 : 3) {
-        for (const int chunks : {1, 2, 3, 4, 6}) {
-          const Sizes sizes{.stages = p, .micro_batches = micros, .chunks = chunks};
-          if (!is_legal(m, sizes)) continue;
-          check(generate(method, sizes));
-          ++plans;
-        }
-      }
-    }
-  }
-  return plans;
-}
-
 TEST(Generators, EveryPlanVerifiesAsItIsAndLowered) {
   std::vector<const char*> names;
   for (const Method& m : methods()) names.push_back(m.name);
@@ -56,11 +25,12 @@ TEST(Generators, EveryPlanVerifiesAsItIsAndLowered) {
     EXPECT_NO_THROW(verify(s)) << name(s);
     EXPECT_NO_THROW(verify(lower(s))) << name(s);
   });
-  EXPECT_GT(plans, 1500);
+  EXPECT_GT(plans, 900);
 }
 
 TEST(Generators, LargePlansVerifyAndKeepABody) {
-  for (const char* method : {"1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "interleaved-zb"}) {
+  for (const char* method : {"1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half",
+                             "v-min", "interleaved-zb", "gems", "dualpipe", "dualpipev"}) {
     const Schedule s = generate(method, {.stages = 16, .micro_batches = 256});
     EXPECT_NO_THROW(verify(s)) << method;
     for (const Program& p : s.workers) {
@@ -120,7 +90,7 @@ TEST(Interleaved, BubbleAndPeakAreTheClosedForms) {
       EXPECT_DOUBLE_EQ(b.peak, peak) << name(s);
     }
   });
-  EXPECT_GT(plans, 500);
+  EXPECT_GT(plans, 200);
 }
 
 TEST(ZeroBubble, H1AndH2AreThePublishedOrders) {
@@ -159,8 +129,8 @@ TEST(ZeroBubble, H1BubblesAndPeakAreTheClosedForms) {
       }
     }
   });
-  EXPECT_GT(spans, 100);
-  EXPECT_GT(small, 100);
+  EXPECT_GT(spans, 50);
+  EXPECT_GT(small, 50);
 }
 
 TEST(ZeroBubble, H2BubblesAndPeakAreTheClosedForms) {
@@ -180,7 +150,7 @@ TEST(ZeroBubble, H2BubblesAndPeakAreTheClosedForms) {
       ++plans;
     }
   });
-  EXPECT_GT(plans, 100);
+  EXPECT_GT(plans, 50);
 }
 
 // Worker i (from 1) keeps (p - i + 1) whole activations and (i - 1) for W only under ZB-H1,

@@ -37,6 +37,37 @@ inline std::vector<Costs> mixed_costs() {
           costs(3, 1, 2.5), costs(1, 3, 2),   costs(2, 0.5, 4), costs(4, 4, 1)};
 }
 
+inline std::vector<std::string> row_of(const Schedule& s, int worker) {
+  std::vector<std::string> out;
+  for (const Instr& i : unroll(s.workers[worker])) out.push_back(to_string(i));
+  return out;
+}
+
+inline double total(const Costs& c) {
+  const StageCost& s = c.stages[0];
+  return s.forward + s.input_grad + s.weight_grad;
+}
+
+// Calls check(plan) for every legal plan of the methods over a wide grid of sizes.
+template <class Check>
+int over_grid(const std::vector<const char*>& names, Check&& check) {
+  int plans = 0;
+  for (const char* method : names) {
+    const Method& m = *find_method(method);
+    for (const int p : {1, 2, 3, 4, 5, 7, 8, 16}) {
+      for (int micros = 1; micros <= 3 * p + 2; micros += micros < 6 ? 1 : 5) {
+        for (const int chunks : {1, 2, 3, 4}) {
+          const Sizes sizes{.stages = p, .micro_batches = micros, .chunks = chunks};
+          if (!is_legal(m, sizes)) continue;
+          check(generate(method, sizes));
+          ++plans;
+        }
+      }
+    }
+  }
+  return plans;
+}
+
 inline std::string name(const Schedule& s) {
   return s.method + " P " + std::to_string(s.stages) + " M " + std::to_string(s.micro_batches) +
          " V " + std::to_string(s.chunks);
