@@ -10,6 +10,7 @@
 namespace hetu {
 
 struct Costs;
+struct SimulateOptions;
 
 /// Everything a generator may depend on, named as the options of `hetu schedule`.
 struct Sizes {
@@ -22,10 +23,11 @@ struct Sizes {
   std::string pair_semantics = "split";
   bool runtime_rule = false;
   // What only methods that choose by costs read:
-  const Costs* costs = nullptr;  ///< none: the default costs of cost.h
-  double memory_limit = 0;       ///< most activations per worker, in micro-batches; 0: none
-  double memory_bytes = 0;       ///< the same in bytes, weights included, by the costs; 0: none
-  bool with_recompute = false;   ///< the plan will be recomputed, see with_recompute
+  const Costs* costs = nullptr;          ///< none: the default costs of cost.h
+  const SimulateOptions* run = nullptr;  ///< disturbances; none: none
+  double memory_limit = 0;               ///< most activations per worker, in micro-batches; 0: none
+  double memory_bytes = 0;      ///< the same in bytes, weights included, by the costs; 0: none
+  bool with_recompute = false;  ///< the plan will be recomputed, see with_recompute
 };
 
 /// An option of `hetu schedule` that only some methods take, e.g. "chunks".

@@ -10,8 +10,9 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// In the order of SyncPlace.
+// In the order of SyncPlace and RunPolicy.
 const char* const kSyncNames[] = {"end", "eager", "eager-opt"};
+const char* const kPolicyNames[] = {"as-planned", "forward-before-late-gradient"};
 
 // Instructions as cells; a pair that runs as one is one cell.
 json cells(const std::vector<Instr>& row) {
@@ -190,6 +191,7 @@ std::string to_json(const Schedule& s) {
               {"steps", s.steps},
               {"placements", std::move(placements)},
               {"version_rule", version_rule_name(s.version_rule)},
+              {"run_policy", kPolicyNames[static_cast<int>(s.run_policy)]},
               {"most_versions", s.most_versions}};
   if (s.lowering != Lowering{} || is_lowered(s))
     out["lowering"] = {{"pipelines", s.lowering.pipelines},
@@ -212,9 +214,10 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   } catch (const nlohmann::json::exception& e) {
     fail(Code::Config, "{}: {}", origin, one_line(e.what()));
   }
-  const Reader in(parsed, origin,
-                  {"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics",
-                   "steps", "placements", "version_rule", "most_versions", "lowering", "workers"});
+  const Reader in(
+      parsed, origin,
+      {"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics", "steps",
+       "placements", "version_rule", "run_policy", "most_versions", "lowering", "workers"});
   Schedule s;
   s.method = in.text("method", origin.c_str());
   s.stages = in.integer("stages", 0, 1);
@@ -227,6 +230,12 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   } catch (const Error& e) {
     in.wrong(e.what());
   }
+  const std::string policy = in.text("run_policy", kPolicyNames[0]);
+  if (policy == kPolicyNames[1])
+    s.run_policy = RunPolicy::ForwardBeforeLateGradient;
+  else if (policy != kPolicyNames[0])
+    in.wrong(
+        fmt::format("'run_policy' must be \"{}\" or \"{}\"", kPolicyNames[0], kPolicyNames[1]));
   s.most_versions = in.integer("most_versions", 1, 0);
   if (facts.version_rule) {
     s.version_rule = *facts.version_rule;

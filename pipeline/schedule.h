@@ -80,6 +80,13 @@ struct Program {
 /// Source: PipeDream-2BW, section 3.1; HetPipe, section 4.
 enum class VersionRule : std::uint8_t { Newest, Lag1, Wave };
 
+/// What a worker may do at run time other than its row says. ForwardBeforeLateGradient: where a
+/// recompute is next and the gradient that its backward waits for has not arrived, the next forward
+/// of the row goes first if its input has. Defined for compute-only plans of one weight version
+/// with each R directly before its backward. A named choice of the plan, not of whoever runs it.
+/// Source: Athlur et al. 2022 (Varuna), section 3.2.
+enum class RunPolicy : std::uint8_t { AsPlanned, ForwardBeforeLateGradient };
+
 /// Two model stages with something in common: an edge between stages that are not neighbours (a
 /// skip connection), or one parameter that both use (a tied weight); first < second.
 struct StagePair {
@@ -119,6 +126,7 @@ struct Schedule {
   int steps = 1;
   bool half_micros = false;  ///< backward ids are half-micros 2i, 2i+1 (chimera --concat halving)
   VersionRule version_rule = VersionRule::Newest;
+  RunPolicy run_policy = RunPolicy::AsPlanned;
   int most_versions =
       1;  ///< weight versions alive at once that any placement may need; 0: any number
   std::vector<Placement> placements;

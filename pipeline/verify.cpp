@@ -5,6 +5,7 @@
 #include "graph/base/error.h"
 #include "pipeline/audit.h"
 #include "pipeline/reduction.h"
+#include "pipeline/run_policy.h"
 
 namespace hetu {
 namespace {
@@ -131,6 +132,38 @@ void check_members(const Progress& progress) {
   }
 }
 
+// What a run may hold more than the rows do: before a worker's first R everything behind it that is
+// a forward may have been pulled ahead.
+void widen_for_policy(const PlanIndex& index, VerifyReport& report) {
+  if (index.schedule().run_policy == RunPolicy::AsPlanned) return;
+  check_run_policy(index.schedule());
+  for (int w = 0; w < index.workers(); ++w) {
+    std::vector<int> held(report.stages.size(), 0);
+    int all = 0;
+    bool pulls = false;
+    for (int p = index.row_begin(w); p < index.row_end(w); ++p) {
+      const Instr& i = index.at(p);
+      pulls |= i.kind == Kind::Recompute;
+      // In quarters of a micro-batch, so that halves of a split half-micro count.
+      const int quarters = i.kind == Kind::Forward        ? 4
+                           : pulls || !is_compute(i.kind) ? 0
+                           : index.schedule().half_micros ? -1
+                                                          : -2;
+      held[std::max(i.stage, 0)] += i.kind == Kind::Backward ? 2 * quarters : quarters;
+      all += i.kind == Kind::Backward ? 2 * quarters : quarters;
+    }
+    if (!pulls) continue;
+    double& peak = report.peak_activations[w];
+    peak = std::max(peak, all / (4.0 * index.schedule().chunks));
+    for (std::size_t s = 0; s < held.size(); ++s) {
+      StageNeeds& most = report.stages[s];
+      const int copies = (held[s] + 3) / 4;
+      most.forward_copies = std::max(most.forward_copies, copies);
+      most.live_copies = std::max(most.live_copies, copies);
+    }
+  }
+}
+
 void check_limit(const VerifyReport& report, double limit) {
   if (limit <= 0) return;
   std::string lines;
@@ -156,6 +189,7 @@ VerifyReport verify(const Schedule& schedule, const VerifyOptions& options) {
   Silent nobody;
   if (!progress.run(nobody)) fail_deadlock(progress, options.send_slots);
   VerifyReport report = audit_rows(index);
+  widen_for_policy(index, report);
   check_limit(report, options.memory_limit);
   return report;
 }

@@ -1,9 +1,11 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
+#include "pipeline/generate/choose.h"
 #include "pipeline/generate/families.h"
 #include "pipeline/generate/placements.h"
 #include "pipeline/generate/row.h"
+#include "pipeline/verify.h"
 
 namespace hetu {
 namespace {
@@ -51,9 +53,30 @@ Schedule in_units(const Sizes& sizes, int group, int halves) {
   return s;
 }
 
+// The shortest concatenation that fits memory under the costs; of equals, the first.
+Schedule shortest(const Sizes& sizes) {
+  std::optional<Candidate> best;
+  for (const char* concat : {"direct", "doubling", "halving"}) {
+    if (sizes.pairs > 1 && concat != std::string_view("direct")) continue;
+    Sizes one = sizes;
+    one.concat = concat;
+    std::optional<Candidate> found = candidate(chimera(one), sizes, kNoLimit);
+    if (found && (!best || found->makespan < best->makespan)) best = std::move(found);
+  }
+  if (best) return std::move(best->plan);
+  Sizes least = sizes;
+  least.concat = "direct";
+  const std::vector<double> peaks = verify(chimera(least)).peak_activations;
+  fail(Code::InvalidArgument,
+       "no concatenation of chimera fits the memory limit; the least that one needs is {} "
+       "micro-batches per worker (direct)",
+       *std::max_element(peaks.begin(), peaks.end()));
+}
+
 }  // namespace
 
 Schedule chimera(const Sizes& sizes) {
+  if (sizes.concat == "best") return shortest(sizes);
   require(sizes.pairs == 1 || sizes.concat == "direct",
           "chimera takes one pair of pipelines with --concat {}, got --pairs {}", sizes.concat,
           sizes.pairs);

@@ -95,6 +95,17 @@ Schedule dualpipe(const Sizes& sizes);
 /// DualPipe's phases on a V placement, so that weights stand once: M >= 2P, P + 1/2 activations.
 /// Source: DeepSeek-AI 2025 (DualPipe's published code); as in torch.distributed.pipelining.
 Schedule dualpipev(const Sizes& sizes);
+/// Varuna: backwards first in order, each stage recomputes while the next one's gradient is made,
+/// forwards fill what is left. Holds at most min(M, 3(P - 1 - s)) inputs on stage s. With
+/// `runtime_rule` the order that RunPolicy::ForwardBeforeLateGradient comes to under the costs.
+/// Source: Athlur et al. 2022 (Varuna), section 3.2.
+Schedule varuna(const Sizes& sizes);
+
+/// Zero bubble for given costs, within P (zb_1p) or 2P (zb_2p) activations or the given limits: W's
+/// fill the waits of a greedy order; of a few choices the shortest span.
+/// Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 3.1.
+Schedule zb_1p(const Sizes& sizes);
+Schedule zb_2p(const Sizes& sizes);
 
 /// Plain data parallelism: one stage, each micro-batch forward and backward in turn; the copies are
 /// pipelines side by side. One activation; no bubble.

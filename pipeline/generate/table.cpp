@@ -199,6 +199,34 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .legal_micros = micros_twice_stages,
        .chunks = 2,
        .generate = dualpipev},
+      {.name = "varuna",
+       .aliases = {},
+       .doc = "Recompute while the gradient is made, forwards in between (Varuna, Athlur et al. "
+              "2022).",
+       .options = {"runtime-rule"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = varuna},
+      {.name = "zb-1p",
+       .aliases = {},
+       .doc = "Zero bubble for given costs within P activations (Qi et al. 2024, section 3).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = zb_1p},
+      {.name = "zb-2p",
+       .aliases = {},
+       .doc = "Zero bubble for given costs within 2P activations (Qi et al. 2024, section 3).",
+       .options = {},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = zb_2p},
       {.name = "dp",
        .aliases = {},
        .doc = "Plain data parallelism: one stage, copies are --pipelines.",
@@ -213,7 +241,7 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
 }
 
 const std::vector<const char*>& methods_to_come() {
-  static const std::vector<const char*> kNames = {"varuna", "zb-1p", "zb-2p", "auto"};
+  static const std::vector<const char*> kNames = {"auto"};
   return kNames;
 }
 

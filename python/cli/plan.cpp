@@ -52,6 +52,13 @@ Schedule generated(const PlanOptions& o, const Method& method) {
   sizes.steps = o.steps.value_or(1);
   sizes.concat = o.concat.value_or("direct");
   sizes.pair_semantics = o.pair_semantics.value_or("split");
+  sizes.runtime_rule = o.runtime_rule;
+  const Costs costs = costs_of(o);
+  sizes.costs = &costs;
+  sizes.run = &o.run;
+  sizes.memory_limit = o.limit_micros.value_or(0);
+  sizes.memory_bytes = o.limit_bytes.value_or(0);
+  sizes.with_recompute = o.with_recompute;
   return generate(method.name, sizes);
 }
 

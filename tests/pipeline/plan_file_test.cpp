@@ -44,6 +44,12 @@ PlanFacts facts_of(const Schedule& s) {
   return facts;
 }
 
+bool recomputes(const Schedule& s) {
+  const std::vector<Instr> row = unroll(s.workers[0]);
+  return std::any_of(row.begin(), row.end(),
+                     [](const Instr& i) { return i.kind == Kind::Recompute; });
+}
+
 TEST(PlanFile, RoundTripsEveryMethod) {
   for (const Method& m : methods()) {
     for (const int p : {1, 2, 5}) {
@@ -52,6 +58,7 @@ TEST(PlanFile, RoundTripsEveryMethod) {
         if (!is_legal(m, sizes)) continue;
         for (const bool recompute : {false, true}) {
           Schedule s = generate(m.name, sizes);
+          if (recompute && recomputes(s)) continue;
           if (recompute) s = with_recompute(s);
           EXPECT_EQ(parse_plan(to_json(s), "f"), s);
           // A CSV shows no replica without a micro-batch.
