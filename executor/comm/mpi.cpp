@@ -8,10 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <random>
+#include <thread>
 
 #include "executor/comm/doorbell.h"
 #include "executor/comm/linked.h"
@@ -174,6 +175,8 @@ class MpiWire final : public Wire {
   }
 
   void abort(int status) override {
+    // Open MPI 5 drops what its processes have just written; the reason must be seen.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     MPI_Abort(MPI_COMM_WORLD, status);
     std::_Exit(status);
   }

@@ -1,7 +1,9 @@
 #include "executor/rehearse.h"
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "config/env.h"
 #include "executor/comm/mpi.h"
@@ -100,7 +102,10 @@ int rehearse_command(const Arguments& arguments) {
   try {
     p = prepare(arguments);
   } catch (const Error& e) {
-    if (env().worker == 0) throw;  // one worker of the job says what all have found
+    // One worker of the job says what all have found; mpirun ends it with the first of the others
+    // that ends.
+    if (env().worker == 0) throw;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
     return exit_status(e.code() == Code::Io ? Code::Config : e.code());
   }
   comm::Options options;

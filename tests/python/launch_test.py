@@ -224,7 +224,8 @@ class OverTcp(LaunchCase):
 
     PRETEND = ("import sys; from hetu import launch, network\n"
                "network.is_this_host = lambda host: False\n"
-               "launch.choose_interface = lambda *_: ('lo', ['127.0.0.2', '127.0.0.1'])\n"
+               "name = next((n for n in network.interfaces() if n != 'lo'), 'lo')  # Open MPI 5 takes no loopback\n"
+               "launch.choose_interface = lambda *_: (name, ['127.0.0.2', '127.0.0.1'])\n"
                "sys.exit(launch.main(sys.argv[1:]))\n")
 
     def job_over_tcp(self, *args):
@@ -242,8 +243,9 @@ class OverTcp(LaunchCase):
         process = self.job_over_tcp("-w", "2", *SLEEPER)
         pids = {}
         while len(pids) < 2:
-            found = re.match(r"\[w(\d)\] up (\d+) (\w+)", process.stdout.readline())
-            if found:
+            line = process.stdout.readline()
+            self.assertTrue(line, "the job ended")
+            if found := re.match(r"\[w(\d)\] up (\d+) (\w+)", line):
                 pids[found[1]] = int(found[2])
         start = time.monotonic()
         os.kill(Ends.parent(pids["1"]), signal.SIGSTOP)  # as a host that lost its power: no end of file

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Ended run(int workers, const std::string& arguments, const std::string& options = "") {
+Ended run(int workers, const std::string& arguments, const std::string& options = kNoTcp) {
   return run_job(workers, std::string(HETU_RANKS_PROGRAM) + " " + arguments, options);
 }
 

@@ -14,10 +14,14 @@ struct Ended {
   std::string output;  ///< standard output and error
 };
 
+/// Open MPI 5 complains of networks that it has no use for.
+inline constexpr const char* kNoTcp = "--mca btl ^tcp";
+
 /// `mpirun OPTIONS -np WORKERS COMMAND`; mpirun as CMake found it.
-inline Ended run_job(int workers, const std::string& command, const std::string& options = "") {
+inline Ended run_job(int workers, const std::string& command, const std::string& options = kNoTcp) {
   const std::string line = std::string(HETU_MPIRUN) + " -np " + std::to_string(workers) +
-                           " --bind-to none " + options + " " + command + " 2>&1";
+                           " --bind-to none --map-by slot:OVERSUBSCRIBE " + options + " " +
+                           command + " 2>&1";
   const auto start = std::chrono::steady_clock::now();
   Ended ended;
   FILE* pipe = popen(line.c_str(), "r");

@@ -5,10 +5,9 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/ranks/jobs.h"
+#include "tests/ranks/rehearsal.h"
 
 namespace hetu {
 namespace {
@@ -36,17 +35,17 @@ class Rehearsed : public testing::TestWithParam<const char*> {};
 // 5 ms forwards, 4 KiB messages: within 5 % of the prediction. On a machine that does other work
 // the figure says nothing, so such an attempt does not count against it.
 TEST_P(Rehearsed, IsWithinFivePercentOfItsPrediction) {
-  const std::string command = std::string(HETU_BINARY) + " rehearse " + GetParam() +
-                              " --stages 8 --micro-batches 16 --time-unit 5ms --payload 4096 "
-                              "--repeat 5 --format json";
+  const std::string arguments =
+      std::string(GetParam()) +
+      " --stages 8 --micro-batches 16 --time-unit 5ms --payload 4096 --repeat 5";
   int quiet = 0;
   double ratio = 0;
   for (int attempt = 0; attempt < 6 && quiet < 2; ++attempt) {
     const double machine = machine_seconds(), own = children_seconds();
-    const Ended job = run_job(8, command);
+    Ended job;
+    const auto report = rehearsal(8, arguments, job);
     ASSERT_EQ(job.status, 0) << job.output;
     const double others = (machine_seconds() - machine - (children_seconds() - own)) / job.seconds;
-    const auto report = nlohmann::json::parse(job.output);
     ratio = report["ratio"];
     std::printf("%s: measured / predicted %.4f; other work used %.2f of a core\n", GetParam(),
                 ratio, others);

@@ -1,10 +1,9 @@
 // `hetu rehearse` with a process per worker.
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/ranks/jobs.h"
+#include "tests/ranks/rehearsal.h"
 
 namespace hetu {
 namespace {
@@ -20,12 +19,12 @@ TEST(Rehearsal, OfAnotherNumberOfWorkersIsRefused) {
 }
 
 TEST(Rehearsal, RunsPipelinesSideBySide) {
-  const Ended job = run_job(4, std::string(HETU_BINARY) +
-                                   " rehearse 1f1b --stages 2 --micro-batches 4 --pipelines 2 "
-                                   "--allreduce 2 --update 1 --time-unit 5ms --payload 100000 "
-                                   "--repeat 1 --format json");
+  Ended job;
+  const auto report = rehearsal(4,
+                                "1f1b --stages 2 --micro-batches 4 --pipelines 2 --allreduce 2 "
+                                "--update 1 --time-unit 5ms --payload 100000 --repeat 1",
+                                job);
   ASSERT_EQ(job.status, 0) << job.output;
-  const auto report = nlohmann::json::parse(job.output);
   EXPECT_GE(report["ratio"], 0.9999);
   EXPECT_EQ(report["workers"].size(), 4U);
 }
