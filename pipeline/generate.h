@@ -61,9 +61,6 @@ Sizes resolved(const Method& method, const Sizes& sizes);
 /// True if the method has a schedule of these sizes, resolved or not.
 bool is_legal(const Method& method, const Sizes& sizes);
 
-/// Names of published methods that Hetu knows of and does not have yet.
-const std::vector<const char*>& methods_to_come();
-
 /// The compute-only schedule of a method. Throws InvalidArgument: an unknown method (naming the
 /// known ones), or sizes the method cannot have (naming its rule and the nearest legal values).
 Schedule generate(std::string_view method, const Sizes& sizes);

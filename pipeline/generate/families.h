@@ -107,6 +107,12 @@ Schedule varuna(const Sizes& sizes);
 Schedule zb_1p(const Sizes& sizes);
 Schedule zb_2p(const Sizes& sizes);
 
+/// The plan with one replica and V chunks per worker that a search finds for the given costs
+/// (stages and speeds may differ) within the given limits of memory: order, warm-up depth and place
+/// of the W's, for V even also looped or waves. Never a longer makespan than another method of such
+/// a plan within these limits, since those are tried too; among those the least makespan + span.
+Schedule automatic(const Sizes& sizes);
+
 /// Plain data parallelism: one stage, each micro-batch forward and backward in turn; the copies are
 /// pipelines side by side. One activation; no bubble.
 Schedule data_parallel(const Sizes& sizes);

@@ -87,12 +87,7 @@ bool is_legal(const Method& method, const Sizes& sizes) {
 
 Schedule generate(std::string_view name, const Sizes& wanted) {
   const Method* m = find_method(name);
-  if (m == nullptr) {
-    const bool to_come = std::any_of(methods_to_come().begin(), methods_to_come().end(),
-                                     [&](const char* other) { return name == other; });
-    require(!to_come, "method '{}' is to come; known here: {}", name, known_methods());
-    require(false, "unknown method '{}'; known here: {}", name, known_methods());
-  }
+  require(m != nullptr, "unknown method '{}'; known here: {}", name, known_methods());
   const Sizes sizes = resolved(*m, wanted);
   if (!legal_chunks(*m, sizes))
     fail(Code::InvalidArgument, "{} takes {} chunks, got V = {}", m->name,

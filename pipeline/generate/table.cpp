@@ -227,6 +227,15 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .micros_rule = "any M >= 1",
        .legal_micros = any_micros,
        .generate = zb_2p},
+      {.name = "auto",
+       .aliases = {},
+       .doc = "The shortest plan that a search finds for given costs within a memory limit.",
+       .options = {"chunks"},
+       .stages_rule = "any P >= 1",
+       .legal_stages = any_stages,
+       .micros_rule = "any M >= 1",
+       .legal_micros = any_micros,
+       .generate = automatic},
       {.name = "dp",
        .aliases = {},
        .doc = "Plain data parallelism: one stage, copies are --pipelines.",
@@ -238,11 +247,6 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .generate = data_parallel},
   };
   return kMethods;
-}
-
-const std::vector<const char*>& methods_to_come() {
-  static const std::vector<const char*> kNames = {"auto"};
-  return kNames;
 }
 
 }  // namespace hetu

@@ -83,8 +83,6 @@ TEST(Generate, RefusesWithRuleAndNearestLegalValues) {
   EXPECT_EQ(message("gpipe", {.stages = -3}),
             "gpipe takes any P >= 1 stages, got P = -3; nearest legal: 1");
   EXPECT_THAT(message("foo", {}), StartsWith("unknown method 'foo'; known here: gpipe, 1f1b, "));
-  for (const char* name : methods_to_come())
-    EXPECT_THAT(message(name, {}), StartsWith("method '" + std::string(name) + "' is to come; "));
   EXPECT_EQ(message("interleaved-1f1b", {.stages = 4, .micro_batches = 11}),
             "interleaved-1f1b takes a multiple of max(1, M div P) micro-batches, got M = 11; "
             "nearest legal: 10 or 12");

@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "graph/base/error.h"
+#include "pipeline/generate/choose.h"
+#include "pipeline/generate/families.h"
+#include "pipeline/generate/list_order.h"
+#include "pipeline/generate/placements.h"
+#include "pipeline/generate/row.h"
+
+namespace hetu {
+namespace {
+
+// What plans are judged by: first by how much longer than the best other method they are, then by
+// makespan and span together. A step with a flush after it takes the one, a step in a row of steps
+// without takes the other.
+struct Goal {
+  double makespan = std::numeric_limits<double>::infinity();  // of the best other method
+
+  std::pair<double, double> loss(double plan_makespan, double plan_span) const {
+    const double over = plan_makespan - makespan;
+    return {over > 1e-9 * makespan ? over : 0, plan_makespan + plan_span};
+  }
+};
+
+bool is_plain(const Schedule& s) {
+  return s.most_versions == 1 && s.run_policy == RunPolicy::AsPlanned &&
+         model_stages(s) == static_cast<int>(s.placements.size());
+}
+
+// The plan in one row per worker, without its R's: recomputing is for whoever asks for it.
+Schedule without_recompute(Schedule s) {
+  for (Program& p : s.workers) {
+    std::vector<Instr> row = unroll(p);
+    row.erase(std::remove_if(row.begin(), row.end(),
+                             [](const Instr& i) { return i.kind == Kind::Recompute; }),
+              row.end());
+    if (row.size() < unroll(p).size()) p = {std::move(row), {}, 0, 0, {}};
+  }
+  return s;
+}
+
+using Found = std::vector<Candidate>;
+
+// The other methods with one replica and as many chunks that fit memory.
+Found other_methods(const Sizes& sizes) {
+  Found found;
+  for (const Method& m : methods()) {
+    if (m.generate == automatic || !is_legal(m, sizes)) continue;
+    Schedule plan = without_recompute(m.generate(sizes));
+    if (!is_plain(plan)) continue;
+    if (auto fits = candidate(std::move(plan), sizes, kNoLimit)) found.push_back(std::move(*fits));
+  }
+  return found;
+}
+
+// Searches the rules of list_order on one placement.
+class Search {
+ public:
+  Search(const Schedule& placed, const Sizes& sizes, const Goal& goal)
+      : placed_(placed),
+        goal_(goal),
+        sizes_(sizes),
+        limits_(activation_limits(placed, sizes, kNoLimit)),
+        times_(stage_times(placed, sizes)) {
+    // Enough for good orders of usual sizes in about a second; fewer tries where each takes longer.
+    const double work = 3.0 * sizes.micro_batches * placed.placements.size() * sizes.stages;
+    tries_ = static_cast<int>(std::clamp(1e8 / work, 60.0, 4000.0));
+  }
+
+  std::optional<Candidate> run() {
+    for (const double hops : {1.0, 1.5, 2.0, 3.0, 1e6})
+      for (const double overfill : {0.0, 0.5, 1.0})
+        for (const bool forward_first : {false, true})
+          for (const bool deep_first : {true, false})
+            if (deep_first || placed_.chunks > 1)
+              improve({depths(hops), overfill, forward_first, deep_first});
+    descend();
+    Schedule plan = placed_;
+    for (std::size_t w = 0; w < best_.rows.size(); ++w)
+      plan.workers[w] = folded(best_.rows[w], 3 * placed_.chunks, 1);
+    return candidate(std::move(plan), sizes_, kNoLimit);
+  }
+
+ private:
+  // `hops` more chunks underway for each worker further from the end.
+  std::vector<int> depths(double hops) const {
+    std::vector<int> depth;
+    const double most = 1.0 * sizes_.micro_batches * placed_.chunks;
+    for (int w = 0; w < sizes_.stages; ++w) {
+      const double behind = hops * (sizes_.stages - 1 - w);
+      const double first = (placed_.chunks - 1) * sizes_.stages + 1;
+      depth.push_back(static_cast<int>(
+          std::max<double>(placed_.chunks, std::min(most, std::round(first + behind)))));
+    }
+    return depth;
+  }
+
+  bool improve(const ListRules& rules) {
+    --tries_;
+    ListOrder found = list_order(placed_, times_, limits_, sizes_.micro_batches, rules);
+    const auto loss = goal_.loss(found.makespan, found.span);
+    if (!best_.rows.empty() && loss >= loss_) return false;
+    best_ = std::move(found);
+    loss_ = loss;
+    rules_ = rules;
+    return true;
+  }
+
+  // One rule of one worker after the other, until none gets better.
+  void descend() {
+    for (bool better = true; better && tries_ > 0;) {
+      better = false;
+      for (int w = 0; w < sizes_.stages && tries_ > 0; ++w) {
+        for (const int step : {1, -1, 3, -3}) {
+          ListRules rules = rules_;
+          int& depth = rules.depth[w];
+          depth = std::clamp(depth + step, placed_.chunks,
+                             std::max(1, sizes_.micro_batches) * placed_.chunks);
+          if (depth != rules_.depth[w]) better |= improve(rules);
+        }
+      }
+      for (const double overfill : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+        ListRules rules = rules_;
+        rules.overfill = overfill;
+        better |= improve(rules);
+      }
+    }
+  }
+
+  const Schedule placed_;
+  const Goal& goal_;
+  const Sizes& sizes_;
+  const std::vector<double> limits_;
+  const StageTimes times_;
+  int tries_ = 0;
+  ListRules rules_;
+  ListOrder best_;
+  std::pair<double, double> loss_;  // of best_
+};
+
+}  // namespace
+
+Schedule automatic(const Sizes& sizes) {
+  Found found = other_methods(sizes);
+  Goal goal;
+  for (const Candidate& c : found) goal.makespan = std::min(goal.makespan, c.makespan);
+  std::vector<Schedule> placements = {looped("auto", sizes)};
+  if (sizes.chunks % 2 == 0) placements.push_back(waves("auto", sizes));
+  for (const Schedule& placed : placements)
+    if (auto best = Search(placed, sizes, goal).run()) found.push_back(std::move(*best));
+  HETU_ASSERT(!found.empty());  // the search keeps to the limits
+  const auto best =
+      std::min_element(found.begin(), found.end(), [&](const Candidate& a, const Candidate& b) {
+        return goal.loss(a.makespan, a.span) < goal.loss(b.makespan, b.span);
+      });
+  best->plan.method = "auto";
+  return std::move(best->plan);
+}
+
+}  // namespace hetu
