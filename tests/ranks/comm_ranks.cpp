@@ -210,7 +210,7 @@ int start(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "all";
   const int value = argc > 2 ? std::stoi(argv[2]) : 0;
   Options options;
-  options.timeout_s = mode == "deadline" ? 1 : 60;
+  options.timeout_s = mode == "deadline" ? 3 : 60;
   options.dead_after_s = mode == "stopped" ? 3 : 8;
   options.local_doorbells = argc <= 3 || std::string(argv[3]) != "remote";
   const auto transport = connect_mpi(options);

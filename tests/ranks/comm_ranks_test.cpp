@@ -30,7 +30,7 @@ TEST(OneJob, WorksWhereNoDoorbellReaches) {
 }
 
 TEST(OneJob, WorksOverTcp) {
-  const Ended job = run(3, "all 0 remote", "--mca btl tcp,self");
+  const Ended job = run(3, "all 0 remote", "--mca btl tcp,self --mca btl_tcp_if_include lo");
   EXPECT_EQ(job.status, 0) << job.output;
 }
 
@@ -73,7 +73,7 @@ TEST(OneJob, NamesPeerAndInstructionAtADeadline) {
   const Ended job = run(2, "deadline");
   EXPECT_EQ(job.status, 6) << job.output;
   EXPECT_THAT(job.output,
-              HasSubstr("worker 0 waited 1 s for 0RECV_F7 (stage 0, micro-batch 7, step 214) from "
+              HasSubstr("worker 0 waited 3 s for 0RECV_F7 (stage 0, micro-batch 7, step 214) from "
                         "worker 1; worker 1 last reported 0B3"));
 }
 
