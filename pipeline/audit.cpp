@@ -57,17 +57,24 @@ class Auditor {
     weight_done_.assign(cells, 0);
     for (const int p : index.step_level()) updates_ |= index.at(p).kind == Kind::Update;
     if (updates_) version_.assign(cells, 0);
+    // With one version and one step, one update is demanded anyway.
+    if (updates_ && (schedule_.most_versions != 1 || schedule_.steps > 1))
+      applied_by_.assign(index.forward_micros(), -1);
   }
 
   VerifyReport run() {
     for (int w = 0; w < index_.workers(); ++w) {
       held_ = most_held_ = 0;
-      scalars_at_ = -1;
+      scalars_at_ = gradient_at_ = update_at_ = -1;
       for (int p = index_.row_begin(w); p < index_.row_end(w); ++p) step(p);
+      if (updates_ && scalars_at_ > update_at_ && has_stage(w)) unused(scalars_at_);
       // Counted in halves of a chunk: an F adds two.
       report_.peak_activations.push_back(most_held_ / (2.0 * schedule_.chunks));
     }
-    if (updates_) check_updates();
+    if (updates_)
+      check_updates();
+    else if (reduced_)
+      check_sums();
     return std::move(report_);
   }
 
@@ -89,6 +96,7 @@ class Auditor {
       case Kind::WeightGrad:
         return weight_gradient(i, position, /*split=*/true);
       case Kind::ReduceScalars:
+        if (scalars_at_ > update_at_) doubled(scalars_at_, position);
         scalars_at_ = position;
         return;
       case Kind::ReduceGrad:
@@ -144,7 +152,8 @@ class Auditor {
 
   void weight_gradient(const Instr& i, int position, bool split) {
     StageState& s = stages_[i.stage];
-    s.last_gradient = position;
+    s.last_gradient = gradient_at_ = position;
+    if (!applied_by_.empty()) check_applied(i, position);
     const std::size_t at = cell(i, index_.graph().forward_micro(i.micro));
     if (++weight_done_[at] < halves_) return;
     --held_;
@@ -159,32 +168,32 @@ class Auditor {
     StageState& s = stages_[i.stage];
     s.last_reduction.resize(parts.size(), -1);
     const auto at = std::find(parts.begin(), parts.end(), i.part);
-    if (at != parts.end()) s.last_reduction[at - parts.begin()] = position;
+    if (at == parts.end()) return;  // a sum over one member
+    int& last = s.last_reduction[at - parts.begin()];
+    if (last > s.last_update) doubled(last, position);
+    last = position;
+    reduced_ = true;
   }
 
   void update(const Instr& i, int position) {
     StageState& s = stages_[i.stage];
-    const std::vector<int>& parts = reductions_.parts(i.stage);
-    s.last_reduction.resize(parts.size(), -1);
-    // A copy that had no micro-batch of its own applies the sum of its group.
-    const bool sum = std::any_of(s.last_reduction.begin(), s.last_reduction.end(),
-                                 [&](int at) { return at > s.last_update; });
-    if (s.last_gradient <= s.last_update && !sum)
+    // A copy that has run nothing gets its gradient from the sum.
+    if (s.last_gradient <= s.last_update && reductions_.parts(i.stage).empty())
       fail(Code::Plan, "{} has no gradient to apply:\n  {}", to_string(i),
            index_.describe(position));
-    for (std::size_t k = 0; k < parts.size(); ++k) {
-      if (s.last_reduction[k] > s.last_gradient) continue;
-      const Instr missing{Kind::ReduceGrad, false, static_cast<std::int16_t>(parts[k]), i.stage,
-                          -1};
-      fail(Code::Plan, "{} comes before the gradient is whole:\n  {} needs {} after {}",
-           to_string(i), index_.describe(position), to_string(missing),
-           to_string(index_.at(s.last_gradient)));
+    if (const int part = missing_sum(i.stage); part >= 0) {
+      const int since = std::max(s.last_gradient, s.last_update);
+      fail(Code::Plan, "{} comes before the gradient is whole:\n  {} needs {}{}", to_string(i),
+           index_.describe(position), sum_of(i.stage, part),
+           since < 0 ? "" : " after " + to_string(index_.at(since)));
     }
-    if (reductions_.scalars() && scalars_at_ < s.last_gradient)
+    int summed = gradient_at_;
+    for (const int at : s.last_reduction) summed = std::max(summed, at);
+    if (reductions_.scalars() && scalars_at_ < summed)
       fail(Code::Plan,
            "{} comes before the scalars are reduced:\n  {} needs REDUCE_SCALARS after {}",
-           to_string(i), index_.describe(position), to_string(index_.at(s.last_gradient)));
-    s.last_update = position;
+           to_string(i), index_.describe(position), to_string(index_.at(summed)));
+    s.last_update = update_at_ = position;
     ++s.updates;
     check_share(i, position);
     check_versions(i, position);
@@ -201,6 +210,49 @@ class Auditor {
          "{} makes version {} of {} backward(s); its version rule wants one per {} "
          "micro-batch(es):\n  {}",
          to_string(i), s.updates, s.backwards, share, index_.describe(position));
+  }
+
+  // The first part of a stage's gradient that is not summed since it was last added to; -1 if none.
+  int missing_sum(int stage) {
+    const std::vector<int>& parts = reductions_.parts(stage);
+    StageState& s = stages_[stage];
+    s.last_reduction.resize(parts.size(), -1);
+    for (std::size_t k = 0; k < parts.size(); ++k)
+      if (s.last_reduction[k] <= std::max(s.last_gradient, s.last_update)) return parts[k];
+    return -1;
+  }
+
+  static std::string sum_of(int stage, int part) {
+    return to_string({Kind::ReduceGrad, false, static_cast<std::int16_t>(part), stage, -1});
+  }
+
+  // One update means the same micro-batches on every stage.
+  void check_applied(const Instr& i, int position) {
+    const int micro = index_.graph().forward_micro(i.micro), update = stages_[i.stage].updates;
+    int& known = applied_by_[micro];
+    if (known >= 0 && known != update)
+      fail(Code::Plan,
+           "{} goes into update {} of its stage, but another gradient of micro-batch {} into {}:"
+           "\n  {}",
+           to_string(i), update, micro, known, index_.describe(position));
+    known = update;
+  }
+
+  [[noreturn]] void doubled(int first, int second) const {
+    fail(Code::Plan, "{} is doubled, with no update between:\n  {}\n  {}",
+         to_string(index_.at(second)), index_.describe(first), index_.describe(second));
+  }
+
+  // A worker without a stage takes part in the scalars alone.
+  bool has_stage(int worker) const {
+    for (int s = 0; s < index_.graph().stages(); ++s)
+      if (index_.graph().worker(s) == worker) return true;
+    return false;
+  }
+
+  [[noreturn]] void unused(int position) const {
+    fail(Code::Plan, "{} sums for no update:\n  {} has none after it",
+         to_string(index_.at(position)), index_.describe(position));
   }
 
   void check_versions(const Instr& i, int position) {
@@ -229,10 +281,22 @@ class Auditor {
       if (s.last_gradient > s.last_update)
         fail(Code::Plan, "gradients of stage {} are never applied:\n  {} has no {}UPDATE after it",
              i, index_.describe(s.last_gradient), i);
+      for (const int at : s.last_reduction)
+        if (at > s.last_update) unused(at);
       if (schedule_.most_versions == 1 && s.updates != schedule_.steps)
         fail(Code::Plan, "stage {} is updated {} times in {} step(s):\n  worker {} at step {}: {}",
              i, s.updates, schedule_.steps, worker, index_.step_of(s.last_update),
              to_string(index_.at(s.last_update)));
+    }
+  }
+
+  // A plan that ends with its sums: whoever reads it applies them.
+  void check_sums() {
+    for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage) {
+      const int part = missing_sum(stage);
+      if (part >= 0)
+        fail(Code::Plan, "gradients of stage {} are never summed:\n  worker {} ends without {}",
+             stage, index_.graph().worker(stage), sum_of(stage, part));
     }
   }
 
@@ -242,11 +306,13 @@ class Auditor {
   const int halves_;
   std::vector<StageState> stages_;
   VerifyReport report_;
-  bool updates_ = false;
+  bool updates_ = false, reduced_ = false;
   std::vector<std::uint8_t> input_done_, weight_done_;  // per stage and forward micro-batch
   std::vector<std::int32_t> version_;                   // the same: version its forward used
   int held_ = 0, most_held_ = 0;                        // activations of the worker, half chunks
-  int scalars_at_ = -1;                                 // the worker's last REDUCE_SCALARS
+  std::vector<std::int32_t> applied_by_;                // per micro-batch: number of its update
+  // The worker's last REDUCE_SCALARS, gradient and UPDATE.
+  int scalars_at_ = -1, gradient_at_ = -1, update_at_ = -1;
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ std::vector<WaitsFor> edges_of(const Progress& progress, int worker) {
   const int count = index.at(at).with_next ? 2 : 1;
   for (int p = at; p < at + count; ++p) {
     progress.waits(p, [&](const Progress::Wait& w) {
-      if ((w.done >= at && w.done < at + count) || progress.is_done(0, w.done)) return;
+      if ((w.done >= at && w.done < p) || progress.is_done(0, w.done)) return;
       if (w.done >= index.size())
         collective_edges(progress, worker, out);
       else

@@ -16,6 +16,22 @@ std::int64_t row_length(const Program& p) {
          static_cast<std::int64_t>(p.body.size()) * std::max(p.repeat, 0);
 }
 
+[[noreturn]] void fail_too_short(const Schedule& schedule, std::int64_t micros,
+                                 std::int64_t length) {
+  const auto& rows = schedule.workers;
+  const auto shortest = std::min_element(
+      rows.begin(), rows.end(),
+      [](const Program& a, const Program& b) { return row_length(a) < row_length(b); });
+  std::string line;
+  if (shortest != rows.end())
+    line = fmt::format("\n  worker {} has {}, the fewest", shortest - rows.begin(),
+                       row_length(*shortest));
+  fail(Code::Plan,
+       "plan is incomplete: {} micro-batches on {} model stages cannot be done by {} "
+       "instructions:{}",
+       micros, model_stages(schedule), length, line);
+}
+
 }  // namespace
 
 PlanIndex::PlanIndex(const Schedule& schedule)
@@ -28,11 +44,7 @@ PlanIndex::PlanIndex(const Schedule& schedule)
   const std::int64_t total = static_cast<std::int64_t>(schedule.micro_batches) * schedule.steps;
   require(length < (std::int64_t{1} << 28), "a plan of {} instructions is too large", length);
   // Each micro-batch needs an F on each model stage: fewer can be told before any table is made.
-  if (total * model_stages(schedule) > length)
-    fail(
-        Code::Plan,
-        "plan is incomplete: {} micro-batches on {} model stages cannot be done by {} instructions",
-        total, model_stages(schedule), length);
+  if (total * model_stages(schedule) > length) fail_too_short(schedule, total, length);
   total_ = static_cast<int>(total);
   micros_ = backward_micros();
   slots_ =
@@ -58,8 +70,7 @@ PlanIndex::PlanIndex(const Schedule& schedule)
              known ? fmt::format(", but stage {} is on worker {}", i.stage, graph_.worker(i.stage))
                    : fmt::format(", but the stages are 0…{}", graph_.stages() - 1));
       }
-      if (i.with_next && p + 1 == row_end(w))
-        fail(Code::Plan, "{} runs as one with nothing:\n  {}", to_string(i), describe(p));
+      if (i.with_next) check_pair(p, row_end(w));
       check(p);
       enter(p);
     }
@@ -75,6 +86,16 @@ int PlanIndex::row_of(int position) const {
 std::string PlanIndex::describe(int position) const {
   return fmt::format("worker {} at step {}: {}", worker_of(position), step_of(position),
                      to_string(instrs_[position]));
+}
+
+void PlanIndex::check_pair(int position, int end) const {
+  const Instr& first = instrs_[position];
+  if (position + 1 == end)
+    fail(Code::Plan, "{} runs as one with nothing:\n  {}", to_string(first), describe(position));
+  const Instr& second = instrs_[position + 1];
+  if (!is_compute(first.kind) || !is_compute(second.kind) || second.with_next)
+    fail(Code::Plan, "{} runs as one with {}; a pair is of two compute instructions:\n  {}",
+         to_string(first), to_string(second), describe(position));
 }
 
 void PlanIndex::check(int position) const {

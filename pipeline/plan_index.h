@@ -51,6 +51,7 @@ class PlanIndex {
 
  private:
   int row_of(int position) const;
+  void check_pair(int position, int end) const;
   void check(int position) const;
   void enter(int position);
   void enter_at(std::int64_t cell, int position);

@@ -92,6 +92,13 @@ int Progress::collective_at(int position) const {
   return collective_of_[std::lower_bound(level.begin(), level.end(), position) - level.begin()];
 }
 
+// The reduction of scalars directly before a position in its row, or -1.
+int Progress::scalars_before(int position) const {
+  if (position == 0 || index_.at(position - 1).kind != Kind::ReduceScalars) return -1;
+  if (index_.worker_of(position - 1) != index_.worker_of(position)) return -1;
+  return collective_at(position - 1);
+}
+
 int Progress::collective_ahead(int worker) const {
   const std::vector<int>& queue = queues_[worker];
   return head_[worker] < queue.size() ? queue[head_[worker]] : -1;
@@ -119,7 +126,7 @@ void Progress::start() {
 int Progress::blocker(int pipeline, int position, int count) const {
   for (int p = position; p < position + count; ++p) {
     for (const Need& need : needs(p)) {
-      const bool inside = need.done >= position && need.done < position + count;
+      const bool inside = need.done >= position && need.done < p;
       if (!inside && !is_done(pipeline, need.done)) return need.done;
     }
   }

@@ -5,7 +5,8 @@
 // free slot of its channel (ordered pair of workers): with K slots the n-th send waits for the
 // (n-K)-th receive; with 0 slots sender and receiver meet. A reduction is posted without waiting;
 // it is done when all members have posted it and each has finished the ones it posted before; an
-// update waits for all reductions that its worker has posted.
+// update waits for all reductions that its worker has posted, and whatever stands behind a
+// reduction of scalars for that one.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -89,6 +90,7 @@ class Progress {
   void find_collectives();
   void find_slots(int send_slots);
   void find_needs();
+  int scalars_before(int position) const;
   std::size_t cell(int pipeline, int done) const {
     return pipeline * (static_cast<std::size_t>(index_.size()) + collectives_.size()) + done;
   }
@@ -119,10 +121,13 @@ class Progress {
 template <class Visit>
 void Progress::waits(int position, Visit&& visit) const {
   const Instr& instr = index_.at(position);
+  const auto collective = [&](int c) {
+    if (c >= 0) visit(Wait{index_.size() + c, index_.size() + c});
+  };
+  collective(scalars_before(position));
   if (is_collective(instr.kind)) return;
   if (instr.kind == Kind::Update) {
-    const int c = collective_at(position);
-    if (c >= 0) visit(Wait{index_.size() + c, index_.size() + c});
+    collective(collective_at(position));
     return;
   }
   index_.graph().producers(instr, [&](const Producer& p) {
@@ -131,6 +136,7 @@ void Progress::waits(int position, Visit&& visit) const {
   });
   if (slot_wait_.empty() || slot_wait_[position] < 0) return;
   const int receive = slot_wait_[position];
+  if (rendezvous_) collective(scalars_before(receive));
   if (!rendezvous_)
     visit(Wait{receive, receive});
   else if (receive > index_.row_begin(index_.worker_of(receive)))

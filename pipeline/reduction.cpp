@@ -43,6 +43,13 @@ int Reductions::buckets(int model_stage) const {
   return list.empty() ? 1 : list[model_stage];
 }
 
+bool Reductions::exists(int stage, int part) const {
+  const int s = schedule_.placements[stage].model_stage, tie = part - buckets(s);
+  if (tie < 0) return true;
+  const auto& tied = schedule_.lowering.tied;
+  return tie < static_cast<int>(tied.size()) && (tied[tie].first == s || tied[tie].second == s);
+}
+
 std::int64_t Reductions::group(int stage, int part) const {
   const int s = schedule_.placements[stage].model_stage;
   const int tie = part - buckets(s);

@@ -18,6 +18,9 @@ class Reductions {
   /// t.
   const std::vector<int>& parts(int stage) const { return parts_[stage]; }
 
+  /// True if the placement's gradient has this part: a bucket, or a tied pair that it belongs to.
+  bool exists(int stage, int part) const;
+
   /// A number that all members of one reduction share: (model stage, part), or the tied pair.
   std::int64_t group(int stage, int part) const;
 

@@ -36,7 +36,7 @@ class Simulator : public Progress::Listener {
     double start = free_[row];
     for (int p = position; p < position + count; ++p) {
       for (const Progress::Need& need : progress_.needs(p)) {
-        if (need.done >= position && need.done < position + count) continue;
+        if (need.done >= position && need.done < p) continue;
         start = std::max(start, ready_at(pipeline, worker, need, index_.at(p)));
       }
     }

@@ -115,6 +115,17 @@ class Silent : public Progress::Listener {
   void on_collective(int) override {}
 };
 
+// Only gradients that there are can be summed.
+void check_parts(const PlanIndex& index) {
+  const Reductions reductions(index.schedule());
+  for (const int p : index.step_level()) {
+    const Instr& i = index.at(p);
+    if (i.kind == Kind::ReduceGrad && !reductions.exists(i.stage, i.part))
+      fail(Code::Plan, "{} sums a part that its stage does not have:\n  {}", to_string(i),
+           index.describe(p));
+  }
+}
+
 // Every member of a group posts each of its reductions.
 void check_members(const Progress& progress) {
   const PlanIndex& index = progress.index();
@@ -184,6 +195,7 @@ VerifyReport verify(const Schedule& schedule, const VerifyOptions& options) {
           options.memory_limit);
   const PlanIndex index(schedule);
   Contents(index).check();
+  check_parts(index);
   Progress progress(index, options.send_slots, 1);
   check_members(progress);
   Silent nobody;

@@ -1,0 +1,136 @@
+#include "tests/pipeline/random_plans.h"
+
+#include <algorithm>
+#include <set>
+
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+
+namespace hetu {
+namespace {
+
+bool takes(const Method& m, const std::string& option) {
+  return std::any_of(m.options.begin(), m.options.end(),
+                     [&](const char* name) { return option == name; });
+}
+
+}  // namespace
+
+Schedule RandomPlans::of_a_method(int most) {
+  for (;;) {
+    const Method& m = methods()[below(methods().size())];
+    Sizes sizes{.stages = 1 + below(most), .micro_batches = 1 + below(most)};
+    if (coin() && below(3) == 0) sizes.micro_batches *= 2;
+    if (takes(m, "chunks")) sizes.chunks = 1 + below(3);
+    if (takes(m, "steps")) sizes.steps = 1 + below(2);
+    if (takes(m, "pair-semantics") && coin()) sizes.pair_semantics = "atomic";
+    const char* concats[] = {"direct", "doubling", "halving"};
+    if (takes(m, "concat")) sizes.concat = concats[below(3)];
+    if (!is_legal(m, sizes)) continue;
+    const Schedule s = generate(m.name, sizes);
+    const auto is_recompute = [](const Instr& i) { return i.kind == Kind::Recompute; };
+    bool recomputes = false;
+    for (const auto& row : rows_of(s))
+      recomputes |= std::any_of(row.begin(), row.end(), is_recompute);
+    return !recomputes && coin() ? with_recompute(s) : s;
+  }
+}
+
+Schedule RandomPlans::of_no_method(int most) {
+  Schedule s;
+  s.method = "random";
+  s.stages = 1 + below(most);
+  s.micro_batches = 1 + below(most);
+  s.half_micros = below(6) == 0;
+  const int replicas = 1 + below(2), model = std::max(1, s.stages + below(3) - 1);
+  s.chunks = std::max(1, model / s.stages);
+  for (int r = 0; r < replicas; ++r)
+    for (int n = 0; n < model; ++n) s.placements.push_back({{below(s.stages)}, n, r});
+  s.workers.resize(s.stages);
+  // Everything to do; whatever has what it needs may be next.
+  struct Task {
+    Instr instr;
+    std::vector<std::size_t> after;
+  };
+  std::vector<Task> tasks;
+  const auto add = [&](Kind kind, int stage, int micro, std::vector<std::size_t> after) {
+    tasks.push_back({{.kind = kind, .stage = stage, .micro = micro}, std::move(after)});
+    return tasks.size() - 1;
+  };
+  for (int m = 0; m < s.micro_batches; ++m) {
+    const int first = below(replicas) * model, halves = s.half_micros ? 2 : 1;
+    std::vector<std::size_t> forward(model);
+    for (int n = 0; n < model; ++n)
+      forward[n] = n == 0 ? add(Kind::Forward, first, m, {})
+                          : add(Kind::Forward, first + n, m, {forward[n - 1]});
+    for (int h = m * halves; h < (m + 1) * halves; ++h) {
+      std::size_t next = 0;
+      for (int n = model - 1; n >= 0; --n) {
+        std::vector<std::size_t> after = {forward[n]};
+        if (n < model - 1) after.push_back(next);
+        if (below(4) == 0) after.push_back(add(Kind::Recompute, first + n, h, {forward[n]}));
+        const bool split = coin();
+        next = add(split ? Kind::InputGrad : Kind::Backward, first + n, h, after);
+        if (split) add(Kind::WeightGrad, first + n, h, {next});
+      }
+    }
+  }
+  std::set<std::size_t> done, open;
+  for (std::size_t k = 0; k < tasks.size(); ++k) open.insert(k);
+  while (!open.empty()) {
+    std::vector<std::size_t> ready;
+    for (const std::size_t k : open)
+      if (std::all_of(tasks[k].after.begin(), tasks[k].after.end(),
+                      [&](std::size_t a) { return done.count(a) > 0; }))
+        ready.push_back(k);
+    const std::size_t k = ready[below(ready.size())];
+    s.workers[s.placements[tasks[k].instr.stage].workers[0]].prologue.push_back(tasks[k].instr);
+    open.erase(k);
+    done.insert(k);
+  }
+  return s;
+}
+
+Schedule RandomPlans::lowered(const Schedule& schedule) {
+  Lowering how;
+  const int n = model_stages(schedule);
+  if (coin()) how.pipelines = 2;
+  if (n > 2 && below(3) == 0) how.extra_edges = {{0, 2}};
+  // Sums that start as soon as they may, and those of tied stages, can wait for each other in a
+  // ring where copies of stages stand anyhow: then such a lowering is a wrong plan.
+  const bool orderly = schedule.method != "random";
+  const bool copies = static_cast<int>(schedule.placements.size()) > n;
+  if (n > 1 && (orderly || !copies) && coin()) how.tied = {{0, n - 1}};
+  if (below(3) == 0) how.gradient_buckets.assign(n, 2);
+  how.reduce_scalars = coin();
+  const SyncPlace places[] = {SyncPlace::End, SyncPlace::Eager, SyncPlace::EagerOpt};
+  how.sync = places[orderly ? below(3) : 0];
+  return lower(schedule, how);
+}
+
+Schedule with_rows(const Schedule& schedule, const std::vector<std::vector<Instr>>& rows) {
+  Schedule out = schedule;
+  for (std::size_t w = 0; w < rows.size(); ++w) out.workers[w] = {rows[w], {}, 0, 0, {}};
+  return out;
+}
+
+std::vector<std::vector<Instr>> rows_of(const Schedule& schedule) {
+  std::vector<std::vector<Instr>> rows;
+  for (const Program& p : schedule.workers) rows.push_back(unroll(p));
+  return rows;
+}
+
+std::string listing(const Schedule& schedule) {
+  std::string text = schedule.method + ", pipelines " +
+                     std::to_string(schedule.lowering.pipelines) + ", placements";
+  for (const Placement& p : schedule.placements)
+    text += " " + std::to_string(p.workers[0]) + "/" + std::to_string(p.model_stage) + "/" +
+            std::to_string(p.replica);
+  for (const auto& row : rows_of(schedule)) {
+    text += "\n ";
+    for (const Instr& i : row) text += " " + to_string(i) + (i.with_next ? "&" : "");
+  }
+  return text;
+}
+
+}  // namespace hetu
