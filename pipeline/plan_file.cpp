@@ -27,12 +27,16 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// torch's parameter sharding: `3UNSHARD`. Says nothing about the order of compute.
-bool is_sharding(std::string_view cell) {
+// What torch writes of its own runtime: parameter sharding (`3UNSHARD`), and where it retires a
+// send or a reduction (`3WAIT_SEND_F0`). Nothing of that changes the order of compute and messages.
+bool is_bookkeeping(std::string_view cell) {
   const auto digits = cell.find_first_not_of("0123456789");
   if (digits == 0 || digits == std::string_view::npos) return false;
-  const std::string_view name = cell.substr(digits);
-  return name == "UNSHARD" || name == "RESHARD";
+  const std::string_view rest = cell.substr(digits);
+  const std::string_view name = rest.substr(0, rest.find_last_not_of("0123456789") + 1);
+  if (name.size() == rest.size())
+    return name == "UNSHARD" || name == "RESHARD" || name == "WAIT_REDUCE_GRAD";
+  return name == "WAIT_SEND_F" || name == "WAIT_SEND_B";
 }
 
 // What a pass over all rows finds: ids, and whether there is communication.
@@ -118,7 +122,7 @@ void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
 
 void parse_cell(std::string_view raw, std::vector<Instr>& out) {
   const std::string_view cell = trimmed(raw);
-  if (cell.empty() || is_sharding(cell)) return;
+  if (cell.empty() || is_bookkeeping(cell)) return;
   if (cell.front() != '(') {
     out.push_back(parse_instr(cell));
     return;

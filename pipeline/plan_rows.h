@@ -8,8 +8,8 @@
 
 namespace hetu {
 
-/// Appends the instructions of one cell: one, two for an overlap pair, none for UNSHARD and RESHARD
-/// and for an empty cell. Throws InvalidArgument.
+/// Appends the instructions of one cell: one, two for an overlap pair, none for what torch
+/// writes of its own runtime and for an empty cell. Throws InvalidArgument.
 void parse_cell(std::string_view cell, std::vector<Instr>& out);
 
 /// The cell of an instruction; of a pair when it runs as one with `next`.

@@ -1,0 +1,135 @@
+// Plans that torch.distributed.pipelining's own classes wrote (make_torch_plans.py): read, proved,
+// predicted, and the same as ours.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/plan_file.h"
+#include "pipeline/simulate.h"
+#include "pipeline/verify.h"
+#include "tests/pipeline/random_plans.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kFolder = "tests/pipeline/torch";
+
+// ScheduleZBVZeroBubble_4x2_8: class, workers x stages per worker, micro-batches.
+struct File {
+  std::string path, name;
+  Sizes sizes;
+  bool lowered = false;
+};
+
+std::vector<File> files() {
+  std::vector<File> found;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    if (entry.path().extension() != ".csv") continue;
+    const std::string stem = entry.path().stem().string();
+    File file{entry.path().string(), stem.substr(0, stem.find('_')), {}, false};
+    const std::size_t at = stem.find('_') + 1, x = stem.find('x', at), end = stem.find('_', x);
+    file.sizes.stages = std::stoi(stem.substr(at, x - at));
+    file.sizes.chunks = std::stoi(stem.substr(x + 1, end - x - 1));
+    file.sizes.micro_batches = std::stoi(stem.substr(end + 1));
+    file.lowered = stem.find("_lowered") != std::string::npos;
+    found.push_back(file);
+  }
+  std::sort(found.begin(), found.end(), [](auto& a, auto& b) { return a.path < b.path; });
+  return found;
+}
+
+std::string refusal(const Schedule& s) {
+  try {
+    verify(s);
+  } catch (const Error& e) {
+    EXPECT_EQ(exit_status(e.code()), 1);
+    return e.what();
+  }
+  return "";
+}
+
+// The package's table for 1F1B has never had 3F0: its executing loop does not use the table.
+bool known_wrong(const File& f) { return f.name == "Schedule1F1B"; }
+
+TEST(TorchPlans, AreReadProvedAndPredicted) {
+  int count = 0;
+  for (const File& f : files()) {
+    SCOPED_TRACE(f.path);
+    const Schedule s = read_plan(
+        f.path,
+        {.stages = f.sizes.stages, .micro_batches = known_wrong(f) ? 0 : f.sizes.micro_batches});
+    EXPECT_EQ(s.chunks, f.sizes.chunks);
+    EXPECT_EQ(model_stages(s), f.sizes.stages * f.sizes.chunks);
+    EXPECT_EQ(is_lowered(s), f.lowered);
+    if (known_wrong(f)) {
+      EXPECT_THAT(refusal(s), HasSubstr("is missing"));
+      continue;
+    }
+    EXPECT_EQ(refusal(s), "");
+    const Simulation run = simulate(s, Costs{});
+    EXPECT_DOUBLE_EQ(run.ideal, 3.0 * f.sizes.micro_batches);
+    EXPECT_GE(run.makespan, run.ideal);
+    EXPECT_LT(run.bubble_fraction, 0.5);
+    ++count;
+  }
+  EXPECT_GE(count, 13);
+}
+
+TEST(TorchPlans, LoweredOnesHoldTheComputeOfTheOthers) {
+  for (const File& f : files()) {
+    if (!f.lowered) continue;
+    SCOPED_TRACE(f.path);
+    std::string plain = f.path;
+    plain.erase(plain.find("_lowered"), 8);
+    auto lowered = rows_of(read_plan(f.path));
+    for (auto& row : lowered)
+      row.erase(std::remove_if(row.begin(), row.end(),
+                               [](const Instr& i) { return !is_compute(i.kind); }),
+                row.end());
+    EXPECT_EQ(lowered, rows_of(read_plan(plain)));
+  }
+}
+
+// What this tree generates under the class's name is the same plan.
+TEST(TorchPlans, AreOurs) {
+  int count = 0;
+  for (const File& f : files()) {
+    const Method* method = find_method(f.name);
+    if (f.lowered || known_wrong(f) || method == nullptr) continue;
+    SCOPED_TRACE(f.path);
+    ASSERT_TRUE(is_legal(*method, f.sizes));
+    const Schedule theirs = read_plan(f.path);
+    Sizes sizes = f.sizes;  // its pairs run as one
+    sizes.pair_semantics = f.name == "ScheduleDualPipeV" ? "atomic" : "split";
+    const Schedule ours = generate(f.name, sizes);
+    std::vector<std::vector<Instr>> rows = rows_of(theirs);
+    for (auto& row : rows)  // the tables of classes with one stage per worker end with a sum
+      row.erase(std::remove_if(row.begin(), row.end(),
+                               [](const Instr& i) { return !is_compute(i.kind); }),
+                row.end());
+    EXPECT_EQ(listing(with_rows(ours, rows)), listing(with_rows(ours, rows_of(ours))));
+    EXPECT_EQ(theirs.placements, ours.placements);
+    ++count;
+  }
+  EXPECT_EQ(count, 7);
+}
+
+TEST(TorchPlans, WhatItsLoaderAcceptsAndCannotRunIsRefused) {
+  const auto bad = [](const char* name) {
+    return refusal(read_plan(std::string(kFolder) + "/bad/" + name));
+  };
+  EXPECT_EQ(bad("cyclic.csv"),
+            "schedule deadlocks:\n"
+            "  worker 0 stands at step 1: 0B0 waits for 1B0\n"
+            "  worker 1 stands at step 1: 1F1 waits for 0F1");
+  EXPECT_EQ(bad("use_before_receive_lowered.csv"),
+            "schedule deadlocks:\n  worker 1 stands at step 0: 1F0 waits for 1RECV_F0");
+}
+
+}  // namespace
+}  // namespace hetu
