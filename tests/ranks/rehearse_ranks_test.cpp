@@ -1,6 +1,7 @@
 // `hetu rehearse` with a process per worker.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/ranks/rehearsal.h"
@@ -20,11 +21,13 @@ TEST(Rehearsal, OfAnotherNumberOfWorkersIsRefused) {
 
 TEST(Rehearsal, RunsPipelinesSideBySide) {
   Ended job;
-  const auto report = rehearsal(4,
-                                "1f1b --stages 2 --micro-batches 4 --pipelines 2 --allreduce 2 "
-                                "--update 1 --time-unit 5ms --payload 100000 --repeat 1",
-                                job);
+  const std::string text =
+      rehearsal(4,
+                "1f1b --stages 2 --micro-batches 4 --pipelines 2 --allreduce 2 "
+                "--update 1 --time-unit 5ms --payload 100000 --repeat 1",
+                job);
   ASSERT_EQ(job.status, 0) << job.output;
+  const auto report = nlohmann::json::parse(text);
   EXPECT_GE(report["ratio"], 0.9999);
   EXPECT_EQ(report["workers"].size(), 4U);
 }
