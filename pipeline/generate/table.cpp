@@ -105,7 +105,7 @@ const std::vector<Method>& methods() {  // NOLINT(readability-function-size): a 
        .aliases = {},
        .doc = "Pipelines in both directions (Chimera, Li and Hoefler 2021).",
        .options = {"pairs", "concat"},
-       .stages_rule = "P even, P/2 divided by the pairs,",
+       .stages_rule = "an even P >= 2 with --pairs dividing P/2",
        .legal_stages = opposed_pairs,
        .micros_rule = "any M >= 1",
        .legal_micros = any_micros,

@@ -39,6 +39,22 @@ void check_applicable(const PlanOptions& o, const Method* method) {
   require(!o.version_rule, "--version-rule is for a FILE");
 }
 
+// A plan is made by the costs of the first of several pipelines.
+Costs of_first_pipeline(Costs costs, std::size_t workers, int pipelines) {
+  const auto first = [&](std::vector<double>& list) {
+    if (list.size() == workers * pipelines) list.resize(workers);
+  };
+  first(costs.speed);
+  first(costs.memory_limit);
+  const int most = static_cast<int>(workers);
+  const auto elsewhere = [&](const LinkCost& l) {
+    return pipelines > 1 && (l.from >= most || l.to >= most);
+  };
+  costs.pairs.erase(std::remove_if(costs.pairs.begin(), costs.pairs.end(), elsewhere),
+                    costs.pairs.end());
+  return costs;
+}
+
 Schedule generated(const PlanOptions& o, const Method& method) {
   Sizes sizes;
   // A method with one legal number of stages needs none stated.
@@ -53,7 +69,7 @@ Schedule generated(const PlanOptions& o, const Method& method) {
   sizes.concat = o.concat.value_or("direct");
   sizes.pair_semantics = o.pair_semantics.value_or("split");
   sizes.runtime_rule = o.runtime_rule;
-  const Costs costs = costs_of(o);
+  const Costs costs = of_first_pipeline(costs_of(o), sizes.stages, o.pipelines);
   sizes.costs = &costs;
   sizes.run = &o.run;
   sizes.memory_limit = o.limit_micros.value_or(0);

@@ -7,6 +7,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
+#include "pipeline/generate/stage_times.h"
 #include "pipeline/lower.h"
 #include "pipeline/verify.h"
 #include "tests/pipeline/generated.h"
@@ -16,6 +17,23 @@ namespace {
 
 using testing::HasSubstr;
 using testing_plans::costs;
+
+// Stages and speeds that differ, from a seed.
+Costs uneven(int seed, int workers, int chunks) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> time(0.5, 2), link(0, 0.3), speed(0.7, 1);
+  Costs c;
+  c.per_worker = false;
+  c.stages.clear();
+  for (int s = 0; s < workers * chunks; ++s)
+    c.stages.push_back({.forward = time(random),
+                        .input_grad = time(random),
+                        .weight_grad = time(random),
+                        .recompute = time(random)});
+  for (int w = 0; w < workers; ++w) c.speed.push_back(speed(random));
+  c.link.latency = link(random);
+  return c;
+}
 
 // Qi et al. 2024, tables 5 and 6: span bubble rates.
 struct Published {
@@ -45,6 +63,62 @@ TEST(ZeroBubbleGreedy, PublishedFigures) {
   }
 }
 
+// Every order is valid and within P (2P) micro-batches, for mixed and uneven costs.
+TEST(ZeroBubbleGreedy, EveryPlanIsValidAndKeepsItsMemory) {
+  for (int p = 1; p <= 9; ++p) {
+    for (const int m : {1, 2, 3, 7, 2 * p, 4 * p + 1}) {
+      std::vector<Costs> all = testing_plans::mixed_costs();
+      for (int seed = 1; seed <= 4; ++seed) all.push_back(uneven(seed, p, 1));
+      for (const Costs& c : all) {
+        const Sizes sizes{.stages = p, .micro_batches = m, .costs = &c};
+        EXPECT_NO_THROW(verify(generate("zb-1p", sizes), {.memory_limit = 1.0 * p}))
+            << p << " " << m;
+        EXPECT_NO_THROW(verify(generate("zb-2p", sizes), {.memory_limit = 2.0 * p}))
+            << p << " " << m;
+        EXPECT_NO_THROW(verify(lower(generate("zb-2p", sizes)))) << p << " " << m;
+      }
+    }
+  }
+}
+
+TEST(ZeroBubbleGreedy, TwiceTheMemoryTakesBubblesAway) {
+  double one = 0, two = 0;
+  for (int p = 2; p <= 8; ++p) {
+    for (const Costs& c : testing_plans::mixed_costs()) {
+      const Sizes sizes{.stages = p, .micro_batches = 4 * p, .costs = &c};
+      one += simulate(generate("zb-1p", sizes), c).span;
+      two += simulate(generate("zb-2p", sizes), c).span;
+    }
+  }
+  EXPECT_LT(two, 0.95 * one);
+}
+
+TEST(StageTimes, AreThoseOfTheSimulator) {
+  Costs c = uneven(5, 3, 1);
+  c.link.latency = 0.25;
+  c.stages[1].bytes_out = 10;
+  c.link.bandwidth = 5;
+  c.pairs = {{.from = 2, .to = 1, .latency = 7}};
+  Sizes sizes{.stages = 3, .micro_batches = 1, .costs = &c};
+  const Schedule placed = generate("1f1b", sizes);
+  const StageTimes t = stage_times(placed, sizes);
+  EXPECT_DOUBLE_EQ(t.forward[1], c.stages[1].forward / c.speed[1]);
+  EXPECT_DOUBLE_EQ(t.weight_grad[2], c.stages[2].weight_grad / c.speed[2]);
+  EXPECT_DOUBLE_EQ(t.forward_hop[0], 0);
+  EXPECT_DOUBLE_EQ(t.forward_hop[2], 0.25 + 2);
+  EXPECT_DOUBLE_EQ(t.backward_hop[1], 7);
+  EXPECT_DOUBLE_EQ(t.backward_hop[2], 0);
+  double way = 0;
+  for (int s = 0; s < 3; ++s) way += t.forward[s] + t.forward_hop[s];
+  for (int s = 2; s >= 0; --s) way += t.input_grad[s] + t.backward_hop[s];
+  for (int s = 0; s < 3; ++s) way += t.weight_grad[s];
+  EXPECT_NEAR(simulate(placed, c).makespan, way, 1e-9);
+  sizes.with_recompute = true;
+  const StageTimes more = stage_times(placed, sizes);
+  EXPECT_DOUBLE_EQ(more.input_grad[1], t.input_grad[1] + c.stages[1].recompute / c.speed[1]);
+  EXPECT_DOUBLE_EQ(more.input_grad[2], t.input_grad[2]);
+}
+
 TEST(Automatic, AtOrBelowThePublishedFigures) {
   for (const Published& row : kPublished) {
     const Costs c = costs(row.f, row.b, row.w, row.c);
@@ -58,23 +132,6 @@ TEST(Automatic, AtOrBelowThePublishedFigures) {
     const double least = 7 * (row.f + row.c) + row.m * (row.f + row.b + row.w);
     EXPECT_LE(run.makespan, least * 1.0001) << row.m << " " << row.f;
   }
-}
-
-// Stages and speeds that differ, from a seed.
-Costs uneven(int seed, int workers, int chunks) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<double> time(0.5, 2), link(0, 0.3), speed(0.7, 1);
-  Costs c;
-  c.per_worker = false;
-  c.stages.clear();
-  for (int s = 0; s < workers * chunks; ++s)
-    c.stages.push_back({.forward = time(random),
-                        .input_grad = time(random),
-                        .weight_grad = time(random),
-                        .recompute = time(random)});
-  for (int w = 0; w < workers; ++w) c.speed.push_back(speed(random));
-  c.link.latency = link(random);
-  return c;
 }
 
 TEST(Automatic, NotLongerThanAnyOtherMethodOnUnevenCosts) {

@@ -153,9 +153,8 @@ TEST(Chimera, MakespansOfSectionFour) {
       const int n = k * d;
       for (int pairs = 1; pairs <= d / 2; ++pairs) {
         if (d / 2 % pairs != 0) continue;
-        if (pairs == 1) {
-          EXPECT_DOUBLE_EQ(makespan(chimera(d, n), 1, 1), 2 * n + d - 2) << d << " " << k;
-        }
+        EXPECT_DOUBLE_EQ(makespan(chimera(d, n, "direct", pairs), 1, 1), 2 * n + d / pairs - 2)
+            << d << " " << k << " " << pairs;
       }
       EXPECT_DOUBLE_EQ(makespan(chimera(d, n), 1, 2), 5 * d - 4 + (k - 1) * (4 * d - 2))
           << d << " " << k;
@@ -187,6 +186,20 @@ TEST(Chimera, ChecksAtFourStages) {
     for (int i = 0; i < 5; ++i)
       EXPECT_DOUBLE_EQ(makespan(chimera(4, micros[i], concat), 1, 2), lengths[i])
           << concat << " " << micros[i];
+}
+
+// The check of section 11: one block of BERT-base per stage on P100, 32 samples.
+TEST(Chimera, BertBaseOnPascal) {
+  const Schedule s = chimera(4, 4);
+  const Simulation run = simulate(s, times(9.75, 16.45));
+  EXPECT_NEAR(run.makespan, 137.7, .05);
+  EXPECT_NEAR(100 * (1 - run.bubble_fraction), 76.1, .05);
+  EXPECT_NEAR(32 * 4 / run.makespan * 1000, 929.6, .1);
+  const Schedule plain = generate("gpipe", {.stages = 4, .micro_batches = 4});
+  const Simulation other = simulate(plain, times(9.75, 16.45));
+  EXPECT_NEAR(other.makespan, 183.4, .05);
+  EXPECT_NEAR(100 * (1 - other.bubble_fraction), 57.1, .05);
+  EXPECT_NEAR(32 * 4 / other.makespan * 1000, 698.0, .1);
 }
 
 TEST(Chimera, PeaksOfSectionFour) {

@@ -142,7 +142,18 @@ TEST(Varuna, AHeldBackGradientMakesAForwardRun) {
   EXPECT_THAT(row_text(with_rule(3, 8, c), 1), HasSubstr("F2 F3 F4 F5 F6 F7 R0"));
 }
 
-// Varuna.md, section 12, point 3: under delay and jitter the rule wins; without, all are near.
+TEST(Varuna, AForwardWithoutItsInputIsNotWaitedFor) {
+  Costs c = times(0);
+  c.stages.assign(3, c.stages[0]);
+  c.stages[0].forward = 10;
+  c.pairs = {{.from = 2, .to = 1, .latency = 30}};
+  // At 31 neither F3 nor the gradient is there; at 40 F3 comes, at 44 the gradient.
+  EXPECT_THAT(row_text(with_rule(3, 8, c), 1), HasSubstr("F2 R0"));
+  c.stages[0].forward = 1;
+  EXPECT_THAT(row_text(with_rule(3, 8, c), 1), HasSubstr("F2 F3"));
+}
+
+// Under delay and jitter the rule wins; without, all are near.
 TEST(Varuna, TheRuleToleratesDelayAndJitter) {
   const auto recomputed = [](const char* method) {
     return with_recompute(generate(method, {.stages = 4, .micro_batches = 16}));
