@@ -167,7 +167,9 @@ void add_run(PlanOptions& o, std::vector<Option>& t) {
          o.sync = one_of(v, {"end", "eager", "eager-opt"});
        }});
   t.push_back({"--memory-limit", "A",
-               "bound to prove per worker: in micro-batches, or bytes with KiB, MiB, GiB",
+               "bound to keep per worker, for methods that choose by costs, and to prove: in "
+               "micro-batches, or "
+               "bytes with KiB, MiB, GiB",
                [&o](const std::string& v) { parse_limit(v, o); }});
 }
 

@@ -34,7 +34,12 @@ TEST(Cli, RehearsesAPlanWithAThreadPerWorker) {
 TEST(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
   for (const char* plan :
        {"gpipe --stages 4 --micro-batches 8", "1f1b --stages 4 --micro-batches 8",
-        "dapple --stages 4 --micro-batches 8", "dp --micro-batches 8"}) {
+        "dapple --stages 4 --micro-batches 8", "dp --micro-batches 8",
+        "chimera --stages 4 --micro-batches 6 --pairs 2",
+        "chimera --stages 4 --micro-batches 9 --concat halving --sync eager-opt --allreduce 2",
+        "pipedream-2bw --stages 4 --micro-batches 4 --steps 3",
+        "varuna --stages 4 --micro-batches 8 --recompute 1 --latency 1 --runtime-rule",
+        "auto --stages 4 --micro-batches 8 --chunks 2 --memory-limit 3"}) {
     for (const char* command : {"schedule", "verify", "simulate"}) {
       const Outcome o = hetu(fmt::format("{} {}", command, plan));
       EXPECT_EQ(o.status, 0) << o.err;
@@ -53,6 +58,46 @@ TEST(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
       }
     }
   }
+}
+
+// Options that only some methods take, seen in what they come to.
+TEST(Cli, OptionsOfMethodsReachThem) {
+  struct Case {
+    const char* arguments;
+    const char* shows;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"simulate chimera --stages 4 --micro-batches 8 --concat doubling",
+            "\"makespan\": 27.0"},
+           {"simulate chimera --stages 4 --micro-batches 8 --concat best", "\"makespan\": 26.0"},
+           {"simulate chimera --stages 4 --micro-batches 4 --pairs 2 --backward 1",
+            "\"makespan\": 8.0"},
+           {"simulate chimera --stages 8 --micro-batches 8 --allreduce 3 --sync end",
+            "\"step_time\": 42.0"},
+           {"simulate chimera --stages 8 --micro-batches 8 --allreduce 3 --sync eager-opt",
+            "\"step_time\": 39.0"},
+           {"simulate pipedream --stages 4 --micro-batches 4 --steps 6", "\"steady_bubble\": 0.0"},
+           {"simulate hetpipe --stages 4 --micro-batches 4 --steps 6", "\"steps\": 6"},
+           {"simulate varuna --stages 4 --micro-batches 5 --recompute 1 --latency 1",
+            "\"makespan\": 35.0"},
+           {"simulate varuna --stages 4 --micro-batches 5 --recompute 1 --latency 1 --runtime-rule",
+            "\"makespan\": 30.0"},
+           {"schedule varuna --stages 4 --micro-batches 5 --runtime-rule",
+            "\"run_policy\": \"forward-before-late-gradient\""},
+           {"simulate zb-2p --stages 4 --micro-batches 12", "\"span_bubble_rate\": 0.0"},
+           {"simulate zb-2p --stages 4 --micro-batches 12 --memory-limit 1", "\"makespan\": 108.0"},
+           {"simulate auto --stages 4 --micro-batches 12 --memory-limit 8",
+            "\"span_bubble_rate\": 0.0"},
+       }) {
+    const Outcome o = hetu(fmt::format("{} --format json", c.arguments));
+    EXPECT_EQ(o.status, 0) << o.err;
+    EXPECT_THAT(o.out, HasSubstr(c.shows)) << c.arguments;
+  }
+  // Versions of a file are what it is told they are.
+  hetu("schedule pipedream-2bw --stages 3 --micro-batches 4 --steps 3 --format csv -o w.csv");
+  EXPECT_THAT(hetu("verify w.csv --steps 3 --version-rule lag1").out, HasSubstr("versions 2"));
+  EXPECT_EQ(hetu("verify w.csv --steps 3").status, 1);
+  EXPECT_EQ(hetu("verify w.csv --steps 3 --version-rule wave").status, 1);
 }
 
 TEST(Cli, FilesTravelThroughAllCommands) {
@@ -159,6 +204,13 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"verify 1f1b --stages 4", "1f1b needs --micro-batches M"},
            {"verify dp --stages 4 --micro-batches 1",
             "dp takes P = 1 stages, got P = 4; nearest legal: 1"},
+           {"verify chimera --stages 5 --micro-batches 4", "nearest legal: 4 or 6"},
+           {"verify chimera --stages 8 --micro-batches 4 --pairs 2 --concat doubling",
+            "one pair of pipelines"},
+           {"verify pipedream-2bw --stages 4 --micro-batches 2", "nearest legal: 4"},
+           {"verify auto --stages 4 --micro-batches 8 --memory-limit 0.5", "the least possible, 1"},
+           {"verify varuna --stages 4 --micro-batches 8 --with-recompute", "recomputes already"},
+           {"verify zb-1p --stages 4 --micro-batches 8 --runtime-rule", "does not apply to zb-1p"},
            {"verify 1f1b --stages 0 --micro-batches 1", "--stages: expected a whole number from 1"},
            {"verify 1f1b --stages 99999999999999999999 --micro-batches 1",
             "--stages: expected a whole number"},
