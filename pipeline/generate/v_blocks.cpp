@@ -42,8 +42,10 @@ struct BlockWorker {
   int choose(const Done& done, bool early) const {
     std::array<int, 4> at = next;
     int room = free + static_cast<int>(late.size()), least = room;  // once all W's are done
-    for (int line; (line = first_line(at, done.micros)) >= 0;) {
+    int unseen = 4;
+    for (int line; unseen > 0 && (line = first_line(at, done.micros)) >= 0;) {
       if (at[line] == next[line]) {
+        --unseen;
         const bool ready =
             is_forward(line) ? done.forward_ready(stage[line]) : done.backward_ready(stage[line]);
         if (ready && (!is_forward(line) || (free >= 2 && least >= 2))) return line;
@@ -87,8 +89,8 @@ void fill_blocks(Schedule& s, int limit, bool early, BlockOf&& block_of) {
 
 }  // namespace
 
-// The blocks of even P leave the last I later than the memory bound needs, so that nothing collides
-// modulo 6 for any P; running early takes the time back. The same for P a multiple of 3 in v_min.
+// Where P is even here, and a multiple of 3 in v_min, two instructions of a block would share a
+// slot modulo 6. Later I's make room; running early takes the time back.
 Schedule v_half(const Sizes& sizes) {
   Schedule s = waves("v-half", sizes);
   const int p = sizes.stages, late = p % 2 == 0 ? 3 : 0;

@@ -226,6 +226,13 @@ std::string plan_help(const char* command, const char* meaning, const std::vecto
   for (const Method& m : methods()) {
     text += fmt::format("  {:<17}{}\n{:19}Legal: {}, {}.", m.name, m.doc, "", m.stages_rule,
                         m.micros_rule);
+    std::string options;
+    for (const std::string option : m.options) {
+      options += (options.empty() ? "--" : ", --") + option;
+      if (option == "chunks")
+        options += fmt::format(" ({}, {} unless told)", m.chunks_rule, m.chunks);
+    }
+    if (!options.empty()) text += fmt::format(" Takes {}.", options);
     std::string others;
     for (const char* a : m.aliases) others.append(others.empty() ? "" : ", ").append(a);
     text += others.empty() ? "\n" : fmt::format(" Also: {}.\n", others);

@@ -29,8 +29,9 @@ TEST(Generators, EveryPlanVerifiesAsItIsAndLowered) {
 }
 
 TEST(Generators, LargePlansVerifyAndKeepABody) {
-  for (const char* method : {"1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half",
-                             "v-min", "interleaved-zb", "gems", "dualpipe", "dualpipev"}) {
+  for (const char* method :
+       {"1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "interleaved-zb",
+        "gems", "hanayo", "dualpipe", "dualpipev"}) {
     const Schedule s = generate(method, {.stages = 16, .micro_batches = 256});
     EXPECT_NO_THROW(verify(s)) << method;
     for (const Program& p : s.workers) {

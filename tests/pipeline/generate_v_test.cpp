@@ -5,6 +5,7 @@
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
+#include "pipeline/plan_file.h"
 #include "pipeline/verify.h"
 #include "tests/pipeline/generated.h"
 
@@ -22,6 +23,32 @@ Bubbles at_unit(const char* method, int stages, int micros, int chunks = 0,
           method,
           {.stages = stages, .micro_batches = micros, .chunks = chunks, .pair_semantics = pairs}),
       costs(1, 1, 1));
+}
+
+// Worker of each placement, in order of their ids.
+std::vector<int> workers_of(const char* method, const Sizes& sizes) {
+  std::vector<int> out;
+  const Schedule s = generate(method, sizes);
+  const int stages = model_stages(s);
+  for (std::size_t id = 0; id < s.placements.size(); ++id) {
+    const Placement& p = s.placements[id];
+    EXPECT_EQ(p.replica * stages + p.model_stage, static_cast<int>(id)) << method;
+    out.push_back(p.workers.at(0));
+  }
+  return out;
+}
+
+TEST(Placements, AsInTheContract) {
+  const Sizes three{.stages = 3, .micro_batches = 6};
+  for (const char* method : {"interleaved-1f1b", "looped-bfs", "interleaved-zb"})
+    EXPECT_THAT(workers_of(method, three), ElementsAre(0, 1, 2, 0, 1, 2)) << method;
+  for (const char* method : {"zb-v", "v-half", "v-min", "dualpipev", "hanayo"})
+    EXPECT_THAT(workers_of(method, three), ElementsAre(0, 1, 2, 2, 1, 0)) << method;
+  EXPECT_THAT(workers_of("hanayo", {.stages = 2, .micro_batches = 1, .chunks = 4}),
+              ElementsAre(0, 1, 1, 0, 0, 1, 1, 0));
+  EXPECT_THAT(workers_of("gems", three), ElementsAre(0, 1, 2, 2, 1, 0));
+  EXPECT_THAT(workers_of("dualpipe", {.stages = 4, .micro_batches = 8}),
+              ElementsAre(0, 1, 2, 3, 3, 2, 1, 0));
 }
 
 TEST(UnitTimes, TableOfFourWorkers) {
@@ -164,6 +191,7 @@ TEST(DualPipe, BubbleAndPeakAreTheClosedForms) {
               generate("dualpipe", {.stages = p, .micro_batches = m, .pair_semantics = pairs});
           const Bubbles b = bubbles(s, c);
           EXPECT_DOUBLE_EQ(b.peak, p + 1) << name(s);
+          EXPECT_NO_THROW(verify(lower(s))) << name(s);
           if (!(w <= i && i <= f)) continue;
           if (pairs == std::string("atomic")) {
             EXPECT_NEAR(b.makespan, (p / 2 - 1) * (2 * f + i - w), 1e-9) << name(s) << " F " << f;
@@ -196,6 +224,10 @@ TEST(DualPipe, PairsAreOneInstructionOrTwo) {
   for (std::size_t k = 0; k + 1 < row.size(); ++k)
     if (row[k].with_next) pairs.push_back(to_string(row[k]) + to_string(row[k + 1]));
   EXPECT_THAT(pairs, ElementsAre("3F30B0"));
+  EXPECT_EQ(parse_plan(to_json(atomic), "f"), atomic);
+  const Schedule csv = parse_plan(to_csv(atomic), "f", {.replicas = 2});
+  EXPECT_EQ(unroll(csv.workers[0]), row);
+  EXPECT_EQ(csv.placements, atomic.placements);
 }
 
 TEST(DualPipeV, OrderAsInTorch) {
@@ -214,6 +246,12 @@ TEST(DualPipeV, BubbleAndPeakAreTheClosedForms) {
       const Bubbles b = at_unit("dualpipev", p, m);
       EXPECT_NEAR(b.makespan, (p - 1) / 2.0, 1e-9) << p << " " << m;
       EXPECT_DOUBLE_EQ(b.peak, p + .5) << p << " " << m;
+      const Sizes as_one{.stages = p, .micro_batches = m, .pair_semantics = "atomic"};
+      const Schedule atomic = generate("dualpipev", as_one);
+      EXPECT_NO_THROW(verify(lower(atomic))) << name(atomic);
+      const Bubbles later = bubbles(atomic, costs(1, 1, 1));
+      EXPECT_DOUBLE_EQ(later.peak, b.peak) << name(atomic);
+      EXPECT_EQ(later.makespan > b.makespan, p > 1) << name(atomic);
     }
   }
 }
