@@ -18,12 +18,22 @@ namespace {
 using namespace testing_plans;  // NOLINT: a test's own words
 using testing::ElementsAre;
 
+bool recomputes(const Schedule& s) {
+  for (const Program& p : s.workers)
+    for (const Instr& i : unroll(p))
+      if (i.kind == Kind::Recompute) return true;
+  return false;
+}
+
 TEST(Generators, EveryPlanVerifiesAsItIsAndLowered) {
   std::vector<const char*> names;
   for (const Method& m : methods()) names.push_back(m.name);
   const int plans = over_grid(names, [](const Schedule& s) {
     EXPECT_NO_THROW(verify(s)) << name(s);
     EXPECT_NO_THROW(verify(lower(s))) << name(s);
+    if (s.stages <= 5 && !recomputes(s)) {
+      EXPECT_NO_THROW(verify(lower(with_recompute(s)))) << name(s);
+    }
   });
   EXPECT_GT(plans, 900);
 }

@@ -208,6 +208,18 @@ TEST(DualPipe, BubbleAndPeakAreTheClosedForms) {
   EXPECT_GT(split, 40);
 }
 
+// The order of the published code, worker 0 and the one beside the middle.
+TEST(DualPipe, OrderAsPublished) {
+  const Schedule s =
+      generate("dualpipe", {.stages = 4, .micro_batches = 8, .pair_semantics = "atomic"});
+  const std::string csv = to_csv(s);
+  EXPECT_THAT(csv, testing::StartsWith(
+                       "0F0,0F1,0F2,7F4,7I4,7W4,7F5,(0F3;7B5)OVERLAP_F_B,(7F6;0B0)OVERLAP_F_B,7B6,"
+                       "(7F7;0B1)OVERLAP_F_B,7B7,0I2,0W2,0I3,0W3\n"
+                       "1F0,6F4,1F1,6F5,1F2,6B4,(6F6;1B0)OVERLAP_F_B,(1F3;6B5)OVERLAP_F_B,"
+                       "(6F7;1B1)OVERLAP_F_B,6B6,1B2,6I7,1I3,6W7,1W3\n"));
+}
+
 TEST(DualPipe, PairsAreOneInstructionOrTwo) {
   const Sizes sizes{.stages = 2, .micro_batches = 4};
   const Schedule split = generate("dualpipe", sizes);
