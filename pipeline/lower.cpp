@@ -138,11 +138,15 @@ std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
 // Per placement: its reduction may start before its worker's last compute. That pays where the
 // worker idles in between; one that waits makes those after it wait, since all members of a group
 // launch in one order.
-std::vector<bool> starts_early(const Schedule& s, const std::vector<std::vector<int>>& stages) {
+std::vector<bool> starts_early(const Schedule& s, const Reductions& reductions,
+                               const std::vector<std::vector<int>>& stages) {
   std::vector<bool> early(s.placements.size(), s.lowering.sync == SyncPlace::Eager);
-  const bool several =
-      std::any_of(stages.begin(), stages.end(), [](const auto& list) { return list.size() > 1; });
-  if (s.lowering.sync != SyncPlace::EagerOpt || !several) return early;
+  const bool matters = std::any_of(stages.begin(), stages.end(), [&](const auto& list) {
+    return list.size() > 1 && std::any_of(list.begin(), list.end(), [&](int stage) {
+             return !reductions.parts(stage).empty();
+           });
+  });
+  if (s.lowering.sync != SyncPlace::EagerOpt || !matters) return early;
   Schedule one = s;
   one.lowering.pipelines = 1;
   const Simulation run = simulate(one, Costs{}, {.events = true});
@@ -168,7 +172,7 @@ std::vector<bool> starts_early(const Schedule& s, const std::vector<std::vector<
 
 void finish_step(Schedule& s, const Reductions& reductions) {
   const std::vector<std::vector<int>> stages = stages_by_worker(s);
-  const std::vector<bool> early = starts_early(s, stages);
+  const std::vector<bool> early = starts_early(s, reductions, stages);
   for (std::size_t w = 0; w < s.workers.size(); ++w) {
     Program& program = s.workers[w];
     const bool several = stages[w].size() > 1;
