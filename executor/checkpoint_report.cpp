@@ -37,7 +37,7 @@ void add_facts(std::string& out, const std::string& name, const json& value) {
     return;
   }
   for (const auto& [key, part] : value.items())
-    add_facts(out, name.empty() ? key : name + "." + key, part);
+    add_facts(out, name.empty() ? key : fmt::format("{}.{}", name, key), part);
 }
 
 std::string files_text(const Manifest& manifest) {

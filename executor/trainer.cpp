@@ -127,11 +127,11 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
 
 Trainer::~Trainer() = default;
 
-void Trainer::plan() {
+Schedule Trainer::compute_plan() const {
   Sizes sizes;
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
-  const Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
+  Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
   // One stage per worker and synchronous, for now: what gpipe, 1f1b, zb-h1, zb-h2 and their like
   // give.
   require(compute.most_versions == 1 &&
@@ -145,6 +145,11 @@ void Trainer::plan() {
           "the schedule is for {} workers and {} micro-batches; the job has {} stages and {} "
           "micro-batches",
           compute.stages, compute.micro_batches, options_.stages, options_.micro_batches);
+  return compute;
+}
+
+void Trainer::plan() {
+  const Schedule compute = compute_plan();
   Lowering how;
   how.pipelines = options_.pipelines;
   how.reduce_scalars = true;
@@ -153,9 +158,8 @@ void Trainer::plan() {
   }
   how.tied = tied_stages(graph_, options_.first_block);
   lowered_ = lower(compute, how);
-  const VerifyReport report = verify(lowered_);
-  // Validation's rows: the forwards of the plan, lowered alike; no updates.
-  Schedule validation = lower(forward_only(compute), how);
+  std::vector<std::unique_ptr<StagePlan>> plans = compile(verify(lowered_));
+  check_memory();
 
   RunnerOptions run;
   run.pipeline = pipeline_;
@@ -166,6 +170,19 @@ void Trainer::plan() {
   for (int s = 0; s < model_stages(lowered_); ++s) {
     run.worker_of_stage.push_back(lowered_.placements[placement_of(lowered_, s, 0)].workers[0]);
   }
+  runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
+  const Interpreter::Links links{transport_, reducer_};
+  training_ = std::make_unique<Interpreter>(
+      bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
+  // Validation's rows: the forwards of the plan, lowered alike; no updates.
+  const Schedule validation = lower(forward_only(compute), how);
+  std::vector<Action> row = bind_row(validation, transport_.worker(), options_.pipelines);
+  drop_updates(row);
+  validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
+}
+
+// The stages of this worker, by placement; the others' places stay empty.
+std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& report) {
   std::vector<std::unique_ptr<StagePlan>> plans(lowered_.placements.size());
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const Placement& placement = lowered_.placements[i];
@@ -186,14 +203,7 @@ void Trainer::plan() {
       fields_.push_back({feed.field, feed.type.dtype, sample_shape(feed, compile.micro_batch)});
     }
   }
-  check_memory();
-  runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
-  const Interpreter::Links links{transport_, reducer_};
-  training_ = std::make_unique<Interpreter>(
-      bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
-  std::vector<Action> row = bind_row(validation, transport_.worker(), options_.pipelines);
-  drop_updates(row);
-  validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
+  return plans;
 }
 
 void Trainer::check_memory() const {

@@ -14,6 +14,7 @@
 #include "executor/train_runner.h"
 #include "graph/base/trace.h"
 #include "pipeline/schedule.h"
+#include "pipeline/verify.h"
 
 namespace hetu {
 
@@ -97,7 +98,9 @@ class Trainer {
   void write_trace(const std::string& path);
 
  private:
+  Schedule compute_plan() const;
   void plan();
+  std::vector<std::unique_ptr<StagePlan>> compile(const VerifyReport& report);
   void check_memory() const;
   void feed(const FieldLookup& lookup);
 

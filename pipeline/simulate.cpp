@@ -171,8 +171,9 @@ class Simulator : public Progress::Listener {
     r.asynchronous = true;
     const Window& first = window_[0];
     if (first.to > first.from) r.steady_bubble = 1 - first.busy / (first.to - first.from);
+    const int counted = 3 * all / 4 - all / 4;
     for (const Window& w : window_)
-      if (w.to > w.from) r.throughput += (3 * all / 4 - all / 4) / (w.to - w.from);
+      if (w.to > w.from) r.throughput += counted / (w.to - w.from);
   }
 
   Progress& progress_;

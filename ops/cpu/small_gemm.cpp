@@ -25,7 +25,7 @@ constexpr int kMaxVectors = 4;
 
 // Indices are template arguments (I over Rows x Vectors, J over Vectors), since the compiler keeps
 // an array in registers only if every index is a constant early on.
-template <int Vectors, int... I, int... J>
+template <int Vectors, int... I, int... J>  // NOLINTNEXTLINE(readability-function-size): 7 words
 inline void accumulate_tile(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
                             const SmallGemm& s, const float* a, const float* b, float* c,
                             bool accumulate) {

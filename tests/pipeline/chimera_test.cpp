@@ -100,11 +100,12 @@ TEST(Chimera, ClosedFormPhaseOrderAndPlacementAgree) {
       const Schedule s = chimera(depth, depth, "direct", pairs);
       // Slots that collide, or that start before what they need, would not fit into the closed
       // form's length.
-      const double length = 2 * depth + depth / pairs - 2;
+      const int gaps = depth / pairs - 2;
+      const double length = 2 * depth + gaps;
       const Simulation run = simulate(s, times(1, 1));
       EXPECT_DOUBLE_EQ(run.makespan, length) << depth << " " << pairs;
       EXPECT_DOUBLE_EQ(run.ideal, 2 * depth);
-      EXPECT_NEAR(run.bubble_fraction, (depth / pairs - 2) / length, 1e-12);
+      EXPECT_NEAR(run.bubble_fraction, gaps / length, 1e-12);
       std::vector<std::map<int, int>> slots(depth);  // per worker: slot -> items
       for (int id = 0; id < 2 * pairs * depth; ++id) {
         const int stage = id % depth, worker = s.placements[id].workers[0];
@@ -153,7 +154,8 @@ TEST(Chimera, MakespansOfSectionFour) {
       const int n = k * d;
       for (int pairs = 1; pairs <= d / 2; ++pairs) {
         if (d / 2 % pairs != 0) continue;
-        EXPECT_DOUBLE_EQ(makespan(chimera(d, n, "direct", pairs), 1, 1), 2 * n + d / pairs - 2)
+        const int slots = 2 * n + d / pairs - 2;
+        EXPECT_DOUBLE_EQ(makespan(chimera(d, n, "direct", pairs), 1, 1), slots)
             << d << " " << k << " " << pairs;
       }
       EXPECT_DOUBLE_EQ(makespan(chimera(d, n), 1, 2), 5 * d - 4 + (k - 1) * (4 * d - 2))
@@ -314,7 +316,7 @@ TEST(Chimera, DoublingNeedsTwoSendSlots) {
 }
 
 TEST(Chimera, RefusesWhatItCannotBe) {
-  const auto message = [](Sizes sizes) {
+  const auto message = [](const Sizes& sizes) {
     try {
       generate("chimera", sizes);
     } catch (const Error& e) {

@@ -143,7 +143,7 @@ TEST(Grid, WhereCellsFitEachInstructionStandsOnce) {
     const auto lines = lines_of(render_grid(plan.events, options));
     for (const TraceEvent& e : plan.events) {
       if (!look_of(e.kind).compute) continue;
-      const std::string row = lines.at(1 + e.worker);
+      const std::string& row = lines.at(1 + e.worker);
       const std::string cell = fmt::format("{}{}", e.kind, e.micro);
       int found = 0;
       for (auto at = row.find(cell); at != std::string::npos; at = row.find(cell, at + 1)) {
