@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Writes docs/reference.md: every command as its own --help says it, the environment, ids, units and files.
+
+usage: docs/make_reference.py [--check]     with hetu, heturun and the built package in reach; --check: exit 1 if the page is
+                                            stale (a test calls this)
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hetu import _hetu
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference.md"
+COMMANDS = [
+    "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu timeline", "hetu checkpoint",
+    "hetu data check", "hetu data sample", "heturun", "train_bert.py",
+]
+HEAD = """# Reference
+
+Made by `docs/make_reference.py` from the tools themselves; a test keeps it fresh.
+"""
+IDS = """## Ids, units, instructions
+
+- *P* workers of one pipeline, *M* micro-batches per step, *V* chunks (model stages per worker). Workers, stages,
+  micro-batches and steps count from 0. Replica r of model stage s of n has the id r·n + s; worker w of pipeline d is the worker d·P + w.
+- Times are in the unit of the options, milliseconds with `--costs`; JSON names it (`time_unit`). Without costs a forward
+  takes 1 and a full backward 2; times are per worker and micro-batch, so a chunk takes 1/V of them.
+- Activations count in micro-batches of one worker: an F adds 1, a B takes 1, I and W take 1/2 each; a chunk counts 1/V.
+- Memory limits: a plain number counts micro-batches; with KiB, MiB or GiB, bytes.
+
+| cell | meaning |
+|---|---|
+| `2F0` `2B0` | forward and full backward of stage 2, micro-batch 0 |
+| `2I0` `2W0` | its two halves: input gradient, weight gradient |
+| `2R0` | forward again, before B or I |
+| `2SEND_F0` `2RECV_F0` `2SEND_B0` `2RECV_B0` | messages; a part above 0 follows a colon: `2SEND_F0:1` |
+| `2REDUCE_GRAD` | gradient sum over all copies of stage 2 |
+| `REDUCE_SCALARS` | loss, norm and the like over all workers |
+| `2UPDATE` | optimizer step |
+| `(0F1;3B0)OVERLAP_F_B` | two instructions that run as one |
+
+## Figures of `hetu simulate --format json`
+
+`makespan`: end of the last compute instruction; `step_time`: end of the last update or collective; `ideal`: the largest
+`busy`; `bubble_fraction`: idle / (makespan · workers); `bubble_overhead`: (makespan - ideal) / ideal; `span`: the longest
+time from a worker's first start to its last end; `span_bubble_rate`: 1 - ideal / span. Per worker: `busy`, `start`, `end`,
+`peak_activations`, `weight_versions`, `stages`. Asynchronous methods add `steps` and `steady_bubble`.
+
+## Files
+
+**Plan, CSV**: a row per worker, a cell per instruction in order; empty cells are ignored; the form of
+torch.distributed.pipelining.
+
+**Plan, JSON** (`hetu schedule --format json`): `{"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics",
+"steps", "placements": [{"id", "workers": [0], "model_stage", "replica"}], "version_rule", "workers": [{"prologue": ["0F0"],
+"body": [], "repeat": 0, "shift": 0, "drain": []}]}`; the body stands `repeat` times, micro ids raised by `shift` each time.
+
+**Costs, JSON** (`--costs`; only `stages` is needed, one entry per model stage or one for all):
+
+```
+{"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,
+  "activation_bytes": 0, "weight_bytes": 0}], "link": {"latency": 0, "bandwidth": 0, "pairs": [{"from": 0, "to": 1,
+  "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "workers": [{"speed": 1, "memory_limit": 0}]}
+```
+
+**Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker; `args`
+kind, stage, micro, part, step; `ts` and `dur` in microseconds.
+
+**Training log** (`--log`): one JSON object per step: step, loss, mlm_loss, nsp_loss, samples_per_s, learning_rate.
+"""
+
+
+def help_of(command: str) -> str:
+    words = command.split()
+    if command.endswith(".py"):
+        words = [sys.executable, str(ROOT / "python" / command)]
+    done = subprocess.run([*words, "--help"], capture_output=True, text=True, check=True,
+                          env={**os.environ, "COLUMNS": "100"})
+    return "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines())
+
+
+def environment() -> str:
+    rows = ["| variable | default | set by | meaning |", "|---|---|---|---|"]
+    for name, fallback, set_by, meaning in _hetu.env_table():
+        rows.append(f"| `{name}` | {fallback or '-'} | {set_by} | {meaning.replace('|', '/')} |")
+    return "\n".join(rows) + "\n"
+
+
+def commands() -> str:
+    """The methods and options that several commands share stand with the first of them only."""
+    shared = set(help_of("hetu schedule").splitlines()) - {""}
+    parts = []
+    for command in COMMANDS:
+        text, note = help_of(command), ""
+        if command in ("hetu verify", "hetu simulate", "hetu rehearse"):
+            text = "\n".join(line for line in text.splitlines() if line not in shared).strip()
+            note = "\nMethods and further options: as for `hetu schedule`.\n"
+        parts.append(f"### {command}\n\n```\n{text}\n```\n{note}")
+    return "\n".join(parts)
+
+
+def page() -> str:
+    return f"{HEAD}\n## Commands\n\n{commands()}\n## Environment variables\n\n{environment()}\n{IDS}"
+
+
+def main() -> int:
+    made = page()
+    if sys.argv[1:] == ["--check"]:
+        if not PAGE.exists() or PAGE.read_text() != made:
+            print("docs/reference.md is stale; make it again: python3 docs/make_reference.py")
+            return 1
+        return 0
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
