@@ -27,7 +27,8 @@ Made by `docs/make_reference.py` from the tools themselves; a test keeps it fres
 IDS = """## Ids, units, instructions
 
 - *P* workers of one pipeline, *M* micro-batches per step, *V* chunks (model stages per worker). Workers, stages,
-  micro-batches and steps count from 0. Replica r of model stage s of n has the id r·n + s; worker w of pipeline d is the worker d·P + w.
+  micro-batches and steps count from 0. Replica r of model stage s of n has the id r·n + s; worker w of pipeline d is the
+  worker d·P + w.
 - Times are in the unit of the options, milliseconds with `--costs`; JSON names it (`time_unit`). Without costs a forward
   takes 1 and a full backward 2; times are per worker and micro-batch, so a chunk takes 1/V of them.
 - Activations count in micro-batches of one worker: an F adds 1, a B takes 1, I and W take 1/2 each; a chunk counts 1/V.
@@ -68,8 +69,8 @@ torch.distributed.pipelining.
   "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "workers": [{"speed": 1, "memory_limit": 0}]}
 ```
 
-**Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker; `args`
-kind, stage, micro, part, step; `ts` and `dur` in microseconds.
+**Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
+`args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.
 
 **Training log** (`--log`): one JSON object per step: step, loss, mlm_loss, nsp_loss, samples_per_s, learning_rate.
 """
