@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "graph/base/error.h"
 #include "pipeline/generate/choose.h"
@@ -66,17 +67,19 @@ class Search {
         times_(stage_times(placed, sizes)) {
     // Enough for good orders of usual sizes in about a second; fewer tries where each takes longer.
     const double work = 3.0 * sizes.micro_batches * placed.placements.size() * sizes.stages;
-    tries_ = static_cast<int>(std::clamp(1e8 / work, 60.0, 4000.0));
+    find_least();
+    tries_ = static_cast<int>(std::clamp(2e7 / work, 100.0, 1000.0));
   }
 
   std::optional<Candidate> run() {
-    for (const double hops : {1.0, 1.5, 2.0, 3.0, 1e6})
+    for (const double hops : {1.0, 2.0, 1e6, 0.67, 0.5, 1.5, 3.0, 0.33})
       for (const double overfill : {0.0, 0.5, 1.0})
         for (const bool forward_first : {false, true})
           for (const bool deep_first : {true, false})
-            if (deep_first || placed_.chunks > 1)
+            if (best_.rows.empty() || (tries_ > 0 && (deep_first || placed_.chunks > 1)))
               improve({depths(hops), overfill, forward_first, deep_first});
     descend();
+    wander();
     Schedule plan = placed_;
     for (std::size_t w = 0; w < best_.rows.size(); ++w)
       plan.workers[w] = folded(best_.rows[w], 3 * placed_.chunks, 1);
@@ -84,15 +87,32 @@ class Search {
   }
 
  private:
-  // `hops` more chunks underway for each worker further from the end.
+  // No worker begins before a micro-batch reaches it, and each has its work to do.
+  void find_least() {
+    std::vector<double> work(sizes_.stages, 0), begin(sizes_.stages, kNoLimit);
+    double way = 0;
+    for (std::size_t s = 0; s < placed_.placements.size(); ++s) {
+      const int w = placed_.placements[s].workers[0];
+      way += times_.forward_hop[s];
+      begin[w] = std::min(begin[w], way);
+      way += times_.forward[s];
+      work[w] +=
+          sizes_.micro_batches * (times_.forward[s] + times_.input_grad[s] + times_.weight_grad[s]);
+    }
+    for (int w = 0; w < sizes_.stages; ++w) {
+      least_makespan_ = std::max(least_makespan_, (begin[w] + work[w]) * (1 + 1e-9));
+      least_span_ = std::max(least_span_, work[w] * (1 + 1e-9));
+    }
+  }
+
+  // `hops` more micro-batches underway for each worker further from the end.
   std::vector<int> depths(double hops) const {
     std::vector<int> depth;
-    const double most = 1.0 * sizes_.micro_batches * placed_.chunks;
-    for (int w = 0; w < sizes_.stages; ++w) {
-      const double behind = hops * (sizes_.stages - 1 - w);
-      const double first = (placed_.chunks - 1) * sizes_.stages + 1;
-      depth.push_back(static_cast<int>(
-          std::max<double>(placed_.chunks, std::min(most, std::round(first + behind)))));
+    const int stages = static_cast<int>(placed_.placements.size());
+    for (int s = 0; s < stages; ++s) {
+      const double behind = hops * (stages - 1 - s) / placed_.chunks;
+      depth.push_back(1 +
+                      static_cast<int>(std::min(std::round(behind), sizes_.micro_batches - 1.0)));
     }
     return depth;
   }
@@ -102,23 +122,23 @@ class Search {
     ListOrder found = list_order(placed_, times_, limits_, sizes_.micro_batches, rules);
     const auto loss = goal_.loss(found.makespan, found.span);
     if (!best_.rows.empty() && loss >= loss_) return false;
+    // No plan takes less: the search is over.
+    if (found.makespan <= least_makespan_ && found.span <= least_span_) tries_ = 0;
     best_ = std::move(found);
     loss_ = loss;
     rules_ = rules;
     return true;
   }
 
-  // One rule of one worker after the other, until none gets better.
+  // One rule of one stage after the other, until none gets better.
   void descend() {
     for (bool better = true; better && tries_ > 0;) {
       better = false;
-      for (int w = 0; w < sizes_.stages && tries_ > 0; ++w) {
+      for (std::size_t s = 0; s < rules_.depth.size() && tries_ > 0; ++s) {
         for (const int step : {1, -1, 3, -3}) {
           ListRules rules = rules_;
-          int& depth = rules.depth[w];
-          depth = std::clamp(depth + step, placed_.chunks,
-                             std::max(1, sizes_.micro_batches) * placed_.chunks);
-          if (depth != rules_.depth[w]) better |= improve(rules);
+          change(rules, s, step);
+          if (rules.depth != rules_.depth) better |= improve(rules);
         }
       }
       for (const double overfill : {0.0, 0.25, 0.5, 0.75, 1.0}) {
@@ -129,11 +149,29 @@ class Search {
     }
   }
 
+  // Several rules at once, by chance; always the same chance.
+  void wander() {
+    std::mt19937 random(1);
+    const int patience = 30 * static_cast<int>(rules_.depth.size());
+    for (int failures = 0; tries_ > 0 && failures < patience; ++failures) {
+      ListRules rules = rules_;
+      for (unsigned changes = 1 + random() % 4; changes > 0; --changes)
+        change(rules, random() % rules.depth.size(), random() % 2 == 0 ? 1 : -1);
+      if (random() % 4 == 0) rules.overfill = random() % 101 / 100.0;
+      if (improve(rules)) failures = 0;
+    }
+  }
+
+  void change(ListRules& rules, std::size_t stage, int step) const {
+    rules.depth[stage] = std::clamp(rules.depth[stage] + step, 1, sizes_.micro_batches);
+  }
+
   const Schedule placed_;
   const Goal& goal_;
   const Sizes& sizes_;
   const std::vector<double> limits_;
   const StageTimes times_;
+  double least_makespan_ = 0, least_span_ = 0;  // of any plan
   int tries_ = 0;
   ListRules rules_;
   ListOrder best_;

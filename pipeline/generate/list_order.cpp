@@ -76,7 +76,6 @@ class Scheduler {
   struct Worker {
     std::vector<int> stages;  // ascending
     int limit = 0, held = 0;  // in halves of a chunk's activations
-    int underway = 0;         // chunks between F and I
     double begin = -1, free = 0;
     std::vector<Instr> row;
   };
@@ -98,10 +97,11 @@ class Scheduler {
                                        : kNever;
   }
 
-  bool may_forward(const Worker& worker, std::size_t chunk, int w) const {
+  bool may_forward(const Worker& worker, std::size_t chunk) const {
     const int to_come = static_cast<int>(worker.stages.size() - chunk);  // this one included
+    const int s = worker.stages[chunk];
     return worker.held + 2 * to_come <= worker.limit &&
-           worker.underway + to_come <= rules_.depth[w];
+           stages_[s].forwards() - stages_[s].inputs() < rules_.depth[s];
   }
 
   Next decide(int w) const {
@@ -113,7 +113,7 @@ class Scheduler {
         weight = {worker.free, Kind::WeightGrad, s};
       const double in = std::max(worker.free, input_at(s));
       if (in <= input.start) input = {in, Kind::InputGrad, s};  // of equals the deepest
-      if (!may_forward(worker, c, w)) continue;
+      if (!may_forward(worker, c)) continue;
       const double at = std::max(worker.free, forward_at(s));
       if (at < forward.start || (at == forward.start && rules_.deep_first))
         forward = {at, Kind::Forward, s};
@@ -136,14 +136,12 @@ class Scheduler {
         worker.row.push_back(forward_of(next.stage, stage.forwards()));
         stage.forward_end.push_back(worker.free);
         worker.held += 2;
-        ++worker.underway;
         return;
       case Kind::InputGrad:
         worker.free = next.start + times_.input_grad[next.stage];
         worker.row.push_back(input_grad_of(next.stage, stage.inputs()));
         stage.input_end.push_back(worker.free);
         --worker.held;
-        --worker.underway;
         return;
       default:
         worker.free = next.start + times_.weight_grad[next.stage];

@@ -9,7 +9,7 @@ namespace hetu {
 
 /// What an order is chosen by, beside costs and memory.
 struct ListRules {
-  std::vector<int> depth;      ///< per worker: most chunks between F and I, at least V
+  std::vector<int> depth;      ///< per placement: most micro-batches between F and I, at least 1
   double overfill = 0;         ///< a W may end this share of itself after what it makes wait
   bool forward_first = false;  ///< where F and I are ready: F
   bool deep_first = true;      ///< where F's of several chunks are ready: the deepest

@@ -151,6 +151,27 @@ TEST(Automatic, AtOrBelowThePublishedFigures) {
   }
 }
 
+TEST(Automatic, EveryPlanIsValidAsItIsAndLowered) {
+  for (const int p : {1, 2, 3, 5, 8}) {
+    for (const int m : {1, 2, 5, 2 * p + 1}) {
+      for (const int chunks : {1, 2, 3, 4}) {
+        const Schedule s = generate("auto", {.stages = p, .micro_batches = m, .chunks = chunks});
+        EXPECT_NO_THROW(verify(s)) << p << " " << m << " " << chunks;
+        EXPECT_NO_THROW(verify(lower(with_recompute(s), {.pipelines = 2}))) << p << " " << m;
+      }
+    }
+  }
+}
+
+// Below the makespan bubble 13.5 of V-Min at its peak of at most 4.
+TEST(Automatic, BeatsTheFixedOrderOfLeastMemory) {
+  const Costs c = costs(1, 1, 1);
+  const Sizes sizes{.stages = 8, .micro_batches = 32, .chunks = 2, .costs = &c, .memory_limit = 4};
+  const Schedule s = generate("auto", sizes);
+  verify(s, {.memory_limit = 4});
+  EXPECT_LE(simulate(s, c).makespan - 96, 12.5);
+}
+
 TEST(Automatic, NotLongerThanAnyOtherMethodOnUnevenCosts) {
   int shorter = 0, cases = 0;
   for (int seed = 1; seed <= 10; ++seed) {

@@ -27,7 +27,9 @@ bool recomputes(const Schedule& s) {
 
 TEST(Generators, EveryPlanVerifiesAsItIsAndLowered) {
   std::vector<const char*> names;
-  for (const Method& m : methods()) names.push_back(m.name);
+  // auto searches for each plan: automatic_test.cpp has it on fewer.
+  for (const Method& m : methods())
+    if (std::string_view(m.name) != "auto") names.push_back(m.name);
   const int plans = over_grid(names, [](const Schedule& s) {
     EXPECT_NO_THROW(verify(s)) << name(s);
     EXPECT_NO_THROW(verify(lower(s))) << name(s);
