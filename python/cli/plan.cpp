@@ -78,7 +78,7 @@ Schedule generated(const PlanOptions& o, const Method& method) {
   return generate(method.name, sizes);
 }
 
-Schedule read(const PlanOptions& o) {
+PlanFacts facts_of(const PlanOptions& o) {
   PlanFacts facts;
   facts.stages = o.stages.value_or(0);
   facts.micro_batches = o.micro_batches.value_or(0);
@@ -87,7 +87,7 @@ Schedule read(const PlanOptions& o) {
   facts.pipelines = o.pipelines;
   facts.half_micros = o.concat == "halving";
   if (o.version_rule) facts.version_rule = parse_version_rule(*o.version_rule);
-  return read_plan(o.source, facts);
+  return facts;
 }
 
 // The least that a stage's bytes come to, worker by worker, against the bound.
@@ -118,7 +118,13 @@ Schedule plan_of(const PlanOptions& o) {
                                           std::filesystem::exists(o.source, ignored));
   if (method == nullptr && !file) generate(o.source, {});  // refuses, naming what is known
   check_applicable(o, method);
-  Schedule plan = method != nullptr ? generated(o, *method) : read(o);
+  Schedule plan = method != nullptr ? generated(o, *method) : read_plan(o.source, facts_of(o));
+  return o.with_recompute ? with_recompute(plan) : plan;
+}
+
+Schedule plan_from_text(const PlanOptions& o, const std::string& text) {
+  check_applicable(o, nullptr);
+  Schedule plan = parse_plan(text, o.source, facts_of(o));
   return o.with_recompute ? with_recompute(plan) : plan;
 }
 

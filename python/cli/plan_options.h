@@ -49,6 +49,9 @@ std::string plan_help(const char* command, const char* meaning,
 /// InvalidArgument, Config, Io.
 Schedule plan_of(const PlanOptions& o);
 
+/// The plan that a text holds, CSV or JSON, as from a FILE; `o.source` names it in messages.
+Schedule plan_from_text(const PlanOptions& o, const std::string& text);
+
 /// The plan lowered as the options say, or as it is if it is lowered already.
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 

@@ -11,6 +11,9 @@ void bind_config(nanobind::module_& m);
 /// Graphs and operators: Graph, Builder, operator_records.
 void bind_graph(nanobind::module_& m);
 
+/// Plans: Schedule, and what the hetu tool does with one.
+void bind_schedule(nanobind::module_& m);
+
 /// Data: Loader, bert_loader, stream_loader.
 void bind_data(nanobind::module_& m);
 

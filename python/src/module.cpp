@@ -53,6 +53,7 @@ NB_MODULE(_hetu, m) {
   });
   hetu::bind_config(m);
   hetu::bind_graph(m);
+  hetu::bind_schedule(m);
   hetu::bind_data(m);
   hetu::bind_executor(m);
 }

@@ -1,0 +1,93 @@
+"""Plans without a model: generate, read, prove, predict, draw.
+
+    plan = hetu.schedule.generate("zb-h1", stages=4, micro_batches=8)
+    hetu.schedule.verify(plan, send_slots=1)
+    hetu.schedule.simulate(plan, forward=10, backward=22, latency=0.3)["bubble_fraction"]
+    open("plan.svg", "w").write(hetu.schedule.render(plan, format="svg"))
+
+Keyword arguments are the options of `hetu schedule`, with underscores (docs/reference.md). A plan of one's own is a function
+of sizes that returns a row of action strings per worker:
+
+    def mine(stages, micro_batches):
+        micros = range(micro_batches)
+        return [[f"{s}F{m}" for m in micros] + [f"{s}B{m}" for m in micros] for s in range(stages)]
+    hetu.schedule.generate(mine, stages=4, micro_batches=8)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from hetu import _hetu
+
+# Properties method, stages, micro_batches, chunks, steps, rows, placements; csv(), json().
+Schedule: TypeAlias = _hetu.Schedule
+Rows = Sequence[Sequence[str]]
+
+
+def _words(options: dict[str, Any]) -> list[str]:
+    """The command line's words for keyword arguments; None and False leave an option out."""
+    words = []
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        words.append("--" + name.replace("_", "-"))
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            words.append(",".join(map(str, value)))
+        elif value is not True:
+            words.append(str(value))
+    return words
+
+
+def methods() -> list[dict[str, Any]]:
+    """Every method: name, aliases, doc, options, and the rules for its numbers of stages and micro-batches."""
+    return list(_hetu.method_records())
+
+
+def from_rows(rows: Rows, **options: Any) -> Schedule:
+    """A plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
+    return _hetu.plan_from_text("".join(",".join(row) + "\n" for row in rows), "rows", _words(options))
+
+
+def generate(method: str | Callable[..., Rows], **options: Any) -> Schedule:
+    """The plan of a method, or of a function that takes stages and micro_batches and returns rows."""
+    if callable(method):
+        return from_rows(method(options["stages"], options["micro_batches"]), **options)
+    return _hetu.plan([method, *_words(options)])
+
+
+def read(path: str | os.PathLike[str], **options: Any) -> Schedule:
+    """The plan of a CSV or JSON file, ours or torch.distributed.pipelining's."""
+    return _hetu.plan([os.path.join(os.curdir, os.fspath(path)), *_words(options)])
+
+
+def lower(plan: Schedule, **options: Any) -> Schedule:
+    """The plan with messages, reductions and updates."""
+    return _hetu.lowered_plan(plan, _words(options))
+
+
+def verify(plan: Schedule, **options: Any) -> dict[str, Any]:
+    """Peak activations per worker and weight versions per placement of a right plan; else ValueError says where."""
+    return dict(_hetu.verify_plan(plan, _words(options)))
+
+
+def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, Any]:
+    """The figures of `hetu simulate --format json`; with events=True also `events`, as a run's trace has them."""
+    words = _words(options)
+    figures: dict[str, Any] = json.loads(_hetu.simulate_plan(plan, words))
+    if events:
+        figures["events"] = list(_hetu.plan_events(plan, words))
+    return figures
+
+
+def render(plan: Schedule, format: str = "grid", **options: Any) -> str:
+    """A picture over time: grid or svg; or trace, for Perfetto. csv and json: the plan itself."""
+    if format in ("csv", "json"):
+        return str(getattr(lower(plan, **options) if options else plan, format)())
+    return str(_hetu.render_plan(plan, _words({"format": format, **options})))
+
+
+__all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "read", "render", "simulate", "verify"]

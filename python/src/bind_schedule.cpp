@@ -1,0 +1,160 @@
+// Plans for Python. Options are the words of the command line, so that hetu.schedule and `hetu`
+// read them in one place.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/plan_file.h"
+#include "python/cli/picture.h"
+#include "python/cli/plan_options.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+using Words = std::vector<std::string>;
+
+/// Options for a plan that is there already; `origin` stands where the command has METHOD or FILE.
+cli::PlanOptions options_of(Words words, const std::string& origin = "plan") {
+  words.insert(words.begin(), origin);
+  return cli::parse_plan_options(words);
+}
+
+/// The plan, lowered unless it is, proved within the options' limits.
+Schedule proved(const cli::PlanOptions& o, const Schedule& plan) {
+  Schedule lowered = cli::lowered_plan(o, plan);
+  cli::prove(o, plan, lowered);
+  return lowered;
+}
+
+Simulation simulated(const cli::PlanOptions& o, const Schedule& lowered, bool events) {
+  SimulateOptions run = o.run;
+  run.send_slots = o.send_slots;
+  run.events = events;
+  return simulate(lowered, cli::costs_of(o), run);
+}
+
+nb::list rows_of(const Schedule& plan) {
+  nb::list rows;
+  for (const Program& program : plan.workers) {
+    nb::list row;
+    for (const Instr& i : unroll(program)) row.append(to_string(i));
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::list placements_of(const Schedule& plan) {
+  nb::list out;
+  for (const Placement& p : plan.placements) {
+    nb::dict row;
+    row["workers"] = p.workers;
+    row["model_stage"] = p.model_stage;
+    row["replica"] = p.replica;
+    out.append(row);
+  }
+  return out;
+}
+
+nb::dict report_of(const Schedule& plan, const Words& words) {
+  const cli::PlanOptions o = options_of(words);
+  const VerifyReport report = cli::prove(o, plan, cli::lowered_plan(o, plan));
+  nb::list versions;
+  for (const StageNeeds& needs : report.stages) versions.append(needs.weight_versions);
+  nb::dict out;
+  out["peak_activations"] = report.peak_activations;
+  out["weight_versions"] = versions;
+  return out;
+}
+
+nb::list events_of(const Schedule& plan, const Words& words) {
+  const cli::PlanOptions o = options_of(words);
+  const Schedule lowered = proved(o, plan);
+  nb::list out;
+  for (const TraceEvent& e : simulated(o, lowered, true).events) {
+    nb::dict row;
+    row["worker"] = e.worker;
+    row["kind"] = e.kind;
+    row["stage"] = e.stage;
+    row["micro"] = e.micro;
+    row["part"] = e.part;
+    row["step"] = e.step;
+    row["start_us"] = e.start_us;
+    row["duration_us"] = e.duration_us;
+    out.append(row);
+  }
+  return out;
+}
+
+std::string picture_of(const Schedule& plan, const Words& words) {
+  const cli::PlanOptions o = options_of(words);
+  const Schedule lowered = proved(o, plan);
+  const Simulation s = simulated(o, lowered, true);
+  if (o.format == "svg") return cli::svg_picture(s, lowered);
+  if (o.format == "trace") return cli::trace_text(s.events, lowered, cli::costs_of(o));
+  return cli::grid_over_time(o, s);
+}
+
+nb::list method_records() {
+  nb::list out;
+  for (const Method& m : methods()) {
+    nb::dict row;
+    row["name"] = m.name;
+    row["aliases"] = std::vector<std::string>(m.aliases.begin(), m.aliases.end());
+    row["doc"] = m.doc;
+    row["options"] = std::vector<std::string>(m.options.begin(), m.options.end());
+    row["stages"] = m.stages_rule;
+    row["micro_batches"] = m.micros_rule;
+    out.append(row);
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_schedule(nb::module_& m) {
+  nb::class_<Schedule>(m, "Schedule", "A plan: who does what, in which order.")
+      .def_ro("method", &Schedule::method)
+      .def_ro("stages", &Schedule::stages)
+      .def_ro("micro_batches", &Schedule::micro_batches)
+      .def_ro("chunks", &Schedule::chunks)
+      .def_ro("steps", &Schedule::steps)
+      .def_prop_ro("rows", &rows_of)
+      .def_prop_ro("placements", &placements_of)
+      .def("csv", [](const Schedule& s) { return to_csv(s); })
+      .def("json", [](const Schedule& s) { return to_json(s); });
+  m.def("method_records", &method_records, "Every method of this build, as dicts.");
+  m.def(
+      "plan", [](const Words& words) { return cli::plan_of(cli::parse_plan_options(words)); },
+      nb::arg("words"), "The plan of `hetu schedule WORDS`, as given, not lowered.");
+  m.def(
+      "plan_from_text",
+      [](const std::string& text, const std::string& origin, const Words& words) {
+        return cli::plan_from_text(options_of(words, origin), text);
+      },
+      nb::arg("text"), nb::arg("origin"), nb::arg("words"),
+      "The plan that a CSV or JSON text holds.");
+  m.def(
+      "lowered_plan",
+      [](const Schedule& plan, const Words& words) {
+        return cli::lowered_plan(options_of(words), plan);
+      },
+      nb::arg("plan"), nb::arg("words"), "The plan with communication, reductions and updates.");
+  m.def("verify_plan", &report_of, nb::arg("plan"), nb::arg("words"),
+        "Proves a plan; what each worker and placement needs.");
+  m.def(
+      "simulate_plan",
+      [](const Schedule& plan, const Words& words) {
+        const cli::PlanOptions o = options_of(words);
+        return to_json(simulated(o, proved(o, plan), false));
+      },
+      nb::arg("plan"), nb::arg("words"), "The JSON of `hetu simulate`.");
+  m.def("plan_events", &events_of, nb::arg("plan"), nb::arg("words"),
+        "Predicted events, as dicts.");
+  m.def("render_plan", &picture_of, nb::arg("plan"), nb::arg("words"), "A picture or a trace.");
+}
+
+}  // namespace hetu

@@ -1,0 +1,86 @@
+"""hetu.schedule gives what the command line gives, and takes plans of one's own."""
+import json
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import hetu
+from hetu import schedule
+
+SIZES = {"stages": 4, "micro_batches": 8}
+
+
+def tool(*words):
+    return subprocess.run(["hetu", *words], capture_output=True, text=True, check=True).stdout
+
+
+def all_forwards_first(stages, micro_batches):
+    micros = range(micro_batches)
+    return [[f"{s}F{m}" for m in micros] + [f"{s}B{m}" for m in micros] for s in range(stages)]
+
+
+class Plans(unittest.TestCase):
+    def test_every_method_is_the_command_lines(self):
+        for method in schedule.methods():
+            name = method["name"]
+            with self.subTest(method=name):
+                sizes = {**SIZES, "stages": 1} if method["stages"] == "P = 1" else SIZES
+                words = ["--stages", str(sizes["stages"]), "--micro-batches", "8"]
+                plan = schedule.generate(name, **sizes)
+                self.assertEqual(plan.csv(), tool("schedule", name, *words, "--format", "csv"))
+                self.assertEqual(len(plan.rows), sizes["stages"])
+                self.assertEqual(plan.csv().splitlines()[0].split(",")[0].split(";")[0].lstrip("("), plan.rows[0][0])
+                expected = json.loads(tool("simulate", name, *words, "--format", "json"))
+                self.assertEqual(schedule.simulate(plan), expected)
+
+    def test_options_have_the_command_lines_names(self):
+        plan = schedule.generate("1f1b", **SIZES)
+        times = {"forward": 10, "backward": 22.5, "latency": 0.3, "send_slots": 1, "speed": [1, 1, 0.5, 1]}
+        words = ["--forward", "10", "--backward", "22.5", "--latency", "0.3", "--send-slots", "1", "--speed", "1,1,0.5,1"]
+        expected = json.loads(tool("simulate", "1f1b", "--stages", "4", "--micro-batches", "8", *words, "--format", "json"))
+        got = schedule.simulate(plan, events=True, **times)
+        events = got.pop("events")
+        self.assertEqual(got, expected)
+        ends = [e["start_us"] + e["duration_us"] for e in events if e["kind"] in ("F", "B")]
+        self.assertAlmostEqual(max(ends) / 1000, expected["makespan"], places=6)
+        with self.assertRaisesRegex(ValueError, "unknown option.*--foward"):
+            schedule.simulate(plan, foward=1)
+
+    def test_a_plan_of_ones_own(self):
+        plan = schedule.generate(all_forwards_first, **SIZES)
+        self.assertEqual(plan.rows, all_forwards_first(**SIZES))
+        gpipe = schedule.simulate(schedule.generate("gpipe", **SIZES))
+        mine = schedule.simulate(plan)
+        self.assertEqual(mine["makespan"], gpipe["makespan"])
+        self.assertEqual(schedule.verify(plan)["peak_activations"], [8, 8, 8, 8])
+        with self.assertRaisesRegex(ValueError, "2B7"):
+            schedule.verify(schedule.from_rows([row[:-1] if s == 2 else row for s, row in enumerate(plan.rows)]))
+        with self.assertRaisesRegex(ValueError, "4F.*"):
+            schedule.from_rows([["0F0", "4F"]])
+
+    def test_deadlock_and_memory(self):
+        plan = schedule.generate("1f1b", **SIZES)
+        schedule.verify(plan, send_slots=1)
+        with self.assertRaisesRegex(ValueError, "deadlocks with 0 send slot"):
+            schedule.verify(plan, send_slots=0)
+        with self.assertRaisesRegex(ValueError, "worker 0"):
+            schedule.verify(plan, memory_limit=3)
+
+    def test_files_and_pictures(self):
+        plan = schedule.generate("zb-h1", **SIZES)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "plan.json"
+            file.write_text(schedule.render(plan, "json"))
+            self.assertEqual(schedule.read(file).rows, plan.rows)
+            with self.assertRaises(OSError):
+                schedule.read(pathlib.Path(folder) / "nowhere.csv")
+        self.assertIn("0SEND_F0", schedule.lower(plan).csv())
+        self.assertIn("<svg", schedule.render(plan, "svg"))
+        self.assertIn("w3 |", schedule.render(plan))
+        self.assertGreater(len(json.loads(schedule.render(plan, "trace"))["traceEvents"]), 3 * 4 * 8)
+        self.assertIs(hetu.schedule, schedule)
+
+
+if __name__ == "__main__":
+    unittest.main()
