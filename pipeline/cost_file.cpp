@@ -28,7 +28,7 @@ void check_keys(const json& object, const std::vector<const char*>& known, const
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     std::string names;
     for (const char* k : known) names.append(names.empty() ? "" : ", ").append(k);
-    wrong(at, fmt::format("unknown key '{}'; known keys: {}", key.substr(0, 40), names));
+    wrong(at, fmt::format("unknown key '{}'; known keys: {}", one_line(key.substr(0, 40)), names));
   }
 }
 
@@ -251,7 +251,7 @@ Costs from_table(const std::string& text, const std::string& origin, const Block
     return costs;
   }
   wrong(origin, fmt::format("no row for a micro-batch size of {}; there are {}",
-                            table.micro_batch_size, sizes.empty() ? "none" : sizes));
+                            table.micro_batch_size, sizes.empty() ? "none" : one_line(sizes)));
 }
 
 }  // namespace

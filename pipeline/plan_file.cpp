@@ -10,6 +10,7 @@
 namespace hetu {
 namespace {
 
+constexpr std::size_t kMostLine = std::size_t{64} << 20;  // millions of cells
 constexpr std::string_view kPairEnd = ")OVERLAP_F_B";
 
 [[noreturn]] void wrong(const std::string& origin, const std::string& what) {
@@ -43,7 +44,7 @@ bool is_bookkeeping(std::string_view cell) {
 struct Census {
   std::unordered_map<int, int> worker_of;  // stage id -> the first worker that has it
   std::unordered_map<int, int> parts_of;   // stage id -> number of reduction parts
-  int highest_stage = -1;
+  std::int64_t highest_stage = -1;
   std::int64_t highest_micro = -1;
   bool scalars = false;
 
@@ -52,7 +53,7 @@ struct Census {
       scalars |= i.kind == Kind::ReduceScalars;
       if (i.stage < 0) continue;
       worker_of.try_emplace(i.stage, worker);
-      highest_stage = std::max(highest_stage, i.stage);
+      highest_stage = std::max<std::int64_t>(highest_stage, i.stage);
       if (i.kind == Kind::ReduceGrad) parts_of[i.stage] = std::max(parts_of[i.stage], i.part + 1);
       if (i.micro < 0) continue;
       const bool forward =
@@ -87,14 +88,14 @@ Census census_of(const Schedule& s, const std::string& origin) {
 }
 
 void place(Schedule& s, const Census& census, int replicas, const std::string& origin) {
-  const int count = census.highest_stage + 1;
-  if (static_cast<int>(census.worker_of.size()) != count) {
+  if (static_cast<std::int64_t>(census.worker_of.size()) != census.highest_stage + 1) {
     int missing = 0;
     while (census.worker_of.count(missing)) ++missing;
     wrong(origin, fmt::format("stage {} occurs nowhere, but stage {} does; ids run from 0 without "
                               "gaps",
                               missing, census.highest_stage));
   }
+  const int count = static_cast<int>(census.worker_of.size());
   if (count % replicas != 0)
     wrong(origin, fmt::format("{} stages are not {} replicas of one model", count, replicas));
   const int model = count / replicas;
@@ -182,6 +183,9 @@ Schedule parse_plan_csv(const std::string& text, const std::string& origin,
   std::string_view rest = text;
   for (int number = 1, blank = 0; !rest.empty(); ++number) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
+    if (end > kMostLine)
+      wrong(origin, fmt::format("line {} is {} bytes long; the most for a worker's row is {}",
+                                number, end, kMostLine));
     std::string_view line = trimmed(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (line.empty()) {

@@ -44,7 +44,8 @@ PlanIndex::PlanIndex(const Schedule& schedule)
   const std::int64_t total = static_cast<std::int64_t>(schedule.micro_batches) * schedule.steps;
   require(length < (std::int64_t{1} << 28), "a plan of {} instructions is too large", length);
   // Each micro-batch needs an F on each model stage: fewer can be told before any table is made.
-  if (total * model_stages(schedule) > length) fail_too_short(schedule, total, length);
+  if (total > length || total * model_stages(schedule) > length)
+    fail_too_short(schedule, total, length);
   total_ = static_cast<int>(total);
   micros_ = backward_micros();
   slots_ =

@@ -88,6 +88,9 @@ class Reader {
     for (const nlohmann::json& v : list(key)) {
       if (!v.is_array() || v.size() != 2 || !v[0].is_number_integer() || !v[1].is_number_integer())
         wrong(fmt::format("'{}' must hold pairs of model stages [first, second]", key));
+      for (const nlohmann::json& stage : v)
+        if (stage < 0 || stage > INT32_MAX)
+          wrong(fmt::format("'{}' must hold model stages >= 0", key));
       out.push_back({v[0].get<int>(), v[1].get<int>()});
     }
     return out;
@@ -126,6 +129,12 @@ void read_placements(const Reader& in, const std::string& origin, Schedule& s) {
     s.placements.push_back(
         {p.integers("workers"), p.integer("model_stage", 0, 0), p.integer("replica", 0, 0)});
   }
+  // Each (model stage, replica) once: neither can be as large as the list. Tables are made by them.
+  const int count = static_cast<int>(s.placements.size());
+  for (const Placement& p : s.placements)
+    if (p.model_stage >= count || p.replica >= count)
+      in.wrong(fmt::format("model stage {}, replica {} does not fit {} placements", p.model_stage,
+                           p.replica, count));
 }
 
 void read_workers(const Reader& in, const std::string& origin, Schedule& s) {
@@ -207,6 +216,10 @@ std::string to_json(const Schedule& s) {
 
 Schedule parse_plan_json(const std::string& text, const std::string& origin,
                          const PlanFacts& facts) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;  // in memory it takes several times as much
+  if (text.size() > kMost)
+    fail(Code::Config, "{}: {} bytes of JSON; the most is {}, CSV may be longer", origin,
+         text.size(), kMost);
   check_nesting(text, origin);
   nlohmann::json parsed;
   try {

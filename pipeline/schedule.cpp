@@ -39,10 +39,13 @@ std::string known_kinds() {
   return names;
 }
 
-// Cells come from files: a long one is shortened before it goes into a message.
+// Cells come from files: a long one is shortened, and one line, before it goes into a message.
 std::string shortened(std::string_view cell) {
   constexpr std::size_t kMost = 40;
-  return cell.size() <= kMost ? std::string(cell) : std::string(cell.substr(0, kMost)) + "…";
+  std::string text(cell.substr(0, kMost));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return cell.size() <= kMost ? text : text + "…";
 }
 
 // Takes digits off the front of rest; -1 if there is none.

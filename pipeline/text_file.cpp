@@ -88,7 +88,8 @@ void check_nesting(std::string_view text, const std::string& origin) {
 std::string one_line(std::string_view text) {
   constexpr std::size_t kMost = 200;
   std::string line(text.substr(0, kMost));
-  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
   return text.size() > kMost ? line + "…" : line;
 }
 

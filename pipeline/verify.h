@@ -32,8 +32,9 @@ struct VerifyReport {
 /// then one line per worker concerned; for a deadlock those are the smallest cycle. Proved: each
 /// micro-batch exactly once per model stage, all its stages in one replica, each on its worker;
 /// every message sent and received once; everything can run with this many send slots; reductions
-/// complete and launched in one order; each stage updated after its gradients, and no more weight
-/// versions alive than the plan states; peak activations within the limit.
+/// complete, launched in one order, once per update and after the gradients, scalars after them;
+/// each stage updated after its gradients, with the same micro-batches as every other stage, and no
+/// more weight versions alive than the plan states; peak activations within the limit.
 VerifyReport verify(const Schedule& schedule, const VerifyOptions& options = {});
 
 /// Throws Plan, naming the smallest cycle, unless everything ran. For callers of Progress::run.

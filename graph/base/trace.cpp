@@ -1,5 +1,6 @@
 #include "graph/base/trace.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
@@ -40,6 +41,25 @@ void append_names(json& rows, const std::vector<TraceEvent>& events) {
   }
 }
 
+// A worker's, stage's or other small number; anything larger would size tables.
+int number(const json& object, const char* key, int least, const std::string& origin) {
+  constexpr int kMost = 1 << 28;
+  const json& v = object.at(key);
+  if (!v.is_number_integer() || v < least || v > kMost)
+    fail(Code::Io, "{}: not a Hetu trace: '{}' must be a whole number of {}…{}", origin, key, least,
+         kMost);
+  return v;
+}
+
+double time(const json& object, const char* key, const std::string& origin) {
+  const double us = object.at(key);
+  if (!std::isfinite(us)) fail(Code::Io, "{}: '{}' must be finite, got {}", origin, key, us);
+  return us;
+}
+
+// A message of the parser may quote the file at any length.
+std::string shortened(const std::string& text) { return text.substr(0, 200); }
+
 }  // namespace
 
 std::string trace_to_json(const Trace& trace) {
@@ -72,16 +92,19 @@ Trace trace_from_json(const std::string& text, const std::string& origin) {
     for (const json& row : in.at("traceEvents")) {
       if (row.at("ph") != "X") continue;
       const json& args = row.at("args");
-      const int pid = row.at("pid");
+      const int pid = number(row, "pid", 0, origin);
       if (pid != 0 && pid != 1)
         fail(Code::Io, "{}: pid {} is neither 0 (predicted) nor 1 (measured)", origin, pid);
-      trace.events.push_back({static_cast<TraceSource>(pid), row.at("tid"), args.at("kind"),
-                              args.at("stage"), args.at("micro"), args.at("part"), args.at("step"),
-                              row.at("ts"), row.at("dur")});
+      const auto tid = row.at("tid").get<std::int64_t>();
+      if (tid < 0 || tid > 1000000) fail(Code::Io, "{}: there is no worker {}", origin, tid);
+      trace.events.push_back({static_cast<TraceSource>(pid), static_cast<int>(tid), args.at("kind"),
+                              number(args, "stage", -1, origin), number(args, "micro", -1, origin),
+                              number(args, "part", 0, origin), number(args, "step", 0, origin),
+                              time(row, "ts", origin), time(row, "dur", origin)});
     }
     if (in.contains("metadata")) trace.metadata_json = in["metadata"].dump();
   } catch (const json::exception& e) {
-    fail(Code::Io, "{}: not a Hetu trace: {}", origin, e.what());
+    fail(Code::Io, "{}: not a Hetu trace: {}", origin, shortened(e.what()));
   }
   return trace;
 }

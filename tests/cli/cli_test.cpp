@@ -246,7 +246,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"verify empty.csv", "empty.csv: the file is empty"},
            {"verify cut.csv", "cut.csv: line 1, cell 3: action '0B'"},
            {"verify unknown.csv", "unknown.csv: line 1, cell 2: unknown action '0X0'"},
-           {"verify long.csv", "long.csv: line 1, cell 1: unknown action"},
+           {"verify long.csv", "long.csv: line 1 is 104857600 bytes long"},
            {"verify bad.json", "bad.json: "},
            {"verify cut.csv --chunks 2", "--chunks does not apply to a FILE"},
        }) {
