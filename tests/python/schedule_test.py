@@ -2,6 +2,7 @@
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -80,6 +81,32 @@ class Plans(unittest.TestCase):
         self.assertIn("w3 |", schedule.render(plan))
         self.assertGreater(len(json.loads(schedule.render(plan, "trace"))["traceEvents"]), 3 * 4 * 8)
         self.assertIs(hetu.schedule, schedule)
+
+
+class Page(unittest.TestCase):
+    """docs/add-a-schedule.md."""
+
+    def test_the_example_is_shown_and_appears_in_every_command(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        example = root / "docs" / "examples" / "own_schedule.py"
+        page = (root / "docs" / "add-a-schedule.md").read_text()
+        shown = page.split("```python\n")[1].split("```")[0]
+        self.assertIn(shown, example.read_text())
+        self.assertLessEqual(shown.count("\n"), 20)
+        made = subprocess.run([sys.executable, str(example), "4", "8"], capture_output=True, text=True, check=True)
+        self.assertIn("w3 |", made.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "mine.csv"
+            file.write_text(made.stdout)
+            commands = [line.partition("#")[0].split() for line in page.splitlines() if line.startswith("hetu ")]
+            self.assertEqual(len(commands), 5)
+            for _, command, name, *words in commands:
+                with self.subTest(command=command):
+                    self.assertEqual(name, "mine.csv")
+                    words = [str(file.with_suffix(".svg")) if word == "mine.svg" else word for word in words]
+                    quick = ["--repeat", "1"] if command == "rehearse" else []
+                    out = tool(command, str(file), *words, *quick)
+                    self.assertTrue(out or file.with_suffix(".svg").exists())
 
 
 if __name__ == "__main__":
