@@ -33,20 +33,22 @@ std::vector<double> activation_limits(const Schedule& placed, const Sizes& sizes
   std::vector<double> limits;
   for (int w = 0; w < placed.stages; ++w) {
     double limit = sizes.memory_limit > 0 ? sizes.memory_limit : otherwise;
-    double weights = 0, activations = 0;
+    double weights = 0, one = 0, largest = 0;  // one: micro-batch through all stages of the worker
     for (const Placement& p : placed.placements) {
       if (p.workers[0] != w) continue;
       const StageCost& c = stage_cost(costs, p.model_stage);
       weights += c.weight_bytes;
-      activations = std::max(activations, c.activation_bytes * placed.chunks);
+      one += c.activation_bytes;
+      largest = std::max(largest, c.activation_bytes);
     }
     const double bytes = byte_limit(sizes, w);
     if (bytes > 0) {
-      require(bytes >= weights + activations,
+      require(bytes >= weights + one,
               "memory limit of {:.1f} MiB is below the least possible on worker {}, {:.1f} MiB for "
               "weights and one micro-batch",
-              bytes / kMib, w, (weights + activations) / kMib);
-      if (activations > 0) limit = std::min(limit, (bytes - weights) / activations);
+              bytes / kMib, w, (weights + one) / kMib);
+      const double fit = (bytes - weights) / (largest * placed.chunks);
+      if (largest > 0) limit = std::min(limit, std::max(1.0, fit));
     }
     limits.push_back(limit);
   }

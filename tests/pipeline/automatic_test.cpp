@@ -256,6 +256,14 @@ TEST(Automatic, KeepsLimitsInBytes) {
       EXPECT_THAT(e.what(), HasSubstr("below the least possible on worker 0"));
     }
   }
+  // Chunks that differ: one micro-batch through both fits exactly.
+  Costs two = uneven(3, 4, 2);
+  for (std::size_t s = 0; s < two.stages.size(); ++s)
+    two.stages[s].activation_bytes = 100 + 50 * (s / 4);
+  const Sizes tight{
+      .stages = 4, .micro_batches = 6, .chunks = 2, .costs = &two, .memory_bytes = 250};
+  for (const WorkerTiming& w : simulate(generate("auto", tight), two).workers)
+    EXPECT_EQ(w.peak_bytes, 250);
   c.memory_limit = {1200, 1300, 0, 0};
   const Schedule s = generate("auto", {.stages = 4, .micro_batches = 12, .costs = &c});
   const Simulation run = simulate(s, c);
