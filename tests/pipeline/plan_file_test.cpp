@@ -160,7 +160,7 @@ TEST(PlanFile, BadFilesNameLineAndCell) {
       {R"({"version_rule": "x", "workers": []})", "unknown version rule 'x'"},
       {R"({"placements": [{"id": 3}], "workers": []})", "placements stand in the order"},
       {"{\"workers\": " + std::string(100000, '['), "nest deeper"},
-      {std::string(100 << 20, 'F'), "unknown action"},
+      {std::string(100 << 20, 'F'), "104857600 bytes long"},
   };
   for (const auto& [text, message] : cases) EXPECT_THAT(failure(text), HasSubstr(message));
   EXPECT_EQ(failure("0F0,1F0,2F0\n", {.replicas = 2}),
