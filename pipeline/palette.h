@@ -23,6 +23,7 @@ struct KindLook {
   Lane lane;
   bool compute;  ///< counts as busy
   int ansi;      ///< background in a terminal of 256 colours
+  double opacity = 1;
 };
 
 constexpr std::uint32_t kInk = 0x1b2430;     ///< text, axis, hatches

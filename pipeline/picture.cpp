@@ -187,6 +187,7 @@ Picture Layout::build() {
 }
 
 Picture lay_out(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
+  if (options.style == PictureStyle::Profile) return lay_out_profile(sets, options);
   return Layout(sets, options).build();
 }
 

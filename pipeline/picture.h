@@ -1,5 +1,5 @@
 // A timeline laid out on a page, before it has a file format: blocks, lines and words with
-// coordinates. The SVG writer reads it; other page formats would read the same.
+// coordinates. The SVG and PDF writers read it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -55,19 +55,21 @@ struct BlockRow {
 
 struct Picture {
   double width = 0, height = 0;
-  double label_size = 11;    ///< of the labels in blocks
-  double accent_height = 2;  ///< of the accent bars
-  TimeUnit unit;             ///< resolved
-  double origin_us = 0;      ///< time 0 of the axis
-  std::vector<Area> back;    ///< below the blocks, in this order
-  std::vector<Stroke> grid;  ///< above `back`
+  double label_size = 11;                              ///< of the labels in blocks
+  double accent_height = 2;                            ///< of the accent bars
+  const std::vector<KindLook>* looks = &kind_looks();  ///< the table of all looks in it
+  TimeUnit unit;                                       ///< resolved
+  double origin_us = 0;                                ///< time 0 of the axis
+  std::vector<Area> back;                              ///< below the blocks, in this order
+  std::vector<Stroke> grid;                            ///< above `back`
   std::vector<BlockRow> rows;
   std::vector<Area> front;  ///< above the blocks
   std::vector<Stroke> strokes;
   std::vector<Word> words;
 };
 
-/// Lays out the row sets. The picture points into `sets`. Throws as render_svg.
+/// Lays out the row sets in the style of the options. The picture points into `sets`. Throws as
+/// render_svg.
 Picture lay_out(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
 /// A safe estimate of a text's width at that font size, for sans-serif fonts.

@@ -1,5 +1,5 @@
-// The layout of a timeline on a page, step by step. Read by picture.cpp (rows) and picture_key.cpp
-// (what stands around them) only.
+// The layout of a timeline on a page, step by step. Read by picture.cpp (rows), picture_key.cpp
+// (what stands around them) and profile_picture.cpp (the other style) only.
 #pragma once
 #include <string>
 #include <utility>
@@ -17,6 +17,9 @@ constexpr std::uint32_t kBar = 0x7d8794;
 
 /// The smallest of 1, 2, 5 times a power of ten that cuts `span` into at most `most` steps.
 double nice_step(double span, double most);
+
+/// The picture of PictureStyle::Profile.
+Picture lay_out_profile(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
 /// How a word is set.
 struct Type {

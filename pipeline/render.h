@@ -1,7 +1,8 @@
-// Pictures of a plan or a run: text grids for a terminal and SVG for a page. They read trace events
-// only, so that the simulator's and the interpreter's pictures are the same; nothing here knows a
-// method's name.
+// Pictures of a plan or a run: text grids for a terminal, SVG, PDF and HTML for a page. They read
+// trace events only, so that the simulator's and the interpreter's pictures are the same; nothing
+// here knows a method's name.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -46,22 +47,44 @@ std::string render_grid(const std::vector<TraceEvent>& events, const GridOptions
 /// columns that fit. Throws InvalidArgument: columns < 20.
 std::string render_rows(const Schedule& schedule, const GridOptions& options = {});
 
+/// Something an event waited for: the index of its event in the row set, or, where that is not
+/// drawn, -1; and its text form.
+struct EventInput {
+  int event = -1;
+  std::string cell;
+};
+
 /// One plan or one run: its rows are drawn under a title, below the row sets before it, on the same
 /// time axis.
 struct TimelineRowSet {
   std::string title;
   std::vector<TraceEvent> events;
-  std::vector<double> peak_activations;  ///< per worker, in micro-batches; may be empty
+  std::vector<double> peak_activations;              ///< per worker, in micro-batches; may be empty
+  std::vector<std::vector<EventInput>> inputs = {};  ///< per event; empty: not known
 };
 
+/// Fills `inputs` of a set whose events ran this plan (lowered or not, as the events are): for each
+/// event what producers() names, looked up among the events of the same step and pipeline;
+/// a receive that no event shows is passed over for its send. Throws Plan: placements that are no
+/// plan's.
+void add_inputs(TimelineRowSet& set, const Schedule& plan);
+
+/// Timeline: everything. Profile: the profiling picture of Chimera's scripts; one row per worker
+/// ("GPU 1" first), what computes and gradient sync in their colours, red lines where the first
+/// worker begins a step, and in the title the use of the first step: mean over workers of the time
+/// covered by events that end before the second, over its length. SVG and PDF only.
+enum class PictureStyle : std::uint8_t { Timeline, Profile };
+
+/// Of render_svg, render_pdf and render_html.
 struct SvgOptions {
+  PictureStyle style = PictureStyle::Timeline;
   std::string title;
   TimeUnit unit;
   int width = 0;  ///< of the picture, in pixels; 0: from the number of events, 720 to 1800
   std::vector<Placement>
       placements;  ///< of one pipeline; tells directions and chunks apart; may be empty
   int workers_per_pipeline = 0;  ///< > 0: a gap and a name between pipelines side by side
-  std::vector<Mark> marks;
+  std::vector<Mark> marks;       ///< Timeline only
 };
 
 /// One SVG: a row per worker with its stages, micro-batches, kinds, idle time, steps, messages and
@@ -69,6 +92,15 @@ struct SvgOptions {
 /// The same input gives the same bytes. Throws InvalidArgument: no events at all, a negative
 /// duration, a time that is not finite.
 std::string render_svg(const std::vector<TimelineRowSet>& sets, const SvgOptions& options = {});
+
+/// The picture of render_svg as one PDF page. Throws as render_svg; Unsupported in a build without
+/// cairo.
+std::string render_pdf(const std::vector<TimelineRowSet>& sets, const SvgOptions& options = {});
+
+/// One HTML file that needs nothing else: the same rows on a time axis that zooms and pans; the
+/// instruction under the pointer is shown with its times and inputs. Readable in grey, light and
+/// dark. The same input gives the same bytes. Throws as render_svg.
+std::string render_html(const std::vector<TimelineRowSet>& sets, const SvgOptions& options = {});
 
 /// Which steps of a trace to draw: `steps` of them from `first`; first -1: around the middle; steps
 /// 0: all of them; steps -1: two, or one where a source has no more.

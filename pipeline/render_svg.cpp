@@ -3,6 +3,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/picture.h"
+#include "pipeline/printable.h"
 #include "pipeline/render.h"
 #include "pipeline/timeline.h"
 
@@ -14,45 +15,8 @@ constexpr std::size_t kTooltipLimit = 3000;
 
 std::string n(double value) { return short_number(value, 2); }
 
-/// Bytes of the well-formed UTF-8 character at `at`, or 0.
-std::size_t utf8_length(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const unsigned lead = byte(at);
-  const std::size_t length = lead < 0x80                   ? 1
-                             : lead >= 0xc2 && lead < 0xe0 ? 2
-                             : (lead & 0xf0) == 0xe0       ? 3
-                             : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                           : 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  }
-  return length;
-}
-
-/// Titles and kinds come from files: what XML can't hold (control characters, broken UTF-8) becomes
-/// '?'.
 std::string escape(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text, i);
-    const char c = text[i];
-    if (length == 0 || static_cast<unsigned char>(c) < 0x20)
-      out += '?';
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out.append(text, i, length);
-    i += std::max<std::size_t>(1, length);
-  }
-  return out;
+  return escaped(text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}});
 }
 
 std::string hex(std::uint32_t rgb) { return fmt::format("#{:06x}", rgb); }
@@ -99,9 +63,12 @@ void SvgWriter::write_head() {
       ".x{{stroke:{0};stroke-opacity:.6}}\n.t{{font-size:{2}px;text-anchor:middle;fill:{0}}}\n"
       ".l{{fill:#fff}}\n",
       hex(kInk), n(picture_.accent_height), n(picture_.label_size));
-  for (const KindLook& look : kind_looks()) put(".{}{{stroke:{}}}\n", look.css, paint(look));
+  for (const KindLook& look : *picture_.looks) {
+    put(".{}{{stroke:{}{}}}\n", look.css, paint(look),
+        look.opacity < 1 ? fmt::format(";stroke-opacity:{}", n(look.opacity)) : "");
+  }
   put("</style>\n<defs>\n");
-  for (const KindLook& look : kind_looks()) {
+  for (const KindLook& look : *picture_.looks) {
     if (!look.hatched) continue;
     put("<pattern id=\"h{}\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><rect width=\"5\" height=\"5\" fill=\"{}\"/>"
@@ -186,7 +153,10 @@ void SvgWriter::write_area(const Area& a) {
   if (a.outline > 0) {
     put("fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"/>\n", hex(a.rgb), n(a.outline));
   } else {
-    put("fill=\"{}\"/>\n", a.look ? paint(*a.look) : hex(a.rgb));
+    const std::string opacity = a.look && a.look->opacity < 1
+                                    ? fmt::format(" fill-opacity=\"{}\"", n(a.look->opacity))
+                                    : "";
+    put("fill=\"{}\"{}/>\n", a.look ? paint(*a.look) : hex(a.rgb), opacity);
   }
 }
 

@@ -30,6 +30,7 @@ struct SimulateOptions {
   double hetero = 0;  ///< pause of this length before one compute instruction in ten
   std::vector<Slowdown> slow = {};
   bool events = false;  ///< fill Simulation::events
+  bool partly = false;  ///< of a plan that stops or fails the audit, what runs; no peaks then
 };
 
 /// Of one worker; compute instructions only.

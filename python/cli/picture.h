@@ -20,6 +20,24 @@ std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
 /// Order-only grid of a plan.
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan);
 
-std::string svg_picture(const Simulation& simulation, const Schedule& plan);
+/// True for the formats of page(): svg, pdf and html.
+bool is_page(const std::string& format);
+
+/// Throws InvalidArgument: the style profile in another format than svg and pdf.
+void check_style(const std::string& style, const std::string& format);
+
+PictureStyle style_of(const std::string& style);
+
+/// The row sets in one of these formats.
+std::string page(const std::string& format, const std::vector<TimelineRowSet>& sets,
+                 const SvgOptions& options);
+
+/// A simulated plan in one of these formats; `plan` is what was simulated.
+std::string page_of_run(const PlanOptions& o, const Simulation& simulation, const Schedule& plan);
+
+/// A plan that failed its proof, as far as it runs, with what the diagnosis names marked. Throws as
+/// run_refused.
+std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
+                            const std::string& diagnosis);
 
 }  // namespace hetu::cli

@@ -2,6 +2,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
+#include "python/cli/picture.h"
 
 namespace hetu::cli {
 namespace {
@@ -175,9 +176,15 @@ void add_run(PlanOptions& o, std::vector<Option>& t) {
 
 void add_output(PlanOptions& o, std::vector<Option>& t) {
   t.push_back(flag("--lowered", "with communication, reductions and updates", o.lowered));
-  t.push_back({"--format", "WHAT", "grid, csv, json, svg or trace (default grid)",
+  t.push_back({"--format", "WHAT", "grid, csv, json, svg, pdf, html or trace (default grid)",
                [&o](const std::string& v) {
-                 o.format = one_of(v, {"grid", "csv", "json", "svg", "trace"}, {"pdf", "html"});
+                 o.format = one_of(v, {"grid", "csv", "json", "svg", "pdf", "html", "trace"});
+               }});
+  t.push_back({"--style", "NAME",
+               "timeline (default) or profile (SVG, PDF): one row per GPU, three steps, colours "
+               "and title as in Chimera's profiles",
+               [&o](const std::string& v) {
+                 o.style = one_of(v, {"timeline", "profile"});
                }});
   t.push_back({"-o", "FILE", "write there in place of standard output", [&o](const std::string& v) {
                  require(!v.empty(), "needs a file name");
@@ -207,6 +214,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments,
     fail(Code::InvalidArgument, "one METHOD or FILE, got {}: '{}' is too much", rest.size(),
          rest[1].substr(0, 60));
   typed.source = rest[0];
+  check_style(typed.style, typed.format);
   require(!(typed.backward && (typed.input_grad || typed.weight_grad)),
           "--backward and --input-grad or --weight-grad exclude each other");
   const bool times =

@@ -30,6 +30,7 @@ struct PlanOptions {
   std::vector<double> speed;
   int send_slots = kUnboundedSlots;
   SimulateOptions run;
+  std::string style = "timeline";
   std::string format, output;
 };
 

@@ -1,3 +1,4 @@
+#include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/plan_file.h"
 #include "pipeline/verify.h"
@@ -6,6 +7,28 @@
 #include "python/cli/plan_options.h"
 
 namespace hetu::cli {
+namespace {
+
+// The diagnosis counts steps in the plan as typed if that is refused, else in the lowered one.
+Schedule refused_one(const PlanOptions& o, const Schedule& plan) {
+  if (is_lowered(plan)) return plan;
+  try {
+    verify(plan, {.memory_limit = o.limit_micros.value_or(0)});
+    return lowered_plan(o, plan);
+  } catch (const Error&) {
+    return plan;  // its diagnosis is what is drawn
+  }
+}
+
+void draw_refused(const PlanOptions& o, const Schedule& plan, const std::string& diagnosis) {
+  try {
+    put(page_of_refused(o, refused_one(o, plan), diagnosis), o.output);
+  } catch (const Error& e) {
+    if (e.code() != Code::Plan) throw;  // a plan of which nothing runs has no picture
+  }
+}
+
+}  // namespace
 
 int schedule_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
@@ -14,21 +37,27 @@ int schedule_command(const Arguments& arguments) {
   }
   const PlanOptions o = parse_plan_options(arguments);
   const Schedule plan = plan_of(o);
-  const Schedule lowered = lowered_plan(o, plan);
-  prove(o, plan, lowered);
+  Schedule lowered;
+  try {
+    lowered = lowered_plan(o, plan);
+    prove(o, plan, lowered);
+  } catch (const Error& refusal) {
+    if (refusal.code() == Code::Plan && is_page(o.format)) draw_refused(o, plan, refusal.what());
+    throw;
+  }
   const Schedule& shown = o.lowered ? lowered : plan;
   std::string text;
   if (o.format == "csv") {
     text = to_csv(shown);
   } else if (o.format == "json") {
     text = to_json(shown);
-  } else if (o.format == "svg" || o.format == "trace") {
+  } else if (is_page(o.format) || o.format == "trace") {
     SimulateOptions run = o.run;
     run.send_slots = o.send_slots;
     run.events = true;
     const Costs costs = costs_of(o);
     const Simulation s = simulate(lowered, costs, run);
-    text = o.format == "svg" ? svg_picture(s, lowered) : trace_text(s.events, lowered, costs);
+    text = is_page(o.format) ? page_of_run(o, s, lowered) : trace_text(s.events, lowered, costs);
   } else {
     text = grid_of_rows(o, shown);
   }

@@ -30,8 +30,8 @@ int simulate_command(const Arguments& arguments) {
     text = to_csv(o.lowered ? lowered : plan);
   else if (o.format == "trace")
     text = trace_text(s.events, lowered, costs);
-  else if (o.format == "svg")
-    text = svg_picture(s, lowered);
+  else if (is_page(o.format))
+    text = page_of_run(o, s, lowered);
   else
     text = grid_over_time(o, s);
   put(text, o.output);

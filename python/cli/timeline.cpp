@@ -20,7 +20,7 @@ struct Request {
   std::vector<std::string> traces;
   StepWindow window;
   int width = 0;
-  std::string format, output, title;
+  std::string format, output, title, style = "timeline";
 };
 
 /// A trace and the plan in its metadata, if it has one.
@@ -39,7 +39,8 @@ std::vector<Option> options_of(Request& r) {
          else
            r.window.first = static_cast<int>(to_integer(text, 0, 1'000'000'000));
        }},
-      {"--steps", "K", "how many steps to draw (default: 2, or 1 where a source has no more)",
+      {"--steps", "K",
+       "how many steps to draw (default: 2, or 1 where a source has no more; profile: 3)",
        [&r](const std::string& text) {
          r.window.steps = static_cast<int>(to_integer(text, 1, 1'000'000));
        }},
@@ -49,18 +50,24 @@ std::vector<Option> options_of(Request& r) {
        [&r](const std::string& text) {
          r.width = static_cast<int>(to_integer(text, 360, 100'000));
        }},
-      {"--format", "FORMAT", "grid or svg (default: svg into a file, else grid)",
+      {"--format", "FORMAT", "grid, svg, pdf or html (default: as the file is named, else grid)",
        [&r](const std::string& text) {
-         r.format = one_of(text, {"grid", "svg"}, {"pdf", "html"});
+         r.format = one_of(text, {"grid", "svg", "pdf", "html"});
        }},
-      {"-o", "FILE", "write here instead of standard output; .svg",
+      {"--style", "NAME",
+       "timeline or profile (SVG, PDF): one row per GPU, three steps, colours and title as in "
+       "Chimera's profiles",
+       [&r](const std::string& text) {
+         r.style = one_of(text, {"timeline", "profile"});
+       }},
+      {"-o", "FILE", "write here instead of standard output; .svg, .pdf or .html",
        [&r](const std::string& text) { r.output = text; }},
   };
 }
 
 std::string help() {
   Request r;
-  return "usage: hetu timeline TRACE… [-o FILE.svg] [OPTIONS]\n\n"
+  return "usage: hetu timeline TRACE… [-o FILE.svg|.pdf|.html] [OPTIONS]\n\n"
          "Draws traces (of `--trace` and `--format trace`) on one time axis, predicted above\n"
          "measured, aligned at the start of a step.\n\n" +
          help_text(options_of(r));
@@ -100,9 +107,10 @@ std::string grids(const std::vector<TimelineRowSet>& sets, const Request& reques
   return text;
 }
 
-std::string svg(const std::vector<TimelineRowSet>& sets, const Request& request,
-                const std::string& title, const std::vector<Run>& runs) {
+SvgOptions page_options(const Request& request, const std::string& title,
+                        const std::vector<Run>& runs) {
   SvgOptions options;
+  options.style = style_of(request.style);
   options.title = title;
   options.width = request.width;
   // Directions are drawn where all traces have the same placements; an id means one place only
@@ -115,7 +123,7 @@ std::string svg(const std::vector<TimelineRowSet>& sets, const Request& request,
     options.placements = plan->placements;
     options.workers_per_pipeline = static_cast<int>(plan->workers.size());  // of one pipeline
   }
-  return render_svg(sets, options);
+  return options;
 }
 
 }  // namespace
@@ -127,11 +135,12 @@ int timeline_command(const Arguments& arguments) {
   require(!request.traces.empty(), "no TRACE; usage: hetu timeline TRACE… -o FILE.svg");
   const std::string ending = std::filesystem::path(request.output).extension().string();
   if (request.format.empty()) {
-    require(request.output.empty() || ending == ".svg",
-            "'{}': the picture is an SVG; name it FILE.svg, or choose with --format",
-            request.output);
-    request.format = request.output.empty() ? "grid" : "svg";
+    request.format = request.output.empty() ? "grid" : ending.substr(ending.empty() ? 0 : 1);
+    require(request.output.empty() || is_page(request.format),
+            "'{}': a picture is FILE.svg, .pdf or .html; or choose with --format", request.output);
   }
+  check_style(request.style, request.format);
+  if (request.style == "profile" && request.window.steps < 0) request.window.steps = 3;
   std::vector<Run> runs;
   std::vector<TimelineRowSet> sets;
   for (const std::string& path : request.traces) {
@@ -140,11 +149,13 @@ int timeline_command(const Arguments& arguments) {
     for (TimelineRowSet& set :
          timeline_rows(run.trace, request.window, run.plan ? &*run.plan : nullptr)) {
       if (request.traces.size() > 1) set.title = fmt::format("{}, {}", run.name, set.title);
+      if (request.format == "html" && run.plan) add_inputs(set, *run.plan);
       sets.push_back(std::move(set));
     }
   }
   const std::string title = title_of(request, runs);
-  put(request.format == "svg" ? svg(sets, request, title, runs) : grids(sets, request, title),
+  put(is_page(request.format) ? page(request.format, sets, page_options(request, title, runs))
+                              : grids(sets, request, title),
       request.output);
   return 0;
 }

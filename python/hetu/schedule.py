@@ -83,11 +83,11 @@ def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, 
     return figures
 
 
-def render(plan: Schedule, format: str = "grid", **options: Any) -> str:
-    """A picture over time: grid or svg; or trace, for Perfetto. csv and json: the plan itself."""
+def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
+    """A picture over time: grid, svg, html or (as bytes) pdf; or trace, for Perfetto. csv and json: the plan itself."""
     if format in ("csv", "json"):
         return str(getattr(lower(plan, **options) if options else plan, format)())
-    return str(_hetu.render_plan(plan, _words({"format": format, **options})))
+    return _hetu.render_plan(plan, _words({"format": format, **options}))
 
 
 __all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "read", "render", "simulate", "verify"]

@@ -93,9 +93,16 @@ std::string picture_of(const Schedule& plan, const Words& words) {
   const cli::PlanOptions o = options_of(words);
   const Schedule lowered = proved(o, plan);
   const Simulation s = simulated(o, lowered, true);
-  if (o.format == "svg") return cli::svg_picture(s, lowered);
+  if (cli::is_page(o.format)) return cli::page_of_run(o, s, lowered);
   if (o.format == "trace") return cli::trace_text(s.events, lowered, cli::costs_of(o));
   return cli::grid_over_time(o, s);
+}
+
+// A PDF is bytes, all else is text.
+nb::object rendered(const Schedule& plan, const Words& words) {
+  const std::string picture = picture_of(plan, words);
+  if (options_of(words).format == "pdf") return nb::bytes(picture.data(), picture.size());
+  return nb::str(picture.data(), picture.size());
 }
 
 nb::list method_records() {
@@ -154,7 +161,7 @@ void bind_schedule(nb::module_& m) {
       nb::arg("plan"), nb::arg("words"), "The JSON of `hetu simulate`.");
   m.def("plan_events", &events_of, nb::arg("plan"), nb::arg("words"),
         "Predicted events, as dicts.");
-  m.def("render_plan", &picture_of, nb::arg("plan"), nb::arg("words"), "A picture or a trace.");
+  m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("words"), "A picture or a trace.");
 }
 
 }  // namespace hetu

@@ -31,6 +31,38 @@ TEST(Cli, RehearsesAPlanWithAThreadPerWorker) {
   }
 }
 
+TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
+  // Compute-only, and one that is refused only once it is lowered and has no slots.
+  file("cycle.csv", "0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
+  file("valid.csv", "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
+  for (const char* plan : {"cycle.csv", "valid.csv --send-slots 0"}) {
+    const Outcome told = hetu(fmt::format("verify {}", plan));
+    ASSERT_EQ(told.status, 1) << told.err;
+    for (const char* format : {"svg", "html"}) {
+      const Outcome o = hetu(fmt::format("schedule {} --format {} -o r.{}", plan, format, format));
+      EXPECT_EQ(o.status, 1) << plan;
+      EXPECT_EQ(o.err, told.err) << plan;
+      const std::string picture = read_text(folder() / fmt::format("r.{}", format));
+      EXPECT_THAT(picture, HasSubstr(": refused"));
+      EXPECT_THAT(picture, HasSubstr("stands at step"));
+    }
+  }
+  // Without a picture nothing is written.
+  EXPECT_EQ(hetu("schedule cycle.csv --format csv -o none.csv").status, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder() / "none.csv"));
+}
+
+TEST(Cli, DrawsThreeIterationsInTheProfileStyle) {
+  const std::string plan = "chimera --stages 4 --micro-batches 4 --style profile --format svg";
+  for (const char* command : {"schedule", "simulate"}) {
+    const Outcome o = hetu(fmt::format("{} {}", command, plan));
+    EXPECT_EQ(o.status, 0) << o.err;
+    EXPECT_THAT(o.out, HasSubstr(">chimera: 4 stages, 4 micro-batches [GPU util. "));
+    EXPECT_THAT(o.out, HasSubstr(">GPU 4</text>"));
+    EXPECT_THAT(o.out, HasSubstr("flush @ GPU1"));
+  }
+}
+
 TEST(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
   for (const char* plan :
        {"gpipe --stages 4 --micro-batches 8", "1f1b --stages 4 --micro-batches 8",
@@ -48,7 +80,7 @@ TEST(Cli, PrintsAndPredictsThePlansOfEveryMethod) {
     }
     const Outcome one = hetu(fmt::format("verify {}", plan));
     EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 1);
-    for (const char* format : {"grid", "csv", "json", "svg", "trace"}) {
+    for (const char* format : {"grid", "csv", "json", "svg", "html", "trace"}) {
       for (const char* command : {"schedule", "simulate"}) {
         const Outcome o =
             hetu(fmt::format("{} {} --format {} -o out.{}", command, plan, format, format));
@@ -238,7 +270,8 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
            {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
            {"simulate " + plan + "--sync-method preduce", "'preduce' is to come"},
-           {"simulate " + plan + "--format html", "'html' is to come"},
+           {"simulate " + plan + "--format html --style profile", "profile is for --format svg"},
+           {"simulate " + plan + "--style gantt", "unknown 'gantt'"},
            {"simulate " + plan + "--format png", "unknown 'png'"},
            {"simulate " + plan + "-o missing/x.json --format json", "cannot be written"},
            {"verify none.csv", "none.csv: cannot be opened"},

@@ -34,6 +34,16 @@ TEST_F(TimelineCommand, DrawsOneOrSeveralTraces) {
   EXPECT_THAT(two, HasSubstr(">b.json, predicted</text>"));
 }
 
+TEST_F(TimelineCommand, DrawsTwoTracesOnOneHtmlPage) {
+  ASSERT_EQ(hetu("simulate gpipe --stages 2 --micro-batches 4 --format trace -o b.json").status, 0);
+  const Outcome o = hetu("timeline plan.json b.json -o two.html");
+  ASSERT_EQ(o.status, 0) << o.err;
+  const std::string two = read_text(folder() / "two.html");
+  EXPECT_THAT(two, HasSubstr("\"title\":\"plan.json, predicted\""));
+  EXPECT_THAT(two, HasSubstr("\"title\":\"b.json, predicted\""));
+  EXPECT_THAT(two, HasSubstr("\"knowsInputs\":true"));
+}
+
 TEST_F(TimelineCommand, PrintsAGridWithoutAFile) {
   const Outcome o = hetu("timeline plan.json");
   EXPECT_EQ(o.status, 0) << o.err;
@@ -55,7 +65,8 @@ TEST_F(TimelineCommand, RefusesInOneLine) {
            {"plan.json -o x.png", "'x.png'"},
            {"plan.json -o x.svg --step 3", "step 3 is not in the trace"},
            {"plan.json -o x.svg --steps 0", "--steps"},
-           {"plan.json -o x.svg --format pdf", "pdf"}}) {
+           {"plan.json -o x.svg --format png", "unknown 'png'"},
+           {"plan.json -o x.html --style profile", "--style profile"}}) {
     const Outcome o = hetu("timeline " + arguments);
     EXPECT_EQ(o.status, 2) << arguments;
     EXPECT_EQ(o.out, "") << arguments;

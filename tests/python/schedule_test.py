@@ -1,4 +1,5 @@
 """hetu.schedule gives what the command line gives, and takes plans of one's own."""
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -78,6 +79,10 @@ class Plans(unittest.TestCase):
                 schedule.read(pathlib.Path(folder) / "nowhere.csv")
         self.assertIn("0SEND_F0", schedule.lower(plan).csv())
         self.assertIn("<svg", schedule.render(plan, "svg"))
+        self.assertIn("[GPU util. ", schedule.render(plan, "svg", style="profile"))
+        self.assertIn("const DATA = ", schedule.render(plan, "html"))
+        with contextlib.suppress(NotImplementedError):  # a build without cairo
+            self.assertEqual(schedule.render(plan, "pdf")[:5], b"%PDF-")
         self.assertIn("w3 |", schedule.render(plan))
         self.assertGreater(len(json.loads(schedule.render(plan, "trace"))["traceEvents"]), 3 * 4 * 8)
         self.assertIs(hetu.schedule, schedule)
