@@ -3,7 +3,6 @@
 // one benchmark.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <fstream>
 #include <string>
 
@@ -48,9 +47,7 @@ struct Size {
 
 // Two stages per worker where a method lets one choose.
 Size size_of(const Method& m, int stages, int micro_batches) {
-  const bool chunks = std::any_of(m.options.begin(), m.options.end(),
-                                  [](const std::string& option) { return option == "chunks"; });
-  return {m.name, {.stages = stages, .micro_batches = micro_batches, .chunks = chunks ? 2 : 1}};
+  return {m.name, resolved(m, {.stages = stages, .micro_batches = micro_batches})};
 }
 
 Schedule plan_of(const Size& s) { return generate(s.method, s.sizes); }
@@ -101,7 +98,7 @@ void add_all() {
       [=](auto& state) { predict(state, lower(plan_of(large))); });
   for (const Method& m : methods()) {
     const Size size = size_of(m, 32, 256);
-    if (!m.legal_stages(size.sizes) || !m.legal_micros(size.sizes)) continue;
+    if (!is_legal(m, size.sizes)) continue;
     const char* limit = std::string(m.name) == "zb-2p" ? "limit 20 s" : "";
     add("generate+verify/" + text(size), limit, true,
         [=](auto& state) { generate_and_verify(state, size); });
