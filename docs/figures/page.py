@@ -8,7 +8,7 @@ from typing import Any
 
 from hetu import schedule
 
-SIZES = ("stages", "micro_batches", "chunks", "pairs", "concat", "pair_semantics", "runtime_rule", "steps")
+SIZES = ("stages", "micro_batches", "chunks", "pairs", "concat", "pair_semantics", "runtime_rule", "steps", "memory_limit")
 
 
 class Page:

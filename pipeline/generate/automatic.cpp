@@ -72,7 +72,7 @@ class Search {
   }
 
   std::optional<Candidate> run() {
-    for (const double hops : {1.0, 2.0, 1e6, 0.67, 0.5, 1.5, 3.0, 0.33})
+    for (const double hops : {1.0, 2.0, hops_to_limit(), 1e6, 0.67, 0.5, 1.5, 3.0, 0.33})
       for (const double overfill : {0.0, 0.5, 1.0})
         for (const bool forward_first : {false, true})
           for (const bool deep_first : {true, false})
@@ -103,6 +103,13 @@ class Search {
       least_makespan_ = std::max(least_makespan_, (begin[w] + work[w]) * (1 + 1e-9));
       least_span_ = std::max(least_span_, work[w] * (1 + 1e-9));
     }
+  }
+
+  // With which the first stage has as many underway as its worker may hold.
+  double hops_to_limit() const {
+    const double further = placed_.placements.size() - 1.0;
+    const double most = std::min<double>(limits_[0], sizes_.micro_batches);
+    return (most - 1) * placed_.chunks / std::max(1.0, further);
   }
 
   // `hops` more micro-batches underway for each worker further from the end.

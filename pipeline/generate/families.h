@@ -102,7 +102,7 @@ Schedule dualpipev(const Sizes& sizes);
 Schedule varuna(const Sizes& sizes);
 
 /// Zero bubble for given costs, within P (zb_1p) or 2P (zb_2p) activations or the given limits: W's
-/// fill the waits of a greedy order; of a few choices the shortest span.
+/// fill the waits of a greedy order; of eight ways to choose the shortest span.
 /// Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 3.1.
 Schedule zb_1p(const Sizes& sizes);
 Schedule zb_2p(const Sizes& sizes);

@@ -14,6 +14,7 @@ namespace {
 struct Choice {
   bool wait_for_first;  // warm-up forwards end before the first I arrives, though a gap be left
   bool overfill;        // a W that does not fit a short wait stands in it all the same
+  bool hold_back;       // a forward that the next stage can do without waits for a later round
 };
 
 class Greedy {
@@ -35,7 +36,8 @@ class Greedy {
     warm_up();
     for (int s = last; s >= 0; --s) input_grad(s);
     for (int i = 1; i < micros_; ++i) {
-      for (int s = 0; s <= last; ++s) {
+      const int held_back = choice_.hold_back ? stages_held_back() : 0;
+      for (int s = held_back; s <= last; ++s) {
         if (stages_[s].forwards() == micros_) continue;
         while (stages_[s].held() + 2 > stages_[s].limit) {
           if (!weight_grad(s)) return {};
@@ -136,6 +138,35 @@ class Greedy {
     }
   }
 
+  // How many first stages run no forward in this round: all before the last one that would rather
+  // wait for its I. Such a stage is ahead of the next, so nobody waits for its forward.
+  int stages_held_back() const {
+    int count = 0;
+    for (int s = 0; s + 1 < static_cast<int>(stages_.size()); ++s)
+      if (stages_[s].forwards() < micros_ && rather_waits(s)) count = s + 1;
+    return count;
+  }
+
+  // Whether the next I is there before another forward (and the W's that make room for it) would
+  // end, at a wait that does not make this stage the worst.
+  bool rather_waits(int s) const {
+    const Stage &stage = stages_[s], &next = stages_[s + 1];
+    if (stage.forwards() < next.forwards() + 2) return false;
+    const double input =
+        next.end + times_.forward[s + 1] + times_.input_grad[s + 1] + times_.backward_hop[s];
+    const int room =
+        std::min(std::max(0, stage.held() + 2 - stage.limit), stage.inputs() - stage.weights);
+    const double end = stage.end + times_.forward[s] + room * times_.weight_grad[s];
+    return stage.end >= input ||
+           (end > input && input - stage.end <= worst_bubble() - stage.bubble);
+  }
+
+  double worst_bubble() const {
+    double worst = 0;
+    for (const Stage& stage : stages_) worst = std::max(worst, stage.bubble);
+    return worst;
+  }
+
   // W's that fit into the wait, and one more where the wait is longer than what this stage may
   // still lose without being the worst.
   void fill_until(int s, double arrival) {
@@ -143,9 +174,7 @@ class Greedy {
     while (stage.weights < stage.inputs() && stage.end + times_.weight_grad[s] <= arrival)
       weight_grad(s);
     if (stage.end >= arrival) return;
-    double worst = 0;
-    for (const Stage& other : stages_) worst = std::max(worst, other.bubble);
-    if (choice_.overfill || arrival - stage.end > worst - stage.bubble) weight_grad(s);
+    if (choice_.overfill || arrival - stage.end > worst_bubble() - stage.bubble) weight_grad(s);
   }
 
   const StageTimes& times_;
@@ -162,13 +191,16 @@ Schedule greedy(const char* method, const Sizes& sizes, int multiple) {
   std::optional<Candidate> best;
   for (const bool wait : {false, true}) {
     for (const bool overfill : {true, false}) {
-      const auto rows = Greedy(times, limits, sizes.micro_batches, {wait, overfill}).run();
-      if (rows.empty()) continue;
-      Schedule plan = placed;
-      for (int w = 0; w < sizes.stages; ++w) plan.workers[w] = folded(rows[w], 3, 1);
-      std::optional<Candidate> found = candidate(std::move(plan), sizes, usual);
-      const auto worth = [](const Candidate& c) { return std::pair(c.span, c.makespan); };
-      if (found && (!best || worth(*found) < worth(*best))) best = std::move(found);
+      for (const bool hold_back : {false, true}) {
+        const Choice choice{wait, overfill, hold_back};
+        const auto rows = Greedy(times, limits, sizes.micro_batches, choice).run();
+        if (rows.empty()) continue;
+        Schedule plan = placed;
+        for (int w = 0; w < sizes.stages; ++w) plan.workers[w] = folded(rows[w], 3, 1);
+        std::optional<Candidate> found = candidate(std::move(plan), sizes, usual);
+        const auto worth = [](const Candidate& c) { return std::pair(c.span, c.makespan); };
+        if (found && (!best || worth(*found) < worth(*best))) best = std::move(found);
+      }
     }
   }
   HETU_ASSERT(best.has_value());  // one micro-batch at a time always fits
