@@ -47,7 +47,7 @@ def zero_bubble(page: Page) -> None:
     page.prose(
         "Span bubble rate, 1 - M (F + B + W) / span; times in ms, a latency per hop. The first figure:",
         command("1f1b", stages=8, micro_batches=24, forward=18.522, input_grad=18.086, weight_grad=9.337, latency=0.601),
-        "→ `span_bubble_rate`. zb-1p and zb-2p keep to P and 2P activations; `auto --memory-limit 2P` is not to exceed ZB-2p's.",
+        "→ `span_bubble_rate`. zb-1p and zb-2p keep to P and 2P activations; `auto` at 2P is not to exceed ZB-2p.",
     )
     methods = ["1f1b", "zb-h1", "zb-h2", "zb-1p", "zb-2p"]
     rows, loops = [], []

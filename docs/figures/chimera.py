@@ -258,7 +258,7 @@ def profile(page: Page) -> str:
     page.add(
         "```",
         "hetu simulate chimera --stages 8 --micro-batches 8 --costs config/costs/bert-large_p100.csv \\",
-        "     --micro-batch-size 32 --blocks-per-stage 3 --format svg -o profile.svg",
+        "     --micro-batch-size 32 --blocks-per-stage 3 --style profile --format svg -o profile.svg",
         "```",
     )
     page.add(f"![BERT-Large by Chimera on 8 P100, predicted](pictures/{PICTURE})")
@@ -300,4 +300,4 @@ def profile(page: Page) -> str:
         "memory are not in the bytes.",
     )
     sizes(page)
-    return str(schedule.render(plan, "svg", **costs))
+    return str(schedule.render(plan, "svg", style="profile", **costs))
