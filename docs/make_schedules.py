@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from figures import closed_forms
+
 from hetu import schedule
 
 DOCS = Path(__file__).resolve().parent
@@ -23,10 +25,12 @@ Made by `docs/make_schedules.py` from the code; a test keeps it fresh. All pictu
 --micro-batches 8` prints the same. *Bubble* is idle time over all workers; *peak* counts activations in micro-batches on the
 fullest worker; *messages* are sends per micro-batch.
 
-P workers, M micro-batches, V chunks per worker; F, B, W the times of forward, input gradient and weight gradient.
+P workers, M micro-batches, V chunks per worker, M = K P; F, B, W the times of forward, input gradient and weight gradient,
+T their sum. The forms give the bubble in time, makespan - M T, and the peak, where they hold; k micro-batches per round
+([reproduction.md](reproduction.md) compares them with the simulator).
 
-| method | bubble | peak | weight versions | messages |
-|---|---|---|---|---|
+| method | bubble | its form | peak | its form | weight versions | messages |
+|---|---|---|---|---|---|---|
 """
 ABOUT = {
     "gpipe": (
@@ -119,6 +123,23 @@ ABOUT = {
         "Plain data parallelism for comparison: one stage; copies are `--pipelines`. Drawn on one worker."
     ),
 }
+# Forms of bubble and peak that are bounds, or of one family, and so not among the laws.
+FORMS = {
+    "chimera": ("P F + (2P-2)(B+W) - M T (M = P)", "P/2 + 1 to P (M = P)"),
+    "v-half": ("at most (3P-7)/2, odd P (3P-4)/2 (F = B = W = 1, M > P/2)", "at most (P+2) div 2"),
+    "v-min": ("at most 2P - 2.5, 3 divides P: 2P - 3.5 (F = B = W = 1, M > 1)", "at most (P+4) div 3"),
+    "varuna": ("", "min(M, 3(P-1)) (P > 1)"),
+    "zb-1p": ("", "at most P"),
+    "zb-2p": ("", "at most 2P"),
+}
+
+
+def form_of(method: str, *figures: str) -> str:
+    """The first law of one of these figures for the method as it is drawn, and where it holds."""
+    for law in closed_forms.LAWS:
+        if law.method == method and law.figure in figures and law.options.get("pair_semantics") != "atomic":
+            return f"{'at most ' if law.most else ''}{law.text} ({law.where})"
+    return ""
 
 
 def plan_of(method: dict[str, Any]) -> schedule.Schedule:
@@ -138,7 +159,9 @@ def part(method: dict[str, Any], picture: str) -> tuple[str, str]:
     kind = " (steady state)" if "steady_bubble" in figures else ""
     peak, versions = max(report["peak_activations"]), max(report["weight_versions"])
     name = method["name"]
-    row = f"| [{name}](#{name}) | {100 * bubble:.1f} %{kind} | {peak:g} | {versions} | {messages:g} |\n"
+    forms = FORMS.get(name) or (form_of(name, "makespan", "steady"), form_of(name, "peak"))
+    cells = [f"{100 * bubble:.1f} %{kind}", forms[0], f"{peak:g}", forms[1], f"{versions}", f"{messages:g}"]
+    row = f"| [{name}](#{name}) | {' | '.join(cells)} |\n"
     legal = f"Legal: {method['stages']}, {method['micro_batches']}."
     also = f" Also called {', '.join(method['aliases'])}." if method["aliases"] else ""
     return row, f"## {name}\n\n{method['doc']} {legal}{also}\n\n{ABOUT[name]}\n\n![{name}](pictures/schedules/{picture})\n\n"
