@@ -175,6 +175,7 @@ Area Layout::block_place(const Mark& mark) const {
   }
   for (std::size_t i = 0; i < main.size(); ++i) {
     const TraceEvent& e = *row.blocks[i].event;
+    if (e.duration_us == 0 && e.start_us == mark.time_us) return box(row.blocks[i]);
     if (e.start_us <= mark.time_us && mark.time_us < e.start_us + e.duration_us)
       return box(row.blocks[i]);
   }

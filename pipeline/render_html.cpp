@@ -140,6 +140,8 @@ int SetWriter::marked(const Mark& mark) const {
   }
   for (std::size_t i = 0; i < main.size(); ++i) {
     const TraceEvent& e = set_.events[main[i]];
+    if (e.duration_us == 0 && e.start_us == mark.time_us)
+      return begin_[mark.worker] + static_cast<int>(i);
     if (e.start_us <= mark.time_us && mark.time_us < e.start_us + e.duration_us)
       return begin_[mark.worker] + static_cast<int>(i);
   }
