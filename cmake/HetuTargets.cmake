@@ -14,8 +14,10 @@ endif()
 # What every Hetu target is compiled with.
 add_library(hetu_flags INTERFACE)
 add_library(hetu::flags ALIAS hetu_flags)
+set_target_properties(hetu_flags PROPERTIES EXPORT_NAME flags)
 target_compile_features(hetu_flags INTERFACE cxx_std_20)
-target_include_directories(hetu_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+target_include_directories(hetu_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                $<INSTALL_INTERFACE:${HETU_INCLUDE_DIR}>)
 target_compile_options(hetu_flags INTERFACE $<BUILD_INTERFACE:${HETU_WARNINGS}>)
 if(HETU_SANITIZE)
   target_compile_options(hetu_flags INTERFACE $<BUILD_INTERFACE:-fsanitize=${HETU_SANITIZE}>
@@ -37,6 +39,9 @@ function(hetu_library name)
   # -O2 compiles a fifth faster than Release's -O3 and suits all but kernels, which ask for theirs by OPTIONS.
   target_compile_options(hetu_${name} PRIVATE $<$<CONFIG:Release>:-O2> ${arg_OPTIONS})
   hetu_check_headers(${name} ${arg_HEADERS})
+  if(NOT arg_DIR MATCHES "^python")  # what the tool and the module share is theirs
+    hetu_install_library(${name} ${arg_HEADERS})
+  endif()
 endfunction()
 
 # Each header of a library compiled alone: what it needs, it includes. Part of the target check_headers only.

@@ -115,13 +115,13 @@ def orphans(texts: dict[str, str]) -> list[str]:
 
 
 def packages(texts: dict[str, str]) -> list[str]:
-    """cmake/packages.txt is the list; README.md and environment.yml name what it names, and no more."""
+    """cmake/packages.txt is the list; README.md, environment.yml, pyproject.toml and CMake name what it names, and no more."""
     rows = [line.split(None, 4) for line in texts.get("cmake/packages.txt", "").splitlines()
             if line and not line.startswith("#")]
     found = [f"cmake/packages.txt: '{' '.join(r)}' needs group, name, conda, proof, reason" for r in rows if len(r) < 5]
     readme, conda = texts.get("README.md", ""), texts.get("environment.yml", "")
     found += [f"README.md: does not name the package {bare(row[1])}" for row in rows
-              if row[0] in ("core", "full", "pypi") and f"`{bare(row[1])}`" not in readme]
+              if row[0] in ("core", "full", "pypi", "pypi-pip") and f"`{bare(row[1])}`" not in readme]
     imported = set(re.findall(r"^\s*(?:import|from)\s+(\w+)", "\n".join(t for f, t in texts.items()
                                                                         if f.endswith(".py")), re.M))
     found += [f"cmake/packages.txt: no script imports {row[3][3:]}" for row in rows
@@ -130,7 +130,21 @@ def packages(texts: dict[str, str]) -> list[str]:
     have = set(re.findall(r"^  - ([^\s#]+)", conda, re.M)) - {"conda-forge"}
     found += [f"environment.yml: lacks {name}" for name in sorted(wanted - have)]
     found += [f"environment.yml: names {name}, which cmake/packages.txt does not" for name in sorted(have - wanted)]
-    return found
+    asked = re.findall(r"^hetu_core\(\S+ (\S+)\)", texts.get("cmake/HetuParts.cmake", ""), re.M)
+    found += [f"cmake/HetuParts.cmake: names {name}, which cmake/packages.txt does not have as core"
+              for name in asked if ["core", name] not in [row[:2] for row in rows]]
+    return [*found, *requirements(rows, texts.get("pyproject.toml", ""))]
+
+
+def requirements(rows: list[list[str]], project: str) -> list[str]:
+    """What pyproject.toml has pip fetch stands in cmake/packages.txt, range and all, and what pip fetches by it is asked."""
+    listed = {row[1] for row in rows if row[0].startswith("pypi")}
+    tables = project.split("[tool.", 1)[0]
+    lists = re.findall(r"^(?!dynamic)[\w-]+ = \[([^\]]*)\]", tables, re.M)
+    named = {name for text in lists for name in re.findall(r'"([^"]+)"', text)}
+    found = [f"pyproject.toml: asks for {name}, which cmake/packages.txt does not have" for name in sorted(named - listed)]
+    fetched = {row[1] for row in rows if row[0] == "pypi-pip"} if project else set()
+    return found + [f"pyproject.toml: does not ask for {name}" for name in sorted(fetched - named)]
 
 
 def links(root: Path, texts: dict[str, str]) -> list[str]:

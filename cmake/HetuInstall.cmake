@@ -1,0 +1,49 @@
+# What `cmake --install` and `pip install .` lay down, and where. Components: tool (the hetu command), python (the package
+# hetu), cpp (libraries, headers and the CMake package). pip takes the first two (pyproject.toml).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(HETU_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/hetu)  # includes are written from the tree's root, so it is one folder
+set(HETU_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hetu)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # libraries outside the system's folders, as conda's, are found again
+if(SKBUILD)  # scikit-build-core: the prefix is the wheel
+  set(HETU_BIN_DIR ${SKBUILD_SCRIPTS_DIR})
+else()
+  set(HETU_BIN_DIR ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# hetu_install_library(name header..): the library as hetu::NAME of the package, its headers where they stand in the tree.
+function(hetu_install_library name)
+  install(TARGETS hetu_${name} EXPORT hetu ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
+  foreach(header ${ARGN})
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${header})
+    cmake_path(GET path PARENT_PATH folder)
+    install(FILES ${header} DESTINATION ${HETU_INCLUDE_DIR}/${folder} COMPONENT cpp)
+  endforeach()
+endfunction()
+
+# hetu_install_module(target): the Python package with its compiled module and its stubs.
+function(hetu_install_module target)
+  if(SKBUILD)
+    set(site .)
+  else()
+    set(site ${CMAKE_INSTALL_LIBDIR}/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
+  endif()
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python
+          FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+  install(TARGETS ${target} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/python/hetu-stubs DESTINATION ${site} COMPONENT python)
+endfunction()
+
+# hetu_install_package(): find_package(hetu), after all libraries.
+function(hetu_install_package)
+  set(config ${CMAKE_BINARY_DIR}/package/hetu-config.cmake)
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/hetu-config.cmake.in ${config}
+                                INSTALL_DESTINATION ${HETU_PACKAGE_DIR} NO_SET_AND_CHECK_MACRO)
+  set(version ${CMAKE_BINARY_DIR}/package/hetu-config-version.cmake)
+  write_basic_package_version_file(${version} COMPATIBILITY SameMinorVersion)
+  install(FILES ${config} ${version} ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake
+          DESTINATION ${HETU_PACKAGE_DIR} COMPONENT cpp)
+  install(TARGETS hetu_flags EXPORT hetu COMPONENT cpp)
+  install(EXPORT hetu FILE hetu-targets.cmake NAMESPACE hetu:: DESTINATION ${HETU_PACKAGE_DIR} COMPONENT cpp)
+endfunction()

@@ -1,0 +1,18 @@
+// Plans in a program of one's own, on an installed Hetu (docs/examples/CMakeLists.txt): 1F1B made,
+// proved and predicted.
+#include <cstdio>
+
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "pipeline/simulate.h"
+#include "pipeline/verify.h"
+
+int main() {
+  const hetu::Schedule plan =
+      hetu::lower(hetu::generate("1f1b", {.stages = 4, .micro_batches = 8}));
+  const hetu::VerifyReport proof =
+      hetu::verify(plan);  // throws hetu::Error, which says what is wrong and where
+  const hetu::Simulation run = hetu::simulate(plan, hetu::Costs{});
+  std::printf("peak %g micro-batches, makespan %g, bubble %.4f\n", proof.peak_activations[0],
+              run.makespan, run.bubble_fraction);
+}

@@ -1,0 +1,129 @@
+"""Hetu installed is Hetu: a C++ program and Python outside the tree make, prove and predict plans. Without options, what
+`cmake --install` of this build lays down; with --pip, what `pip install .` does in a new virtual environment."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HETU_BUILD_DIR", ROOT / "build"))
+EXAMPLES = ROOT / "docs" / "examples"
+# 1F1B over 4 stages with 8 micro-batches: 8 + 4 - 1 slots of 1 + 2, of which 4 - 1 are idle; worker 0 holds 4.
+PEAK, MAKESPAN, BUBBLE = 4, 33, 3 / 11
+PLAN = f"""
+import sys
+from hetu import schedule
+plan = schedule.generate("1f1b", stages=4, micro_batches=8)
+assert schedule.verify(plan)["peak_activations"][0] == {PEAK}
+figures = schedule.simulate(plan)
+assert figures["makespan"] == {MAKESPAN} and abs(figures["bubble_fraction"] - {BUBBLE}) < 1e-12, figures
+assert schedule.render(plan).count("\\n") >= 4
+assert not {{"numpy", "h5py", "mpi4py"}} & set(sys.modules), sorted(sys.modules)
+print(schedule.__file__)
+"""
+
+
+def outside() -> dict[str, str]:
+    """The environment without what leads back into the tree."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HETU_", "VIRTUAL_ENV"))}
+
+
+class Installed(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="hetu-package-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def words(self, *words: object, env: dict[str, str] | None = None) -> str:
+        """What a command prints; it must succeed."""
+        done = subprocess.run([str(w) for w in words], cwd=self.folder, env={**outside(), **(env or {})}, text=True,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def refused(self, *words: object, status: int) -> str:
+        """The one line with which a command fails."""
+        done = subprocess.run([str(w) for w in words], cwd=self.folder, env=outside(), text=True, capture_output=True,
+                              check=False)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (status, 1), done.stdout + done.stderr)
+        return done.stderr
+
+    def tool_works(self, tool: pathlib.Path) -> None:
+        version = re.search(r"project\(hetu VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())
+        assert version is not None
+        self.assertEqual(self.words(tool, "--version"), f"hetu {version[1]}\n")
+        plan = self.folder / "plan.csv"
+        plan.write_text(self.words(tool, "schedule", "zb-h1", "--stages", 4, "--micro-batches", 8, "--format", "csv"))
+        self.words(tool, "verify", plan)
+        plan.write_text("")
+        self.assertIn("plan.csv", self.refused(tool, "verify", plan, status=2))
+
+    def python_works(self, *python: object, env: dict[str, str] | None = None) -> None:
+        """`python` imports the package of this folder, without NumPy, MPI or HDF5."""
+        self.assertTrue(self.words(*python, "-c", PLAN, env=env).startswith(str(self.folder)))
+
+
+class Prefix(Installed):
+    """`cmake --install build --prefix P`."""
+
+    def test_cpp_python_and_tool_work_from_a_prefix(self) -> None:
+        prefix = self.folder / "prefix"
+        self.words("cmake", "--install", BUILD, "--prefix", prefix)
+        for kind in ("*.cmake", "*.py"):  # what is read later must not lead back
+            for file in prefix.rglob(kind):
+                self.assertNotIn(str(ROOT), file.read_text(), file)
+        for name in ("CMakeLists.txt", "plan.cpp"):
+            (self.folder / name).write_bytes((EXAMPLES / name).read_bytes())
+        self.words("cmake", "-S", ".", "-B", "program", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.words("cmake", "--build", "program")
+        self.assertEqual(self.words(self.folder / "program" / "plan"),
+                         f"peak {PEAK} micro-batches, makespan {MAKESPAN}, bubble {BUBBLE:.4f}\n")
+        self.tool_works(prefix / "bin" / "hetu")
+        for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module
+            self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
+
+    def test_every_header_is_there_with_what_it_includes(self) -> None:
+        prefix = self.folder / "prefix"
+        self.words("cmake", "--install", BUILD, "--prefix", prefix, "--component", "cpp")
+        include = prefix / "include" / "hetu"
+        headers = [h for h in include.rglob("*.h")]
+        self.assertGreater(len(headers), 50)
+        for header in headers:
+            for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', header.read_text(), re.M):
+                self.assertTrue((include / name).is_file(), f"{header.relative_to(include)} includes {name}")
+
+    def test_what_is_missing_is_named_in_one_line(self) -> None:
+        configure = ["cmake", "-S", str(ROOT), "-B", "lacking", "-DHETU_TESTS=OFF", "-DHETU_PYTHON=OFF",
+                     "-DCMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_OneDNN=ON"]
+        done = subprocess.run(configure, cwd=self.folder, env=outside(), text=True, capture_output=True, check=False)
+        lines = [line for line in done.stderr.splitlines() if "missing" in line]
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertTrue(lines[0].endswith(": libyaml-cpp-dev libdnnl-dev"), lines[0])
+
+
+class Pip(Installed):
+    """`pip install .`; compiles, in build-pip, all that the module needs."""
+
+    def test_schedule_and_tool_work_in_a_new_environment(self) -> None:
+        python = self.folder / "venv" / "bin" / "python3"
+        self.words(sys.executable, "-m", "venv", self.folder / "venv")
+        requires = re.search(r"^requires = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.M)
+        assert requires is not None
+        try:
+            self.words(python, "-m", "pip", "install", "-q", *re.findall(r'"([^"]+)"', requires[1]))
+        except AssertionError as error:
+            self.skipTest(f"skipped: pip cannot fetch {requires[1]}, no network? {str(error).splitlines()[-1]}")
+        self.words(python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "-C",
+                   f"build-dir={ROOT / 'build-pip'}", ROOT)
+        self.words(python, "-m", "pip", "uninstall", "-q", "-y", "nanobind", "scikit-build-core")  # not needed to run
+        self.python_works(python)
+        self.tool_works(python.parent / "hetu")
+
+
+if __name__ == "__main__":
+    unittest.main(defaultTest="Pip" if sys.argv[1:] == ["--pip"] else "Prefix", argv=sys.argv[:1], verbosity=2)
