@@ -115,7 +115,7 @@ def orphans(texts: dict[str, str]) -> list[str]:
 
 
 def packages(texts: dict[str, str]) -> list[str]:
-    """cmake/packages.txt is the list; README.md, environment.yml, pyproject.toml and CMake name what it names, and no more."""
+    """cmake/packages.txt is the list; README.md, environment.yml, pyproject.toml and CMake name what it names, no more."""
     rows = [line.split(None, 4) for line in texts.get("cmake/packages.txt", "").splitlines()
             if line and not line.startswith("#")]
     found = [f"cmake/packages.txt: '{' '.join(r)}' needs group, name, conda, proof, reason" for r in rows if len(r) < 5]

@@ -1,5 +1,6 @@
-"""The HTML picture in a real browser: hover names an instruction with its times and inputs, the wheel zooms at the pointer,
-a drag pans, a plan of 32 x 256 opens, and nothing is fetched. Needs a Chromium; skipped, with the reason printed, without."""
+"""The HTML picture in a real browser: hover names an instruction with its times and inputs, the wheel zooms at
+the pointer, a drag pans, a plan of 32 x 256 opens, and nothing is fetched. Needs a Chromium; without one it
+is skipped, with the reason printed."""
 
 import json
 import os

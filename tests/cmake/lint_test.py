@@ -135,10 +135,12 @@ class Packages(unittest.TestCase):
         self.assertIn("cmake/packages.txt: no script imports numpy", unused)
 
     def test_what_pip_fetches_is_listed_and_asked(self):
-        files = {"cmake/packages.txt": self.TABLE + "pypi-pip wheel>=2 wheel>=2 py:wheel wheels\n", "README.md": "`g++` `numpy` `wheel`",
+        files = {"cmake/packages.txt": self.TABLE + "pypi-pip wheel>=2 wheel>=2 py:wheel wheels\n",
+                 "README.md": "`g++` `numpy` `wheel`",
                  "environment.yml": "  - cxx-compiler\n  - numpy>=1.24\n  - wheel>=2\n",
                  "python/a.py": "import numpy as np\n", "python/README.md": "",
-                 "pyproject.toml": 'requires = ["wheel>=2"]\ndynamic = ["version"]\ntrain = ["numpy>=1.24"]\n[tool.ruff]\nsrc = ["a"]\n'}
+                 "pyproject.toml": 'requires = ["wheel>=2"]\ndynamic = ["version"]\ntrain = ["numpy>=1.24"]\n'
+                                   '[tool.ruff]\nsrc = ["a"]\n'}
         self.assertEqual(findings(files), [])
         for change, message in [(("wheel>=2", "wheel>=3"), "asks for wheel>=3, which cmake/packages.txt does not have"),
                                 (("wheel>=2", "wheel>=3"), "does not ask for wheel>=2"),
@@ -148,7 +150,8 @@ class Packages(unittest.TestCase):
 
     def test_what_cmake_says_is_missing_is_a_core_package(self):
         parts = "hetu_core(a g++)\nhetu_core(b numpy>=1.24)\n"
-        self.assertEqual([f for f in findings({"cmake/packages.txt": self.TABLE, "cmake/HetuParts.cmake": parts}) if "Parts" in f],
+        found = findings({"cmake/packages.txt": self.TABLE, "cmake/HetuParts.cmake": parts})
+        self.assertEqual([f for f in found if "Parts" in f],
                          ["cmake/HetuParts.cmake: names numpy>=1.24, which cmake/packages.txt does not have as core"])
 
     def test_links_lead_somewhere(self):
