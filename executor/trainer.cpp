@@ -57,15 +57,13 @@ void drop_updates(std::vector<Action>& row) {
             row.end());
 }
 
-bool has(const Schedule& schedule, Kind kind) {
-  for (const Program& program : schedule.workers) {
-    for (const auto* part : {&program.prologue, &program.body, &program.drain}) {
-      for (const Instr& i : *part) {
-        if (i.kind == kind) return true;
-      }
-    }
-  }
-  return false;
+// What a plan asks for that training does not do yet, or nullptr.
+const char* untrainable(const Schedule& plan) {
+  if (plan.most_versions != 1 || holds(plan, Kind::Update)) return "it updates within a step";
+  if (static_cast<int>(plan.placements.size()) != plan.stages || model_stages(plan) != plan.stages)
+    return "it has several stages on a worker";
+  if (holds(plan, Kind::Recompute)) return "it recomputes";
+  return nullptr;
 }
 
 Shape sample_shape(const StageFeed& feed, std::int64_t micro_batch) {
@@ -132,15 +130,11 @@ Schedule Trainer::compute_plan() const {
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
-  // One stage per worker and synchronous, for now: what gpipe, 1f1b, zb-h1, zb-h2 and their like
-  // give.
-  require(compute.most_versions == 1 &&
-              static_cast<int>(compute.placements.size()) == model_stages(compute) &&
-              model_stages(compute) == compute.stages,
-          "training by '{}' is to come ({} weight versions, {} stages on {} workers); it can be "
-          "simulated and rehearsed; here now: synchronous methods of one stage per worker, such as "
-          "1f1b",
-          compute.method, compute.most_versions, compute.placements.size(), compute.stages);
+  const char* why = untrainable(compute);
+  require(why == nullptr,
+          "training by '{}' is to come: {}; it can be simulated and rehearsed; here now: methods "
+          "like 1f1b, with one stage per worker and one update per step",
+          compute.method, why);
   require(compute.stages == options_.stages && compute.micro_batches == options_.micro_batches,
           "the schedule is for {} workers and {} micro-batches; the job has {} stages and {} "
           "micro-batches",
@@ -193,8 +187,8 @@ std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& rep
     compile.micro_batch = options_.batch_size / options_.micro_batches;
     compile.micro_batches = options_.micro_batches;
     compile.saved_copies = std::max(1, report.stages[i].live_copies);
-    compile.held_copies = report.stages[i].split_copies + (has(lowered_, Kind::Backward) ? 1 : 0);
-    compile.split_backward = has(lowered_, Kind::InputGrad);
+    compile.held_copies = report.stages[i].split_copies + (holds(lowered_, Kind::Backward) ? 1 : 0);
+    compile.split_backward = holds(lowered_, Kind::InputGrad);
     compile.optimizer_states = optimizer_states(optimizer_.kind);
     compile.kernels = options_.kernels;
     plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));

@@ -55,6 +55,9 @@ const std::vector<Method>& methods();
 /// The method of this name or alias, or nullptr.
 const Method* find_method(std::string_view name);
 
+/// True if the method takes this option, named as in Method::options.
+bool takes(const Method& method, std::string_view option);
+
 /// The sizes with the method's own values where they leave them to it (chunks).
 Sizes resolved(const Method& method, const Sizes& sizes);
 

@@ -61,23 +61,9 @@ Row with_messages(const StageGraph& graph, const Reductions& reductions, const R
   return out;
 }
 
-bool has_update(const Schedule& s) {
-  const auto in = [](const Row& row) {
-    return std::any_of(row.begin(), row.end(),
-                       [](const Instr& i) { return i.kind == Kind::Update; });
-  };
-  return std::any_of(s.workers.begin(), s.workers.end(),
-                     [&](const Program& p) { return in(p.prologue) || in(p.body) || in(p.drain); });
-}
-
 bool is_compute_only(const Schedule& s) {
-  const auto only = [](const Row& row) {
-    return std::all_of(row.begin(), row.end(),
-                       [](const Instr& i) { return is_compute(i.kind) || i.kind == Kind::Update; });
-  };
-  return std::all_of(s.workers.begin(), s.workers.end(), [&](const Program& p) {
-    return only(p.prologue) && only(p.body) && only(p.drain);
-  });
+  return !any_instr(s,
+                    [](const Instr& i) { return !is_compute(i.kind) && i.kind != Kind::Update; });
 }
 
 bool adds_gradient(const Instr& i, int stage) {
@@ -207,7 +193,7 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
   s.lowering = how;
   const StageGraph graph(s, /*lowered=*/true);
   const Reductions reductions(s);
-  const bool updates = has_update(s);
+  const bool updates = holds(s, Kind::Update);
   for (Program& p : s.workers) {
     p.prologue = with_messages(graph, reductions, p.prologue);
     p.body = with_messages(graph, reductions, p.body);

@@ -255,4 +255,22 @@ VersionRule parse_version_rule(const std::string& name) {
        one_line(name));
 }
 
+const char* sync_place_name(SyncPlace place) {
+  switch (place) {
+    case SyncPlace::End:
+      return "end";
+    case SyncPlace::Eager:
+      return "eager";
+    default:
+      return "eager-opt";
+  }
+}
+
+SyncPlace parse_sync_place(const std::string& name) {
+  for (const SyncPlace place : {SyncPlace::End, SyncPlace::Eager, SyncPlace::EagerOpt})
+    if (name == sync_place_name(place)) return place;
+  fail(Code::InvalidArgument, "unknown place of reductions '{}'; known: end, eager, eager-opt",
+       one_line(name));
+}
+
 }  // namespace hetu

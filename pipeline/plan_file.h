@@ -42,4 +42,10 @@ const char* version_rule_name(VersionRule rule);
 /// The inverse. Throws InvalidArgument naming the known ones.
 VersionRule parse_version_rule(const std::string& name);
 
+/// "end", "eager", "eager-opt".
+const char* sync_place_name(SyncPlace place);
+
+/// The inverse. Throws InvalidArgument naming the known ones.
+SyncPlace parse_sync_place(const std::string& name);
+
 }  // namespace hetu

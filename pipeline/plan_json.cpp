@@ -10,8 +10,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// In the order of SyncPlace and RunPolicy.
-const char* const kSyncNames[] = {"end", "eager", "eager-opt"};
+// In the order of RunPolicy.
 const char* const kPolicyNames[] = {"as-planned", "forward-before-late-gradient"};
 
 // Instructions as cells; a pair that runs as one is one cell.
@@ -162,10 +161,11 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.tied = in.stage_pairs("tied");
   how.gradient_buckets = in.integers("gradient_buckets");
   how.reduce_scalars = in.flag("reduce_scalars", false);
-  const std::string sync = in.text("sync", "eager");
-  const auto known = std::find(std::begin(kSyncNames), std::end(kSyncNames), sync);
-  if (known == std::end(kSyncNames)) in.wrong("'sync' must be \"end\", \"eager\" or \"eager-opt\"");
-  how.sync = static_cast<SyncPlace>(known - std::begin(kSyncNames));
+  try {
+    how.sync = parse_sync_place(in.text("sync", "eager"));
+  } catch (const Error& e) {
+    in.wrong(e.what());
+  }
 }
 
 }  // namespace
@@ -208,7 +208,7 @@ std::string to_json(const Schedule& s) {
                        {"tied", pairs(s.lowering.tied)},
                        {"gradient_buckets", s.lowering.gradient_buckets},
                        {"reduce_scalars", s.lowering.reduce_scalars},
-                       {"sync", kSyncNames[static_cast<int>(s.lowering.sync)]}};
+                       {"sync", sync_place_name(s.lowering.sync)}};
   out["workers"] = std::move(workers);
   // A file's own name may hold any bytes; they are replaced, not refused.
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

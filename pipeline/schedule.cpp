@@ -67,11 +67,6 @@ std::string_view take_name(std::string_view& rest) {
   return name;
 }
 
-bool has_message(const std::vector<Instr>& row) {
-  return std::any_of(row.begin(), row.end(),
-                     [](const Instr& i) { return is_send(i.kind) || is_recv(i.kind); });
-}
-
 }  // namespace
 
 const char* kind_name(Kind kind) { return row(kind).name; }
@@ -83,9 +78,7 @@ int model_stages(const Schedule& schedule) {
 }
 
 bool is_lowered(const Schedule& schedule) {
-  return std::any_of(schedule.workers.begin(), schedule.workers.end(), [](const Program& p) {
-    return has_message(p.prologue) || has_message(p.body) || has_message(p.drain);
-  });
+  return any_instr(schedule, [](const Instr& i) { return is_send(i.kind) || is_recv(i.kind); });
 }
 
 int total_micros(const Schedule& schedule) { return schedule.micro_batches * schedule.steps; }

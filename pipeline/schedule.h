@@ -139,6 +139,23 @@ struct Schedule {
 /// Number of model stages: the highest model_stage + 1.
 int model_stages(const Schedule& schedule);
 
+/// True if `test` holds for an instruction of the plan; each stands once, however often its body
+/// repeats.
+template <class Test>
+bool any_instr(const Schedule& schedule, const Test& test) {
+  for (const Program& p : schedule.workers) {
+    for (const auto* part : {&p.prologue, &p.body, &p.drain})
+      for (const Instr& i : *part)
+        if (test(i)) return true;
+  }
+  return false;
+}
+
+/// True if the plan holds an instruction of this kind.
+inline bool holds(const Schedule& schedule, Kind kind) {
+  return any_instr(schedule, [kind](const Instr& i) { return i.kind == kind; });
+}
+
 /// True if the plan holds a send or a receive, so that values cross workers only by them.
 bool is_lowered(const Schedule& schedule);
 

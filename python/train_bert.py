@@ -20,7 +20,6 @@ import hetu as ht
 from hetu.progress import Reporter
 
 STEPS_PER_EPOCH = 100
-TO_COME = ("pipedream", "pipedream-2bw", "hetpipe")
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,7 +44,7 @@ def options() -> Parser:
     add("--weight-decay", type=float, default=0.01, help="decoupled, adamw only (default %(default)s)")
     add("--clip-norm", type=float, default=0.0, help="global gradient norm; 0 = off (default)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
-    add("--pipeline", default="1f1b", help="gpipe, 1f1b or dp (default %(default)s)")
+    add("--pipeline", default="1f1b", help="a method of `hetu schedule --help`, or dp (default %(default)s)")
     add("--devices", default=None, help="a list of device_list.py, or pipe_<pipelines>_<stages>")
     add("--device", default="auto", choices=["auto", "cpu", "cuda"], help="what a worker computes on (default %(default)s)")
     add("--threads", type=int, default=0, help="per worker; 0 = cores / workers of the host (default)")
@@ -63,8 +62,6 @@ def options() -> Parser:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = options().parse_args(arguments)
-    if args.pipeline in TO_COME:
-        raise ValueError(f"--pipeline {args.pipeline} is to come; here now: gpipe, 1f1b, zb-h1, zb-h2, dp")
     if args.steps is None:
         args.steps = args.epochs * STEPS_PER_EPOCH
     for name in ("steps", "batch_size", "micro_batches"):

@@ -30,13 +30,8 @@ std::string nearest(const Sizes& sizes, int Sizes::*field, bool (*legal)(const S
   return found.empty() ? "none near it" : found;
 }
 
-bool takes_chunks(const Method& m) {
-  return std::any_of(m.options.begin(), m.options.end(),
-                     [](const char* name) { return std::string_view(name) == "chunks"; });
-}
-
 bool legal_chunks(const Method& m, const Sizes& sizes) {
-  return takes_chunks(m) ? m.legal_chunks(sizes) : sizes.chunks == m.chunks;
+  return takes(m, "chunks") ? m.legal_chunks(sizes) : sizes.chunks == m.chunks;
 }
 
 std::string known_methods() {
@@ -74,6 +69,10 @@ const Method* find_method(std::string_view name) {
   return nullptr;
 }
 
+bool takes(const Method& method, std::string_view option) {
+  return std::find(method.options.begin(), method.options.end(), option) != method.options.end();
+}
+
 Sizes resolved(const Method& method, const Sizes& sizes) {
   Sizes s = sizes;
   if (s.chunks == 0) s.chunks = method.chunks;
@@ -91,7 +90,7 @@ Schedule generate(std::string_view name, const Sizes& wanted) {
   const Sizes sizes = resolved(*m, wanted);
   if (!legal_chunks(*m, sizes))
     fail(Code::InvalidArgument, "{} takes {} chunks, got V = {}", m->name,
-         takes_chunks(*m) ? m->chunks_rule : fmt::format("V = {}", m->chunks), sizes.chunks);
+         takes(*m, "chunks") ? m->chunks_rule : fmt::format("V = {}", m->chunks), sizes.chunks);
   if (!m->legal_stages(sizes))
     fail(Code::InvalidArgument, "{} takes {} stages, got P = {}; nearest legal: {}", m->name,
          m->stages_rule, sizes.stages, nearest(sizes, &Sizes::stages, m->legal_stages));

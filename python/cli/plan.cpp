@@ -16,9 +16,7 @@ namespace {
 void refuse_unless(bool given, const char* option, const Method* method) {
   if (!given) return;
   if (method == nullptr) fail(Code::InvalidArgument, "--{} does not apply to a FILE", option);
-  const bool takes = std::any_of(method->options.begin(), method->options.end(),
-                                 [&](const char* name) { return std::string(name) == option; });
-  require(takes, "--{} does not apply to {}", option, method->name);
+  require(takes(*method, option), "--{} does not apply to {}", option, method->name);
 }
 
 void check_applicable(const PlanOptions& o, const Method* method) {
@@ -129,21 +127,19 @@ Schedule plan_from_text(const PlanOptions& o, const std::string& text) {
 }
 
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
-  const auto has = [&](auto test) {
-    return std::any_of(plan.workers.begin(), plan.workers.end(), [&](const Program& p) {
-      return std::any_of(p.prologue.begin(), p.prologue.end(), test) ||
-             std::any_of(p.body.begin(), p.body.end(), test) ||
-             std::any_of(p.drain.begin(), p.drain.end(), test);
-    });
-  };
-  const bool collectives = has([](const Instr& i) { return is_collective(i.kind); });
+  const bool collectives = any_instr(plan, [](const Instr& i) { return is_collective(i.kind); });
   if (collectives || is_lowered(plan)) return plan;
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
-  how.sync = o.sync == "end"     ? SyncPlace::End
-             : o.sync == "eager" ? SyncPlace::Eager
-                                 : SyncPlace::EagerOpt;
+  how.sync = parse_sync_place(o.sync);
   return lower(plan, how);
+}
+
+Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events) {
+  SimulateOptions run = o.run;
+  run.send_slots = o.send_slots;
+  run.events = events;
+  return simulate(lowered, costs_of(o), run);
 }
 
 Costs costs_of(const PlanOptions& o) {

@@ -7,15 +7,6 @@
 #include "pipeline/lower.h"
 
 namespace hetu {
-namespace {
-
-bool takes(const Method& m, const std::string& option) {
-  return std::any_of(m.options.begin(), m.options.end(),
-                     [&](const char* name) { return option == name; });
-}
-
-}  // namespace
-
 Schedule RandomPlans::of_a_method(int most) {
   for (;;) {
     const Method& m = methods()[below(methods().size())];
@@ -28,11 +19,7 @@ Schedule RandomPlans::of_a_method(int most) {
     if (takes(m, "concat")) sizes.concat = concats[below(3)];
     if (!is_legal(m, sizes)) continue;
     const Schedule s = generate(m.name, sizes);
-    const auto is_recompute = [](const Instr& i) { return i.kind == Kind::Recompute; };
-    bool recomputes = false;
-    for (const auto& row : rows_of(s))
-      recomputes |= std::any_of(row.begin(), row.end(), is_recompute);
-    return !recomputes && coin() ? with_recompute(s) : s;
+    return !holds(s, Kind::Recompute) && coin() ? with_recompute(s) : s;
   }
 }
 

@@ -79,9 +79,11 @@ class Options(TrainCase):
     def test_under_heturun(self):
         for options, says in [
             (("--batch-size", 10), "--batch-size 10 is not divided by --micro-batches 4"),
-            (("--pipeline", "pipedream"), "--pipeline pipedream is to come"),
+            (("--pipeline", "pipedream"), "training by 'pipedream' is to come: it updates within a step"),
+            (("--pipeline", "hetpipe"), "training by 'hetpipe' is to come: it updates within a step"),
             (("--pipeline", "1f2b"), "1f2b.*1f1b"),
-            (("--pipeline", "chimera"), "training by 'chimera' is to come .*4 stages on 2 workers.* 1f1b"),
+            (("--pipeline", "chimera"), "training by 'chimera' is to come: it has several stages on a worker.* 1f1b"),
+            (("--pipeline", "varuna"), "training by 'varuna' is to come: it recomputes"),
             (("--devices", "pipe_2_2"), r"pipe_2_2.*4.*2"),
             (("--devices", "nowhere"), "nowhere"),
             (("--memory-limit", "100KiB"), r"worker 0 .* needs \d+ bytes, over the limit of 102400: weights"),
