@@ -94,6 +94,12 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
   return page(o.format, {set}, options);
 }
 
+std::string picture_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
+  if (is_page(o.format)) return page_of_run(o, s, plan);
+  if (o.format == "trace") return trace_text(s.events, plan, costs_of(o));
+  return grid_over_time(o, s);
+}
+
 std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis) {
   SimulateOptions run = o.run;

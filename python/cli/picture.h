@@ -35,6 +35,10 @@ std::string page(const std::string& format, const std::vector<TimelineRowSet>& s
 /// A simulated plan in one of these formats; `plan` is what was simulated.
 std::string page_of_run(const PlanOptions& o, const Simulation& simulation, const Schedule& plan);
 
+/// A simulated plan, with events, as `o.format` says: a page, a trace, else a grid over time.
+std::string picture_of_run(const PlanOptions& o, const Simulation& simulation,
+                           const Schedule& plan);
+
 /// A plan that failed its proof, as far as it runs, with what the diagnosis names marked. Throws as
 /// run_refused.
 std::string page_of_refused(const PlanOptions& o, const Schedule& plan,

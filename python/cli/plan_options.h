@@ -63,6 +63,9 @@ Costs costs_of(const PlanOptions& o);
 /// one. Throws Plan.
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered);
 
+/// Predicts a lowered plan under the options' costs and disturbances.
+Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events);
+
 /// A trace file of a run of a plan, with plan, costs and version in its metadata.
 std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, const Costs& costs);
 

@@ -52,12 +52,7 @@ int schedule_command(const Arguments& arguments) {
   } else if (o.format == "json") {
     text = to_json(shown);
   } else if (is_page(o.format) || o.format == "trace") {
-    SimulateOptions run = o.run;
-    run.send_slots = o.send_slots;
-    run.events = true;
-    const Costs costs = costs_of(o);
-    const Simulation s = simulate(lowered, costs, run);
-    text = is_page(o.format) ? page_of_run(o, s, lowered) : trace_text(s.events, lowered, costs);
+    text = picture_of_run(o, simulated(o, lowered, true), lowered);
   } else {
     text = grid_of_rows(o, shown);
   }

@@ -15,26 +15,15 @@ int simulate_command(const Arguments& arguments) {
     return 0;
   }
   const PlanOptions o = parse_plan_options(arguments);
-  const Costs costs = costs_of(o);
   const Schedule plan = plan_of(o);
   const Schedule lowered = lowered_plan(o, plan);
   prove(o, plan, lowered);
-  SimulateOptions run = o.run;
-  run.send_slots = o.send_slots;
-  run.events = o.format != "json" && o.format != "csv";
-  const Simulation s = simulate(lowered, costs, run);
-  std::string text;
-  if (o.format == "json")
-    text = to_json(s);
-  else if (o.format == "csv")
-    text = to_csv(o.lowered ? lowered : plan);
-  else if (o.format == "trace")
-    text = trace_text(s.events, lowered, costs);
-  else if (is_page(o.format))
-    text = page_of_run(o, s, lowered);
-  else
-    text = grid_over_time(o, s);
-  put(text, o.output);
+  const bool figures = o.format == "json", rows = o.format == "csv";
+  const Simulation s = simulated(o, lowered, !figures && !rows);
+  put(figures ? to_json(s)
+      : rows  ? to_csv(o.lowered ? lowered : plan)
+              : picture_of_run(o, s, lowered),
+      o.output);
   return 0;
 }
 

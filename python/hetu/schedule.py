@@ -76,17 +76,18 @@ def verify(plan: Schedule, **options: Any) -> dict[str, Any]:
 
 def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, Any]:
     """The figures of `hetu simulate --format json`; with events=True also `events`, as a run's trace has them."""
-    words = _words(options)
-    figures: dict[str, Any] = json.loads(_hetu.simulate_plan(plan, words))
+    text, rows = _hetu.simulate_plan(plan, _words(options), events)
+    figures: dict[str, Any] = json.loads(text)
     if events:
-        figures["events"] = list(_hetu.plan_events(plan, words))
+        figures["events"] = list(rows)
     return figures
 
 
 def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
-    """A picture over time: grid, svg, html or (as bytes) pdf; or trace, for Perfetto. csv and json: the plan itself."""
+    """A picture over time: grid, svg, html or (as bytes) pdf; or trace, for Perfetto. A plan's own csv() and json() are its
+    files."""
     if format in ("csv", "json"):
-        return str(getattr(lower(plan, **options) if options else plan, format)())
+        raise ValueError(f"render draws; the plan as {format} is plan.{format}()")
     return _hetu.render_plan(plan, _words({"format": format, **options}))
 
 

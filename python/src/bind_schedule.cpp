@@ -30,13 +30,6 @@ Schedule proved(const cli::PlanOptions& o, const Schedule& plan) {
   return lowered;
 }
 
-Simulation simulated(const cli::PlanOptions& o, const Schedule& lowered, bool events) {
-  SimulateOptions run = o.run;
-  run.send_slots = o.send_slots;
-  run.events = events;
-  return simulate(lowered, cli::costs_of(o), run);
-}
-
 nb::list rows_of(const Schedule& plan) {
   nb::list rows;
   for (const Program& program : plan.workers) {
@@ -70,11 +63,9 @@ nb::dict report_of(const Schedule& plan, const Words& words) {
   return out;
 }
 
-nb::list events_of(const Schedule& plan, const Words& words) {
-  const cli::PlanOptions o = options_of(words);
-  const Schedule lowered = proved(o, plan);
+nb::list events_of(const Simulation& simulation) {
   nb::list out;
-  for (const TraceEvent& e : simulated(o, lowered, true).events) {
+  for (const TraceEvent& e : simulation.events) {
     nb::dict row;
     row["worker"] = e.worker;
     row["kind"] = e.kind;
@@ -89,20 +80,13 @@ nb::list events_of(const Schedule& plan, const Words& words) {
   return out;
 }
 
-std::string picture_of(const Schedule& plan, const Words& words) {
-  const cli::PlanOptions o = options_of(words);
-  const Schedule lowered = proved(o, plan);
-  const Simulation s = simulated(o, lowered, true);
-  if (cli::is_page(o.format)) return cli::page_of_run(o, s, lowered);
-  if (o.format == "trace") return cli::trace_text(s.events, lowered, cli::costs_of(o));
-  return cli::grid_over_time(o, s);
-}
-
 // A PDF is bytes, all else is text.
 nb::object rendered(const Schedule& plan, const Words& words) {
-  const std::string picture = picture_of(plan, words);
-  if (options_of(words).format == "pdf") return nb::bytes(picture.data(), picture.size());
-  return nb::str(picture.data(), picture.size());
+  const cli::PlanOptions o = options_of(words);
+  const Schedule lowered = proved(o, plan);
+  const std::string text = cli::picture_of_run(o, cli::simulated(o, lowered, true), lowered);
+  if (o.format == "pdf") return nb::bytes(text.data(), text.size());
+  return nb::str(text.data(), text.size());
 }
 
 nb::list method_records() {
@@ -154,13 +138,13 @@ void bind_schedule(nb::module_& m) {
         "Proves a plan; what each worker and placement needs.");
   m.def(
       "simulate_plan",
-      [](const Schedule& plan, const Words& words) {
+      [](const Schedule& plan, const Words& words, bool events) {
         const cli::PlanOptions o = options_of(words);
-        return to_json(simulated(o, proved(o, plan), false));
+        const Simulation s = cli::simulated(o, proved(o, plan), events);
+        return nb::make_tuple(to_json(s), events_of(s));
       },
-      nb::arg("plan"), nb::arg("words"), "The JSON of `hetu simulate`.");
-  m.def("plan_events", &events_of, nb::arg("plan"), nb::arg("words"),
-        "Predicted events, as dicts.");
+      nb::arg("plan"), nb::arg("words"), nb::arg("events"),
+      "The JSON of `hetu simulate`, and the predicted events as dicts if asked for.");
   m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("words"), "A picture or a trace.");
 }
 

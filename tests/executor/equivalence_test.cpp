@@ -231,7 +231,9 @@ TEST(SplitBackward, EqualsOneProcess) {
             << name << ", " << where;
       }
     }
-    if (!mixed || delay == 0) EXPECT_EQ(a.losses, b.losses) << where;
+    if (!mixed || delay == 0) {
+      EXPECT_EQ(a.losses, b.losses) << where;
+    }
   }
 }
 

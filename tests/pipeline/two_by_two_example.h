@@ -27,18 +27,15 @@ Schedule two_by_two(const Sizes& sizes) {
 }
 // [end]
 
-inline const Method kTwoByTwo =
-    // [pipeline/generate/table.cpp]
-    {.name = "two-by-two",
-     .aliases = {},
-     .doc = "1F1B in pairs: two forwards, two backwards.",
-     .options = {},
-     .stages_rule = "any P >= 1",
-     .legal_stages = [](const Sizes& s) { return s.stages >= 1; },
-     .micros_rule = "any M >= 1",
-     .legal_micros = [](const Sizes& s) { return s.micro_batches >= 1; },
-     .generate = two_by_two}
-// [end]
-;
+inline const Method kTwoByTwo = {
+    .name = "two-by-two",
+    .aliases = {},
+    .doc = "1F1B in pairs: two forwards, two backwards.",
+    .options = {},
+    .stages_rule = "any P >= 1",
+    .legal_stages = [](const Sizes& s) { return s.stages >= 1; },
+    .micros_rule = "any M >= 1",
+    .legal_micros = [](const Sizes& s) { return s.micro_batches >= 1; },
+    .generate = two_by_two};
 
 }  // namespace hetu::example

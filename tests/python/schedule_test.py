@@ -73,12 +73,14 @@ class Plans(unittest.TestCase):
         plan = schedule.generate("zb-h1", **SIZES)
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "plan.json"
-            file.write_text(schedule.render(plan, "json"))
+            file.write_text(plan.json())
             self.assertEqual(schedule.read(file).rows, plan.rows)
             with self.assertRaises(OSError):
                 schedule.read(pathlib.Path(folder) / "nowhere.csv")
         self.assertIn("0SEND_F0", schedule.lower(plan).csv())
         self.assertIn("<svg", schedule.render(plan, "svg"))
+        with self.assertRaisesRegex(ValueError, r"plan\.csv\(\)"):
+            schedule.render(plan, "csv")
         self.assertIn("[GPU util. ", schedule.render(plan, "svg", style="profile"))
         self.assertIn("const DATA = ", schedule.render(plan, "html"))
         with contextlib.suppress(NotImplementedError):  # a build without cairo
