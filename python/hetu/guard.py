@@ -101,9 +101,9 @@ def adopt_orphans():
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(root):
-    """Process ids of all living descendants of `root`."""
-    children = {}
+def families():
+    """{parent: its living children} of all processes."""
+    found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -113,10 +113,21 @@ def descendants(root):
         except OSError:
             continue
         if state not in (b"Z", b"X"):
-            children.setdefault(int(parent), []).append(int(name))
+            found.setdefault(int(parent), []).append(int(name))
+    return found
+
+
+def children(parent):
+    """Process ids of the living children of `parent`."""
+    return families().get(parent, [])
+
+
+def descendants(root):
+    """Process ids of all living descendants of `root`."""
+    below_of = families()
     found, todo = [], [root]
     while todo:
-        below = children.get(todo.pop(), [])
+        below = below_of.get(todo.pop(), [])
         found += below
         todo += below
     return found
@@ -221,7 +232,7 @@ class Guard:
         progress, progress_end = os.pipe()
         environment = dict(os.environ, HETU_PROGRESS_FD=str(progress_end))
         path = environment.pop("HETU_PATH", "")
-        if path and not self.remote:  # mpirun puts its own folder first, and with it another python3
+        if path:  # mpirun puts its own folder first, and with it another python3
             environment["PATH"] = path
         me = os.getpid()
         self.child = subprocess.Popen(
@@ -338,11 +349,34 @@ class Guard:
             time.sleep(0.005 if streams else 0)
         return self.report(os.waitstatus_to_exitcode(self.statuses[self.child.pid]))
 
+    def end_daemon(self):
+        """Ends Open MPI's daemon of this host, which does not notice by itself that the host of heturun is lost. The last
+        guard on the host does it, so that each ends its own command first."""
+        def name(pid):
+            try:
+                with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                    return file.read().strip()
+            except OSError:
+                return ""
+        if name(self.parent) not in ("orted", "prted"):
+            return
+        patience = time.monotonic() + 2 * TERM_GRACE_S
+        while set(children(self.parent)) - {os.getpid()} and time.monotonic() < patience:
+            time.sleep(0.05)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if os.getppid() == self.parent:
+                _kill(os.kill, self.parent, number)
+            patience = time.monotonic() + 1.0
+            while os.getppid() == self.parent and time.monotonic() < patience:
+                time.sleep(0.05)
+
     def report(self, code, error=""):
         self.send(EXIT, {"code": code, "error": error})
         if self.lost:
             for directory in self.directories:
                 shutil.rmtree(directory, ignore_errors=True)
+            if self.remote:
+                self.end_daemon()
         else:
             try:  # closing with unread input could drop the report
                 self.sock.shutdown(socket.SHUT_WR)

@@ -1,0 +1,221 @@
+"""Jobs on two hosts over ssh and TCP: SD-PIPE's two command lines from `python/`, a link that goes down, ends, refusals.
+
+`hosts_test.py --whole` adds what takes minutes. Without the right to make namespaces it is skipped with the reason.
+"""
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+import two_hosts  # noqa: E402
+
+from processes import wait_until  # noqa: E402
+from train_cases import MANY_S, TOKENS, TrainCase, checksums, columns, manifest_of, write_shard  # noqa: E402
+
+WHOLE = "--whole" in sys.argv
+WORKERS = 2  # of each host; the README has 8
+ROWS = 160
+FOREVER = 1000000
+END_S = 25.0  # a lost host is known after 8 s; then there are 6 s to end by force
+BERT = ("heturun -c config/w0_w1.yml python3 train_bert.py --batch-size 64 --learning-rate 1e-5 --epochs 5000 "
+        "--pipeline 1f1b")
+# Columns inside a host, as in the README; and pipelines over both hosts.
+LISTS = {
+    "pipe_2_2": '[[rgpu("w0", 0), rgpu("w1", 0)], [rgpu("w0", 1), rgpu("w1", 1)]]',
+    "pipe_across": '[[rgpu("w0", 0), rgpu("w0", 1)], [rgpu("w1", 0), rgpu("w1", 1)]]',
+}
+
+
+slow = unittest.skipUnless(WHOLE, "takes long; --whole runs it")
+
+
+def cut_to_fit(folder):
+    """A copy of `python/` as SD-PIPE's user has it, with fewer workers and devices; returns its path."""
+    place = folder / "python"
+    (place / "config").mkdir(parents=True)
+    for name in ("train_bert.py", "train_resnet.py"):
+        if (ROOT / "python" / name).exists():
+            shutil.copy(ROOT / "python" / name, place)
+    text = (ROOT / "config" / "w0_w1.yml").read_text()
+    (place / "config" / "w0_w1.yml").write_text(text.replace("workers: 8", f"workers: {WORKERS}"))
+    text = (ROOT / "python" / "device_list.py").read_text()
+    for name, rows in LISTS.items():
+        text += f"{name} = {rows}\n"
+    (place / "device_list.py").write_text(text + "my_device = pipe_2_2\n")
+    return place
+
+
+class HostsCase(TrainCase):
+    """Gives all tests the same two hosts; at the end of each nothing may run on them."""
+
+    @classmethod
+    def setUpClass(cls):
+        if reason := two_hosts.problem():
+            raise unittest.SkipTest(reason)
+        super().setUpClass()
+        root = pathlib.Path(cls.shared.name)
+        cls.place = cut_to_fit(root)
+        cls.data = root / "wiki"
+        cls.data.mkdir()
+        for number in range(2):
+            write_shard(cls.data / f"small_training_{number}.hdf5", columns(ROWS, TOKENS, (7, number)))
+        (cls.data / "vocab.txt").write_text((root / "data" / "vocab.txt").read_text())
+        cls.hosts = two_hosts.TwoHosts(root / "hosts").__enter__()
+        cls.addClassCleanup(cls.hosts.close)
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.check_hosts)
+        self.env["HOME"] = os.path.expanduser("~")
+        for name in ("heturun", "python3"):
+            self.assertTrue(shutil.which(name, path=self.env["PATH"]), f"{name} is not in PATH")
+
+    def left(self):
+        return {**self.hosts.left("w0"), **self.hosts.left("w1")}
+
+    def check_hosts(self):
+        gone = wait_until(lambda: not self.left(), END_S)
+        left = self.left()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        self.assertTrue(gone, f"processes left: {left}")
+
+    def words(self, line, *more):
+        """A command line of the README with the key, and `more` at its end."""
+        words = shlex.split(line)
+        return [words[0], "-i", str(self.hosts.key), *words[1:], *map(str, more)]
+
+    def bert(self, *more):
+        return ["--data", self.data, "--model", self.model, "--threads", "1", "--warmup-steps", "3", "--seed", "5", *more]
+
+    def on_w0(self, words, **more):
+        """Runs a command on w0, from `python/`."""
+        return self.hosts.run("w0", *words, cwd=self.place, env=self.env, timeout=MANY_S, **more)
+
+    def alone(self, line, *more):
+        """Runs the same training on this host, in 2 pipelines x 2 stages."""
+        words = shlex.split(line)
+        at = words.index("-c")
+        words[at:at + 2] = ["-w", str(2 * WORKERS)]
+        return subprocess.run([*words, *map(str, more), "--devices", "pipe_2_2"], cwd=ROOT / "python", env=self.env,
+                              capture_output=True, text=True, timeout=MANY_S, stdin=subprocess.DEVNULL)
+
+    def check(self, done):
+        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        return done
+
+
+class Readme(HostsCase):
+    """The command lines as they stand in SD-PIPE's README."""
+
+    def same_weights(self, line, options, devices="pipe_2_2"):
+        """Trains on both hosts and on one; returns what the first left."""
+        one, two = self.folder / "one", self.folder / "two"
+        done = self.check(self.on_w0(self.words(line, *options, "--checkpoint", two, "--devices", devices)))
+        self.assertIn(f"  Workers({2 * WORKERS}): {{'w0': {WORKERS}, 'w1': {WORKERS}}},\n", done.stdout)
+        self.assertIn("heturun: network 10.77.0.0/30; w0 10.77.0.1, w1 10.77.0.2; --interface overrides\n", done.stderr)
+        self.check(self.alone(line, *options, "--checkpoint", one))
+        self.assertEqual(checksums(two), checksums(one))
+        return done
+
+    def test_bert(self):
+        done = self.same_weights(BERT, self.bert("--steps", 6))
+        self.assertIn("pipe_2_2: 2 pipelines x 2 stages", done.stdout)
+
+    @slow
+    def test_bert_in_pipelines_over_both_hosts(self):
+        done = self.same_weights(BERT, self.bert("--steps", 6), "pipe_across")
+        self.assertIn("pipe_across: 2 pipelines x 2 stages", done.stdout)
+
+    @slow
+    def test_the_default_list_is_the_one_exported_as_my_device(self):
+        done = self.check(self.on_w0(self.words(BERT, *self.bert("--steps", 1))))
+        self.assertIn("my_device: 2 pipelines x 2 stages", done.stdout)
+
+
+class Ends(HostsCase):
+    """How jobs on two hosts end before their time."""
+
+    def start(self, *more):
+        """Starts a training over both hosts; returns (process, its log) when some steps are done."""
+        log = self.folder / "log.jsonl"
+        words = self.words(BERT, *self.bert("--devices", "pipe_across", "--log", log, *more))
+        process = subprocess.Popen(self.hosts.inside("w0", *words, cwd=self.place), env=self.env, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        enough = wait_until(lambda: process.poll() is not None or len(self.losses(log)) > 7)
+        self.assertTrue(enough and process.poll() is None, process.communicate() if process.poll() is not None else "")
+        return process, log
+
+    @staticmethod
+    def losses(log):
+        """{step: loss} of the whole lines of a log."""
+        lines = log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
+        return {record["step"]: record["loss"] for record in map(json.loads, lines)}
+
+    def check_resumed(self, log, saved):
+        """Resumes on both hosts for 3 steps: all losses must be those of a run on one host that nothing disturbed."""
+        steps = manifest_of(saved)[1]["step"] + 3
+        options = self.bert("--devices", "pipe_across", "--checkpoint", saved, "--resume", "--log", log, "--steps", steps)
+        self.check(self.on_w0(self.words(BERT, *options)))
+        whole = self.folder / "whole.jsonl"
+        self.check(self.alone(BERT, *self.bert("--log", whole, "--steps", max(self.losses(log)) + 1)))
+        self.assertEqual(self.losses(log), self.losses(whole))
+
+    def test_a_link_that_goes_down(self):
+        saved = self.folder / "saved"
+        process, log = self.start("--steps", FOREVER, "--checkpoint", saved, "--save-every", 4)
+        since = time.monotonic()
+        self.hosts.link("w1", "down")
+        self.addCleanup(self.hosts.link, "w1", "up")
+        _, err = process.communicate(timeout=MANY_S)
+        self.assertGreater(process.returncode, 0)
+        self.assertRegex(err, r"heturun: worker \d \(w1, pid \d+\): is gone without a word: its guard was killed or its "
+                              r"host is lost; ending the other 2 workers\n")
+        self.assertTrue(wait_until(lambda: not self.left(), END_S - (time.monotonic() - since)), self.left())
+        self.hosts.link("w1", "up")
+        self.check_resumed(log, saved)
+
+    @slow
+    def test_sigusr1_saves_and_exits_0_on_both_hosts(self):
+        saved = self.folder / "saved"
+        process, log = self.start("--steps", FOREVER, "--checkpoint", saved)
+        os.kill(self.hosts.inner(process), signal.SIGUSR1)
+        out, err = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn(f"heturun: SIGUSR1 handed to {2 * WORKERS} workers: checkpoint and exit\n", err)
+        self.assertRegex(out, r"Stopped as asked after \d+ steps; saved in ")
+        self.assertEqual(manifest_of(saved)[1]["step"], len(self.losses(log)))
+        self.check_resumed(log, saved)
+
+    @slow
+    def test_a_killed_worker_on_the_other_host(self):
+        process, _ = self.start("--steps", FOREVER)
+        since = time.monotonic()
+        worker = next(pid for pid, words in self.hosts.left("w1").items() if words.startswith("python3 train_bert.py"))
+        os.kill(worker, signal.SIGKILL)
+        _, err = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 128 + signal.SIGKILL, err)
+        self.assertRegex(err, r"heturun: worker \d \(w1, pid \d+\) was killed by SIGKILL; ending the other 3 workers\n")
+        self.assertTrue(wait_until(lambda: not self.left(), END_S - (time.monotonic() - since)), self.left())
+
+    @slow
+    def test_a_killed_heturun_leaves_nothing_on_either_host(self):
+        process, _ = self.start("--steps", FOREVER)
+        os.kill(self.hosts.inner(process), signal.SIGKILL)
+        process.communicate(timeout=MANY_S)
+        self.assertTrue(wait_until(lambda: not self.left(), END_S), self.left())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--whole"], verbosity=2)
