@@ -88,6 +88,7 @@ class TrainRunner : public StageRunner {
   /// Updates applied so far; learning rates count them.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
+  void set_rate_factor(double factor) { optimizer_.rate.factor = factor; }
 
  private:
   struct GradientRange {  // a bucket: accumulators that lie one after the other

@@ -250,6 +250,12 @@ void Trainer::set_step(std::int64_t step) {
   runner_->set_updates(step);
 }
 
+void Trainer::set_rate_factor(double factor) {
+  optimizer_.rate.factor = factor;
+  check_rate(optimizer_.rate);
+  runner_->set_rate_factor(factor);
+}
+
 void Trainer::record(bool on) {
   if (on && !trace_) trace_ = std::make_unique<TraceRecorder>();
   if (!on) trace_.reset();

@@ -80,6 +80,10 @@ class Trainer {
   /// Goes on as if `step` steps had been done; for resuming.
   void set_step(std::int64_t step);
 
+  /// Multiplies the learning rate of the updates that follow; the same on every worker. Throws
+  /// InvalidArgument.
+  void set_rate_factor(double factor);
+
   std::vector<StateTensor> state() const { return runner_->state(); }
   std::vector<StateTensor> gradients() const { return runner_->gradients(); }
   const Graph& graph() const { return graph_; }

@@ -49,6 +49,7 @@ class Checkpoints:
             "position": e.position(), "seed": e.seed, "method": e.method, "pipelines": e.layout.pipelines,
             "stages": e.layout.stages, "micro_batches": e.micro_batches, "batch_size": e.data.batch_size,
             "optimizer": e.train_handle.optimizer.settings()["kind"],
+            **({"plateau": e.plateau.state} if e.plateau else {}),
         }
 
     def _load(self) -> None:
@@ -58,6 +59,8 @@ class Checkpoints:
         if not run.get("weights_only"):
             self._compare(run)
         e.job.load(self.folder)
+        if e.plateau and run.get("plateau"):
+            e.plateau.state = run["plateau"]
         if e.loader and run.get("position"):
             e.loader.seek(run["position"])
         if e.is_chief:

@@ -13,6 +13,7 @@ from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
 from hetu.graph import GraphBuilder, Value
+from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
 
 
@@ -125,6 +126,12 @@ class Executor:
             raise ValueError(f"the graph must read from one data object, it reads from {len(sources)}")
         return sources[0]
 
+    @property
+    def plateau(self) -> ReduceOnPlateau | None:
+        """The learning rate, if it is one that follows a measure."""
+        rate = self.train_handle.optimizer.learning_rate
+        return rate if isinstance(rate, ReduceOnPlateau) else None
+
     def _loader(self, data: Data) -> Any:
         fields = list(self.job.fields)
         if not fields:
@@ -167,6 +174,8 @@ class Executor:
         while self.step < steps and not self.stopped:
             if stop.asked():
                 self.job.ask_to_stop()
+            if self.plateau:
+                self.job.set_rate_factor(self.plateau.state["multiplier"])
             yield self._step(self.job.train, self.loader)
             if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
                 store.save()

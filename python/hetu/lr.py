@@ -1,18 +1,41 @@
-"""Learning rates, as functions of the number of the update (counted from 1)."""
+"""Learning rates, as functions of the number of the update (counted from 1).
+
+Each may start with a linear warm-up, `rate * update / warmup` up to update `warmup`; the shape that follows counts updates
+from the end of the warm-up. Without one they are those of torch.optim.lr_scheduler, stepped once per update; with one, of
+SequentialLR.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hetu import _hetu
 
 
 @dataclass(frozen=True)
 class Rate:
-    """kind: constant, warmup (then constant) or warmup_linear (then linearly to 0 at update `total`)."""
+    """A learning rate as data; made by the functions below. kind: constant, linear, step, multi_step, polynomial, cosine."""
 
     base: float
     kind: str = "constant"
     warmup: int = 0
     total: int = 0
+    every: int = 1
+    gamma: float = 0.1
+    power: float = 1.0
+    floor: float = 0.0
+    milestones: tuple[int, ...] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """As the C++ side reads them."""
+        return {**asdict(self), "milestones": list(self.milestones)}
+
+    def at(self, update: int) -> float:
+        """The learning rate of an update, counted from 1."""
+        return float(_hetu.rate_at(self.settings(), update))
 
 
 def constant(rate: float) -> Rate:
@@ -22,14 +45,97 @@ def constant(rate: float) -> Rate:
 
 def warmup(rate: float, steps: int) -> Rate:
     """rate * update / steps up to update `steps`, then `rate`."""
-    return Rate(rate, "warmup" if steps > 0 else "constant", steps)
+    return Rate(rate, warmup=steps)
 
 
 def warmup_linear(rate: float, steps: int, total: int) -> Rate:
     """Linear warm-up over `steps` updates, then linear decay to 0 at update `total`."""
-    return Rate(rate, "warmup_linear", steps, total)
+    return Rate(rate, "linear", steps, total)
 
 
-def as_rate(rate: float | Rate) -> Rate:
+def step(rate: float, every: int, gamma: float = 0.1, warmup: int = 0) -> Rate:
+    """Multiplied by `gamma` after each `every` updates."""
+    return Rate(rate, "step", warmup, every=every, gamma=gamma)
+
+
+def multi_step(rate: float, milestones: Sequence[int], gamma: float = 0.1, warmup: int = 0) -> Rate:
+    """Multiplied by `gamma` after each of these counts of updates."""
+    return Rate(rate, "multi_step", warmup, gamma=gamma, milestones=tuple(milestones))
+
+
+def exponential(rate: float, gamma: float, warmup: int = 0) -> Rate:
+    """Multiplied by `gamma` after every update."""
+    return Rate(rate, "step", warmup, gamma=gamma)
+
+
+def polynomial(rate: float, total: int, power: float = 1.0, warmup: int = 0) -> Rate:
+    """rate * (1 - k / n)^power over the n = total - warmup updates after the warm-up, then 0."""
+    return Rate(rate, "polynomial", warmup, total, power=power)
+
+
+def cosine(rate: float, total: int, floor: float = 0.0, warmup: int = 0) -> Rate:
+    """Half a cosine wave from `rate` to `floor` over the total - warmup updates after the warm-up, where it stays."""
+    return Rate(rate, "cosine", warmup, total, floor=floor)
+
+
+@dataclass
+class ReduceOnPlateau:
+    """A rate that is multiplied by `factor` when a reported measure has not improved for more than `patience` reports. As
+    torch.optim.lr_scheduler.ReduceLROnPlateau.
+
+    Give it to an optimizer and call `report(measure)` in every worker with what all of them know, such as `step.loss`; the
+    next update follows. Checkpoints carry it.
+    """
+
+    rate: float | Rate
+    mode: str = "min"
+    factor: float = 0.1
+    patience: int = 10
+    threshold: float = 1e-4
+    threshold_mode: str = "rel"
+    cooldown: int = 0
+    min_rate: float = 0.0
+    epsilon: float = 1e-8
+    state: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max") or self.threshold_mode not in ("rel", "abs"):
+            raise ValueError(
+                f"plateau: mode is min or max and threshold_mode rel or abs, got {self.mode} and {self.threshold_mode}"
+            )
+        if not 0 < self.factor < 1:
+            raise ValueError(f"plateau: factor must be between 0 and 1, got {self.factor}")
+        self.rate = as_rate(self.rate)
+        # An infinity has no place in a manifest's JSON: until the first report there is no best.
+        self.state = {"multiplier": 1.0, "bad": 0, "cooling": 0}
+
+    def _better(self, measure: float) -> bool:
+        if "best" not in self.state:
+            return not math.isnan(measure)
+        best, sign = self.state["best"], 1.0 if self.mode == "max" else -1.0
+        bound = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
+        return measure > bound if self.mode == "max" else measure < bound
+
+    def report(self, measure: float) -> None:
+        """One more value of what should improve, e.g. once per epoch."""
+        s = self.state
+        if self._better(measure):
+            s["best"], s["bad"] = measure, 0
+        else:
+            s["bad"] += 1
+        if s["cooling"] > 0:
+            s["cooling"], s["bad"] = s["cooling"] - 1, 0
+        if s["bad"] > self.patience:
+            base = as_rate(self.rate).base
+            old = base * s["multiplier"]
+            new = max(old * self.factor, self.min_rate)
+            if old - new > self.epsilon:
+                s["multiplier"] = new / base
+            s["cooling"], s["bad"] = self.cooldown, 0
+
+
+def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
     """A number is a constant rate."""
+    if isinstance(rate, ReduceOnPlateau):
+        return as_rate(rate.rate)
     return rate if isinstance(rate, Rate) else constant(float(rate))

@@ -17,16 +17,24 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
+LearningRate rate_of(const nb::dict& d) {
+  LearningRate r;
+  r.kind = parse_rate(nb::cast<std::string>(d["kind"]));
+  r.base = nb::cast<double>(d["base"]);
+  r.warmup = nb::cast<std::int64_t>(d["warmup"]);
+  r.total = nb::cast<std::int64_t>(d["total"]);
+  r.every = nb::cast<std::int64_t>(d["every"]);
+  r.gamma = nb::cast<double>(d["gamma"]);
+  r.power = nb::cast<double>(d["power"]);
+  r.floor = nb::cast<double>(d["floor"]);
+  r.milestones = nb::cast<std::vector<std::int64_t>>(d["milestones"]);
+  return r;
+}
+
 OptimizerConfig optimizer_of(const nb::dict& d) {
   OptimizerConfig c;
   c.kind = parse_optimizer(nb::cast<std::string>(d["kind"]));
-  c.rate.base = nb::cast<double>(d["rate"]);
-  const auto shape = nb::cast<std::string>(d["rate_kind"]);
-  c.rate.kind = shape == "constant" ? LearningRate::Kind::Constant
-                : shape == "warmup" ? LearningRate::Kind::Warmup
-                                    : LearningRate::Kind::WarmupLinear;
-  c.rate.warmup = nb::cast<std::int64_t>(d["warmup"]);
-  c.rate.total = nb::cast<std::int64_t>(d["total"]);
+  c.rate = rate_of(nb::cast<nb::dict>(d["rate"]));
   c.momentum = nb::cast<double>(d["momentum"]);
   c.beta1 = nb::cast<double>(d["beta1"]);
   c.beta2 = nb::cast<double>(d["beta2"]);
@@ -127,6 +135,14 @@ void bind_executor(nb::module_& m) {
       .def_prop_ro("workers", &comm::Transport::workers)
       .def("host_of", &comm::Transport::host_of)
       .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "rate_at",
+      [](const nb::dict& rate, std::int64_t update) {
+        const LearningRate r = rate_of(rate);
+        check_rate(r);
+        return r.at(update);
+      },
+      "Learning rate of an update, counted from 1.");
   m.def("list_checkpoints", &list_checkpoints);
   m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
   m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
@@ -169,6 +185,9 @@ void bind_executor(nb::module_& m) {
           "Gradient sums of the last step, before clipping.")
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "set_rate_factor", [](Job& j, double factor) { j.trainer.set_rate_factor(factor); },
+          "Multiplies the learning rate of the updates that follow.")
       .def("set_step", [](Job& j, std::int64_t step) { j.trainer.set_step(step); })
       .def_prop_ro("step", [](const Job& j) { return j.trainer.step(); })
       .def_prop_ro("pipeline", [](const Job& j) { return j.trainer.pipeline(); })

@@ -52,7 +52,7 @@ OptimizerConfig sgd() {
 OptimizerConfig adamw() {
   OptimizerConfig c;
   c.kind = OptimizerConfig::Kind::AdamW;
-  c.rate = {LearningRate::Kind::Warmup, 0.02, 3, 0};
+  c.rate = {LearningRate::Kind::Constant, 0.02, 3};
   c.weight_decay = 0.1;
   c.clip_norm = 0.3;
   return c;

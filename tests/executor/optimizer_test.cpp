@@ -19,10 +19,11 @@ using Kind = OptimizerConfig::Kind;
 // The published formulas in float64, one element at a time.
 struct Reference {
   OptimizerConfig c;
-  std::vector<double> w, m, v;
+  std::vector<double> w, m, v, most;
 
   void step(const std::vector<float>& g, double factor, int t, bool decay) {
     const double rate = c.rate.at(t);
+    std::vector<double> u(w.size());
     for (std::size_t i = 0; i < w.size(); ++i) {
       double d = factor * g[i] + (decay ? c.l2 : 0) * w[i];
       switch (c.kind) {
@@ -34,40 +35,65 @@ struct Reference {
           m[i] = c.momentum * m[i] + d;
           w[i] -= rate * (c.kind == Kind::Nesterov ? d + c.momentum * m[i] : m[i]);
           break;
+        case Kind::AdaGrad:
+          m[i] += d * d;
+          w[i] -= rate * d / (std::sqrt(m[i]) + c.epsilon);
+          break;
         case Kind::Adam:
-        case Kind::AdamW: {
+        case Kind::AmsGrad:
+        case Kind::AdamW:
+        case Kind::Lamb:
           if (c.kind == Kind::AdamW) w[i] -= decay ? rate * c.weight_decay * w[i] : 0;
           m[i] = c.beta1 * m[i] + (1 - c.beta1) * d;
           v[i] = c.beta2 * v[i] + (1 - c.beta2) * d * d;
-          const double mh = m[i] / (1 - std::pow(c.beta1, t)),
-                       vh = v[i] / (1 - std::pow(c.beta2, t));
-          w[i] -= rate * mh / (std::sqrt(vh) + c.epsilon);
-          break;
-        }
+          most[i] = std::max(most[i], v[i]);
+          u[i] =
+              m[i] / (1 - std::pow(c.beta1, t)) /
+              (std::sqrt((c.kind == Kind::AmsGrad ? most[i] : v[i]) / (1 - std::pow(c.beta2, t))) +
+               c.epsilon);
+          if (c.kind != Kind::Lamb) w[i] -= rate * u[i];
       }
     }
+    if (c.kind == Kind::Lamb) lamb(u, rate, decay);
+  }
+
+  void lamb(std::vector<double>& u, double rate, bool decay) {
+    double weight = 0, step = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      u[i] += decay ? c.weight_decay * w[i] : 0;
+      weight += w[i] * w[i];
+      step += u[i] * u[i];
+    }
+    const double trust = decay && weight > 0 && step > 0 ? std::sqrt(weight / step) : 1;
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] -= rate * trust * u[i];
   }
 };
 
 TEST(Optimizer, FollowsThePublishedFormulas) {
-  for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::Adam, Kind::AdamW}) {
+  for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::AdaGrad, Kind::Adam,
+                          Kind::AmsGrad, Kind::AdamW, Kind::Lamb}) {
     for (const bool decay : {false, true}) {
       OptimizerConfig c;
       c.kind = kind;
-      c.rate = {LearningRate::Kind::WarmupLinear, 0.01, 5, 100};
-      (kind == Kind::AdamW ? c.weight_decay : c.l2) = 0.1;
+      c.rate = {LearningRate::Kind::Linear, 0.01, 5, 100};
+      (kind == Kind::AdamW || kind == Kind::Lamb ? c.weight_decay : c.l2) = 0.1;
       check_optimizer(c);
       const std::size_t n = 1003;
       std::mt19937 random(1);
       std::normal_distribution<float> normal;
-      std::vector<float> w(n), m(n, 0), v(n, 0), g(n);
+      std::vector<float> w(n), m(n, 0), v(n, 0), most(n, 0), g(n);
       for (float& x : w) x = normal(random);
-      Reference r{c, {w.begin(), w.end()}, std::vector<double>(n, 0), std::vector<double>(n, 0)};
+      const std::vector<double> zeros(n, 0);
+      Reference r{c, {w.begin(), w.end()}, zeros, zeros, zeros};
       for (int t = 1; t <= 50; ++t) {
         for (float& x : g) x = normal(random);
-        apply_update(
-            c, {w.data(), g.data(), {m.data(), v.data()}, static_cast<std::int64_t>(n), decay}, 0.5,
-            t);
+        apply_update(c,
+                     {w.data(),
+                      g.data(),
+                      {m.data(), v.data(), most.data()},
+                      static_cast<std::int64_t>(n),
+                      decay},
+                     0.5, t);
         r.step(g, 0.5, t, decay);
       }
       for (std::size_t i = 0; i < n; ++i) {
@@ -78,16 +104,45 @@ TEST(Optimizer, FollowsThePublishedFormulas) {
   }
 }
 
-TEST(Optimizer, RatesWarmUpAndDecay) {
-  const LearningRate warmup{LearningRate::Kind::Warmup, 1e-5, 2000, 0};
-  EXPECT_DOUBLE_EQ(warmup.at(101), 5.05e-7);  // SD-PIPE's first epoch line
-  EXPECT_DOUBLE_EQ(warmup.at(2000), 1e-5);
-  EXPECT_DOUBLE_EQ(warmup.at(50000), 1e-5);
-  const LearningRate linear{LearningRate::Kind::WarmupLinear, 1.0, 10, 110};
-  EXPECT_DOUBLE_EQ(linear.at(5), 0.5);
-  EXPECT_DOUBLE_EQ(linear.at(60), 0.5);
-  EXPECT_DOUBLE_EQ(linear.at(110), 0);
-  EXPECT_DOUBLE_EQ(linear.at(200), 0);
+TEST(Optimizer, LambsStepHasTheLengthOfTheWeightsForEveryThreadCount) {
+  OptimizerConfig c;
+  c.kind = Kind::Lamb;
+  c.rate.base = 0.01;
+  c.weight_decay = 0.01;
+  const std::size_t n = 70'001;  // several blocks
+  std::vector<float> first;
+  for (const int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    std::vector<float> w(n), before(n), m(n, 0), v(n, 0), g(n);
+    for (int t = 1; t <= 5; ++t) {
+      for (float& x : t == 1 ? w : g) x = normal(random);
+      before = w;
+      apply_update(
+          c, {w.data(), g.data(), {m.data(), v.data()}, static_cast<std::int64_t>(n), true}, 1, t);
+      double moved = 0;
+      for (std::size_t i = 0; i < n; ++i) moved += std::pow(double{w[i]} - before[i], 2);
+      const double weight = sum_of_squares(before.data(), static_cast<std::int64_t>(n));
+      EXPECT_NEAR(std::sqrt(moved / weight), 0.01, 1e-6) << "update " << t;
+    }
+    if (first.empty()) first = w;
+    EXPECT_EQ(first, w);
+  }
+  std::vector<float> zero(3, 0), m(3, 0), v(3, 0), g(3, 1);
+  apply_update(c, {zero.data(), g.data(), {m.data(), v.data()}, 3, true}, 1, 1);
+  EXPECT_NEAR(zero[0], -0.01, 1e-6);  // no length to keep to: trust 1
+}
+
+TEST(Optimizer, ClipsGlobalNorms) {
+  OptimizerConfig c;
+  EXPECT_EQ(clip_factor(c, 100), 1);
+  c.clip_norm = 1;
+  EXPECT_EQ(clip_factor(c, 0.5), 1);
+  EXPECT_DOUBLE_EQ(clip_factor(c, 4), 1 / (4 + 1e-6));
+  c.kind = Kind::Lamb;
+  EXPECT_EQ(clip_factor(c, 4), 0.25);
+  EXPECT_EQ(clip_factor(c, 0), 1);
 }
 
 TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
@@ -95,6 +150,12 @@ TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
   c.weight_decay = 0.1;
   EXPECT_THAT([&] { check_optimizer(c); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("use l2 for sgd")));
+  for (const Kind kind : {Kind::AdamW, Kind::Lamb}) {
+    c = {};
+    c.kind = kind;
+    c.l2 = 0.1;
+    EXPECT_THROW(check_optimizer(c), Error);
+  }
   c = {};
   c.rate.base = std::nan("");
   EXPECT_THROW(check_optimizer(c), Error);

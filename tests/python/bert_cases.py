@@ -56,6 +56,15 @@ def digest(name: str, tensor: numpy.ndarray) -> dict[str, Any]:
     return {"norm": float(numpy.linalg.norm(flat)), "sums": [float(flat @ s) for s in signs]}
 
 
+def rounded(value: Any) -> Any:
+    """Nine digits say all that float32 holds."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    return [rounded(v) for v in value] if isinstance(value, list) else value
+
+
 def distance(a: dict[str, Any], b: dict[str, Any]) -> float:
     """Estimated norm of the difference of two digested tensors."""
     return float(numpy.sqrt(numpy.mean((numpy.array(a["sums"]) - numpy.array(b["sums"])) ** 2)))

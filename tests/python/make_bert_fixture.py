@@ -11,17 +11,8 @@ import bert_cases
 import bert_torch
 
 
-def rounded(value):
-    """Nine digits say all that float32 holds."""
-    if isinstance(value, float):
-        return float(f"{value:.9g}")
-    if isinstance(value, dict):
-        return {k: rounded(v) for k, v in value.items()}
-    return [rounded(v) for v in value] if isinstance(value, list) else value
-
-
 def main() -> None:
-    cases = {name: rounded(bert_torch.run(case)) for name, case in bert_cases.CASES.items()}
+    cases = {name: bert_cases.rounded(bert_torch.run(case)) for name, case in bert_cases.CASES.items()}
     path = Path(__file__).resolve().parent.parent / "fixtures" / "bert.json"
     path.write_text(json.dumps({"versions": bert_torch.versions(), "cases": cases}, indent=0) + "\n")
     print(f"{path}: {path.stat().st_size} bytes, {bert_torch.versions()}")

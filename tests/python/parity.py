@@ -1,11 +1,26 @@
 #!/usr/bin/env python3
-"""Compares Hetu's BERT live with Hugging Face's on PyTorch: loss, every gradient, 20 training steps. Exit status 1 if a
-bound is passed."""
+"""Compares live with PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), optimizers and learning
+rates over 50 steps. Exit status 1 if a bound is passed."""
 
 import sys
 
 import bert_cases
 import bert_hetu
+import optimizer_cases
+import optimizer_hetu
+
+
+def optimizers() -> bool:
+    """Whether all optimizers and rates stay within 1e-5 of PyTorch's."""
+    import optimizer_torch
+
+    print(f"{'optimizer':10} {'rate':17} {'largest difference over 50 steps':>32}")
+    good = True
+    for optimizer, rate in optimizer_cases.CASES.values():
+        apart = optimizer_cases.distance(optimizer_hetu.run(optimizer, rate), optimizer_torch.run(optimizer, rate))
+        good &= apart < 1e-5
+        print(f"{optimizer:10} {rate:17} {apart:32.2e}")
+    return good
 
 
 def main() -> int:
@@ -23,6 +38,7 @@ def main() -> int:
         apart = max(abs(a - b) for a, b in zip(ours["losses"], theirs["losses"], strict=True))
         failed |= error >= 1e-4 or apart >= 1e-3
         print(f"{name:14} {ours['loss']:12.7f} {theirs['loss']:12.7f} {error:15.2e} {apart:10.2e}  {where}")
+    failed |= not optimizers()
     return int(failed)
 
 
