@@ -25,6 +25,8 @@ struct Env {
   KernelChoice kernels = KernelChoice::Best;
   std::string devices;
   int threads = 0;
+  std::string imagenet_train_root;
+  std::string imagenet_val_root;
 
   std::string job;
   std::vector<HostWorkers> hosts;

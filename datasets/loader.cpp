@@ -236,6 +236,8 @@ std::int64_t Loader::dropped_per_epoch() const {
   return rows == RowSource::kUnknown ? -1 : rows % impl_->global();
 }
 
+std::int64_t Loader::skipped_rows() const { return impl_->source->skipped_rows(); }
+
 const std::vector<Field>& Loader::fields() const { return impl_->fields; }
 
 std::int64_t Loader::global_batch() const { return impl_->global(); }

@@ -114,6 +114,10 @@ class Loader {
   /// Rows of an epoch that no step takes, because they do not fill a global batch; -1 if not known.
   std::int64_t dropped_per_epoch() const;
 
+  /// Rows read so far, read ahead too, whose data were no good and were replaced, by the rule that
+  /// the source states.
+  std::int64_t skipped_rows() const;
+
   /// The fields of a batch, in order, with the shape of one row.
   const std::vector<Field>& fields() const;
 

@@ -14,6 +14,8 @@ void RowSource::select(const std::vector<Field>&) {}
 
 bool RowSource::has(std::int64_t, std::int64_t row) { return row < rows(); }
 
+std::int64_t RowSource::skipped_rows() const { return 0; }
+
 namespace {
 
 std::int64_t row_bytes(const Field& field) {

@@ -36,6 +36,10 @@ class RowSource {
   /// True if epoch `epoch` has a row number `row`. Default: row < rows().
   virtual bool has(std::int64_t epoch, std::int64_t row);
 
+  /// Rows read so far whose data were no good and were replaced, by a rule of the source. Default:
+  /// 0. May be asked by any thread.
+  virtual std::int64_t skipped_rows() const;
+
   /// Writes the rows [batch.first, batch.first + batch.rows) of epoch batch.epoch into the fields
   /// of `batch`, which have their size already. Called with ascending rows, except after a seek.
   /// The rows exist (has()).

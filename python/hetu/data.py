@@ -6,6 +6,7 @@ Every step takes the next global batch of one order that depends on seed and epo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -59,6 +60,70 @@ class BertHdf5(Data):
     def target_entropy(self) -> float:
         """Unigram entropy of the masked targets, nats: the loss of knowing only how often each token occurs."""
         return float(_hetu.bert_target_entropy(self.folder))
+
+
+class ImageFolder(Data):
+    """A folder of pictures, one sub-folder per class. Fields: image float32 [3, size, size], label int32 [].
+
+    `train`: drawn order, random resized crop, mirrored half of the time; else resized, the centre cut out, in order.
+    `threads` decode them; 0: half of this worker's cores, at least one.
+    """
+
+    def __init__(
+        self, path: str, batch_size: int, size: int = 224, train: bool = True, seed: int = 0, threads: int = 0
+    ) -> None:
+        if size < 1 or threads < 0:
+            raise ValueError(f"size {size} must be >= 1 and threads {threads} >= 0")
+        self.list = _hetu.ImageList(str(path))
+        self.size, self.train, self.seed = size, train, seed
+        self.threads = threads or max(1, len(os.sched_getaffinity(0)) // int(_hetu.env()["local_workers"]) // 2)
+        self.rows: int = self.list.images
+        self.num_classes: int = self.list.classes
+        super().__init__([("image", "float32", [3, size, size]), ("label", "int32", [])], batch_size)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
+        return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads, options)
+
+
+def imagenet_roots(data: str | None = None) -> tuple[str, str]:
+    """The folders of training and validation pictures: train and val in `data`, else IMAGENET_TRAIN_ROOT and
+    IMAGENET_VAL_ROOT.
+    """
+    if data is not None:
+        return os.path.join(data, "train"), os.path.join(data, "val")
+    env = _hetu.env()
+    roots = {name: str(env[name.lower()]) for name in ("IMAGENET_TRAIN_ROOT", "IMAGENET_VAL_ROOT")}
+    missing = [name for name, root in roots.items() if not root]
+    if missing:
+        raise ValueError(f"no pictures: give --data FOLDER (with train and val in it), or set {' and '.join(missing)}")
+    return roots["IMAGENET_TRAIN_ROOT"], roots["IMAGENET_VAL_ROOT"]
+
+
+class Cifar100(Data):
+    """CIFAR-100: its file, or the folder of its files, binary or pickled. Fields: image float32 [3, 32, 32], label int32 [].
+
+    `train`: train.bin or train, in drawn order, cut with 4 pixels of black around, mirrored half of the time, turned by
+    up to 15 degrees; else test.bin or test, as it is.
+    """
+
+    num_classes = 100
+
+    def __init__(self, path: str, batch_size: int, train: bool = True, seed: int = 0) -> None:
+        self.set = _hetu.read_cifar100(str(path), train)
+        self.train, self.seed = train, seed
+        self.rows: int = self.set.rows
+        super().__init__([("image", "float32", [3, 32, 32]), ("label", "int32", [])], batch_size)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
+        return _hetu.cifar100_loader(self.set, self.train, self.seed, options)
 
 
 class Batches(Data):

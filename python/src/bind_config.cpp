@@ -40,6 +40,8 @@ nb::dict env_for_python() {
   values["kernels"] = e.kernels == KernelChoice::Reference ? "reference" : "auto";
   values["devices"] = e.devices;
   values["threads"] = e.threads;
+  values["imagenet_train_root"] = e.imagenet_train_root;
+  values["imagenet_val_root"] = e.imagenet_val_root;
   values["job"] = e.job;
   values["hosts"] = hosts;
   values["progress_fd"] = e.progress_fd;

@@ -1,5 +1,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -8,6 +9,8 @@
 #include <cstring>
 
 #include "datasets/bert_hdf5.h"
+#include "datasets/cifar.h"
+#include "datasets/image_folder.h"
 #include "datasets/loader.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
@@ -86,9 +89,72 @@ LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_siz
   return o;
 }
 
+nb::dlpack::dtype dlpack_type(DType dtype) {
+  const auto bits = static_cast<std::uint8_t>(8 * dtype_bytes(dtype));
+  if (dtype == DType::Bool) return nb::dtype<bool>();
+  const auto code =
+      is_floating(dtype) ? nb::dlpack::dtype_code::Float : nb::dlpack::dtype_code::Int;
+  return {static_cast<std::uint8_t>(code), bits, 1};
+}
+
+nb::dict next_arrays(Loader& loader) {
+  Batch batch;
+  {
+    const nb::gil_scoped_release release;
+    loader.next(batch);
+  }
+  nb::dict out;
+  for (FieldData& field : batch.fields) {
+    auto bytes = std::make_unique<std::vector<std::byte>>(std::move(field.bytes));
+    void* data = bytes->data();
+    const std::vector<std::size_t> shape(field.shape.begin(), field.shape.end());
+    const nb::capsule owner(bytes.release(), [](void* held) noexcept {
+      delete static_cast<std::vector<std::byte>*>(held);
+    });
+    out[field.name.c_str()] = nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner,
+                                                     nullptr, dlpack_type(field.dtype));
+  }
+  return out;
+}
+
+void bind_images(nb::module_& m) {
+  nb::class_<ImageList>(m, "ImageList", "The classes and pictures of a folder.")
+      .def(nb::init<std::string>(), nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("images", &ImageList::images)
+      .def_prop_ro("classes", &ImageList::classes)
+      .def("class_name", &ImageList::class_name)
+      .def("path", &ImageList::path)
+      .def("label", &ImageList::label);
+  m.def(
+      "image_folder_loader",
+      [](std::shared_ptr<ImageList> list, int size, bool train, std::uint64_t seed, int threads,
+         const LoaderOptions& options) {
+        ImageFolderOptions source;
+        source.list = std::move(list);
+        source.size = size;
+        source.train = train;
+        source.seed = seed;
+        source.threads = threads;
+        return std::make_unique<Loader>(image_folder_source(source), options);
+      },
+      nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<Cifar100>(m, "Cifar100Set", "The rows of a file of CIFAR-100.")
+      .def_prop_ro("rows", &Cifar100::rows);
+  m.def("read_cifar100", &read_cifar100, nb::call_guard<nb::gil_scoped_release>());
+  m.def("cifar100_loader", [](std::shared_ptr<Cifar100> set, bool train, std::uint64_t seed,
+                              const LoaderOptions& options) {
+    Cifar100Options source;
+    source.set = std::move(set);
+    source.train = train;
+    source.seed = seed;
+    return std::make_unique<Loader>(cifar100_source(source), options);
+  });
+}
+
 }  // namespace
 
 void bind_data(nb::module_& m) {
+  bind_images(m);
   nb::class_<LoaderOptions>(m, "LoaderOptions")
       .def("__init__", [](LoaderOptions* self, int pipelines, int pipeline, std::int64_t batch_size,
                           std::vector<std::string> fields, int prefetch) {
@@ -96,11 +162,13 @@ void bind_data(nb::module_& m) {
             loader_options(pipelines, pipeline, batch_size, std::move(fields), prefetch));
       });
   nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.")
+      .def("next", &next_arrays, "The next batch: a dict of NumPy arrays.")
       .def("position", [](const Loader& l) { return position_dict(l.position()); })
       .def("seek", [](Loader& l, const nb::dict& p) { l.seek(position_of(p)); })
       .def("seek_step", &Loader::seek_step, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("batches_per_epoch", &Loader::batches_per_epoch)
       .def_prop_ro("dropped_per_epoch", &Loader::dropped_per_epoch)
+      .def_prop_ro("skipped_rows", &Loader::skipped_rows)
       .def_prop_ro("global_batch", &Loader::global_batch);
   m.def(
       "bert_loader",

@@ -1,0 +1,372 @@
+#include "datasets/cifar_pickle.h"
+
+#include <algorithm>
+#include <deque>
+#include <string_view>
+#include <utility>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+struct Value;
+using Ref = Value*;  // into the reader's store: a damaged file may tie them into rings
+
+// What can lie on a pickle's stack. A dict's items are key, value, key, value.
+struct Value {
+  enum class Kind { Mark, Other, Int, Text, List, Tuple, Dict, Name, Array, Type };
+  Kind kind = Kind::Other;
+  std::int64_t number = 0;
+  std::string text;  // of Text, Name ("module name"), Type ("u1") and the bytes of Array
+  std::vector<Ref> items;
+  std::vector<std::int64_t> shape;  // of Array
+};
+using Kind = Value::Kind;
+
+// A pickle machine without calls: REDUCE and BUILD know NumPy's array and type, and nothing else.
+class Reader {
+ public:
+  Reader(const std::vector<std::uint8_t>& bytes, std::string path)
+      : bytes_(bytes), path_(std::move(path)) {}
+
+  Ref read() {
+    while (true) {
+      at_ = next_;
+      const std::uint8_t code = byte();
+      if (code == '.') return pop();
+      if (!constant(code) && !memory(code) && !container(code) && !object(code)) {
+        wrong(fmt::format("the opcode 0x{:02x}, which no CIFAR file needs", code));
+      }
+    }
+  }
+
+ private:
+  [[noreturn]] void wrong(const std::string& found) const {
+    fail(Code::Io,
+         "{}: byte {}: {}; expected a pickled dict with data, fine_labels and coarse_labels", path_,
+         at_, found);
+  }
+
+  std::uint8_t byte() { return static_cast<std::uint8_t>(take(1)[0]); }
+  std::string_view take(std::uint64_t count) {
+    if (count > bytes_.size() - next_) wrong("the file ends too early");
+    const auto* from = reinterpret_cast<const char*>(bytes_.data()) + next_;
+    next_ += count;
+    return {from, count};
+  }
+  // Little endian, unsigned.
+  std::uint64_t number(int width) {
+    std::uint64_t out = 0;
+    const std::string_view from = take(static_cast<std::uint64_t>(width));
+    for (int i = width - 1; i >= 0; --i) {
+      out = out << 8 | static_cast<std::uint8_t>(from[static_cast<std::size_t>(i)]);
+    }
+    return out;
+  }
+  std::string line() {
+    std::string out;
+    for (char c = take(1)[0]; c != '\n'; c = take(1)[0]) out += c;
+    return out;
+  }
+
+  Ref push(Kind kind) {
+    store_.emplace_back().kind = kind;
+    stack_.push_back(&store_.back());
+    return stack_.back();
+  }
+  void push_int(std::int64_t value) { push(Kind::Int)->number = value; }
+  void push_text(std::string_view text) { push(Kind::Text)->text = text; }
+  Ref pop() {
+    if (stack_.empty()) wrong("nothing on the stack");
+    Ref top = stack_.back();
+    stack_.pop_back();
+    return top;
+  }
+  Ref top(Kind kind) {
+    if (stack_.empty() || stack_.back()->kind != kind) wrong("a value of another kind");
+    return stack_.back();
+  }
+  std::vector<Ref> pop_to_mark() {
+    std::size_t begin = stack_.size();
+    while (begin > 0 && stack_[begin - 1]->kind != Kind::Mark) --begin;
+    if (begin == 0) wrong("no mark on the stack");
+    std::vector<Ref> out(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
+    stack_.resize(begin - 1);
+    return out;
+  }
+  void append_to(Kind kind, const std::vector<Ref>& more) {
+    if (kind == Kind::Dict && more.size() % 2 != 0) wrong("a key without a value");
+    const Ref into = top(kind);
+    into->items.insert(into->items.end(), more.begin(), more.end());
+  }
+  void push_tuple(std::size_t count) {
+    std::vector<Ref> items(count);
+    for (std::size_t i = count; i > 0; --i) items[i - 1] = pop();
+    push(Kind::Tuple)->items = std::move(items);
+  }
+
+  bool constant(std::uint8_t code);
+  bool memory(std::uint8_t code);
+  bool container(std::uint8_t code);
+  bool object(std::uint8_t code);
+  void name(const std::string& module, const std::string& what);
+  void reduce();
+  void build();
+  void fill_array(Ref array, Ref shape, Ref type, Ref bytes) const;
+  void memoize(std::uint64_t index);
+
+  const std::vector<std::uint8_t>& bytes_;
+  std::string path_;
+  std::size_t next_ = 0, at_ = 0;
+  std::deque<Value> store_;
+  std::vector<Ref> stack_, memo_;
+};
+
+bool Reader::constant(std::uint8_t code) {
+  switch (code) {
+    case 0x80:  // PROTO
+      number(1);
+      return true;
+    case 0x95:  // FRAME
+      number(8);
+      return true;
+    case 'N':   // NONE
+    case 0x88:  // NEWTRUE
+    case 0x89:  // NEWFALSE
+      push(Kind::Other);
+      return true;
+    case 'K':  // BININT1
+      push_int(static_cast<std::int64_t>(number(1)));
+      return true;
+    case 'M':  // BININT2
+      push_int(static_cast<std::int64_t>(number(2)));
+      return true;
+    case 'J':  // BININT
+      push_int(static_cast<std::int32_t>(number(4)));
+      return true;
+    case 'U':   // SHORT_BINSTRING
+    case 'C':   // SHORT_BINBYTES
+    case 0x8c:  // SHORT_BINUNICODE
+      push_text(take(number(1)));
+      return true;
+    case 'T':  // BINSTRING
+    case 'B':  // BINBYTES
+    case 'X':  // BINUNICODE
+      push_text(take(number(4)));
+      return true;
+    case 0x8d:  // BINUNICODE8
+    case 0x8e:  // BINBYTES8
+    case 0x96:  // BYTEARRAY8
+      push_text(take(number(8)));
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Reader::memoize(std::uint64_t index) {
+  if (stack_.empty() || index > bytes_.size()) wrong("a memo that cannot be");
+  if (memo_.size() <= index) memo_.resize(index + 1);
+  memo_[index] = stack_.back();
+}
+
+bool Reader::memory(std::uint8_t code) {
+  const auto get = [this](std::uint64_t index) {
+    if (index >= memo_.size() || memo_[index] == nullptr) wrong("a memo that was never made");
+    stack_.push_back(memo_[index]);
+  };
+  switch (code) {
+    case 'q':  // BINPUT
+      return memoize(number(1)), true;
+    case 'r':  // LONG_BINPUT
+      return memoize(number(4)), true;
+    case 0x94:  // MEMOIZE
+      return memoize(memo_.size()), true;
+    case 'h':  // BINGET
+      return get(number(1)), true;
+    case 'j':  // LONG_BINGET
+      return get(number(4)), true;
+    default:
+      return false;
+  }
+}
+
+bool Reader::container(std::uint8_t code) {
+  switch (code) {
+    case '(':  // MARK
+      push(Kind::Mark);
+      return true;
+    case '}':  // EMPTY_DICT
+      push(Kind::Dict);
+      return true;
+    case ']':  // EMPTY_LIST
+      push(Kind::List);
+      return true;
+    case ')':  // EMPTY_TUPLE
+      push(Kind::Tuple);
+      return true;
+    case 'a': {  // APPEND
+      const Ref item = pop();
+      return append_to(Kind::List, {item}), true;
+    }
+    case 'e':  // APPENDS
+      return append_to(Kind::List, pop_to_mark()), true;
+    case 's': {  // SETITEM
+      const Ref value = pop();
+      const Ref key = pop();
+      return append_to(Kind::Dict, {key, value}), true;
+    }
+    case 'u':  // SETITEMS
+      return append_to(Kind::Dict, pop_to_mark()), true;
+    case 't': {  // TUPLE
+      std::vector<Ref> items = pop_to_mark();
+      push(Kind::Tuple)->items = std::move(items);
+      return true;
+    }
+    case 0x85:  // TUPLE1
+    case 0x86:  // TUPLE2
+    case 0x87:  // TUPLE3
+      return push_tuple(code - 0x84U), true;
+    default:
+      return false;
+  }
+}
+
+bool Reader::object(std::uint8_t code) {
+  switch (code) {
+    case 'c': {  // GLOBAL
+      const std::string module = line();
+      name(module, line());
+      return true;
+    }
+    case 0x93: {  // STACK_GLOBAL
+      const Ref what = pop();
+      const Ref module = pop();
+      name(module->text, what->text);
+      return true;
+    }
+    case 'R':  // REDUCE
+      return reduce(), true;
+    case 'b':  // BUILD
+      return build(), true;
+    default:
+      return false;
+  }
+}
+
+void Reader::name(const std::string& module, const std::string& what) {
+  const std::string full = module + " " + what;
+  for (const char* known :
+       {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct",
+        "numpy.core.numeric _frombuffer", "numpy._core.numeric _frombuffer", "numpy ndarray",
+        "numpy dtype", "_codecs encode"}) {
+    if (full == known) {
+      push(Kind::Name)->text = full;
+      return;
+    }
+  }
+  wrong(fmt::format("the name '{}', which no CIFAR file needs", full));
+}
+
+void Reader::reduce() {
+  const Ref arguments = pop();
+  const Ref called = pop();
+  if (called->kind != Kind::Name || arguments->kind != Kind::Tuple)
+    wrong("a call of no known name");
+  const std::vector<Ref>& given = arguments->items;
+  if (called->text == "numpy dtype") {
+    if (given.empty()) wrong("a NumPy type without a name");
+    push(Kind::Type)->text = given[0]->text;
+  } else if (called->text == "_codecs encode") {  // Python 3's protocol 2: bytes as latin-1 text
+    if (given.size() != 2 || given[1]->text != "latin1") wrong("text in an unknown encoding");
+    std::string out;
+    const std::string& in = given[0]->text;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const auto c = static_cast<std::uint8_t>(in[i]);
+      const bool two = c >= 0xc2 && c <= 0xc3 && i + 1 < in.size();
+      out += two ? static_cast<char>((c & 3) << 6 | (in[++i] & 0x3f)) : in[i];
+    }
+    push_text(out);
+  } else if (called->text.find("_reconstruct") != std::string::npos) {
+    push(Kind::Array);
+  } else if (called->text.find("_frombuffer") != std::string::npos) {  // bytes, type, shape, order
+    if (given.size() != 4) wrong("an array without bytes, type, shape and order");
+    fill_array(push(Kind::Array), given[2], given[1], given[0]);
+  } else {
+    wrong(fmt::format("a call of {}", called->text));
+  }
+}
+
+void Reader::fill_array(Ref array, Ref shape, Ref type, Ref bytes) const {
+  if (shape->kind != Kind::Tuple || type->kind != Kind::Type || bytes->kind != Kind::Text) {
+    wrong("a NumPy array without shape, type and bytes");
+  }
+  for (const Ref length : shape->items) array->shape.push_back(length->number);
+  array->items = {type};
+  array->text = bytes->text;
+}
+
+// An array's state is (version, shape, type, Fortran order, bytes). A type's says nothing that
+// bytes need.
+void Reader::build() {
+  const Ref state = pop();
+  if (!stack_.empty() && stack_.back()->kind == Kind::Type) return;
+  const Ref array = top(Kind::Array);
+  if (state->kind != Kind::Tuple || state->items.size() != 5) wrong("a NumPy array without state");
+  fill_array(array, state->items[1], state->items[2], state->items[4]);
+}
+
+std::vector<std::uint8_t> labels_of(const Value* list, const char* key, std::size_t rows,
+                                    const std::string& path) {
+  if (list == nullptr || list->kind != Kind::List || list->items.size() != rows) {
+    fail(Code::Io, "{}: '{}' is no list of {} labels, one per picture", path, key, rows);
+  }
+  std::vector<std::uint8_t> out;
+  out.reserve(rows);
+  for (const Ref item : list->items) {
+    // What does not fit a byte is out of range, as 255 is.
+    out.push_back(static_cast<std::uint8_t>(
+        item->kind == Kind::Int ? std::clamp<std::int64_t>(item->number, -1, 255) : 255));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool is_pickle(const std::vector<std::uint8_t>& bytes) {
+  // The opcode of the protocol, and its number; in the other form a coarse label stands first,
+  // which is below 20.
+  return bytes.size() > 2 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5;
+}
+
+Cifar100 read_cifar_pickle(const std::vector<std::uint8_t>& bytes, const std::string& path) {
+  Reader reader(bytes, path);
+  const Ref whole = reader.read();
+  const auto find = [whole](std::string_view key) -> const Value* {
+    for (std::size_t i = 0; i + 1 < whole->items.size(); i += 2) {
+      if (whole->items[i]->text == key) return whole->items[i + 1];
+    }
+    return nullptr;
+  };
+  const Value* data = whole->kind == Kind::Dict ? find("data") : nullptr;
+  if (data == nullptr || data->kind != Kind::Array || data->shape.size() != 2 ||
+      data->shape[1] != Cifar100::kBytes || data->items[0]->text != "u1" || data->shape[0] < 1 ||
+      data->text.size() / Cifar100::kBytes != static_cast<std::size_t>(data->shape[0]) ||
+      data->text.size() % Cifar100::kBytes != 0) {
+    fail(Code::Io,
+         "{}: a pickle without 'data' of uint8 [rows, 3072]; expected CIFAR-100's train or test",
+         path);
+  }
+  if (find("fine_labels") == nullptr && find("labels") != nullptr) {
+    fail(Code::Io, "{}: has 'labels' but no 'fine_labels': this is CIFAR-10, not CIFAR-100", path);
+  }
+  Cifar100 set;
+  set.pixels.assign(data->text.begin(), data->text.end());
+  const auto rows = static_cast<std::size_t>(data->shape[0]);
+  set.labels = labels_of(find("fine_labels"), "fine_labels", rows, path);
+  set.coarse = labels_of(find("coarse_labels"), "coarse_labels", rows, path);
+  return set;
+}
+
+}  // namespace hetu

@@ -1,0 +1,141 @@
+#include "datasets/image_folder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "datasets/augment.h"
+#include "datasets/image.h"
+#include "datasets/order.h"
+#include "datasets/resample.h"
+#include "datasets/row_threads.h"
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+
+namespace hetu {
+namespace {
+
+// What one thread reads into, kept from picture to picture.
+struct Desk {
+  Image image;
+  Resampler resampler;
+};
+
+class ImageFolder final : public RowSource {
+ public:
+  explicit ImageFolder(const ImageFolderOptions& options)
+      : options_(options),
+        list_(*options.list),
+        fields_({{"image", DType::Float32, {3, options.size, options.size}},
+                 {"label", DType::Int32, {}}}),
+        threads_(options.threads),
+        desks_(static_cast<std::size_t>(options.threads)) {}
+
+  const std::vector<Field>& fields() const override { return fields_; }
+  std::int64_t rows() const override { return list_.images(); }
+  std::string order() const override {
+    return fmt::format("image_folder images {} classes {} names {:016x} size {} {} seed {}",
+                       list_.images(), list_.classes(), list_.digest(), options_.size,
+                       options_.train ? "train" : "eval", options_.seed);
+  }
+  std::int64_t skipped_rows() const override { return skipped_; }
+  void read(Batch& batch) override;
+
+ private:
+  std::int64_t picture_of(std::int64_t epoch, std::int64_t row);
+  void read_picture(std::int64_t epoch, std::int64_t picture, Desk& desk, float* planes);
+  void decode_or_next_of_class(std::int64_t picture, Image& image);
+  void warn(const std::string& path, const DecodeTrouble& trouble);
+
+  ImageFolderOptions options_;
+  const ImageList& list_;
+  std::vector<Field> fields_;
+  RowThreads threads_;
+  std::vector<Desk> desks_;
+  std::vector<std::int64_t> order_;  // of epoch_
+  std::int64_t epoch_ = -1;
+  std::atomic<std::int64_t> skipped_ = 0;
+};
+
+std::int64_t ImageFolder::picture_of(std::int64_t epoch, std::int64_t row) {
+  if (!options_.train) return row;
+  if (epoch != epoch_) {
+    order_ = drawn_order(list_.images(), options_.seed, static_cast<std::uint64_t>(epoch), 0);
+    epoch_ = epoch;
+  }
+  return order_[static_cast<std::size_t>(row)];
+}
+
+void ImageFolder::warn(const std::string& path, const DecodeTrouble& trouble) {
+  if (skipped_++ > 0) return;
+  log(Level::Warning,
+      "{}: {}; another picture of its class takes its place, further ones are only counted; `hetu "
+      "data check` lists them",
+      path, trouble);
+}
+
+void ImageFolder::decode_or_next_of_class(std::int64_t picture, Image& image) {
+  const int label = list_.label(picture);
+  const std::int64_t first = list_.first_of(label);
+  const std::int64_t count = list_.first_of(label + 1) - first;
+  for (std::int64_t step = 0; step < count; ++step) {
+    const std::string path = list_.path(first + (picture - first + step) % count);
+    const DecodeTrouble trouble = decode_image(read_whole_file(path), image);
+    if (trouble.empty()) return;
+    if (step == 0) warn(path, trouble);
+  }
+  fail(Code::Io, "{}/{}: none of its {} pictures can be decoded", list_.folder(),
+       list_.class_name(label), count);
+}
+
+void ImageFolder::read_picture(std::int64_t epoch, std::int64_t picture, Desk& desk,
+                               float* planes) {
+  decode_or_next_of_class(picture, desk.image);
+  const int size = options_.size;
+  const std::uint8_t* rgb = nullptr;
+  bool flip = false;
+  if (options_.train) {
+    Draws draws(options_.seed, epoch, picture);
+    const Box box = random_resized_crop(desk.image.width, desk.image.height, draws);
+    flip = draws.uniform(0, 1) < 0.5;
+    rgb = desk.resampler.resize(desk.image, box, size, size, {0, 0, size, size});
+  } else {
+    const CentreCrop cut = centre_crop(desk.image.width, desk.image.height, size * 256 / 224, size);
+    rgb = desk.resampler.resize(desk.image, {0, 0, desk.image.width, desk.image.height},
+                                cut.resized_width, cut.resized_height, cut.crop);
+  }
+  normalise(rgb, size, size, flip, kImageNet, planes);
+}
+
+void ImageFolder::read(Batch& batch) {
+  std::vector<std::int64_t> pictures(static_cast<std::size_t>(batch.rows));
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    pictures[static_cast<std::size_t>(row)] = picture_of(batch.epoch, batch.first + row);
+  }
+  for (FieldData& field : batch.fields) {
+    if (field.name == "label") {
+      for (std::size_t row = 0; row < pictures.size(); ++row) {
+        field.as<std::int32_t>()[row] = list_.label(pictures[row]);
+      }
+      continue;
+    }
+    const std::int64_t floats = std::int64_t{3} * options_.size * options_.size;
+    threads_.each(batch.rows, [&](std::int64_t row, int thread) {
+      read_picture(batch.epoch, pictures[static_cast<std::size_t>(row)],
+                   desks_[static_cast<std::size_t>(thread)], field.as<float>() + row * floats);
+    });
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<RowSource> image_folder_source(const ImageFolderOptions& options) {
+  require_image_support();
+  require(options.list != nullptr && options.size >= 1 && options.size <= 8192,
+          "pictures of {} pixels a side; from 1 to 8192 are possible", options.size);
+  require(options.threads >= 1, "{} reading threads; at least 1 is needed", options.threads);
+  return std::make_unique<ImageFolder>(options);
+}
+
+}  // namespace hetu

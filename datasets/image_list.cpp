@@ -1,0 +1,151 @@
+#include "datasets/image_list.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "datasets/order.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png",  ".bmp", ".ppm",
+                                    ".pgm", ".tif",  ".tiff", ".webp"};
+
+bool is_picture(std::string_view name) {
+  return std::any_of(std::begin(kEndings), std::end(kEndings), [name](std::string_view ending) {
+    return name.size() > ending.size() &&
+           std::equal(ending.begin(), ending.end(), name.end() - ending.size(),
+                      [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
+  });
+}
+
+struct Entry {
+  std::string name;
+  bool folder = false;
+};
+
+// Most file systems tell what an entry is; the others, and links, are asked.
+bool is_folder(const std::string& in, const dirent& entry) {
+  if (entry.d_type != DT_UNKNOWN && entry.d_type != DT_LNK) return entry.d_type == DT_DIR;
+  struct stat found = {};
+  return ::stat((in + "/" + entry.d_name).c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+std::vector<Entry> entries_of(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (open == nullptr) {
+    fail(Code::Io, "{}: {}; expected a folder with one sub-folder of pictures per class", folder,
+         std::strerror(errno));
+  }
+  std::vector<Entry> entries;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(open.get());
+    if (entry == nullptr && errno != 0) fail(Code::Io, "{}: {}", folder, std::strerror(errno));
+    if (entry == nullptr) break;
+    if (entry->d_name[0] != '.') entries.push_back({entry->d_name, is_folder(folder, *entry)});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  return entries;
+}
+
+std::uint64_t digest_with(std::uint64_t digest, std::string_view text) {
+  for (const char c : text) digest = (digest ^ static_cast<std::uint8_t>(c)) * 0x100000001B3ULL;
+  return drawn_bits(digest, text.size());
+}
+
+}  // namespace
+
+ImageList::ImageList(std::string folder) : folder_(std::move(folder)) {
+  int pictures = 0;
+  for (const Entry& entry : entries_of(folder_)) {
+    if (entry.folder) {
+      add_class(entry.name);
+    } else {
+      pictures += is_picture(entry.name) ? 1 : 0;
+    }
+  }
+  if (class_names_.empty()) {
+    fail(Code::Io, "{}: no class folder in it ({}); pictures belong into one sub-folder per class",
+         folder_,
+         pictures == 0 ? std::string("and no picture")
+                       : fmt::format("{} pictures lie in it directly", pictures));
+  }
+  class_first_.push_back(images());
+  names_.shrink_to_fit();
+  name_ends_.shrink_to_fit();
+}
+
+void ImageList::add_class(const std::string& name) {
+  const std::string path = folder_ + "/" + name;
+  class_first_.push_back(images());
+  digest_ = digest_with(digest_, name);
+  for (const Entry& entry : entries_of(path)) {
+    if (entry.folder || !is_picture(entry.name)) continue;
+    names_ += entry.name;
+    name_ends_.push_back(names_.size());
+    digest_ = digest_with(digest_, entry.name);
+  }
+  if (images() == class_first_.back()) {
+    fail(Code::Io, "{}: the class folder holds no picture (.jpg, .png, …); remove it or fill it",
+         path);
+  }
+  class_names_.push_back(name);
+}
+
+std::string_view ImageList::name(std::int64_t i) const {
+  HETU_ASSERT(i >= 0 && i < images());
+  const auto at = static_cast<std::size_t>(i);
+  const std::size_t begin = at == 0 ? 0 : name_ends_[at - 1];
+  return std::string_view(names_).substr(begin, name_ends_[at] - begin);
+}
+
+const std::string& ImageList::class_name(int label) const {
+  return class_names_.at(static_cast<std::size_t>(label));
+}
+
+int ImageList::label(std::int64_t i) const {
+  return static_cast<int>(std::upper_bound(class_first_.begin(), class_first_.end(), i) -
+                          class_first_.begin()) -
+         1;
+}
+
+std::string ImageList::path(std::int64_t i) const {
+  return fmt::format("{}/{}/{}", folder_, class_name(label(i)), name(i));
+}
+
+std::int64_t ImageList::first_of(int label) const {
+  return class_first_.at(static_cast<std::size_t>(label));
+}
+
+std::vector<std::uint8_t> read_whole_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
+  const std::unique_ptr<const int, void (*)(const int*)> closed(
+      &file, [](const int* open) { ::close(*open); });
+  struct stat found = {};
+  if (::fstat(file, &found) != 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(std::max<off_t>(0, found.st_size)));
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t got = ::read(file, bytes.data() + have, bytes.size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(Code::Io, "{}: {}", path, std::strerror(errno));
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+}  // namespace hetu

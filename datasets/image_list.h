@@ -1,0 +1,51 @@
+// The names of an image folder, one sub-folder per class, as ImageNet is laid out. Small enough for
+// millions of names: all lie in one text. Read by image_folder.cpp, image_check.cpp and python/.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hetu {
+
+/// Pictures are numbered class by class, classes and pictures in the order of their names' bytes.
+class ImageList {
+ public:
+  /// Lists `folder`. Classes are its sub-folders, pictures the files in them that end in .jpg,
+  /// .jpeg, .png, .bmp, .ppm, .pgm, .tif, .tiff or .webp in either case; names that begin with a
+  /// dot and folders within classes are passed over. Throws Io for a folder that is missing or
+  /// cannot be read, has no class folder (saying so if pictures lie in it directly), or whose class
+  /// folder has no picture.
+  explicit ImageList(std::string folder);
+
+  const std::string& folder() const { return folder_; }
+  std::int64_t images() const { return static_cast<std::int64_t>(name_ends_.size()); }
+  int classes() const { return static_cast<int>(class_names_.size()); }
+  const std::string& class_name(int label) const;
+
+  /// The class of picture i.
+  int label(std::int64_t i) const;
+  std::string path(std::int64_t i) const;
+
+  /// Pictures first_of(label) .. first_of(label + 1) - 1 are of that class.
+  std::int64_t first_of(int label) const;
+
+  /// 64 bits over all names in order: another list, another number.
+  std::uint64_t digest() const { return digest_; }
+
+ private:
+  void add_class(const std::string& name);
+  std::string_view name(std::int64_t i) const;
+
+  std::string folder_;
+  std::vector<std::string> class_names_;
+  std::vector<std::int64_t> class_first_;  // and images() at the end
+  std::string names_;                      // all, without anything between them
+  std::vector<std::uint64_t> name_ends_;
+  std::uint64_t digest_ = 0;
+};
+
+/// Bytes of a file. Throws Io.
+std::vector<std::uint8_t> read_whole_file(const std::string& path);
+
+}  // namespace hetu

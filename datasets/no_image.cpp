@@ -1,0 +1,22 @@
+#include "datasets/image.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+void require_image_support() {
+  fail(Code::Unsupported,
+       "this build has no OpenCV and reads no pictures; install libopencv-imgcodecs-dev and "
+       "libjpeg-dev and configure with -DHETU_OPENCV=ON");
+}
+
+DecodeTrouble decode_image(const std::vector<std::uint8_t>&, Image&) {
+  require_image_support();
+  return "";
+}
+
+std::vector<std::uint8_t> encode_jpeg(const Image&, int) {
+  require_image_support();
+  return {};
+}
+
+}  // namespace hetu
