@@ -151,6 +151,10 @@ std::vector<Variable> other_variables() {
        [](Env& e, const std::string&, const std::string& v) { e.source_dir = v; }},
       {{"HETU_BUILD_DIR", "", "tests", "Root of the build tree."},
        [](Env& e, const std::string&, const std::string& v) { e.build_dir = v; }},
+      {{"SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE", "", "Slurm",
+        "Hosts of an allocation and the workers of each, 2(x3),1; read by heturun without -c and "
+        "-w."},
+       nullptr},
       {{"DMLC_*, PS_*", "", "reserved",
         "SD-PIPE's names of the parameter server; handed on to workers, not read."},
        nullptr},

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from hetu import guard, network, progress, supervise
+from hetu import guard, network, progress, remote, slurm, supervise
 
 HELP = """\
 heturun [flags] command...
@@ -15,15 +15,17 @@ Starts the command once per worker under Open MPI, prefixes every line with its 
 of the first worker that fails (128 + signal for a kill), 0 if all succeed. Standard input of workers is empty.
 
   -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
-  -w, --workers N       N workers on this host; only without -c
+  -w, --workers N       N workers on this host; only without -c. Without both, inside a Slurm allocation: its hosts,
+                        a worker for each task
   -s, --servers N       N parameter servers on this host; only without -c (default 0)
   -i, --identify KEY    ssh key for the other hosts
       --interface NAME  network interface between hosts (default: the one that all share)
   -v, --verbose         show mpirun's command line
   -h, --help            this text
 
-Ctrl-C, SIGTERM or the death of any worker ends all of them. SIGUSR1 is handed to the workers, which save a
-checkpoint and exit 0.
+Other hosts are reached by ssh, which takes user and port from its own configuration, and must have the same Hetu at
+the same place. Ctrl-C, SIGTERM or the death of any worker ends all of them. SIGUSR1 is handed to the workers, which
+save a checkpoint and exit 0.
 """
 # Variables that workers on other hosts get too.
 EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
@@ -42,7 +44,8 @@ class UsageError(Exception):
 class Options:
     """The flags of heturun."""
 
-    def __init__(self, argv):
+    def __init__(self, argv, environ=None):
+        self.allocation = None
         self.config, self.key, self.interface, self.verbose, self.help = None, None, None, False, False
         self.workers, self.servers = None, None
         try:
@@ -53,6 +56,8 @@ class Options:
         for flag, value in flags:
             self._take(flag, value)
         if not self.help:
+            if not self.config and self.workers is None:
+                self.allocation = slurm.allocation(os.environ if environ is None else environ)
             self._check()
 
     def _take(self, flag, value):
@@ -74,8 +79,9 @@ class Options:
     def _check(self):
         if self.config and (self.workers is not None or self.servers is not None):
             raise UsageError("-w and -s stand only without -c; the cluster file says how many there are")
-        if not self.config and not self.workers:
-            raise UsageError("without -c the number of local workers must be given and above 0, e.g. heturun -w 4 …")
+        if not self.config and not self.workers and (self.workers == 0 or self.allocation is None):
+            raise UsageError("without -c, and outside a Slurm allocation, the number of local workers must be given and "
+                             "above 0, e.g. heturun -w 4 …")
         if not self.command:
             raise UsageError("no command was given, e.g. heturun -w 4 python3 train.py")
         if self.key and not os.access(self.key, os.R_OK):
@@ -105,6 +111,8 @@ def find_config(path):
 
 def read_nodes(options):
     """The cluster as a list of dicts with host, servers, workers and chief; warnings as a list of lines."""
+    if options.allocation is not None:
+        return options.allocation, []
     if not options.config:
         node = {"host": "localhost", "servers": options.servers or 0, "workers": options.workers, "chief": True}
         return [node], []
@@ -158,6 +166,10 @@ class Mpirun:
             raise OSError(f"{self.path} is not Open MPI (it says '{said}'); Open MPI 4 or 5 is right")
         self.major = int(match.group(1))
 
+    def daemon(self):
+        """Path of the program that it starts on other hosts: beside itself, because it was given with its path."""
+        return os.path.join(os.path.dirname(self.path), "orted" if self.major < 5 else "prted")
+
     def start(self, nodes):
         """What every command line begins with."""
         hosts = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
@@ -195,8 +207,8 @@ class Mpirun:
         if interface:
             argv += ["--mca", "btl_tcp_if_include", interface,
                      tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", interface]
-        arguments = "-o BatchMode=yes" + (f" -i {key}" if key else "")
-        argv += [tool, f"{shell}_args", arguments]
+        # Inside an allocation it would take Slurm's own way, which knows neither our key nor our deadline.
+        argv += [tool, "plm", shell[len("plm_"):], tool, f"{shell}_args", " ".join(remote.ssh_options(key))]
         for name in exported:
             argv += ["-x", name]
         return argv
@@ -217,22 +229,22 @@ def may_read_processes():
 def choose_interface(nodes, wanted, say):
     """(mpirun's interface or network, addresses of this host) for a job on several hosts."""
     own = network.interfaces()
+    hosts = [n["host"] for n in nodes if n["workers"]]
     if wanted:
         if wanted not in own:
             raise UsageError(f"--interface {wanted}: this host has {', '.join(sorted(own))}")
         say(f"interface {wanted}, address {own[wanted]}")
         return wanted, [own[wanted]]
-    shared, addresses = network.shared_network([n["host"] for n in nodes if n["workers"]], own)
-    mine = [a for a in own.values() if not a.startswith("127.")]
+    shared, addresses = network.shared_network(hosts, own)
+    mine = {name: address for name, address in own.items() if not address.startswith("127.")}
     if shared:
-        import ipaddress
-        inside = [a for a in mine if ipaddress.ip_address(a) in ipaddress.ip_network(shared)]
-        mine = inside or mine
-    known = ", ".join(f"{n['host']} {a or 'by ssh alone'}" for n, a in zip(nodes, addresses, strict=True))
-    say(f"network {shared or 'unrestricted (no common prefix of /16 or longer)'}; {known}; --interface overrides")
+        mine = {name: address for name, address in mine.items() if network.inside(address, shared)} or mine
     if not mine:
         raise OSError("this host has no IPv4 address but loopback; a job on several hosts needs one")
-    return shared, mine
+    known = ", ".join(f"{host} {address or 'by ssh alone'}" for host, address in zip(hosts, addresses, strict=True))
+    say(f"interface {', '.join(mine)}, network {shared or 'unrestricted (no common prefix of /16 or longer)'}; {known}; "
+        "--interface overrides")
+    return shared, list(mine.values())
 
 
 def run(options, say):
@@ -253,7 +265,12 @@ def run(options, say):
     if any(n["servers"] for n in nodes):
         say("servers are started only for a command that needs them")
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
-    interface, addresses = (None, []) if local else choose_interface(used, options.interface, say)
+    interface, addresses = None, []
+    if not local:
+        interface, addresses = choose_interface(used, options.interface, say)
+        hosts = [n["host"] for n in used]
+        others = [host for host in hosts if not network.is_this_host(host)]
+        remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", ""))
     job = supervise.Job(sum(n["workers"] for n in used), addresses, settings["timeout_s"], progress.Display(), say)
     try:
         argv = mpirun.start(used)

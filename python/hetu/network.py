@@ -31,6 +31,11 @@ def common_network(addresses):
     return None
 
 
+def inside(address, network):
+    """Whether an IPv4 address is in a network such as "10.0.0.0/24"."""
+    return ipaddress.ip_address(address) in ipaddress.ip_network(network)
+
+
 def resolve(host):
     """The host's IPv4 address; None if the name has none (it may be an alias of the ssh configuration)."""
     try:

@@ -2,6 +2,8 @@
 
 `hosts_test.py --whole` adds what takes minutes. Without the right to make namespaces it is skipped with the reason.
 """
+import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -121,7 +123,8 @@ class Readme(HostsCase):
         one, two = self.folder / "one", self.folder / "two"
         done = self.check(self.on_w0(self.words(line, *options, "--checkpoint", two, "--devices", devices)))
         self.assertIn(f"  Workers({2 * WORKERS}): {{'w0': {WORKERS}, 'w1': {WORKERS}}},\n", done.stdout)
-        self.assertIn("heturun: network 10.77.0.0/30; w0 10.77.0.1, w1 10.77.0.2; --interface overrides\n", done.stderr)
+        self.assertIn("heturun: interface hetu0, network 10.77.0.0/30; w0 10.77.0.1, w1 10.77.0.2; "
+                      "--interface overrides\n", done.stderr)
         self.check(self.alone(line, *options, "--checkpoint", one))
         self.assertEqual(checksums(two), checksums(one))
         return done
@@ -215,6 +218,102 @@ class Ends(HostsCase):
         os.kill(self.hosts.inner(process), signal.SIGKILL)
         process.communicate(timeout=MANY_S)
         self.assertTrue(wait_until(lambda: not self.left(), END_S), self.left())
+
+
+@slow
+class Asked(HostsCase):
+    """What is asked of the other hosts before anything starts there."""
+
+    def cluster(self, *hosts):
+        path = self.folder / "cluster.yml"
+        path.write_text("nodes:\n" + "".join(f"  - {{host: {host}, workers: 1, chief: {str(i == 0).lower()}}}\n"
+                                             for i, host in enumerate(hosts)))
+        return ["-c", path]
+
+    def launch(self, *words, key=True, cwd=None):
+        key = ["-i", self.hosts.key] if key is True else ["-i", key] if key else []
+        return self.hosts.run("w0", "heturun", *key, *words, cwd=cwd or self.place, env=self.env, timeout=MANY_S)
+
+    def refused(self, says, *words, seconds=END_S, **more):
+        since = time.monotonic()
+        done = self.launch(*words, "echo", "started", **more)
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("heturun: interface ")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertRegex(lines[0], "^heturun: " + says)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertNotIn("started", done.stdout)
+        self.assertLess(time.monotonic() - since, seconds)
+
+    @contextlib.contextmanager
+    def hidden(self, place, by):
+        """Makes w1 alone see `by` in the place of a file or folder."""
+        self.check(self.hosts.run("w1", "mount", "--bind", by, place))
+        try:
+            yield
+        finally:
+            self.check(self.hosts.run("w1", "umount", place))
+
+    def test_unreachable(self):
+        self.refused(r"host 10\.77\.0\.9: ssh does not reach it: ssh: connect to host 10\.77\.0\.9 port 22: ",
+                     *self.cluster("w0", "10.77.0.9"))
+        self.refused(r"host nowhere: ssh does not reach it: ssh: Could not resolve hostname nowhere",
+                     *self.cluster("w0", "nowhere"))
+        self.refused("host nowhere: .*; host neither: ", *self.cluster("w0", "nowhere", "w1", "neither"))
+
+    def test_a_link_that_is_down(self):
+        self.hosts.link("w1", "down")
+        self.addCleanup(self.hosts.link, "w1", "up")
+        self.refused("host w1: ssh does not reach it: ", *self.cluster("w0", "w1"))
+
+    def test_keys(self):
+        two = self.cluster("w0", "w1")
+        self.refused(f"host w1: it refuses the ssh key {self.hosts.wrong_key}: .*Permission denied", *two,
+                     key=self.hosts.wrong_key)
+        self.refused(r"host w1: it refuses every ssh key \(-i gives one\): .*Permission denied", *two, key=None)
+
+    def test_another_hetu(self):
+        two, hetu = self.cluster("w0", "w1"), ROOT / "python" / "hetu"
+        for file, what in ((hetu / "lr.py", "version"), (importlib.util.find_spec("hetu._hetu").origin, "build")):
+            with self.subTest(what=what), self.hidden(file, self.data / "vocab.txt"):
+                self.refused(f"host w1: it has another {what} of Hetu .*; install the same on all hosts$", *two)
+
+    def test_no_hetu(self):
+        (self.folder / "empty").mkdir()
+        with self.hidden(ROOT / "python" / "hetu", self.folder / "empty"):
+            self.refused(f"host w1: it has no Hetu in {ROOT}/python/hetu; install the same at the same place$",
+                         *self.cluster("w0", "w1"))
+
+    def test_no_open_mpi(self):
+        with self.hidden(shutil.which("orted") or shutil.which("prted"), self.data / "vocab.txt"):
+            self.refused(r"host w1: it has no \S+/(orted|prted); install Open MPI there as it is here$",
+                         *self.cluster("w0", "w1"))
+
+    def test_no_folder(self):
+        only_there = "/dev/shm/of-w0"
+        self.check(self.hosts.run("w0", "mkdir", "-p", only_there))
+        self.refused(f"host w1: it has no folder {only_there}, where the job would run; ", *self.cluster("w0", "w1"),
+                     cwd=only_there)
+
+    def test_one_machine_under_two_names(self):
+        self.refused(r"hosts w1 and other are one machine \(both call themselves w1\); write one node with their sums$",
+                     *self.cluster("w0", "w1", "other"))
+
+    def test_an_alias_of_the_ssh_configuration(self):
+        done = self.check(self.launch(*self.cluster("w0", "other"), "sh", "-c", "echo $(hostname) $HETU_HOSTS"))
+        self.assertIn("[w1] w1 w0:1,other:1\n", done.stdout)
+        self.assertIn("other by ssh alone", done.stderr)
+
+    def test_interface(self):
+        done = self.check(self.launch(*self.cluster("w0", "w1"), "--interface", two_hosts.DEVICE, "hostname"))
+        self.assertIn("heturun: interface hetu0, address 10.77.0.1\n", done.stderr)
+        self.assertIn("[w1] w1\n", done.stdout)
+
+    def test_a_slurm_allocation(self):
+        self.env.update(SLURM_JOB_ID="7", SLURM_JOBID="7", SLURM_JOB_NODELIST="w[0-1]", SLURM_NODELIST="w[0-1]",
+                        SLURM_JOB_NUM_NODES="2", SLURM_NNODES="2", SLURM_TASKS_PER_NODE="1,2")
+        done = self.check(self.launch("sh", "-c", "echo $(hostname) $HETU_HOSTS"))
+        self.assertEqual(sorted(line for line in done.stdout.splitlines() if line.startswith("[w")),
+                         ["[w0] w0 w0:1,w1:2", "[w1] w1 w0:1,w1:2", "[w2] w1 w0:1,w1:2"])
 
 
 if __name__ == "__main__":

@@ -222,7 +222,8 @@ class Ends(LaunchCase):
 class OverTcp(LaunchCase):
     """The channel of jobs on several hosts, with this host in the part of another one."""
 
-    PRETEND = ("import sys; from hetu import launch, network\n"
+    PRETEND = ("import sys; from hetu import launch, network, remote\n"
+               "remote.check = lambda *_: None\n"
                "network.is_this_host = lambda host: False\n"
                "name = next((n for n in network.interfaces() if n != 'lo'), 'lo')  # Open MPI 5 takes no loopback\n"
                "launch.choose_interface = lambda *_: (name, ['127.0.0.2', '127.0.0.1'])\n"
@@ -366,8 +367,9 @@ class Usage(LaunchCase):
         return file.name
 
     def test_flags(self):
-        self.refused("without -c the number of local workers must be given", "true")
-        self.refused("without -c the number of local workers must be given", "-w", "0", "true")
+        none = "without -c, and outside a Slurm allocation, the number of local workers must be given and above 0"
+        self.refused(none, "true")
+        self.refused(none, "-w", "0", "true")
         self.refused("-w -1: it must be a whole number", "-w", "-1", "true")
         self.refused("-w two: it must be a whole number", "-w", "two", "true")
         self.refused("no command was given", "-w", "2")
@@ -381,6 +383,16 @@ class Usage(LaunchCase):
         key = self.write("nodes:\n  - {host: w0, gpus: 1, chief: true}\n")
         self.refused(f"{key}:2: unknown key 'gpus' of a node; known keys: host, servers, workers, chief",
                      "-c", key, "true")
+
+    def test_slurm(self):
+        self.env.update(SLURM_JOB_NODELIST="w[0-", SLURM_TASKS_PER_NODE="2")
+        self.refused("SLURM_JOB_NODELIST: 'w[0-' is no list of hosts such as w[0-3],gpu7", "true")
+        self.env.update(SLURM_JOB_NODELIST="localhost")
+        done = self.run_it("echo", "up")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("] up\n"), 2)
+        done = self.run_it("-w", "1", "echo", "up")  # what is said counts before the allocation
+        self.assertEqual(done.stdout.count("] up\n"), 1, done.stderr)
 
     def test_missing_cluster_file(self):
         done = self.run_it("-c", "/no/such.yml", "true")
