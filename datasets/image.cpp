@@ -16,6 +16,8 @@ void swap_red_and_blue(std::uint8_t* row, int width) {
 
 }  // namespace
 
+bool reads_pictures() { return true; }
+
 void require_image_support() {}
 
 DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image) {

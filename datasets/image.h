@@ -30,6 +30,9 @@ DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image)
 /// pixels, Unsupported in a build without OpenCV.
 std::vector<std::uint8_t> encode_jpeg(const Image& image, int quality);
 
+/// True in a build with OpenCV.
+bool reads_pictures();
+
 /// Throws Unsupported in a build without OpenCV, saying how to get it.
 void require_image_support();
 

@@ -3,6 +3,8 @@
 
 namespace hetu {
 
+bool reads_pictures() { return false; }
+
 void require_image_support() {
   fail(Code::Unsupported,
        "this build has no OpenCV and reads no pictures; install libopencv-imgcodecs-dev and "

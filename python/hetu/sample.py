@@ -1,6 +1,6 @@
-"""Small but real BERT pre-training shards, from prose that every machine has.
+"""Small but real BERT pre-training shards, from prose that every machine has; or drawn pictures, with --kind.
 
-    python3 -m hetu.sample DIR [--rows N] [--sequence-length 128] [--max-predictions 20]
+    python3 -m hetu.sample DIR [--kind bert] [--rows N] [--sequence-length 128] [--max-predictions 20]
                                [--vocab-size 2000] [--shards K] [--seed S]
 
 The text is English: the docstrings of Python's standard library (its sources are parsed, never imported) and the
@@ -36,6 +36,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data import topics
+
+from hetu import sample_pictures
+from hetu.sample_pictures import KINDS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -351,6 +354,10 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     d = Options()
     parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder for shards and vocab.txt")
+    parser.add_argument(
+        "--kind", choices=("bert", *KINDS), default="bert",
+        help="what to make (%(default)s); --kind images --help and --kind cifar100 --help list the options of those",
+    )
     parser.add_argument("--rows", type=int, default=d.rows, help="training rows (%(default)s)")
     parser.add_argument("--sequence-length", type=int, default=d.sequence_length, help="tokens per row (%(default)s)")
     parser.add_argument(
@@ -373,6 +380,10 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns its exit status."""
+    kind = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    kind.add_argument("--kind", default="bert")
+    if kind.parse_known_args(arguments)[0].kind in KINDS:
+        return sample_pictures.main(arguments)
     folder, options = parse(arguments)
     try:
         line = make_sample(folder, options)

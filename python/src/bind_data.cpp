@@ -10,6 +10,8 @@
 
 #include "datasets/bert_hdf5.h"
 #include "datasets/cifar.h"
+#include "datasets/drawn_pictures.h"
+#include "datasets/image.h"
 #include "datasets/image_folder.h"
 #include "datasets/loader.h"
 #include "graph/base/error.h"
@@ -117,7 +119,20 @@ nb::dict next_arrays(Loader& loader) {
   return out;
 }
 
+using WriteSet = void (*)(const std::string& folder, const DrawnSet& set);
+
+template <WriteSet kWrite>
+void write_set(const std::string& folder, int classes, int train, int val, int side,
+               std::uint64_t seed) {
+  kWrite(folder, {classes, train, val, side, seed});
+}
+
 void bind_images(nb::module_& m) {
+  m.def("reads_pictures", &reads_pictures, "True in a build with OpenCV.");
+  m.def("write_drawn_folder", &write_set<write_drawn_folder>,
+        nb::call_guard<nb::gil_scoped_release>());
+  m.def("write_drawn_cifar100", &write_set<write_drawn_cifar100>,
+        nb::call_guard<nb::gil_scoped_release>());
   nb::class_<ImageList>(m, "ImageList", "The classes and pictures of a folder.")
       .def(nb::init<std::string>(), nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("images", &ImageList::images)

@@ -1,0 +1,73 @@
+"""Drawn pictures in the layouts of ImageNet (a folder per class) and CIFAR-100, for `hetu data sample --kind`.
+
+A class is a colour and a shape (10 of each), so that a small network tells them apart within a few hundred steps. The
+same seed gives the same pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+KINDS = {"images": "train/CLASS/N.jpg and val/CLASS/N.jpg", "cifar100": "train.bin and test.bin of CIFAR-100's binary form"}
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """A command line's options; exits with status 2 where they do not fit."""
+    parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder")
+    parser.add_argument("--kind", choices=KINDS, required=True, help="; ".join(f"{k}: {v}" for k, v in KINDS.items()))
+    parser.add_argument("--classes", type=int, default=10, help="classes, 2 to 100 (%(default)s)")
+    parser.add_argument("--train", type=int, default=100, help="training pictures per class (%(default)s)")
+    parser.add_argument("--val", type=int, default=20, help="validation pictures per class (%(default)s)")
+    parser.add_argument("--size", type=int, default=96, help="pixels a side; cifar100 has 32 (%(default)s)")
+    parser.add_argument("--seed", type=int, default=12345, help="of all that is drawn (%(default)s)")
+    given = parser.parse_args(arguments)
+    given.folder = given.folder.absolute()
+    if not 2 <= given.classes <= 100 or given.train < 1 or given.val < 1 or not 8 <= given.size <= 8192:
+        parser.error("needs --classes 2 to 100, --train and --val >= 1, --size 8 to 8192")
+    if given.seed < 0:
+        parser.error("needs --seed >= 0")
+    if given.folder.exists() and (not given.folder.is_dir() or any(given.folder.iterdir())):
+        parser.error(f"{given.folder} exists and is no empty folder; name a new one")
+    return given
+
+
+def make_pictures(folder: Path, given: argparse.Namespace) -> str:
+    """Writes the set into a new folder, all or nothing; returns a line that says what it is."""
+    from hetu import _hetu
+
+    write = _hetu.write_drawn_folder if given.kind == "images" else _hetu.write_drawn_cifar100
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        write(str(made), given.classes, given.train, given.val, given.size, given.seed)
+        made.chmod(0o755)
+        os.replace(made, folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    side = given.size if given.kind == "images" else 32
+    return (
+        f"{folder}: {given.classes} classes of {given.train} training and {given.val} validation pictures, "
+        f"{side} x {side}, {KINDS[given.kind]}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    given = parse(arguments)
+    try:
+        line = make_pictures(given.folder, given)
+    except (ImportError, NotImplementedError) as error:
+        print(f"hetu data sample: {error}", file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"hetu data sample: {given.folder}: {error}", file=sys.stderr)
+        return 4
+    print(line)
+    return 0
