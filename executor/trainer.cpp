@@ -6,6 +6,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/gather.h"
+#include "executor/host_memory.h"
 #include "executor/run_trace.h"
 #include "graph/base/error.h"
 #include "graph/op_def.h"
@@ -154,6 +155,7 @@ void Trainer::plan() {
   lowered_ = lower(compute, how);
   std::vector<std::unique_ptr<StagePlan>> plans = compile(verify(lowered_));
   check_memory();
+  check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
 
   RunnerOptions run;
   run.pipeline = pipeline_;

@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from train_cases import HETURUN, MANY_S, ROWS, TOKENS, VOCABULARY, TrainCase, checksums, columns, write_shard
+from train_cases import HETURUN, MANY_S, MODEL, ROWS, TOKENS, VOCABULARY, TrainCase, checksums, columns, write_shard
 
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 PAIR = (1, 2)
@@ -90,6 +90,18 @@ class Options(TrainCase):
         ]:
             with self.subTest(options=options):
                 self.refused(PAIR, *options, "--steps", 1, says=says)
+
+    def test_more_memory_than_the_machine_has(self):
+        # Weights of terabytes: known from the plan, before anything of them exists.
+        model = self.folder / "model.json"
+        model.write_text(json.dumps({**MODEL, "hidden_size": 1 << 18, "intermediate_size": 1 << 18}))
+        since = time.monotonic()
+        for grid, workers in (((1, 1), "1 worker;"), (PAIR, "2 workers;")):
+            with self.subTest(grid=grid):
+                self.refused(grid, "--model", model, "--steps", 1, "--checkpoint", self.folder / "saved",
+                             says=rf"host \S+ has \d+\.\d GiB of memory, the plan needs \d{{4,}}\.\d GiB there \({workers}")
+        self.assertFalse((self.folder / "saved").exists())
+        self.assertLess(time.monotonic() - since, MANY_S / 2)
 
     def test_alone(self):
         for options, says in [

@@ -1,0 +1,31 @@
+// Whether the plans of all workers fit into the machines they run on: asked before anything is
+// allocated. Read by trainer.cpp.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "executor/comm/transport.h"
+
+namespace hetu {
+
+/// What one worker's plan needs, in bytes, on a machine that has so many; 0: unknown.
+struct WorkerNeed {
+  std::string host;
+  std::int64_t needs = 0;
+  std::int64_t machine = 0;
+};
+
+/// Bytes of memory of this machine (/proc/meminfo), or of this process's control group if that may
+/// use less; 0 if neither can be read.
+std::int64_t machine_bytes();
+
+/// The first host whose workers together need more than it has, in one line; "" if all fit. In the
+/// order of the workers' numbers.
+std::string overfull_host(const std::vector<WorkerNeed>& workers);
+
+/// Every worker calls it with its plan's bytes. Throws InvalidArgument on all of them, in the same
+/// words, if a host is overfull. Blocks.
+void check_host_memory(comm::Transport& transport, std::int64_t needs, comm::Tag tag);
+
+}  // namespace hetu

@@ -1,0 +1,34 @@
+// Plans against machines: sums per host, and the words.
+#include "executor/host_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+constexpr std::int64_t kGiB = 1 << 30;
+
+TEST(HostMemory, IsKnownOnThisMachine) {
+  EXPECT_GT(machine_bytes(), std::int64_t{1} << 26);
+  EXPECT_LT(machine_bytes(), std::int64_t{1} << 50);
+}
+
+TEST(HostMemory, SumsTheWorkersOfAHost) {
+  EXPECT_EQ(overfull_host({}), "");
+  EXPECT_EQ(overfull_host({{"w0", 4 * kGiB, 8 * kGiB}, {"w0", 4 * kGiB, 8 * kGiB}}), "");
+  EXPECT_EQ(overfull_host({{"w0", 8 * kGiB, 8 * kGiB}, {"w1", 8 * kGiB, 8 * kGiB}}), "");
+  EXPECT_EQ(overfull_host({{"w0", 8 * kGiB, 0}}), "") << "unknown is no reason to refuse";
+  EXPECT_EQ(overfull_host({{"w0", kGiB, 4 * kGiB},
+                           {"w1", 3 * kGiB, 4 * kGiB},
+                           {"w0", kGiB, 4 * kGiB},
+                           {"w1", 3 * kGiB / 2, 4 * kGiB}}),
+            "host w1 has 4.0 GiB of memory, the plan needs 4.5 GiB there (2 workers; the most, 3.0 "
+            "GiB, worker 1); use more hosts or stages, smaller micro-batches or a method that "
+            "keeps fewer activations");
+}
+
+}  // namespace
+}  // namespace hetu
