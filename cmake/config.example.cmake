@@ -1,0 +1,26 @@
+# Paths of libraries that CMake does not find by itself. Copy it and uncomment what you need:
+#
+#   cp cmake/config.example.cmake cmake/config.cmake
+#
+# cmake/config.cmake belongs to your machine and is not in git. After a change configure afresh: cmake --fresh ..
+# A folder that does not exist is refused. What you give to cmake with -D wins.
+
+# Open MPI: the folder with bin/mpicxx.
+# hetu_path(MPI_HOME /opt/openmpi)
+
+# HDF5: the folder with bin/h5cc.
+# hetu_path(HDF5_ROOT /opt/hdf5)
+
+# oneDNN: the folder with include/oneapi and lib.
+# hetu_path(OneDNN_ROOT /opt/onednn)
+
+# ZeroMQ's C++ face.
+# hetu_path(cppzmq_ROOT /opt/zeromq)
+
+# Python that imports nanobind and numpy: the interpreter.
+# hetu_path(Python_EXECUTABLE /opt/conda/envs/hetu/bin/python3)
+
+# For later work; nothing reads these yet.
+# hetu_path(CUDAToolkit_ROOT /usr/local/cuda)
+# hetu_path(CUDNN_ROOT /usr/local/cudnn)
+# hetu_path(NCCL_ROOT /usr/local/nccl)
