@@ -1,0 +1,240 @@
+"""docs/coming-from.md: every row that says "works" is run here, and no row is run that does not say it.
+
+A row is named by its first cell. Commands of `hetu` in the second cell are run as they stand; what else a row promises is
+a method of Checks, found by the name that CHECKS gives.
+"""
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from hetu import _hetu, data, devices, launch, network
+from processes import wait_until
+from train_cases import MANY_S, ROOT, ROWS, SHARDS, TrainCase, manifest_of
+from train_cases import MODEL as SIZES
+
+PAGE = ROOT / "docs" / "coming-from.md"
+EIGHT = [(f"w{w}", 8) for w in range(8)]
+# Method of Checks per first cell; rows of the same method share it.
+CHECKS = {
+    "configures": ["`cp cmake/config.example.cmake cmake/config.cmake`", "`mkdir build && cd build && cmake ..`",
+                   "`make -j`"],
+    "exports": ["`source hetu.exp`", "`import hetu`"],
+    "shards_are_read": ["HDF5 shards by NVIDIA's BERT scripts", "`wikicorpus_en_training_<i>.hdf5`"],
+    "every_row_once": ["pipeline d reads files d, d+N, … without shuffling"],
+    "shipped_files": ["`config/w0_w1.yml`", "`config/w2_w3.yml`", "`config/w4_w5.yml`", "`config/w6_w7.yml`",
+                      "files for 4 and 8 hosts", "`config_local`"],
+    "cluster_file": ["`nodes:`", "`host`, `servers`, `workers`, `chief`", "other keys at the top",
+                     "hosts must be called w0 to w7"],
+    "device_lists": ["`device_list.py`", "`my_device`", '`rgpu("w0", 4)` `gpu(0)`', "`w0:gpu:0` as text",
+                     "`pipe_2_4` `pipe_4_4` `pipe_8_4` `pipe_16_4` `pipe_8_2` `pipe_16_1`"],
+    "launches": ["`heturun`", "`-w`, `--workers`", "`-i`, `--identify`", "the command and its arguments",
+                 "the `Cluster: {` block", "output tagged by worker", "`DMLC_*` `PS_*` `PORT` are handed to the workers"],
+    "prefix": ["the longest common prefix, /16 to /30"],
+    "bert": ["`-c`, `--config`", "the folder in `models/wiki.py`", "`--epochs`", "`--batch-size`", "`--learning-rate`",
+             "`--pipeline gpipe`", "`Training E epoch, each epoch runs M iteration`",
+             "`<e> TRAIN loss … lm … ns … lr …, time …`", "`~/.cache/hetu/datasets/wikicorpus_en/`", "`CutPoint`",
+             "`shared_weights`", "`--nstages`, `--chunk_size`, `--batch-size`",
+             "`python -m varuna.run_varuna --machine_list FILE`"],
+    "data_parallel": ["`--pipeline dp`"],
+    "stops_and_saves": ["SIGUSR1: the user's handler saves"],
+}
+
+
+def rows():
+    """{(system, first cell): (second cell, state)} of the page's tables."""
+    found, system = {}, ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            system = line[3:]
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+        if line.startswith("| ") and cells[0] not in ("SD-PIPE", "Chimera", "PipeFisher", "Varuna"):
+            first, second, state = cells
+            found[system, first] = (second, state)
+    return found
+
+
+def commands(cell):
+    """The commands of `hetu` in a cell."""
+    return re.findall(r"`(hetu [^`]+)`", cell)
+
+
+def all_commands(cell):
+    """Whether commands of hetu that need no files are all that a cell says works."""
+    return bool(commands(cell)) and not any(word.isupper() for words in commands(cell) for word in words.split())
+
+
+class Page(unittest.TestCase):
+    """The tables themselves."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="hetu-page-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_states(self):
+        for (system, first), (_, state) in rows().items():
+            with self.subTest(system=system, row=first):
+                self.assertRegex(state, r"^(works since \d+\.\d+|to come: .+|replaced|written, unverified on .+)$")
+
+    def test_every_row_that_works_has_a_check_and_no_other(self):
+        works = {first for (_, first), (second, state) in rows().items()
+                 if state.startswith("works") and not all_commands(second)}
+        listed = [first for names in CHECKS.values() for first in names]
+        self.assertEqual(len(listed), len(set(listed)))
+        self.assertEqual(works, set(listed))
+
+    def test_commands(self):
+        for (system, first), (second, state) in rows().items():
+            if state.startswith("works") and all_commands(second):
+                for words in commands(second):
+                    with self.subTest(system=system, row=first, words=words):
+                        done = subprocess.run(shlex.split(words), capture_output=True, text=True, cwd=self.folder)
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        self.assertTrue(done.stdout or (self.folder / words.split()[-1]).stat().st_size)
+
+
+class Checks(TrainCase):
+    """What the rows promise; one method per entry of CHECKS."""
+
+    def test_all_are_here(self):
+        here = {name.removeprefix("test_") for name in dir(self) if name.startswith("test_")} - {"all_are_here"}
+        self.assertEqual(here, set(CHECKS))
+
+    def run_words(self, *words, **more):
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=MANY_S,
+                              stdin=subprocess.DEVNULL, **{"env": self.env, **more})
+        self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}{done.stderr}")
+        return done
+
+    def test_configures(self):
+        shutil.copy(ROOT / "cmake" / "config.example.cmake", self.folder / "config.cmake")
+        build = self.folder / "build"
+        build.mkdir()
+        self.run_words("cmake", ROOT, "-G", "Unix Makefiles", f"-DHETU_CONFIG={self.folder / 'config.cmake'}", cwd=build)
+        built = self.run_words("make", "-j", "hetu_base", cwd=build)  # a part; the preset tests build all of it
+        self.assertIn("Built target hetu_base", built.stdout)
+
+    def test_exports(self):
+        bare = {"HOME": str(self.folder), "PATH": os.environ["PATH"]}
+        found = self.run_words("bash", "-c", "source hetu.exp && command -v heturun && python3 -c 'import hetu'", cwd=ROOT,
+                               env=bare)
+        self.assertEqual(os.path.realpath(found.stdout.strip()), f"{ROOT}/python/heturun")
+        self.run_words(sys.executable, "-c", "import hetu; assert hetu.ops.add")
+
+    def test_shards_are_read(self):
+        folder = self.folder / "shards"
+        folder.mkdir()
+        for number in range(SHARDS):
+            shutil.copy(self.data / f"small_training_{number}.hdf5", folder / f"wikicorpus_en_training_{number}.hdf5")
+        said = self.run_words("hetu", "data", "check", folder)
+        self.assertIn(str(SHARDS * ROWS), said.stdout + said.stderr)
+
+    def test_every_row_once(self):
+        source = data.BertHdf5(str(self.data), batch_size=12, seed=3)
+        seen, order = [], []
+        for pipeline in range(2):
+            loader = source.loader(2, pipeline, ["input_ids"])
+            for _ in range(SHARDS * ROWS // 24):
+                batch = [row.tobytes() for row in loader.next()["input_ids"]]
+                seen += batch
+                order.append(batch[0])
+        self.assertEqual((len(seen), len(set(seen))), (SHARDS * ROWS, SHARDS * ROWS))
+        other = data.BertHdf5(str(self.data), batch_size=12, seed=4).loader(2, 0, ["input_ids"])
+        self.assertNotEqual(other.next()["input_ids"][0].tobytes(), order[0])
+
+    def test_shipped_files(self):
+        here = os.getcwd()
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, here)
+        for name, hosts, workers, servers in (("w0_w1", 2, 16, 1), ("w2_w3", 2, 16, 1), ("w4_w5", 2, 16, 1),
+                                              ("w6_w7", 2, 16, 1), ("w0_w3", 4, 32, 1), ("w0_w7", 8, 64, 1),
+                                              ("config_local", 1, 4, 1), ("local", 1, 4, 0)):
+            nodes, warnings = _hetu.read_cluster(launch.find_config(f"config/{name}.yml"))
+            sums = len(nodes), sum(n["workers"] for n in nodes), sum(n["servers"] for n in nodes)
+            self.assertEqual((sums, warnings), ((hosts, workers, servers), []), name)
+
+    def test_cluster_file(self):
+        path = self.folder / "own.yml"
+        path.write_text("shared: {}\nnodes:\n  - {host: node-17.example.org, chief: true}\n  - {host: b_2, workers: 3}\n")
+        nodes, warnings = _hetu.read_cluster(str(path))
+        self.assertEqual(nodes, [{"host": "node-17.example.org", "servers": 0, "workers": 0, "chief": True},
+                                 {"host": "b_2", "servers": 0, "workers": 3, "chief": False}])
+        self.assertEqual(len(warnings), 1)
+        path.write_text("nodes:\n  - {host: w0, gpus: 1, chief: true}\n")
+        with self.assertRaisesRegex(ValueError, "own.yml:2: unknown key 'gpus' of a node"):
+            _hetu.read_cluster(str(path))
+
+    def test_device_lists(self):
+        import device_list  # of the scripts
+        lists = devices.lists_of(device_list)
+        for name, pipelines, stages, hosts in (("pipe_2_4", 2, 4, 1), ("pipe_4_4", 4, 4, 2), ("pipe_8_4", 8, 4, 4),
+                                               ("pipe_16_4", 16, 4, 8), ("pipe_8_2", 8, 2, 2), ("pipe_16_1", 16, 1, 2)):
+            layout = devices.choose(name, lists, EIGHT[:hosts])
+            self.assertEqual((layout.name, layout.pipelines, layout.stages), (name, pipelines, stages))
+        layout = devices.choose("", lists, EIGHT[:2])
+        self.assertEqual((layout.name, layout.worker_of[0]), ("my_device", (0, 1, 2, 3)))
+        self.assertEqual(layout.worker_of[2], (8, 9, 10, 11))
+        self.assertEqual(devices.choose("pipe_3_2", lists, [("a", 6)]).stages, 2)
+        self.assertEqual(devices.parse_devices("w0:gpu:4; gpu:0,w1:gpu:1"),
+                         [devices.rgpu("w0", 4), devices.gpu(0), devices.rgpu("w1", 1)])
+
+    def test_launches(self):
+        key = self.folder / "key"
+        key.write_text("")
+        self.env.update(DMLC_INTERFACE="eth7", PS_VERBOSE="1", PORT="4242")
+        script = "printf '%s|' \"$@\" $DMLC_INTERFACE $PS_VERBOSE $PORT; echo"
+        done = self.run_words("heturun", "-w", 2, "-i", key, "sh", "-c", script, "sh", "a b", "", "$X", "--workers")
+        for worker in range(2):
+            self.assertIn(f"[w{worker}] a b||$X|--workers|eth7|1|4242|\n", done.stdout)
+        self.assertIn("Cluster: {\n  Chief: localhost,\n  Servers(0): {},\n  Workers(2): {'localhost': 2},\n}\n",
+                      done.stdout)
+        exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if launch.EXPORTED.match(name)]
+        self.assertEqual(exported, ["DMLC_ROLE", "PS_RESEND", "PORT"])
+        self.run_words("heturun", "--workers", 1, "--identify", key, "true")
+
+    def test_prefix(self):
+        self.assertEqual(network.common_network(["10.1.2.1", "10.1.2.2"]), "10.1.2.0/30")
+        self.assertEqual(network.common_network(["10.1.2.1", "10.1.9.2"]), "10.1.0.0/20")
+        self.assertEqual(network.common_network(["10.1.2.1", "10.1.200.2"]), "10.1.0.0/16")
+        self.assertIsNone(network.common_network(["10.1.2.1", "10.2.2.1"]))
+
+    def test_bert(self):
+        self.assertTrue(SIZES["tie_word_embeddings"])
+        said = self.run_words("heturun", "-c", "config/local.yml", "python3", "train_bert.py", "--data", self.data,
+                              "--model", self.model, "--epochs", 1, "--batch-size", 32, "--micro-batches", 2,
+                              "--learning-rate", "1e-4", "--pipeline", "gpipe", "--devices", "pipe_1_4", "--threads", 1,
+                              cwd=ROOT / "python").stdout
+        self.assertIn("[w0] Training 1 epoch, each epoch runs 100 iteration\n", said)
+        # 100 of 2000 updates of warm-up.
+        self.assertRegex(said, r"\[w0\] 0 TRAIN loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d "
+                               r"lr 5\.0000e-06, time \d+\.\d{4}\n")
+        told = self.run_words("python3", ROOT / "python" / "train_bert.py", "--help").stdout
+        told = " ".join(told.split())
+        for flag, default in (("--epochs EPOCHS", "100"), ("--batch-size BATCH_SIZE", "64"),
+                              ("--learning-rate LEARNING_RATE", "0.0001"), ("--warmup-steps WARMUP_STEPS", "2000"),
+                              ("--data DATA", "~/.cache/hetu/datasets/wikicorpus_en")):
+            self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
+
+    def test_data_parallel(self):
+        done = self.train((2, 1), "--pipeline", "dp", "--steps", 2)
+        self.assertEqual(done.steps, [0, 1])
+
+    def test_stops_and_saves(self):
+        saved = self.folder / "saved"
+        process, log = self.start((1, 2), "--steps", 1000000, "--checkpoint", saved)
+        self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") > 2), process.poll())
+        process.send_signal(signal.SIGUSR1)
+        _, err = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(manifest_of(saved)[1]["step"], log.read_text().count("\n"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
