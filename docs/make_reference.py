@@ -72,7 +72,10 @@ torch.distributed.pipelining.
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.
 
-**Training log** (`--log`): one JSON object per step: step, loss, mlm_loss, nsp_loss, samples_per_s, learning_rate.
+**Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, learning_rate, gradient_norm.
+
+**TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch: Train/loss, Train/samples_per_s; of
+pictures also Train/acc, Validation/loss, Validation/acc, Validation/acc5.
 """
 
 

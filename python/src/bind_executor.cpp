@@ -8,6 +8,7 @@
 #include "config/env.h"
 #include "datasets/loader.h"
 #include "executor/checkpoint.h"
+#include "executor/checksum.h"
 #include "executor/executor.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
@@ -143,6 +144,9 @@ void bind_executor(nb::module_& m) {
         return r.at(update);
       },
       "Learning rate of an update, counted from 1.");
+  m.def(
+      "crc32c", [](const nb::bytes& data) { return crc32c(data.c_str(), data.size()); },
+      "CRC-32C of bytes.");
   m.def("list_checkpoints", &list_checkpoints);
   m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
   m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());

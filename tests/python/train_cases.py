@@ -141,7 +141,8 @@ class TrainCase(unittest.TestCase):
         self.addCleanup(self.check_nothing_runs)
         name, value = self.mark.split("=")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("OMPI_MCA_rmaps")}
-        self.env.update({name: value, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_WAIT_POLICY": "passive"})
+        paths = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+        self.env.update({name: value, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "passive"})
         self.jobs = 0
 
     def check_nothing_runs(self):
@@ -166,7 +167,8 @@ class TrainCase(unittest.TestCase):
     def run_job(self, grid, *options, before=()):
         """Runs a job to its end."""
         words, log = self.command(grid, *options, before=before)
-        ended = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, stdin=subprocess.DEVNULL)
+        ended = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, stdin=subprocess.DEVNULL,
+                               cwd=self.folder)
         return Done(words, ended.returncode, ended.stdout, ended.stderr, log)
 
     def train(self, grid, *options, before=()):
@@ -179,7 +181,7 @@ class TrainCase(unittest.TestCase):
         """Starts a job; returns (process, log file)."""
         words, log = self.command(grid, *options)
         process = subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   stdin=subprocess.DEVNULL)
+                                   stdin=subprocess.DEVNULL, cwd=self.folder)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())

@@ -1,0 +1,181 @@
+"""What the training scripts share: options, the optimizer they name, and the loop with progress, --log, epoch lines and
+TensorBoard scalars. Scripts add their model, their data and their lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from hetu import executor, lr, optim
+from hetu.errors import parse_bytes
+from hetu.progress import Reporter
+from hetu.tensorboard import Events
+
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb")
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in one line: every worker parses, one speaks."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; --help lists the options")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every script; a script sets defaults of its own with parser.set_defaults before."""
+    add = parser.add_argument
+    add("--epochs", type=int, default=100, help="default %(default)s")
+    add("--steps", type=int, default=None, help="steps in all, counted from step 0 also after --resume; overrides --epochs")
+    add("--batch-size", type=int, help="samples per pipeline and step (default %(default)s)")
+    add("--micro-batches", type=int, default=4, help="pieces that a batch is split into (default %(default)s)")
+    add("--optimizer", choices=OPTIMIZERS, help="default %(default)s")
+    add("--learning-rate", type=float, help="after warm-up (default %(default)s)")
+    add("--weight-decay", type=float, help="decoupled for adamw, in the step for lamb, else L2 (default %(default)s)")
+    add("--clip-norm", type=float, default=None, help="global gradient norm; 0 = off (default; of lamb 1)")
+    add("--pipeline", default="1f1b", help="a method of `hetu schedule --help`, or dp (default %(default)s)")
+    add("--preduce", action="store_true", help="partial reduce instead of the sum over all pipelines (to come)")
+    add("--adpsgd", action="store_true", help="AD-PSGD: averages with one other pipeline (to come)")
+    add("--hetero", type=float, default=0.0, metavar="S", help="seconds of random delay, to mimic uneven hosts (to come)")
+    add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
+    add("--devices", default=None, help="a list of device_list.py, or pipe_<pipelines>_<stages>")
+    add("--device", default="auto", choices=["auto", "cpu", "cuda"], help="what a worker computes on (default %(default)s)")
+    add("--threads", type=int, default=0, help="per worker; 0 = cores / workers of the host (default)")
+    add("--memory-limit", default="0", help="per worker, e.g. 4GiB; refused at the start if the plan needs more")
+    add("--seed", type=int, default=0, help="of weights, data order and dropout (default %(default)s)")
+    add("--log", metavar="FILE.jsonl", help="one JSON object per step")
+    add("--checkpoint", metavar="DIR", help="save here; a folder that holds one already needs --resume")
+    add("--save-every", type=int, default=0, metavar="N", help="steps between checkpoints; 0 = at the end only (default)")
+    add("--keep", type=int, default=3, help="newest checkpoints that are kept (default %(default)s)")
+    add("--resume", action="store_true", help="go on from the newest checkpoint of --checkpoint")
+    add("--trace", metavar="FILE.json", help="write what happened beside what was planned; opens in Perfetto")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Throws ValueError, in the words of the command line."""
+    for name in ("preduce", "adpsgd", "hetero"):
+        if getattr(args, name):
+            raise ValueError(f"--{name} is to come; without it gradients are summed over all pipelines")
+    for name in ("epochs", "steps", "batch_size", "micro_batches"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
+    if args.batch_size % args.micro_batches:
+        raise ValueError(
+            f"--batch-size {args.batch_size} is not divided by --micro-batches {args.micro_batches}; "
+            f"choose a multiple of {args.micro_batches}"
+        )
+    if args.resume and not args.checkpoint:
+        raise ValueError("--resume needs --checkpoint DIR")
+
+
+def optimizer_of(args: argparse.Namespace, rate: lr.Rate, **settings: Any) -> optim.Optimizer:
+    """The optimizer that --optimizer, --weight-decay and --clip-norm name, with further settings of its class."""
+    classes: dict[str, tuple[type[optim.Optimizer], dict[str, Any]]] = {
+        "sgd": (optim.SGD, {}), "momentum": (optim.Momentum, {}), "nesterov": (optim.Momentum, {"nesterov": True}),
+        "adagrad": (optim.AdaGrad, {}), "adam": (optim.Adam, {}), "amsgrad": (optim.Adam, {"amsgrad": True}),
+        "adamw": (optim.AdamW, {}), "lamb": (optim.LAMB, {}),
+    }
+    kind, own = classes[args.optimizer]
+    decay = "weight_decay" if kind in (optim.AdamW, optim.LAMB) else "l2"
+    if args.clip_norm is not None:
+        own["clip_norm"] = args.clip_norm
+    return kind(rate, **own, **{decay: args.weight_decay}, **settings)
+
+
+def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]]) -> executor.Executor:
+    """This worker's part of the job that the options describe."""
+    return executor.Executor(
+        fetches, devices=args.devices, pipeline=args.pipeline, micro_batches=args.micro_batches, seed=args.seed,
+        threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
+    )
+
+
+class Epoch:
+    """The steps of one epoch that this run did."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.steps: list[executor.Step] = []
+        self._started = time.monotonic()
+        self.seconds = 0.0
+
+    def end(self) -> None:
+        self.seconds = time.monotonic() - self._started
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the last update."""
+        return self.steps[-1].learning_rate
+
+    @property
+    def samples(self) -> int:
+        return sum(s.samples for s in self.steps)
+
+    def mean(self, name: str) -> float:
+        """Mean over the steps."""
+        return sum(s.scalars[name] for s in self.steps) / len(self.steps)
+
+    def share(self, name: str) -> float:
+        """A count, over the samples."""
+        return sum(s.scalars[name] for s in self.steps) / self.samples
+
+
+class Records:
+    """--log: one JSON object per step, written by the chief, whole lines only."""
+
+    def __init__(self, path: str | None, resume: bool) -> None:
+        self.file: TextIO | None = open(path, "a" if resume else "w", buffering=1) if path else None
+
+    def write(self, step: executor.Step) -> None:
+        if self.file:
+            record = {
+                "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2),
+                "learning_rate": step.learning_rate, "gradient_norm": step.gradient_norm,
+            }
+            try:
+                self.file.write(json.dumps(record) + "\n")
+            except OSError as error:
+                raise OSError(f"{self.file.name}: {error.strerror}") from None
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
+
+
+# Called in every worker at the end of each epoch (it may validate); gives TensorBoard's scalars. The chief prints.
+EpochEnd = Callable[[Epoch], dict[str, float]]
+
+
+def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoch_end: EpochEnd, tokens: int = 0) -> None:
+    """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, TensorBoard; `tokens` per sample."""
+    chief = job.is_chief
+    if chief:
+        print(job.describe(), flush=True)
+        print(f"Training {args.steps / epoch_steps:g} epoch, each epoch runs {epoch_steps} iteration", flush=True)
+    records = Records(args.log if chief else None, args.resume)
+    events = Events(Path("runs") / (args.name or time.strftime("%b%d_%H-%M-%S"))) if chief else None
+    reporter = Reporter(args.steps) if chief else None
+    epoch: Epoch | None = None
+    for step in job.run(
+        "train", steps=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep,
+        resume=args.resume, trace=args.trace,
+    ):
+        epoch = epoch or Epoch(step.index // epoch_steps)
+        epoch.steps.append(step)
+        if reporter:
+            records.write(step)
+            rate = {"tokens_per_s": step.samples_per_s * tokens} if tokens else {}
+            reporter.update(step.index + 1, loss=step.loss, samples_per_s=step.samples_per_s, **rate)
+        if (step.index + 1) % epoch_steps == 0 or step.index + 1 == args.steps:
+            epoch.end()
+            scalars = epoch_end(epoch)
+            if events:
+                events.add(epoch.number, scalars)
+            epoch = None
+    for sink in (reporter, events, records):
+        if sink:
+            sink.close()
