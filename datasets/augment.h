@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "datasets/image.h"
+
 namespace hetu {
 
 /// The numbers drawn for one sample in one epoch, in order.
@@ -20,14 +22,6 @@ class Draws {
  private:
   std::uint64_t key_;
   std::uint64_t next_ = 0;
-};
-
-/// A rectangle of pixels; x to the right, y down.
-struct Box {
-  int x = 0;
-  int y = 0;
-  int width = 0;
-  int height = 0;
 };
 
 /// The rectangle of torchvision's RandomResizedCrop: up to ten times an area of 8 % to 100 % of the

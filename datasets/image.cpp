@@ -4,6 +4,7 @@
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
 
+#include "datasets/jpeg.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -20,8 +21,9 @@ bool reads_pictures() { return true; }
 
 void require_image_support() {}
 
-DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image) {
-  if (bytes.empty()) return "the file is empty";
+namespace {
+
+DecodeTrouble decode_with_opencv(const std::vector<std::uint8_t>& bytes, Image& image) {
   cv::Mat decoded;
   try {
     decoded = cv::imdecode(bytes, cv::IMREAD_COLOR);
@@ -39,6 +41,24 @@ DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image)
     swap_red_and_blue(row, decoded.cols);
   }
   return "";
+}
+
+}  // namespace
+
+DecodeTrouble decode_part(const std::vector<std::uint8_t>& bytes, const PartOf& part, Image& image,
+                          Box& there) {
+  if (bytes.empty()) return "the file is empty";
+  DecodeTrouble trouble;
+  if (decode_jpeg(bytes, part, image, there, trouble)) return trouble;
+  trouble = decode_with_opencv(bytes, image);
+  if (trouble.empty()) there = part(image.width, image.height);
+  return trouble;
+}
+
+DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image) {
+  const auto whole = [](int width, int height) { return Box{0, 0, width, height}; };
+  Box there;
+  return decode_part(bytes, whole, image, there);
 }
 
 std::vector<std::uint8_t> encode_jpeg(const Image& image, int quality) {

@@ -1,9 +1,10 @@
-// Pixels of one picture, and the way between them and files' bytes. image.cpp alone sees OpenCV;
-// no_image.cpp stands in where the build has none. Read by image_folder.cpp, image_check.cpp and
-// drawn_images.cpp.
+// Pixels of one picture, and the way between them and files' bytes. image.cpp (OpenCV) and jpeg.cpp
+// (libjpeg) alone see those libraries; no_image.cpp stands in where the build has none. Read by the
+// sources, checks and drawings of pictures.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,29 @@ struct Image {
 /// Why a picture could not be decoded; empty if it could.
 using DecodeTrouble = std::string;
 
+/// A rectangle of pixels; x to the right, y down.
+struct Box {
+  int x = 0;
+  int y = 0;
+  int width = 0;
+  int height = 0;
+};
+
 /// Decodes the bytes of a JPEG, PNG, BMP, TIFF, WebP or PNM file to the pixels that OpenCV's
 /// imread(IMREAD_COLOR) gives, red first: grey, CMYK, palette and 16-bit pictures are converted,
 /// alpha is dropped, the orientation that a camera noted (EXIF) is applied. Returns the trouble and
-/// leaves `image` unspecified where the bytes are no such picture or end early. Throws Unsupported
-/// in a build without OpenCV.
+/// leaves `image` unspecified where the bytes are no such picture or, for JPEG, end early or are
+/// damaged. Throws Unsupported in a build without OpenCV.
 DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image);
+
+/// Which part of a picture is needed, given its size.
+using PartOf = std::function<Box(int width, int height)>;
+
+/// As decode_image, but `image` need hold only the part that `part` chooses, which is `there`
+/// within it. The part's pixels are those of decode_image, exactly. Of a JPEG, rows and columns
+/// outside are not computed, and damage there goes unnoticed unless the file's end is missing.
+DecodeTrouble decode_part(const std::vector<std::uint8_t>& bytes, const PartOf& part, Image& image,
+                          Box& there);
 
 /// The bytes of a JPEG file with these pixels; quality 1 to 100. Throws InvalidArgument for no
 /// pixels, Unsupported in a build without OpenCV.

@@ -19,6 +19,7 @@ namespace {
 // What one thread reads into, kept from picture to picture.
 struct Desk {
   Image image;
+  Box there;  // the part of it that is needed
   Resampler resampler;
 };
 
@@ -45,7 +46,7 @@ class ImageFolder final : public RowSource {
  private:
   std::int64_t picture_of(std::int64_t epoch, std::int64_t row);
   void read_picture(std::int64_t epoch, std::int64_t picture, Desk& desk, float* planes);
-  void decode_or_next_of_class(std::int64_t picture, Image& image);
+  void decode_or_next_of_class(std::int64_t picture, const PartOf& part, Desk& desk);
   void warn(const std::string& path, const DecodeTrouble& trouble);
 
   ImageFolderOptions options_;
@@ -75,13 +76,13 @@ void ImageFolder::warn(const std::string& path, const DecodeTrouble& trouble) {
       path, trouble);
 }
 
-void ImageFolder::decode_or_next_of_class(std::int64_t picture, Image& image) {
+void ImageFolder::decode_or_next_of_class(std::int64_t picture, const PartOf& part, Desk& desk) {
   const int label = list_.label(picture);
   const std::int64_t first = list_.first_of(label);
   const std::int64_t count = list_.first_of(label + 1) - first;
   for (std::int64_t step = 0; step < count; ++step) {
     const std::string path = list_.path(first + (picture - first + step) % count);
-    const DecodeTrouble trouble = decode_image(read_whole_file(path), image);
+    const DecodeTrouble trouble = decode_part(read_whole_file(path), part, desk.image, desk.there);
     if (trouble.empty()) return;
     if (step == 0) warn(path, trouble);
   }
@@ -91,20 +92,25 @@ void ImageFolder::decode_or_next_of_class(std::int64_t picture, Image& image) {
 
 void ImageFolder::read_picture(std::int64_t epoch, std::int64_t picture, Desk& desk,
                                float* planes) {
-  decode_or_next_of_class(picture, desk.image);
   const int size = options_.size;
-  const std::uint8_t* rgb = nullptr;
   bool flip = false;
-  if (options_.train) {
+  int width = size, height = size;  // what the part is resized to
+  Box window = {0, 0, size, size};  // and what of that is handed out
+  // Draws anew for each picture that is tried, so that a replacement is cut by its own size.
+  const auto train = [&](int from_width, int from_height) {
     Draws draws(options_.seed, epoch, picture);
-    const Box box = random_resized_crop(desk.image.width, desk.image.height, draws);
     flip = draws.uniform(0, 1) < 0.5;
-    rgb = desk.resampler.resize(desk.image, box, size, size, {0, 0, size, size});
-  } else {
-    const CentreCrop cut = centre_crop(desk.image.width, desk.image.height, size * 256 / 224, size);
-    rgb = desk.resampler.resize(desk.image, {0, 0, desk.image.width, desk.image.height},
-                                cut.resized_width, cut.resized_height, cut.crop);
-  }
+    return random_resized_crop(from_width, from_height, draws);
+  };
+  const auto eval = [&](int from_width, int from_height) {
+    const CentreCrop cut = centre_crop(from_width, from_height, size * 256 / 224, size);
+    width = cut.resized_width;
+    height = cut.resized_height;
+    window = cut.crop;
+    return Box{0, 0, from_width, from_height};
+  };
+  decode_or_next_of_class(picture, options_.train ? PartOf(train) : PartOf(eval), desk);
+  const std::uint8_t* rgb = desk.resampler.resize(desk.image, desk.there, width, height, window);
   normalise(rgb, size, size, flip, kImageNet, planes);
 }
 

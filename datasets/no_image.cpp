@@ -16,6 +16,11 @@ DecodeTrouble decode_image(const std::vector<std::uint8_t>&, Image&) {
   return "";
 }
 
+DecodeTrouble decode_part(const std::vector<std::uint8_t>&, const PartOf&, Image&, Box&) {
+  require_image_support();
+  return "";
+}
+
 std::vector<std::uint8_t> encode_jpeg(const Image&, int) {
   require_image_support();
   return {};

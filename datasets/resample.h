@@ -1,6 +1,6 @@
 // Resizing with an antialiasing triangle filter, and the way from bytes to normalised floats. The
-// result is that of Pillow's BILINEAR, which torchvision's transforms use, bit for bit. Read by
-// image_folder.cpp.
+// result is that of Pillow's BILINEAR, which torchvision's transforms use, bit for bit (Pillow 13
+// goes down before across where that is less work; its bytes may then differ by 1).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,7 +16,7 @@ class Resampler {
   /// Cuts `from` out of the picture, resizes that to width x height, and returns the part `window`
   /// of the result: rows of red, green, blue bytes, valid until the next call. Pixels outside
   /// `from` have no influence. The boxes lie within the picture and the result (asserted).
-  /// Source: Pillow's Resample.c (weights of 22 bits, rounded to bytes between the two passes).
+  /// Source: Pillow's Resample.c (across, then down; weights of 22 bits, rounded to bytes between).
   const std::uint8_t* resize(const Image& image, const Box& from, int width, int height,
                              const Box& window);
 

@@ -1,0 +1,78 @@
+// What the tests of pictures share: the fixture, digests, and folders of pictures of their own.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "datasets/drawn_pictures.h"
+#include "datasets/image.h"
+
+namespace hetu::testing {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// FNV-1a of 64 bits, as tests/python/make_pictures_fixture.py.
+inline std::uint64_t digest(const void* data, std::size_t bytes) {
+  std::uint64_t out = 0xCBF29CE484222325ULL;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    out = (out ^ static_cast<const std::uint8_t*>(data)[i]) * 0x100000001B3ULL;
+  }
+  return out;
+}
+
+inline Bytes from_base64(const std::string& text) {
+  const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  Bytes out;
+  std::uint32_t held = 0;
+  int bits = 0;
+  for (const char c : text) {
+    const std::size_t value = letters.find(c);
+    if (value == std::string::npos) break;
+    held = held << 6 | static_cast<std::uint32_t>(value);
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    out.push_back(static_cast<std::uint8_t>(held >> bits));
+  }
+  return out;
+}
+
+inline void write_bytes(const std::string& path, const Bytes& bytes) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+/// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = std::filesystem::temp_directory_path() / "hetu_pictures_XXXXXX";
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+  /// classes "a", "b", … of the given numbers of pictures, 40 + number pixels a side.
+  void fill(const std::vector<int>& pictures) const {
+    for (std::size_t c = 0; c < pictures.size(); ++c) {
+      const std::string below = *this / std::string(1, static_cast<char>('a' + c));
+      std::filesystem::create_directory(below);
+      for (int i = 0; i < pictures[c]; ++i) {
+        const Image image = drawn_picture(static_cast<int>(c), 10, 40 + i, 1, i);
+        write_bytes(below + "/" + std::to_string(100 + i) + ".jpg", encode_jpeg(image, 90));
+      }
+    }
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace hetu::testing

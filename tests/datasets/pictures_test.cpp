@@ -1,0 +1,270 @@
+// Pixels: decoding equals OpenCV's Python reading, resizing Pillow's, an evaluation input
+// torchvision's; parts equal the whole; damage is told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "datasets/augment.h"
+#include "datasets/image.h"
+#include "datasets/jpeg.h"
+#include "datasets/resample.h"
+#include "graph/base/error.h"
+#include "tests/datasets/picture_files.h"
+
+namespace hetu {
+namespace {
+
+using testing::Bytes;
+using ::testing::HasSubstr;
+
+const nlohmann::json& fixture() {
+  static const nlohmann::json kFixture = [] {
+    const char* root = std::getenv("HETU_SOURCE_DIR");
+    return nlohmann::json::parse(
+        std::ifstream(std::string(root == nullptr ? "." : root) + "/tests/fixtures/pictures.json"));
+  }();
+  return kFixture;
+}
+
+std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+class EveryPicture : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    described_ = fixture()["pictures"][GetParam()];
+    bytes_ = testing::from_base64(described_["file"]);
+    ASSERT_EQ(decode_image(bytes_, image_), "");
+  }
+  nlohmann::json described_;
+  Bytes bytes_;
+  Image image_;
+};
+
+TEST_P(EveryPicture, HasThePixelsThatOpenCvReadsInPython) {
+  EXPECT_EQ(image_.width, described_["width"]);
+  EXPECT_EQ(image_.height, described_["height"]);
+  EXPECT_EQ(hex(testing::digest(image_.rgb.data(), image_.rgb.size())), described_["pixels"]);
+}
+
+TEST_P(EveryPicture, IsResizedAsPillowDoes) {
+  for (const auto& part : described_["parts"]) {
+    const int size = part[4];
+    Resampler resampler;
+    const std::uint8_t* rgb = resampler.resize(image_, {part[0], part[1], part[2], part[3]}, size,
+                                               size, {0, 0, size, size});
+    EXPECT_EQ(hex(testing::digest(rgb, static_cast<std::size_t>(size * size * 3))), part[5])
+        << part;
+  }
+}
+
+TEST_P(EveryPicture, IsTorchvisionsEvaluationInput) {
+  const CentreCrop cut = centre_crop(image_.width, image_.height, 256, 224);
+  Resampler resampler;
+  const std::uint8_t* rgb = resampler.resize(image_, {0, 0, image_.width, image_.height},
+                                             cut.resized_width, cut.resized_height, cut.crop);
+  std::vector<float> planes(3 * 224 * 224);
+  normalise(rgb, 224, 224, false, kImageNet, planes.data());
+  EXPECT_EQ(hex(testing::digest(planes.data(), planes.size() * sizeof(float))), described_["eval"]);
+}
+
+std::vector<std::string> picture_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, described] : fixture()["pictures"].items()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixture, EveryPicture, ::testing::ValuesIn(picture_names()),
+                         [](const auto& name) { return name.param; });
+
+// Any part has exactly the whole picture's pixels, under every way of storing colour.
+TEST_P(EveryPicture, ThePartsAreThoseOfTheWhole) {
+  const unsigned seed = ::testing::UnitTest::GetInstance()->random_seed() + 1;
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937 random(seed);
+  const auto below = [&random](int n) {
+    return static_cast<int>(random() % static_cast<unsigned>(n));
+  };
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    Box box;
+    const auto part = [&](int width, int height) {
+      box.width = 1 + below(width), box.height = 1 + below(height);
+      box.x = below(width - box.width + 1), box.y = below(height - box.height + 1);
+      return box;
+    };
+    Image held;
+    Box there;
+    ASSERT_EQ(decode_part(bytes_, part, held, there), "");
+    ASSERT_EQ(there.width, box.width);
+    ASSERT_EQ(there.height, box.height);
+    ASSERT_LE(there.x + there.width, held.width);
+    for (int y = 0; y < box.height; ++y) {
+      const auto* whole = image_.rgb.data() + ((box.y + y) * image_.width + box.x) * 3;
+      const auto* mine = held.rgb.data() + ((there.y + y) * held.width + there.x) * 3;
+      ASSERT_TRUE(std::equal(whole, whole + box.width * 3, mine))
+          << box.x << "," << box.y << " " << box.width << "x" << box.height << " row " << y;
+    }
+  }
+}
+
+TEST(Jpeg, LargerPicturesToo) {
+  std::mt19937 random(3);
+  for (const int side : {200, 333}) {
+    const Bytes bytes = encode_jpeg(drawn_picture(3, 10, side, 5, 6), 92);
+    Image whole, held;
+    ASSERT_EQ(decode_image(bytes, whole), "");
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      Draws draws(1, side, attempt);
+      Box box, there;
+      const auto part = [&](int w, int h) { return box = random_resized_crop(w, h, draws); };
+      ASSERT_EQ(decode_part(bytes, part, held, there), "");
+      EXPECT_LE(held.height, box.height);
+      for (int y = 0; y < box.height; ++y) {
+        const auto* from = whole.rgb.data() + ((box.y + y) * whole.width + box.x) * 3;
+        const auto* mine = held.rgb.data() + ((there.y + y) * held.width + there.x) * 3;
+        ASSERT_TRUE(std::equal(from, from + box.width * 3, mine)) << "row " << y;
+      }
+    }
+  }
+}
+
+TEST(Jpeg, OneThatEndsEarlyIsDamagedWhereverItIsCut) {
+  const Bytes whole = encode_jpeg(drawn_picture(1, 10, 64, 2, 3), 90);
+  Image image;
+  Box there;
+  const auto corner = [](int, int) { return Box{0, 0, 2, 2}; };
+  for (std::size_t keep = 0; keep < whole.size() - 2; ++keep) {
+    const Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(keep));
+    EXPECT_NE(decode_image(bytes, image), "") << keep << " of " << whole.size() << " bytes";
+    EXPECT_NE(decode_part(bytes, corner, image, there), "") << keep;
+  }
+}
+
+TEST(Jpeg, RandomDamageEitherShowsOrIsDecodedAndNeverMore) {
+  const unsigned seed = 11;
+  std::mt19937 random(seed);
+  const Bytes whole = encode_jpeg(drawn_picture(1, 10, 64, 2, 3), 90);
+  int told = 0;
+  for (int attempt = 0; attempt < 2000; ++attempt) {
+    Bytes bytes = whole;
+    for (unsigned hits = 1 + random() % 3; hits > 0; --hits) {
+      bytes[random() % bytes.size()] = static_cast<std::uint8_t>(random());
+    }
+    Image image;
+    Box there;
+    const DecodeTrouble trouble = decode_part(
+        bytes,
+        [](int w, int h) {
+          return Box{w / 3, h / 3, (w + 2) / 3, (h + 2) / 3};
+        },
+        image, there);
+    told += trouble.empty() ? 0 : 1;
+    EXPECT_EQ(trouble.find('\n'), std::string::npos) << trouble;
+  }
+  EXPECT_GT(told, 100);
+}
+
+TEST(Exif, FindsTheOrientationInEitherByteOrderAndSurvivesNonsense) {
+  const Bytes little = {'E', 'x', 'i',  'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0,
+                        1,   0,   0x12, 1,   3, 0, 1,   0,   0,  0, 6, 0, 0, 0};
+  const Bytes big = {'E', 'x', 'i', 'f',  0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
+                     0,   1,   1,   0x12, 0, 3, 0,   0,   0, 1,  0, 6, 0, 0};
+  EXPECT_EQ(exif_orientation(little.data(), little.size()), 6);
+  EXPECT_EQ(exif_orientation(big.data(), big.size()), 6);
+  std::mt19937 random(5);
+  for (const Bytes& right : {little, big}) {
+    for (std::size_t keep = 0; keep < right.size(); ++keep) {
+      const Bytes cut(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(keep));
+      EXPECT_EQ(exif_orientation(cut.data(), cut.size()), 1) << keep;
+    }
+    for (int attempt = 0; attempt < 5000; ++attempt) {
+      Bytes hit = right;
+      for (int i = 0; i < 3; ++i) {
+        hit[6 + random() % (hit.size() - 6)] = static_cast<std::uint8_t>(random());
+      }
+      const int found = exif_orientation(hit.data(), hit.size());
+      EXPECT_TRUE(found >= 1 && found <= 8);
+    }
+  }
+}
+
+TEST(Picture, OtherBytesAreToldInOneLine) {
+  Image image;
+  EXPECT_EQ(decode_image({}, image), "the file is empty");
+  EXPECT_THAT(decode_image({'G', 'I', 'F', '8', '9', 'a'}, image), HasSubstr("no picture"));
+  EXPECT_THAT(decode_image({0xFF, 0xD8, 0xFF}, image), HasSubstr("damaged JPEG"));
+}
+
+TEST(Encode, RefusesWhatIsNoPicture) {
+  EXPECT_THROW(encode_jpeg({}, 90), Error);
+  EXPECT_THROW(encode_jpeg(drawn_picture(0, 2, 8, 0, 0), 101), Error);
+}
+
+// Of torchvision's own draws, to within six standard errors of each quantile's rank.
+TEST(RandomResizedCrop, HasTorchvisionsDistribution) {
+  const std::vector<double> ranks = fixture()["quantiles"];
+  constexpr int kDraws = 100000;
+  for (const auto& expected : fixture()["crops"]) {
+    const int width = expected["width"], height = expected["height"];
+    std::map<std::string, std::vector<double>> drawn;
+    for (int sample = 0; sample < kDraws; ++sample) {
+      Draws draws(7, 3, sample);
+      const Box box = random_resized_crop(width, height, draws);
+      drawn["area"].push_back(1.0 * box.width * box.height / (width * height));
+      drawn["log_aspect"].push_back(std::log(1.0 * box.width / box.height));
+      if (box.width < width) drawn["x"].push_back(1.0 * box.x / (width - box.width));
+      if (box.height < height) drawn["y"].push_back(1.0 * box.y / (height - box.height));
+    }
+    for (const auto& [what, values] : drawn) {
+      const std::vector<double> quantiles = expected[what];
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const auto n = static_cast<double>(values.size());
+        const auto share = [&](double shift) {
+          return std::count_if(values.begin(), values.end(),
+                               [&](double v) { return v < quantiles[i] + shift; }) /
+                 n;
+        };
+        const double error = 6 * std::sqrt(ranks[i] * (1 - ranks[i]) * (1 / n + 1.0 / 200000));
+        // Sizes are whole numbers, so many draws may lie on a quantile itself.
+        EXPECT_LE(share(-1e-9), ranks[i] + error) << width << "x" << height << " " << what;
+        EXPECT_GE(share(1e-9), ranks[i] - error) << width << "x" << height << " " << what;
+      }
+    }
+  }
+}
+
+TEST(RandomResizedCrop, LiesWithinAnyPicture) {
+  for (int width = 1; width < 40; ++width) {
+    for (int height = 1; height < 40; height += 3) {
+      for (int sample = 0; sample < 50; ++sample) {
+        Draws draws(1, width, height * 1000 + sample);
+        const Box box = random_resized_crop(width, height, draws);
+        EXPECT_TRUE(box.x >= 0 && box.y >= 0 && box.width >= 1 && box.height >= 1 &&
+                    box.x + box.width <= width && box.y + box.height <= height)
+            << width << "x" << height;
+      }
+    }
+  }
+}
+
+TEST(Normalise, MirrorsRowsAndKeepsPlanesApart) {
+  const Image image = drawn_picture(4, 10, 9, 1, 2);
+  std::vector<float> straight(3 * 81), mirrored(3 * 81);
+  normalise(image.rgb.data(), 9, 9, false, kCifar100, straight.data());
+  normalise(image.rgb.data(), 9, 9, true, kCifar100, mirrored.data());
+  for (int i = 0; i < 3 * 81; ++i) {
+    const int x = i % 9, y = i / 9 % 9, channel = i / 81;
+    EXPECT_EQ(mirrored[static_cast<std::size_t>(i)],
+              straight[static_cast<std::size_t>(i - x + 8 - x)]);
+    EXPECT_EQ(straight[static_cast<std::size_t>(i)],
+              (static_cast<float>(image.rgb[static_cast<std::size_t>((y * 9 + x) * 3 + channel)]) /
+                   255.0F -
+               kCifar100.mean[channel]) /
+                  kCifar100.std[channel]);
+  }
+}
+
+}  // namespace
+}  // namespace hetu

@@ -1,0 +1,155 @@
+"""Makes tests/fixtures/pictures.json: small pictures, and what OpenCV, Pillow and torchvision make of them.
+
+    python3 tests/python/make_pictures_fixture.py        # needs opencv-python-headless, pillow, torchvision
+
+Each picture stands there as base64, with digests (FNV-1a, 64 bits) of: its pixels by cv2.imread, red first; the
+float32 of torchvision's Resize(256), CenterCrop(224), ToTensor, Normalize; parts of it resized by Pillow. Beside them
+quantiles of torchvision's RandomResizedCrop and cuts of CIFAR-100's augmentations.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+import torchvision
+from PIL import Image
+from torchvision import transforms
+from torchvision.transforms import functional
+
+OUT = Path(__file__).resolve().parent.parent / "fixtures" / "pictures.json"
+QUANTILES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99]
+DRAWS = 200000
+
+
+def digest(data: bytes) -> str:
+    """FNV-1a of 64 bits."""
+    out = 0xCBF29CE484222325
+    for byte in data:
+        out = (out ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{out:016x}"
+
+
+def drawn(width: int, height: int, seed: int) -> Image.Image:
+    """Soft colours with some grain: neither flat nor noise."""
+    rng = np.random.default_rng(seed)
+    soft = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)
+    grain = rng.integers(-6, 7, (height, width, 3))
+    return Image.fromarray(np.clip(np.asarray(soft).astype(int) + grain, 0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, form: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
+
+
+def turned(orientation: int) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(drawn(37, 29, 30 + orientation), "JPEG", quality=85, exif=exif)
+
+
+def pictures() -> dict[str, bytes]:
+    base = drawn(53, 37, 1)
+    wide = cv2.cvtColor(np.asarray(drawn(19, 23, 2)), cv2.COLOR_RGB2BGR).astype(np.uint16) * 257 - 3
+    alpha = drawn(20, 20, 3)
+    alpha.putalpha(Image.linear_gradient("L").resize((20, 20)))
+    made = {f"jpeg_{name}": encoded(base, "JPEG", quality=80, subsampling=way)
+            for name, way in (("444", 0), ("422", 1), ("420", 2))}
+    made |= {
+        "jpeg_progressive": encoded(drawn(61, 40, 4), "JPEG", quality=80, progressive=True),
+        "jpeg_restarts": encoded(drawn(61, 40, 5), "JPEG", quality=80, restart_marker_blocks=2),
+        "jpeg_grey": encoded(base.convert("L"), "JPEG", quality=80),
+        "jpeg_cmyk": encoded(base.convert("CMYK"), "JPEG", quality=80),
+        "jpeg_one_pixel": encoded(drawn(1, 1, 6), "JPEG"),
+        "jpeg_one_row": encoded(drawn(300, 1, 7), "JPEG"),
+        "jpeg_padded": encoded(base, "JPEG", quality=60) + b"\0\0\0",
+        "png": encoded(drawn(31, 17, 8), "PNG"),
+        "png_palette": encoded(drawn(31, 17, 9).quantize(16), "PNG"),
+        "png_grey": encoded(drawn(31, 17, 10).convert("L"), "PNG"),
+        "png_alpha": encoded(alpha, "PNG"),
+        "png_16_bits": cv2.imencode(".png", wide)[1].tobytes(),
+        "png_one_pixel": encoded(drawn(1, 1, 11), "PNG"),
+        "bmp": encoded(drawn(9, 7, 12), "BMP"),
+    }
+    return made | {f"jpeg_orientation_{i}": turned(i) for i in range(1, 9)}
+
+
+def described(data: bytes) -> dict[str, object]:
+    pixels = cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    height, width = pixels.shape[:2]
+    image = Image.fromarray(pixels)  # the same pixels from here on
+    evaluate = transforms.Compose([
+        transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor(),
+        transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ])
+    parts = []
+    rng = np.random.default_rng(width * 1000 + height)
+    for _ in range(4):
+        w, h = int(rng.integers(1, width + 1)), int(rng.integers(1, height + 1))
+        x, y = int(rng.integers(0, width - w + 1)), int(rng.integers(0, height - h + 1))
+        size = int(rng.integers(1, 40))
+        # Across, then down: Pillow 13 takes the other order where that is less work, its bytes differ by 1 then.
+        cut = functional.crop(image, y, x, h, w)
+        resized = functional.resize(functional.resize(cut, [h, size]), [size, size])
+        parts.append([x, y, w, h, size, digest(resized.tobytes())])
+    return {
+        "file": base64.b64encode(data).decode(), "width": width, "height": height, "pixels": digest(pixels.tobytes()),
+        "eval": digest(evaluate(image).numpy().tobytes()), "parts": parts,
+    }
+
+
+def crop_quantiles(width: int, height: int) -> dict[str, object]:
+    """Of RandomResizedCrop's area and log aspect, and of where it lies in the room it has, as torchvision draws it."""
+    torch.manual_seed(width * 7 + height)
+    image = torch.empty(3, height, width)
+    boxes = np.array([transforms.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(DRAWS)])
+    y, x, h, w = boxes.T.astype(float)
+    free_x, free_y = w < width, h < height
+    return {
+        "width": width, "height": height,
+        "area": np.quantile(w * h / (width * height), QUANTILES).tolist(),
+        "log_aspect": np.quantile(np.log(w / h), QUANTILES).tolist(),
+        "x": np.quantile(x[free_x] / (width - w[free_x]), QUANTILES).tolist(),
+        "y": np.quantile(y[free_y] / (height - h[free_y]), QUANTILES).tolist(),
+    }
+
+
+def cifar_cuts() -> list[list[object]]:
+    """[right, down, flip, degrees, digest of the bytes], of one picture whose byte i is i * 7 mod 251."""
+    planes = (np.arange(3072) * 7 % 251).astype(np.uint8).reshape(3, 32, 32)
+    image = Image.fromarray(planes.transpose(1, 2, 0))
+    rng = np.random.default_rng(5)
+    out: list[list[object]] = []
+    for _ in range(40):
+        right, down, flip = int(rng.integers(0, 9)), int(rng.integers(0, 9)), bool(rng.integers(0, 2))
+        degrees = round(float(rng.uniform(-15, 15)), 6)
+        cut = functional.crop(functional.pad(image, [4, 4, 4, 4]), down, right, 32, 32)
+        cut = functional.rotate(functional.hflip(cut) if flip else cut, degrees)
+        out.append([right, down, flip, degrees, digest(cut.tobytes())])
+    return out
+
+
+def main() -> None:
+    made = {
+        "made_by": f"opencv {cv2.__version__}, pillow {Image.__version__}, torchvision {torchvision.__version__}",
+        "pictures": {name: described(data) for name, data in pictures().items()},
+        "quantiles": QUANTILES, "draws": DRAWS,
+        "crops": [crop_quantiles(w, h) for w, h in ((500, 375), (224, 224), (96, 400), (30, 33))],
+        "flip_rate": 0.5,
+        "log_aspect_limits": [math.log(3 / 4), math.log(4 / 3)],
+        "cifar_cuts": cifar_cuts(),
+    }
+    text = json.dumps(made, separators=(",", ":")).replace('},"', '},\n"').replace('],"', '],\n"').replace('],[', '],\n[')
+    OUT.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
