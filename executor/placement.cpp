@@ -21,6 +21,7 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
       options.stage + 1 < stages ? options.first_block[options.stage + 1] : graph.blocks;
   plan.micro_batch = options.micro_batch;
   place_parameters();
+  place_buffers();
   place_feeds();
   place_scalars();
   place_borders();
@@ -28,6 +29,7 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
   if (options.training && options.split_backward) place_held();
   place_outgoing();
   place_fetches();
+  place_replacements();
 }
 
 std::int64_t StagePlacement::bytes(ValueId v) const {
@@ -77,6 +79,31 @@ void StagePlacement::place_parameters() {
   if (!options_.training) return;
   place_state();
   place_accumulators();
+}
+
+void StagePlacement::place_buffers() {
+  const std::vector<ValueId> read = read_sources("buffer");
+  for (int b = 0; b < static_cast<int>(graph_.buffers.size()); ++b) {
+    const ValueId v = graph_.buffers[b].value;
+    if (!std::binary_search(read.begin(), read.end(), v)) continue;
+    const Loc loc = {Region::Weights, kNoRing, take(bytes(v)), 0};
+    plan.memory.weights += bytes(v);
+    put(v, loc);
+    plan.buffers.push_back({b, element_count(graph_.values[v].type.shape), loc, {}});
+  }
+}
+
+// What replaces a buffer is copied there when forward has ended: validation computes it too, and a
+// recompute would.
+void StagePlacement::place_replacements() {
+  for (StageBuffer& b : plan.buffers) {
+    const ValueId v = graph_.buffers[b.buffer].next;
+    if (!placed_[v]) {
+      put(v, {Region::Weights, kNoRing, take(bytes(v)), 0});
+      plan.memory.weights += bytes(v);
+    }
+    b.next = place_[v];
+  }
 }
 
 void StagePlacement::place_state() {

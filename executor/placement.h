@@ -33,6 +33,8 @@ class StagePlacement {
   void put(ValueId v, const Loc& loc);
   std::vector<ValueId> read_sources(const char* op) const;
   void place_parameters();
+  void place_buffers();
+  void place_replacements();
   void place_state();
   void place_accumulators();
   int tied_pair(const StageParameter& p) const;

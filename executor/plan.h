@@ -15,7 +15,7 @@ namespace hetu {
 /// What a buffer is for. Rings have several slots: `feed` one per micro-batch of the step, `saved`
 /// and `held` one per micro-batch in flight, each border its own.
 enum class Region : std::uint8_t {
-  Weights,      ///< master weights, persistent
+  Weights,      ///< master weights and buffers, persistent
   Optimizer,    ///< optimizer state, persistent
   Accumulator,  ///< gradient sum of each use of a parameter, over the micro-batches of a step
   StepScalar,   ///< results of step_sum and fetched scalars of the running function
@@ -87,8 +87,11 @@ struct Border {
 
   /// Of an outgoing border: the message is the one value where it lies. Others are packed into
   /// their own slot when the function that makes them ends; what I holds for W is gone before a
-  /// send has ended.
-  bool in_place() const { return values.size() == 1 && values[0].loc.ring != kHeldRing; }
+  /// send has ended, and so may be a value that lies in the slot of another border.
+  bool in_place() const {
+    if (values.size() != 1 || values[0].loc.ring == kHeldRing) return false;
+    return values[0].loc.region != Region::Border || values[0].loc.ring == ring;
+  }
   /// The message in its own slot.
   Loc message() const { return {Region::Border, ring, offset, bytes}; }
 };
@@ -104,6 +107,14 @@ struct StageParameter {
   int tied_pair = kNone;          ///< index into tied_stages() where it is tied
   bool owner =
       true;  ///< the lowest stage that holds it: counts it in the norm and writes it to checkpoints
+};
+
+/// A buffer that this stage holds: running statistics, say.
+struct StageBuffer {
+  int buffer = 0;  ///< index into Graph::buffers
+  std::int64_t elements = 0;
+  Loc value;
+  Loc next;  ///< copied to `value` after each training forward
 };
 
 /// One use of a parameter on this stage.
@@ -164,6 +175,7 @@ struct StagePlan {
   Function weight_grad;
   std::vector<Border> borders;
   std::vector<StageParameter> parameters;  ///< ascending index in the graph
+  std::vector<StageBuffer> buffers;        ///< ascending index in the graph
   std::vector<StageUse> uses;
   std::vector<StageFeed> feeds;
   std::vector<StageFetch> fetches;

@@ -7,7 +7,7 @@
 namespace hetu {
 namespace {
 
-bool is_source(const Node& node) { return node.op == "parameter" || node.op == "placeholder"; }
+bool is_source(const Node& node) { return is_leaf(node); }
 
 }  // namespace
 

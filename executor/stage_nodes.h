@@ -18,7 +18,7 @@ class StageNodes {
   std::vector<ValueId> step_sums;  ///< results of step_sum that this stage reads
 
   int stage_of_block(int block) const;
-  /// The stage whose nodes make a value; kNone for parameters, placeholders and counts, which every
+  /// The stage whose nodes make a value; kNone for leaves and counts, which every
   /// reader has itself.
   int stage_of(ValueId v) const;
   bool is(ValueId v, const char* op) const { return graph_.producer(v).op == op; }

@@ -38,6 +38,11 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
       initialize(parameter.init, parameter.name, graph.values[parameter.value].type.shape,
                  options.seed, stage.memory->floats(p.weight));
     }
+    for (const StageBuffer& b : stage.plan->buffers) {
+      const StateBuffer& buffer = graph.buffers[b.buffer];
+      initialize(buffer.init, buffer.name, graph.values[buffer.value].type.shape, options.seed,
+                 stage.memory->floats(b.value));
+    }
     make_buckets(stage);
   }
 }
@@ -200,6 +205,7 @@ void TrainRunner::forward(int placement, int micro) {
     if (!border.incoming && !border.backward) stage.memory->ring(border.ring).take(micro);
   }
   run(stage, plan.forward, micro);
+  if (training_) replace_buffers(stage, micro);
   pack(stage, false, micro);
   read_fetches(stage, micro);
   if (!training_) stage.validated = micro;

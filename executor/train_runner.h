@@ -19,6 +19,7 @@ namespace hetu {
 /// Kinds of message tags beside those of instructions (hetu::Kind, below 32).
 inline constexpr int kCountTag = 40;
 inline constexpr int kScalarTag = 41;
+inline constexpr int kBufferTag = 46;
 
 /// Where this worker stands in the job, and what it sums with whom.
 struct RunnerOptions {
@@ -72,6 +73,14 @@ class TrainRunner : public StageRunner {
   std::vector<int> buckets(const Instr& reduce) override;
   Bucket bucket(int stage, int bucket) override;
 
+  /// Gives every buffer the mean of its copies in all pipelines, added in float64 in the order of
+  /// pipelines; every worker calls it. With one pipeline nothing changes.
+  void average_buffers();
+  /// The buffers as they are, one after the other, and back: validation sees the mean and leaves no
+  /// trace.
+  std::vector<float> buffers() const;
+  void set_buffers(const std::vector<float>& values);
+
   /// Asks, in the steps from here on, that all workers stop.
   void ask_to_stop() { asks_to_stop_ = true; }
 
@@ -81,7 +90,7 @@ class TrainRunner : public StageRunner {
   bool stop_asked() const { return stop_asked_; }
   double gradient_norm() const { return norm_; }
 
-  /// All weights and optimizer states of this worker, in model order.
+  /// All weights, optimizer states and buffers of this worker, in model order; buffers last.
   std::vector<StateTensor> state() const;
   /// Gradient sums of the last step, before clipping, in model order.
   std::vector<StateTensor> gradients() const;
@@ -116,6 +125,7 @@ class TrainRunner : public StageRunner {
   void run(Stage& stage, const Function& function, int micro);
   void launch(Stage& stage, const Launch& launch, int micro, const RunContext& context);
   void accumulate(Stage& stage, const Accumulate& a, int micro);
+  void replace_buffers(Stage& stage, int micro);
   void forget_validated(Stage& stage);
   void read_fetches(Stage& stage, int micro);
   void end_backward(Stage& stage, int micro, bool input_done, bool weight_done);

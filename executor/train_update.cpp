@@ -96,6 +96,11 @@ std::vector<StateTensor> TrainRunner::state() const {
                        shape, stage.memory->floats(p.state[s]), p.elements, p.owner});
       }
     }
+    for (const StageBuffer& b : stage.plan->buffers) {
+      const StateBuffer& buffer = graph_.buffers[b.buffer];
+      out.push_back({buffer.name, "", graph_.values[buffer.value].type.shape,
+                     stage.memory->floats(b.value), b.elements, true});
+    }
   }
   return out;
 }

@@ -79,7 +79,7 @@ Shape sample_shape(const StageFeed& feed, std::int64_t micro_batch) {
 std::vector<int> balance_stages(const Graph& graph, int stages) {
   std::vector<double> costs(graph.blocks, 0);
   for (const Node& node : graph.nodes) {
-    if (node.op == "parameter" || node.op == "placeholder") continue;
+    if (is_leaf(node)) continue;
     costs[node.block] += flops(graph, node);
   }
   return balance_blocks(costs, stages);
@@ -239,8 +239,11 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
   training_->finish();
   feed(lookup);
   runner_->set_training(false);
+  const std::vector<float> own = runner_->buffers();
+  runner_->average_buffers();
   validation_->run_step(static_cast<int>(step_), nullptr);
   validation_->finish();
+  runner_->set_buffers(own);
   StepResult result;
   result.step = step_;
   result.scalars = runner_->scalars();

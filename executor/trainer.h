@@ -69,8 +69,8 @@ class Trainer {
 
   /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step().
   StepResult train(const FieldLookup& lookup);
-  /// Forward only, dropout off, newest weights; counts and losses over the whole batch of all
-  /// pipelines.
+  /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
+  /// over the whole batch of all pipelines.
   StepResult validate(const FieldLookup& lookup);
 
   /// Asks all workers to stop together: the next train() reports it on every one.
@@ -83,6 +83,10 @@ class Trainer {
   /// Multiplies the learning rate of the updates that follow; the same on every worker. Throws
   /// InvalidArgument.
   void set_rate_factor(double factor);
+
+  /// Before state() is saved: every pipeline goes on from the mean of their buffers (running
+  /// statistics), as a job that resumes does. Every worker calls it.
+  void settle() { runner_->average_buffers(); }
 
   std::vector<StateTensor> state() const { return runner_->state(); }
   std::vector<StateTensor> gradients() const { return runner_->gradients(); }

@@ -82,6 +82,45 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Initializer ini
   return v;
 }
 
+ValueId Builder::buffer(const std::string& name, Shape shape, Initializer init) {
+  const std::string full = scoped(name);
+  require(!name.empty(), "buffer: the name must not be empty");
+  require(!is_symbolic(shape), "buffer '{}': shape {} must not depend on the batch", full,
+          to_string(shape));
+  const ValueId v = add_leaf("buffer", full, {DType::Float32, std::move(shape)});
+  graph_.buffers.push_back({full, v, init, kNone});
+  return v;
+}
+
+// A buffer has one reader, which replaces it.
+void Builder::check_buffers(const OpDef& def, const std::string& name,
+                            const std::vector<ValueId>& inputs) const {
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    for (const StateBuffer& b : graph_.buffers) {
+      if (b.value != inputs[i]) continue;
+      require(b.next == kNone && std::count(inputs.begin(), inputs.end(), b.value) == 1,
+              "{} '{}': buffer '{}' is read already; one operator may", def.name, name, b.name);
+      require(std::any_of(def.replaces.begin(), def.replaces.end(),
+                          [i](const auto& pair) { return pair.first == i; }),
+              "{} '{}': input {} is the buffer '{}', which {} does not replace", def.name, name, i,
+              b.name, def.name);
+    }
+  }
+}
+
+// The outputs that take the place of the buffers the node reads.
+void Builder::replace_buffers(const OpDef& def, const Node& node) {
+  for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i) {
+    const auto buffer =
+        std::find_if(graph_.buffers.begin(), graph_.buffers.end(),
+                     [&](const StateBuffer& b) { return b.value == node.inputs[i]; });
+    if (buffer == graph_.buffers.end()) continue;
+    for (const auto& [input, output] : def.replaces) {
+      if (input == i) buffer->next = node.outputs[output];
+    }
+  }
+}
+
 std::vector<ValueId> Builder::apply_all(const std::string& op, const std::vector<ValueId>& inputs,
                                         Attrs attrs, const std::string& name) {
   const OpDef& def = ops_->find(op);
@@ -94,6 +133,7 @@ std::vector<ValueId> Builder::apply_all(const std::string& op, const std::vector
             "{} '{}': input {} is no value of this graph", op, full, i);
     types.push_back(type(inputs[i]));
   }
+  check_buffers(def, full, inputs);
   Node node;
   node.op = op;
   const std::vector<TensorType> outputs = infer_types(def, full, types, attrs);
@@ -102,6 +142,7 @@ std::vector<ValueId> Builder::apply_all(const std::string& op, const std::vector
   node.attrs = std::move(attrs);
   const NodeId id = add_node(std::move(node), outputs);
   block_used_ = true;
+  replace_buffers(def, graph_.nodes[id]);
   return graph_.nodes[id].outputs;
 }
 

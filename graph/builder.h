@@ -22,6 +22,11 @@ class Builder {
   /// full name is taken.
   ValueId parameter(const std::string& name, Shape shape, Initializer init, bool decay = true);
 
+  /// State that the operator reading it replaces in training (running statistics): float32, static
+  /// shape; `name` is prefixed by the scope. One operator reads it, as an input that its record
+  /// replaces. Throws if the full name is taken.
+  ValueId buffer(const std::string& name, Shape shape, Initializer init);
+
   /// Applies an operator; `name` (prefixed by the scope) defaults to the operator's name and is
   /// made unique by a number ("relu", "relu_1", …).
   std::vector<ValueId> apply_all(const std::string& op, const std::vector<ValueId>& inputs,
@@ -62,6 +67,9 @@ class Builder {
   friend class Differentiator;
   ValueId add_leaf(const char* op, const std::string& name, TensorType type);
   NodeId add_node(Node node, const std::vector<TensorType>& outputs);
+  void check_buffers(const OpDef& def, const std::string& name,
+                     const std::vector<ValueId>& inputs) const;
+  void replace_buffers(const OpDef& def, const Node& node);
   std::string scoped(const std::string& name) const;
   std::string unique_name(const std::string& wanted);
 

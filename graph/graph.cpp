@@ -147,14 +147,44 @@ void check_node(const Graph& g, NodeId id, ValueId& next, std::set<std::string_v
   }
 }
 
+void check_buffers(const Graph& g, const std::vector<ValueId>& made) {
+  std::vector<ValueId> listed;
+  std::vector<NodeId> reader(g.values.size(), kNone);  // of buffers: the node allowed to
+  for (const StateBuffer& b : g.buffers) {
+    listed.push_back(b.value);
+    if (b.value < 0 || b.value >= static_cast<ValueId>(g.values.size())) continue;
+    const Node& n = g.producer(b.value);
+    const TensorType& type = g.values[b.value].type;
+    rule(b.name == n.name, n, "buffer is listed under another name");
+    rule(type.dtype == DType::Float32 && !is_symbolic(type.shape), n,
+         "a buffer is float32 and static");
+    if (b.next == kNone) continue;
+    rule(b.next >= 0 && b.next < static_cast<ValueId>(g.values.size()), n, "next is no value");
+    rule(g.values[b.next].type == type, n, "a buffer's next value has another type");
+    reader[b.value] = g.values[b.next].producer;
+  }
+  if (listed != made) fail(Code::Internal, "graph: the list of buffers is not that of the nodes");
+  for (std::size_t id = 0; id < g.nodes.size(); ++id) {
+    for (const ValueId v : g.nodes[id].inputs) {
+      if (g.producer(v).op != "buffer") continue;
+      rule(reader[v] == static_cast<NodeId>(id) && g.nodes[id].phase == Phase::Forward, g.nodes[id],
+           "reads a buffer that it does not replace");
+    }
+  }
+}
+
 void check_leaves(const Graph& g) {
-  std::vector<ValueId> parameters, placeholders;
+  std::vector<ValueId> parameters, placeholders, buffers;
   for (const Node& n : g.nodes) {
     if (!is_leaf(n)) continue;
     rule(n.inputs.empty() && n.outputs.size() == 1, n, "wants no inputs and one output");
     rule(n.phase == Phase::Forward, n, "wants phase Forward");
-    (n.op == "parameter" ? parameters : placeholders).push_back(n.outputs[0]);
+    (n.op == "parameter" ? parameters
+     : n.op == "buffer"  ? buffers
+                         : placeholders)
+        .push_back(n.outputs[0]);
   }
+  check_buffers(g, buffers);
   if (placeholders != g.placeholders) {
     fail(Code::Internal, "graph: the list of placeholders is not that of the nodes");
   }

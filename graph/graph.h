@@ -82,8 +82,10 @@ struct Node {
   Phase phase = Phase::Forward;
 };
 
-/// True for placeholders and parameters: nodes that the Builder makes and no kernel runs.
-inline bool is_leaf(const Node& n) { return n.op == "placeholder" || n.op == "parameter"; }
+/// True for placeholders, parameters and buffers: nodes that the Builder makes and no kernel runs.
+inline bool is_leaf(const Node& n) {
+  return n.op == "placeholder" || n.op == "parameter" || n.op == "buffer";
+}
 
 /// How a parameter starts. A function of (seed, parameter name, element) alone, so that every
 /// placement agrees.
@@ -110,6 +112,17 @@ struct Parameter {
   bool decay = true;  ///< false for biases and norms: no weight decay
 };
 
+/// State that a training forward replaces and no optimizer touches (running statistics): float32,
+/// static shape. One node reads it, in phase Forward, and makes the value that takes its place. In
+/// validation nothing is replaced. Several pipelines each have their own; what is saved, and what
+/// validation sees, is their mean.
+struct StateBuffer {
+  std::string name;
+  ValueId value = kNone;
+  Initializer init;
+  ValueId next = kNone;  ///< what replaces it after each training forward; kNone while unused
+};
+
 /// One use of a parameter by one consumer, and the gradient of that use: a value that a WeightGrad
 /// node of the consumer's block makes. Each use sums its micro-batches in ascending order; the uses
 /// of one parameter are then added in ascending `use`. Sorted by (parameter, use).
@@ -124,6 +137,7 @@ struct Graph {
   std::vector<Node> nodes;  ///< in an order in which inputs come before their consumers
   std::vector<Value> values;
   std::vector<Parameter> parameters;  ///< in model order (order of creation)
+  std::vector<StateBuffer> buffers;   ///< in order of creation
   std::vector<ValueId>
       placeholders;  ///< producers have the op "placeholder"; node name = field name
   std::vector<std::pair<std::string, ValueId>>
@@ -139,8 +153,9 @@ struct Graph {
 /// Order, values numbered in the order of nodes, unique names; what may read what: Count nodes read
 /// placeholders and Count nodes; forward nodes read blocks up to their own and step_sum; gradient
 /// nodes read forward values of blocks up to their own and InputGrad values of their own block or
-/// later ones; a WeightGrad value is read in its own block only. So stages that are ranges of
-/// blocks can run a phase in node order. (Types as inferred: check_types in op_def.h.)
+/// later ones; a buffer is read by the one forward node that makes its next value, of the same
+/// type; a WeightGrad value is read in its own block only. So stages that are ranges of blocks can
+/// run a phase in node order. (Types as inferred: check_types in op_def.h.)
 void check_graph(const Graph& graph);
 
 /// Text form, one node per line; parse_graph(print_graph(g)) prints the same text.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -65,6 +66,9 @@ struct OpDef {
   std::int64_t (*flops)(const InferArgs&) =
       nullptr;  ///< per batch of 1 (a symbolic batch counts 1); nullptr: one per output element
   std::vector<Sample> samples = {};
+  std::vector<std::pair<int, int>> replaces = {};  ///< (input, output): where the input is a
+                                                   ///< buffer, the output replaces it after a
+                                                   ///< training forward
 };
 
 /// The operators of a build. Made once from explicit tables (ops/registry.h), then read only.

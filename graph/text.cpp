@@ -1,7 +1,7 @@
 // The text form of a graph. One node per line:
 //   %4: float32[], %5: float32[B] = softmax_cross_entropy "loss"(%2, %1) {ignore=-1} @1 forward
-// between a first line "graph blocks=2" and lines for fetches, the loss and gradients of
-// parameters.
+// between a first line "graph blocks=2" and lines for fetches, the loss, what replaces buffers and
+// gradients of parameters.
 #include <charconv>
 #include <cmath>
 
@@ -42,12 +42,17 @@ std::string print_attr(const Attr& attr) {
   return "[" + out + "]";
 }
 
-// A parameter's initializer is printed as attributes of its node.
+// The initializer of a parameter or buffer is printed as attributes of its node.
+Attrs init_attrs(const Initializer& init) {
+  return {{"init", std::string(kInitializers[static_cast<int>(init.kind)])},
+          {"a", init.a},
+          {"b", init.b}};
+}
+
 Attrs parameter_attrs(const Parameter& p) {
-  return {{"init", std::string(kInitializers[static_cast<int>(p.init.kind)])},
-          {"a", p.init.a},
-          {"b", p.init.b},
-          {"decay", std::int64_t{p.decay}}};
+  Attrs attrs = init_attrs(p.init);
+  attrs.set("decay", std::int64_t{p.decay});
+  return attrs;
 }
 
 std::string print_node(const Graph& g, const Node& n, const Attrs& attrs) {
@@ -219,6 +224,8 @@ class GraphReader {
       graph_.fetches.push_back({name, in.value()});
     } else if (in.take("loss ")) {
       graph_.loss = in.value();
+    } else if (in.take("replace ")) {
+      replace(in);
     } else if (in.take("gradient ")) {
       gradient(in);
     } else {
@@ -270,28 +277,58 @@ class GraphReader {
     n.phase = static_cast<Phase>(in.choice(kPhases, "count, forward, input_grad or weight_grad"));
     if (n.op == "placeholder") graph_.placeholders.push_back(n.outputs[0]);
     if (n.op == "parameter") parameter(in, n);
+    if (n.op == "buffer") buffer(in, n);
     graph_.nodes.push_back(std::move(n));
+  }
+
+  // The initializer among the attributes of a leaf; false if there is none.
+  static bool initializer(const Attrs& attrs, Initializer& init) {
+    try {
+      bool known = false;
+      for (std::size_t i = 0; i < std::size(kInitializers); ++i) {
+        if (attrs.text("init") != kInitializers[i]) continue;
+        init.kind = static_cast<Initializer::Kind>(i);
+        known = true;
+      }
+      init.a = attrs.real("a");
+      init.b = attrs.real("b");
+      return known;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   void parameter(const LineReader& in, Node& n) {
     Parameter p{n.name, n.outputs[0], {}, true};
-    bool known = false;
+    if (!initializer(n.attrs, p.init) || !n.attrs.has("decay")) {
+      in.expected("a parameter with {a=.., b=.., decay=0 or 1, init=\"constant\"..}");
+    }
     try {
-      for (std::size_t i = 0; i < std::size(kInitializers); ++i) {
-        if (n.attrs.text("init") == kInitializers[i]) {
-          p.init.kind = static_cast<Initializer::Kind>(i);
-          known = true;
-        }
-      }
-      p.init.a = n.attrs.real("a");
-      p.init.b = n.attrs.real("b");
       p.decay = n.attrs.integer("decay") != 0;
     } catch (const Error&) {
-      known = false;
+      in.expected("decay=0 or decay=1");
     }
-    if (!known) in.expected("a parameter with {a=.., b=.., decay=0 or 1, init=\"constant\"..}");
     n.attrs = {};
     graph_.parameters.push_back(std::move(p));
+  }
+
+  void buffer(const LineReader& in, Node& n) {
+    StateBuffer b{n.name, n.outputs[0], {}, kNone};
+    if (!initializer(n.attrs, b.init)) {
+      in.expected("a buffer with {a=.., b=.., init=\"constant\"..}");
+    }
+    n.attrs = {};
+    graph_.buffers.push_back(std::move(b));
+  }
+
+  void replace(LineReader& in) {
+    const std::string name = in.quoted();
+    for (StateBuffer& b : graph_.buffers) {
+      if (b.name != name) continue;
+      b.next = in.value();
+      return;
+    }
+    in.expected("the name of a buffer before a value");
   }
 
   void gradient(LineReader& in) {
@@ -317,13 +354,18 @@ class GraphReader {
 
 std::string print_graph(const Graph& g) {
   std::string out = fmt::format("graph blocks={}\n", g.blocks);
-  std::size_t parameter = 0;
+  std::size_t parameter = 0, buffer = 0;
   for (const Node& n : g.nodes) {
-    out += print_node(g, n,
-                      n.op == "parameter" ? parameter_attrs(g.parameters[parameter++]) : n.attrs);
+    Attrs attrs = n.attrs;
+    if (n.op == "parameter") attrs = parameter_attrs(g.parameters[parameter++]);
+    if (n.op == "buffer") attrs = init_attrs(g.buffers[buffer++].init);
+    out += print_node(g, n, attrs);
   }
   for (const auto& [name, v] : g.fetches) out += fmt::format("fetch {} %{}\n", quote(name), v);
   if (g.loss != kNone) out += fmt::format("loss %{}\n", g.loss);
+  for (const StateBuffer& b : g.buffers) {
+    if (b.next != kNone) out += fmt::format("replace {} %{}\n", quote(b.name), b.next);
+  }
   for (const GradientUse& u : g.gradients) {
     out += fmt::format("gradient {} use={} %{} @{}\n", quote(g.parameters[u.parameter].name), u.use,
                        u.gradient, u.block);

@@ -15,11 +15,14 @@ std::uint64_t stable_hash(std::string_view text) {
 std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
   using namespace cpu;
   static const std::vector<const KernelTable*> kTables = {
-      &linear_rows(),           &vector_elementwise_rows(),    &vector_norm_rows(),
-      &vector_dropout_rows(),   &vector_attention_rows(),      &vector_reduce_rows(),
-      &vector_loss_rows(),      &reference_elementwise_rows(), &reference_shape_rows(),
-      &reference_linear_rows(), &reference_norm_rows(),        &reference_attention_rows(),
-      &reference_loss_rows()};
+      &linear_rows(),           &vector_elementwise_rows(),
+      &vector_norm_rows(),      &vector_dropout_rows(),
+      &vector_attention_rows(), &vector_reduce_rows(),
+      &vector_loss_rows(),      &reference_elementwise_rows(),
+      &reference_shape_rows(),  &reference_linear_rows(),
+      &reference_norm_rows(),   &reference_attention_rows(),
+      &reference_loss_rows(),   &reference_conv_rows(),
+      &reference_pool_rows(),   &reference_batch_norm_rows()};
   std::vector<const KernelRow*> rows;
   for (const KernelTable* table : kTables)
     for (const KernelRow& row : *table)

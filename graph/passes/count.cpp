@@ -16,7 +16,8 @@ std::vector<NodeId> counted_for(const Graph& g) {
     const Node& n = g.nodes[id];
     if (n.op == "step_sum" && counted[id] == kNone) counted[id] = id;
     if (counted[id] == kNone) continue;
-    require(n.op != "parameter" && (n.phase == Phase::Forward || n.phase == Phase::Count),
+    require(n.op != "parameter" && n.op != "buffer" &&
+                (n.phase == Phase::Forward || n.phase == Phase::Count),
             "step_sum '{}': depends on '{}' ({}); it is computed before the first forward, from "
             "placeholders and constants only",
             g.nodes[counted[id]].name, n.name, n.op);

@@ -10,6 +10,9 @@ Graph remove_dead(const Graph& graph) {
   for (const auto& [name, v] : graph.fetches) keep(v);
   if (graph.loss != kNone) keep(graph.loss);
   for (const GradientUse& u : graph.gradients) keep(u.gradient);
+  for (const StateBuffer& b : graph.buffers) {
+    if (b.next != kNone) keep(b.next);
+  }
   for (auto id = static_cast<NodeId>(graph.nodes.size()) - 1; id >= 0; --id) {
     if (!live[id]) continue;
     for (const ValueId v : graph.nodes[id].inputs) keep(v);

@@ -4,8 +4,9 @@
 
 namespace hetu {
 
-/// The graph without nodes that reach no fetch, loss or gradient of a parameter; such parameters
-/// and placeholders go too. Names, blocks and the order of what stays are kept.
+/// The graph without nodes that reach no fetch, loss, gradient of a parameter or next value of a
+/// buffer; such parameters and placeholders go too. Names, blocks and the order of what stays are
+/// kept.
 Graph remove_dead(const Graph& graph);
 
 }  // namespace hetu

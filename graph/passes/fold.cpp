@@ -16,6 +16,8 @@ class Folder {
     for (const auto& [name, v] : graph.fetches) keep(v);
     if (graph.loss != kNone) keep(graph.loss);
     for (const GradientUse& u : graph.gradients) keep(u.gradient);
+    for (const StateBuffer& b : graph.buffers)
+      if (b.next != kNone) keep(b.next);
   }
 
   Graph run() {
@@ -42,8 +44,7 @@ class Folder {
   const TensorType& type(ValueId v) const { return from_.values[v].type; }
 
   static bool alike(const Node& n, const Node& from) {
-    return from.block == n.block && from.phase == n.phase && from.op != "parameter" &&
-           from.op != "placeholder";
+    return from.block == n.block && from.phase == n.phase && !is_leaf(from);
   }
 
   // Joins a node with the one that makes its input.

@@ -59,6 +59,12 @@ Graph GraphRewriter::finish() {
     numbers[i] = static_cast<int>(to_.parameters.size());
     to_.parameters.push_back(std::move(p));
   }
+  for (StateBuffer b : from_.buffers) {
+    if (map_[b.value] == kNone) continue;
+    b.value = map_[b.value];
+    if (b.next != kNone) b.next = mapped(b.next);
+    to_.buffers.push_back(std::move(b));
+  }
   for (const ValueId v : from_.placeholders) {
     if (map_[v] != kNone) to_.placeholders.push_back(map_[v]);
   }

@@ -31,8 +31,8 @@ class GraphRewriter {
   /// The new value of an old one. Throws Internal if its node was dropped.
   ValueId mapped(ValueId old) const;
 
-  /// The graph made: parameters and placeholders that were copied; fetches, the loss and gradients
-  /// mapped.
+  /// The graph made: parameters, buffers and placeholders that were copied; fetches, the loss and
+  /// gradients mapped.
   Graph finish();
 
  private:

@@ -67,6 +67,33 @@ struct CountLabels {
   }
 };
 
+template <class T>
+struct TopKHits {
+  std::string name;
+  Rows x;
+  std::int64_t k, ignore;
+  explicit TopKHits(const KernelDesc& d)
+      : name(d.name),
+        x(rows_of(d.inputs[0])),
+        k(d.attrs->integer("k")),
+        ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const auto* labels = c.in<std::int32_t>(1);
+    check_indices(name, labels, x.rows, x.columns, ignore);
+    std::int64_t hits = 0;
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      if (labels[i] == ignore) continue;
+      const T* row = c.in<T>(0) + i * x.columns;
+      const T own = row[labels[i]];
+      std::int64_t higher = 0;
+      for (std::int64_t j = 0; j < x.columns; ++j)
+        higher += row[j] > own || (row[j] == own && j < labels[i]) || std::isnan(row[j]) ? 1 : 0;
+      hits += higher < k && !std::isnan(own) ? 1 : 0;
+    }
+    c.out<T>(0)[0] = static_cast<T>(hits);
+  }
+};
+
 }  // namespace
 
 const KernelTable& reference_loss_rows() {
@@ -74,6 +101,7 @@ const KernelTable& reference_loss_rows() {
       {"softmax_cross_entropy", "reference", nullptr, reference<CrossEntropy>},
       {"softmax_cross_entropy_grad", "reference", nullptr, reference<CrossEntropyGrad>},
       {"count_labels", "reference", nullptr, reference<CountLabels>},
+      {"top_k_hits", "reference", nullptr, reference<TopKHits>},
   };
   return kRows;
 }

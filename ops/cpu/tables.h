@@ -25,5 +25,8 @@ const KernelTable& reference_linear_rows();
 const KernelTable& reference_norm_rows();
 const KernelTable& reference_attention_rows();
 const KernelTable& reference_loss_rows();
+const KernelTable& reference_conv_rows();
+const KernelTable& reference_pool_rows();
+const KernelTable& reference_batch_norm_rows();
 
 }  // namespace hetu::cpu

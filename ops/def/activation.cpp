@@ -32,8 +32,9 @@ OpDef relu() {
       .doc = "max(x, 0), elementwise; the gradient at 0 is 0.",
       .inputs = {"x"},
       .infer = same_as_input,
+      // From y, which is positive where x is: the next operator keeps it anyway.
       .grad = [](Builder& b, const GradArgs& g) -> Values {
-        return {b.apply("relu_grad", {g.inputs[0], g.dy[0]})};
+        return {b.apply("relu_grad", {g.outputs[0], g.dy[0]})};
       },
       .samples = kOne,
   };

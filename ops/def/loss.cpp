@@ -94,6 +94,31 @@ OpDef count_labels() {
   };
 }
 
+OpDef top_k_hits() {
+  return {
+      .name = "top_k_hits",
+      .doc =
+          "How many rows have their label among the k highest logits (of equal ones the first "
+          "counts as higher, a NaN as the highest), as a float32 scalar; ignored rows and rows "
+          "whose own logit is NaN miss.",
+      .inputs = {"logits", "labels"},
+      .attrs = {{"k", std::int64_t{1}, false, "1 for top-1 accuracy"}, kIgnore},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_logits_and_labels(a);
+        want(a.attrs.integer("k") >= 1, a, "k must be >= 1, got {}", a.attrs.integer("k"));
+        return {float32({})};
+      },
+      .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
+      .samples = {{.shapes = {{2, 3}, {2}}, .dtypes = {DType::Float32, DType::Int32}},
+                  {.shapes = {{37, 9}, {37}},
+                   .attrs = {{"k", std::int64_t{5}}},
+                   .dtypes = {DType::Float32, DType::Int32},
+                   .integers_below = 9,
+                   .negative_integers = true},
+                  {.shapes = {{0, 3}, {0}}, .dtypes = {DType::Float32, DType::Int32}}},
+  };
+}
+
 OpDef step_sum() {
   return {
       .name = "step_sum",
@@ -113,7 +138,8 @@ OpDef step_sum() {
 }  // namespace
 
 std::vector<OpDef> loss() {
-  return {softmax_cross_entropy(), softmax_cross_entropy_grad(), count_labels(), step_sum()};
+  return {softmax_cross_entropy(), softmax_cross_entropy_grad(), count_labels(), top_k_hits(),
+          step_sum()};
 }
 
 }  // namespace hetu::def

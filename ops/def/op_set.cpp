@@ -10,7 +10,8 @@ const OpSet& op_set() {
   static const OpSet kSet = [] {
     std::vector<OpDef> all;
     for (const auto table : {def::math, def::activation, def::linear, def::shape, def::embedding,
-                             def::norm, def::dropout, def::attention, def::loss, def::reduce}) {
+                             def::norm, def::dropout, def::attention, def::loss, def::reduce,
+                             def::conv, def::pool, def::batch_norm_family}) {
       std::vector<OpDef> family = table();
       std::move(family.begin(), family.end(), std::back_inserter(all));
     }

@@ -25,6 +25,21 @@ void want_rank(const InferArgs& a, std::size_t i, std::size_t least) {
        input_name(a, i), least, to_string(a.inputs[i]));
 }
 
+void want_images(const InferArgs& a, std::size_t i) {
+  const Shape& shape = a.inputs[i].shape;
+  want(shape.size() == 4 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0, a,
+       "{} must be [N, C, H, W], got {}", input_name(a, i), to_string(a.inputs[i]));
+}
+
+std::int64_t window_count(const InferArgs& a, std::int64_t size, std::int64_t kernel) {
+  const std::int64_t stride = a.attrs.integer("stride"), padding = a.attrs.integer("padding");
+  want(stride >= 1, a, "stride must be >= 1, got {}", stride);
+  want(padding >= 0, a, "padding must be >= 0, got {}", padding);
+  want(kernel <= size + 2 * padding, a, "a window of {} does not fit {} elements with padding {}",
+       kernel, size, padding);
+  return (size + 2 * padding - kernel) / stride + 1;
+}
+
 std::string to_fit(const InferArgs& a, std::size_t i) {
   return "to fit " + input_name(a, i) + " " + to_string(a.inputs[i]);
 }

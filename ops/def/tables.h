@@ -17,5 +17,8 @@ std::vector<OpDef> dropout();
 std::vector<OpDef> attention();
 std::vector<OpDef> loss();
 std::vector<OpDef> reduce();
+std::vector<OpDef> conv();
+std::vector<OpDef> pool();
+std::vector<OpDef> batch_norm_family();
 
 }  // namespace hetu::def

@@ -15,7 +15,7 @@ __path__.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", 
 _FROM = {
     "Executor": "executor", "Step": "executor", "close": "executor",
     "BATCH": "graph", "Value": "graph", "cut": "graph", "new_graph": "graph", "parameter": "graph",
-    "placeholder": "graph", "scope": "graph",
+    "buffer": "graph", "placeholder": "graph", "scope": "graph",
     "one_line_errors": "errors", "parse_bytes": "errors",
 }
 _MODULES = ("data", "devices", "graph", "lr", "models", "ops", "optim", "schedule", "training")

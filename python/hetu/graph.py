@@ -94,6 +94,10 @@ class GraphBuilder:
         """A trainable float32 tensor. `decay=False` for biases and norms."""
         return Value(self, self.builder.parameter(name, list(shape), init.kind, init.a, init.b, decay))
 
+    def buffer(self, name: str, shape: Sequence[int], init: Init) -> Value:
+        """A float32 tensor that the operator reading it replaces in training (see `buffer`)."""
+        return Value(self, self.builder.buffer(name, list(shape), init.kind, init.a, init.b))
+
 
 _current = [GraphBuilder()]
 
@@ -117,6 +121,16 @@ def placeholder(name: str, dtype: str, shape: Sequence[int]) -> Value:
 def parameter(name: str, shape: Sequence[int], init: Init, decay: bool = True) -> Value:
     """A trainable tensor of the current graph."""
     return current().parameter(name, shape, init, decay)
+
+
+def buffer(name: str, shape: Sequence[int], init: Init) -> Value:
+    """State of the current graph that training forwards replace and no optimizer touches: running statistics.
+
+    One operator reads it, as an input that it replaces (`batch_norm`'s running_mean and running_var, `count_up`'s x).
+    Validation reads and does not touch it. Each pipeline has its own, replaced micro-batch by micro-batch; what validation
+    sees and a checkpoint holds is the mean over pipelines, added in their order, and after a save all go on from it.
+    """
+    return current().buffer(name, shape, init)
 
 
 def cut() -> None:

@@ -103,6 +103,7 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 }
 
 void save(Job& job, const std::string& folder, const std::string& run_json, int keep) {
+  job.trainer.settle();
   SavePart part;
   if (job.trainer.pipeline() == 0) {
     part.file = fmt::format("stage-{}.safetensors", job.trainer.stage());
@@ -121,9 +122,10 @@ std::pair<std::int64_t, std::string> read_run(const std::string& folder) {
 
 void load(Job& job, const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
-  std::vector<std::string> parameters;
-  for (const Parameter& p : job.trainer.graph().parameters) parameters.push_back(p.name);
-  refuse_strangers(manifest, parameters);
+  std::vector<std::string> known;
+  for (const Parameter& p : job.trainer.graph().parameters) known.push_back(p.name);
+  for (const StateBuffer& b : job.trainer.graph().buffers) known.push_back(b.name);
+  refuse_strangers(manifest, known);
   load_checkpoint(manifest, job.trainer.state());
   job.trainer.set_step(manifest.step);
 }

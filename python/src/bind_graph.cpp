@@ -97,10 +97,18 @@ void bind_graph(nb::module_& m) {
       .def("__str__", &print_graph)
       .def_prop_ro("blocks", [](const Graph& g) { return g.blocks; })
       .def_prop_ro("nodes", [](const Graph& g) { return g.nodes.size(); })
-      .def_prop_ro("parameters", [](const Graph& g) {
+      .def_prop_ro("parameters",
+                   [](const Graph& g) {
+                     nb::list out;
+                     for (const Parameter& p : g.parameters) {
+                       out.append(nb::make_tuple(p.name, g.values[p.value].type.shape));
+                     }
+                     return out;
+                   })
+      .def_prop_ro("buffers", [](const Graph& g) {
         nb::list out;
-        for (const Parameter& p : g.parameters) {
-          out.append(nb::make_tuple(p.name, g.values[p.value].type.shape));
+        for (const StateBuffer& b : g.buffers) {
+          out.append(nb::make_tuple(b.name, g.values[b.value].type.shape));
         }
         return out;
       });
@@ -115,6 +123,10 @@ void bind_graph(nb::module_& m) {
            [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
               double low, double high,
               bool decay) { return b.parameter(name, shape, initializer(kind, low, high), decay); })
+      .def("buffer",
+           [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
+              double low,
+              double high) { return b.buffer(name, shape, initializer(kind, low, high)); })
       .def("apply", &apply)
       .def("cut", &Builder::cut)
       .def("push_scope", &Builder::push_scope)

@@ -23,6 +23,8 @@ const std::set<std::pair<std::string, std::size_t>> kNoGradient = {
     {"div_scalar", 1},  // refused: the divisor is a count
     {"expand", 1},      // only its shape is read
     {"step_sum", 0},    // depends on placeholders only
+    {"batch_norm", 3},  // buffers: training does not read them
+    {"batch_norm", 4},
 };
 
 std::vector<std::string> operators() {

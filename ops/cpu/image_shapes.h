@@ -1,0 +1,65 @@
+// Sizes of convolutions and pools, read out of a KernelDesc.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "graph/base/error.h"
+#include "ops/kernel.h"
+
+namespace hetu::cpu {
+
+/// A batch of images [n, channels, height, width].
+struct Images {
+  std::int64_t n = 0, channels = 0, height = 0, width = 0;
+  std::int64_t plane() const { return height * width; }
+  std::int64_t elements() const { return n * channels * plane(); }
+  /// Elements of one channel over the batch.
+  std::int64_t per_channel() const { return n * plane(); }
+};
+
+inline Images images_of(const TensorType& type) {
+  const Shape& s = type.shape;
+  return {s[0], s[1], s[2], s[3]};
+}
+
+/// Windows of height x width that step over images.
+struct Windows {
+  std::int64_t height = 0, width = 0, stride = 1, padding = 0;
+};
+
+/// Of images of `size` elements on an axis, the part [begin, end) of a window's `kernel` elements
+/// that lies inside them, where the window starts at `start` (which may be outside).
+struct Span {
+  std::int64_t begin, end;
+};
+inline Span inside(std::int64_t start, std::int64_t kernel, std::int64_t size) {
+  return {std::max<std::int64_t>(0, -start), std::min(kernel, size - start)};
+}
+
+/// The three tensors of a convolution, whichever of them an operator computes.
+struct ConvShape {
+  Images x, y;
+  Windows w;
+};
+
+/// Of conv2d (x, w -> y), conv2d_input_grad (dy, w -> dx) or conv2d_weight_grad (x, dy -> dw).
+inline ConvShape conv_shape(const KernelDesc& d) {
+  const bool forward = d.op == "conv2d", input_grad = d.op == "conv2d_input_grad";
+  const TensorType& x = input_grad ? d.outputs[0] : d.inputs[0];
+  const TensorType& w = forward || input_grad ? d.inputs[1] : d.outputs[0];
+  const TensorType& y = forward ? d.outputs[0] : d.inputs[input_grad ? 0 : 1];
+  return {images_of(x),
+          images_of(y),
+          {w.shape[2], w.shape[3], d.attrs->integer("stride"), d.attrs->integer("padding")}};
+}
+
+/// Batch statistics of one element mean nothing. Throws InvalidArgument, naming the node.
+inline void check_batch(const std::string& node, std::int64_t per_channel) {
+  require(per_channel > 1,
+          "batch_norm '{}': training wants more than one element per channel; use larger "
+          "micro-batches or images",
+          node);
+}
+
+}  // namespace hetu::cpu

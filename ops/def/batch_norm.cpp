@@ -1,0 +1,116 @@
+// Batch normalisation of images, and the buffers that it keeps.
+#include "ops/def/rules.h"
+#include "ops/def/tables.h"
+
+namespace hetu::def {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+const AttrSpec kEpsilon = {"epsilon", 1e-5, false, "added to the variance"};
+
+// Inputs first … first + count - 1 hold one element per channel of input 0.
+void want_per_channel(const InferArgs& a, std::size_t first, std::size_t count) {
+  for (std::size_t i = first; i < first + count; ++i) {
+    want_shape(a, i, {a.inputs[0].shape[1]}, to_fit(a, 0));
+  }
+}
+
+void want_epsilon(const InferArgs& a) {
+  want(a.attrs.real("epsilon") >= 0, a, "epsilon must be >= 0, got {}", a.attrs.real("epsilon"));
+}
+
+std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
+
+OpDef batch_norm() {
+  return {
+      .name = "batch_norm",
+      .doc =
+          "gamma * (x - mean) / sqrt(variance + epsilon) + beta per channel of x [N, C, H, W]; "
+          "training takes the mean and biased variance of this micro-batch and moves the buffers "
+          "by momentum towards them (the variance unbiased, n / (n - 1)), validation takes the "
+          "buffers.",
+      .inputs = {"x", "gamma", "beta", "running_mean", "running_var"},
+      .outputs = {"y", "mean", "variance", "next_mean", "next_var"},
+      .attrs = {{"momentum", 0.1, false, "weight of this micro-batch in the buffers"}, kEpsilon},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_images(a, 0);
+        want_per_channel(a, 1, 4);
+        want_epsilon(a);
+        const double momentum = a.attrs.real("momentum");
+        want(momentum >= 0 && momentum <= 1, a, "momentum must be in [0, 1], got {}", momentum);
+        const TensorType channels = float32({a.inputs[0].shape[1]});
+        return {a.inputs[0], channels, channels, channels, channels};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        const Values all = b.apply_all(
+            "batch_norm_grad", {g.inputs[0], g.inputs[1], g.outputs[1], g.outputs[2], only_dy(g)},
+            {{"epsilon", g.node.attrs.real("epsilon")}});
+        Values dx = all;
+        for (std::size_t i = 0; i < dx.size(); ++i) {
+          if (!g.wanted[i]) dx[i] = kNone;
+        }
+        dx.resize(5, kNone);
+        return dx;
+      },
+      .flops = ten_per_element,
+      .samples = {{.shapes = {{3, 2, 2, 3}, {2}, {2}, {2}, {2}}, .attrs = {{"epsilon", 1e-2}}},
+                  {.shapes = {{kBatch, 3, 4, 5}, {3}, {3}, {3}, {3}}, .attrs = {{"momentum", 0.3}}},
+                  {.shapes = {{7, 17, 1, 1}, {17}, {17}, {17}, {17}},
+                   .attrs = {{"epsilon", 1e-1}}}},
+      .replaces = {{3, 3}, {4, 4}},
+  };
+}
+
+OpDef batch_norm_grad() {
+  return {
+      .name = "batch_norm_grad",
+      .doc =
+          "The gradients of batch_norm in training with respect to x, gamma and beta, from the "
+          "saved statistics.",
+      .inputs = {"x", "gamma", "mean", "variance", "dy"},
+      .outputs = {"dx", "dgamma", "dbeta"},
+      .attrs = {kEpsilon},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_images(a, 0);
+        want_per_channel(a, 1, 3);
+        want_shape(a, 4, a.inputs[0].shape, to_fit(a, 0));
+        want_epsilon(a);
+        const TensorType channels = float32({a.inputs[0].shape[1]});
+        return {a.inputs[0], channels, channels};
+      },
+      .flops = ten_per_element,
+      // Variances are drawn like any input here, so some are negative: epsilon lifts them.
+      .samples = {{.shapes = {{3, 2, 2, 3}, {2}, {2}, {2}, {3, 2, 2, 3}},
+                   .attrs = {{"epsilon", 5.0}}},
+                  {.shapes = {{kBatch, 3, 4, 5}, {3}, {3}, {3}, {kBatch, 3, 4, 5}},
+                   .attrs = {{"epsilon", 5.0}}},
+                  {.shapes = {{7, 17, 1, 1}, {17}, {17}, {17}, {7, 17, 1, 1}},
+                   .attrs = {{"epsilon", 5.0}}}},
+  };
+}
+
+OpDef count_up() {
+  return {
+      .name = "count_up",
+      .doc =
+          "x + 1 of a scalar buffer: how many micro-batches training has run forward (exact to "
+          "2^24).",
+      .inputs = {"x"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_shape(a, 0, {}, "(a scalar)");
+        return {a.inputs[0]};
+      },
+      .samples = {{.shapes = {{}}}},
+      .replaces = {{0, 0}},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> batch_norm_family() { return {batch_norm(), batch_norm_grad(), count_up()}; }
+
+}  // namespace hetu::def

@@ -1,0 +1,164 @@
+// Batch-norm state under every cut: pipelined = not pipelined, bit for bit; validation leaves no
+// trace; several pipelines save their mean.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "executor/comm/inproc.h"
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "tests/executor/conv_model.h"
+
+namespace hetu {
+namespace {
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+constexpr int kBatchSize = 8;  // per pipeline
+constexpr int kSteps = 3;
+
+struct Worker {
+  Tensors own;      ///< after the last step
+  Tensors settled;  ///< after settle()
+  std::vector<double> losses;
+  double validation = 0;
+  double top1 = 0;
+  double top5 = 0;
+};
+
+Tensors weights_and_buffers(const Trainer& trainer) {
+  Tensors out;
+  for (const StateTensor& t : trainer.state()) {
+    if (t.state.empty()) out[t.name] = std::vector<float>(t.data, t.data + t.elements);
+  }
+  return out;
+}
+
+Worker train(Trainer& trainer) {
+  Worker w;
+  const int rows = kBatchSize * trainer.options().pipelines;
+  for (int step = 0; step <= kSteps; ++step) {
+    const testing_model::Pictures batch = testing_model::pictures(rows, step);
+    const std::size_t offset = static_cast<std::size_t>(trainer.pipeline()) * kBatchSize;
+    const FieldLookup lookup = [&](const std::string& field, std::int64_t) -> const void* {
+      if (field == "label") return batch.labels.data() + offset;
+      return batch.images.data() + offset * batch.images.size() / rows;
+    };
+    if (step < kSteps) {
+      w.losses.push_back(trainer.train(lookup).at("loss"));
+      continue;
+    }
+    w.own = weights_and_buffers(trainer);
+    const StepResult r = trainer.validate(lookup);
+    w.validation = r.at("loss");
+    w.top1 = r.at("top1");
+    w.top5 = r.at("top5");
+    EXPECT_EQ(weights_and_buffers(trainer), w.own) << "validation left a trace";
+    EXPECT_EQ(trainer.validate(lookup).at("loss"), w.validation);
+    trainer.settle();
+    w.settled = weights_and_buffers(trainer);
+    EXPECT_EQ(trainer.validate(lookup).at("loss"), w.validation)
+        << "validation does not see what is saved";
+  }
+  return w;
+}
+
+std::vector<Worker> train(const std::string& method, int pipelines, int stages, int micros = 4,
+                          KernelChoice kernels = KernelChoice::Best) {
+  auto transports = comm::make_inproc(pipelines * stages);
+  std::vector<Worker> workers(transports.size());
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::string error;
+  for (auto& transport : transports) {
+    threads.emplace_back([&, t = transport.get()] {
+      try {
+        TrainerOptions options;
+        options.method = method;
+        options.pipelines = pipelines;
+        options.stages = stages;
+        options.micro_batches = micros;
+        options.batch_size = kBatchSize;
+        options.seed = 5;
+        options.threads = 1;
+        options.kernels = kernels;
+        OptimizerConfig sgd;
+        sgd.rate.base = 0.1;
+        Trainer trainer(testing_model::residual_model(), sgd, options, *t);
+        workers[static_cast<std::size_t>(t->worker())] = train(trainer);
+      } catch (const std::exception& e) {
+        const std::lock_guard lock(mutex);
+        error = e.what();
+        t->abort(1, error);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(error, "");
+  return workers;
+}
+
+void expect_same_bits(const Tensors& some, const Tensors& all) {
+  for (const auto& [name, data] : some) {
+    const auto at = all.find(name);
+    ASSERT_NE(at, all.end()) << name;
+    EXPECT_EQ(std::memcmp(data.data(), at->second.data(), data.size() * sizeof(float)), 0) << name;
+  }
+}
+
+TEST(Buffers, OfAPipelineEqualThoseOfOneProcessBitwise) {
+  for (const KernelChoice kernels : {KernelChoice::Best, KernelChoice::Reference}) {
+    const Worker one = train("gpipe", 1, 1, 4, kernels)[0];
+    for (const char* method : {"gpipe", "1f1b", "zb-h1"}) {
+      for (const int stages : {1, 2, 4}) {
+        SCOPED_TRACE(fmt::format("{} on {} stages", method, stages));
+        std::size_t tensors = 0;
+        for (const Worker& w : train(method, 1, stages, 4, kernels)) {
+          expect_same_bits(w.own, one.own);
+          EXPECT_EQ(w.losses, one.losses);
+          EXPECT_EQ(w.validation, one.validation);
+          EXPECT_EQ(w.top1, one.top1);
+          tensors += w.own.size();
+        }
+        EXPECT_EQ(tensors, one.own.size());
+      }
+    }
+  }
+}
+
+TEST(Buffers, MoveOncePerMicroBatch) {
+  for (const int micros : {1, 4}) {
+    const Worker w = train("1f1b", 1, 1, micros)[0];
+    EXPECT_EQ(w.own.at("stem.bn.num_batches_tracked")[0], kSteps * micros);
+    EXPECT_NE(w.own.at("stem.bn.running_mean")[0], 0);
+    EXPECT_NE(w.own.at("stem.bn.running_var")[0], 1);
+    EXPECT_EQ(w.top5, kBatchSize);
+    EXPECT_LE(w.top1, kBatchSize);
+  }
+}
+
+TEST(Buffers, OfSeveralPipelinesAreSavedAndValidatedAsTheirMean) {
+  for (const int stages : {1, 2}) {
+    const std::vector<Worker> workers = train("1f1b", 2, stages);
+    bool differs = false;
+    for (int s = 0; s < stages; ++s) {
+      const Worker &a = workers[s], &b = workers[stages + s];
+      EXPECT_EQ(a.validation, b.validation);
+      for (const auto& [name, data] : a.settled) {
+        EXPECT_EQ(data, b.settled.at(name)) << name;
+        for (std::size_t i = 0; i < data.size(); ++i) {
+          const float x = a.own.at(name)[i], y = b.own.at(name)[i];
+          differs = differs || x != y;
+          ASSERT_EQ(data[i], static_cast<float>((double{x} + y) / 2)) << name;
+        }
+      }
+    }
+    EXPECT_TRUE(differs) << "the pipelines saw different samples";
+  }
+}
+
+}  // namespace
+}  // namespace hetu
