@@ -23,6 +23,7 @@ class Checkpoints:
         self.executor = executor
         self.keep = keep
         self._check_place()
+        _hetu.check_shared_folder(folder, executor.transport)
         found = _hetu.list_checkpoints(folder)
         if found and not resume:
             raise ValueError(

@@ -64,8 +64,11 @@ def shared_network(hosts, own):
     if None in addresses:
         return None, addresses
     others = [a for a in addresses if not a.startswith("127.")]
+    if len(others) == len(addresses):
+        return common_network(others), addresses
     mine = [a for a in own.values() if not a.startswith("127.")]
-    candidates = [n for a in mine for n in [common_network(others + [a])] if n] if len(others) < len(addresses) else []
-    if candidates:
-        return max(candidates, key=lambda n: int(n.split("/")[1])), addresses
-    return (common_network(others) if len(others) == len(addresses) else None), addresses
+    candidates = [(n, a) for a in mine for n in [common_network(others + [a])] if n]
+    if not candidates:
+        return None, addresses
+    network, address = max(candidates, key=lambda pair: int(pair[0].split("/")[1]))
+    return network, [address if a.startswith("127.") else a for a in addresses]

@@ -10,6 +10,7 @@
 #include "executor/checkpoint.h"
 #include "executor/checksum.h"
 #include "executor/executor.h"
+#include "executor/shared_folder.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
 
@@ -150,6 +151,8 @@ void bind_executor(nb::module_& m) {
       "crc32c", [](const nb::bytes& data) { return crc32c(data.c_str(), data.size()); },
       "CRC-32C of bytes.");
   m.def("list_checkpoints", &list_checkpoints);
+  m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
+        "Throws on all workers if one of them does not see the folder that worker 0 sees.");
   m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
   m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
 

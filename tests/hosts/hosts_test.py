@@ -12,14 +12,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 import two_hosts  # noqa: E402
 
-from processes import wait_until  # noqa: E402
+from processes import processes_with, wait_until  # noqa: E402
 from train_cases import MANY_S, TOKENS, TrainCase, checksums, columns, manifest_of, write_shard  # noqa: E402
 
 WHOLE = "--whole" in sys.argv
@@ -147,6 +149,26 @@ class Readme(HostsCase):
     def test_the_default_list_is_the_one_exported_as_my_device(self):
         done = self.check(self.on_w0(self.words(BERT, *self.bert("--steps", 1))))
         self.assertIn("my_device: 2 pipelines x 2 stages", done.stdout)
+
+    @slow
+    def test_a_checkpoint_folder_that_the_hosts_do_not_share(self):
+        for host in ("w0", "w1"):
+            self.check(self.hosts.run(host, "mkdir", "-p", "/dev/shm/own"))
+        done = self.on_w0(self.words(BERT, *self.bert("--steps", 3, "--checkpoint", "/dev/shm/own/saved")))
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("train_bert.py: /dev/shm/own/saved: worker 2 on w1 does not see what worker 0 on w0 writes there; "
+                      "give a folder that all hosts share\n", done.stderr)
+        self.assertNotIn("TRAIN", done.stdout)
+        for host in ("w0", "w1"):
+            self.assertEqual(self.hosts.run(host, "ls", "-A", "/dev/shm/own").stdout, "")
+
+    @slow
+    def test_from_a_host_that_has_no_worker(self):
+        path = self.folder / "cluster.yml"
+        path.write_text("nodes:\n  - {host: w1, workers: 2, chief: true}\n")
+        done = self.check(self.hosts.run("w0", "heturun", "-i", self.hosts.key, "-c", path, "sh", "-c", "hostname",
+                                         cwd=self.place, env=self.env))
+        self.assertEqual(done.stdout.count("] w1\n"), 2, done.stdout)
 
 
 class Ends(HostsCase):
@@ -319,6 +341,32 @@ class Asked(HostsCase):
         done = self.check(self.launch("sh", "-c", "echo $(hostname) $HETU_HOSTS"))
         self.assertEqual(sorted(line for line in done.stdout.splitlines() if line.startswith("[w")),
                          ["[w0] w0 w0:1,w1:2", "[w1] w1 w0:1,w1:2", "[w2] w1 w0:1,w1:2"])
+
+
+@slow
+class Killed(unittest.TestCase):
+    """The test's own process is killed: nothing of the hosts may stay."""
+
+    def test_nothing_is_left(self):
+        if reason := two_hosts.problem():
+            self.skipTest(reason)
+        mark = "HOSTS_TEST_MARK=" + uuid.uuid4().hex
+        name, value = mark.split("=")
+        seconds = f"1000.{uuid.uuid4().int % 10**9}"  # known by its own argument: ssh hands on no environment
+
+        def asleep():
+            return subprocess.run(["pgrep", "-f", f"^sleep {seconds}"], capture_output=True, text=True).stdout.split()
+
+        with tempfile.TemporaryDirectory(prefix="hetu-hosts-") as folder:
+            process = subprocess.Popen([sys.executable, two_hosts.__file__, "sh", "-c", f"ssh -i $KEY w1 sleep {seconds}"],
+                                       env={**os.environ, name: value, "TMPDIR": folder}, start_new_session=True,
+                                       stderr=subprocess.DEVNULL)
+            self.assertTrue(wait_until(asleep, 30))
+            process.kill()
+            process.wait()
+            self.assertTrue(wait_until(lambda: not asleep() and not processes_with(mark), 5))
+        links = subprocess.run(["ip", "link"], capture_output=True, text=True).stdout
+        self.assertNotIn(two_hosts.DEVICE, links)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ hostname "$NAME"
 mount -t tmpfs tmpfs /run
 mkdir -m 755 /run/sshd
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-mount --bind "$FOLDER/hosts" /etc/hosts
+mount --bind "$FOLDER/hosts.$NAME" /etc/hosts
 mount --bind "$FOLDER/ssh" /etc/ssh
 if [ -d "$HOME/.ssh" ]; then mount -t tmpfs tmpfs "$HOME/.ssh"; fi
 ip link set lo up
@@ -149,7 +149,10 @@ class TwoHosts:
         known = [f"[{place}]:{PORT[name]} " + (self.folder / f"host.{name}.pub").read_text()
                  for name in ADDRESS for place in (name, ADDRESS[name])]
         (self.folder / "known").write_text("".join(known))
-        (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for n, a in ADDRESS.items()))
+        for own in ADDRESS:  # its own name is 127.0.1.1 to a host, as Debian's installer has it
+            places = {name: "127.0.1.1" if name == own else address for name, address in ADDRESS.items()}
+            text = "127.0.0.1 localhost\n" + "".join(f"{place} {name}\n" for name, place in places.items())
+            (self.folder / f"hosts.{own}").write_text(text)
         (self.folder / "ssh").mkdir()
         (self.folder / "ssh" / "ssh_config").write_text(SSH_CONFIG.format(folder=self.folder, user=user, **PORT))
         for name, address in ADDRESS.items():

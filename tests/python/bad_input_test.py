@@ -9,7 +9,19 @@ import sys
 import time
 import unittest
 
-from train_cases import HETURUN, MANY_S, MODEL, ROWS, TOKENS, VOCABULARY, TrainCase, checksums, columns, write_shard
+from train_cases import (
+    HETURUN,
+    MANY_S,
+    MODEL,
+    ROWS,
+    TOKENS,
+    VOCABULARY,
+    TrainCase,
+    checksums,
+    columns,
+    manifest_of,
+    write_shard,
+)
 
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 PAIR = (1, 2)
@@ -157,20 +169,39 @@ class Numbers(TrainCase):
 class Disk(TrainCase):
     """Saving where there is no room, and reading what has changed."""
 
-    def test_full(self):
+    def small(self, size):
+        """A file system of that size; skips the test where none can be mounted."""
         place = self.folder / "small"
         place.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", str(place)], capture_output=True,
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True,
                                  text=True)
         if mounted.returncode:
             self.skipTest(f"no small file system can be mounted here: {mounted.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", str(place)], check=True)
-        saved = place / "saved"  # room for one checkpoint, not for two
+        return place
+
+    def test_full(self):
+        saved = self.small("900k") / "saved"  # room for one checkpoint, not for two
         done = self.refused(PAIR, "--steps", 4, "--save-every", 1, "--checkpoint", saved, status=4,
                             says="saving step 2 failed: .*No space left on device")
         self.assertEqual(done.steps, [0, 1])
         self.assertEqual(os.listdir(saved), ["step-00000001"])
         self.train((1, 1), "--steps", 1, "--checkpoint", saved, "--resume", "--keep", "1")
+
+    def test_full_for_what_is_written_beside_it(self):
+        """What was saved before stays whole, and training goes on from it."""
+        place = self.small("8k")  # two pages
+        for option, name, steps in (("--trace", "run.json", 12),):
+            for grid in ((1, 1), PAIR):
+                with self.subTest(option=option, grid=grid):
+                    saved = self.folder / f"saved{option}{grid[1]}"
+                    self.refused(grid, "--steps", steps, "--save-every", 4, "--checkpoint", saved, option, place / name,
+                                 status=4, says=f"{place / name}: .*No space left on device|{place / name}.part: .*No space")
+                    step = manifest_of(saved)[1]["step"]
+                    self.assertEqual(step % 4, 0)
+                    self.train((1, 1), "--steps", step + 1, "--checkpoint", saved, "--resume")
+                    for file in place.iterdir():
+                        file.unlink()
 
     def test_too_large_a_file(self):
         saved = self.folder / "saved"

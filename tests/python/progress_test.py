@@ -149,7 +149,8 @@ class Network(unittest.TestCase):
         names = {"w0": "127.0.1.1", "w1": "10.1.2.7", "w2": "10.1.2.9", "far": None}
         own = {"lo": "127.0.0.1", "eth0": "192.168.0.5", "ib0": "10.1.2.5"}
         with mock.patch.object(network, "resolve", names.get):
-            self.assertEqual(network.shared_network(["w0", "w1", "w2"], own)[0], "10.1.2.0/28")
+            self.assertEqual(network.shared_network(["w0", "w1", "w2"], own),
+                             ("10.1.2.0/28", ["10.1.2.5", "10.1.2.7", "10.1.2.9"]))
             self.assertEqual(network.shared_network(["w1", "w2"], own)[0], "10.1.2.0/28")
             self.assertEqual(network.shared_network(["w1", "far"], own), (None, ["10.1.2.7", None]))
 
@@ -162,7 +163,8 @@ class Network(unittest.TestCase):
         for part in ("--host w0:8,w1:4 -np 12", "--bind-to none", "btl_tcp_if_include 10.0.0.0/24",
                      "oob_tcp_if_include 10.0.0.0/24", "-x HETU_JOB", "btl self,vader,tcp"):
             self.assertIn(part, text)
-        self.assertIn("-o BatchMode=yes -i key", argv)
+        self.assertIn("-o BatchMode=yes -o ConnectTimeout=10 -i key", argv)
+        self.assertIn("plm rsh", text)
         self.assertNotIn("isolated", text)
 
     def test_what_an_enclosing_job_left_is_not_inherited(self):
