@@ -191,15 +191,22 @@ class Disk(TrainCase):
     def test_full_for_what_is_written_beside_it(self):
         """What was saved before stays whole, and training goes on from it."""
         place = self.small("8k")  # two pages
-        for option, name, steps in (("--trace", "run.json", 12),):
+        events = place / "runs"
+        for option, value, names, steps in (("--trace", place / "run.json", "run.json.part", 12),
+                                            ("--log", place / "log.jsonl", "log.jsonl", 100),
+                                            ("--name", events, r"runs/events\.out\.tfevents\S+", 4)):
             for grid in ((1, 1), PAIR):
                 with self.subTest(option=option, grid=grid):
                     saved = self.folder / f"saved{option}{grid[1]}"
-                    self.refused(grid, "--steps", steps, "--save-every", 4, "--checkpoint", saved, option, place / name,
-                                 status=4, says=f"{place / name}: .*No space left on device|{place / name}.part: .*No space")
-                    step = manifest_of(saved)[1]["step"]
-                    self.assertEqual(step % 4, 0)
-                    self.train((1, 1), "--steps", step + 1, "--checkpoint", saved, "--resume")
+                    if value == events:
+                        (place / "full").write_bytes(b"0" * 8192)
+                    self.refused(grid, "--steps", steps, "--save-every", 4, "--checkpoint", saved, option, value,
+                                 status=4, says=f"{place}/{names}: .*No space left on device")
+                    if value != events:  # TensorBoard's is met at the start
+                        step = manifest_of(saved)[1]["step"]
+                        self.assertEqual(step % 4, 0)
+                        self.train((1, 1), "--steps", step + 1, "--checkpoint", saved, "--resume")
+                    shutil.rmtree(events, ignore_errors=True)
                     for file in place.iterdir():
                         file.unlink()
 
