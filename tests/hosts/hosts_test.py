@@ -111,10 +111,10 @@ class HostsCase(TrainCase):
 
     def alone(self, line, *more):
         """Runs the same training on this host, in 2 pipelines x 2 stages."""
-        words = shlex.split(line)
+        words = [str(ROOT / "python" / word) if word.startswith("train_") else word for word in shlex.split(line)]
         at = words.index("-c")
         words[at:at + 2] = ["-w", str(2 * WORKERS)]
-        return subprocess.run([*words, *map(str, more), "--devices", "pipe_2_2"], cwd=ROOT / "python", env=self.env,
+        return subprocess.run([*words, *map(str, more), "--devices", "pipe_2_2"], cwd=self.folder, env=self.env,
                               capture_output=True, text=True, timeout=MANY_S, stdin=subprocess.DEVNULL)
 
     def check(self, done):
