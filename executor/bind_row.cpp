@@ -11,38 +11,76 @@ namespace {
 
 constexpr int kTiedStage = 0x3fff;  // beyond any model stage that fits a tag
 
-}  // namespace
+class Binder {
+ public:
+  Binder(const Schedule& lowered, int first_worker, int pipelines)
+      : lowered_(lowered),
+        first_(first_worker),
+        pipelines_(pipelines),
+        graph_(lowered, /*lowered=*/true),
+        reductions_(lowered) {}
 
-std::vector<Action> bind_row(const Schedule& lowered, int global_worker, int pipelines) {
-  const int width = static_cast<int>(lowered.workers.size());
-  require(pipelines >= 1 && global_worker >= 0 && global_worker < width * pipelines,
-          "worker {} of a plan of {} workers x {} pipelines", global_worker, width, pipelines);
-  const StageGraph graph(lowered, /*lowered=*/true);
-  const Reductions reductions(lowered);
-  const int first = global_worker / width * width;  // the pipeline's first worker
-  std::vector<Action> row;
-  for (const Instr& instr : unroll(lowered.workers[global_worker - first])) {
+  std::vector<Action> bind(const std::vector<Instr>& instrs) const {
+    std::vector<Action> row;
+    for (const Instr& instr : instrs) row.push_back(bind(instr));
+    return row;
+  }
+
+ private:
+  Action bind(const Instr& instr) const {
     Action action;
     action.instr = instr;
     if (is_send(instr.kind) || is_recv(instr.kind)) {
-      const int far = graph.peer(instr);
+      const int far = graph_.peer(instr);
       if (far < 0) fail(Code::Plan, "{}: no edge of the plan has this part", to_string(instr));
-      action.peer = first + graph.worker(far);
+      action.peer = first_ + graph_.worker(far);
       action.tag_stage = is_send(instr.kind) ? instr.stage : far;
       action.tag_part = instr.part;
     } else if (instr.kind == Kind::ReduceGrad) {
-      const std::int64_t number = reductions.group(instr.stage, instr.part);
+      const std::int64_t number = reductions_.group(instr.stage, instr.part);
       const bool tied = number < 0;
-      action.tag_stage = tied ? kTiedStage : lowered.placements[instr.stage].model_stage;
+      action.tag_stage = tied ? kTiedStage : lowered_.placements[instr.stage].model_stage;
       action.tag_part = tied ? static_cast<int>(-1 - number) : instr.part;
-      for (const int stage : reductions.members(instr.stage, instr.part)) {
-        for (int d = 0; d < pipelines; ++d) action.group.push_back(d * width + graph.worker(stage));
-      }
-      std::sort(action.group.begin(), action.group.end());
-      action.group.erase(std::unique(action.group.begin(), action.group.end()), action.group.end());
+      action.group = group(instr);
     }
-    row.push_back(std::move(action));
+    return action;
   }
+
+  comm::Group group(const Instr& reduce) const {
+    const int width = static_cast<int>(lowered_.workers.size());
+    comm::Group group;
+    for (const int stage : reductions_.members(reduce.stage, reduce.part)) {
+      for (int d = 0; d < pipelines_; ++d) group.push_back(d * width + graph_.worker(stage));
+    }
+    std::sort(group.begin(), group.end());
+    group.erase(std::unique(group.begin(), group.end()), group.end());
+    return group;
+  }
+
+  const Schedule& lowered_;
+  int first_;
+  int pipelines_;
+  StageGraph graph_;
+  Reductions reductions_;
+};
+
+}  // namespace
+
+Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
+  const int width = static_cast<int>(lowered.workers.size());
+  require(pipelines >= 1 && global_worker >= 0 && global_worker < width * pipelines,
+          "worker {} of a plan of {} workers x {} pipelines", global_worker, width, pipelines);
+  const int first = global_worker / width * width;  // the pipeline's first worker
+  const Binder binder(lowered, first, pipelines);
+  const Program& program = lowered.workers[global_worker - first];
+  Row row;
+  row.prologue = binder.bind(program.prologue);
+  row.body = binder.bind(program.body);
+  row.drain = binder.bind(program.drain);
+  row.repeat = program.repeat;
+  row.shift = program.shift;
+  // Half-micros have ids of their own; a synchronous plan is one step in any case.
+  row.micros_per_step = lowered.steps > 1 ? lowered.micro_batches : 0;
   return row;
 }
 

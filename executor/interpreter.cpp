@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 
 #include "graph/base/error.h"
 
@@ -40,60 +41,88 @@ struct Interpreter::Impl {
     Instr instr;
     int step;
   };
-  // A REDUCE_GRAD of the row. Its buckets may start before the loop reaches it.
+  // The sums of one REDUCE_GRAD of the row, time after time.
   struct Reduction {
-    int index;  // in the row
+    const Action* action;
     std::vector<int> buckets;
-    std::vector<std::shared_ptr<comm::Sum>> sums;  // per bucket; null before its start
+    int times = 0;  // reached in this run
+    // Of the next time: per bucket, null before its start, which may come before the loop does.
+    std::vector<std::shared_ptr<comm::Sum>> sums;
     std::int64_t start_ns = 0;
-    bool reached = false;
-    bool awaited = false;
+  };
+  struct Started {  // reached and not awaited
+    Instr instr;
+    int step;
+    std::vector<std::shared_ptr<comm::Sum>> sums;
+    std::int64_t start_ns;
+  };
+  // A place in the run: prologue, body or drain; the repetition matters in the body.
+  struct Cursor {
+    int part = 0;
+    int repetition = 0;
+    std::size_t index = 0;
   };
 
-  Impl(std::vector<Action> actions, StageRunner& stage_runner, const Links& with)
-      : row(std::move(actions)), runner(stage_runner), links(with) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (is_recv(row[i].instr.kind)) receives.push_back(static_cast<int>(i));
-      if (row[i].instr.kind == Kind::ReduceGrad) {
-        Reduction reduction;
-        reduction.index = static_cast<int>(i);
-        reductions.push_back(std::move(reduction));
+  Impl(Row bound, StageRunner& stage_runner, const Links& with)
+      : row(std::move(bound)), runner(stage_runner), links(with) {
+    const std::vector<Action>* parts[] = {&row.prologue, &row.body, &row.drain};
+    for (int part = 0; part < 3; ++part) {
+      for (const Action& action : *parts[part]) {
+        if (is_recv(action.instr.kind)) receives[part].push_back(&action);
+        if (action.instr.kind == Kind::ReduceGrad && !find_reduction(action.instr))
+          reductions.push_back({&action, {}, 0, {}, 0});
       }
     }
-    posted.resize(row.size());
   }
   ~Impl() {
     links.transport.set_reporter({});
     runner.bucket_ready = [](int, int) {};
   }
 
-  void run(int index);
+  void run(const Action& action, int raised);
+  void run_all(const std::vector<Action>& actions, int raised) {
+    for (const Action& action : actions) run(action, raised);
+  }
   void begin(int of_step, TraceRecorder* recorder);
-  void post_ahead(int index);
-  void await_receive(int index);
-  void start_send(const Action& action);
+  int drain_raised() const { return (expected - row.repeat) * row.shift; }
+  int step_of(const Instr& instr) const {
+    return row.micros_per_step > 0 && instr.micro >= 0
+               ? step.load() + instr.micro / row.micros_per_step
+               : step.load();
+  }
+  const Action* next_receive(int& raised);
+  void post_ahead();
+  void await_receive(const Instr& instr);
+  void start_send(const Action& action, const Instr& instr);
   void await_sends_of(const void* address);
   void reap_sends();
   void await_send(Sending& sending);
   void before_compute(const Instr& instr);
+  Reduction* find_reduction(const Instr& instr);
   void start_bucket(int stage, int bucket);
   void start_sum(Reduction& reduction, std::size_t k);
-  void reach_reduction(int index);
+  void reach_reduction(const Instr& instr);
   void await_reductions();
+  int count_update(int stage);
 
-  std::vector<Action> row;
+  Row row;
   StageRunner& runner;
   Links links;
   TraceRecorder* trace = nullptr;
-  std::atomic<int> position{0};
-  std::atomic<int> step{0};
+  std::atomic<const Action*> position{nullptr};
+  std::atomic<int> raised_at{0};  // what is added to the micro-batch id there
+  std::atomic<int> step{0};       // the run's first
+  int expected = 0;               // repetitions of the body known so far
+  bool all_expected = false;
+  int done = 0;  // repetitions
 
-  std::vector<int> receives;                           // indices into the row
-  std::size_t next_receive = 0;                        // of `receives`: the first not posted
-  std::size_t received = 0;                            // of `receives`: how many are complete
-  std::vector<std::unique_ptr<comm::Request>> posted;  // by index in the row
-  std::vector<Sending> sends;                          // in order of their start
-  std::vector<Reduction> reductions;                   // in row order
+  std::vector<const Action*> receives[3];             // of each part
+  Cursor next;                                        // of `receives`: the first not posted
+  std::deque<std::unique_ptr<comm::Request>> posted;  // not yet awaited, in row order
+  std::vector<Sending> sends;                         // in order of their start
+  std::vector<Reduction> reductions;                  // in row order
+  std::vector<Started> started;
+  std::vector<int> updates;  // of each stage in this run
   std::vector<const void*> addresses;
 };
 
@@ -102,62 +131,86 @@ void Interpreter::Impl::begin(int of_step, TraceRecorder* recorder) {
   // between.
   runner.bucket_ready = [this](int stage, int bucket) { start_bucket(stage, bucket); };
   links.transport.set_reporter([this] {
-    const int at = position.load();
-    return row.empty() ? std::string("nothing")
-                       : hetu::describe(row[static_cast<std::size_t>(at)].instr, step.load());
+    const Action* at = position.load();
+    if (at == nullptr) return std::string("nothing");
+    Instr instr = at->instr;
+    if (instr.micro >= 0) instr.micro += raised_at.load();
+    return hetu::describe(instr, step_of(instr));
   });
   trace = recorder;
-  position.store(0);
+  position.store(nullptr);
   step.store(of_step);
-  next_receive = received = 0;
+  next = {};
+  expected = done = 0;
+  all_expected = false;
+  updates.assign(updates.size(), 0);
   for (Reduction& r : reductions) {
-    r.buckets = runner.buckets(row[r.index].instr);
+    r.buckets = runner.buckets(r.action->instr);
     r.sums.assign(r.buckets.size(), nullptr);
-    r.reached = r.awaited = false;
     r.start_ns = 0;
+    r.times = 0;
   }
   runner.begin_step(of_step);
 }
 
-// Posts receives in row order, up to the window, as far as the runner has room for them.
-void Interpreter::Impl::post_ahead(int index) {
-  const auto window = static_cast<std::size_t>(std::max(1, links.receive_window));
-  while (next_receive < receives.size() && next_receive - received < window) {
-    const int at = receives[next_receive];
-    const Action& action = row[static_cast<std::size_t>(at)];
-    const std::optional<Buffer> buffer = runner.in_buffer(action.instr);
-    if (!buffer) {
-      if (at == index)
-        fail(Code::Internal, "{} is reached, and the runner has no buffer for it",
-             hetu::describe(action.instr, step.load()));
-      return;
+// The first receive of the run that is not posted, as far as the run is known; null if there is
+// none.
+const Action* Interpreter::Impl::next_receive(int& raised) {
+  while (next.part < 3) {
+    const std::vector<const Action*>& list = receives[next.part];
+    if (next.part == 1 && (next.repetition >= expected || list.empty())) {
+      if (!all_expected) return nullptr;
+    } else if (next.index < list.size()) {
+      raised = next.part == 0 ? 0 : next.part == 1 ? next.repetition * row.shift : drain_raised();
+      return list[next.index];
+    } else if (next.part == 1) {
+      ++next.repetition;
+      next.index = 0;
+      continue;
     }
+    ++next.part;
+    next.index = 0;
+  }
+  return nullptr;
+}
+
+// Posts receives in row order, up to the window, as far as the runner has room for them.
+void Interpreter::Impl::post_ahead() {
+  const auto window = static_cast<std::size_t>(std::max(1, links.receive_window));
+  int raised = 0;
+  while (posted.size() < window) {
+    const Action* action = next_receive(raised);
+    if (action == nullptr) return;
+    Instr instr = action->instr;
+    instr.micro += raised;
+    const std::optional<Buffer> buffer = runner.in_buffer(instr);
+    if (!buffer) return;
     // Both ends name a message by the kind of its SEND.
-    const Kind kind =
-        action.instr.kind == Kind::RecvForward ? Kind::SendForward : Kind::SendBackward;
-    const comm::Tag tag = comm::make_tag(static_cast<int>(kind), action.tag_stage,
-                                         action.instr.micro, action.tag_part, step.load());
-    posted[static_cast<std::size_t>(at)] =
-        links.transport.recv(action.peer, tag, buffer->data, buffer->bytes);
-    ++next_receive;
+    const Kind kind = instr.kind == Kind::RecvForward ? Kind::SendForward : Kind::SendBackward;
+    const comm::Tag tag = comm::make_tag(static_cast<int>(kind), action->tag_stage, instr.micro,
+                                         action->tag_part, step.load());
+    posted.push_back(links.transport.recv(action->peer, tag, buffer->data, buffer->bytes));
+    ++next.index;
   }
 }
 
-void Interpreter::Impl::await_receive(int index) {
-  const Instr& instr = row[static_cast<std::size_t>(index)].instr;
-  std::unique_ptr<comm::Request> request = std::move(posted[static_cast<std::size_t>(index)]);
-  links.transport.wait(*request, [&] { return hetu::describe(instr, step.load()); });
-  ++received;
+void Interpreter::Impl::await_receive(const Instr& instr) {
+  if (posted.empty())
+    fail(Code::Internal, "{} is reached, and the runner has no buffer for it",
+         hetu::describe(instr, step_of(instr)));
+  const std::unique_ptr<comm::Request> request = std::move(posted.front());
+  posted.pop_front();
+  links.transport.wait(*request, [&] { return hetu::describe(instr, step_of(instr)); });
   runner.received(instr, request->completed_ns());
 }
 
-void Interpreter::Impl::start_send(const Action& action) {
-  const Buffer buffer = runner.out_buffer(action.instr);
-  const comm::Tag tag = comm::make_tag(static_cast<int>(action.instr.kind), action.tag_stage,
-                                       action.instr.micro, action.tag_part, step.load());
+void Interpreter::Impl::start_send(const Action& action, const Instr& instr) {
+  const Buffer buffer = runner.out_buffer(instr);
+  const comm::Tag tag = comm::make_tag(static_cast<int>(instr.kind), action.tag_stage, instr.micro,
+                                       action.tag_part, step.load());
   reap_sends();
   sends.push_back({links.transport.send(action.peer, tag, buffer.data, buffer.bytes), buffer.data,
-                   action.instr, step.load()});
+                   instr, step_of(instr)});
 }
 
 void Interpreter::Impl::await_send(Sending& sending) {
@@ -188,13 +241,21 @@ void Interpreter::Impl::before_compute(const Instr& instr) {
   for (const void* address : addresses) await_sends_of(address);
 }
 
+Interpreter::Impl::Reduction* Interpreter::Impl::find_reduction(const Instr& instr) {
+  for (Reduction& r : reductions) {
+    if (r.action->instr.stage == instr.stage && r.action->instr.part == instr.part) return &r;
+  }
+  return nullptr;
+}
+
 void Interpreter::Impl::start_sum(Reduction& reduction, std::size_t k) {
   if (reduction.sums[k]) return;
   if (reduction.start_ns == 0) reduction.start_ns = comm::now_ns();
-  const Action& action = row[static_cast<std::size_t>(reduction.index)];
+  const Action& action = *reduction.action;
   const Bucket bucket = runner.bucket(action.instr.stage, reduction.buckets[k]);
-  const comm::Tag tag = comm::make_tag(static_cast<int>(Kind::ReduceGrad), action.tag_stage,
-                                       static_cast<int>(k), action.tag_part, step.load());
+  const comm::Tag tag =
+      comm::make_tag(static_cast<int>(Kind::ReduceGrad), action.tag_stage, static_cast<int>(k),
+                     action.tag_part, step.load() + reduction.times);
   reduction.sums[k] =
       links.reducer.start_sum(action.group, bucket.dtype, bucket.data, bucket.count, tag);
 }
@@ -202,7 +263,7 @@ void Interpreter::Impl::start_sum(Reduction& reduction, std::size_t k) {
 // From inside a backward: the bucket belongs to the next REDUCE_GRAD of its stage that has it.
 void Interpreter::Impl::start_bucket(int stage, int bucket) {
   for (Reduction& r : reductions) {
-    if (r.reached || row[static_cast<std::size_t>(r.index)].instr.stage != stage) continue;
+    if (r.action->instr.stage != stage) continue;
     const auto found = std::find(r.buckets.begin(), r.buckets.end(), bucket);
     if (found == r.buckets.end()) continue;
     start_sum(r, static_cast<std::size_t>(found - r.buckets.begin()));
@@ -210,92 +271,118 @@ void Interpreter::Impl::start_bucket(int stage, int bucket) {
   }
 }
 
-void Interpreter::Impl::reach_reduction(int index) {
-  for (Reduction& r : reductions) {
-    if (r.index != index) continue;
-    r.reached = true;
-    if (r.start_ns == 0) r.start_ns = comm::now_ns();
-    for (std::size_t k = 0; k < r.buckets.size(); ++k) start_sum(r, k);
-  }
+void Interpreter::Impl::reach_reduction(const Instr& instr) {
+  Reduction& r = *find_reduction(instr);
+  if (r.start_ns == 0) r.start_ns = comm::now_ns();
+  for (std::size_t k = 0; k < r.buckets.size(); ++k) start_sum(r, k);
+  started.push_back({instr, step.load() + r.times, std::move(r.sums), r.start_ns});
+  r.sums.assign(r.buckets.size(), nullptr);
+  r.start_ns = 0;
+  ++r.times;
 }
 
 // All that have been reached: an update waits for every sum that its worker has started (progress.h
 // says the same).
 void Interpreter::Impl::await_reductions() {
-  for (Reduction& r : reductions) {
-    const Action& action = row[static_cast<std::size_t>(r.index)];
-    if (!r.reached || r.awaited) continue;
-    std::int64_t done_ns = r.start_ns;
-    for (auto& sum : r.sums) {
-      done_ns = std::max(done_ns, links.reducer.wait(*sum, [&] {
-        return hetu::describe(action.instr, step.load());
-      }));
+  for (const Started& s : started) {
+    std::int64_t done_ns = s.start_ns;
+    for (const auto& sum : s.sums) {
+      done_ns = std::max(done_ns,
+                         links.reducer.wait(*sum, [&] { return hetu::describe(s.instr, s.step); }));
     }
-    r.awaited = true;
-    const std::int64_t end_ns = runner.reduced(action.instr, done_ns);
-    if (trace) trace->add(action.instr, step.load(), r.start_ns, end_ns);
+    const std::int64_t end_ns = runner.reduced(s.instr, done_ns);
+    if (trace) trace->add(s.instr, s.step, s.start_ns, end_ns);
   }
+  started.clear();
 }
 
-void Interpreter::Impl::run(int index) {
-  const Action& action = row[static_cast<std::size_t>(index)];
-  const Instr& instr = action.instr;
-  position.store(index);
-  post_ahead(index);
+// The step of a stage's next update.
+int Interpreter::Impl::count_update(int stage) {
+  if (static_cast<int>(updates.size()) <= stage) updates.resize(stage + 1, 0);
+  return step.load() + updates[stage]++;
+}
+
+void Interpreter::Impl::run(const Action& action, int raised) {
+  Instr instr = action.instr;
+  if (instr.micro >= 0) instr.micro += raised;
+  raised_at.store(raised);
+  position.store(&action);
+  post_ahead();
+  int of_step = step_of(instr);
   const std::int64_t start = comm::now_ns();
+  if (is_compute(instr.kind)) before_compute(instr);
   switch (instr.kind) {
     case Kind::Forward:
-      before_compute(instr);
       runner.forward(instr.stage, instr.micro);
       break;
     case Kind::Backward:
-      before_compute(instr);
       runner.backward(instr.stage, instr.micro);
       break;
     case Kind::InputGrad:
-      before_compute(instr);
       runner.input_grad(instr.stage, instr.micro);
       break;
     case Kind::WeightGrad:
-      before_compute(instr);
       runner.weight_grad(instr.stage, instr.micro);
       break;
     case Kind::Recompute:
-      before_compute(instr);
       runner.recompute(instr.stage, instr.micro);
       break;
     case Kind::SendForward:
     case Kind::SendBackward:
-      start_send(action);
+      start_send(action, instr);
       break;
     case Kind::RecvForward:
     case Kind::RecvBackward:
-      await_receive(index);
+      await_receive(instr);
       break;
     case Kind::ReduceGrad:
-      reach_reduction(index);
+      reach_reduction(instr);
       return;  // recorded when it is complete
     case Kind::ReduceScalars:
       await_reductions();
-      runner.reduce_scalars(links.transport, step.load());
+      runner.reduce_scalars(links.transport, of_step);
       break;
     case Kind::Update:
       await_reductions();
-      runner.update(instr.stage, step.load());
+      of_step = count_update(instr.stage);
+      runner.update(instr.stage, of_step);
       break;
   }
-  if (trace) trace->add(instr, step.load(), start, comm::now_ns());
+  if (trace) trace->add(instr, of_step, start, comm::now_ns());
 }
 
-Interpreter::Interpreter(std::vector<Action> row, StageRunner& runner, const Links& links)
+Interpreter::Interpreter(Row row, StageRunner& runner, const Links& links)
     : impl_(std::make_unique<Impl>(std::move(row), runner, links)) {}
 
 Interpreter::~Interpreter() = default;
 
 void Interpreter::run_step(int step, TraceRecorder* trace) {
+  start(step, {impl_->row.repeat, true}, trace);
+  for (int r = 0; r < impl_->row.repeat; ++r) repeat();
+  drain();
+}
+
+void Interpreter::start(int step, Repetitions known, TraceRecorder* trace) {
   impl_->begin(step, trace);
-  const int size = static_cast<int>(impl_->row.size());
-  for (int i = 0; i < size; ++i) impl_->run(i);
+  expect(known);
+  impl_->run_all(impl_->row.prologue, 0);
+}
+
+void Interpreter::expect(Repetitions known) {
+  HETU_ASSERT(known.count >= impl_->expected && !impl_->all_expected);
+  impl_->expected = known.count;
+  impl_->all_expected = known.all;
+}
+
+void Interpreter::repeat() {
+  HETU_ASSERT(impl_->done < impl_->expected);
+  impl_->run_all(impl_->row.body, impl_->done * impl_->row.shift);
+  ++impl_->done;
+}
+
+void Interpreter::drain() {
+  HETU_ASSERT(impl_->all_expected && impl_->done == impl_->expected);
+  impl_->run_all(impl_->row.drain, impl_->drain_raised());
   impl_->await_reductions();
 }
 

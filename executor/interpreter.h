@@ -24,6 +24,17 @@ struct Action {
   comm::Group group;  ///< REDUCE_GRAD: global workers that take part, ascending
 };
 
+/// A worker's program with every action bound: prologue, body, drain as in Program; the drain's
+/// micro-batch ids are those of `repeat` repetitions.
+struct Row {
+  std::vector<Action> prologue;
+  std::vector<Action> body;
+  std::vector<Action> drain;
+  int repeat = 0;
+  int shift = 0;            ///< of micro-batch ids from one repetition to the next
+  int micros_per_step = 0;  ///< 0: every id belongs to the step that the run starts with
+};
+
 /// A message or gradient in memory, owned by the runner.
 struct Buffer {
   void* data = nullptr;
@@ -50,6 +61,7 @@ class StageRunner {
   virtual void input_grad(int stage, int micro) = 0;
   virtual void weight_grad(int stage, int micro) = 0;
   virtual void recompute(int stage, int micro) = 0;
+  /// `step` counts up by one with each update of a stage in a run of several.
   virtual void update(int stage, int step) = 0;
   /// REDUCE_SCALARS: all gradient sums of this worker are complete. Blocks; uses comm::sum_f64 and
   /// the like.
@@ -78,8 +90,8 @@ class StageRunner {
   virtual std::int64_t reduced(const Instr& /*reduce*/, std::int64_t done_ns) { return done_ns; }
 
   /// Set by the interpreter at the start of a step. A runner may call it during the last backward
-  /// of a stage in a step, once the bucket is final: its sum then starts at once, under the rest of
-  /// that backward. Otherwise it starts at the REDUCE_GRAD.
+  /// of a stage before an update, once the bucket is final: its sum then starts at once, under the
+  /// rest of that backward. Otherwise it starts at the REDUCE_GRAD.
   std::function<void(int stage, int bucket)> bucket_ready = [](int, int) {};
 };
 
@@ -109,7 +121,7 @@ class TraceRecorder {
 /// The row of one worker of a lowered plan, each message with its peer and each gradient sum with
 /// its group. The same plan runs on `pipelines` pipelines side by side: worker w of pipeline d is
 /// global worker d * plan.stages + w.
-std::vector<Action> bind_row(const Schedule& lowered, int global_worker, int pipelines);
+Row bind_row(const Schedule& lowered, int global_worker, int pipelines);
 
 /// "0SEND_F7 (stage 0, micro-batch 7, step 214)".
 std::string describe(const Instr& instr, int step);
@@ -125,13 +137,29 @@ class Interpreter {
     comm::Reducer& reducer;
     int receive_window = 8;  ///< receives posted ahead of the instruction that runs
   };
-  Interpreter(std::vector<Action> row, StageRunner& runner, const Links& links);
+  Interpreter(Row row, StageRunner& runner, const Links& links);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  /// Runs the row once. Sends of the step may still be under way when it returns.
+  /// Runs the row once: start, the body as often as the row says, drain. Sends of the step may
+  /// still be under way when it returns.
   void run_step(int step, TraceRecorder* trace = nullptr);
+
+  /// How often the body will run in a run: `count` times, or at least so often if not `all`.
+  struct Repetitions {
+    int count = 0;
+    bool all = true;
+  };
+  /// The same in pieces, for a body that repeats until told otherwise. start: the prologue of a run
+  /// whose first step is `step`.
+  void start(int step, Repetitions known, TraceRecorder* trace = nullptr);
+  /// More is known of the run; receives are posted ahead as far as that goes.
+  void expect(Repetitions known);
+  /// The body once more; at most as often as known.
+  void repeat();
+  /// The drain, after all repetitions.
+  void drain();
   /// Sleeps until every send is done: before the runner's buffers go away.
   void finish();
 

@@ -65,6 +65,7 @@ std::vector<ValueId> StagePlacement::read_sources(const char* op) const {
 
 void StagePlacement::place_parameters() {
   const std::vector<ValueId> read = read_sources("parameter");
+  const std::int64_t first = end_;
   for (int p = 0; p < static_cast<int>(graph_.parameters.size()); ++p) {
     const ValueId v = graph_.parameters[p].value;
     if (!std::binary_search(read.begin(), read.end(), v)) continue;
@@ -75,6 +76,16 @@ void StagePlacement::place_parameters() {
     plan.memory.weights += bytes(v);
     put(v, out.weight);
     plan.parameters.push_back(std::move(out));
+  }
+  plan.memory.weight_copies = options_.weight_copies;
+  if (options_.weight_copies > 1) {  // every version is one slot: the range of all parameters
+    const std::int64_t stride = end_ - first;
+    for (StageParameter& p : plan.parameters) {
+      p.weight.ring = kWeightRing;
+      p.weight.stride = stride;
+      put(graph_.parameters[p.parameter].value, p.weight);
+    }
+    take(stride * (options_.weight_copies - 1));
   }
   if (!options_.training) return;
   place_state();
@@ -87,7 +98,7 @@ void StagePlacement::place_buffers() {
     const ValueId v = graph_.buffers[b].value;
     if (!std::binary_search(read.begin(), read.end(), v)) continue;
     const Loc loc = {Region::Weights, kNoRing, take(bytes(v)), 0};
-    plan.memory.weights += bytes(v);
+    plan.memory.buffers += bytes(v);
     put(v, loc);
     plan.buffers.push_back({b, element_count(graph_.values[v].type.shape), loc, {}});
   }
@@ -100,7 +111,7 @@ void StagePlacement::place_replacements() {
     const ValueId v = graph_.buffers[b.buffer].next;
     if (!placed_[v]) {
       put(v, {Region::Weights, kNoRing, take(bytes(v)), 0});
-      plan.memory.weights += bytes(v);
+      plan.memory.buffers += bytes(v);
     }
     b.next = place_[v];
   }
@@ -154,23 +165,26 @@ int StagePlacement::tied_pair(const StageParameter& p) const {
 }
 
 void StagePlacement::place_feeds() {
+  plan.memory.feed_slots = options_.feed_slots > 0 ? options_.feed_slots : options_.micro_batches;
   for (const ValueId v : read_sources("placeholder")) {
     const TensorType& type = graph_.values[v].type;
     const TensorType bound = {type.dtype, bind_batch(type.shape, options_.micro_batch)};
     // A micro-batch's rows follow each other without padding: the stride is the exact size, and
     // kernels get what alignment that leaves.
     const std::int64_t stride = tensor_bytes(type, options_.micro_batch);
-    const Loc loc = {Region::Feed, kFeedRing, take(stride * options_.micro_batches), stride};
+    const std::int64_t all = stride * plan.memory.feed_slots;
+    const Loc loc = {Region::Feed, kFeedRing, take(all), stride};
     plan.feeds.push_back({graph_.producer(v).name, bound, loc});
-    plan.memory.feeds += align_up(stride * options_.micro_batches);
+    plan.memory.feeds += align_up(all);
     put(v, loc);
   }
 }
 
 void StagePlacement::place_scalars() {
   for (const ValueId v : nodes.step_sums) {
-    put(v, {Region::StepScalar, kNoRing, take(bytes(v)), 0});
-    plan.memory.feeds += bytes(v);
+    const std::int64_t all = bytes(v) * plan.memory.feed_slots;
+    put(v, {Region::Feed, kFeedRing, take(all), bytes(v)});
+    plan.memory.feeds += all;
   }
 }
 

@@ -12,14 +12,15 @@
 
 namespace hetu {
 
-/// What a buffer is for. Rings have several slots: `feed` one per micro-batch of the step, `saved`
-/// and `held` one per micro-batch in flight, each border its own.
+/// What a buffer is for. Rings have several slots: `feed` one per micro-batch of the step or, where
+/// steps overlap, in flight; `saved` and `held` one per micro-batch in flight, each border its own;
+/// weights one per version alive.
 enum class Region : std::uint8_t {
-  Weights,      ///< master weights and buffers, persistent
+  Weights,      ///< master weights (every version alive) and buffers, persistent
   Optimizer,    ///< optimizer state, persistent
   Accumulator,  ///< gradient sum of each use of a parameter, over the micro-batches of a step
-  StepScalar,   ///< results of step_sum and fetched scalars of the running function
-  Feed,         ///< fed fields
+  StepScalar,   ///< fetched scalars of the running function
+  Feed,         ///< fed fields, and results of step_sum beside each micro-batch of their step
   Saved,        ///< from forward to backward
   Held,         ///< from input gradient to weight gradient
   Border,       ///< received or sent tensors; which ring stands in Loc::ring
@@ -27,7 +28,7 @@ enum class Region : std::uint8_t {
 };
 
 /// Ring numbers: where the slot of a Loc is looked up at run time.
-enum Ring : int { kNoRing = 0, kFeedRing, kSavedRing, kHeldRing, kFirstBorderRing };
+enum Ring : int { kNoRing = 0, kFeedRing, kSavedRing, kHeldRing, kWeightRing, kFirstBorderRing };
 
 /// A place in the worker's arena: offset + slot(ring) * stride bytes.
 struct Loc {
@@ -146,10 +147,13 @@ struct StageCount {
 
 /// Bytes of a worker by purpose. peak() is what the arena holds.
 struct MemoryPlan {
-  std::int64_t weights = 0;
+  std::int64_t weights = 0;  ///< of one version
+  int weight_copies = 1;     ///< versions alive at once
+  std::int64_t buffers = 0;  ///< state that forward replaces
   std::int64_t optimizer = 0;
   std::int64_t gradients = 0;
-  std::int64_t feeds = 0;
+  std::int64_t feeds = 0;  ///< of all micro-batches kept
+  int feed_slots = 0;
   std::int64_t saved = 0;  ///< per micro-batch in flight
   int saved_copies = 0;
   std::int64_t held = 0;  ///< between I and W, per micro-batch
@@ -157,8 +161,8 @@ struct MemoryPlan {
   std::int64_t borders = 0;
   std::int64_t scratch = 0;
   std::int64_t peak() const {
-    return weights + optimizer + gradients + feeds + saved * saved_copies + held * held_copies +
-           borders + scratch;
+    return weights * weight_copies + buffers + optimizer + gradients + feeds +
+           saved * saved_copies + held * held_copies + borders + scratch;
   }
 };
 
@@ -192,9 +196,11 @@ struct CompileOptions {
   int stage = 0;
   std::int64_t micro_batch = 1;  ///< samples per micro-batch
   int micro_batches = 1;         ///< per step and pipeline
-  int saved_copies = 1;  ///< most micro-batches between forward and the end of backward (verifier)
-  int held_copies = 1;   ///< most micro-batches between I and W, and the one in B
-  bool training = true;  ///< false: forward only
+  int saved_copies = 1;   ///< most micro-batches between forward and the end of backward (verifier)
+  int held_copies = 1;    ///< most micro-batches between I and W, and the one in B
+  int feed_slots = 0;     ///< micro-batches whose fields are kept; 0: those of one step
+  int weight_copies = 1;  ///< weight versions alive at once (verifier)
+  bool training = true;   ///< false: forward only
   bool split_backward = false;  ///< the schedule uses I and W apart
   int optimizer_states = 0;     ///< float32 tensors per parameter
   KernelChoice kernels = KernelChoice::Best;

@@ -12,14 +12,16 @@
 
 namespace hetu {
 
-/// Free slots of a ring, and which micro-batch has which.
+/// Free slots of a ring, and which micro-batch has which. Ids may rise without end; any two that
+/// have a slot at the same time differ by less than `micros`.
 class SlotRing {
  public:
   SlotRing() = default;
   SlotRing(int slots, int micros);
 
   bool has_free() const { return !free_.empty(); }
-  int slot_of(int micro) const { return slot_of_[micro]; }  ///< kNone if it has none
+  /// kNone if it has none
+  int slot_of(int micro) const { return slot_of_[micro % static_cast<int>(slot_of_.size())]; }
   /// The slot that the next take() will give. Throws Internal if there is none: the plan's copies
   /// are too few.
   int next() const;
@@ -33,10 +35,39 @@ class SlotRing {
   std::vector<int> slot_of_;
 };
 
+/// Which slots hold which weight versions of a stage, counted in updates since restart(), and how
+/// many micro-batches still need each. Slots are as many as the verifier found versions.
+class WeightVersions {
+ public:
+  explicit WeightVersions(int slots) : slots_(slots) {}
+
+  /// The newest weights are version 0 from here on. Nobody may hold a version.
+  void restart();
+  int newest() const { return newest_; }
+  int newest_slot() const { return slot_of(newest_); }
+  int slot_of(int version) const;
+  void hold(int version) { ++at(version).users; }
+  void drop(int version) { --at(version).users; }
+  /// Makes room for the version after the newest, which becomes it, and returns its slot: that of
+  /// the newest before if nobody holds it and no later micro-batch will use a version below
+  /// `wanted`, so that it may be changed in place. Throws Internal if there is no slot.
+  int advance(int wanted);
+
+ private:
+  struct Slot {
+    int version = kNone;
+    int users = 0;
+  };
+  Slot& at(int version);
+
+  std::vector<Slot> slots_;
+  int newest_ = 0;
+};
+
 /// Arena and slots of one stage.
 class StageMemory {
  public:
-  /// Reserves and zeroes the arena. `micros` is the number of micro-batch ids of a step.
+  /// Reserves and zeroes the arena. `micros`: see SlotRing.
   /// Throws InvalidArgument if the machine refuses the memory.
   StageMemory(const StagePlan& plan, int micros);
 
@@ -46,14 +77,28 @@ class StageMemory {
   }
   void* in_slot(const Loc& loc, int slot) const { return base() + loc.offset + slot * loc.stride; }
   float* floats(const Loc& loc) const { return reinterpret_cast<float*>(base() + loc.offset); }
+  /// The newest version of a parameter.
+  float* newest(const Loc& weight) const {
+    return reinterpret_cast<float*>(base() + weight.offset +
+                                    versions_.newest_slot() * weight.stride);
+  }
+
+  /// From here on this micro-batch computes with that version, until done_with_weights.
+  void use_weights(int micro, int version);
+  void done_with_weights(int micro);
+  /// Makes the newest version's successor, a copy to be updated in place; see
+  /// WeightVersions::advance.
+  void advance_weights(int wanted);
+  void restart_versions() { versions_.restart(); }
 
   SlotRing& ring(int number) { return rings_[number]; }
   const SlotRing& ring(int number) const { return rings_[number]; }
 
  private:
   std::int64_t slot(int ring, int micro) const {
-    if (ring == kFeedRing) return micro;
-    const int slot = rings_[ring].slot_of(micro);
+    const int slot = ring == kWeightRing
+                         ? weight_slot_[micro % static_cast<int>(weight_slot_.size())]
+                         : rings_[ring].slot_of(micro);
     HETU_ASSERT(slot != kNone);
     return slot;
   }
@@ -63,7 +108,11 @@ class StageMemory {
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Free> arena_;
-  std::vector<SlotRing> rings_;  // by ring number; kNoRing and kFeedRing stay empty
+  std::vector<SlotRing> rings_;  // by ring number; kNoRing and kWeightRing stay empty
+  WeightVersions versions_;
+  std::vector<int> version_of_;   // by micro-batch id, as in SlotRing
+  std::vector<int> weight_slot_;  // the same
+  std::int64_t weights_begin_ = 0, weights_bytes_ = 0;
 };
 
 }  // namespace hetu

@@ -26,17 +26,16 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
     if (!plans[i]) continue;
     Stage& stage = stages_[i];
     stage.plan = std::move(plans[i]);
-    stage.memory = std::make_unique<StageMemory>(*stage.plan, options.micro_batches);
-    stage.fresh.assign(stage.plan->uses.size(), 1);
-    stage.fetched.assign(stage.plan->fetches.size(), std::vector<double>(options.micro_batches, 0));
-    stage.half_done.assign(options.micro_batches, 0);
+    stage.memory = std::make_unique<StageMemory>(*stage.plan, options.micro_ids);
+    stage.fetched.assign(stage.plan->fetches.size(), std::vector<double>(options.micro_ids, 0));
+    stage.half_done.assign(options.micro_ids, 0);
     for (const StageFeed& feed : stage.plan->feeds) {
       fields_.push_back({static_cast<int>(i), &feed, feed.loc.stride * options.micro_batches});
     }
     for (const StageParameter& p : stage.plan->parameters) {
       const Parameter& parameter = graph.parameters[p.parameter];
       initialize(parameter.init, parameter.name, graph.values[parameter.value].type.shape,
-                 options.seed, stage.memory->floats(p.weight));
+                 options.seed, stage.memory->newest(p.weight));
     }
     for (const StageBuffer& b : stage.plan->buffers) {
       const StateBuffer& buffer = graph.buffers[b.buffer];
@@ -44,6 +43,7 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
                  stage.memory->floats(b.value));
     }
     make_buckets(stage);
+    begin_sums(stage);
   }
 }
 
@@ -79,21 +79,46 @@ void TrainRunner::make_buckets(Stage& stage) {
 
 void TrainRunner::feed(int field, const void* data) {
   const FeedField& f = fields_[field];
-  std::memcpy(at(f.stage).memory->in_slot(f.feed->loc, 0), data, f.bytes);
+  StageMemory& memory = *at(f.stage).memory;
+  const std::int64_t bytes = f.feed->loc.stride;
+  for (int m = 0; m < options_.micro_batches; ++m) {
+    const int micro = (batches_ - 1) * options_.micro_batches + m;
+    std::memcpy(memory.at(f.feed->loc, micro), static_cast<const std::byte*>(data) + m * bytes,
+                bytes);
+  }
 }
 
 void TrainRunner::begin_step(int step) {
   step_ = step;
-  context_.step = step;
+  batches_ = 0;
   context_.training = training_;
   for (Stage& stage : stages_) {
     if (!stage.plan) continue;
-    std::fill(stage.fresh.begin(), stage.fresh.end(), 1);
-    std::fill(stage.half_done.begin(), stage.half_done.end(), 0);
-    stage.backwards = 0;
     forget_validated(stage);
-    for (GradientRange& bucket : stage.buckets) bucket.missing = bucket.parameters;
-    run_counts(stage);
+    begin_sums(stage);
+    stage.updates = stage.forwards = 0;
+    stage.memory->restart_versions();
+  }
+}
+
+// Nothing is in the gradient sums.
+void TrainRunner::begin_sums(Stage& stage) {
+  stage.fresh.assign(stage.plan->uses.size(), 1);
+  stage.backwards = 0;
+  for (GradientRange& bucket : stage.buckets) bucket.missing = bucket.parameters;
+}
+
+// The fields and counts of the next step, at its first forward.
+void TrainRunner::begin_batch() {
+  const int step = batches_++;
+  for (Stage& stage : stages_) {
+    if (!stage.plan) continue;
+    for (int m = 0; m < options_.micro_batches; ++m)
+      stage.memory->ring(kFeedRing).take(step * options_.micro_batches + m);
+  }
+  if (!fields_.empty()) source_();
+  for (Stage& stage : stages_) {
+    if (stage.plan) run_counts(stage, step);
   }
 }
 
@@ -110,25 +135,28 @@ comm::Group TrainRunner::holders(const std::vector<int>& stages) const {
 
 // Counts of the whole step (masked tokens, samples): known before the first forward, so that each
 // micro-batch's loss is already scaled and every reduction is a sum.
-void TrainRunner::run_counts(Stage& stage) {
+void TrainRunner::run_counts(Stage& stage, int step) {
   const StagePlan& plan = *stage.plan;
   if (plan.counts.empty()) return;
+  const int first = step * options_.micro_batches;
   std::vector<double> sums(plan.counts.size(), 0);
-  for (int micro = 0; micro < options_.micro_batches; ++micro) {
-    run(stage, plan.count, micro);
+  for (int m = 0; m < options_.micro_batches; ++m) {
+    run(stage, plan.count, first + m);
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i] += *static_cast<const float*>(stage.memory->at(plan.counts[i].input, micro));
+      sums[i] += *static_cast<const float*>(stage.memory->at(plan.counts[i].input, first + m));
     }
   }
   if (options_.pipelines > 1) {
     const auto what = [&] {
-      return fmt::format("the counts of stage {}, step {}", plan.stage, step_);
+      return fmt::format("the counts of stage {}, step {}", plan.stage, step_ + step);
     };
     comm::sum_f64(transport_, holders({plan.stage}), sums.data(), sums.size(),
-                  {comm::make_tag(kCountTag, plan.stage, 0, 0, step_), what});
+                  {comm::make_tag(kCountTag, plan.stage, 0, 0, step_ + step), what});
   }
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    *stage.memory->floats(plan.counts[i].result) = static_cast<float>(sums[i]);
+    for (int m = 0; m < options_.micro_batches; ++m)
+      *static_cast<float*>(stage.memory->at(plan.counts[i].result, first + m)) =
+          static_cast<float>(sums[i]);
   }
 }
 
@@ -143,9 +171,10 @@ void TrainRunner::launch(Stage& stage, const Launch& l, int micro, const RunCont
 }
 
 void TrainRunner::run(Stage& stage, const Function& function, int micro) {
-  context_.sample_offset =
-      (static_cast<std::int64_t>(options_.pipeline) * options_.micro_batches + micro) *
-      stage.plan->micro_batch;
+  context_.step = step_ + step_of(micro);
+  context_.sample_offset = (static_cast<std::int64_t>(options_.pipeline) * options_.micro_batches +
+                            micro % options_.micro_batches) *
+                           stage.plan->micro_batch;
   std::size_t next = 0;
   const auto& accumulates = function.accumulates;
   for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
@@ -200,6 +229,12 @@ void TrainRunner::forward(int placement, int micro) {
   Stage& stage = at(placement);
   const StagePlan& plan = *stage.plan;
   forget_validated(stage);
+  while (batches_ <= step_of(micro)) begin_batch();
+  const bool versions = options_.repeated != nullptr && training_;
+  stage.memory->use_weights(
+      micro, versions ? forward_version(*options_.repeated, micro, stage.updates) : 0);
+  stage.forwards = micro + 1;
+  stage.half_done[cell(micro)] = 0;
   stage.memory->ring(kSavedRing).take(micro);
   for (const Border& border : plan.borders) {
     if (!border.incoming && !border.backward) stage.memory->ring(border.ring).take(micro);
@@ -214,7 +249,9 @@ void TrainRunner::forward(int placement, int micro) {
 // In validation no backward gives slots back: a micro-batch's are free once the next one starts.
 void TrainRunner::forget_validated(Stage& stage) {
   if (stage.validated == kNone) return;
+  stage.memory->ring(kFeedRing).release(stage.validated);
   stage.memory->ring(kSavedRing).release(stage.validated);
+  stage.memory->done_with_weights(stage.validated);
   for (const Border& border : stage.plan->borders) {
     if (border.incoming) stage.memory->ring(border.ring).release(stage.validated);
   }
@@ -230,9 +267,9 @@ void TrainRunner::read_fetches(Stage& stage, int micro) {
            "{} is {} at stage {}, micro-batch {}, step {}; lower the learning rate, clip gradients "
            "or look at the data of "
            "this step",
-           fetch.name, value, stage.plan->stage, micro, step_);
+           fetch.name, value, stage.plan->stage, micro, step_ + step_of(micro));
     }
-    stage.fetched[f][micro] = value;
+    stage.fetched[f][cell(micro)] = value;
   }
 }
 
@@ -272,10 +309,12 @@ void TrainRunner::recompute(int placement, int micro) {
 }
 
 void TrainRunner::end_backward(Stage& stage, int micro, bool input_done, bool weight_done) {
-  const bool both = (input_done && weight_done) || stage.half_done[micro];
-  stage.half_done[micro] = 1;
+  const bool both = (input_done && weight_done) || stage.half_done[cell(micro)] != 0;
+  stage.half_done[cell(micro)] = 1;
   if (!both) return;
   StageMemory& memory = *stage.memory;
+  memory.ring(kFeedRing).release(micro);
+  memory.done_with_weights(micro);
   memory.ring(kSavedRing).release(micro);
   memory.ring(kHeldRing).release(micro);
   for (const Border& border : stage.plan->borders) {

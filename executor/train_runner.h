@@ -2,9 +2,11 @@
 // stages. Driven by the interpreter; owns weights, optimizer state and activations.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/comm/collective.h"
@@ -28,6 +30,10 @@ struct RunnerOptions {
   std::vector<int> worker_of_stage;  ///< worker of each model stage within a pipeline
   int workers_per_pipeline = 1;
   int micro_batches = 1;  ///< per pipeline and step
+  int micro_ids = 1;      ///< any two micro-batches in work differ by less; see SlotRing
+  /// The plan, if it updates within itself: a body that repeats, weights by version. Else null.
+  /// Must outlive the runner.
+  const Schedule* repeated = nullptr;
   std::uint64_t seed = 0;
   std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
 };
@@ -38,6 +44,13 @@ struct NamedScalar {
   double value = 0;
 };
 
+/// What one worker knows of a step once it has updated its stage: summed over its micro-batches.
+struct StepReport {
+  int step = 0;
+  std::vector<double> fetches;  ///< of the graph, in its order; 0 where another stage has it
+  double squares = 0;           ///< of the gradient of the parameters that this worker counts
+};
+
 class TrainRunner : public StageRunner {
  public:
   /// `plans` are indexed by placement id; null where the placement stands on another worker. The
@@ -46,8 +59,9 @@ class TrainRunner : public StageRunner {
               const OptimizerConfig& optimizer, const RunnerOptions& options,
               comm::Transport& transport);
 
-  /// Fills the fed fields for the next step: one pointer per field of `fields()`, each
-  /// micro_batches * micro_batch rows.
+  /// Called when the fields of the next step are needed: must call feed() for each of `fields()`.
+  void set_source(std::function<void()> source) { source_ = std::move(source); }
+  /// Fills a fed field for one step: micro_batches * micro_batch rows.
   struct FeedField {
     int stage = 0;
     const StageFeed* feed = nullptr;
@@ -98,6 +112,8 @@ class TrainRunner : public StageRunner {
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
   void set_rate_factor(double factor) { optimizer_.rate.factor = factor; }
+  /// Reports of a repeated plan since the last call, in the order of their steps.
+  std::vector<StepReport> take_reports() { return std::exchange(reports_, {}); }
 
  private:
   struct GradientRange {  // a bucket: accumulators that lie one after the other
@@ -113,15 +129,21 @@ class TrainRunner : public StageRunner {
     std::vector<char> fresh;     // by use: nothing accumulated yet in this step
     std::vector<int> bucket_of;  // by parameter of the plan
     std::vector<GradientRange> buckets;
-    std::vector<std::vector<double>> fetched;  // by fetch, by micro
-    int backwards = 0;                         // gradients of how many micro-batches are in
-    std::vector<char> half_done;               // by micro: one of I and W is done
-    int validated = kNone;  // the micro-batch whose slots a validation forward still holds
+    std::vector<std::vector<double>> fetched;  // by fetch, by micro % micro_ids
+    int backwards = 0;            // since the last update: gradients of how many micro-batches
+    std::vector<char> half_done;  // by micro % micro_ids: one of I and W is done
+    int updates = 0;              // in this run of a repeated plan
+    int forwards = 0;             // the next micro-batch's id is at least this
+    int validated = kNone;        // the micro-batch whose slots a validation forward still holds
   };
 
   Stage& at(int placement);
+  int step_of(int micro) const { return micro / options_.micro_batches; }
+  std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % options_.micro_ids); }
+  void begin_batch();
+  void begin_sums(Stage& stage);
   void make_buckets(Stage& stage);
-  void run_counts(Stage& stage);
+  void run_counts(Stage& stage, int step);
   void run(Stage& stage, const Function& function, int micro);
   void launch(Stage& stage, const Launch& launch, int micro, const RunContext& context);
   void accumulate(Stage& stage, const Accumulate& a, int micro);
@@ -131,7 +153,11 @@ class TrainRunner : public StageRunner {
   void end_backward(Stage& stage, int micro, bool input_done, bool weight_done);
   void pack(Stage& stage, bool backward, int micro);
   void gradient_done(Stage& stage, int parameter);
+  std::vector<double> fetch_sums(int step) const;
   std::vector<double> step_scalars();
+  double squares_of(const Stage& stage, const StageParameter& p) const;
+  double tied_factor(const Stage& stage, const StageParameter& p) const;
+  void clip_alone(Stage& stage, int step);
   comm::Group all_workers() const;
   comm::Group holders(const std::vector<int>& stages) const;
 
@@ -148,7 +174,10 @@ class TrainRunner : public StageRunner {
   bool training_ = true;
   bool asks_to_stop_ = false;
   bool stop_asked_ = false;
-  int step_ = 0;
+  std::function<void()> source_;
+  std::vector<StepReport> reports_;
+  int step_ = 0;     // the first of the run
+  int batches_ = 0;  // steps of the run whose fields are in
   double norm_ = 0;
   double factor_ = 1;
   std::int64_t updates_ = 0;

@@ -12,29 +12,43 @@ comm::Group TrainRunner::all_workers() const {
   return all;
 }
 
-std::vector<double> TrainRunner::step_scalars() {
-  const std::size_t fetches = graph_.fetches.size();
-  std::vector<double> values(fetches + (training_ ? graph_.parameters.size() : 0), 0);
-  for (Stage& stage : stages_) {
+// Fetched scalars of one step of the run, summed over this worker's micro-batches.
+std::vector<double> TrainRunner::fetch_sums(int step) const {
+  std::vector<double> values(graph_.fetches.size(), 0);
+  const int first = step * options_.micro_batches;
+  for (const Stage& stage : stages_) {
     if (!stage.plan) continue;
     for (std::size_t f = 0; f < stage.plan->fetches.size(); ++f) {
       const StageFetch& fetch = stage.plan->fetches[f];
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
       if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
-        values[at] = options_.pipeline == 0 ? stage.fetched[f][0] : 0;
+        values[at] = options_.pipeline == 0 ? stage.fetched[f][cell(first)] : 0;
         continue;
       }
-      for (int m = 0; m < options_.micro_batches; ++m) values[at] += stage.fetched[f][m];
-    }
-    if (!training_ || options_.pipeline != 0) continue;
-    for (const StageParameter& p : stage.plan->parameters) {
-      if (!p.owner) continue;
-      values[fetches + p.parameter] =
-          sum_of_squares(stage.memory->floats(stage.plan->uses[p.uses[0]].accumulator), p.elements);
+      for (int m = 0; m < options_.micro_batches; ++m)
+        values[at] += stage.fetched[f][cell(first + m)];
     }
   }
   return values;
+}
+
+std::vector<double> TrainRunner::step_scalars() {
+  const std::size_t fetches = graph_.fetches.size();
+  std::vector<double> values = fetch_sums(0);
+  if (!training_) return values;
+  values.resize(fetches + graph_.parameters.size(), 0);
+  for (const Stage& stage : stages_) {
+    if (!stage.plan || options_.pipeline != 0) continue;
+    for (const StageParameter& p : stage.plan->parameters) {
+      if (p.owner) values[fetches + p.parameter] = squares_of(stage, p);
+    }
+  }
+  return values;
+}
+
+double TrainRunner::squares_of(const Stage& stage, const StageParameter& p) const {
+  return sum_of_squares(stage.memory->floats(stage.plan->uses[p.uses[0]].accumulator), p.elements);
 }
 
 void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
@@ -68,18 +82,50 @@ void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
   ++updates_;
 }
 
-void TrainRunner::update(int placement, int /*step*/) {
+void TrainRunner::update(int placement, int step) {
   Stage& stage = at(placement);
+  if (options_.repeated != nullptr) clip_alone(stage, step);
+  const std::int64_t number = options_.repeated != nullptr ? updates_ + stage.updates : updates_;
   for (const StageParameter& p : stage.plan->parameters) {
     ParameterSpan span;
-    span.weight = stage.memory->floats(p.weight);
+    span.weight = stage.memory->newest(p.weight);
     span.gradient = stage.memory->floats(stage.plan->uses[p.uses[0]].accumulator);
     for (std::size_t s = 0; s < p.state.size(); ++s)
       span.state[s] = stage.memory->floats(p.state[s]);
     span.elements = p.elements;
     span.decay = graph_.parameters[p.parameter].decay;
-    apply_update(optimizer_, span, factor_, updates_);
+    apply_update(optimizer_, span, p.tied_pair == kNone ? factor_ : tied_factor(stage, p), number);
   }
+  if (options_.repeated != nullptr) begin_sums(stage);
+}
+
+// An update of a plan whose stages are updated one by one: what the stage knows without asking
+// anyone. It is clipped by the norm of its own gradient, and a tied parameter by its own, so that
+// both its holders do the same. The successor of the newest version is made, and the step reported.
+void TrainRunner::clip_alone(Stage& stage, int step) {
+  StepReport report{step, fetch_sums(stage.updates), 0};
+  double squares = 0;
+  for (const StageParameter& p : stage.plan->parameters) {
+    const double square = squares_of(stage, p);
+    if (!std::isfinite(square)) {
+      fail(Code::InvalidArgument,
+           "the norm of the gradient of '{}' is {} at step {}; lower the learning rate or clip "
+           "gradients",
+           graph_.parameters[p.parameter].name, std::sqrt(square), step);
+    }
+    if (p.tied_pair == kNone) squares += square;
+    if (p.owner && options_.pipeline == 0) report.squares += square;
+  }
+  factor_ = clip_factor(optimizer_, std::sqrt(squares));
+  reports_.push_back(std::move(report));
+  ++stage.updates;
+  const int wanted = forward_version(*options_.repeated, stage.forwards, stage.updates);
+  stage.memory->advance_weights(std::min(wanted, stage.updates));
+}
+
+double TrainRunner::tied_factor(const Stage& stage, const StageParameter& p) const {
+  if (options_.repeated == nullptr) return factor_;
+  return clip_factor(optimizer_, std::sqrt(squares_of(stage, p)));
 }
 
 std::vector<StateTensor> TrainRunner::state() const {
@@ -90,7 +136,7 @@ std::vector<StateTensor> TrainRunner::state() const {
       const Parameter& parameter = graph_.parameters[p.parameter];
       const Shape& shape = graph_.values[parameter.value].type.shape;
       out.push_back(
-          {parameter.name, "", shape, stage.memory->floats(p.weight), p.elements, p.owner});
+          {parameter.name, "", shape, stage.memory->newest(p.weight), p.elements, p.owner});
       for (std::size_t s = 0; s < p.state.size(); ++s) {
         out.push_back({parameter.name, optimizer_state_name(optimizer_.kind, static_cast<int>(s)),
                        shape, stage.memory->floats(p.state[s]), p.elements, p.owner});

@@ -3,6 +3,9 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "executor/comm/collective.h"
 #include "executor/gather.h"
@@ -40,9 +43,8 @@ double flops(const Graph& graph, const Node& node) {
 Schedule forward_only(Schedule schedule) {
   for (Program& program : schedule.workers) {
     for (auto* part : {&program.prologue, &program.body, &program.drain}) {
-      part->erase(std::remove_if(
-                      part->begin(), part->end(),
-                      [](const Instr& i) { return is_compute(i.kind) && i.kind != Kind::Forward; }),
+      part->erase(std::remove_if(part->begin(), part->end(),
+                                 [](const Instr& i) { return i.kind != Kind::Forward; }),
                   part->end());
     }
   }
@@ -60,11 +62,22 @@ void drop_updates(std::vector<Action>& row) {
 
 // What a plan asks for that training does not do yet, or nullptr.
 const char* untrainable(const Schedule& plan) {
-  if (plan.most_versions != 1 || holds(plan, Kind::Update)) return "it updates within a step";
+  if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
   if (static_cast<int>(plan.placements.size()) != plan.stages || model_stages(plan) != plan.stages)
     return "it has several stages on a worker";
   if (holds(plan, Kind::Recompute)) return "it recomputes";
   return nullptr;
+}
+
+// A plan that updates within itself must do so once per step, so that steps count updates.
+void check_updates(const Schedule& plan, const VerifyReport& report) {
+  for (const StageNeeds& needs : report.stages) {
+    const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));
+    require(needs.updates == plan.steps,
+            "'{}' updates {} times per step of {} micro-batches; training counts one update per "
+            "step: give it {} micro-batch(es) per step",
+            plan.method, needs.updates / plan.steps, plan.micro_batches, each);
+  }
 }
 
 Shape sample_shape(const StageFeed& feed, std::int64_t micro_batch) {
@@ -126,15 +139,17 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
 
 Trainer::~Trainer() = default;
 
-Schedule Trainer::compute_plan() const {
+Schedule Trainer::compute_plan(int steps) const {
   Sizes sizes;
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
+  sizes.steps = steps;
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
+  if (options_.plan && steps > compute.steps) compute = with_steps(compute, steps);
   const char* why = untrainable(compute);
   require(why == nullptr,
           "training by '{}' is to come: {}; it can be simulated and rehearsed; here now: methods "
-          "like 1f1b, with one stage per worker and one update per step",
+          "with one stage per worker and one weight version, or those of PipeDream",
           compute.method, why);
   require(compute.stages == options_.stages && compute.micro_batches == options_.micro_batches,
           "the schedule is for {} workers and {} micro-batches; the job has {} stages and {} "
@@ -143,17 +158,37 @@ Schedule Trainer::compute_plan() const {
   return compute;
 }
 
-void Trainer::plan() {
-  const Schedule compute = compute_plan();
-  Lowering how;
-  how.pipelines = options_.pipelines;
-  how.reduce_scalars = true;
-  for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
-    if (edge.second != edge.first + 1) how.extra_edges.push_back(edge);
+// The plan of a run of `steps` steps of a method that updates within itself: as long as it needs to
+// be for every row to have its body, and by whole repetitions shorter than the run.
+Schedule Trainer::lowered_for(int steps) const {
+  const int least = 2 * options_.stages + 2;
+  if (steps <= least) return lower(compute_plan(steps), how_);
+  const Schedule shortest = compute_plan(least);
+  int shift = options_.micro_batches;
+  bool repeats = true;
+  for (const Program& p : shortest.workers) {
+    repeats = repeats && p.repeat > 0 && p.shift > 0;
+    shift = std::lcm(shift, std::max(1, p.shift));
   }
-  how.tied = tied_stages(graph_, options_.first_block);
-  lowered_ = lower(compute, how);
-  std::vector<std::unique_ptr<StagePlan>> plans = compile(verify(lowered_));
+  if (!repeats) return lower(compute_plan(steps), how_);
+  const int grain = shift / options_.micro_batches;
+  return lower(compute_plan(least + (steps - least) % grain), how_);
+}
+
+void Trainer::plan() {
+  how_.pipelines = options_.pipelines;
+  for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
+    if (edge.second != edge.first + 1) how_.extra_edges.push_back(edge);
+  }
+  how_.tied = tied_stages(graph_, options_.first_block);
+  const Schedule one = compute_plan(1);
+  const bool repeated = holds(one, Kind::Update);
+  how_.reduce_scalars = !repeated;
+  // Long enough for every version and copy that a run of any length needs.
+  lowered_ = repeated ? lower(compute_plan(4 * options_.stages + 4), how_) : lower(one, how_);
+  const VerifyReport report = verify(lowered_);
+  if (repeated) check_updates(lowered_, report);
+  std::vector<std::unique_ptr<StagePlan>> plans = compile(report);
   check_memory();
   check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
 
@@ -162,18 +197,30 @@ void Trainer::plan() {
   run.pipelines = options_.pipelines;
   run.workers_per_pipeline = options_.stages;
   run.micro_batches = options_.micro_batches;
+  run.micro_ids = options_.micro_batches;
+  if (repeated) {
+    run.repeated = &lowered_;
+    for (const StageNeeds& needs : report.stages)
+      run.micro_ids =
+          std::max(run.micro_ids, 2 * (needs.live_copies + options_.micro_batches) + 16);
+  }
   run.seed = options_.seed;
   for (int s = 0; s < model_stages(lowered_); ++s) {
     run.worker_of_stage.push_back(lowered_.placements[placement_of(lowered_, s, 0)].workers[0]);
   }
   runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
   const Interpreter::Links links{transport_, reducer_};
-  training_ = std::make_unique<Interpreter>(
-      bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
+  if (repeated) {
+    runs_ = std::make_unique<RepeatedRun>(*runner_, links, graph_.fetches.size());
+  } else {
+    training_ = std::make_unique<Interpreter>(
+        bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
+  }
   // Validation's rows: the forwards of the plan, lowered alike; no updates.
-  const Schedule validation = lower(forward_only(compute), how);
-  std::vector<Action> row = bind_row(validation, transport_.worker(), options_.pipelines);
-  drop_updates(row);
+  Lowering how = how_;
+  how.reduce_scalars = true;
+  Row row = bind_row(lower(forward_only(one), how), transport_.worker(), options_.pipelines);
+  for (auto* part : {&row.prologue, &row.body, &row.drain}) drop_updates(*part);
   validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
 }
 
@@ -191,6 +238,10 @@ std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& rep
     compile.saved_copies = std::max(1, report.stages[i].live_copies);
     compile.held_copies = report.stages[i].split_copies + (holds(lowered_, Kind::Backward) ? 1 : 0);
     compile.split_backward = holds(lowered_, Kind::InputGrad);
+    if (holds(lowered_, Kind::Update) && !how_.reduce_scalars) {
+      compile.weight_copies = report.stages[i].weight_versions;
+      compile.feed_slots = compile.saved_copies - 1 + options_.micro_batches;
+    }
     compile.optimizer_states = optimizer_states(optimizer_.kind);
     compile.kernels = options_.kernels;
     plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));
@@ -222,8 +273,22 @@ void Trainer::feed(const FieldLookup& lookup) {
   }
 }
 
+void Trainer::ask_to_stop() {
+  if (runs_)
+    runs_->ask_to_stop();
+  else
+    runner_->ask_to_stop();
+}
+
 StepResult Trainer::train(const FieldLookup& lookup) {
-  feed(lookup);
+  if (runs_) {
+    begin_run(1);
+    const BatchSource source = [&] { return lookup; };
+    const StepResult result = *next(source);
+    HETU_ASSERT(!next(source));
+    return result;
+  }
+  runner_->set_source([&] { feed(lookup); });
   runner_->set_training(true);
   training_->run_step(static_cast<int>(step_), trace_.get());
   StepResult result;
@@ -235,9 +300,63 @@ StepResult Trainer::train(const FieldLookup& lookup) {
   return result;
 }
 
+void Trainer::begin_run(std::int64_t steps) {
+  require(!running_, "a run is under way: next() must have returned nothing before another begins");
+  require(steps >= 1, "a run has at least one step, got {}", steps);
+  running_ = true;
+  run_left_ = steps;
+  if (!runs_) return;
+  require(steps < std::numeric_limits<int>::max() / options_.micro_batches,
+          "a run of {} steps is too long; drain in between", steps);
+  const Schedule plan = lowered_for(static_cast<int>(steps));
+  verify(plan);
+  validation_->finish();
+  runner_->set_training(true);
+  runs_->begin(plan, static_cast<int>(step_), static_cast<int>(steps), trace_.get());
+}
+
+std::optional<StepResult> Trainer::next(const BatchSource& batches) {
+  if (!running_) return std::nullopt;
+  if (!runs_) {
+    if (run_left_-- == 0) {
+      running_ = false;
+      return std::nullopt;
+    }
+    // A stage that reads no field has no batches either.
+    const StepResult result =
+        train(fields_.empty() ? FieldLookup([](auto&&...) { return nullptr; }) : batches());
+    if (result.stop_asked) run_left_ = 0;
+    return result;
+  }
+  runner_->set_source([&] { feed(batches()); });
+  bool more = true;
+  while (true) {
+    if (const std::optional<StepReport> report = runs_->next_report()) return result_of(*report);
+    if (!more) break;
+    more = runs_->advance();
+  }
+  running_ = false;
+  step_ += runs_->steps();
+  runner_->set_updates(step_);
+  return std::nullopt;
+}
+
+StepResult Trainer::result_of(const StepReport& report) const {
+  const bool chief = transport_.worker() == 0;
+  StepResult result;
+  result.step = report.step;
+  for (std::size_t f = 0; f < graph_.fetches.size(); ++f)
+    result.scalars.push_back({graph_.fetches[f].first, chief ? report.fetches[f] : std::nan("")});
+  result.gradient_norm = chief ? std::sqrt(report.squares) : std::nan("");
+  result.learning_rate = optimizer_.rate.at(report.step + 1);
+  result.stop_asked = runs_->is_stopped() && report.step + 1 == step_ + runs_->steps();
+  return result;
+}
+
 StepResult Trainer::validate(const FieldLookup& lookup) {
-  training_->finish();
-  feed(lookup);
+  require(!running_, "a run is under way: validate when next() has returned nothing");
+  if (training_) training_->finish();
+  runner_->set_source([&] { feed(lookup); });
   runner_->set_training(false);
   const std::vector<float> own = runner_->buffers();
   runner_->average_buffers();

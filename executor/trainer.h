@@ -11,6 +11,7 @@
 #include "executor/comm/transport.h"
 #include "executor/optimizer.h"
 #include "executor/plan.h"
+#include "executor/repeated_run.h"
 #include "executor/train_runner.h"
 #include "graph/base/trace.h"
 #include "pipeline/schedule.h"
@@ -24,7 +25,7 @@ struct TrainerOptions {
       plan;  ///< a compute-only schedule in place of the method's; sizes must agree
   int pipelines = 1;
   int stages = 1;
-  int micro_batches = 1;         ///< per pipeline and step
+  int micro_batches = 1;         ///< per pipeline and step, which is one update
   std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
   std::vector<int> first_block;  ///< of each stage; empty: balanced by FLOPs
   std::uint64_t seed = 0;
@@ -55,6 +56,9 @@ struct FeedSpec {
 /// A source of fed bytes: where `rows` samples of a field lie, dense.
 using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
 
+/// Reads the next batch of this pipeline, once per step; the lookup holds until the next call.
+using BatchSource = std::function<FieldLookup()>;
+
 class Trainer {
  public:
   /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage)
@@ -67,14 +71,27 @@ class Trainer {
   /// Fields this worker reads; empty for stages in the middle that read none.
   const std::vector<FeedSpec>& fields() const { return fields_; }
 
-  /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step().
+  /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step(). A plan
+  /// that updates within itself is filled and drained for it: use begin_run for several steps.
   StepResult train(const FieldLookup& lookup);
+
+  /// Begins a run of `steps` steps; next() gives their results. All workers call both. A plan with
+  /// one update per step runs step by step; one that updates within itself is filled once, and
+  /// drained once at the end of the run.
+  void begin_run(std::int64_t steps);
+  /// The next step's result, in order; nothing at the end of the run, when every update is applied
+  /// on every worker. `batches` is called from here, once per step. In a plan that updates within
+  /// itself only worker 0 has scalars and norm (elsewhere they are NaN), and `stop_asked` stands in
+  /// the last result. The run is over when `nullopt` has come.
+  std::optional<StepResult> next(const BatchSource& batches);
+  /// True if the plan updates within itself: weights by version, no flush at each step.
+  bool is_asynchronous() const { return runs_ != nullptr; }
   /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
   /// over the whole batch of all pipelines.
   StepResult validate(const FieldLookup& lookup);
 
-  /// Asks all workers to stop together: the next train() reports it on every one.
-  void ask_to_stop() { runner_->ask_to_stop(); }
+  /// Asks all workers to stop together: the next train() reports it on every one, and a run ends.
+  void ask_to_stop();
 
   std::int64_t step() const { return step_; }
   /// Goes on as if `step` steps had been done; for resuming.
@@ -106,8 +123,10 @@ class Trainer {
   void write_trace(const std::string& path);
 
  private:
-  Schedule compute_plan() const;
+  Schedule compute_plan(int steps) const;
+  Schedule lowered_for(int steps) const;
   void plan();
+  StepResult result_of(const StepReport& report) const;
   std::vector<std::unique_ptr<StagePlan>> compile(const VerifyReport& report);
   void check_memory() const;
   void feed(const FieldLookup& lookup);
@@ -125,6 +144,10 @@ class Trainer {
   std::unique_ptr<TrainRunner> runner_;
   std::unique_ptr<Interpreter> training_;
   std::unique_ptr<Interpreter> validation_;
+  std::unique_ptr<RepeatedRun> runs_;  // null for plans with one update per step
+  Lowering how_;
+  std::int64_t run_left_ = 0;  // steps, where runs_ is null
+  bool running_ = false;
   std::unique_ptr<TraceRecorder> trace_;
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;

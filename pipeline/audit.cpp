@@ -75,6 +75,7 @@ class Auditor {
       check_updates();
     else if (reduced_)
       check_sums();
+    report_.versions = std::move(version_);
     return std::move(report_);
   }
 
@@ -126,19 +127,7 @@ class Auditor {
     check_versions(i, position);
   }
 
-  // The version that a micro-batch's forward uses by the rule, on every stage.
-  int version_of(int micro, int newest) const {
-    const int per_step = schedule_.micro_batches;
-    switch (schedule_.version_rule) {
-      case VersionRule::Newest:
-        return newest;
-      case VersionRule::Lag1:
-        return std::max(0, micro / per_step - 1);
-      case VersionRule::Wave:
-        return std::max(0, micro + 1 - per_step);
-    }
-    return newest;
-  }
+  int version_of(int micro, int newest) const { return forward_version(schedule_, micro, newest); }
 
   void input_gradient(const Instr& i, bool split) {
     StageState& s = stages_[i.stage];

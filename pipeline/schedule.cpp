@@ -83,6 +83,37 @@ bool is_lowered(const Schedule& schedule) {
 
 int total_micros(const Schedule& schedule) { return schedule.micro_batches * schedule.steps; }
 
+int forward_version(const Schedule& schedule, int micro, int updates) {
+  const int per_step = schedule.micro_batches;
+  switch (schedule.version_rule) {
+    case VersionRule::Newest:
+      return updates;
+    case VersionRule::Lag1:
+      return std::max(0, micro / per_step - 1);
+    case VersionRule::Wave:
+      return std::max(0, micro + 1 - per_step);
+  }
+  return updates;
+}
+
+Schedule with_steps(const Schedule& schedule, int steps) {
+  Schedule longer = schedule;
+  const int more = (steps - schedule.steps) * schedule.micro_batches;
+  longer.steps = steps;
+  for (std::size_t w = 0; w < longer.workers.size() && more != 0; ++w) {
+    Program& p = longer.workers[w];
+    if (p.shift <= 0 || more % p.shift != 0 || p.repeat + more / p.shift < 0)
+      fail(Code::Plan,
+           "the plan's {} step(s) cannot become {}: the body of worker {} repeats {} times with "
+           "{} micro-batch(es) each",
+           schedule.steps, steps, w, p.repeat, p.shift);
+    p.repeat += more / p.shift;
+    for (Instr& i : p.drain)
+      if (i.micro >= 0) i.micro += more;
+  }
+  return longer;
+}
+
 int placement_of(const Schedule& schedule, int model_stage, int replica) {
   for (std::size_t i = 0; i < schedule.placements.size(); ++i) {
     const Placement& p = schedule.placements[i];

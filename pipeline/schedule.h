@@ -162,6 +162,14 @@ bool is_lowered(const Schedule& schedule);
 /// Micro-batches of the whole plan: micro_batches * steps.
 int total_micros(const Schedule& schedule);
 
+/// The weight version, counted in updates, that the forward of a micro-batch uses where its stage
+/// has been updated `updates` times before it.
+int forward_version(const Schedule& schedule, int micro, int updates);
+
+/// The same plan over another number of steps: bodies repeat as often as that needs. Throws Plan
+/// where a row's body cannot give that number.
+Schedule with_steps(const Schedule& schedule, int steps);
+
 /// The placement id of (model stage, replica), or -1.
 int placement_of(const Schedule& schedule, int model_stage, int replica);
 

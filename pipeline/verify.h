@@ -1,6 +1,7 @@
 // The proof that a plan is right, before anything runs it: complete, in order, free of deadlock,
 // with one weight version per micro-batch, within memory.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "pipeline/progress.h"
@@ -26,6 +27,9 @@ struct VerifyReport {
   std::vector<double>
       peak_activations;            ///< per worker, in micro-batches: F +1/V, B -1/V, I, W half
   std::vector<StageNeeds> stages;  ///< per placement
+  /// Weight version, in updates, of the forward of micro-batch m on placement p: at p * (micro-
+  /// batches of the plan) + m. Empty for plans without updates.
+  std::vector<std::int32_t> versions;
 };
 
 /// Proves a compute-only or lowered plan, or throws Plan. The message is one line with the reason,

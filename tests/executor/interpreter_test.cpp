@@ -235,7 +235,11 @@ TEST(Loop, SharesItsRunnerWithAnother) {
 TEST(BindRow, FindsPeersAndGroups) {
   const Schedule plan = lowered("1f1b", 3, 2, 2);
   for (int w = 0; w < 6; ++w) {
-    for (const Action& action : bind_row(plan, w, 2)) {
+    const Row row = bind_row(plan, w, 2);
+    std::vector<Action> all = row.prologue;
+    all.insert(all.end(), row.body.begin(), row.body.end());
+    all.insert(all.end(), row.drain.begin(), row.drain.end());
+    for (const Action& action : all) {
       const Kind kind = action.instr.kind;
       if (kind == Kind::SendForward || kind == Kind::RecvBackward) {
         EXPECT_EQ(action.peer, w + 1);

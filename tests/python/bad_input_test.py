@@ -91,8 +91,9 @@ class Options(TrainCase):
     def test_under_heturun(self):
         for options, says in [
             (("--batch-size", 10), "--batch-size 10 is not divided by --micro-batches 4"),
-            (("--pipeline", "pipedream"), "training by 'pipedream' is to come: it updates within a step"),
-            (("--pipeline", "hetpipe"), "training by 'hetpipe' is to come: it updates within a step"),
+            (("--pipeline", "pipedream", "--micro-batches", 4),
+             "'pipedream' updates 4 times per step of 4 micro-batches.* 1 micro-batch"),
+            (("--pipeline", "hetpipe"), "training by 'hetpipe' is to come: its versions go by waves"),
             (("--pipeline", "1f2b"), "1f2b.*1f1b"),
             (("--pipeline", "chimera"), "training by 'chimera' is to come: it has several stages on a worker.* 1f1b"),
             (("--pipeline", "varuna"), "training by 'varuna' is to come: it recomputes"),
