@@ -1,0 +1,23 @@
+// A build without OpenCV says so, and how to get it; CIFAR-100 needs none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "datasets/image.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+TEST(NoImage, SaysWhatToInstall) {
+  EXPECT_FALSE(reads_pictures());
+  Image image;
+  EXPECT_THAT(
+      [&] {
+        decode_image({0xFF, 0xD8, 0xFF}, image);
+      },
+      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("-DHETU_OPENCV=ON")));
+  EXPECT_THROW(encode_jpeg({1, 1, {0, 0, 0}}, 90), Error);
+}
+
+}  // namespace
+}  // namespace hetu

@@ -1,0 +1,119 @@
+"""ht.data.ImageFolder and ht.data.Cifar100: fields, sizes, real pickles, where the pictures lie, wrong input."""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy
+
+import hetu as ht
+from hetu import _hetu
+
+
+class Cifar100(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = Path(temporary.name)
+        rng = numpy.random.default_rng(4)
+        self.pixels = rng.integers(0, 256, (21, 3072), dtype=numpy.uint8)
+        self.fine = rng.integers(0, 100, 21).tolist()
+        self.coarse = rng.integers(0, 20, 21).tolist()
+
+    def write(self, keys=str, protocol: int = 2, **changes) -> Path:
+        made = {"data": self.pixels, "fine_labels": self.fine, "coarse_labels": self.coarse, "filenames": ["a.png"] * 21}
+        made = {key: value for key, value in (made | changes).items() if value is not None}
+        path = self.root / "test"
+        path.write_bytes(pickle.dumps({keys(key): value for key, value in made.items()}, protocol=protocol))
+        return path
+
+    def test_pickles_of_every_protocol_hold_the_rows(self):
+        for protocol in (2, 3, 4, 5):
+            for keys in (str, str.encode):
+                self.write(keys, protocol)
+                data = ht.data.Cifar100(str(self.root), 21, train=False)
+                self.assertEqual((len(data), data.num_classes), (21, 100))
+                rows = data.loader(1, 0, []).next()
+                self.assertEqual(rows["label"].tolist(), self.fine)
+                image = rows["image"]
+                self.assertEqual((image.dtype, image.shape), (numpy.float32, (21, 3, 32, 32)))
+                back = image * numpy.array([0.2673, 0.2564, 0.2762])[:, None, None]
+                back = (back + numpy.array([0.5071, 0.4865, 0.4409])[:, None, None]) * 255
+                self.assertLess(abs(back - self.pixels.reshape(21, 3, 32, 32)).max(), 1e-3)
+
+    def test_other_pickles_are_refused_and_nothing_in_them_runs(self):
+        class Runs:
+            def __reduce__(self):
+                return os.mkdir, (str(touched),)
+
+        touched = self.root / "touched"
+        for changes, words in (
+            ({"data": None}, "without 'data'"),
+            ({"data": self.pixels.astype("float32")}, "without 'data'"),
+            ({"data": self.pixels[:, :3000]}, "without 'data'"),
+            ({"fine_labels": None, "labels": self.fine}, "CIFAR-10, not CIFAR-100"),
+            ({"fine_labels": self.fine[:-1]}, "'fine_labels' is no list of 21 labels"),
+            ({"fine_labels": [100] * 21}, "row 0 has the labels"),
+            ({"filenames": Runs()}, "which no CIFAR file needs"),
+        ):
+            path = self.write(**changes)
+            with self.assertRaises(OSError) as caught:
+                ht.data.Cifar100(str(path), 4)
+            self.assertIn(words, str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+        self.assertFalse(touched.exists())
+
+
+@unittest.skipUnless(_hetu.reads_pictures(), "a build without OpenCV")
+class ImageFolder(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = Path(temporary.name)
+        _hetu.write_drawn_folder(temporary.name, 3, 5, 2, 40, 1)
+
+    def test_fields_sizes_and_slices(self):
+        data = ht.data.ImageFolder(str(self.root / "train"), 5, size=24, seed=2)
+        self.assertEqual((len(data), data.num_classes), (15, 3))
+        self.assertGreaterEqual(data.threads, 1)
+        whole = ht.data.ImageFolder(str(self.root / "train"), 15, size=24, seed=2, threads=3).loader(1, 0, []).next()
+        self.assertEqual((whole["image"].shape, whole["image"].dtype), ((15, 3, 24, 24), numpy.float32))
+        self.assertEqual((whole["label"].shape, whole["label"].dtype), ((15,), numpy.int32))
+        for pipeline in range(3):
+            mine = data.loader(3, pipeline, ["label", "image"]).next()
+            for name, values in mine.items():
+                numpy.testing.assert_array_equal(values, whole[name][5 * pipeline : 5 * pipeline + 5])
+
+    def test_wrong_input_is_one_line(self):
+        for make, kind, words in (
+            (lambda: ht.data.ImageFolder(str(self.root / "none"), 2), OSError, "none: No such file"),
+            (lambda: ht.data.ImageFolder(str(self.root / "train"), 0), ValueError, "batch_size must be >= 1"),
+            (lambda: ht.data.ImageFolder(str(self.root / "train"), 2, size=0), ValueError, "size 0"),
+            (lambda: ht.data.ImageFolder(str(self.root / "train"), 99).loader(1, 0, []), ValueError, "15 rows is shorter"),
+        ):
+            with self.assertRaises(kind) as caught:
+                make()
+            self.assertIn(words, str(caught.exception))
+
+    def roots(self, data: str, **environment: str) -> str:
+        """What imagenet_roots gives, or its error, in a process with these variables."""
+        code = f"import hetu as ht\ntry: print(*ht.data.imagenet_roots({data}))\nexcept ValueError as e: print(e)"
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("IMAGENET_")}
+        done = subprocess.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True,
+                              timeout=60)
+        return done.stdout.strip()
+
+    def test_where_imagenet_lies(self):
+        both = {"IMAGENET_TRAIN_ROOT": "a", "IMAGENET_VAL_ROOT": "b"}
+        self.assertEqual(self.roots("None", **both), "a b")
+        self.assertEqual(self.roots("'x'", **both), "x/train x/val")
+        self.assertIn("set IMAGENET_VAL_ROOT", self.roots("None", IMAGENET_TRAIN_ROOT="a"))
+        self.assertIn("give --data FOLDER", self.roots("None"))
+
+
+if __name__ == "__main__":
+    unittest.main()
