@@ -172,9 +172,10 @@ class Mpirun:
 
     def start(self, nodes):
         """What every command line begins with."""
-        hosts = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
+        # A host per worker, in sequence: by slots, this host would come first wherever the cluster file has it.
+        hosts = ",".join(n["host"] for n in nodes for _ in range(n["workers"]))
         argv = [self.path, "--host", hosts, "-np", str(sum(n["workers"] for n in nodes)), "--bind-to", "none",
-                "--map-by", "slot:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
+                "--map-by", "seq:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
         if os.geteuid() == 0:
             argv.append("--allow-run-as-root")
         if max(n["workers"] for n in nodes) > len(os.sched_getaffinity(0)):

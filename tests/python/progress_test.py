@@ -160,7 +160,7 @@ class Network(unittest.TestCase):
         nodes = [{"host": "w0", "workers": 8}, {"host": "w1", "workers": 4}, {"host": "w2", "workers": 0}]
         argv = mpirun.start(nodes) + mpirun.remote("key", "10.0.0.0/24", ["HETU_JOB"])
         text = " ".join(argv)
-        for part in ("--host w0:8,w1:4 -np 12", "--bind-to none", "btl_tcp_if_include 10.0.0.0/24",
+        for part in ("--host " + "w0," * 8 + "w1,w1,w1,w1 -np 12", "--bind-to none", "btl_tcp_if_include 10.0.0.0/24",
                      "oob_tcp_if_include 10.0.0.0/24", "-x HETU_JOB", "btl self,vader,tcp"):
             self.assertIn(part, text)
         self.assertIn("-o BatchMode=yes -o ConnectTimeout=10 -i key", argv)
