@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
     "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu timeline", "hetu checkpoint",
-    "hetu data check", "hetu data sample", "heturun", "train_bert.py",
+    "hetu data check", "hetu data sample", "heturun", "train_bert.py", "train_resnet.py",
 ]
 HEAD = """# Reference
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <list>
 #include <map>
 #include <vector>
 
@@ -23,6 +24,9 @@ constexpr const char* kWords = "bert.embeddings.word_embeddings.weight";
 constexpr const char* kDecoder = "cls.predictions.decoder.weight";
 constexpr const char* kBias = "cls.predictions.bias";
 constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
+// A count of torchvision's batch norms: int64 in files, a float32 buffer here.
+constexpr const char* kCount = ".num_batches_tracked";
+constexpr std::int64_t kLargestCount = 1 << 24;  // the whole numbers that float32 holds
 
 struct Weight {
   std::string in_file;  ///< its name there
@@ -68,6 +72,18 @@ std::vector<float> read_floats(const SafetensorsFile& file, const TensorEntry& t
   std::vector<float> out(static_cast<std::size_t>(element_count(tensor.shape)));
   if (tensor.dtype == DType::Float32) {
     file.read(tensor, out.data());
+    return out;
+  }
+  if (tensor.dtype == DType::Int64 && ends_with(tensor.name, kCount)) {
+    std::vector<std::int64_t> counts(out.size());
+    file.read(tensor, counts.data());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (counts[i] < 0 || counts[i] > kLargestCount) {
+        fail(Code::Io, "{}: tensor '{}' is {}; a count from 0 to {} can be kept", file.path(),
+             tensor.name, counts[i], kLargestCount);
+      }
+      out[i] = static_cast<float>(counts[i]);
+    }
     return out;
   }
   if (tensor.dtype != DType::Float16 && tensor.dtype != DType::BFloat16) {
@@ -118,12 +134,17 @@ std::map<std::string, Weight> read_weights(const SafetensorsFile& file, int& dro
 int export_weights(const std::string& folder, const std::string& path) {
   const Manifest manifest = read_manifest(folder);
   std::vector<std::vector<float>> data;
+  std::list<std::int64_t> counts;  // that stay where they are
   std::vector<TensorSource> sources;
   for (const CheckpointTensor& t : manifest.tensors) {
     if (!t.state.empty()) continue;
     data.emplace_back(static_cast<std::size_t>(element_count(t.shape)));
     read_tensor(manifest, t, data.back().data());
     sources.push_back({t.name, DType::Float32, t.shape, data.back().data()});
+    if (ends_with(t.name, kCount) && data.back().size() == 1) {
+      counts.push_back(std::llround(data.back()[0]));
+      sources.back() = {t.name, DType::Int64, t.shape, &counts.back()};
+    }
     if (t.name == kBias) {
       sources.push_back(sources.back());
       sources.back().name = kDecoderBias;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,7 @@ class Executor:
     devices: rows of a device list (rows = stages, columns = pipelines), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them). micro_batches: per pipeline and step.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
+    first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Executor:
         seed: int = 0,
         threads: int = 0,
         memory_limit: int = 0,
-        first_blocks: list[int] | None = None,
+        first_blocks: list[int] | Callable[[int], list[int] | None] | None = None,
         device: str = "auto",
     ) -> None:
         trains = [item for items in fetches.values() for item in items if isinstance(item, Train)]
@@ -110,10 +111,11 @@ class Executor:
         self.micro_batches = micro_batches
         self.seed = seed
         self.method = pipeline
+        starts = first_blocks(self.layout.stages) if callable(first_blocks) else first_blocks
         options = {
             "method": pipeline, "pipelines": self.layout.pipelines, "stages": self.layout.stages,
             "micro_batches": micro_batches, "batch_size": self.data.batch_size,
-            "first_block": first_blocks or [], "seed": seed,
+            "first_block": starts or [], "seed": seed,
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
@@ -157,16 +159,17 @@ class Executor:
         keep: int = 3,
         resume: bool = False,
         trace: str | None = None,
+        data: Data | None = None,
     ) -> Iterator[Step]:
         """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
-        (validation). With `checkpoint`, saves every `every` steps (0: only at the end). With `trace`, writes what happened
-        beside what the plan predicts from the measured times. Training ends early, and saves, when a worker was asked to
-        stop (hetu.stop).
+        from the start of `data` (validation; the training data if none is given). With `checkpoint`, saves every `every`
+        steps (0: only at the end). With `trace`, writes what happened beside what the plan predicts from the measured times.
+        Training ends early, and saves, when a worker was asked to stop (hetu.stop).
         """
         if name not in self.modes:
             raise ValueError(f"no fetches called '{name}'; there are: {', '.join(self.modes)}")
         if not self.modes[name]:
-            yield from self._validate(steps)
+            yield from self._validate(steps, data or self.data)
             return
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         self.job.record(trace is not None)
@@ -185,8 +188,13 @@ class Executor:
         if trace:
             self.job.write_trace(trace)
 
-    def _validate(self, batches: int) -> Iterator[Step]:
-        loader = self._loader(self.data)
+    def _validate(self, batches: int, data: Data) -> Iterator[Step]:
+        if data.fields != self.data.fields or data.batch_size != self.data.batch_size:
+            raise ValueError(
+                f"validation data has fields {data.fields} in batches of {data.batch_size}, "
+                f"training {self.data.fields} of {self.data.batch_size}"
+            )
+        loader = self._loader(data)
         for _ in range(batches):
             yield self._step(self.job.validate, loader)
 

@@ -34,6 +34,11 @@ def normal(std: float, mean: float = 0.0) -> Init:
     return Init("normal", mean, std)
 
 
+def uniform(low: float, high: float) -> Init:
+    """Uniformly distributed in [low, high)."""
+    return Init("uniform", low, high)
+
+
 def xavier_normal() -> Init:
     """Normal with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     return Init("xavier_normal")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -86,20 +86,21 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate, **settings: Any) -> op
     return kind(rate, **own, **{decay: args.weight_decay}, **settings)
 
 
-def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]]) -> executor.Executor:
-    """This worker's part of the job that the options describe."""
+def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_blocks: Any = None) -> executor.Executor:
+    """This worker's part of the job that the options describe; `first_blocks` as Executor has it."""
     return executor.Executor(
         fetches, devices=args.devices, pipeline=args.pipeline, micro_batches=args.micro_batches, seed=args.seed,
         threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
+        first_blocks=first_blocks,
     )
 
 
 class Epoch:
-    """The steps of one epoch that this run did."""
+    """Steps and their results: those of one epoch that this run did, or a validation."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, steps: Iterable[executor.Step] = ()) -> None:
         self.number = number
-        self.steps: list[executor.Step] = []
+        self.steps = list(steps)
         self._started = time.monotonic()
         self.seconds = 0.0
 

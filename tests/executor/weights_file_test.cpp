@@ -97,6 +97,31 @@ TEST_F(WeightsFile, StatesStartAtZeroOnlyForImportedWeights) {
       ThrowsMessage<Error>(HasSubstr("#momentum' [2, 2]")));
 }
 
+TEST_F(WeightsFile, CountsOfBatchNormsAreInt64InFiles) {
+  const float mean[] = {0.25F, -3};
+  const std::int64_t count = 16'777'215, too_many = 16'777'217;
+  const std::vector<TensorSource> tensors = {{"bn1.num_batches_tracked", DType::Int64, {}, &count},
+                                             {"bn1.running_mean", DType::Float32, {2}, mean}};
+  write_safetensors(in("w"), tensors);
+  EXPECT_EQ(import_weights(in("w"), in("a")).tensors, 2);
+  EXPECT_EQ(weight("a", "bn1.num_batches_tracked"), std::vector<float>{16'777'215});
+  EXPECT_EQ(export_weights(in("a"), in("v")), 2);
+  const SafetensorsFile file(in("v"));
+  const TensorEntry* back = file.find("bn1.num_batches_tracked");
+  ASSERT_NE(back, nullptr);
+  EXPECT_EQ(back->dtype, DType::Int64);
+  EXPECT_EQ(back->shape, Shape{});
+  std::int64_t got = 0;
+  file.read(*back, &got);
+  EXPECT_EQ(got, count);
+  write_safetensors(in("x"), {{"bn1.num_batches_tracked", DType::Int64, {}, &too_many}});
+  EXPECT_THAT([&] { import_weights(in("x"), in("b")); },
+              ThrowsMessage<Error>(HasSubstr("from 0 to 16777216")));
+  write_safetensors(in("y"), {{"bn1.weight", DType::Int64, {}, &count}});
+  EXPECT_THAT([&] { import_weights(in("y"), in("b")); },
+              ThrowsMessage<Error>(HasSubstr("weights are float32")));
+}
+
 TEST_F(WeightsFile, ReadsOldNamesBuffersAndNarrowTypes) {
   const std::vector<float> words = {1, 2, 3, 4}, bias = {0.5F, -0.5F}, gamma = {3};
   const std::vector<std::int64_t> ids = {0, 1};

@@ -26,7 +26,7 @@ def build(optimizer_name: str, rate_name: str, **options: Any) -> ht.Executor:
 
     hidden = ht.ops.tanh(linear(data.x, "fc1"))
     ht.graph.cut()
-    loss = ht.models.bert.mean_cross_entropy(linear(hidden, "fc2"), data.label, "label")
+    loss = ht.models.mean_cross_entropy(linear(hidden, "fc2"), data.label, "label")
     optimizer = getattr(ht.optim, kind)(rate_of(rate_name, rate), **settings)
     job = ht.Executor({"train": [loss, optimizer.minimize(loss)]}, **options)
     drawn = cases.weights()

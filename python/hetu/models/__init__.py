@@ -1,5 +1,7 @@
 """Model families."""
 
 from hetu.models.bert import Bert, BertConfig
+from hetu.models.losses import mean_cross_entropy
+from hetu.models.resnet import ResNet
 
-__all__ = ["Bert", "BertConfig"]
+__all__ = ["Bert", "BertConfig", "ResNet", "mean_cross_entropy"]

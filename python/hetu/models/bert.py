@@ -13,6 +13,7 @@ from typing import Any
 
 from hetu import ops
 from hetu.graph import BATCH, Init, Value, constant, current, cut, normal, parameter, xavier_normal
+from hetu.models.losses import mean_cross_entropy
 
 
 @dataclass
@@ -202,11 +203,4 @@ class Bert:
         return loss
 
 
-def mean_cross_entropy(logits: Value, labels: Value, name: str) -> Value:
-    """Softmax cross-entropy of [N, C] against int32 [N], ignoring -1, divided by the count of the whole step."""
-    total = ops.softmax_cross_entropy(logits, labels, name=f"{name}.cross_entropy")[0]
-    count = ops.step_sum(ops.count_labels(labels, name=f"{name}.count"), name=f"{name}.step_count")
-    return ops.div_scalar(total, count, name=f"{name}.loss")
-
-
-__all__ = ["BATCH", "CONFIGS", "Bert", "BertConfig", "mean_cross_entropy"]
+__all__ = ["BATCH", "CONFIGS", "Bert", "BertConfig"]

@@ -1,0 +1,73 @@
+"""ResNets for comparing with torchvision: models, sizes, weights and pictures from seeded NumPy, digests of results."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy
+
+from bert_cases import digest, distance
+
+MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+# model, stem, classes, pictures, height and width. Large enough that every batch norm sees 32 numbers per channel or more:
+# float32 itself is too coarse where it sees few.
+CASES: dict[str, tuple[str, str, int, int, int]] = {
+    "resnet18_cifar": ("resnet18", "cifar", 100, 8, 16),
+    "resnet18_imagenet": ("resnet18", "imagenet", 1000, 8, 64),
+    "resnet50_imagenet": ("resnet50", "imagenet", 1000, 8, 64),
+}
+PROBES = 32  # logits that are read one by one
+
+
+def weights(shapes: dict[str, tuple[int, ...]], seed: int = 3) -> dict[str, numpy.ndarray]:
+    """Weights by name, spread as torchvision starts them; norms' scales and shifts near theirs, so that each one matters."""
+    random = numpy.random.default_rng(seed)
+    out = {}
+    for name in sorted(shapes):
+        shape = shapes[name]
+        drawn = random.standard_normal(shape)
+        if len(shape) == 4:
+            drawn *= math.sqrt(2.0 / (shape[0] * shape[2] * shape[3]))
+        elif len(shape) == 2:
+            drawn *= 1 / math.sqrt(3 * shape[1])
+        else:
+            drawn = 0.05 * drawn + (1.0 if name.endswith("weight") else 0.0)
+        out[name] = drawn.astype(numpy.float32)
+    return out
+
+
+def batch(case: tuple[str, str, int, int, int]) -> dict[str, numpy.ndarray]:
+    """Pictures and labels, and for PROBES logits a mask that is 1 at that logit alone."""
+    _, _, classes, rows, size = case
+    random = numpy.random.default_rng(17)
+    masks = numpy.zeros((rows, PROBES, classes), numpy.float32)
+    for k, (row, column) in enumerate(probes(case)):
+        masks[row, k, column] = 1
+    return {
+        "image": random.standard_normal((rows, 3, size, size)).astype(numpy.float32),
+        "label": random.integers(0, classes, rows, dtype=numpy.int32), "masks": masks,
+    }
+
+
+def probes(case: tuple[str, str, int, int, int]) -> list[tuple[int, int]]:
+    """(row, column) of the logits that are compared."""
+    random = numpy.random.default_rng(23)
+    return [(int(random.integers(case[3])), int(random.integers(case[2]))) for _ in range(PROBES)]
+
+
+def table(shapes: dict[str, tuple[int, ...]]) -> str:
+    """One number for all names and shapes."""
+    text = "\n".join(f"{name} {tuple(shape)}" for name, shape in sorted(shapes.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digests(tensors: dict[str, numpy.ndarray]) -> dict[str, Any]:
+    return {name: digest(name, tensor) for name, tensor in sorted(tensors.items())}
+
+
+def furthest(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[float, str]:
+    """Largest distance of two tensors over the norm of the second, and where."""
+    assert set(ours) == set(theirs)
+    return max((distance(ours[n], theirs[n]) / max(theirs[n]["norm"], 1e-6), n) for n in theirs)

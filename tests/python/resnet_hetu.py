@@ -1,0 +1,42 @@
+"""Hetu's ResNets on the cases of resnet_cases.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hetu as ht
+import resnet_cases as cases
+
+
+def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of parameters and buffers."""
+    ht.new_graph()
+    logits = ht.models.ResNet(name, classes, stem).logits(ht.placeholder("image", "float32", [ht.BATCH, 3, 64, 64]))
+    ht.graph.current().fetch("logits", ht.ops.sum(logits))  # what nothing needs is left out
+    graph = ht.graph.current().builder.finish()
+    return {name: tuple(shape) for name, shape in [*graph.parameters, *graph.buffers]}
+
+
+def run(case: tuple[str, str, int, int, int]) -> dict[str, Any]:
+    """Loss of one batch in training, running statistics and probed logits in evaluation after it; as resnet_torch.run. The
+    update itself changes nothing: its rate is 0."""
+    name, stem, classes, rows, _ = case
+    ht.new_graph()
+    data = ht.data.Batches([cases.batch(case)], batch_size=rows)
+    logits = ht.models.ResNet(name, classes, stem).logits(data.image)
+    loss = ht.models.mean_cross_entropy(logits, data.label, "label")
+    for k in range(cases.PROBES):
+        mask = ht.ops.select(data.masks, axis=1, index=k)
+        ht.graph.current().fetch(f"probe{k}", ht.ops.sum(ht.ops.mul(logits, mask)))
+    job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "validate": [loss]})
+    parameters = {n for n, _ in job.graph.parameters}
+    state = {n: array for n, kind, array, _ in job.job.state() if kind == ""}
+    for parameter, drawn in cases.weights({n: state[n].shape for n in parameters}).items():
+        state[parameter][...] = drawn
+    (trained,) = job.run("train", steps=1)
+    statistics = {n: array.copy() for n, array in state.items() if n not in parameters}
+    (seen,) = job.run("validate", steps=1)
+    return {
+        "loss": trained.loss, "eval_loss": seen.loss, "statistics": cases.digests(statistics),
+        "logits": [seen.scalars[f"probe{k}"] for k in range(cases.PROBES)],
+    }

@@ -1,0 +1,48 @@
+"""torchvision's ResNets on the cases of resnet_cases.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torchvision
+
+import resnet_cases as cases
+
+
+def versions() -> dict[str, str]:
+    return {"torch": torch.__version__, "torchvision": torchvision.__version__}
+
+
+def model_of(name: str, stem: str, classes: int) -> Any:
+    """torchvision's model; the stem for small pictures in its place and without pooling."""
+    model = getattr(torchvision.models, name)(num_classes=classes)
+    if stem == "cifar":
+        model.conv1 = torch.nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
+        model.maxpool = torch.nn.Identity()
+    return model
+
+
+def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of parameters and buffers."""
+    return {n: tuple(t.shape) for n, t in model_of(name, stem, classes).state_dict().items()}
+
+
+def run(case: tuple[str, str, int, int, int]) -> dict[str, Any]:
+    """Loss of one batch in training, running statistics and probed logits in evaluation after it."""
+    model = model_of(*case[:3])
+    drawn = cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.from_numpy(drawn[name]))
+    data = cases.batch(case)
+    image, label = torch.from_numpy(data["image"]), torch.from_numpy(data["label"]).long()
+    loss = torch.nn.functional.cross_entropy(model.train()(image), label)
+    statistics = {n: b.numpy().copy() for n, b in model.named_buffers()}
+    with torch.no_grad():
+        logits = model.eval()(image)
+        evaluated = torch.nn.functional.cross_entropy(logits, label)
+    return {
+        "loss": loss.item(), "eval_loss": evaluated.item(), "logits": [logits[p].item() for p in cases.probes(case)],
+        "statistics": cases.digests(statistics),
+    }

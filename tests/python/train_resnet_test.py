@@ -1,0 +1,122 @@
+"""train_resnet.py on drawn pictures: SD-PIPE's lines and counts, TensorBoard, the same bits whatever the cut, going on after
+a stop, weights out and in under torchvision's names, and options that do not fit."""
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+from tensorboard_test import fields, records
+from train_cases import HETURUN, MANY_S, ROOT, TrainCase, checksums
+
+WHOLE = "--whole" in sys.argv
+CLASSES, TRAIN, VAL, SIZE, BATCH = 4, 4, 2, 32, 4
+ITERATIONS = CLASSES * TRAIN // BATCH
+TRAINED = re.compile(r"^(?:\[w0\] )?(\d+) TRAIN loss \d+\.\d{4} acc [01]\.\d{4} lr (\d\.\d\de-\d\d), time \d+\.\d{4}$", re.M)
+EVALUATED = re.compile(r"^(?:\[w0\] )?(\d+) EVAL  loss \d+\.\d{4} acc [01]\.\d{4}", re.M)
+
+
+class ResNetCase(TrainCase):
+    """Like TrainCase, with pictures and train_resnet.py."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.pictures = pathlib.Path(cls.shared.name) / "pictures"
+        draw = ["hetu", "data", "sample", "--kind", "images", str(cls.pictures), "--classes", CLASSES, "--train", TRAIN,
+                "--val", VAL, "--size", SIZE]
+        subprocess.run([str(word) for word in draw], check=True, capture_output=True, timeout=MANY_S)
+
+    def command(self, grid, *options, before=()):
+        self.jobs += 1
+        log = self.folder / f"log{self.jobs}.jsonl"
+        pipelines, stages = grid
+        workers = pipelines * stages
+        words = [*before, *(HETURUN + ["-w", str(workers)] if workers > 1 else []), sys.executable,
+                 str(ROOT / "python" / "train_resnet.py"), "--dataset", "imagenet", "--data", str(self.pictures), "--size",
+                 str(SIZE), "--threads", "1", "--batch-size", str(BATCH), "--micro-batches", "2", "--learning-rate", "0.01",
+                 "--seed", "5", "--log", str(log), "--name", "test", "--pipeline", "1f1b"]
+        words += ["--devices", f"pipe_{pipelines}_{stages}"] if workers > 1 else []
+        return [*words, *map(str, options)], log
+
+
+class Alone(ResNetCase):
+    def test_lines_and_scalars(self):
+        done = self.train((1, 1), "--epochs", 2)
+        self.assertIn(f"Training 2 epoch, each epoch runs {ITERATIONS} iteration\n", done.out)
+        self.assertEqual(TRAINED.findall(done.out), [("0", "1.00e-02"), ("1", "1.00e-02")])
+        self.assertEqual(EVALUATED.findall(done.out), ["0", "1"])
+        self.assertEqual(done.steps, list(range(2 * ITERATIONS)))
+        (events,) = (self.folder / "runs" / "test").iterdir()
+        tags = []
+        for body in records(events.read_bytes())[1:]:
+            tags.append([dict(fields(value))[1].decode() for _, value in fields(dict(fields(body))[5])])
+        wanted = {"Train/loss", "Train/acc", "Validation/loss", "Validation/acc"}
+        self.assertEqual([wanted & set(t) for t in tags], [wanted, wanted])
+
+    def test_goes_on_in_the_middle_of_an_epoch(self):
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train((1, 1), "--steps", 5, "--checkpoint", whole)
+        self.train((1, 1), "--steps", 2, "--checkpoint", parts)
+        self.train((1, 1), "--steps", 5, "--checkpoint", parts, "--resume")
+        self.assertEqual(checksums(parts), checksums(whole))
+
+    def test_weights_go_out_and_in_bitwise(self):
+        saved, again, file = self.folder / "saved", self.folder / "again", self.folder / "resnet18.safetensors"
+        self.train((1, 1), "--steps", 1, "--checkpoint", saved)
+        for words in (("export", saved, "-o", file), ("import", file, "-o", again)):
+            subprocess.run(["hetu", "checkpoint", *map(str, words)], check=True, capture_output=True, timeout=MANY_S)
+        weights = {name: crc for (name, state), crc in checksums(saved).items() if not state}
+        self.assertEqual({name: crc for (name, _), crc in checksums(again).items()}, weights)
+        self.assertIn("layer1.0.bn1.num_batches_tracked", weights)
+        self.assertIn("with imported weights", self.train((1, 1), "--steps", 1, "--checkpoint", again, "--resume").out)
+
+
+class Cut(ResNetCase):
+    def test_the_same_bits(self):
+        grid = [(s, m) for s in (2, 4) for m in ("gpipe", "1f1b")] if WHOLE else [(2, "1f1b"), (4, "gpipe")]
+        alone = self.folder / "alone"
+        losses = self.train((1, 1), "--steps", 2, "--checkpoint", alone).losses
+        for stages, method in grid:
+            with self.subTest(stages=stages, method=method):
+                folder = self.folder / f"{stages}-{method}"
+                done = self.train((1, stages), "--steps", 2, "--checkpoint", folder, "--pipeline", method)
+                self.assertEqual(done.losses, losses)
+                self.assertEqual(checksums(folder), checksums(alone))
+
+    def test_two_pipelines_count_half_the_iterations(self):
+        done = self.train((2, 1), "--epochs", 1)
+        self.assertIn(f"each epoch runs {ITERATIONS // 2} iteration\n", done.out)
+        self.assertEqual(len(EVALUATED.findall(done.out)), 1)
+
+
+class Options(ResNetCase):
+    def test_refused(self):
+        for options, says in (
+            (("--dataset", "cifar100", "--data", ""), "needs --data PATH"),
+            (("--dataset", "mnist"), "invalid choice: 'mnist'"),
+            (("--model", "resnet20"), "invalid choice: 'resnet20'"),
+            (("--batch-size", 64), "has 16 pictures, fewer than one batch of 1 pipelines x 64"),
+            (("--data", self.folder / "nowhere"), "nowhere"),
+            (("--preduce",), "--preduce is to come"),
+            (("--adpsgd",), "--adpsgd is to come"),
+        ):
+            with self.subTest(options):
+                status = 4 if "nowhere" in says else 2
+                self.refused((1, 1), *options, says=re.escape(says), status=status)
+
+    def test_folders_come_from_the_environment(self):
+        words, _ = self.command((1, 1), "--steps", 1)
+        at = words.index("--data")
+        del words[at:at + 2]
+        run = {"env": self.env, "capture_output": True, "text": True, "timeout": MANY_S, "cwd": self.folder}
+        done = subprocess.run(words, **run)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("IMAGENET_TRAIN_ROOT and IMAGENET_VAL_ROOT", done.stderr)
+        self.env.update(IMAGENET_TRAIN_ROOT=str(self.pictures / "train"), IMAGENET_VAL_ROOT=str(self.pictures / "val"))
+        self.assertEqual(subprocess.run(words, **run).returncode, 0)
+
+
+if __name__ == "__main__":
+    sys.argv = [word for word in sys.argv if word != "--whole"]
+    unittest.main(verbosity=2)
