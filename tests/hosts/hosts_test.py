@@ -42,7 +42,8 @@ def line_of(script):
     return next(block.replace("\\\n", " ") for block in blocks if script in block).strip()
 
 
-BERT = line_of("train_bert.py").replace("--pipeline pipedream", "--pipeline 1f1b")
+README_BERT = line_of("train_bert.py")
+BERT = README_BERT.replace("--pipeline pipedream", "--pipeline 1f1b")
 slow = unittest.skipUnless(WHOLE, "takes long; --whole runs it")
 
 
@@ -137,8 +138,8 @@ class Readme(HostsCase):
         return done
 
     def test_bert(self):
-        done = self.same_weights(BERT, self.bert("--steps", 6))
-        self.assertIn("pipe_2_2: 2 pipelines x 2 stages", done.stdout)
+        done = self.same_weights(README_BERT, self.bert("--steps", 8, "--micro-batches", 1))
+        self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
 
     @slow
     def test_bert_in_pipelines_over_both_hosts(self):
