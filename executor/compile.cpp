@@ -5,6 +5,7 @@
 #include "executor/lifetime.h"
 #include "executor/placement.h"
 #include "graph/base/error.h"
+#include "graph/passes/channels_last.h"
 #include "ops/registry.h"
 
 namespace hetu {
@@ -136,6 +137,7 @@ class StageCompiler {
     for (const ValueId v : node.inputs) desc.inputs.push_back(bound(v));
     for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
     desc.attrs = &node.attrs;
+    desc.images = image_layout(graph_, op_set().find(node.op), node);
     desc.batch = options_.micro_batch;
     desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
     slot = std::make_shared<const PreparedKernel>(prepare_cpu(desc, options_.kernels));

@@ -140,6 +140,8 @@ void check_node(const Graph& g, NodeId id, ValueId& next, std::set<std::string_v
     rule(v < static_cast<ValueId>(g.values.size()), n, "output value does not exist");
     rule(g.values[v].producer == id && g.values[v].output == static_cast<int>(i), n,
          "an output names another producer");
+    rule(g.values[v].layout == Layout::Plain || (g.values[v].type.shape.size() == 4 && !is_leaf(n)),
+         n, "only images that a node makes lie channels-last");
     const Shape& shape = g.values[v].type.shape;
     for (std::size_t axis = 1; axis < shape.size(); ++axis) {
       rule(shape[axis] >= 0, n, "the batch stands on an axis other than 0");

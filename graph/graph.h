@@ -64,10 +64,18 @@ enum class Phase : std::uint8_t {
   WeightGrad,  ///< needed for gradients of parameters only: W
 };
 
+/// How the elements of images [N, C, H, W] lie in memory. Shapes and dimensions are the same under
+/// both: kernels alone know. Chosen by graph/passes/channels_last.h.
+enum class Layout : std::uint8_t {
+  Plain,         ///< row-major, as the shape says
+  ChannelsLast,  ///< row-major as [N, H, W, C]
+};
+
 struct Value {
   NodeId producer = kNone;
   int output = 0;  ///< which output of the producer
   TensorType type;
+  Layout layout = Layout::Plain;
 };
 
 struct Node {

@@ -53,6 +53,14 @@ struct Sample {
   bool negative_integers = false;  ///< -1 may occur (ignored labels)
 };
 
+/// Inputs and outputs that may lie channels-last, all of a node alike; counted where they are
+/// images [N, C, H, W].
+struct ImageArgs {
+  std::vector<int> inputs = {};
+  std::vector<int> outputs = {};
+  bool worth = false;  ///< worth laying a graph's images out for
+};
+
 struct OpDef {
   std::string name;
   std::string doc;                       ///< one sentence; fixes the point that could differ
@@ -69,6 +77,7 @@ struct OpDef {
   std::vector<std::pair<int, int>> replaces = {};  ///< (input, output): where the input is a
                                                    ///< buffer, the output replaces it after a
                                                    ///< training forward
+  ImageArgs images = {};
 };
 
 /// The operators of a build. Made once from explicit tables (ops/registry.h), then read only.

@@ -15,6 +15,8 @@ constexpr const char* kPhases[] = {"count", "forward", "input_grad", "weight_gra
 constexpr const char* kInitializers[] = {"constant",         "uniform",       "normal",
                                          "truncated_normal", "xavier_normal", "xavier_uniform"};
 
+constexpr const char* kChannelsLast = " channels_last";
+
 std::string quote(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -58,7 +60,9 @@ Attrs parameter_attrs(const Parameter& p) {
 std::string print_node(const Graph& g, const Node& n, const Attrs& attrs) {
   std::string out;
   for (const ValueId v : n.outputs) {
-    out += fmt::format("{}%{}: {}", out.empty() ? "" : ", ", v, to_string(g.values[v].type));
+    const Value& value = g.values[v];
+    out += fmt::format("{}%{}: {}{}", out.empty() ? "" : ", ", v, to_string(value.type),
+                       value.layout == Layout::Plain ? "" : kChannelsLast);
   }
   out += " = " + n.op + " " + quote(n.name) + "(";
   for (std::size_t i = 0; i < n.inputs.size(); ++i) {
@@ -253,7 +257,9 @@ class GraphReader {
         in.expected(fmt::format("%{} to be the next value", graph_.values.size()));
       }
       in.want(":");
-      graph_.values.push_back({id, static_cast<int>(n.outputs.size()), in.type()});
+      const TensorType type = in.type();
+      const Layout layout = in.take(kChannelsLast + 1) ? Layout::ChannelsLast : Layout::Plain;
+      graph_.values.push_back({id, static_cast<int>(n.outputs.size()), type, layout});
       n.outputs.push_back(v);
     } while (in.take(","));
     in.want("=");

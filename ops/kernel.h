@@ -32,6 +32,7 @@ struct KernelDesc {
   std::int64_t batch = 1;  ///< samples in this micro-batch
   std::uint64_t name_hash =
       0;  ///< stable_hash(name) of the forward node whose random numbers are used
+  Layout images = Layout::Plain;  ///< how the images among inputs and outputs lie
 };
 
 /// Arguments of one run. Pointers are 64-byte aligned, dense row-major; an output never overlaps an
@@ -58,14 +59,24 @@ struct PreparedKernel {
   const char* implementation = "";  ///< "onednn", "vector", "reference"
 };
 
+/// Which layouts of images a kernel takes.
+enum class ImageLayouts : std::uint8_t { Plain, ChannelsLast, Both };
+
 /// One implementation of one operator on one back end. Rows of an operator are tried in order; the
 /// plain reference row stands last, has no `fits`, and is an oracle for the others
-/// (HETU_KERNELS=reference forces it).
+/// (HETU_KERNELS=reference forces it). The reference of images is plain.
 struct KernelRow {
   const char* op;
   const char* implementation;
   bool (*fits)(const KernelDesc&);  ///< nullptr: always
   PreparedKernel (*prepare)(const KernelDesc&);
+  ImageLayouts layouts = ImageLayouts::Plain;
+
+  /// Whether it takes these shapes, types and this layout.
+  bool takes(const KernelDesc& d) const {
+    const auto other = d.images == Layout::Plain ? ImageLayouts::ChannelsLast : ImageLayouts::Plain;
+    return layouts != other && (fits == nullptr || fits(d));
+  }
 };
 
 /// FNV-1a; the same on every machine.

@@ -14,15 +14,25 @@ std::uint64_t stable_hash(std::string_view text) {
 
 std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
   using namespace cpu;
-  static const std::vector<const KernelTable*> kTables = {
-      &linear_rows(),           &vector_elementwise_rows(),
-      &vector_norm_rows(),      &vector_dropout_rows(),
-      &vector_attention_rows(), &vector_reduce_rows(),
-      &vector_loss_rows(),      &reference_elementwise_rows(),
-      &reference_shape_rows(),  &reference_linear_rows(),
-      &reference_norm_rows(),   &reference_attention_rows(),
-      &reference_loss_rows(),   &reference_conv_rows(),
-      &reference_pool_rows(),   &reference_batch_norm_rows()};
+  static const std::vector<const KernelTable*> kTables = {&linear_rows(),
+                                                          &vector_elementwise_rows(),
+                                                          &vector_norm_rows(),
+                                                          &vector_dropout_rows(),
+                                                          &vector_attention_rows(),
+                                                          &vector_reduce_rows(),
+                                                          &vector_loss_rows(),
+                                                          &conv_rows(),
+                                                          &vector_batch_norm_rows(),
+                                                          &vector_pool_rows(),
+                                                          &reference_elementwise_rows(),
+                                                          &reference_shape_rows(),
+                                                          &reference_linear_rows(),
+                                                          &reference_norm_rows(),
+                                                          &reference_attention_rows(),
+                                                          &reference_loss_rows(),
+                                                          &reference_conv_rows(),
+                                                          &reference_pool_rows(),
+                                                          &reference_batch_norm_rows()};
   std::vector<const KernelRow*> rows;
   for (const KernelTable* table : kTables)
     for (const KernelRow& row : *table)
@@ -33,11 +43,12 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
 
 PreparedKernel prepare_cpu(const KernelDesc& desc, KernelChoice choice) {
   const std::vector<const KernelRow*> rows = cpu_kernels(desc.op);
-  if (choice == KernelChoice::Reference) return rows.back()->prepare(desc);
+  if (choice == KernelChoice::Reference && rows.back()->takes(desc))
+    return rows.back()->prepare(desc);
   for (const KernelRow* row : rows)
-    if (row->fits == nullptr || row->fits(desc)) return row->prepare(desc);
-  fail(Code::Unsupported, "{} '{}': none of its {} CPU kernels takes these inputs", desc.op,
-       desc.name, rows.size());
+    if (row->takes(desc)) return row->prepare(desc);
+  fail(Code::Unsupported, "{} '{}': none of its {} CPU kernels takes these inputs{}", desc.op,
+       desc.name, rows.size(), desc.images == Layout::Plain ? "" : ", channels-last");
 }
 
 }  // namespace hetu

@@ -25,7 +25,11 @@ void GraphRewriter::copy_as(NodeId old, Node changed) {
   std::vector<TensorType> types;
   for (const ValueId v : from_.nodes[old].outputs) types.push_back(from_.values[v].type);
   const std::vector<ValueId> outputs = append(std::move(changed), types);
-  for (std::size_t i = 0; i < outputs.size(); ++i) replace(from_.nodes[old].outputs[i], outputs[i]);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const ValueId was = from_.nodes[old].outputs[i];
+    to_.values[outputs[i]].layout = from_.values[was].layout;
+    replace(was, outputs[i]);
+  }
 }
 
 void GraphRewriter::copy(NodeId old) {

@@ -25,6 +25,10 @@ class GraphRewriter {
   /// unique by a number.
   std::vector<ValueId> add(Node node, const std::vector<TensorType>& outputs);
 
+  /// The layout of a new value; plain, or that of the old one copied, unless set.
+  void set_layout(ValueId value, Layout layout) { to_.values[value].layout = layout; }
+  Layout layout(ValueId value) const { return to_.values[value].layout; }
+
   /// From now on the new value stands for the old one.
   void replace(ValueId old, ValueId value) { map_[old] = value; }
 

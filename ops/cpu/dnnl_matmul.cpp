@@ -1,25 +1,14 @@
 #include "ops/cpu/dnnl_matmul.h"
 
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 
 #include "graph/base/error.h"
+#include "ops/cpu/dnnl_engine.h"
 
 namespace hetu::cpu {
 namespace {
 
 using dnnl::memory;
-
-// The engine and stream are the same for all kernels: a CPU stream has no state of its own.
-struct Cpu {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
-};
-
-Cpu& cpu() {
-  static Cpu one;
-  return one;
-}
 
 memory::desc matrix(std::int64_t batch, std::int64_t rows, std::int64_t columns, bool transposed) {
   const std::int64_t r = transposed ? 1 : columns, c = transposed ? rows : 1;
@@ -34,43 +23,33 @@ dnnl::matmul::primitive_desc describe(const MatmulShape& s) {
   const memory::desc bias =
       s.batch == 1 ? memory::desc({1, s.n}, memory::data_type::f32, memory::dims{s.n, 1})
                    : memory::desc({1, 1, s.n}, memory::data_type::f32, memory::dims{s.n, s.n, 1});
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  attr.set_fpmath_mode(dnnl::fpmath_mode::strict);
+  const dnnl::primitive_attr attr = dnnl_attributes();
 #if DNNL_VERSION_MAJOR >= 3
-  if (s.bias) return {cpu().engine, a, b, bias, c, attr};
-  return {cpu().engine, a, b, c, attr};
+  if (s.bias) return {dnnl_cpu().engine, a, b, bias, c, attr};
+  return {dnnl_cpu().engine, a, b, c, attr};
 #else
-  if (s.bias) return {dnnl::matmul::desc(a, b, bias, c), attr, cpu().engine};
-  return {dnnl::matmul::desc(a, b, c), attr, cpu().engine};
+  if (s.bias) return {dnnl::matmul::desc(a, b, bias, c), attr, dnnl_cpu().engine};
+  return {dnnl::matmul::desc(a, b, c), attr, dnnl_cpu().engine};
 #endif
 }
 
 }  // namespace
 
-// Arguments are bound by handle, in an array made once: dnnl::primitive::execute would build a
-// vector on each call.
 struct DnnlMatmul::State {
   dnnl::matmul::primitive_desc description;
-  dnnl::matmul primitive;
-  memory a, b, bias, c, scratch;
-  dnnl_exec_arg_t args[5];
-  int count = 0;
+  DnnlCall call;
+  int a, b, c, scratch, bias = -1;
   std::string implementation;
 
-  explicit State(const MatmulShape& shape) : description(describe(shape)), primitive(description) {
-    implementation = description.impl_info_str();
-    a = add(DNNL_ARG_SRC, description.src_desc());
-    b = add(DNNL_ARG_WEIGHTS, description.weights_desc());
-    c = add(DNNL_ARG_DST, description.dst_desc());
-    scratch = add(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
-    if (shape.bias) bias = add(DNNL_ARG_BIAS, description.bias_desc());
-  }
-
-  memory add(int arg, const memory::desc& desc) {
-    memory m(desc, cpu().engine, DNNL_MEMORY_NONE);
-    args[count++] = {arg, m.get()};
-    return m;
+  explicit State(const MatmulShape& shape)
+      : description(describe(shape)),
+        call(dnnl::matmul(description)),
+        implementation(description.impl_info_str()) {
+    a = call.add(DNNL_ARG_SRC, description.src_desc());
+    b = call.add(DNNL_ARG_WEIGHTS, description.weights_desc());
+    c = call.add(DNNL_ARG_DST, description.dst_desc());
+    scratch = call.add(DNNL_ARG_SCRATCHPAD, description.scratchpad_desc());
+    if (shape.bias) bias = call.add(DNNL_ARG_BIAS, description.bias_desc());
   }
 };
 
@@ -92,19 +71,12 @@ const char* DnnlMatmul::implementation() const { return state_->implementation.c
 void DnnlMatmul::run(const float* a, const float* b, const float* bias, float* c,
                      void* scratch) const {
   State& s = *state_;
-  try {
-    s.a.set_data_handle(const_cast<float*>(a));
-    s.b.set_data_handle(const_cast<float*>(b));
-    s.c.set_data_handle(c);
-    s.scratch.set_data_handle(scratch);
-    if (bias != nullptr) s.bias.set_data_handle(const_cast<float*>(bias));
-    dnnl::error::wrap_c_api(
-        dnnl_primitive_execute(s.primitive.get(), cpu().stream.get(), s.count, s.args),
-        "a matmul primitive did not run");
-    cpu().stream.wait();
-  } catch (const dnnl::error& e) {
-    fail(Code::Internal, "oneDNN: {}", e.what());
-  }
+  s.call.bind(s.a, a);
+  s.call.bind(s.b, b);
+  s.call.bind(s.c, c);
+  s.call.bind(s.scratch, scratch);
+  if (s.bias >= 0) s.call.bind(s.bias, bias);
+  s.call.run();
 }
 
 }  // namespace hetu::cpu

@@ -81,7 +81,7 @@ struct Expand {
 }  // namespace
 
 const KernelTable& reference_elementwise_rows() {
-  static const KernelTable kRows = {
+  static const KernelTable kRows = any_layout({
       {"add", "reference", nullptr, reference<Of<fn::Add>::Two>},
       {"sub", "reference", nullptr, reference<Of<fn::Sub>::Two>},
       {"mul", "reference", nullptr, reference<Of<fn::Mul>::Two>},
@@ -95,7 +95,7 @@ const KernelTable& reference_elementwise_rows() {
       {"div_scalar", "reference", nullptr, reference<DivScalar>},
       {"fill", "reference", nullptr, reference<Fill>},
       {"expand", "reference", nullptr, reference<Expand>},
-  };
+  });
   return kRows;
 }
 

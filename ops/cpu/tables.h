@@ -9,6 +9,13 @@ namespace hetu::cpu {
 
 using KernelTable = std::vector<KernelRow>;
 
+/// The rows, which take images under any layout: element i of the result is made of element i of
+/// the inputs, wherever it lies.
+inline KernelTable any_layout(KernelTable rows) {
+  for (KernelRow& row : rows) row.layouts = ImageLayouts::Both;
+  return rows;
+}
+
 // Fast rows: onednn where matrices are multiplied, vector elsewhere.
 const KernelTable& linear_rows();
 const KernelTable& vector_elementwise_rows();
@@ -17,6 +24,9 @@ const KernelTable& vector_dropout_rows();
 const KernelTable& vector_attention_rows();
 const KernelTable& vector_reduce_rows();
 const KernelTable& vector_loss_rows();
+const KernelTable& conv_rows();
+const KernelTable& vector_batch_norm_rows();
+const KernelTable& vector_pool_rows();
 
 // Plain loops: the oracle of the rows above, and the only rows of operators that move data.
 const KernelTable& reference_elementwise_rows();

@@ -66,7 +66,7 @@ struct Scale {
 }  // namespace
 
 const KernelTable& vector_elementwise_rows() {
-  static const KernelTable kRows = {
+  static const KernelTable kRows = any_layout({
       {"add", "vector", is_float32, vector_kernel<Binary<fn::Add>>},
       {"sub", "vector", is_float32, vector_kernel<Binary<fn::Sub>>},
       {"mul", "vector", is_float32, vector_kernel<Binary<fn::Mul>>},
@@ -77,7 +77,7 @@ const KernelTable& vector_elementwise_rows() {
       {"tanh", "vector", is_float32, vector_kernel<Unary<fn::Tanh<VectorMath>>>},
       {"tanh_grad", "vector", is_float32, vector_kernel<Binary<fn::TanhGrad>>},
       {"scale", "vector", is_float32, vector_kernel<Scale>},
-  };
+  });
   return kRows;
 }
 

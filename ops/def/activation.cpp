@@ -7,12 +7,16 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-const std::vector<Sample> kOne = {
-    {.shapes = {{2, 3}}}, {.shapes = {{1}}}, {.shapes = {{3, 5, 17}}}, {.shapes = {{0}}}};
+const std::vector<Sample> kOne = {{.shapes = {{2, 3}}},
+                                  {.shapes = {{1}}},
+                                  {.shapes = {{3, 5, 17}}},
+                                  {.shapes = {{0}}},
+                                  {.shapes = {{2, 3, 2, 5}}}};
 const std::vector<Sample> kTwo = {{.shapes = {{2, 3}, {2, 3}}},
                                   {.shapes = {{1}, {1}}},
                                   {.shapes = {{3, 5, 17}, {3, 5, 17}}},
-                                  {.shapes = {{0}, {0}}}};
+                                  {.shapes = {{0}, {0}}},
+                                  {.shapes = {{2, 3, 2, 5}, {2, 3, 2, 5}}}};
 
 // What relu_grad and its kind are; flops count a few operations per element.
 OpDef gradient_of(const std::string& name, const std::string& doc, const std::string& saved) {
@@ -21,7 +25,8 @@ OpDef gradient_of(const std::string& name, const std::string& doc, const std::st
           .inputs = {saved, "dy"},
           .outputs = {"dx"},
           .infer = same_as_input,
-          .samples = kTwo};
+          .samples = kTwo,
+          .images = {{0, 1}, {0}}};
 }
 
 std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
@@ -37,6 +42,7 @@ OpDef relu() {
         return {b.apply("relu_grad", {g.outputs[0], g.dy[0]})};
       },
       .samples = kOne,
+      .images = {{0}, {0}},
   };
 }
 
@@ -51,6 +57,7 @@ OpDef gelu() {
       },
       .flops = ten_per_element,
       .samples = kOne,
+      .images = {{0}, {0}},
   };
 }
 
@@ -65,6 +72,7 @@ OpDef tanh() {
       },
       .flops = ten_per_element,
       .samples = kOne,
+      .images = {{0}, {0}},
   };
 }
 
@@ -90,6 +98,7 @@ OpDef softmax() {
 OpDef softmax_grad() {
   OpDef def = gradient_of("softmax_grad", "y * (dy - sum(y * dy)) along the last axis.", "y");
   def.infer = infer_softmax;
+  def.images = {};
   return def;
 }
 

@@ -60,6 +60,7 @@ OpDef batch_norm() {
                   {.shapes = {{7, 17, 1, 1}, {17}, {17}, {17}, {17}},
                    .attrs = {{"epsilon", 1e-1}}}},
       .replaces = {{3, 3}, {4, 4}},
+      .images = {{0}, {0}},
   };
 }
 
@@ -89,6 +90,7 @@ OpDef batch_norm_grad() {
                    .attrs = {{"epsilon", 5.0}}},
                   {.shapes = {{7, 17, 1, 1}, {17}, {17}, {17}, {7, 17, 1, 1}},
                    .attrs = {{"epsilon", 5.0}}}},
+      .images = {{0, 4}, {0}},
   };
 }
 

@@ -70,6 +70,7 @@ OpDef conv2d() {
                   {.shapes = {{2, 2, 5, 5}, {3, 2, 1, 1}}, .attrs = {{"stride", std::int64_t{2}}}},
                   {.shapes = {{1, 1, 9, 8}, {2, 1, 7, 7}},
                    .attrs = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{3}}}}},
+      .images = {{0}, {0}, true},
   };
 }
 
@@ -114,6 +115,7 @@ OpDef conv2d_input_grad() {
                              {"padding", std::int64_t{1}},
                              {"height", std::int64_t{7}},
                              {"width", std::int64_t{7}}}}},
+      .images = {{0}, {0}, true},
   };
 }
 
@@ -147,6 +149,7 @@ OpDef conv2d_weight_grad() {
                              {"padding", std::int64_t{1}},
                              {"height", std::int64_t{3}},
                              {"width", std::int64_t{2}}}}},
+      .images = {{0, 1}, {}, true},
   };
 }
 

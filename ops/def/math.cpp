@@ -7,11 +7,9 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-const std::vector<Sample> kPairs = {{.shapes = {{2, 3}, {2, 3}}},
-                                    {.shapes = {{1}, {1}}},
-                                    {.shapes = {{5, 1, 7}, {5, 1, 7}}},
-                                    {.shapes = {{0, 4}, {0, 4}}},
-                                    {.shapes = {{}, {}}}};
+const std::vector<Sample> kPairs = {
+    {.shapes = {{2, 3}, {2, 3}}}, {.shapes = {{1}, {1}}}, {.shapes = {{5, 1, 7}, {5, 1, 7}}},
+    {.shapes = {{0, 4}, {0, 4}}}, {.shapes = {{}, {}}},   {.shapes = {{2, 3, 2, 5}, {2, 3, 2, 5}}}};
 
 OpDef fill() {
   return {
@@ -41,6 +39,7 @@ OpDef add() {
         return {g.wanted[0] ? g.dy[0] : kNone, g.wanted[1] ? g.dy[0] : kNone};
       },
       .samples = kPairs,
+      .images = {{0, 1}, {0}},
   };
 }
 
@@ -55,6 +54,7 @@ OpDef sub() {
                 if_wanted(g.wanted[1], b, "scale", {g.dy[0]}, {{"factor", -1.0}})};
       },
       .samples = kPairs,
+      .images = {{0, 1}, {0}},
   };
 }
 
@@ -69,6 +69,7 @@ OpDef mul() {
                 if_wanted(g.wanted[1], b, "mul", {g.dy[0], g.inputs[0]})};
       },
       .samples = kPairs,
+      .images = {{0, 1}, {0}},
   };
 }
 
@@ -84,7 +85,9 @@ OpDef scale() {
       },
       .samples = {{.shapes = {{2, 3}}, .attrs = {{"factor", 2.5}}},
                   {.shapes = {{1}}, .attrs = {{"factor", -1.0}}},
-                  {.shapes = {{0}}, .attrs = {{"factor", 3.0}}}},
+                  {.shapes = {{0}}, .attrs = {{"factor", 3.0}}},
+                  {.shapes = {{2, 3, 2, 5}}, .attrs = {{"factor", 0.5}}}},
+      .images = {{0}, {0}},
   };
 }
 

@@ -53,6 +53,7 @@ OpDef max_pool2d() {
                   {.shapes = {{kBatch, 1, 4, 6}},
                    .attrs = {{"kernel", std::int64_t{2}}, {"stride", std::int64_t{2}}}},
                   {.shapes = {{1, 2, 3, 3}}, .attrs = {{"kernel", std::int64_t{2}}}}},
+      .images = {{0}, {0, 1}},
   };
 }
 
@@ -90,6 +91,7 @@ OpDef max_pool2d_grad() {
                              {"width", std::int64_t{4}}},
                    .dtypes = {DType::Float32, DType::Int32},
                    .integers_below = 4}},
+      .images = {{0, 1}, {0}},
   };
 }
 
@@ -110,6 +112,7 @@ OpDef global_avg_pool() {
       },
       .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
       .samples = {{.shapes = {{2, 3, 5, 4}}}, {.shapes = {{kBatch, 4, 1, 1}}}},
+      .images = {{0}, {}},
   };
 }
 
@@ -133,13 +136,32 @@ OpDef global_avg_pool_grad() {
                    .attrs = {{"height", std::int64_t{5}}, {"width", std::int64_t{4}}}},
                   {.shapes = {{kBatch, 4}},
                    .attrs = {{"height", std::int64_t{1}}, {"width", std::int64_t{1}}}}},
+      .images = {{}, {0}},
   };
+}
+
+// What the layout pass puts at the rim of a network; nothing else makes them.
+OpDef reorder(const std::string& name, const std::string& doc) {
+  return {.name = name,
+          .doc = doc,
+          .inputs = {"x"},
+          .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+            want_images(a, 0);
+            return {a.inputs[0]};
+          },
+          .flops = [](const InferArgs&) { return std::int64_t{0}; },
+          .samples = {{.shapes = {{2, 3, 5, 4}}}, {.shapes = {{kBatch, 4, 1, 7}}}}};
 }
 
 }  // namespace
 
 std::vector<OpDef> pool() {
-  return {max_pool2d(), max_pool2d_grad(), global_avg_pool(), global_avg_pool_grad()};
+  return {reorder("channels_last", "Images x, plain in memory, channels-last: [N, H, W, C]."),
+          reorder("plain", "Images x, channels-last in memory, plain: [N, C, H, W]."),
+          max_pool2d(),
+          max_pool2d_grad(),
+          global_avg_pool(),
+          global_avg_pool_grad()};
 }
 
 }  // namespace hetu::def

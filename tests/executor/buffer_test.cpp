@@ -2,6 +2,7 @@
 // trace; several pipelines save their mean.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -126,6 +127,17 @@ TEST(Buffers, OfAPipelineEqualThoseOfOneProcessBitwise) {
         EXPECT_EQ(tensors, one.own.size());
       }
     }
+  }
+}
+
+TEST(Buffers, OfTheReferenceKernelsAgree) {
+  const Worker best = train("1f1b", 1, 1)[0];
+  const Worker reference = train("1f1b", 1, 1, 4, KernelChoice::Reference)[0];
+  EXPECT_NEAR(best.losses.back(), reference.losses.back(), 1e-5);
+  EXPECT_NEAR(best.validation, reference.validation, 1e-5);
+  for (const auto& [name, data] : reference.own) {
+    for (std::size_t i = 0; i < data.size(); ++i)
+      ASSERT_NEAR(best.own.at(name)[i], data[i], 2e-5 * (1 + std::fabs(data[i]))) << name;
   }
 }
 

@@ -97,7 +97,7 @@ Tensor Tensor::converted(DType dtype) const {
 }
 
 KernelDesc Case::desc() const {
-  return {op, "grid/node", inputs, outputs, &attrs, batch, stable_hash("grid/node")};
+  return {op, "grid/node", inputs, outputs, &attrs, batch, stable_hash("grid/node"), images};
 }
 
 std::vector<Tensor> run_row(const KernelRow& row, const Case& c, const std::vector<Tensor>& inputs,

@@ -61,6 +61,7 @@ struct Case {
   std::vector<TensorType> outputs;
   Attrs attrs;
   std::int64_t batch = 1;
+  Layout images = Layout::Plain;
 
   KernelDesc desc() const;
 };

@@ -1,0 +1,36 @@
+// Convolutions through oneDNN, under either layout of images; weights are [O, C, height, width]
+// outside and reordered in scratch where oneDNN wants them otherwise.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "ops/cpu/image_shapes.h"
+
+namespace hetu::cpu {
+
+/// Which of the three tensors is computed from the other two.
+enum class ConvResult : std::uint8_t { Output, InputGrad, WeightGrad };
+
+/// Primitives made once for one shape and for omp_get_max_threads() of the thread that makes them;
+/// the same threads give the same bits. One thread may run it at a time. Copies share them.
+class DnnlConv {
+ public:
+  /// Throws Unsupported with oneDNN's message if it has no implementation.
+  DnnlConv(const ConvShape& shape, ConvResult result, Layout images);
+
+  /// Bytes that run() needs at `scratch`; oneDNN never allocates scratch of its own.
+  std::int64_t scratch_bytes() const;
+
+  /// Name of the implementation that oneDNN chose.
+  const char* implementation() const;
+
+  /// x, w and y stand for their gradients where those are computed or given; of WeightGrad and
+  /// InputGrad, w and x are written. Throws Internal if oneDNN reports a failure.
+  void run(const void* x, const void* w, const void* y, void* scratch) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace hetu::cpu

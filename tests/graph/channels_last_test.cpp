@@ -1,0 +1,78 @@
+// The layout of images: reorders at the rim only, the same for every cut.
+#include "graph/passes/channels_last.h"
+
+#include <gmock/gmock.h>
+
+#include "graph/base/error.h"
+#include "tests/executor/conv_model.h"
+
+namespace hetu {
+namespace {
+
+int count(const Graph& g, const std::string& op) {
+  int found = 0;
+  for (const Node& n : g.nodes) found += n.op == op ? 1 : 0;
+  return found;
+}
+
+TEST(ChannelsLast, ReordersTheRimOfANetworkOnly) {
+  const Graph g = channels_last(testing_model::residual_model(), op_set());
+  check_graph(g);
+  check_types(op_set(), g);
+  EXPECT_EQ(count(g, "channels_last"), 1) << "the images that are fed";
+  EXPECT_EQ(count(g, "plain"), 0);
+  for (const Node& n : g.nodes) {
+    if (is_leaf(n)) continue;
+    const ImageArgs& images = op_set().find(n.op).images;
+    if (images.inputs.empty() && images.outputs.empty()) continue;
+    EXPECT_EQ(image_layout(g, op_set().find(n.op), n), Layout::ChannelsLast) << n.name;
+    for (const int i : images.inputs) {
+      EXPECT_EQ(g.values[n.inputs[i]].layout, Layout::ChannelsLast) << n.name << " input " << i;
+    }
+  }
+  for (const GradientUse& u : g.gradients) {
+    EXPECT_EQ(g.values[u.gradient].layout, Layout::Plain);
+  }
+  const std::string text = print_graph(g);
+  EXPECT_THAT(text, testing::HasSubstr("] channels_last = conv2d "));
+  EXPECT_EQ(print_graph(parse_graph(text)), text);
+}
+
+TEST(ChannelsLast, PutsImagesBackForWhatReadsThemPlain) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3, 4, 4});
+  const ValueId y = b.apply("relu", {b.apply("conv2d", {x, b.parameter("w", {5, 3, 1, 1}, {})})});
+  const ValueId loss = b.apply("sum", {b.apply("reshape", {y}, {{"shape", Shape{-80}}})});
+  b.fetch("loss", loss);
+  b.differentiate(loss);
+  const Graph g = channels_last(b.finish(), op_set());
+  check_types(op_set(), g);
+  EXPECT_EQ(count(g, "channels_last"), 2) << "x, and the gradient of the reshape";
+  EXPECT_EQ(count(g, "plain"), 1) << "for the reshape";
+}
+
+TEST(ChannelsLast, LeavesParametersAndTheirGradientsPlain) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {2, 3, 4, 4});
+  const ValueId bias = b.parameter("bias", {2, 5, 4, 4}, {});
+  const ValueId y = b.apply("conv2d", {x, b.parameter("w", {5, 3, 1, 1}, {})});
+  const ValueId loss = b.apply("sum", {b.apply("mul", {b.apply("add", {y, bias}), bias})});
+  b.fetch("loss", loss);
+  b.differentiate(loss);
+  const Graph g = channels_last(b.finish(), op_set());
+  check_types(op_set(), g);
+  for (const GradientUse& u : g.gradients) {
+    EXPECT_EQ(g.values[u.gradient].layout, Layout::Plain) << g.parameters[u.parameter].name;
+  }
+}
+
+TEST(ChannelsLast, LeavesGraphsWithoutConvolutionsAlone) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3, 4, 4});
+  b.fetch("sum", b.apply("sum", {b.apply("relu", {x})}));
+  const Graph g = b.finish();
+  EXPECT_EQ(print_graph(channels_last(g, op_set())), print_graph(g));
+}
+
+}  // namespace
+}  // namespace hetu
