@@ -51,6 +51,11 @@ FieldLookup Executor::next() {
 
 StepResult Executor::step() { return trainer_.train(next()); }
 
+void Executor::run(int steps, const std::function<void(const StepResult&)>& on_step) {
+  trainer_.begin_run(steps);
+  while (const auto result = trainer_.next([this] { return next(); })) on_step(*result);
+}
+
 StepResult Executor::validate() { return trainer_.validate(next()); }
 
 }  // namespace hetu

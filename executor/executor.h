@@ -1,6 +1,7 @@
 // Training for C++ programs: links, trainer and data in one object. The same program runs alone or,
 // under heturun, as every worker of a job.
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "datasets/source.h"
@@ -23,6 +24,9 @@ class Executor {
 
   /// One step on the next global batch.
   StepResult step();
+  /// So many steps, each reported as it is done; for plans that update within themselves, whose
+  /// pipeline is filled and drained once.
+  void run(int steps, const std::function<void(const StepResult&)>& on_step);
   /// Forward only, on the next global batch.
   StepResult validate();
 

@@ -35,6 +35,10 @@ class RepeatedRun {
   /// Steps of the run: known at its end.
   int steps() const { return channel_.granted(); }
   bool is_stopped() const { return channel_.is_final() && channel_.granted() < wanted_; }
+  /// True of the step after which the run ends.
+  bool is_last(int step) const {
+    return channel_.is_final() && step - first_step_ + 1 == channel_.granted();
+  }
 
  private:
   void send_reports();

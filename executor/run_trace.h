@@ -2,16 +2,26 @@
 // medians.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "graph/base/trace.h"
 #include "pipeline/schedule.h"
 
 namespace hetu {
 
-/// Adds predicted events to measured ones: each recorded step once more, as the simulator runs
-/// `plan` with the median time of each kind and stage, one step after the other from the first
-/// one's start. The metadata get plan and costs.
-Trace with_prediction(Trace measured, const Schedule& plan);
+/// A plan as it was run: one step, or several without a flush between them.
+struct PlannedRun {
+  int first_step = 0;
+  Schedule plan;
+};
+
+/// Adds predicted events to measured ones: each run once more, as the simulator runs its plan with
+/// the median time of each kind and stage, one run after the other from the first one's start. The
+/// metadata get the last plan and costs.
+Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs);
+
+/// One run of `plan` per step that the trace holds.
+std::vector<PlannedRun> runs_by_step(const Trace& measured, const Schedule& plan);
 
 /// Writes a file beside and renames it. Throws Io.
 void write_beside(const std::string& path, const std::string& text);

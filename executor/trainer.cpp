@@ -12,6 +12,7 @@
 #include "executor/host_memory.h"
 #include "executor/run_trace.h"
 #include "graph/base/error.h"
+#include "graph/base/log.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
 #include "ops/registry.h"
@@ -97,6 +98,18 @@ std::vector<int> balance_stages(const Graph& graph, int stages) {
     costs[node.block] += flops(graph, node);
   }
   return balance_blocks(costs, stages);
+}
+
+int default_micro_batches(const std::string& method) {
+  Sizes sizes;
+  sizes.stages = sizes.micro_batches = 2;
+  const Method* known = find_method(method);
+  if (known != nullptr && !is_legal(*known, sizes)) return 4;
+  const Schedule plan = generate(method, sizes);
+  const std::vector<Instr> row = unroll(plan.workers.front());
+  const auto updates =
+      std::count_if(row.begin(), row.end(), [](const Instr& i) { return i.kind == Kind::Update; });
+  return updates > 1 ? 1 : 4;
 }
 
 double StepResult::at(const std::string& name) const {
@@ -189,7 +202,10 @@ void Trainer::plan() {
   // Long enough for every version and copy that a run of any length needs.
   lowered_ = repeated ? lower(compute_plan(4 * options_.stages + 4), how_) : lower(one, how_);
   const VerifyReport report = verify(lowered_);
-  if (repeated) check_updates(lowered_, report);
+  if (repeated) {
+    check_updates(lowered_, report);
+    warn_of_ties();
+  }
   std::vector<std::unique_ptr<StagePlan>> plans = compile(report);
   check_memory();
   check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
@@ -224,6 +240,16 @@ void Trainer::plan() {
   Row row = bind_row(lower(forward_only(one), how), transport_.worker(), options_.pipelines);
   for (auto* part : {&row.prologue, &row.body, &row.drain}) drop_updates(*part);
   validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
+}
+
+void Trainer::warn_of_ties() const {
+  for (const StagePair& tie : how_.tied) {
+    if (transport_.worker() == 0)
+      log(Level::Warning,
+          "stages {} and {} share a weight: each update waits for both, so that stages stand idle; "
+          "untie it to run '{}' without stalls",
+          tie.first, tie.second, lowered_.method);
+  }
 }
 
 // The stages of this worker, by placement; the others' places stay empty.
@@ -285,10 +311,7 @@ void Trainer::ask_to_stop() {
 StepResult Trainer::train(const FieldLookup& lookup) {
   if (runs_) {
     begin_run(1);
-    const BatchSource source = [&] { return lookup; };
-    const StepResult result = *next(source);
-    HETU_ASSERT(!next(source));
-    return result;
+    return *next([&] { return lookup; });
   }
   runner_->set_source([&] { feed(lookup); });
   runner_->set_training(true);
@@ -303,10 +326,10 @@ StepResult Trainer::train(const FieldLookup& lookup) {
 }
 
 void Trainer::begin_run(std::int64_t steps) {
-  require(!running_, "a run is under way: next() must have returned nothing before another begins");
+  require(run_left_ == 0, "a run is under way: {} of its steps are to come", run_left_);
   require(steps >= 1, "a run has at least one step, got {}", steps);
-  running_ = true;
   run_left_ = steps;
+  run_first_ = step_;
   if (!runs_) return;
   require(steps < std::numeric_limits<int>::max() / options_.micro_batches,
           "a run of {} steps is too long; drain in between", steps);
@@ -315,32 +338,33 @@ void Trainer::begin_run(std::int64_t steps) {
   validation_->finish();
   runner_->set_training(true);
   runs_->begin(plan, static_cast<int>(step_), static_cast<int>(steps), trace_.get());
+  if (trace_) recorded_.push_back({static_cast<int>(step_), plan});
 }
 
 std::optional<StepResult> Trainer::next(const BatchSource& batches) {
-  if (!running_) return std::nullopt;
+  if (run_left_ == 0) return std::nullopt;
   if (!runs_) {
-    if (run_left_-- == 0) {
-      running_ = false;
-      return std::nullopt;
-    }
-    // A stage that reads no field has no batches either.
-    const StepResult result =
-        train(fields_.empty() ? FieldLookup([](auto&&...) { return nullptr; }) : batches());
+    --run_left_;
+    const StepResult result = train(fields_.empty() ? FieldLookup() : batches());
     if (result.stop_asked) run_left_ = 0;
     return result;
   }
   runner_->set_source([&] { feed(batches()); });
-  bool more = true;
-  while (true) {
-    if (const std::optional<StepReport> report = runs_->next_report()) return result_of(*report);
-    if (!more) break;
-    more = runs_->advance();
+  std::optional<StepReport> report = runs_->next_report();
+  for (; !report; report = runs_->next_report()) HETU_ASSERT(runs_->advance());
+  step_ = report->step + 1;
+  --run_left_;
+  if (runs_->is_last(report->step)) end_run();
+  return result_of(*report);
+}
+
+// Drains, and knows how long the run has been.
+void Trainer::end_run() {
+  while (runs_->advance()) {
   }
-  running_ = false;
-  step_ += runs_->steps();
+  run_left_ = 0;
   runner_->set_updates(step_);
-  return std::nullopt;
+  if (trace_) recorded_.back().plan = with_steps(recorded_.back().plan, runs_->steps());
 }
 
 StepResult Trainer::result_of(const StepReport& report) const {
@@ -351,12 +375,15 @@ StepResult Trainer::result_of(const StepReport& report) const {
     result.scalars.push_back({graph_.fetches[f].first, chief ? report.fetches[f] : std::nan("")});
   result.gradient_norm = chief ? std::sqrt(report.squares) : std::nan("");
   result.learning_rate = optimizer_.rate.at(report.step + 1);
-  result.stop_asked = runs_->is_stopped() && report.step + 1 == step_ + runs_->steps();
+  result.stop_asked = runs_->is_stopped() && runs_->is_last(report.step);
   return result;
 }
 
 StepResult Trainer::validate(const FieldLookup& lookup) {
-  require(!running_, "a run is under way: validate when next() has returned nothing");
+  require(!runs_ || run_left_ == 0,
+          "validation wants a drained pipeline, and {} steps of this run are to come: end the run "
+          "where you validate",
+          run_left_);
   if (training_) training_->finish();
   runner_->set_source([&] { feed(lookup); });
   runner_->set_training(false);
@@ -400,7 +427,9 @@ void Trainer::write_trace(const std::string& path) {
       const Trace one = trace_from_json(text, "a worker's trace");
       all.events.insert(all.events.end(), one.events.begin(), one.events.end());
     }
-    write_beside(path, trace_to_json(with_prediction(std::move(all), lowered_)));
+    const std::vector<PlannedRun> runs =
+        runs_ ? std::exchange(recorded_, {}) : runs_by_step(all, lowered_);
+    write_beside(path, trace_to_json(with_prediction(std::move(all), runs)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "executor/optimizer.h"
 #include "executor/plan.h"
 #include "executor/repeated_run.h"
+#include "executor/run_trace.h"
 #include "executor/train_runner.h"
 #include "graph/base/trace.h"
 #include "pipeline/schedule.h"
@@ -77,12 +78,13 @@ class Trainer {
 
   /// Begins a run of `steps` steps; next() gives their results. All workers call both. A plan with
   /// one update per step runs step by step; one that updates within itself is filled once, and
-  /// drained once at the end of the run.
+  /// drained once before the last result of the run is given: then every update is applied on every
+  /// worker, and one may validate or save.
   void begin_run(std::int64_t steps);
-  /// The next step's result, in order; nothing at the end of the run, when every update is applied
-  /// on every worker. `batches` is called from here, once per step. In a plan that updates within
-  /// itself only worker 0 has scalars and norm (elsewhere they are NaN), and `stop_asked` stands in
-  /// the last result. The run is over when `nullopt` has come.
+  /// The next step's result, in order; nothing once the run is over. `batches` is called from here,
+  /// once per step, where a worker reads fields. In a plan that updates within itself only worker 0
+  /// has scalars and norm (elsewhere they are NaN). A run that was asked to stop is shorter; its
+  /// last result has `stop_asked`.
   std::optional<StepResult> next(const BatchSource& batches);
   /// True if the plan updates within itself: weights by version, no flush at each step.
   bool is_asynchronous() const { return runs_ != nullptr; }
@@ -127,7 +129,9 @@ class Trainer {
   Schedule lowered_for(int steps) const;
   void plan();
   StepResult result_of(const StepReport& report) const;
+  void end_run();
   std::vector<std::unique_ptr<StagePlan>> compile(const VerifyReport& report);
+  void warn_of_ties() const;
   void check_memory() const;
   void feed(const FieldLookup& lookup);
 
@@ -146,12 +150,17 @@ class Trainer {
   std::unique_ptr<Interpreter> validation_;
   std::unique_ptr<RepeatedRun> runs_;  // null for plans with one update per step
   Lowering how_;
-  std::int64_t run_left_ = 0;  // steps, where runs_ is null
-  bool running_ = false;
+  std::int64_t run_left_ = 0;         // steps, where runs_ is null
+  std::int64_t run_first_ = 0;        // step
+  std::vector<PlannedRun> recorded_;  // where runs_ is not
   std::unique_ptr<TraceRecorder> trace_;
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
 };
+
+/// Micro-batches per step that a method trains with unless told: 1 where it updates after each, so
+/// that a batch is one micro-batch; else 4. Throws InvalidArgument, naming the known methods.
+int default_micro_batches(const std::string& method);
 
 /// First block of each of `stages` stages such that the dearest stage is as cheap as possible, by
 /// FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the cut-points

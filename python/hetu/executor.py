@@ -73,7 +73,8 @@ class Executor:
 
     fetches: name -> values; a list with a `minimize` handle trains, one without validates.
     devices: rows of a device list (rows = stages, columns = pipelines), a list's name, or None (see hetu.devices).
-    pipeline: a method's name (`hetu schedule --help` lists them). micro_batches: per pipeline and step.
+    pipeline: a method's name (`hetu schedule --help` lists them). micro_batches: per pipeline and step; None:
+    1 where the method updates after each, else 4.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
     first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
     """
@@ -83,7 +84,7 @@ class Executor:
         fetches: dict[str, list[Value | Train]],
         devices: Any = None,
         pipeline: str = "1f1b",
-        micro_batches: int = 1,
+        micro_batches: int | None = 1,
         *,
         seed: int = 0,
         threads: int = 0,
@@ -108,13 +109,13 @@ class Executor:
         self.transport = transport(pipeline_ * self.layout.stages + stage_)
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
-        self.micro_batches = micro_batches
+        self.micro_batches = _hetu.default_micro_batches(pipeline) if micro_batches is None else micro_batches
         self.seed = seed
         self.method = pipeline
         starts = first_blocks(self.layout.stages) if callable(first_blocks) else first_blocks
         options = {
             "method": pipeline, "pipelines": self.layout.pipelines, "stages": self.layout.stages,
-            "micro_batches": micro_batches, "batch_size": self.data.batch_size,
+            "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,
             "first_block": starts or [], "seed": seed,
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
@@ -160,11 +161,16 @@ class Executor:
         resume: bool = False,
         trace: str | None = None,
         data: Data | None = None,
+        drain: int = 0,
     ) -> Iterator[Step]:
         """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
         from the start of `data` (validation; the training data if none is given). With `checkpoint`, saves every `every`
         steps (0: only at the end). With `trace`, writes what happened beside what the plan predicts from the measured times.
         Training ends early, and saves, when a worker was asked to stop (hetu.stop).
+
+        A method that updates within a step (pipedream) runs without a flush: its pipeline is drained every `drain` steps
+        (0: never for that), where it saves and in the end. Only then one may validate; and only the chief has scalars and
+        norms, elsewhere they are NaN.
         """
         if name not in self.modes:
             raise ValueError(f"no fetches called '{name}'; there are: {', '.join(self.modes)}")
@@ -175,11 +181,16 @@ class Executor:
         self.job.record(trace is not None)
         self.stopped = False
         while self.step < steps and not self.stopped:
-            if stop.asked():
-                self.job.ask_to_stop()
             if self.plateau:
                 self.job.set_rate_factor(self.plateau.state["multiplier"])
-            yield self._step(self.job.train, self.loader)
+            self.job.begin_run(self._run_length(steps, every if store else 0, drain))
+            while True:
+                if stop.asked():
+                    self.job.ask_to_stop()
+                step = self._step(self.job.next, self.loader)
+                if step is None:
+                    break
+                yield step
             if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
                 store.save()
         if self.stopped and self.is_chief:
@@ -187,6 +198,13 @@ class Executor:
                   "no checkpoint folder was given"), flush=True)
         if trace:
             self.job.write_trace(trace)
+
+    def _run_length(self, steps: int, *periods: int) -> int:
+        """Steps of the next run: to the end of all, or of a period; one where each step ends with an update."""
+        if not self.job.asynchronous:
+            return 1
+        ends = [self.step - self.step % period + period for period in periods if period]
+        return min([steps, *ends]) - self.step
 
     def _validate(self, batches: int, data: Data) -> Iterator[Step]:
         if data.fields != self.data.fields or data.batch_size != self.data.batch_size:
@@ -196,11 +214,15 @@ class Executor:
             )
         loader = self._loader(data)
         for _ in range(batches):
-            yield self._step(self.job.validate, loader)
+            step = self._step(self.job.validate, loader)
+            if step:
+                yield step
 
-    def _step(self, function: Any, loader: Any) -> Step:
+    def _step(self, function: Any, loader: Any) -> Step | None:
         start = time.monotonic()
         result = function(loader)
+        if result is None:
+            return None
         seconds = time.monotonic() - start
         self.stopped = result["stop_asked"]
         samples = self.data.batch_size * self.layout.pipelines

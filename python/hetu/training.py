@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from hetu import executor, lr, optim
+from hetu import _hetu, executor, lr, optim
 from hetu.errors import parse_bytes
 from hetu.progress import Reporter
 from hetu.tensorboard import Events
@@ -32,7 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--epochs", type=int, default=100, help="default %(default)s")
     add("--steps", type=int, default=None, help="steps in all, counted from step 0 also after --resume; overrides --epochs")
     add("--batch-size", type=int, help="samples per pipeline and step (default %(default)s)")
-    add("--micro-batches", type=int, default=4, help="pieces that a batch is split into (default %(default)s)")
+    add("--micro-batches", type=int, default=None,
+        help="pieces that a batch is split into (default: 1 where the method updates after each, as pipedream; else 4)")
     add("--optimizer", choices=OPTIMIZERS, help="default %(default)s")
     add("--learning-rate", type=float, help="after warm-up (default %(default)s)")
     add("--weight-decay", type=float, help="decoupled for adamw, in the step for lamb, else L2 (default %(default)s)")
@@ -52,6 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--save-every", type=int, default=0, metavar="N", help="steps between checkpoints; 0 = at the end only (default)")
     add("--keep", type=int, default=3, help="newest checkpoints that are kept (default %(default)s)")
     add("--resume", action="store_true", help="go on from the newest checkpoint of --checkpoint")
+    add("--no-drain", action="store_true", help="a method without a flush (pipedream) runs on over the ends of epochs")
     add("--trace", metavar="FILE.json", help="write what happened beside what was planned; opens in Perfetto")
 
 
@@ -63,6 +65,8 @@ def check(args: argparse.Namespace) -> None:
     for name in ("epochs", "steps", "batch_size", "micro_batches"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
+    if args.micro_batches is None:
+        args.micro_batches = _hetu.default_micro_batches(args.pipeline)
     if args.batch_size % args.micro_batches:
         raise ValueError(
             f"--batch-size {args.batch_size} is not divided by --micro-batches {args.micro_batches}; "
@@ -163,7 +167,7 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
     epoch: Epoch | None = None
     for step in job.run(
         "train", steps=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep,
-        resume=args.resume, trace=args.trace,
+        resume=args.resume, trace=args.trace, drain=0 if args.no_drain else epoch_steps,
     ):
         epoch = epoch or Epoch(step.index // epoch_steps)
         epoch.steps.append(step)

@@ -88,6 +88,13 @@ struct Job {
     return training ? trainer.train(lookup) : trainer.validate(lookup);
   }
 
+  std::optional<StepResult> next(Loader* loader) {
+    return trainer.next([&] {
+      loader->next(batch);
+      return fields_of(batch);
+    });
+  }
+
   comm::Transport& transport;
   Trainer trainer;
   Batch batch;
@@ -150,6 +157,8 @@ void bind_executor(nb::module_& m) {
   m.def(
       "crc32c", [](const nb::bytes& data) { return crc32c(data.c_str(), data.size()); },
       "CRC-32C of bytes.");
+  m.def("default_micro_batches", &default_micro_batches,
+        "Micro-batches per step that a method trains with unless told.");
   m.def("list_checkpoints", &list_checkpoints);
   m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
         "Throws on all workers if one of them does not see the folder that worker 0 sees.");
@@ -181,6 +190,23 @@ void bind_executor(nb::module_& m) {
             return result_dict(r);
           },
           nb::arg("loader").none())
+      .def(
+          "begin_run", [](Job& j, std::int64_t steps) { j.trainer.begin_run(steps); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "A run of so many steps; next() gives their results.")
+      .def(
+          "next",
+          [](Job& j, Loader* loader) -> nb::object {
+            std::optional<StepResult> r;
+            {
+              nb::gil_scoped_release free;
+              r = j.next(loader);
+            }
+            if (!r) return nb::none();
+            return result_dict(*r);
+          },
+          nb::arg("loader").none(), "The next step of the run, None once it is over.")
+      .def_prop_ro("asynchronous", [](const Job& j) { return j.trainer.is_asynchronous(); })
       .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
       .def("record", [](Job& j, bool on) { j.trainer.record(on); })
       .def(

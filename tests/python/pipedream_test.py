@@ -1,0 +1,88 @@
+"""train_bert.py without a flush: pipedream and pipedream-2bw through heturun, with stops, resumes and drains.
+
+That their bits are those of a replay of the weight versions is tests/executor/repeated_test.cpp's.
+"""
+import itertools
+import re
+import signal
+import sys
+import time
+import unittest
+
+from processes import wait_until
+from train_cases import END_S, MANY_S, TrainCase, checksums, manifest_of
+
+WHOLE = "--whole" in sys.argv
+PIPEDREAM = ("--pipeline", "pipedream", "--micro-batches", "1")
+METHODS = {"pipedream": PIPEDREAM, "2bw": ("--pipeline", "pipedream-2bw")}
+
+
+class WithoutAFlush(TrainCase):
+
+    def test_trains_and_says_its_versions(self):
+        for (name, options), grid in itertools.product(METHODS.items(), [(1, 2), (2, 2)] if WHOLE else [(1, 2)]):
+            with self.subTest(method=name, grid=grid):
+                folder = self.folder / f"{name}-{grid[0]}"
+                done = self.train(grid, *options, "--steps", 30, "--checkpoint", folder)
+                self.assertEqual(done.steps, list(range(30)))
+                self.assertLess(sum(done.losses[-5:]), sum(done.losses[:5]))
+                self.assertRegex(done.out, r"weights \d+\.\d MiB x 2 versions")
+                self.assertEqual(manifest_of(folder)[1]["step"], 30)
+
+    def test_micro_batches_are_one_unless_told(self):
+        words, log = self.command((1, 1), "--pipeline", "pipedream", "--steps", 2)
+        at = words.index("--micro-batches")
+        del words[at:at + 2]
+        self.assertEqual(self.run_words(words), 0)
+        self.assertEqual(log.read_text().count("\n"), 2)
+
+    def run_words(self, words):
+        import subprocess
+        return subprocess.run(words, env=self.env, capture_output=True, timeout=MANY_S, cwd=self.folder).returncode
+
+    def test_a_drain_where_it_saves_and_updates_are_counted(self):
+        """Saves every 4 steps drain, with a checkpoint folder or by resuming: the same updates, the same bits."""
+        for name, options in METHODS.items():
+            with self.subTest(method=name):
+                whole, parts = self.folder / f"whole-{name}", self.folder / f"parts-{name}"
+                one = self.train((1, 2), *options, "--steps", 12, "--checkpoint", whole, "--save-every", 4)
+                losses = []
+                for steps in (4, 8, 12):
+                    done = self.train((1, 2), *options, "--steps", steps, "--checkpoint", parts, "--resume")
+                    losses += done.losses
+                self.assertEqual(losses, one.losses)
+                self.assertEqual(checksums(parts), checksums(whole))
+                self.assertEqual(manifest_of(parts)[1]["step"], 12)
+                # Other stages: other versions, but the same updates are counted.
+                done = self.train((1, 4), *options, "--steps", 15, "--checkpoint", parts, "--resume")
+                self.assertEqual(done.steps, [12, 13, 14])
+                self.assertEqual(manifest_of(parts)[1]["step"], 15)
+
+    def test_usr1_drains_saves_and_ends_in_order(self):
+        for grid in [(1, 2), (2, 2)] if WHOLE else [(1, 2)]:
+            with self.subTest(grid=grid):
+                folder = self.folder / f"asked-{grid[0]}"
+                process, log = self.start(grid, *PIPEDREAM, "--steps", 1000000, "--no-drain", "--checkpoint", folder)
+                self.assertTrue(wait_until(lambda log=log: log.exists() and log.read_text().count("\n") >= 30),
+                                process.poll())
+                since = time.monotonic()
+                process.send_signal(signal.SIGUSR1)
+                out, err = process.communicate(timeout=MANY_S)
+                self.assertLess(time.monotonic() - since, END_S, out + err)
+                self.assertEqual(process.returncode, 0, out + err)
+                steps = log.read_text().count("\n")
+                self.assertIn(f"Stopped as asked after {steps} steps; saved in {folder}", out)
+                self.assertEqual(manifest_of(folder)[1]["step"], steps)
+                done = self.train(grid, *PIPEDREAM, "--steps", steps + 3, "--checkpoint", folder, "--resume")
+                self.assertEqual(done.steps, [steps, steps + 1, steps + 2])
+
+    def test_trace(self):
+        trace = self.folder / "run.json"
+        self.train((1, 2), *PIPEDREAM, "--steps", 20, "--trace", trace)
+        text = trace.read_text()
+        self.assertEqual(len(re.findall(r'"name": ?"1B\d+"|"kind": ?"B"', text)) % 20, 0)
+        self.assertIn("0UPDATE", text)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--whole"], verbosity=2)
