@@ -95,7 +95,7 @@ class Options(TrainCase):
              "'pipedream' updates 4 times per step of 4 micro-batches.* 1 micro-batch"),
             (("--pipeline", "hetpipe"), "training by 'hetpipe' is to come: its versions go by waves"),
             (("--pipeline", "1f2b"), "1f2b.*1f1b"),
-            (("--pipeline", "chimera"), "training by 'chimera' is to come: it has several stages on a worker.* 1f1b"),
+            (("--pipeline", "chimera"), "training by 'chimera' is to come: it has several stages on a worker"),
             (("--pipeline", "varuna"), "training by 'varuna' is to come: it recomputes"),
             (("--devices", "pipe_2_2"), r"pipe_2_2.*4.*2"),
             (("--devices", "nowhere"), "nowhere"),
