@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy
 
 import hetu as ht
+from turns import in_turn, report
 
 VOCABULARY = 30522
 BASE = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "hidden_act": "relu", "tie_word_embeddings": False}
@@ -68,12 +67,6 @@ def torch_step(batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], No
     return step
 
 
-def timed(step: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=7)
@@ -88,17 +81,8 @@ def main() -> int:
     except ImportError as error:
         print(f"bert_step: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
         theirs = None
-    a, b = [], []
-    for _ in range(args.steps + 2):  # two to warm up
-        a.append(timed(ours))
-        b.append(timed(theirs) if theirs else float("nan"))
-    a, b = a[2:], b[2:]
     print(f"BERT-base step, {args.rows} x {args.length}, float32, {args.threads} threads, {args.steps} steps in turn")
-    for name, times in (("Hetu", a), ("PyTorch", b)):
-        middle, low, high = 1e3 * statistics.median(times), 1e3 * min(times), 1e3 * max(times)
-        print(f"  {name:8} median {middle:8.1f} ms, {low:.1f} to {high:.1f}")
-    ratios = [x / y for x, y in zip(a, b, strict=True)]
-    print(f"  ratio Hetu / PyTorch: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
+    report(*in_turn(ours, theirs, args.steps))
     return 0
 
 

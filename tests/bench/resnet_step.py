@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Times a ResNet-50 training step, 16 pictures of 224 x 224, float32: Hetu beside torchvision's on PyTorch, same process,
+same threads, one step of each in turn. Prints medians, spread and the ratio ours / theirs.
+
+usage: resnet_step.py [--steps N] [--threads N] [--rows 16] [--size 224] [--model resnet50]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+import numpy
+
+import hetu as ht
+from turns import in_turn, report
+
+CLASSES = 1000
+
+
+def drawn_batch(rows: int, size: int) -> dict[str, numpy.ndarray]:
+    random = numpy.random.default_rng(0)
+    return {
+        "image": random.standard_normal((rows, 3, size, size), dtype=numpy.float32),
+        "label": random.integers(0, CLASSES, rows, dtype=numpy.int32),
+    }
+
+
+def hetu_step(model: str, batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], None]:
+    ht.new_graph()
+    data = ht.data.Batches([batch], batch_size=len(batch["label"]))
+    loss = ht.models.ResNet(model, CLASSES).loss(data)
+    train = ht.optim.Momentum(1e-2, l2=1e-4).minimize(loss)
+    job = ht.Executor({"train": [loss, train]}, threads=threads)
+    return lambda: job.job.train(job.loader)
+
+
+def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], None]:
+    import torch
+    import torchvision
+
+    torch.set_num_threads(threads)
+    net = torchvision.models.get_model(model, num_classes=CLASSES).train().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9, weight_decay=1e-4, fused=True)
+    image = torch.from_numpy(batch["image"]).to(memory_format=torch.channels_last)
+    label = torch.from_numpy(batch["label"].astype(numpy.int64))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(image), label)
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--model", default="resnet50")
+    args = parser.parse_args()
+    batch = drawn_batch(args.rows, args.size)
+    ours = hetu_step(args.model, batch, args.threads)
+    try:
+        theirs = torch_step(args.model, batch, args.threads)
+    except ImportError as error:
+        print(f"resnet_step: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
+        theirs = None
+    print(f"{args.model} step, {args.rows} x {args.size}, float32, {args.threads} threads, {args.steps} steps in turn")
+    report(*in_turn(ours, theirs, args.steps))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
