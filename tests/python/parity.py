@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Compares live with PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), optimizers and learning
-rates over 50 steps. Exit status 1 if a bound is passed."""
+"""Compares live with PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), ResNets with torchvision's
+(loss, running statistics, logits, weight files), optimizers and learning rates over 50 steps. Exit status 1 if a bound is
+passed."""
 
 import sys
 
@@ -26,10 +27,13 @@ def optimizers() -> bool:
 def main() -> int:
     try:
         import bert_torch
+        import resnet_parity
+        import resnet_torch
     except ImportError as error:
-        print(f"parity: {error.name} is not installed here; install torch and transformers to compare", file=sys.stderr)
+        print(f"parity: {error.name} is not installed here; install torch, torchvision and transformers to compare",
+              file=sys.stderr)
         return 3
-    print("against", ", ".join(f"{k} {v}" for k, v in bert_torch.versions().items()))
+    print("against", ", ".join(f"{k} {v}" for k, v in (bert_torch.versions() | resnet_torch.versions()).items()))
     failed = False
     print(f"{'case':14} {'loss, Hetu':>12} {'PyTorch':>12} {'worst gradient':>15} {'20 steps':>10}  where")
     for name, case in bert_cases.CASES.items():
@@ -39,6 +43,7 @@ def main() -> int:
         failed |= error >= 1e-4 or apart >= 1e-3
         print(f"{name:14} {ours['loss']:12.7f} {theirs['loss']:12.7f} {error:15.2e} {apart:10.2e}  {where}")
     failed |= not optimizers()
+    failed |= not resnet_parity.check()
     return int(failed)
 
 

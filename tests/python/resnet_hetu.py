@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import hetu as ht
@@ -17,9 +18,9 @@ def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, 
     return {name: tuple(shape) for name, shape in [*graph.parameters, *graph.buffers]}
 
 
-def run(case: tuple[str, str, int, int, int]) -> dict[str, Any]:
-    """Loss of one batch in training, running statistics and probed logits in evaluation after it; as resnet_torch.run. The
-    update itself changes nothing: its rate is 0."""
+def run(case: tuple[str, str, int, int, int], weights: Path | None = None) -> dict[str, Any]:
+    """Loss of one batch in training, running statistics and probed logits in evaluation after it; as resnet_torch.run, with
+    the weights of a checkpoint, or the case's. The update itself changes nothing: its rate is 0."""
     name, stem, classes, rows, _ = case
     ht.new_graph()
     data = ht.data.Batches([cases.batch(case)], batch_size=rows)
@@ -31,9 +32,10 @@ def run(case: tuple[str, str, int, int, int]) -> dict[str, Any]:
     job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "validate": [loss]})
     parameters = {n for n, _ in job.graph.parameters}
     state = {n: array for n, kind, array, _ in job.job.state() if kind == ""}
-    for parameter, drawn in cases.weights({n: state[n].shape for n in parameters}).items():
-        state[parameter][...] = drawn
-    (trained,) = job.run("train", steps=1)
+    if weights is None:
+        for parameter, drawn in cases.weights({n: state[n].shape for n in parameters}).items():
+            state[parameter][...] = drawn
+    (trained,) = job.run("train", steps=1, checkpoint=str(weights) if weights else None, resume=weights is not None)
     statistics = {n: array.copy() for n, array in state.items() if n not in parameters}
     (seen,) = job.run("validate", steps=1)
     return {

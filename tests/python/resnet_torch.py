@@ -28,13 +28,20 @@ def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, 
     return {n: tuple(t.shape) for n, t in model_of(name, stem, classes).state_dict().items()}
 
 
-def run(case: tuple[str, str, int, int, int]) -> dict[str, Any]:
-    """Loss of one batch in training, running statistics and probed logits in evaluation after it."""
+def started(case: tuple[str, str, int, int, int]) -> Any:
+    """The case's model with its drawn weights."""
     model = model_of(*case[:3])
     drawn = cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
     with torch.no_grad():
         for name, p in model.named_parameters():
             p.copy_(torch.from_numpy(drawn[name]))
+    return model
+
+
+def run(case: tuple[str, str, int, int, int], model: Any = None) -> dict[str, Any]:
+    """Loss of one batch in training, running statistics and probed logits in evaluation after it; of a model, or the
+    case's."""
+    model = model or started(case)
     data = cases.batch(case)
     image, label = torch.from_numpy(data["image"]), torch.from_numpy(data["label"]).long()
     loss = torch.nn.functional.cross_entropy(model.train()(image), label)
