@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 import two_hosts  # noqa: E402
 
+from hetu import _hetu  # noqa: E402
 from processes import processes_with, wait_until  # noqa: E402
 from train_cases import MANY_S, TOKENS, TrainCase, checksums, columns, manifest_of, write_shard  # noqa: E402
 
@@ -42,7 +43,7 @@ def line_of(script):
     return next(block.replace("\\\n", " ") for block in blocks if script in block).strip()
 
 
-README_BERT = line_of("train_bert.py")
+README_BERT, README_RESNET = line_of("train_bert.py"), line_of("train_resnet.py")
 BERT = README_BERT.replace("--pipeline pipedream", "--pipeline 1f1b")
 slow = unittest.skipUnless(WHOLE, "takes long; --whole runs it")
 
@@ -52,8 +53,7 @@ def cut_to_fit(folder):
     place = folder / "python"
     (place / "config").mkdir(parents=True)
     for name in ("train_bert.py", "train_resnet.py"):
-        if (ROOT / "python" / name).exists():
-            shutil.copy(ROOT / "python" / name, place)
+        shutil.copy(ROOT / "python" / name, place)
     text = (ROOT / "config" / "w0_w1.yml").read_text()
     (place / "config" / "w0_w1.yml").write_text(text.replace("workers: 8", f"workers: {WORKERS}"))
     text = (ROOT / "python" / "device_list.py").read_text()
@@ -106,6 +106,16 @@ class HostsCase(TrainCase):
     def bert(self, *more):
         return ["--data", self.data, "--model", self.model, "--threads", "1", "--warmup-steps", "3", "--seed", "5", *more]
 
+    def resnet(self, pictures, *more):
+        """Options for so many pictures of each of 4 classes; where they are goes into the environment."""
+        if not _hetu.reads_pictures():
+            self.skipTest("this build has no OpenCV")
+        folder = self.folder / "pictures"
+        subprocess.run(["hetu", "data", "sample", folder, "--kind", "images", "--classes", "4", "--train", str(pictures),
+                        "--val", str(pictures), "--size", "40"], env=self.env, check=True, capture_output=True)
+        self.env.update(IMAGENET_TRAIN_ROOT=str(folder / "train"), IMAGENET_VAL_ROOT=str(folder / "val"))
+        return ["--size", 32, "--threads", 1, "--seed", 5, *more]
+
     def on_w0(self, words, **more):
         """Runs a command on w0, from `python/`."""
         return self.hosts.run("w0", *words, cwd=self.place, env=self.env, timeout=MANY_S, **more)
@@ -138,8 +148,18 @@ class Readme(HostsCase):
         return done
 
     def test_bert(self):
-        done = self.same_weights(README_BERT, self.bert("--steps", 8, "--micro-batches", 1))
+        done = self.same_weights(README_BERT, self.bert("--steps", 8))
         self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
+
+    def test_resnet(self):
+        """Cut down to resnet18 and 32 pixels; the folders come from SD-PIPE's names, through the environment."""
+        done = self.same_weights(README_RESNET, self.resnet(16, "--model", "resnet18", "--batch-size", 8, "--steps", 3))
+        self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
+        self.assertRegex(done.stdout, r"\[w0\] 0 EVAL  loss \d+\.\d{4} acc [01]\.\d{4}")
+
+    @slow
+    def test_resnet50(self):
+        self.same_weights(README_RESNET, self.resnet(64, "--steps", 2))
 
     @slow
     def test_bert_in_pipelines_over_both_hosts(self):

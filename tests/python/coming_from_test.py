@@ -43,6 +43,12 @@ CHECKS = {
              "TensorBoard: `runs/<name>`, `Train/loss`, `Validation/loss`", "`~/.cache/hetu/datasets/wikicorpus_en/`",
              "`CutPoint`", "`shared_weights`", "`--nstages`, `--chunk_size`, `--batch-size`",
              "`python -m varuna.run_varuna --machine_list FILE`"],
+    "resnet": ["`--dataset`", "`--model`", "`--batch-size`, default 128", "`--learning-rate`, default 0.1",
+               "`--weight-decay`, default 5e-4", "`<e> TRAIN loss … acc … lr …, time …`", "`<e> EVAL  loss … acc …`",
+               "TensorBoard: `Train/acc`, `Validation/loss`, `Validation/acc`",
+               "folder of ImageNet, TRAIN and EVAL, 1000 class folders each",
+               "`IMAGENET_TRAIN_ROOT`, `IMAGENET_VAL_ROOT` in `datasets/imagenet.py`"],
+    "cifar": ["CIFAR-100"],
     "data_parallel": ["`--pipeline dp`"],
     "slurm": ["`sbatch`, one worker per node"],
     "pipedream": ["`--pipeline pipedream`"],
@@ -239,6 +245,41 @@ class Checks(TrainCase):
                               ("--learning-rate LEARNING_RATE", "0.0001"), ("--warmup-steps WARMUP_STEPS", "2000"),
                               ("--data DATA", "~/.cache/hetu/datasets/wikicorpus_en")):
             self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
+
+    @unittest.skipUnless(_hetu.reads_pictures(), "this build has no OpenCV")
+    def test_resnet(self):
+        folder, events = self.folder / "pictures", self.folder / "runs"
+        self.run_words("hetu", "data", "sample", folder, "--kind", "images", "--classes", 3, "--train", 8, "--val", 8,
+                       "--size", 40)
+        self.run_words("hetu", "data", "check", folder / "train")
+        self.env.update(IMAGENET_TRAIN_ROOT=str(folder / "train"), IMAGENET_VAL_ROOT=str(folder / "val"))
+        said = self.run_words("python3", ROOT / "python" / "train_resnet.py", "--dataset", "imagenet", "--size", 32,
+                              "--batch-size", 8, "--learning-rate", "0.01", "--weight-decay", "1e-4", "--epochs", 2,
+                              "--pipeline", "gpipe", "--threads", 1, "--name", events).stdout
+        self.assertIn("Training 2 epoch, each epoch runs 3 iteration\n", said)
+        for epoch in range(2):
+            self.assertRegex(said, rf"(?m)^{epoch} TRAIN loss \d+\.\d{{4}} acc [01]\.\d{{4}} lr 1\.00e-02, "
+                                   r"time \d+\.\d{4}$")
+            self.assertRegex(said, rf"(?m)^{epoch} EVAL  loss \d+\.\d{{4}} acc [01]\.\d{{4}}")
+        data = next(events.iterdir()).read_bytes()
+        for tag in (b"Train/loss", b"Train/acc", b"Validation/loss", b"Validation/acc"):
+            self.assertIn(tag, data)
+        told = " ".join(self.run_words("python3", ROOT / "python" / "train_resnet.py", "--help").stdout.split())
+        for flag, default in (("--batch-size BATCH_SIZE", "128"), ("--learning-rate LEARNING_RATE", "0.1"),
+                              ("--weight-decay WEIGHT_DECAY", "0.0005"),
+                              ("--dataset {cifar100,imagenet}", "cifar100")):
+            self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
+        for model in (18, 34, 50, 101, 152):
+            self.assertIn(f"resnet{model}", told)
+        self.assertIn("default resnet18 ", told)
+
+    @unittest.skipUnless(_hetu.reads_pictures(), "this build has no OpenCV")
+    def test_cifar(self):
+        folder = self.folder / "cifar"
+        self.run_words("hetu", "data", "sample", folder, "--kind", "cifar100", "--train", 2, "--val", 2)
+        said = self.run_words("python3", ROOT / "python" / "train_resnet.py", "--data", folder, "--batch-size", 8,
+                              "--steps", 1, "--threads", 1, "--name", self.folder / "runs").stdout
+        self.assertRegex(said, r"(?m)^0 TRAIN loss [45]\.")  # near ln 100
 
     def test_data_parallel(self):
         done = self.train((2, 1), "--pipeline", "dp", "--steps", 2)
