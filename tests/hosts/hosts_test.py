@@ -195,10 +195,10 @@ class Readme(HostsCase):
 class Ends(HostsCase):
     """How jobs on two hosts end before their time."""
 
-    def start(self, *more):
+    def start(self, *more, line=BERT):
         """Starts a training over both hosts; returns (process, its log) when some steps are done."""
         log = self.folder / "log.jsonl"
-        words = self.words(BERT, *self.bert("--devices", "pipe_across", "--log", log, *more))
+        words = self.words(line, *self.bert("--devices", "pipe_across", "--log", log, *more))
         process = subprocess.Popen(self.hosts.inside("w0", *words, cwd=self.place), env=self.env, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stdout.close)
@@ -214,18 +214,20 @@ class Ends(HostsCase):
         lines = log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
         return {record["step"]: record["loss"] for record in map(json.loads, lines)}
 
-    def check_resumed(self, log, saved):
-        """Resumes on both hosts for 3 steps: all losses must be those of a run on one host that nothing disturbed."""
+    def check_resumed(self, log, saved, *more, line=BERT):
+        """Resumes on both hosts for 3 steps: all losses must be those of a run on one host that nothing disturbed. `more`
+        goes to both, as how often is saved: pipedream drains there."""
         steps = manifest_of(saved)[1]["step"] + 3
         options = self.bert("--devices", "pipe_across", "--checkpoint", saved, "--resume", "--log", log, "--steps", steps)
-        self.check(self.on_w0(self.words(BERT, *options)))
-        whole = self.folder / "whole.jsonl"
-        self.check(self.alone(BERT, *self.bert("--log", whole, "--steps", max(self.losses(log)) + 1)))
+        self.check(self.on_w0(self.words(line, *options, *more)))
+        whole, folder = self.folder / "whole.jsonl", self.folder / "whole"
+        options = self.bert("--log", whole, "--steps", max(self.losses(log)) + 1, "--checkpoint", folder)
+        self.check(self.alone(line, *options, *more))
         self.assertEqual(self.losses(log), self.losses(whole))
 
-    def test_a_link_that_goes_down(self):
-        saved = self.folder / "saved"
-        process, log = self.start("--steps", FOREVER, "--checkpoint", saved, "--save-every", 4)
+    def link_goes_down(self, line):
+        saved, often = self.folder / "saved", ("--save-every", 4)
+        process, log = self.start("--steps", FOREVER, "--checkpoint", saved, *often, line=line)
         since = time.monotonic()
         self.hosts.link("w1", "down")
         self.addCleanup(self.hosts.link, "w1", "up")
@@ -235,7 +237,14 @@ class Ends(HostsCase):
                               r"host is lost; ending the other 2 workers\n")
         self.assertTrue(wait_until(lambda: not self.left(), END_S - (time.monotonic() - since)), self.left())
         self.hosts.link("w1", "up")
-        self.check_resumed(log, saved)
+        self.check_resumed(log, saved, *often, line=line)
+
+    def test_a_link_that_goes_down(self):
+        self.link_goes_down(BERT)
+
+    @slow
+    def test_a_link_that_goes_down_under_pipedream(self):
+        self.link_goes_down(README_BERT)
 
     @slow
     def test_sigusr1_saves_and_exits_0_on_both_hosts(self):
