@@ -172,10 +172,13 @@ class Mpirun:
 
     def start(self, nodes):
         """What every command line begins with."""
-        # A host per worker, in sequence: by slots, this host would come first wherever the cluster file has it.
-        hosts = ",".join(n["host"] for n in nodes for _ in range(n["workers"]))
-        argv = [self.path, "--host", hosts, "-np", str(sum(n["workers"] for n in nodes)), "--bind-to", "none",
-                "--map-by", "seq:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
+        used = [n for n in nodes if n["workers"]]
+        if len(used) == 1:
+            hosts, order = f"{used[0]['host']}:{used[0]['workers']}", "slot"
+        else:  # a host per worker, in sequence: by slots, this host would come first wherever the cluster file has it
+            hosts, order = ",".join(n["host"] for n in used for _ in range(n["workers"])), "seq"
+        argv = [self.path, "--host", hosts, "-np", str(sum(n["workers"] for n in used)), "--bind-to", "none",
+                "--map-by", f"{order}:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
         if os.geteuid() == 0:
             argv.append("--allow-run-as-root")
         if max(n["workers"] for n in nodes) > len(os.sched_getaffinity(0)):
