@@ -13,6 +13,7 @@ namespace hetu {
 namespace {
 
 constexpr int kSide = Cifar100::kSide;
+constexpr int kPlane = kSide * kSide;
 constexpr int kPad = 4;
 
 // 16.16 fixed point, as Pillow steps through a picture that it turns.
@@ -32,7 +33,7 @@ CifarDraw draw_cifar(std::uint64_t seed, std::int64_t epoch, std::int64_t row) {
   return out;
 }
 
-void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* rgb) {
+void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* cut) {
   constexpr double kPi = 3.14159265358979323846;
   const double angle = -draw.degrees * kPi / 180;
   const double cosine = std::cos(angle), sine = std::sin(angle), centre = kSide / 2.0;
@@ -44,14 +45,14 @@ void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* 
           (fixed(right + (cosine + sine) * 0.5) + x * fixed(cosine) + y * fixed(sine)) >> 16;
       const std::int64_t turned_y =
           (fixed(down + (cosine - sine) * 0.5) - x * fixed(sine) + y * fixed(cosine)) >> 16;
-      std::uint8_t* out = rgb + (y * kSide + x) * 3;
-      out[0] = out[1] = out[2] = 0;
+      std::uint8_t* out = cut + y * kSide + x;
+      out[0] = out[kPlane] = out[2 * kPlane] = 0;
       if (turned_x < 0 || turned_x >= kSide || turned_y < 0 || turned_y >= kSide) continue;
       const std::int64_t from_x = (draw.flip ? kSide - 1 - turned_x : turned_x) + draw.right - kPad;
       const std::int64_t from_y = turned_y + draw.down - kPad;
       if (from_x < 0 || from_x >= kSide || from_y < 0 || from_y >= kSide) continue;
       for (int channel = 0; channel < 3; ++channel) {
-        out[channel] = planes[(channel * kSide + from_y) * kSide + from_x];
+        out[channel * kPlane] = planes[channel * kPlane + from_y * kSide + from_x];
       }
     }
   }
@@ -94,7 +95,7 @@ std::int64_t Cifar::picture_of(std::int64_t epoch, std::int64_t row) {
 }
 
 void Cifar::read(Batch& batch) {
-  std::array<std::uint8_t, Cifar100::kBytes> rgb;
+  std::array<std::uint8_t, Cifar100::kBytes> cut;
   for (FieldData& field : batch.fields) {
     for (std::int64_t row = 0; row < batch.rows; ++row) {
       const std::int64_t picture = picture_of(batch.epoch, batch.first + row);
@@ -104,9 +105,8 @@ void Cifar::read(Batch& batch) {
       }
       const CifarDraw draw =
           options_.train ? draw_cifar(options_.seed, batch.epoch, picture) : CifarDraw();
-      cut_cifar(set_.pixels.data() + picture * Cifar100::kBytes, draw, rgb.data());
-      normalise(rgb.data(), kSide, kSide, false, kCifar100,
-                field.as<float>() + row * Cifar100::kBytes);
+      cut_cifar(set_.pixels.data() + picture * Cifar100::kBytes, draw, cut.data());
+      normalise(cut.data(), kPlane, kCifar100, field.as<float>() + row * Cifar100::kBytes);
     }
   }
 }

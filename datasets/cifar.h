@@ -46,7 +46,7 @@ CifarDraw draw_cifar(std::uint64_t seed, std::int64_t epoch, std::int64_t row);
 /// One picture [3, 32, 32] as `draw` says, as rows of red, green, blue bytes [32, 32, 3]. What
 /// comes from outside is black. Bit for bit torchvision's RandomCrop(32, 4), RandomHorizontalFlip
 /// and RandomRotation(15) of a Pillow picture with the same draws.
-void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* rgb);
+void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* cut);
 
 struct Cifar100Options {
   std::shared_ptr<const Cifar100> set;

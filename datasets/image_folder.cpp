@@ -110,8 +110,10 @@ void ImageFolder::read_picture(std::int64_t epoch, std::int64_t picture, Desk& d
     return Box{0, 0, from_width, from_height};
   };
   decode_or_next_of_class(picture, options_.train ? PartOf(train) : PartOf(eval), desk);
-  const std::uint8_t* rgb = desk.resampler.resize(desk.image, desk.there, width, height, window);
-  normalise(rgb, size, size, flip, kImageNet, planes);
+  const std::uint8_t* bytes =
+      desk.resampler.resize(desk.image, desk.there, width, height, window, flip);
+  normalise(bytes, static_cast<std::size_t>(size) * static_cast<std::size_t>(size), kImageNet,
+            planes);
 }
 
 void ImageFolder::read(Batch& batch) {

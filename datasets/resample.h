@@ -2,6 +2,7 @@
 // result is that of Pillow's BILINEAR, which torchvision's transforms use, bit for bit (Pillow 13
 // goes down before across where that is less work; its bytes may then differ by 1).
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,23 +15,29 @@ namespace hetu {
 class Resampler {
  public:
   /// Cuts `from` out of the picture, resizes that to width x height, and returns the part `window`
-  /// of the result: rows of red, green, blue bytes, valid until the next call. Pixels outside
-  /// `from` have no influence. The boxes lie within the picture and the result (asserted).
+  /// of the result, mirrored left to right if `flip`: bytes [3, window.height, window.width], red
+  /// first, valid until the next call. Pixels outside `from` have no influence. The boxes lie
+  /// within the picture and the result (asserted).
   /// Source: Pillow's Resample.c (across, then down; weights of 22 bits, rounded to bytes between).
   const std::uint8_t* resize(const Image& image, const Box& from, int width, int height,
-                             const Box& window);
+                             const Box& window, bool flip);
 
  private:
-  // Output i takes count[i] inputs from first[i] on, with weights[i * most ...].
+  // Output i is the sum of `each` inputs from first[i] on, times weights[i * each ...].
   struct Taps {
-    int most = 0;
-    std::vector<int> first, count;
+    int each = 0;
+    std::vector<int> first;
     std::vector<std::int32_t> weights;
   };
   static void fill_taps(Taps& taps, int from, int to, int first, int count);
+  template <int kEach>
+  void narrow_row(const std::uint8_t* in, bool flip, std::uint8_t* out) const;
+  void narrow(const std::uint8_t* in, bool flip, std::uint8_t* out) const;
+  void lower_row(const std::uint8_t* in, std::size_t row, std::size_t row_bytes, std::uint8_t* out);
 
   Taps across_, down_;
-  std::vector<std::uint8_t> narrowed_, result_;
+  std::vector<std::uint8_t> narrowed_, lowered_, result_;
+  std::vector<std::int32_t> sums_;
 };
 
 /// Mean and standard deviation of red, green and blue, of values from 0 to 1.
@@ -43,9 +50,9 @@ struct Normalisation {
 extern const Normalisation kImageNet;
 extern const Normalisation kCifar100;
 
-/// (value / 255 - mean) / std of each byte, from rows of pixels to three planes [3, height, width];
-/// mirrored left to right if `flip`. Bit for bit torchvision's ToTensor and Normalize.
-void normalise(const std::uint8_t* rgb, int width, int height, bool flip, const Normalisation& by,
+/// (value / 255 - mean) / std of each byte of three planes of `count` bytes each, to planes of
+/// floats. Bit for bit torchvision's ToTensor and Normalize.
+void normalise(const std::uint8_t* bytes, std::size_t count, const Normalisation& by,
                float* planes);
 
 }  // namespace hetu

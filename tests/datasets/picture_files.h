@@ -22,6 +22,13 @@ inline std::uint64_t digest(const void* data, std::size_t bytes) {
   return out;
 }
 
+/// Planes [3, pixels] as pixels of red, green and blue.
+inline Bytes interleaved(const std::uint8_t* planes, std::size_t pixels) {
+  Bytes out(3 * pixels);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = planes[i % 3 * pixels + i / 3];
+  return out;
+}
+
 inline Bytes from_base64(const std::string& text) {
   const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   Bytes out;

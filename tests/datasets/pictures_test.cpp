@@ -52,21 +52,23 @@ TEST_P(EveryPicture, HasThePixelsThatOpenCvReadsInPython) {
 TEST_P(EveryPicture, IsResizedAsPillowDoes) {
   for (const auto& part : described_["parts"]) {
     const int size = part[4];
+    const auto pixels = static_cast<std::size_t>(size * size);
     Resampler resampler;
-    const std::uint8_t* rgb = resampler.resize(image_, {part[0], part[1], part[2], part[3]}, size,
-                                               size, {0, 0, size, size});
-    EXPECT_EQ(hex(testing::digest(rgb, static_cast<std::size_t>(size * size * 3))), part[5])
-        << part;
+    const Box from = {part[0], part[1], part[2], part[3]};
+    const Bytes rgb = testing::interleaved(
+        resampler.resize(image_, from, size, size, {0, 0, size, size}, false), pixels);
+    EXPECT_EQ(hex(testing::digest(rgb.data(), rgb.size())), part[5]) << part;
   }
 }
 
 TEST_P(EveryPicture, IsTorchvisionsEvaluationInput) {
   const CentreCrop cut = centre_crop(image_.width, image_.height, 256, 224);
   Resampler resampler;
-  const std::uint8_t* rgb = resampler.resize(image_, {0, 0, image_.width, image_.height},
-                                             cut.resized_width, cut.resized_height, cut.crop);
+  const std::uint8_t* bytes =
+      resampler.resize(image_, {0, 0, image_.width, image_.height}, cut.resized_width,
+                       cut.resized_height, cut.crop, false);
   std::vector<float> planes(3 * 224 * 224);
-  normalise(rgb, 224, 224, false, kImageNet, planes.data());
+  normalise(bytes, 224 * 224, kImageNet, planes.data());
   EXPECT_EQ(hex(testing::digest(planes.data(), planes.size() * sizeof(float))), described_["eval"]);
 }
 
@@ -249,20 +251,29 @@ TEST(RandomResizedCrop, LiesWithinAnyPicture) {
   }
 }
 
-TEST(Normalise, MirrorsRowsAndKeepsPlanesApart) {
-  const Image image = drawn_picture(4, 10, 9, 1, 2);
-  std::vector<float> straight(3 * 81), mirrored(3 * 81);
-  normalise(image.rgb.data(), 9, 9, false, kCifar100, straight.data());
-  normalise(image.rgb.data(), 9, 9, true, kCifar100, mirrored.data());
-  for (int i = 0; i < 3 * 81; ++i) {
-    const int x = i % 9, y = i / 9 % 9, channel = i / 81;
-    EXPECT_EQ(mirrored[static_cast<std::size_t>(i)],
-              straight[static_cast<std::size_t>(i - x + 8 - x)]);
-    EXPECT_EQ(straight[static_cast<std::size_t>(i)],
-              (static_cast<float>(image.rgb[static_cast<std::size_t>((y * 9 + x) * 3 + channel)]) /
-                   255.0F -
-               kCifar100.mean[channel]) /
-                  kCifar100.std[channel]);
+TEST(Resampler, MirrorsTheWindowAndNothingElse) {
+  const Image image = drawn_picture(4, 10, 37, 1, 2);
+  Resampler resampler;
+  const Box from = {3, 4, 29, 31}, window = {5, 2, 11, 13};
+  const auto resized = [&](bool flip) {
+    const std::uint8_t* bytes = resampler.resize(image, from, 20, 21, window, flip);
+    return Bytes(bytes, bytes + 3 * 11 * 13);
+  };
+  const Bytes straight = resized(false), mirrored = resized(true);
+  EXPECT_NE(straight, mirrored);
+  for (std::size_t i = 0; i < straight.size(); ++i) {
+    EXPECT_EQ(mirrored[i], straight[i - i % 11 + 10 - i % 11]);
+  }
+}
+
+TEST(Normalise, IsThatOfEachPlane) {
+  Bytes bytes(3 * 256);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i);
+  std::vector<float> planes(bytes.size());
+  normalise(bytes.data(), 256, kCifar100, planes.data());
+  for (std::size_t i = 0; i < planes.size(); ++i) {
+    const float value = static_cast<float>(i % 256) / 255.0F;
+    EXPECT_EQ(planes[i], (value - kCifar100.mean[i / 256]) / kCifar100.std[i / 256]);
   }
 }
 
