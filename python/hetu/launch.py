@@ -274,7 +274,8 @@ def run(options, say):
         interface, addresses = choose_interface(used, options.interface, say)
         hosts = [n["host"] for n in used]
         others = [host for host in hosts if not network.is_this_host(host)]
-        remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", ""))
+        for line in remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", "")):
+            say(f"warning: {line}")
     job = supervise.Job(sum(n["workers"] for n in used), addresses, settings["timeout_s"], progress.Display(), say)
     try:
         argv = mpirun.start(used)

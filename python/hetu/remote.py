@@ -78,10 +78,11 @@ def trouble(answer, own, key, daemon):
         return told[code]
     try:
         theirs = json.loads(out.splitlines()[-1]) if code == 0 else None
-        for name, what in (("sources", "version"), ("compiled", "build")):
-            if theirs is not None and theirs[name] != own[name]:
-                return (f"it has another {what} of Hetu ({what} {theirs[name] or 'none'} of {name}, here "
-                        f"{own[name] or 'none'}); install the same on all hosts")
+        if theirs is not None and theirs["sources"] != own["sources"]:
+            return (f"it has another version of Hetu (version {theirs['sources']}, here {own['sources']}); install the same "
+                    "on all hosts")
+        if theirs is not None and own["compiled"] and not theirs["compiled"]:
+            return "its Hetu is not compiled; build it there as it is here"
     except (ValueError, KeyError, TypeError, IndexError):
         theirs = None
     if theirs is None:
@@ -90,17 +91,21 @@ def trouble(answer, own, key, daemon):
 
 
 def check(hosts, others, key, daemon, search):
-    """Asks `others`, those of `hosts` that are not this machine. Raises OSError with what is wrong, all in one line."""
+    """Asks `others`, those of `hosts` that are not this machine. Raises OSError with what is wrong, all in one line.
+    Returns warnings: hosts whose Hetu was compiled otherwise, as hosts with other processors have it."""
     own = identity()
     answers = ask(others, key, daemon, search)
     found = {host: why for host in others if (why := trouble(answers[host], own, key, daemon))}
     if found:
         first = [f"host {host}: {why}" for host, why in found.items()]
         raise OSError("; ".join(first[:3]) + (f"; and {len(first) - 3} more hosts" if len(first) > 3 else ""))
-    names = {host: json.loads(answers[host][1].splitlines()[-1])["host"] if host in answers else own["host"]
-             for host in hosts}
+    said = {host: json.loads(answers[host][1].splitlines()[-1]) if host in answers else own for host in hosts}
+    names = {host: theirs["host"] for host, theirs in said.items()}
     for i, host in enumerate(hosts):
         for before in hosts[:i]:
             if names[host] == names[before]:
                 raise OSError(f"hosts {before} and {host} are one machine (both call themselves {names[host]}); write one "
                               "node with their sums")
+    return [f"host {host} has another build of Hetu ({theirs['compiled']}, here {own['compiled']}): the last bits of "
+            "results may depend on which host computes them"
+            for host, theirs in said.items() if theirs["compiled"] != own["compiled"]]
