@@ -41,6 +41,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return args
 
 
+def rate_of(args: argparse.Namespace) -> ht.lr.Rate:
+    """The learning rate, by update."""
+    return ht.lr.warmup(args.learning_rate, args.warmup_steps)
+
+
 def build(args: argparse.Namespace) -> ht.Executor:
     """The model, its optimizer and this worker's part of the job."""
     batch = ht.data.BertHdf5(args.data, batch_size=args.batch_size, seed=args.seed, max_rows=args.max_rows)
@@ -49,9 +54,8 @@ def build(args: argparse.Namespace) -> ht.Executor:
         changes.update(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
     model = ht.models.Bert.from_config(args.model, **changes)
     loss = model.pretraining_loss(batch)
-    rate = ht.lr.warmup(args.learning_rate, args.warmup_steps)
     epsilon = {"epsilon": 1e-7} if args.optimizer in ("adam", "amsgrad", "adamw") else {}
-    train = training.optimizer_of(args, rate, **epsilon).minimize(loss)
+    train = training.optimizer_of(args, rate_of(args), **epsilon).minimize(loss)
     return training.executor_of(args, {"train": [loss, train], "validate": [loss]})
 
 
@@ -62,9 +66,10 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:
         last.extend(step.scalars["mlm_loss"] for step in epoch.steps)
         if job.is_chief:
+            coming = rate_of(args).at(epoch.steps[-1].index + 2)  # SD-PIPE's line has the rate of the next update
             print(
                 f"{epoch.number} TRAIN loss {epoch.mean('loss'):.4f}  lm {epoch.mean('mlm_loss'):.4e} "
-                f"ns {epoch.mean('nsp_loss'):.4e} lr {epoch.learning_rate:.4e}, time {epoch.seconds:.4f}", flush=True,
+                f"ns {epoch.mean('nsp_loss'):.4e} lr {coming:.4e}, time {epoch.seconds:.4f}", flush=True,
             )
         return {"Train/loss": epoch.mean("loss"), "Train/samples_per_s": epoch.samples / epoch.seconds}
 

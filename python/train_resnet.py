@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a ResNet on CIFAR-100 or on folders of pictures, and evaluates it after each epoch.
+"""Trains a ResNet on CIFAR-100 or on folders of pictures, and evaluates it after each epoch (with --no-drain, at the end).
 
     heturun -c config/local.yml python3 python/train_resnet.py --data build/sample/images --dataset imagenet --size 64 \\
             --model resnet18 --devices pipe_2_2 --pipeline 1f1b --batch-size 32 --micro-batches 4 --epochs 5
@@ -102,15 +102,17 @@ def train(args: argparse.Namespace) -> None:
                 f"{epoch.number} TRAIN loss {epoch.mean('loss'):.4f} acc {epoch.share('hits1'):.4f} "
                 f"lr {epoch.learning_rate:.2e}, time {epoch.seconds:.4f}", flush=True,
             )
+        scalars = {
+            "Train/loss": epoch.mean("loss"), "Train/acc": epoch.share("hits1"),
+            "Train/samples_per_s": epoch.samples / epoch.seconds,
+        }
+        if not epoch.drained:
+            return scalars
         seen = training.Epoch(epoch.number, job.run("validate", steps=evaluations, data=evaluation))
         loss, top1, top5 = seen.mean("loss"), seen.share("hits1"), seen.share("hits5")
         if job.is_chief:
             print(f"{epoch.number} EVAL  loss {loss:.4f} acc {top1:.4f}, top-5 {top5:.4f}", flush=True)
-        return {
-            "Train/loss": epoch.mean("loss"), "Train/acc": epoch.share("hits1"),
-            "Train/samples_per_s": epoch.samples / epoch.seconds,
-            "Validation/loss": loss, "Validation/acc": top1, "Validation/acc5": top5,
-        }
+        return scalars | {"Validation/loss": loss, "Validation/acc": top1, "Validation/acc5": top5}
 
     training.run(args, job, iterations, epoch_end)
 

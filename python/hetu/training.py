@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--learning-rate", type=float, help="after warm-up (default %(default)s)")
     add("--weight-decay", type=float, help="decoupled for adamw, in the step for lamb, else L2 (default %(default)s)")
     add("--clip-norm", type=float, default=None, help="global gradient norm; 0 = off (default; of lamb 1)")
-    add("--pipeline", default="1f1b", help="a method of `hetu schedule --help`, or dp (default %(default)s)")
+    add("--pipeline", default="pipedream", help="a method of `hetu schedule --help`, or dp (default %(default)s)")
     add("--preduce", action="store_true", help="partial reduce instead of the sum over all pipelines (to come)")
     add("--adpsgd", action="store_true", help="AD-PSGD: averages with one other pipeline (to come)")
     add("--hetero", type=float, default=0.0, metavar="S", help="seconds of random delay, to mimic uneven hosts (to come)")
@@ -105,6 +105,7 @@ class Epoch:
     def __init__(self, number: int, steps: Iterable[executor.Step] = ()) -> None:
         self.number = number
         self.steps = list(steps)
+        self.drained = True  # every update is done, so one may validate
         self._started = time.monotonic()
         self.seconds = 0.0
 
@@ -177,6 +178,7 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
             reporter.update(step.index + 1, loss=step.loss, samples_per_s=step.samples_per_s, **rate)
         if (step.index + 1) % epoch_steps == 0 or step.index + 1 == args.steps:
             epoch.end()
+            epoch.drained = not (args.no_drain and job.job.asynchronous) or step.index + 1 == args.steps
             scalars = epoch_end(epoch)
             if events:
                 events.add(epoch.number, scalars)

@@ -237,7 +237,7 @@ class Checks(TrainCase):
         self.assertIn("[w0] Training 1 epoch, each epoch runs 100 iteration\n", said)
         # 100 of 2000 updates of warm-up.
         self.assertRegex(said, r"\[w0\] 0 TRAIN loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d "
-                               r"lr 5\.0000e-06, time \d+\.\d{4}\n")
+                               r"lr 5\.0500e-06, time \d+\.\d{4}\n")
         told = self.run_words("python3", ROOT / "python" / "train_bert.py", "--help").stdout
         told = " ".join(told.split())
         self.assertIn("--epochs EPOCHS default 100 ", told)

@@ -160,7 +160,8 @@ class TrainCase(unittest.TestCase):
         workers = pipelines * stages
         words = [*before, *(HETURUN + ["-w", str(workers)] if workers > 1 else []), *TRAIN,
                  "--data", str(self.data), "--model", str(self.model), "--threads", "1", "--batch-size", "8",
-                 "--micro-batches", "4", "--learning-rate", "1e-2", "--warmup-steps", "3", "--seed", "5", "--log", str(log)]
+                 "--micro-batches", "4", "--learning-rate", "1e-2", "--warmup-steps", "3", "--seed", "5", "--log", str(log),
+                 "--pipeline", "1f1b"]
         words += ["--devices", f"pipe_{pipelines}_{stages}"] if workers > 1 else []
         return [*words, *map(str, options)], log
 

@@ -90,6 +90,24 @@ class Cut(ResNetCase):
         self.assertEqual(len(EVALUATED.findall(done.out)), 1)
 
 
+class WithoutAFlush(ResNetCase):
+    """pipedream, the scripts' default: a batch is one micro-batch, drained where an epoch ends."""
+
+    def test_evaluates_where_it_drains(self):
+        for options, evaluations in ((), ["0", "1"]), (("--no-drain",), ["1"]):
+            with self.subTest(options):
+                words, log = self.command((1, 2), "--epochs", 2, *options)
+                for flag in ("--pipeline", "--micro-batches"):
+                    at = words.index(flag)
+                    del words[at:at + 2]
+                done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("pipedream, ", done.stdout)
+                self.assertEqual(EVALUATED.findall(done.stdout), evaluations)
+                self.assertEqual(len(TRAINED.findall(done.stdout)), 2)
+                self.assertEqual(log.read_text().count("\n"), 2 * ITERATIONS)
+
+
 class Options(ResNetCase):
     def test_refused(self):
         for options, says in (
