@@ -1,4 +1,7 @@
 // Convolutions as plain loops that add in float64 in ascending order.
+#include <algorithm>
+#include <vector>
+
 #include "ops/cpu/image_shapes.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
@@ -7,7 +10,18 @@ namespace hetu::cpu {
 namespace {
 
 // Legend: n image, o and c output and input channel, i and j row and column of y, p and q of the
-// window.
+// window. A row's sums are kept side by side, so that each adds its own terms in the order of
+// (c or o, p, q) and many go in one vector.
+constexpr std::int64_t kStrip = 64;
+
+/// Columns j in [begin, end) of y for which column j * stride - padding + q lies in x.
+inline Span columns_within(const ConvShape& s, std::int64_t q) {
+  const std::int64_t first = s.w.padding - q, last = s.x.width - 1 + s.w.padding - q;
+  if (last < 0) return {0, 0};
+  return {first <= 0 ? 0 : (first + s.w.stride - 1) / s.w.stride,
+          std::min(s.y.width, last / s.w.stride + 1)};
+}
+
 template <class T>
 struct Conv2d {
   ConvShape s;
@@ -20,25 +34,30 @@ struct Conv2d {
     for (std::int64_t n = 0; n < s.y.n; ++n)
       for (std::int64_t o = 0; o < s.y.channels; ++o)
         for (std::int64_t i = 0; i < s.y.height; ++i)
-          for (std::int64_t j = 0; j < s.y.width; ++j)
-            y[((n * s.y.channels + o) * s.y.height + i) * s.y.width + j] =
-                static_cast<T>(window(x + n * s.x.channels * s.x.plane(), w + o * taps, i, j));
+          for (std::int64_t begin = 0; begin < s.y.width; begin += kStrip) {
+            const Span strip = {begin, std::min(s.y.width, begin + kStrip)};
+            row(x + n * s.x.channels * s.x.plane(), w + o * taps, i, strip,
+                y + ((n * s.y.channels + o) * s.y.height + i) * s.y.width);
+          }
   }
 
  private:
-  double window(const T* x, const T* w, std::int64_t i, std::int64_t j) const {
-    const std::int64_t top = i * s.w.stride - s.w.padding, left = j * s.w.stride - s.w.padding;
+  void row(const T* x, const T* w, std::int64_t i, Span strip, T* y) const {
+    double sums[kStrip] = {};
+    const std::int64_t top = i * s.w.stride - s.w.padding;
     const Span rows = inside(top, s.w.height, s.x.height);
-    const Span columns = inside(left, s.w.width, s.x.width);
-    double sum = 0;
     for (std::int64_t c = 0; c < s.x.channels; ++c)
-      for (std::int64_t p = rows.begin; p < rows.end; ++p) {
-        const T* from = x + c * s.x.plane() + (top + p) * s.x.width + left;
-        const T* taps = w + (c * s.w.height + p) * s.w.width;
-        for (std::int64_t q = columns.begin; q < columns.end; ++q)
-          sum += double(from[q]) * double(taps[q]);
-      }
-    return sum;
+      for (std::int64_t p = rows.begin; p < rows.end; ++p)
+        for (std::int64_t q = 0; q < s.w.width; ++q) {
+          const T* from = x + c * s.x.plane() + (top + p) * s.x.width - s.w.padding + q;
+          const double tap = double(w[(c * s.w.height + p) * s.w.width + q]);
+          const Span within = columns_within(s, q);
+          const std::int64_t end = std::min(strip.end, within.end);
+          for (std::int64_t j = std::max(strip.begin, within.begin); j < end; ++j)
+            sums[j - strip.begin] += double(from[j * s.w.stride]) * tap;
+        }
+    for (std::int64_t j = strip.begin; j < strip.end; ++j)
+      y[j] = static_cast<T>(sums[j - strip.begin]);
   }
 };
 
@@ -52,33 +71,38 @@ struct Conv2dInputGrad {
     const std::int64_t taps = s.y.channels * s.w.height * s.w.width;
 #pragma omp parallel for collapse(2) if (s.x.elements() * taps > kParallelElements)
     for (std::int64_t n = 0; n < s.x.n; ++n)
-      for (std::int64_t c = 0; c < s.x.channels; ++c)
-        for (std::int64_t a = 0; a < s.x.height; ++a)
-          for (std::int64_t b = 0; b < s.x.width; ++b)
-            dx[((n * s.x.channels + c) * s.x.height + a) * s.x.width + b] =
-                static_cast<T>(element(dy + n * s.y.channels * s.y.plane(), w, c, a, b));
+      for (std::int64_t c = 0; c < s.x.channels; ++c) {
+        std::vector<double> sums(static_cast<std::size_t>(s.x.width));
+        for (std::int64_t a = 0; a < s.x.height; ++a) {
+          row(dy + n * s.y.channels * s.y.plane(), w, c, a, sums);
+          T* to = dx + ((n * s.x.channels + c) * s.x.height + a) * s.x.width;
+          std::copy(sums.begin(), sums.end(), to);
+        }
+      }
   }
 
  private:
-  // The output row (or column) that tap `p` of the window connects with input row `a`; -1 if none.
-  std::int64_t output_at(std::int64_t a, std::int64_t p, std::int64_t size) const {
-    const std::int64_t from = a + s.w.padding - p;
-    return from >= 0 && from % s.w.stride == 0 && from / s.w.stride < size ? from / s.w.stride : -1;
+  // The output row that tap row `p` of the window connects with input row `a`; -1 if none.
+  std::int64_t output_row(std::int64_t a, std::int64_t p) const {
+    const std::int64_t from = a + s.w.padding - p, i = from / s.w.stride;
+    return from >= 0 && from % s.w.stride == 0 && i < s.y.height ? i : -1;
   }
 
-  double element(const T* dy, const T* w, std::int64_t c, std::int64_t a, std::int64_t b) const {
-    double sum = 0;
+  void row(const T* dy, const T* w, std::int64_t c, std::int64_t a,
+           std::vector<double>& sums) const {
+    std::fill(sums.begin(), sums.end(), 0.0);
     for (std::int64_t o = 0; o < s.y.channels; ++o)
       for (std::int64_t p = 0; p < s.w.height; ++p) {
-        const std::int64_t i = output_at(a, p, s.y.height);
+        const std::int64_t i = output_row(a, p);
         for (std::int64_t q = 0; i >= 0 && q < s.w.width; ++q) {
-          const std::int64_t j = output_at(b, q, s.y.width);
-          if (j < 0) continue;
-          const std::int64_t tap = ((o * s.x.channels + c) * s.w.height + p) * s.w.width + q;
-          sum += double(dy[(o * s.y.height + i) * s.y.width + j]) * double(w[tap]);
+          const double tap = double(w[((o * s.x.channels + c) * s.w.height + p) * s.w.width + q]);
+          const T* from = dy + (o * s.y.height + i) * s.y.width;
+          double* to = sums.data() - s.w.padding + q;
+          const Span within = columns_within(s, q);
+          for (std::int64_t j = within.begin; j < within.end; ++j)
+            to[j * s.w.stride] += double(from[j]) * tap;
         }
       }
-    return sum;
   }
 };
 

@@ -17,6 +17,9 @@ void bind_schedule(nanobind::module_& m);
 /// Data: Loader, bert_loader, stream_loader.
 void bind_data(nanobind::module_& m);
 
+/// Checks: evaluate, a graph by the reference kernels.
+void bind_evaluate(nanobind::module_& m);
+
 /// Training: Transport, connect, Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 

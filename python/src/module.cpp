@@ -55,5 +55,6 @@ NB_MODULE(_hetu, m) {
   hetu::bind_graph(m);
   hetu::bind_schedule(m);
   hetu::bind_data(m);
+  hetu::bind_evaluate(m);
   hetu::bind_executor(m);
 }

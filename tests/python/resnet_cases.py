@@ -67,6 +67,12 @@ def digests(tensors: dict[str, numpy.ndarray]) -> dict[str, Any]:
     return {name: digest(name, tensor) for name, tensor in sorted(tensors.items())}
 
 
+def relative(found: numpy.ndarray, exact: numpy.ndarray) -> float:
+    """Distance of two tensors over the norm of the second."""
+    wide = exact.astype(numpy.float64)
+    return float(numpy.linalg.norm(found.astype(numpy.float64) - wide) / numpy.linalg.norm(wide))
+
+
 def furthest(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[float, str]:
     """Largest distance of two tensors over the norm of the second, and where."""
     assert set(ours) == set(theirs)

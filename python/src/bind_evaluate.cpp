@@ -1,0 +1,59 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <utility>
+
+#include "graph/base/dtype.h"
+#include "ops/evaluate.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+using Doubles = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+
+nb::dict arrays(NamedTensors tensors) {
+  nb::dict out;
+  for (auto& [name, values] : tensors) {
+    auto* held = new std::vector<double>(std::move(values));
+    const nb::capsule owner(held,
+                            [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
+    out[name.c_str()] =
+        nb::ndarray<nb::numpy, double, nb::ndim<1>>(held->data(), {held->size()}, owner);
+  }
+  return out;
+}
+
+nb::dict evaluate_graph(const Graph& graph, std::int64_t batch, const nb::dict& leaves,
+                        const std::string& floats) {
+  NamedTensors given;
+  for (const auto& [name, value] : leaves) {
+    const auto array = nb::cast<Doubles>(value);
+    given[nb::cast<std::string>(name)] = {array.data(), array.data() + array.size()};
+  }
+  Evaluation found;
+  {
+    const nb::gil_scoped_release free;
+    found = evaluate(graph, batch, given, parse_dtype(floats));
+  }
+  nb::dict fetches, out;
+  for (const auto& [name, value] : found.fetches) fetches[name.c_str()] = value;
+  out["fetches"] = fetches;
+  out["gradients"] = arrays(std::move(found.gradients));
+  out["buffers"] = arrays(std::move(found.buffers));
+  return out;
+}
+
+}  // namespace
+
+void bind_evaluate(nb::module_& m) {
+  m.def("evaluate", &evaluate_graph, nb::arg("graph"), nb::arg("batch"), nb::arg("leaves"),
+        nb::arg("floats") = "float64",
+        "One training micro-batch of a graph by the reference kernels, in float64 or float32: what "
+        "checks compare with. `leaves`: name -> float64 array, of placeholders, parameters and "
+        "buffers. Gives fetches, gradients and what would replace buffers, flat.");
+}
+
+}  // namespace hetu

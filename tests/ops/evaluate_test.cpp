@@ -1,0 +1,65 @@
+// A whole graph by the reference kernels: its gradients agree with differences of its loss.
+#include "ops/evaluate.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "graph/base/error.h"
+#include "tests/executor/conv_model.h"
+
+namespace hetu {
+namespace {
+
+constexpr int kRows = 4;
+
+NamedTensors leaves_of(const Graph& g) {
+  const testing_model::Pictures batch = testing_model::pictures(kRows, 0);
+  NamedTensors out = {{"image", {batch.images.begin(), batch.images.end()}},
+                      {"label", {batch.labels.begin(), batch.labels.end()}}};
+  std::mt19937_64 random(9);
+  std::normal_distribution<double> normal;
+  const auto draw = [&](const std::string& name, ValueId v, double mean) {
+    std::vector<double>& to = out[name];
+    for (std::int64_t i = 0; i < element_count(g.values[v].type.shape); ++i)
+      to.push_back(mean + 0.3 * normal(random));
+  };
+  for (const Parameter& p : g.parameters) draw(p.name, p.value, 0);
+  for (const StateBuffer& b : g.buffers) draw(b.name, b.value, 1);
+  return out;
+}
+
+TEST(Evaluate, GradientsAgreeWithDifferences) {
+  const Graph g = testing_model::residual_model();
+  NamedTensors leaves = leaves_of(g);
+  const Evaluation at = evaluate(g, kRows, leaves, DType::Float64);
+  EXPECT_EQ(at.buffers.size(), g.buffers.size());
+  constexpr double kStep = 1e-6;
+  for (const Parameter& p : g.parameters) {
+    double& x = leaves.at(p.name).back();
+    const double was = x;
+    const auto loss = [&](double value) {
+      x = value;
+      return evaluate(g, kRows, leaves, DType::Float64).fetches.at("loss");
+    };
+    const double slope = (loss(was + kStep) - loss(was - kStep)) / (2 * kStep);
+    x = was;
+    EXPECT_NEAR(at.gradients.at(p.name).back(), slope, 1e-7) << p.name;
+  }
+  const Evaluation single = evaluate(g, kRows, leaves, DType::Float32);
+  EXPECT_NEAR(single.fetches.at("loss"), at.fetches.at("loss"), 1e-5);
+}
+
+TEST(Evaluate, NamesALeafThatDoesNotFit) {
+  const Graph g = testing_model::residual_model();
+  NamedTensors leaves = leaves_of(g);
+  leaves.at("fc.bias").pop_back();
+  EXPECT_THAT([&] { evaluate(g, kRows, leaves, DType::Float64); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("'fc.bias' is float64[5], got 4")));
+  leaves.erase("fc.bias");
+  EXPECT_THAT([&] { evaluate(g, kRows, leaves, DType::Float64); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("no values for the parameter")));
+}
+
+}  // namespace
+}  // namespace hetu

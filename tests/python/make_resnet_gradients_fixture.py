@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/resnet_gradients.json: torchvision's gradients in float64 on the cases of resnet_cases.py, digested,
+and how far its own in float32 are from them (tests need none of it)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import resnet_cases as cases
+import resnet_torch
+from bert_cases import rounded
+
+CASES = ("resnet18_cifar", "resnet18_imagenet", "resnet50_imagenet")
+
+
+def gradients(case: tuple[str, str, int, int, int], kind: torch.dtype) -> dict[str, numpy.ndarray]:
+    model = resnet_torch.model_of(*case[:3])
+    drawn = cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.from_numpy(drawn[name]))
+    data = cases.batch(case)
+    logits = model.to(kind).train()(torch.from_numpy(data["image"]).to(kind))
+    torch.nn.functional.cross_entropy(logits, torch.from_numpy(data["label"]).long()).backward()
+    return {n: p.grad.numpy() for n, p in model.named_parameters()}
+
+
+def main() -> None:
+    lines = [f'"versions": {json.dumps(resnet_torch.versions())}']
+    for name in CASES:
+        exact, single = (gradients(cases.CASES[name], kind) for kind in (torch.float64, torch.float32))
+        found: dict[str, Any] = rounded(cases.digests(exact))
+        for tensor, d in found.items():
+            d["float32"] = float(f"{cases.relative(single[tensor], exact[tensor]):.3g}")
+        rows = ",\n".join(f' "{n}": {json.dumps(d)}' for n, d in found.items())
+        lines.append(f'"{name}": {{\n{rows}\n}}')
+    path = Path(__file__).resolve().parent.parent / "fixtures" / "resnet_gradients.json"
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
