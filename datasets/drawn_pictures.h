@@ -28,7 +28,7 @@ struct DrawnSet {
 };
 
 /// Writes train/CLASS/NUMBER.jpg and val/CLASS/NUMBER.jpg into an existing folder. Throws Io,
-/// InvalidArgument, and Unsupported in a build without OpenCV.
+/// InvalidArgument, and Unsupported in a build without libjpeg.
 void write_drawn_folder(const std::string& folder, const DrawnSet& set);
 
 /// Writes train.bin and test.bin, rows in drawn order, and fine_label_names.txt and

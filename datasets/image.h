@@ -1,6 +1,6 @@
-// Pixels of one picture, and the way between them and files' bytes. image.cpp (OpenCV) and jpeg.cpp
-// (libjpeg) alone see those libraries; no_image.cpp stands in where the build has none. Read by the
-// sources, checks and drawings of pictures.
+// Pixels of one picture, and the way between them and files' bytes. jpeg.cpp (libjpeg) and
+// png_image.cpp (libpng) alone see those libraries; no_image.cpp stands in for all three. Read by
+// the sources, checks and drawings of pictures.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,11 +28,14 @@ struct Box {
   int height = 0;
 };
 
-/// Decodes the bytes of a JPEG, PNG, BMP, TIFF, WebP or PNM file to the pixels that OpenCV's
-/// imread(IMREAD_COLOR) gives, red first: grey, CMYK, palette and 16-bit pictures are converted,
-/// alpha is dropped, the orientation that a camera noted (EXIF) is applied. Returns the trouble and
-/// leaves `image` unspecified where the bytes are no such picture or, for JPEG, end early or are
-/// damaged. Throws Unsupported in a build without OpenCV.
+/// Pictures with more are refused: what a damaged size would ask for.
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
+
+/// Decodes the bytes of a JPEG or PNG file to the pixels that OpenCV's imread(IMREAD_COLOR) gives,
+/// red first: grey, CMYK, palette and 16-bit pictures are converted, alpha is dropped, the
+/// orientation that a camera noted in a JPEG (EXIF) is applied. Returns the trouble and leaves
+/// `image` unspecified where the bytes are no such picture, end early or are damaged. Throws
+/// Unsupported in a build without libjpeg and libpng.
 DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image);
 
 /// Which part of a picture is needed, given its size.
@@ -45,13 +48,13 @@ DecodeTrouble decode_part(const std::vector<std::uint8_t>& bytes, const PartOf& 
                           Box& there);
 
 /// The bytes of a JPEG file with these pixels; quality 1 to 100. Throws InvalidArgument for no
-/// pixels, Unsupported in a build without OpenCV.
+/// pixels, Unsupported in a build without libjpeg.
 std::vector<std::uint8_t> encode_jpeg(const Image& image, int quality);
 
-/// True in a build with OpenCV.
+/// True in a build with libjpeg and libpng.
 bool reads_pictures();
 
-/// Throws Unsupported in a build without OpenCV, saying how to get it.
+/// Throws Unsupported in a build without them, saying how to get it.
 void require_image_support();
 
 }  // namespace hetu

@@ -31,7 +31,7 @@ struct ImageFolderOptions {
 /// its place stands the next picture of its class that can be decoded, with what was drawn for the
 /// one that cannot. So the label stands, and is known without decoding.
 ///
-/// Throws Unsupported in a build without OpenCV; InvalidArgument for a size or threads below 1;
+/// Throws Unsupported in a build without libjpeg; InvalidArgument for a size or threads below 1;
 /// while reading Io for a file that cannot be read, or a class without any picture that can be
 /// decoded.
 std::unique_ptr<RowSource> image_folder_source(const ImageFolderOptions& options);

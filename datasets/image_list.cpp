@@ -17,8 +17,7 @@
 namespace hetu {
 namespace {
 
-constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png",  ".bmp", ".ppm",
-                                    ".pgm", ".tif",  ".tiff", ".webp"};
+constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png"};
 
 bool is_picture(std::string_view name) {
   return std::any_of(std::begin(kEndings), std::end(kEndings), [name](std::string_view ending) {
@@ -97,8 +96,8 @@ void ImageList::add_class(const std::string& name) {
     digest_ = digest_with(digest_, entry.name);
   }
   if (images() == class_first_.back()) {
-    fail(Code::Io, "{}: the class folder holds no picture (.jpg, .png, …); remove it or fill it",
-         path);
+    fail(Code::Io,
+         "{}: the class folder holds no picture (.jpg, .jpeg, .png); remove it or fill it", path);
   }
   class_names_.push_back(name);
 }

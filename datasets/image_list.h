@@ -12,8 +12,8 @@ namespace hetu {
 class ImageList {
  public:
   /// Lists `folder`. Classes are its sub-folders, pictures the files in them that end in .jpg,
-  /// .jpeg, .png, .bmp, .ppm, .pgm, .tif, .tiff or .webp in either case; names that begin with a
-  /// dot and folders within classes are passed over. Throws Io for a folder that is missing or
+  /// .jpeg or .png in either case; other files, names that begin with a dot and folders within
+  /// classes are passed over. Throws Io for a folder that is missing or
   /// cannot be read, has no class folder (saying so if pictures lie in it directly), or whose class
   /// folder has no picture.
   explicit ImageList(std::string folder);

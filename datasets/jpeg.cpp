@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -16,8 +17,6 @@
 
 namespace hetu {
 namespace {
-
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
 // What libjpeg's handlers reach: the pointer that they get is to the first member.
 struct Errors {
@@ -52,6 +51,16 @@ bool ends_whole(const std::vector<std::uint8_t>& bytes) {
   return end >= 2 && bytes[end - 2] == 0xFF && bytes[end - 1] == 0xD9;
 }
 
+// Cyan, magenta, yellow and black, stored inverted as Adobe does, in OpenCV's arithmetic.
+void to_rgb(const std::uint8_t* cmyk, std::size_t pixels, std::uint8_t* rgb) {
+  for (std::size_t i = 0; i < pixels; ++i, cmyk += 4, rgb += 3) {
+    const int black = cmyk[3];
+    for (int k = 0; k < 3; ++k) {
+      rgb[k] = static_cast<std::uint8_t>(black - ((255 - cmyk[k]) * black >> 8));
+    }
+  }
+}
+
 // One decompression. Its functions return false where libjpeg gave up. Between a setjmp and
 // libjpeg's frames lie no objects with destructors.
 class Decompression {
@@ -82,18 +91,22 @@ class Decompression {
     image.height = part.height;
     image.rgb.resize(static_cast<std::size_t>(image.width) * 3 *
                      static_cast<std::size_t>(image.height));
+    row_.resize(static_cast<std::size_t>(image.width) * 4);
     return read_rows(part.y, part.y + part.height, image.rgb.data());
   }
 
   // The rows that are left, for what libjpeg says about them.
   bool read_to_end() {
-    std::vector<std::uint8_t> row(static_cast<std::size_t>(info_.output_width) * 3);
-    return read_rows_into(row.data());
+    if (setjmp(errors_.out) != 0) return false;
+    while (info_.output_scanline < info_.output_height) {
+      JSAMPROW row = row_.data();
+      if (jpeg_read_scanlines(&info_, &row, 1) != 1) return false;
+    }
+    return true;
   }
 
   int width() const { return static_cast<int>(info_.image_width); }
   int height() const { return static_cast<int>(info_.image_height); }
-  int colours() const { return info_.num_components; }
   std::string damage() const { return errors_.damage; }
   int orientation() const {
     for (const jpeg_marker_struct* m = info_.marker_list; m != nullptr; m = m->next) {
@@ -104,9 +117,11 @@ class Decompression {
   }
 
  private:
+  bool four_colours() const { return info_.num_components == 4; }
+
   bool start(int right, int& left) {
     if (setjmp(errors_.out) != 0) return false;
-    info_.out_color_space = JCS_RGB;
+    info_.out_color_space = four_colours() ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&info_);
     // Upsampled colour leans on its neighbours: one block more on either side makes pixels exact.
     const int block = info_.max_h_samp_factor * DCTSIZE;
@@ -123,21 +138,16 @@ class Decompression {
     if (top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(top));
     const std::size_t row_bytes = static_cast<std::size_t>(info_.output_width) * 3;
     while (info_.output_scanline < static_cast<JDIMENSION>(bottom)) {
-      JSAMPROW row = rgb + (info_.output_scanline - static_cast<JDIMENSION>(top)) * row_bytes;
+      JSAMPROW out = rgb + (info_.output_scanline - static_cast<JDIMENSION>(top)) * row_bytes;
+      JSAMPROW row = four_colours() ? row_.data() : out;
       if (jpeg_read_scanlines(&info_, &row, 1) != 1) return false;
-    }
-    return true;
-  }
-
-  bool read_rows_into(std::uint8_t* row) {
-    if (setjmp(errors_.out) != 0) return false;
-    while (info_.output_scanline < info_.output_height) {
-      if (jpeg_read_scanlines(&info_, &row, 1) != 1) return false;
+      if (four_colours()) to_rgb(row, info_.output_width, out);
     }
     return true;
   }
 
   const std::vector<std::uint8_t>& bytes_;
+  std::vector<std::uint8_t> row_;  // of as many colours as there may be
   jpeg_decompress_struct info_ = {};
   Errors errors_ = {};
 };
@@ -190,33 +200,94 @@ int exif_orientation(const std::uint8_t* segment, std::size_t bytes) {
   return 1;
 }
 
-bool decode_jpeg(const std::vector<std::uint8_t>& bytes, const PartOf& part, Image& image,
-                 Box& there, DecodeTrouble& trouble) {
-  if (bytes.size() < 3 || bytes[0] != 0xFF || bytes[1] != 0xD8 || bytes[2] != 0xFF) return false;
+bool is_jpeg(const std::vector<std::uint8_t>& bytes) {
+  return bytes.size() >= 3 && bytes[0] == 0xFF && bytes[1] == 0xD8 && bytes[2] == 0xFF;
+}
+
+DecodeTrouble decode_jpeg(const std::vector<std::uint8_t>& bytes, const PartOf& part, Image& image,
+                          Box& there) {
   Decompression jpeg(bytes);
-  const auto broken = [&] {
-    trouble = "damaged JPEG: " + jpeg.damage();
-    return true;
-  };
-  if (!jpeg.read_header()) return broken();
-  if (jpeg.colours() == 4) return false;
+  const auto damaged = [&] { return "damaged JPEG: " + jpeg.damage(); };
+  if (!jpeg.read_header()) return damaged();
   if (std::int64_t{jpeg.width()} * jpeg.height() > kMostPixels) {
-    trouble = fmt::format("a JPEG of {} x {} pixels; at most {} are read", jpeg.width(),
-                          jpeg.height(), kMostPixels);
-    return true;
+    return fmt::format("a JPEG of {} x {} pixels; at most {} are read", jpeg.width(), jpeg.height(),
+                       kMostPixels);
   }
   const int orientation = jpeg.orientation();
   const Box whole = {0, 0, jpeg.width(), jpeg.height()};
   if (!jpeg.read_pixels(orientation == 1 ? part(whole.width, whole.height) : whole, image, there)) {
-    return broken();
+    return damaged();
   }
-  if (!ends_whole(bytes) && !jpeg.read_to_end()) return broken();
-  if (!jpeg.damage().empty()) return broken();
+  if (!ends_whole(bytes) && !jpeg.read_to_end()) return damaged();
+  if (!jpeg.damage().empty()) return damaged();
   if (orientation != 1) {
     set_upright(image, orientation);
     there = part(image.width, image.height);
   }
-  return true;
+  return "";
+}
+
+namespace {
+
+// One compression; false where libjpeg gave up, as above.
+class Compression {
+ public:
+  Compression() {
+    info_.err = jpeg_std_error(&errors_.base);
+    errors_.base.error_exit = on_error;
+    errors_.base.emit_message = on_message;
+  }
+  ~Compression() {
+    jpeg_destroy_compress(&info_);
+    std::free(bytes_);
+  }
+  Compression(const Compression&) = delete;
+  Compression& operator=(const Compression&) = delete;
+
+  bool write(const Image& image, int quality) {
+    if (setjmp(errors_.out) != 0) return false;
+    jpeg_create_compress(&info_);
+    jpeg_mem_dest(&info_, &bytes_, &count_);
+    info_.image_width = static_cast<JDIMENSION>(image.width);
+    info_.image_height = static_cast<JDIMENSION>(image.height);
+    info_.input_components = 3;
+    info_.in_color_space = JCS_RGB;
+    jpeg_set_defaults(&info_);
+    jpeg_set_quality(&info_, quality, TRUE);
+    jpeg_start_compress(&info_, TRUE);
+    while (info_.next_scanline < info_.image_height) {
+      // libjpeg's interface has no const; it does not write there.
+      auto* row = const_cast<JSAMPROW>(image.rgb.data()) +
+                  static_cast<std::size_t>(info_.next_scanline) * info_.image_width * 3;
+      jpeg_write_scanlines(&info_, &row, 1);
+    }
+    jpeg_finish_compress(&info_);
+    return true;
+  }
+
+  std::vector<std::uint8_t> bytes() const { return {bytes_, bytes_ + count_}; }
+  std::string trouble() const { return errors_.damage; }
+
+ private:
+  jpeg_compress_struct info_ = {};
+  Errors errors_ = {};
+  unsigned char* bytes_ = nullptr;
+  unsigned long count_ = 0;  // NOLINT(google-runtime-int): libjpeg's
+};
+
+}  // namespace
+
+std::vector<std::uint8_t> encode_jpeg(const Image& image, int quality) {
+  require(image.width > 0 && image.height > 0 && quality >= 1 && quality <= 100,
+          "a JPEG of {} x {} pixels in quality {}: at least one pixel and a quality from 1 to 100 "
+          "are needed",
+          image.width, image.height, quality);
+  Compression jpeg;
+  if (!jpeg.write(image, quality)) {
+    fail(Code::InvalidArgument, "a JPEG of {} x {} pixels: {}", image.width, image.height,
+         jpeg.trouble());
+  }
+  return jpeg.bytes();
 }
 
 }  // namespace hetu

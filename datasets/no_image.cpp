@@ -7,8 +7,8 @@ bool reads_pictures() { return false; }
 
 void require_image_support() {
   fail(Code::Unsupported,
-       "this build has no OpenCV and reads no pictures; install libopencv-imgcodecs-dev and "
-       "libjpeg-dev and configure with -DHETU_OPENCV=ON");
+       "this build reads no pictures; install libjpeg-dev and libpng-dev and configure with "
+       "-DHETU_PICTURES=ON");
 }
 
 DecodeTrouble decode_image(const std::vector<std::uint8_t>&, Image&) {

@@ -21,7 +21,7 @@ struct PictureCheck {
 
 /// Decodes every picture of an image folder (image_list.h) with `threads` threads. What is wrong
 /// with single pictures is listed, not thrown; throws Io as ImageList, Unsupported in a build
-/// without OpenCV. `progress(done, pictures)` is called now and then, on the caller's thread.
+/// without libjpeg. `progress(done, pictures)` is called now and then, on the caller's thread.
 PictureCheck check_image_folder(
     const std::string& folder, int threads,
     const std::function<void(std::int64_t done, std::int64_t all)>& progress);

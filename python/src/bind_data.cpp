@@ -128,7 +128,7 @@ void write_set(const std::string& folder, int classes, int train, int val, int s
 }
 
 void bind_images(nb::module_& m) {
-  m.def("reads_pictures", &reads_pictures, "True in a build with OpenCV.");
+  m.def("reads_pictures", &reads_pictures, "True in a build with libjpeg and libpng.");
   m.def("write_drawn_folder", &write_set<write_drawn_folder>,
         nb::call_guard<nb::gil_scoped_release>());
   m.def("write_drawn_cifar100", &write_set<write_drawn_cifar100>,

@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--opencv", default=sys.executable)
     args = parser.parse_args()
     if not _hetu.reads_pictures():
-        print("pictures: this build has no OpenCV and reads no pictures", file=sys.stderr)
+        print("pictures: this build reads no pictures", file=sys.stderr)
         return 0
     times: dict[str, list[float]] = {"Hetu": [], "torchvision": [], "OpenCV": []}
     with tempfile.TemporaryDirectory() as root:

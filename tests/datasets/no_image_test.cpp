@@ -1,4 +1,4 @@
-// A build without OpenCV says so, and how to get it; CIFAR-100 needs none.
+// A build without libjpeg says so, and how to get it; CIFAR-100 needs none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ TEST(NoImage, SaysWhatToInstall) {
       [&] {
         decode_image({0xFF, 0xD8, 0xFF}, image);
       },
-      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("-DHETU_OPENCV=ON")));
+      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("-DHETU_PICTURES=ON")));
   EXPECT_THROW(encode_jpeg({1, 1, {0, 0, 0}}, 90), Error);
 }
 

@@ -168,6 +168,23 @@ TEST(Jpeg, RandomDamageEitherShowsOrIsDecodedAndNeverMore) {
   EXPECT_GT(told, 100);
 }
 
+TEST(Png, DamageAndEarlyEndsAreTold) {
+  const Bytes whole = testing::from_base64(fixture()["pictures"]["png_alpha"]["file"]);
+  Image image;
+  for (std::size_t keep = 8; keep < whole.size(); ++keep) {
+    const Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(keep));
+    EXPECT_THAT(decode_image(bytes, image), HasSubstr("damaged PNG: ")) << keep;
+  }
+  for (std::size_t at = 8; at < whole.size(); ++at) {  // what is not pixels may be wrong unseen
+    Bytes bytes = whole;
+    bytes[at] ^= 0x55;
+    EXPECT_EQ(decode_image(bytes, image).find('\n'), std::string::npos);
+  }
+  Bytes bytes = whole;
+  bytes[bytes.size() / 2] ^= 0x55;
+  EXPECT_NE(decode_image(bytes, image), "");
+}
+
 TEST(Exif, FindsTheOrientationInEitherByteOrderAndSurvivesNonsense) {
   const Bytes little = {'E', 'x', 'i',  'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0,
                         1,   0,   0x12, 1,   3, 0, 1,   0,   0,  0, 6, 0, 0, 0};
@@ -195,7 +212,8 @@ TEST(Exif, FindsTheOrientationInEitherByteOrderAndSurvivesNonsense) {
 TEST(Picture, OtherBytesAreToldInOneLine) {
   Image image;
   EXPECT_EQ(decode_image({}, image), "the file is empty");
-  EXPECT_THAT(decode_image({'G', 'I', 'F', '8', '9', 'a'}, image), HasSubstr("no picture"));
+  EXPECT_THAT(decode_image({'G', 'I', 'F', '8', '9', 'a'}, image),
+              HasSubstr("neither a JPEG nor a PNG"));
   EXPECT_THAT(decode_image({0xFF, 0xD8, 0xFF}, image), HasSubstr("damaged JPEG"));
 }
 

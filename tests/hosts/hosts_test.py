@@ -109,7 +109,7 @@ class HostsCase(TrainCase):
     def resnet(self, pictures, *more):
         """Options for so many pictures of each of 4 classes; where they are goes into the environment."""
         if not _hetu.reads_pictures():
-            self.skipTest("this build has no OpenCV")
+            self.skipTest("this build reads no pictures")
         folder = self.folder / "pictures"
         subprocess.run(["hetu", "data", "sample", folder, "--kind", "images", "--classes", "4", "--train", str(pictures),
                         "--val", str(pictures), "--size", "40"], env=self.env, check=True, capture_output=True)

@@ -42,7 +42,7 @@ class Check(unittest.TestCase):
     def test_nothing_known(self):
         self.wrong(self.root, "no class folders of pictures", status=2)
 
-    @unittest.skipUnless(_hetu.reads_pictures(), "a build without OpenCV")
+    @unittest.skipUnless(_hetu.reads_pictures(), "a build without libjpeg")
     def test_folders(self):
         _hetu.write_drawn_folder(str(self.root), 3, 30, 2, 40, 1)
         train = self.root / "train"

@@ -77,7 +77,6 @@ def pictures() -> dict[str, bytes]:
         "png_alpha": encoded(alpha, "PNG"),
         "png_16_bits": cv2.imencode(".png", wide)[1].tobytes(),
         "png_one_pixel": encoded(drawn(1, 1, 11), "PNG"),
-        "bmp": encoded(drawn(9, 7, 12), "BMP"),
     }
     return made | {f"jpeg_orientation_{i}": turned(i) for i in range(1, 9)}
 

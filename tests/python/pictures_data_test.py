@@ -68,7 +68,7 @@ class Cifar100(unittest.TestCase):
         self.assertFalse(touched.exists())
 
 
-@unittest.skipUnless(_hetu.reads_pictures(), "a build without OpenCV")
+@unittest.skipUnless(_hetu.reads_pictures(), "a build without libjpeg")
 class ImageFolder(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()

@@ -43,7 +43,7 @@ class Pictures(unittest.TestCase):
         folder = self.root / name
         return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
-    @unittest.skipUnless(PICTURES, "a build without OpenCV")
+    @unittest.skipUnless(PICTURES, "a build without libjpeg")
     def test_a_folder_has_the_classes_and_counts_asked_for_and_they_differ(self):
         words = "--kind images --classes 5 --train 12 --val 4 --size 48 --seed 3"
         status, said = make(self.root / "a", words)
@@ -55,7 +55,7 @@ class Pictures(unittest.TestCase):
         right = nearest_mean(train.loader(1, 0, []).next(), val.loader(1, 0, []).next())
         self.assertGreater(right, 0.6)
 
-    @unittest.skipUnless(PICTURES, "a build without OpenCV")
+    @unittest.skipUnless(PICTURES, "a build without libjpeg")
     def test_the_seed_fixes_every_byte(self):
         words = "--kind images --classes 3 --train 2 --val 1 --size 16 --seed "
         for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
