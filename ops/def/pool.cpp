@@ -156,12 +156,17 @@ OpDef reorder(const std::string& name, const std::string& doc) {
 }  // namespace
 
 std::vector<OpDef> pool() {
-  return {reorder("channels_last", "Images x, plain in memory, channels-last: [N, H, W, C]."),
-          reorder("plain", "Images x, channels-last in memory, plain: [N, C, H, W]."),
-          max_pool2d(),
-          max_pool2d_grad(),
-          global_avg_pool(),
-          global_avg_pool_grad()};
+  return {
+      reorder(
+          "channels_last",
+          "Images x, plain in memory, made to lie as [N, H, W, C]; the layout pass alone uses it."),
+      reorder("plain",
+              "Images x, channels-last in memory, made to lie as [N, C, H, W]; the layout pass "
+              "alone uses it."),
+      max_pool2d(),
+      max_pool2d_grad(),
+      global_avg_pool(),
+      global_avg_pool_grad()};
 }
 
 }  // namespace hetu::def

@@ -66,6 +66,9 @@ inline std::vector<KernelCase> kernel_cases() {
   const Attrs stem = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{3}}};
   cases.push_back({"conv2d", {{{2, 3, 33, 30}, {16, 3, 7, 7}}, stem}});
   cases.push_back({"conv2d", {{{2, 32, 15, 14}, {48, 32, 3, 3}}, half}});
+  const Attrs dense = {{"stride", std::int64_t{1}}};
+  cases.push_back({"conv2d", {{{2, 32, 9, 7}, {48, 32, 1, 1}}, dense}});
+  cases.push_back({"conv2d_weight_grad", {{{2, 32, 9, 7}, {2, 48, 9, 7}}, windows(1, 0, 1, 1)}});
   cases.push_back({"conv2d_input_grad", {{{2, 48, 8, 7}, {48, 32, 3, 3}}, windows(2, 1, 15, 14)}});
   cases.push_back({"conv2d_input_grad", {{{2, 64, 9, 9}, {64, 32, 1, 1}}, windows(1, 0, 9, 9)}});
   cases.push_back({"conv2d_weight_grad", {{{2, 3, 33, 30}, {2, 16, 17, 15}}, windows(2, 3, 7, 7)}});
