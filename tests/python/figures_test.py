@@ -1,0 +1,126 @@
+"""SD-PIPE's figures at its README's sizes: iterations per epoch, learning rates of the epoch lines, first losses.
+
+usage: figures_test.py [--whole]    (else without the folder that has as many names as ImageNet)
+"""
+import importlib.util
+import math
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import numpy
+
+import hetu as ht
+from hetu import _hetu
+
+WHOLE = "--whole" in sys.argv
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PIPELINES = 4
+RESNET = ["--dataset", "imagenet", "--model", "resnet50", "--batch-size", "64", "--learning-rate", "0.01",
+          "--weight-decay", "1e-4", "--epochs", "100"]
+CIFAR_ROW = 2 + 3 * 32 * 32
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "python" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+resnet, bert = script("train_resnet"), script("train_bert")
+
+
+def lines(rate, iterations, epochs, form):
+    """The rate as each epoch's line prints it."""
+    return [format(rate.at((epoch + 1) * iterations), form) for epoch in range(epochs)]
+
+
+class Iterations(unittest.TestCase):
+    def setUp(self):
+        place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a million names are quicker there
+        folder = tempfile.TemporaryDirectory(dir=place)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def counts(self, *arguments):
+        data, evaluation = resnet.open_data(resnet.parse(list(arguments)))
+        return resnet.batches(data, PIPELINES, "training"), resnet.batches(evaluation, PIPELINES, "evaluation")
+
+    @unittest.skipUnless(_hetu.reads_pictures(), "this build has no OpenCV")
+    def test_cifar(self):
+        for name, rows in (("train.bin", 50000), ("test.bin", 10000)):
+            with open(self.folder / name, "wb") as file:
+                file.truncate(rows * CIFAR_ROW)
+        self.assertEqual(self.counts("--data", str(self.folder)), (97, 19))
+
+    @unittest.skipUnless(WHOLE, "a folder with 1331167 names: --whole")
+    @unittest.skipUnless(_hetu.reads_pictures(), "this build has no OpenCV")
+    def test_imagenet(self):
+        for part, names in (("train", 1281167), ("val", 50000)):
+            for number in range(1000):
+                folder = self.folder / part / f"n{number:08}"
+                folder.mkdir(parents=True)
+                (folder / "0.JPEG").touch()
+                for name in range(1, names // 1000 + (number < names % 1000)):
+                    os.link(folder / "0.JPEG", folder / f"{name}.JPEG")
+        self.assertEqual(self.counts(*RESNET, "--data", str(self.folder)), (5004, 195))
+
+
+class Rates(unittest.TestCase):
+    def test_imagenet(self):
+        args = resnet.parse([*RESNET, "--data", "nowhere"])
+        found = lines(resnet.rate_of(args, 5004), 5004, 100, ".2e")
+        self.assertEqual(found, ["1.00e-02"] * 31 + ["2.00e-03"] * 30 + ["4.00e-04"] * 30 + ["8.00e-05"] * 9)
+
+    def test_cifar(self):
+        found = lines(resnet.rate_of(resnet.parse(["--data", "nowhere"]), 97), 97, 100, ".2e")
+        self.assertEqual(found, ["1.00e-01"] * 61 + ["1.00e-02"] * 39)
+
+    def test_bert(self):
+        rate = bert.rate_of(bert.parse(["--batch-size", "64", "--learning-rate", "1e-5", "--epochs", "5000"]))
+        found = [format(rate.at((epoch + 1) * bert.STEPS_PER_EPOCH + 1), ".4e") for epoch in range(40)]
+        self.assertEqual((found[0], found[18]), ("5.0500e-07", "9.5050e-06"))
+        self.assertEqual(found[19:], ["1.0000e-05"] * 21)
+
+
+class FirstLosses(unittest.TestCase):
+    """Of starting weights, on random data: as if nothing were known."""
+
+    def first(self, data, loss_of):
+        ht.new_graph()
+        loss = loss_of(ht.data.Batches([data], len(next(iter(data.values())))))
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]})
+        (step,) = job.run("train", steps=1)
+        return step.scalars
+
+    def test_resnet(self):
+        random = numpy.random.default_rng(1)
+        for name, stem, classes, size in (("resnet50", "imagenet", 1000, 96), ("resnet18", "cifar", 100, 32)):
+            image = random.standard_normal((8, 3, size, size)).astype(numpy.float32)
+            data = {"image": image, "label": random.integers(0, classes, 8, dtype=numpy.int32)}
+            found = self.first(data, ht.models.ResNet(name, classes, stem).loss)["loss"]
+            print(f"{name}, {classes} classes: {found:.3f}, ln {classes} = {math.log(classes):.3f}")
+            self.assertLess(abs(found - math.log(classes)), 0.5)
+
+    def test_bert(self):
+        random = numpy.random.default_rng(1)
+        rows, length = 2, 128
+        tokens = random.integers(5, 30522, (rows, length), dtype=numpy.int32)
+        ones = numpy.ones((rows, length), numpy.int32)
+        data = {
+            "input_ids": tokens, "input_mask": ones, "segment_ids": 0 * ones,
+            "masked_lm_labels": numpy.where(random.random((rows, length)) < 0.15, tokens, -1).astype(numpy.int32),
+            "next_sentence_labels": random.integers(0, 2, rows, dtype=numpy.int32),
+        }
+        # Depth changes little at the start; two layers of the base model's size are enough.
+        found = self.first(data, ht.models.Bert.from_config("base", num_hidden_layers=2).pretraining_loss)
+        print(f"bert: lm {found['mlm_loss']:.3f}, ns {found['nsp_loss']:.4f}")
+        self.assertLess(abs(found["mlm_loss"] - math.log(30522)), 0.6)
+        self.assertLess(abs(found["nsp_loss"] - math.log(2)), 0.05)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--whole"], verbosity=2)
