@@ -1,26 +1,17 @@
-"""SD-PIPE's figures at its README's sizes: iterations per epoch, learning rates of the epoch lines, first losses.
-
-usage: figures_test.py [--whole]    (else without the folder that has as many names as ImageNet)
-"""
+"""SD-PIPE's figures: learning rates of the epoch lines, first losses. (Iterations per epoch: imagenet_size_test.py.)"""
 import importlib.util
 import math
-import os
 import pathlib
-import sys
-import tempfile
 import unittest
 
 import numpy
 
 import hetu as ht
-from hetu import _hetu
 
-WHOLE = "--whole" in sys.argv
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PIPELINES = 4
+ITERATIONS = 5004
 RESNET = ["--dataset", "imagenet", "--model", "resnet50", "--batch-size", "64", "--learning-rate", "0.01",
           "--weight-decay", "1e-4", "--epochs", "100"]
-CIFAR_ROW = 2 + 3 * 32 * 32
 
 
 def script(name):
@@ -38,41 +29,10 @@ def lines(rate, iterations, epochs, form):
     return [format(rate.at((epoch + 1) * iterations), form) for epoch in range(epochs)]
 
 
-class Iterations(unittest.TestCase):
-    def setUp(self):
-        place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a million names are quicker there
-        folder = tempfile.TemporaryDirectory(dir=place)
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def counts(self, *arguments):
-        data, evaluation = resnet.open_data(resnet.parse(list(arguments)))
-        return resnet.batches(data, PIPELINES, "training"), resnet.batches(evaluation, PIPELINES, "evaluation")
-
-    @unittest.skipUnless(_hetu.reads_pictures(), "this build has no OpenCV")
-    def test_cifar(self):
-        for name, rows in (("train.bin", 50000), ("test.bin", 10000)):
-            with open(self.folder / name, "wb") as file:
-                file.truncate(rows * CIFAR_ROW)
-        self.assertEqual(self.counts("--data", str(self.folder)), (97, 19))
-
-    @unittest.skipUnless(WHOLE, "a folder with 1331167 names: --whole")
-    @unittest.skipUnless(_hetu.reads_pictures(), "this build has no OpenCV")
-    def test_imagenet(self):
-        for part, names in (("train", 1281167), ("val", 50000)):
-            for number in range(1000):
-                folder = self.folder / part / f"n{number:08}"
-                folder.mkdir(parents=True)
-                (folder / "0.JPEG").touch()
-                for name in range(1, names // 1000 + (number < names % 1000)):
-                    os.link(folder / "0.JPEG", folder / f"{name}.JPEG")
-        self.assertEqual(self.counts(*RESNET, "--data", str(self.folder)), (5004, 195))
-
-
 class Rates(unittest.TestCase):
     def test_imagenet(self):
         args = resnet.parse([*RESNET, "--data", "nowhere"])
-        found = lines(resnet.rate_of(args, 5004), 5004, 100, ".2e")
+        found = lines(resnet.rate_of(args, ITERATIONS), ITERATIONS, 100, ".2e")
         self.assertEqual(found, ["1.00e-02"] * 31 + ["2.00e-03"] * 30 + ["4.00e-04"] * 30 + ["8.00e-05"] * 9)
 
     def test_cifar(self):
@@ -123,4 +83,4 @@ class FirstLosses(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[word for word in sys.argv if word != "--whole"], verbosity=2)
+    unittest.main(verbosity=2)

@@ -24,7 +24,7 @@ class ResNetCase(TrainCase):
     def setUpClass(cls):
         super().setUpClass()
         if not _hetu.reads_pictures():
-            raise unittest.SkipTest("this build has no OpenCV")
+            raise unittest.SkipTest("a build without libjpeg")
         cls.pictures = pathlib.Path(cls.shared.name) / "pictures"
         draw = ["hetu", "data", "sample", "--kind", "images", str(cls.pictures), "--classes", CLASSES, "--train", TRAIN,
                 "--val", VAL, "--size", SIZE]
@@ -125,6 +125,12 @@ class Options(ResNetCase):
             with self.subTest(options):
                 status = 4 if "nowhere" in says else 2
                 self.refused((1, 1), *options, says=re.escape(says), status=status)
+
+    def test_a_full_disk_is_named(self):
+        self.refused((1, 1), "--steps", 1, "--log", "/dev/full", status=4, says="train_resnet.py: /dev/full: No space left")
+        # A limit on the size of files, where the log is not written: the first point of TensorBoard's file passes it.
+        self.refused((1, 1), "--steps", 1, "--log", "", status=4, before=("prlimit", "--fsize=100"),
+                     says=r"train_resnet.py: runs/test/events.out.tfevents\.\S+: File too large")
 
     def test_folders_come_from_the_environment(self):
         words, _ = self.command((1, 1), "--steps", 1)
