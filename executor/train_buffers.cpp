@@ -39,7 +39,6 @@ void TrainRunner::set_buffers(const std::vector<float>& values) {
 }
 
 void TrainRunner::average_buffers() {
-  if (options_.pipelines == 1) return;
   std::vector<float> means;
   for (Stage& stage : stages_) {
     if (!stage.plan || stage.plan->buffers.empty()) continue;
@@ -52,8 +51,10 @@ void TrainRunner::average_buffers() {
     const auto what = [&] {
       return fmt::format("the buffers of stage {}, step {}", stage.plan->stage, step_);
     };
-    comm::sum_f64(transport_, group, sums.data(), sums.size(),
-                  {comm::make_tag(kBufferTag, stage.plan->stage, 0, 0, step_), what});
+    if (group.size() > 1) {
+      comm::sum_f64(transport_, group, sums.data(), sums.size(),
+                    {comm::make_tag(kBufferTag, stage.plan->stage, 0, 0, step_), what});
+    }
     for (const double sum : sums) {
       means.push_back(static_cast<float>(sum / static_cast<double>(group.size())));
     }

@@ -15,6 +15,7 @@
 #include "graph/base/log.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
+#include "graph/passes/fuse_norm.h"
 #include "ops/registry.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
@@ -140,7 +141,7 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
           options_.batch_size, options_.micro_batches, options_.micro_batches);
   require(!graph_.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");
-  if (options_.kernels == KernelChoice::Best) graph_ = channels_last(graph_, op_set());
+  if (options_.kernels == KernelChoice::Best) graph_ = channels_last(fuse_norm(graph_), op_set());
   pipeline_ = transport.worker() / options_.stages;
   stage_ = transport.worker() % options_.stages;
   if (options_.threads > 0) omp_set_num_threads(options_.threads);

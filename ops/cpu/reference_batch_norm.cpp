@@ -1,9 +1,11 @@
-// Batch normalisation as plain loops with float64 sums, and the counter beside it.
+// Batch normalisation as plain loops with float64 sums, what is fused with it, and the counter
+// beside it.
 #include <cmath>
 
 #include "ops/cpu/image_shapes.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
+#include "ops/scalar_fns.h"
 
 namespace hetu::cpu {
 namespace {
@@ -22,11 +24,14 @@ struct BatchNorm {
   std::string name;
   Images x;
   double momentum, epsilon;
+  bool relu, skip;
   explicit BatchNorm(const KernelDesc& d)
       : name(d.name),
         x(images_of(d.inputs[0])),
         momentum(d.attrs->real("momentum")),
-        epsilon(d.attrs->real("epsilon")) {}
+        epsilon(d.attrs->real("epsilon")),
+        relu(d.op != "batch_norm"),
+        skip(d.inputs.size() > 5) {}
   void operator()(const KernelCall& call) const {
     if (call.run.training) check_batch(name, x.per_channel());
 #pragma omp parallel for if (x.elements() > kParallelElements)
@@ -51,8 +56,11 @@ struct BatchNorm {
     }
     const double scale = double(call.in<T>(1)[c]) / std::sqrt(variance + epsilon);
     const double beta = call.in<T>(2)[c];
-    each_of_channel(x, c,
-                    [&](std::int64_t i) { y[i] = static_cast<T>((in[i] - mean) * scale + beta); });
+    each_of_channel(x, c, [&](std::int64_t i) {
+      T sum = static_cast<T>((in[i] - mean) * scale + beta);
+      if (skip) sum += call.in<T>(5)[i];
+      y[i] = relu ? fn::Relu()(sum) : sum;
+    });
     call.out<T>(1)[c] = static_cast<T>(mean);
     call.out<T>(2)[c] = static_cast<T>(variance);
     call.out<T>(3)[c] = static_cast<T>(next_mean);
@@ -64,8 +72,11 @@ template <class T>
 struct BatchNormGrad {
   Images x;
   double epsilon;
+  bool relu;
   explicit BatchNormGrad(const KernelDesc& d)
-      : x(images_of(d.inputs[0])), epsilon(d.attrs->real("epsilon")) {}
+      : x(images_of(d.inputs[0])),
+        epsilon(d.attrs->real("epsilon")),
+        relu(d.op == "batch_norm_relu_grad") {}
   void operator()(const KernelCall& call) const {
 #pragma omp parallel for if (x.elements() > kParallelElements)
     for (std::int64_t c = 0; c < x.channels; ++c) channel(call, c);
@@ -73,19 +84,24 @@ struct BatchNormGrad {
 
  private:
   void channel(const KernelCall& call, std::int64_t c) const {
-    const T *in = call.in<T>(0), *dy = call.in<T>(4);
+    const T *in = call.in<T>(0), *dy = call.in<T>(relu ? 5 : 4);
     T* dx = call.out<T>(0);
     const double mean = call.in<T>(2)[c];
     const double rstd = 1 / std::sqrt(double(call.in<T>(3)[c]) + epsilon);
+    const double scale = double(call.in<T>(1)[c]) * rstd;
+    const double beta = relu ? double(call.in<T>(4)[c]) : 0;
+    const auto slope = [&](std::int64_t i) {
+      const bool on = !relu || static_cast<T>((in[i] - mean) * scale + beta) > T(0);
+      return on ? double(dy[i]) : 0.0;
+    };
     double sum = 0, dot = 0;
     each_of_channel(x, c, [&](std::int64_t i) {
-      sum += double(dy[i]);
-      dot += double(dy[i]) * (in[i] - mean) * rstd;
+      sum += slope(i);
+      dot += slope(i) * (in[i] - mean) * rstd;
     });
-    const double scale = double(call.in<T>(1)[c]) * rstd;
     const double per = 1 / double(x.per_channel());
     each_of_channel(x, c, [&](std::int64_t i) {
-      dx[i] = static_cast<T>(scale * (dy[i] - per * (sum + (in[i] - mean) * rstd * dot)));
+      dx[i] = static_cast<T>(scale * (slope(i) - per * (sum + (in[i] - mean) * rstd * dot)));
     });
     call.out<T>(1)[c] = static_cast<T>(dot);
     call.out<T>(2)[c] = static_cast<T>(sum);
@@ -103,7 +119,10 @@ struct CountUp {
 const KernelTable& reference_batch_norm_rows() {
   static const KernelTable kRows = {
       {"batch_norm", "reference", nullptr, reference<BatchNorm>},
+      {"batch_norm_relu", "reference", nullptr, reference<BatchNorm>},
+      {"batch_norm_add_relu", "reference", nullptr, reference<BatchNorm>},
       {"batch_norm_grad", "reference", nullptr, reference<BatchNormGrad>},
+      {"batch_norm_relu_grad", "reference", nullptr, reference<BatchNormGrad>},
       {"count_up", "reference", nullptr, reference<CountUp>},
   };
   return kRows;

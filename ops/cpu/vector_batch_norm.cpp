@@ -8,13 +8,15 @@
 #include "ops/cpu/image_shapes.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
+#include "ops/scalar_fns.h"
 
 namespace hetu::cpu {
 namespace {
 
 constexpr std::int64_t kBlockElements = 1 << 15;  // 128 KiB of float32
 
-/// Pixels cut into blocks, and two floats per block and channel in scratch.
+/// Pixels cut into blocks, and two floats per block and channel in scratch; room for three blocks
+/// more holds factors per channel.
 struct Blocks {
   std::int64_t pixels, channels, height, count;
   explicit Blocks(const Images& x)
@@ -24,7 +26,7 @@ struct Blocks {
         count((pixels + height - 1) / height) {}
 
   std::int64_t scratch_bytes() const {
-    return 2 * (count + 1) * channels * std::int64_t{sizeof(float)};
+    return 2 * (count + 3) * channels * std::int64_t{sizeof(float)};
   }
   float* first(void* scratch, std::int64_t block) const {
     return static_cast<float*>(scratch) + 2 * block * channels;
@@ -43,16 +45,34 @@ struct Blocks {
   }
 };
 
+/// Per channel, behind the blocks in scratch: y = x scale + shift, before what is fused. Forward
+/// and gradient make the same two numbers, so that they agree on where relu cuts.
+struct Line {
+  float *scale, *shift;
+  Line(const Blocks& blocks, const float* gamma, const float* beta, const float* mean,
+       const float* variance, double epsilon, void* scratch)
+      : scale(blocks.first(scratch, blocks.count)), shift(blocks.second(scratch, blocks.count)) {
+    for (std::int64_t c = 0; c < blocks.channels; ++c) {
+      const double s = double(gamma[c]) / std::sqrt(double(variance[c]) + epsilon);
+      scale[c] = float(s);
+      shift[c] = float(double(beta[c]) - double(mean[c]) * s);
+    }
+  }
+};
+
 struct BatchNorm {
   std::string name;
   Blocks blocks;
   float momentum;
   double epsilon;
+  bool relu, skip;
   explicit BatchNorm(const KernelDesc& d)
       : name(d.name),
         blocks(images_of(d.inputs[0])),
         momentum(static_cast<float>(d.attrs->real("momentum"))),
-        epsilon(d.attrs->real("epsilon")) {}
+        epsilon(d.attrs->real("epsilon")),
+        relu(d.op != "batch_norm"),
+        skip(d.inputs.size() > 5) {}
 
   void operator()(const KernelCall& call) const {
     if (call.run.training) {
@@ -111,22 +131,34 @@ struct BatchNorm {
   }
 
   void normalise(const KernelCall& call) const {
-    const std::int64_t channels = blocks.channels;
-    const float *x = call.in<float>(0), *gamma = call.in<float>(1), *beta = call.in<float>(2);
-    const float *mean = call.out<float>(1), *variance = call.out<float>(2);
-    float* y = call.out<float>(0);
-    float *scale = blocks.first(call.scratch, blocks.count), *shift = scale + channels;
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const double s = double(gamma[c]) / std::sqrt(double(variance[c]) + epsilon);
-      scale[c] = float(s);
-      shift[c] = float(double(beta[c]) - double(mean[c]) * s);
+    const Line line(blocks, call.in<float>(1), call.in<float>(2), call.out<float>(1),
+                    call.out<float>(2), epsilon, call.scratch);
+    const float* other = skip ? call.in<float>(5) : nullptr;
+    const float *scale = line.scale, *shift = line.shift;
+    if (skip) {
+      sweep(call, [=](float x, std::int64_t c, std::int64_t at) {
+        return fn::Relu()(x * scale[c] + shift[c] + other[at]);
+      });
+    } else if (relu) {
+      sweep(call, [=](float x, std::int64_t c, std::int64_t) {
+        return fn::Relu()(x * scale[c] + shift[c]);
+      });
+    } else {
+      sweep(call, [=](float x, std::int64_t c, std::int64_t) { return x * scale[c] + shift[c]; });
     }
+  }
+
+  /// y = of(x, channel, place) at every element.
+  template <class Of>
+  void sweep(const KernelCall& call, const Of& of) const {
+    const std::int64_t channels = blocks.channels;
+    const float* x = call.in<float>(0);
+    float* y = call.out<float>(0);
     blocks.each([=, this](std::int64_t k) {
       for (std::int64_t p = blocks.begin(k); p < blocks.end(k); ++p) {
-        const float* row = x + p * channels;
-        float* out = y + p * channels;
+        const std::int64_t row = p * channels;
 #pragma omp simd
-        for (std::int64_t c = 0; c < channels; ++c) out[c] = row[c] * scale[c] + shift[c];
+        for (std::int64_t c = 0; c < channels; ++c) y[row + c] = of(x[row + c], c, row + c);
       }
     });
   }
@@ -135,37 +167,59 @@ struct BatchNorm {
 struct BatchNormGrad {
   Blocks blocks;
   double epsilon;
+  bool relu;
   explicit BatchNormGrad(const KernelDesc& d)
-      : blocks(images_of(d.inputs[0])), epsilon(d.attrs->real("epsilon")) {}
+      : blocks(images_of(d.inputs[0])),
+        epsilon(d.attrs->real("epsilon")),
+        relu(d.op == "batch_norm_relu_grad") {}
 
   void operator()(const KernelCall& call) const {
-    blocks.each([&](std::int64_t k) { sums_of(k, call); });
-    join(call);
-    spread(call);
+    const float* dy = call.in<float>(relu ? 5 : 4);
+    if (!relu) {
+      run(call, [=](float, std::int64_t, std::int64_t at) { return dy[at]; });
+      return;
+    }
+    const Line line(blocks, call.in<float>(1), call.in<float>(4), call.in<float>(2),
+                    call.in<float>(3), epsilon, call.scratch);
+    const float *scale = line.scale, *shift = line.shift;
+    run(call, [=](float x, std::int64_t c, std::int64_t at) {
+      const float g = dy[at];  // read in any case, so that the loop becomes vector code
+      return x * scale[c] + shift[c] > 0.0f ? g : 0.0f;
+    });
   }
 
  private:
-  // Sums of dy and of dy * (x - mean) of one block.
-  void sums_of(std::int64_t k, const KernelCall& call) const {
+  /// `slope(x, channel, place)`: the gradient that reached an element.
+  template <class Slope>
+  void run(const KernelCall& call, const Slope& slope) const {
+    blocks.each([&](std::int64_t k) { sums_of(k, call, slope); });
+    join(call);
+    spread(call, slope);
+  }
+
+  // Sums of slopes and of slopes * (x - mean) of one block.
+  template <class Slope>
+  void sums_of(std::int64_t k, const KernelCall& call, Slope slope) const {
     const std::int64_t channels = blocks.channels;
-    const float *x = call.in<float>(0), *mean = call.in<float>(2), *dy = call.in<float>(4);
+    const float *x = call.in<float>(0), *mean = call.in<float>(2);
     float *sum = blocks.first(call.scratch, k), *dot = blocks.second(call.scratch, k);
     std::fill_n(sum, 2 * channels, 0.0f);
     for (std::int64_t p = blocks.begin(k); p < blocks.end(k); ++p) {
-      const float *row = x + p * channels, *slope = dy + p * channels;
+      const std::int64_t row = p * channels;
 #pragma omp simd
       for (std::int64_t c = 0; c < channels; ++c) {
-        sum[c] += slope[c];
-        dot[c] += slope[c] * (row[c] - mean[c]);
+        const float g = slope(x[row + c], c, row + c);
+        sum[c] += g;
+        dot[c] += g * (x[row + c] - mean[c]);
       }
     }
   }
 
-  // dgamma and dbeta; and dx = a dy + b (x - mean) + d with a, b and d per channel, of which b and
-  // d go to scratch.
+  // dgamma and dbeta; and dx = a g + b (x - mean) + d with a, b and d per channel, in scratch
+  // behind the line.
   void join(const KernelCall& call) const {
-    float* b = blocks.first(call.scratch, blocks.count);
-    float* d = blocks.second(call.scratch, blocks.count);
+    float* a = blocks.first(call.scratch, blocks.count + 1);
+    float *b = a + blocks.channels, *d = b + blocks.channels;
     const double per = 1 / double(blocks.pixels);
     for (std::int64_t c = 0; c < blocks.channels; ++c) {
       double sum = 0, dot = 0;
@@ -174,29 +228,28 @@ struct BatchNormGrad {
         dot += double(blocks.second(call.scratch, k)[c]);
       }
       const double rstd = 1 / std::sqrt(double(call.in<float>(3)[c]) + epsilon);
-      const double a = double(call.in<float>(1)[c]) * rstd;
+      const double scale = double(call.in<float>(1)[c]) * rstd;
       call.out<float>(1)[c] = float(dot * rstd);
       call.out<float>(2)[c] = float(sum);
-      b[c] = float(-a * per * dot * rstd * rstd);
-      d[c] = float(-a * per * sum);
-      // The first block's sums are read: a takes their place.
-      blocks.first(call.scratch, 0)[c] = float(a);
+      a[c] = float(scale);
+      b[c] = float(-scale * per * dot * rstd * rstd);
+      d[c] = float(-scale * per * sum);
     }
   }
 
-  void spread(const KernelCall& call) const {
+  template <class Slope>
+  void spread(const KernelCall& call, const Slope& slope) const {
     const std::int64_t channels = blocks.channels;
-    const float *x = call.in<float>(0), *mean = call.in<float>(2), *dy = call.in<float>(4);
-    const float *a = blocks.first(call.scratch, 0), *b = blocks.first(call.scratch, blocks.count);
-    const float* d = b + channels;
+    const float *x = call.in<float>(0), *mean = call.in<float>(2);
+    const float* a = blocks.first(call.scratch, blocks.count + 1);
+    const float *b = a + channels, *d = b + channels;
     float* dx = call.out<float>(0);
     blocks.each([=, this](std::int64_t k) {
       for (std::int64_t p = blocks.begin(k); p < blocks.end(k); ++p) {
-        const float *row = x + p * channels, *slope = dy + p * channels;
-        float* out = dx + p * channels;
+        const std::int64_t row = p * channels;
 #pragma omp simd
         for (std::int64_t c = 0; c < channels; ++c)
-          out[c] = slope[c] * a[c] + (row[c] - mean[c]) * b[c] + d[c];
+          dx[row + c] = slope(x[row + c], c, row + c) * a[c] + (x[row + c] - mean[c]) * b[c] + d[c];
       }
     });
   }
@@ -215,7 +268,10 @@ const KernelTable& vector_batch_norm_rows() {
   constexpr auto kLast = ImageLayouts::ChannelsLast;
   static const KernelTable kRows = {
       {"batch_norm", "vector", fits, in_blocks<BatchNorm>, kLast},
+      {"batch_norm_relu", "vector", fits, in_blocks<BatchNorm>, kLast},
+      {"batch_norm_add_relu", "vector", fits, in_blocks<BatchNorm>, kLast},
       {"batch_norm_grad", "vector", fits, in_blocks<BatchNormGrad>, kLast},
+      {"batch_norm_relu_grad", "vector", fits, in_blocks<BatchNormGrad>, kLast},
   };
   return kRows;
 }

@@ -22,38 +22,30 @@ void want_epsilon(const InferArgs& a) {
 
 std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
 
-OpDef batch_norm() {
+const std::vector<std::string> kForward = {"x", "gamma", "beta", "running_mean", "running_var"};
+const std::vector<std::string> kResults = {"y", "mean", "variance", "next_mean", "next_var"};
+
+std::vector<TensorType> infer_batch_norm(const InferArgs& a) {
+  want_float(a);
+  want_images(a, 0);
+  want_per_channel(a, 1, 4);
+  if (a.inputs.size() > 5) want_shape(a, 5, a.inputs[0].shape, to_fit(a, 0));
+  want_epsilon(a);
+  const double momentum = a.attrs.real("momentum");
+  want(momentum >= 0 && momentum <= 1, a, "momentum must be in [0, 1], got {}", momentum);
+  const TensorType channels = float32({a.inputs[0].shape[1]});
+  return {a.inputs[0], channels, channels, channels, channels};
+}
+
+// batch_norm, or what the fusing pass makes of it and its readers.
+OpDef forward(const std::string& name, const std::string& doc) {
   return {
-      .name = "batch_norm",
-      .doc =
-          "gamma * (x - mean) / sqrt(variance + epsilon) + beta per channel of x [N, C, H, W]; "
-          "training takes the mean and biased variance of this micro-batch and moves the buffers "
-          "by momentum towards them (the variance unbiased, n / (n - 1)), validation takes the "
-          "buffers.",
-      .inputs = {"x", "gamma", "beta", "running_mean", "running_var"},
-      .outputs = {"y", "mean", "variance", "next_mean", "next_var"},
+      .name = name,
+      .doc = doc,
+      .inputs = kForward,
+      .outputs = kResults,
       .attrs = {{"momentum", 0.1, false, "weight of this micro-batch in the buffers"}, kEpsilon},
-      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_images(a, 0);
-        want_per_channel(a, 1, 4);
-        want_epsilon(a);
-        const double momentum = a.attrs.real("momentum");
-        want(momentum >= 0 && momentum <= 1, a, "momentum must be in [0, 1], got {}", momentum);
-        const TensorType channels = float32({a.inputs[0].shape[1]});
-        return {a.inputs[0], channels, channels, channels, channels};
-      },
-      .grad = [](Builder& b, const GradArgs& g) -> Values {
-        const Values all = b.apply_all(
-            "batch_norm_grad", {g.inputs[0], g.inputs[1], g.outputs[1], g.outputs[2], only_dy(g)},
-            {{"epsilon", g.node.attrs.real("epsilon")}});
-        Values dx = all;
-        for (std::size_t i = 0; i < dx.size(); ++i) {
-          if (!g.wanted[i]) dx[i] = kNone;
-        }
-        dx.resize(5, kNone);
-        return dx;
-      },
+      .infer = infer_batch_norm,
       .flops = ten_per_element,
       .samples = {{.shapes = {{3, 2, 2, 3}, {2}, {2}, {2}, {2}}, .attrs = {{"epsilon", 1e-2}}},
                   {.shapes = {{kBatch, 3, 4, 5}, {3}, {3}, {3}, {3}}, .attrs = {{"momentum", 0.3}}},
@@ -64,20 +56,53 @@ OpDef batch_norm() {
   };
 }
 
-OpDef batch_norm_grad() {
-  return {
-      .name = "batch_norm_grad",
-      .doc =
-          "The gradients of batch_norm in training with respect to x, gamma and beta, from the "
-          "saved statistics.",
+OpDef batch_norm() {
+  OpDef def = forward(
+      "batch_norm",
+      "gamma * (x - mean) / sqrt(variance + epsilon) + beta per channel of x [N, C, H, W]; "
+      "training takes the mean and biased variance of this micro-batch and moves the buffers by "
+      "momentum towards them (the variance unbiased, n / (n - 1)), validation takes the buffers.");
+  def.grad = [](Builder& b, const GradArgs& g) -> Values {
+    const Values all = b.apply_all(
+        "batch_norm_grad", {g.inputs[0], g.inputs[1], g.outputs[1], g.outputs[2], only_dy(g)},
+        {{"epsilon", g.node.attrs.real("epsilon")}});
+    Values dx = all;
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      if (!g.wanted[i]) dx[i] = kNone;
+    }
+    dx.resize(5, kNone);
+    return dx;
+  };
+  return def;
+}
+
+OpDef batch_norm_relu() {
+  return forward("batch_norm_relu", "relu of batch_norm in one sweep; the fusing pass makes it.");
+}
+
+OpDef batch_norm_add_relu() {
+  OpDef def = forward("batch_norm_add_relu",
+                      "relu of batch_norm plus skip in one sweep; the fusing pass makes it.");
+  def.inputs.push_back("skip");
+  for (Sample& sample : def.samples) sample.shapes.push_back(sample.shapes[0]);
+  def.images = {{0, 5}, {0}};
+  return def;
+}
+
+// The gradient of batch_norm, or of batch_norm_relu, which reads beta too.
+OpDef backward(const std::string& name, const std::string& doc, bool relu) {
+  OpDef def = {
+      .name = name,
+      .doc = doc,
       .inputs = {"x", "gamma", "mean", "variance", "dy"},
       .outputs = {"dx", "dgamma", "dbeta"},
       .attrs = {kEpsilon},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        const std::size_t dy = a.inputs.size() - 1;
         want_float(a);
         want_images(a, 0);
-        want_per_channel(a, 1, 3);
-        want_shape(a, 4, a.inputs[0].shape, to_fit(a, 0));
+        want_per_channel(a, 1, dy - 1);
+        want_shape(a, dy, a.inputs[0].shape, to_fit(a, 0));
         want_epsilon(a);
         const TensorType channels = float32({a.inputs[0].shape[1]});
         return {a.inputs[0], channels, channels};
@@ -92,6 +117,27 @@ OpDef batch_norm_grad() {
                    .attrs = {{"epsilon", 5.0}}}},
       .images = {{0, 4}, {0}},
   };
+  if (!relu) return def;
+  def.inputs = {"x", "gamma", "mean", "variance", "beta", "dy"};
+  def.images = {{0, 5}, {0}};
+  for (Sample& sample : def.samples) {
+    sample.shapes.insert(sample.shapes.begin() + 4, sample.shapes[1]);
+  }
+  return def;
+}
+
+OpDef batch_norm_grad() {
+  return backward("batch_norm_grad",
+                  "The gradients of batch_norm in training with respect to x, gamma and beta, from "
+                  "the saved statistics.",
+                  false);
+}
+
+OpDef batch_norm_relu_grad() {
+  return backward("batch_norm_relu_grad",
+                  "batch_norm_grad of dy where gamma * (x - mean) / sqrt(variance + epsilon) + "
+                  "beta > 0, else of 0; the fusing pass makes it.",
+                  true);
 }
 
 OpDef count_up() {
@@ -113,6 +159,9 @@ OpDef count_up() {
 
 }  // namespace
 
-std::vector<OpDef> batch_norm_family() { return {batch_norm(), batch_norm_grad(), count_up()}; }
+std::vector<OpDef> batch_norm_family() {
+  return {batch_norm(),      batch_norm_relu(),      batch_norm_add_relu(),
+          batch_norm_grad(), batch_norm_relu_grad(), count_up()};
+}
 
 }  // namespace hetu::def

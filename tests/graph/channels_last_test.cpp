@@ -1,9 +1,11 @@
-// The layout of images: reorders at the rim only, the same for every cut.
+// The layout of images: reorders at the rim only, the same for every cut. And batch norms fused
+// with what follows.
 #include "graph/passes/channels_last.h"
 
 #include <gmock/gmock.h>
 
 #include "graph/base/error.h"
+#include "graph/passes/fuse_norm.h"
 #include "tests/executor/conv_model.h"
 
 namespace hetu {
@@ -13,6 +15,24 @@ int count(const Graph& g, const std::string& op) {
   int found = 0;
   for (const Node& n : g.nodes) found += n.op == op ? 1 : 0;
   return found;
+}
+
+TEST(FuseNorm, TakesInWhatFollows) {
+  const Graph before = testing_model::residual_model();
+  const Graph g = fuse_norm(before);
+  check_types(op_set(), g);
+  EXPECT_EQ(count(g, "batch_norm"), 1) << "of the downsampling, which the add reads second";
+  EXPECT_EQ(count(g, "batch_norm_relu"), 3);
+  EXPECT_EQ(count(g, "batch_norm_add_relu"), 1);
+  EXPECT_EQ(count(g, "batch_norm_relu_grad"), 3);
+  EXPECT_EQ(count(g, "batch_norm_grad"), 2);
+  EXPECT_EQ(count(g, "relu") + count(g, "add"), count(before, "add") - 1) << "adds of gradients";
+  EXPECT_EQ(count(g, "relu_grad"), 1);
+  ASSERT_EQ(g.buffers.size(), before.buffers.size());
+  for (std::size_t i = 0; i < g.buffers.size(); ++i) {
+    EXPECT_EQ(g.producer(g.buffers[i].next).name, before.producer(before.buffers[i].next).name);
+  }
+  EXPECT_EQ(print_graph(fuse_norm(g)), print_graph(g));
 }
 
 TEST(ChannelsLast, ReordersTheRimOfANetworkOnly) {

@@ -126,6 +126,9 @@ TEST_P(EveryOp, InfersWithASymbolicBatch) {
       {"conv2d_input_grad", {0}},
       {"batch_norm", {0}},
       {"batch_norm_grad", {0, 4}},
+      {"batch_norm_relu", {0}},
+      {"batch_norm_add_relu", {0, 5}},
+      {"batch_norm_relu_grad", {0, 5}},
   };
   // Their samples move axis 0, or spell a shape out.
   const std::set<std::string> fixed = {"fill",   "reshape",     "transpose", "matmul",

@@ -77,6 +77,9 @@ inline std::vector<KernelCase> kernel_cases() {
     const Shape one = {x[1]};
     cases.push_back({"batch_norm", {{x, one, one, one, one}, {}}});
     cases.push_back({"batch_norm_grad", {{x, one, one, one, x}, {{"epsilon", 5.0}}}});
+    cases.push_back({"batch_norm_relu", {{x, one, one, one, one}, {}}});
+    cases.push_back({"batch_norm_add_relu", {{x, one, one, one, one, x}, {}}});
+    cases.push_back({"batch_norm_relu_grad", {{x, one, one, one, one, x}, {{"epsilon", 5.0}}}});
     cases.push_back({"global_avg_pool", {{x}, {}}});
     cases.push_back({"max_pool2d",
                      {{x},

@@ -86,6 +86,9 @@ double tolerance(const std::string& op) {
                                               "conv2d_weight_grad",
                                               "batch_norm",
                                               "batch_norm_grad",
+                                              "batch_norm_relu",
+                                              "batch_norm_add_relu",
+                                              "batch_norm_relu_grad",
                                               "global_avg_pool"};
   return kSums.count(op) != 0 ? 2e-6 : 5e-7;
 }
