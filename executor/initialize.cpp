@@ -49,8 +49,11 @@ double truncated(Draw& draw) {
 void initialize(const Initializer& init, std::string_view name, const Shape& shape,
                 std::uint64_t seed, float* data) {
   const std::int64_t n = element_count(shape);
-  const double fan_in = shape.empty() ? 1 : static_cast<double>(shape.back());
-  const double fan_out = shape.empty() ? 1 : static_cast<double>(shape.front());
+  double window = 1;  // of a convolution's weights [out, in, height, width]
+  for (std::size_t i = 2; i < shape.size(); ++i) window *= static_cast<double>(shape[i]);
+  const std::int64_t in = shape.empty() ? 1 : shape[shape.size() > 1 ? 1 : 0];
+  const double fan_in = static_cast<double>(in) * window;
+  const double fan_out = shape.empty() ? 1 : static_cast<double>(shape[0]) * window;
   const double xavier = std::sqrt(2.0 / (fan_in + fan_out));
   const std::uint64_t key = stable_hash(name) ^ (seed * 0x9E3779B97F4A7C15ULL);
   using Kind = Initializer::Kind;

@@ -9,8 +9,9 @@
 namespace hetu {
 
 /// Fills a parameter of a static shape. Fan-in and fan-out of a Xavier initialiser are the last and
-/// the first dimension (weights are [out, in]); one dimension counts for both. Source: Glorot and
-/// Bengio 2010, section 4.2.1. TruncatedNormal redraws outside two standard deviations.
+/// the first dimension of [out, in], both times the window of [out, in, height, width]; one
+/// dimension counts for both. Source: Glorot and Bengio 2010, section 4.2.1. TruncatedNormal
+/// redraws outside two standard deviations.
 void initialize(const Initializer& init, std::string_view name, const Shape& shape,
                 std::uint64_t seed, float* data);
 

@@ -238,6 +238,10 @@ TEST(Initialize, DependsOnSeedNameAndElementAlone) {
   EXPECT_GE(*std::min_element(a.begin(), a.end()), -3);
   initialize({Initializer::Kind::XavierUniform, 0, 0}, "g", {200, 100}, 1, a.data());
   EXPECT_LE(*std::max_element(a.begin(), a.end()), std::sqrt(6.0 / 300));
+  const double window = std::sqrt(6.0 / (30 * 5 * 4));  // fan-in 10 * 20, fan-out 20 * 20
+  initialize({Initializer::Kind::XavierUniform, 0, 0}, "w", {20, 10, 5, 4}, 1, a.data());
+  EXPECT_LE(*std::max_element(a.begin(), a.begin() + 4000), window);
+  EXPECT_GE(*std::max_element(a.begin(), a.begin() + 4000), 0.99 * window);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "graph/base/error.h"
+#include "graph/passes/fuse_norm.h"
 #include "tests/executor/conv_model.h"
 
 namespace hetu {
@@ -48,6 +49,16 @@ TEST(Evaluate, GradientsAgreeWithDifferences) {
   }
   const Evaluation single = evaluate(g, kRows, leaves, DType::Float32);
   EXPECT_NEAR(single.fetches.at("loss"), at.fetches.at("loss"), 1e-5);
+}
+
+TEST(Evaluate, FusedNormsGiveTheSameBits) {
+  const Graph g = testing_model::residual_model();
+  const NamedTensors leaves = leaves_of(g);
+  const Evaluation apart = evaluate(g, kRows, leaves, DType::Float32);
+  const Evaluation fused = evaluate(fuse_norm(g), kRows, leaves, DType::Float32);
+  EXPECT_EQ(fused.fetches, apart.fetches);
+  EXPECT_EQ(fused.gradients, apart.gradients);
+  EXPECT_EQ(fused.buffers, apart.buffers);
 }
 
 TEST(Evaluate, NamesALeafThatDoesNotFit) {
