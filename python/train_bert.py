@@ -25,6 +25,7 @@ def options() -> training.Parser:
     parser.set_defaults(batch_size=64, learning_rate=1e-4, optimizer="adamw", weight_decay=0.01)
     add = parser.add_argument
     add("--data", default="~/.cache/hetu/datasets/wikicorpus_en", help="folder of shards (default %(default)s)")
+    add("--eval-data", metavar="DIR", help="shards that each epoch ends with an evaluation on (default: none)")
     add("--model", default="base", help="base, tiny, or a Hugging Face style JSON configuration (default %(default)s)")
     add("--warmup-steps", type=int, default=2000, help="updates of linear warm-up (default %(default)s)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
@@ -62,16 +63,21 @@ def build(args: argparse.Namespace) -> ht.Executor:
 def train(args: argparse.Namespace, job: ht.Executor) -> None:
     """Epochs of 100 steps; SD-PIPE's line after each, and in the end what has been learnt."""
     last: collections.deque[float] = collections.deque(maxlen=20)
+    evaluation = ht.data.BertHdf5(args.eval_data, args.batch_size, args.seed) if args.eval_data else None
+    evaluations = training.batches(evaluation, job.layout.pipelines, "evaluation") if evaluation else 0
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:
         last.extend(step.scalars["mlm_loss"] for step in epoch.steps)
         if job.is_chief:
             coming = rate_of(args).at(epoch.steps[-1].index + 2)  # SD-PIPE's line has the rate of the next update
-            print(
-                f"{epoch.number} TRAIN loss {epoch.mean('loss'):.4f}  lm {epoch.mean('mlm_loss'):.4e} "
-                f"ns {epoch.mean('nsp_loss'):.4e} lr {coming:.4e}, time {epoch.seconds:.4f}", flush=True,
-            )
-        return {"Train/loss": epoch.mean("loss"), "Train/samples_per_s": epoch.samples / epoch.seconds}
+            print(f"{epoch.number} TRAIN {losses(epoch)} lr {coming:.4e}, time {epoch.seconds:.4f}", flush=True)
+        scalars = {"Train/loss": epoch.mean("loss"), "Train/samples_per_s": epoch.samples / epoch.seconds}
+        if not evaluation or not epoch.drained:
+            return scalars
+        seen = training.Epoch(epoch.number, job.run("validate", steps=evaluations, data=evaluation))
+        if job.is_chief:
+            print(f"{epoch.number} EVAL  {losses(seen)}", flush=True)
+        return scalars | {"Validation/loss": seen.mean("loss")}
 
     training.run(args, job, STEPS_PER_EPOCH, epoch_end, tokens=job.data.sequence_length)
     if job.is_chief and len(last) == last.maxlen:
@@ -79,6 +85,11 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
             f"MLM loss, mean of the last {len(last)} steps: {sum(last) / len(last):.4f}; "
             f"unigram entropy of the targets: {job.data.target_entropy():.4f}", flush=True,
         )
+
+
+def losses(epoch: training.Epoch) -> str:
+    """As the epoch lines have them."""
+    return f"loss {epoch.mean('loss'):.4f}  lm {epoch.mean('mlm_loss'):.4e} ns {epoch.mean('nsp_loss'):.4e}"
 
 
 def main(arguments: list[str] | None = None) -> int:

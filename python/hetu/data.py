@@ -53,6 +53,9 @@ class BertHdf5(Data):
         super().__init__(list(fields), batch_size)
         self.sequence_length = fields[0][2][0]
 
+    def __len__(self) -> int:
+        return min(self.rows, self.max_rows or self.rows)
+
     def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
         options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
         return _hetu.bert_loader(self.folder, self.seed, self.vocabulary_size, self.max_rows, options)

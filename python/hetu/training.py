@@ -76,7 +76,7 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--resume needs --checkpoint DIR")
 
 
-def optimizer_of(args: argparse.Namespace, rate: lr.Rate, **settings: Any) -> optim.Optimizer:
+def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, **settings: Any) -> optim.Optimizer:
     """The optimizer that --optimizer, --weight-decay and --clip-norm name, with further settings of its class."""
     classes: dict[str, tuple[type[optim.Optimizer], dict[str, Any]]] = {
         "sgd": (optim.SGD, {}), "momentum": (optim.Momentum, {}), "nesterov": (optim.Momentum, {"nesterov": True}),
@@ -128,6 +128,17 @@ class Epoch:
     def share(self, name: str) -> float:
         """A count, over the samples."""
         return sum(s.scalars[name] for s in self.steps) / self.samples
+
+
+def batches(data: Any, pipelines: int, of: str) -> int:
+    """Whole global batches of one pass over `data`, a data object of a known length. Throws ValueError if there is none."""
+    count = len(data) // (data.batch_size * pipelines)
+    if count == 0:
+        raise ValueError(
+            f"the {of} data has {len(data)} rows, fewer than one batch of {pipelines} pipelines x {data.batch_size}; "
+            f"choose a smaller --batch-size"
+        )
+    return int(count)
 
 
 class Records:

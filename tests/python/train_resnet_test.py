@@ -6,6 +6,7 @@ import subprocess
 import sys
 import unittest
 
+import hetu as ht
 from hetu import _hetu
 from tensorboard_test import fields, records
 from train_cases import HETURUN, MANY_S, ROOT, TrainCase, checksums
@@ -56,6 +57,16 @@ class Alone(ResNetCase):
             tags.append([dict(fields(value))[1].decode() for _, value in fields(dict(fields(body))[5])])
         wanted = {"Train/loss", "Train/acc", "Validation/loss", "Validation/acc"}
         self.assertEqual([wanted & set(t) for t in tags], [wanted, wanted])
+
+    def test_a_plateau_follows_the_evaluation(self):
+        """The rates printed are those that the evaluated losses printed give; a high rate makes them differ widely."""
+        done = self.train((1, 1), "--epochs", 16, "--schedule", "plateau", "--learning-rate", 3, "--batch-size", 8,
+                          "--warmup-epochs", 0)
+        plateau, expected = ht.lr.ReduceOnPlateau(3.0), []
+        for loss in re.findall(r"EVAL  loss (\S+) acc", done.out):
+            expected.append(f"{3 * plateau.state['multiplier']:.2e}")
+            plateau.report(float(loss))
+        self.assertEqual([rate for _, rate in TRAINED.findall(done.out)], expected)
 
     def test_goes_on_in_the_middle_of_an_epoch(self):
         whole, parts = self.folder / "whole", self.folder / "parts"
@@ -117,7 +128,7 @@ class Options(ResNetCase):
             (("--dataset", "cifar100", "--data", ""), "needs --data PATH"),
             (("--dataset", "mnist"), "invalid choice: 'mnist'"),
             (("--model", "resnet20"), "invalid choice: 'resnet20'"),
-            (("--batch-size", 64), "has 16 pictures, fewer than one batch of 1 pipelines x 64"),
+            (("--batch-size", 64), "has 16 rows, fewer than one batch of 1 pipelines x 64"),
             (("--data", self.folder / "nowhere"), "nowhere"),
             (("--preduce",), "--preduce is to come"),
             (("--adpsgd",), "--adpsgd is to come"),

@@ -154,6 +154,19 @@ class Asked(TrainCase):
         self.assertFalse((self.folder / "saved").exists())
 
 
+class Evaluation(TrainCase):
+    """--eval-data: a line after each epoch, which changes nothing of the training."""
+
+    def test_after_each_epoch(self):
+        plain, evaluated = self.folder / "plain", self.folder / "evaluated"
+        self.train((1, 2), "--steps", 6, "--checkpoint", plain)
+        done = self.train((1, 2), "--steps", 6, "--checkpoint", evaluated, "--eval-data", self.data)
+        self.assertRegex(done.out, r"\[w0\] 0 EVAL  loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d\n")
+        self.assertEqual(checksums(plain), checksums(evaluated))
+        written = b"".join(path.read_bytes() for path in (self.folder / "runs").glob("*/*"))
+        self.assertIn(b"Validation/loss", written)
+
+
 class Sample(TrainCase):
     """The Python sample of README.md."""
 
