@@ -165,7 +165,6 @@ void write_drawn_folder(const std::string& folder, const DrawnSet& set) {
 
 void write_drawn_cifar100(const std::string& folder, const DrawnSet& set) {
   check_counts(set);
-  constexpr int kPixels = Cifar100::kSide * Cifar100::kSide;
   for (const bool train : {true, false}) {
     const int each = train ? set.train : set.val;
     std::vector<std::uint8_t> bytes;
@@ -176,8 +175,8 @@ void write_drawn_cifar100(const std::string& folder, const DrawnSet& set) {
                                         row % each + (train ? 0 : kFirstVal));
       bytes.push_back(static_cast<std::uint8_t>(label / 5));
       bytes.push_back(static_cast<std::uint8_t>(label));
-      for (int i = 0; i < Cifar100::kBytes; ++i) {
-        bytes.push_back(image.rgb[static_cast<std::size_t>(i % kPixels * 3 + i / kPixels)]);
+      for (std::size_t channel = 0; channel < 3; ++channel) {
+        for (std::size_t i = channel; i < image.rgb.size(); i += 3) bytes.push_back(image.rgb[i]);
       }
     }
     write_file(std::filesystem::path(folder) / (train ? "train.bin" : "test.bin"), bytes);

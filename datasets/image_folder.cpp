@@ -69,7 +69,8 @@ std::int64_t ImageFolder::picture_of(std::int64_t epoch, std::int64_t row) {
 }
 
 void ImageFolder::warn(const std::string& path, const DecodeTrouble& trouble) {
-  if (skipped_++ > 0) return;
+  ++skipped_;
+  if (!list_.first_trouble()) return;
   log(Level::Warning,
       "{}: {}; another picture of its class takes its place, further ones are only counted; `hetu "
       "data check` lists them",

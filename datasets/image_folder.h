@@ -27,9 +27,9 @@ struct ImageFolderOptions {
 /// only labels are read, no picture is opened.
 ///
 /// Everything drawn for a picture is a function of (seed, epoch, its number in the list) alone. A
-/// picture that cannot be decoded is counted (skipped_rows) and warned of, the first time only; in
-/// its place stands the next picture of its class that can be decoded, with what was drawn for the
-/// one that cannot. So the label stands, and is known without decoding.
+/// picture that cannot be decoded is counted (skipped_rows) and warned of, the first of a list
+/// only; in its place stands the next picture of its class that can be decoded, with what was drawn
+/// for the one that cannot. So the label stands, and is known without decoding.
 ///
 /// Throws Unsupported in a build without libjpeg; InvalidArgument for a size or threads below 1;
 /// while reading Io for a file that cannot be read, or a class without any picture that can be

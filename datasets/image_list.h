@@ -1,6 +1,7 @@
 // The names of an image folder, one sub-folder per class, as ImageNet is laid out. Small enough for
 // millions of names: all lie in one text. Read by image_folder.cpp, image_check.cpp and python/.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,6 +31,10 @@ class ImageList {
   /// Pictures first_of(label) .. first_of(label + 1) - 1 are of that class.
   std::int64_t first_of(int label) const;
 
+  /// True for the first who asks: one warning of a damaged picture is enough, however many loaders
+  /// read the list.
+  bool first_trouble() const { return !trouble_.exchange(true); }
+
   /// 64 bits over all names in order: another list, another number.
   std::uint64_t digest() const { return digest_; }
 
@@ -43,6 +48,7 @@ class ImageList {
   std::string names_;                      // all, without anything between them
   std::vector<std::uint64_t> name_ends_;
   std::uint64_t digest_ = 0;
+  mutable std::atomic<bool> trouble_ = false;
 };
 
 /// Bytes of a file. Throws Io.

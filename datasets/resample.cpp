@@ -15,6 +15,9 @@ std::uint8_t to_byte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
 }
 
+// Pillow rounds by cutting off after adding 0.5, and so does this, below 0 too.
+int cut_off(double x) { return static_cast<int>(x); }
+
 bool within(const Box& box, int width, int height) {
   return box.x >= 0 && box.y >= 0 && box.width > 0 && box.height > 0 &&
          box.x + box.width <= width && box.y + box.height <= height;
@@ -30,12 +33,8 @@ const Normalisation kCifar100 = {{0.5071F, 0.4865F, 0.4409F}, {0.2673F, 0.2564F,
 void Resampler::fill_taps(Taps& taps, int from, int to, int first, int count) {
   const double scale = static_cast<double>(from) / to;
   const double reach = std::max(scale, 1.0);  // of the triangle, on either side
-  const auto begin_of = [&](double centre) {
-    return std::max(0, static_cast<int>(centre - reach + 0.5));
-  };
-  const auto end_of = [&](double centre) {
-    return std::min(from, static_cast<int>(centre + reach + 0.5));
-  };
+  const auto begin_of = [&](double centre) { return std::max(0, cut_off(centre - reach + 0.5)); };
+  const auto end_of = [&](double centre) { return std::min(from, cut_off(centre + reach + 0.5)); };
   taps.each = 1;
   for (int i = first; i < first + count; ++i) {
     const double centre = (i + 0.5) * scale;
@@ -59,7 +58,7 @@ void Resampler::fill_taps(Taps& taps, int from, int to, int first, int count) {
     std::int32_t* weights = taps.weights.data() + i * each + (begin - taps.first[i]);
     for (int k = 0; k < inputs; ++k) {
       const double weight = exact[static_cast<std::size_t>(k)] / sum;
-      weights[k] = static_cast<std::int32_t>(0.5 + weight * (1 << kWeightBits));
+      weights[k] = cut_off(0.5 + weight * (1 << kWeightBits));
     }
   }
 }

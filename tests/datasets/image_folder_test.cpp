@@ -35,8 +35,8 @@ void fill_grey(const Folder& folder, const std::vector<int>& pictures) {
     std::filesystem::create_directory(below);
     for (int i = 0; i < pictures[c]; ++i, ++number) {
       Image image{20 + i, 30, {}};
-      image.rgb.assign(static_cast<std::size_t>(image.width * image.height * 3),
-                       static_cast<std::uint8_t>(2 * number));
+      const auto pixels = static_cast<std::size_t>(image.width) * static_cast<std::size_t>(30);
+      image.rgb.assign(3 * pixels, static_cast<std::uint8_t>(2 * number));
       testing::write_bytes(below + "/" + std::to_string(100 + i) + ".jpg", encode_jpeg(image, 95));
     }
   }
@@ -233,6 +233,25 @@ TEST(ImageFolder, TheNextOfItsClassStandsInForADamagedPicture) {
               other == stands_in.end() ? i : other->second);
     EXPECT_EQ(batch.at("label").as<std::int32_t>()[i], i < 4 ? 0 : 1);
   }
+}
+
+TEST(ImageFolder, LoadersOfOneListWarnOnce) {
+  const Folder folder;
+  fill_grey(folder, {2, 2});
+  cut_short(folder / "b/100.jpg");
+  ImageFolderOptions options;
+  options.list = std::make_shared<ImageList>(folder.path());
+  options.size = kSize;
+  ::testing::internal::CaptureStderr();
+  for (const bool train : {true, false, true}) {
+    options.train = train;
+    Loader loader(image_folder_source(options), {1, 0, 4, {}, 0});
+    Batch batch;
+    loader.next(batch);
+    EXPECT_EQ(loader.skipped_rows(), 1);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
 }
 
 TEST(ImageFolder, DamageChangesNothingForTheOthersOnAnyThread) {

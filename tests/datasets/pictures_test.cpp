@@ -52,7 +52,7 @@ TEST_P(EveryPicture, HasThePixelsThatOpenCvReadsInPython) {
 TEST_P(EveryPicture, IsResizedAsPillowDoes) {
   for (const auto& part : described_["parts"]) {
     const int size = part[4];
-    const auto pixels = static_cast<std::size_t>(size * size);
+    const auto pixels = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
     Resampler resampler;
     const Box from = {part[0], part[1], part[2], part[3]};
     const Bytes rgb = testing::interleaved(
@@ -237,7 +237,9 @@ TEST(RandomResizedCrop, HasTorchvisionsDistribution) {
       if (box.width < width) drawn["x"].push_back(1.0 * box.x / (width - box.width));
       if (box.height < height) drawn["y"].push_back(1.0 * box.y / (height - box.height));
     }
-    for (const auto& [what, values] : drawn) {
+    for (const auto& entry : drawn) {  // clang 14 lets no lambda see a structured binding
+      const std::string& what = entry.first;
+      const std::vector<double>& values = entry.second;
       const std::vector<double> quantiles = expected[what];
       for (std::size_t i = 0; i < ranks.size(); ++i) {
         const auto n = static_cast<double>(values.size());
