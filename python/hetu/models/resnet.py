@@ -39,6 +39,8 @@ class ResNet:
     """A ResNet whose cut-points stand after the stem and after each block: blocks + 2 pieces.
 
     stem: "imagenet" (7x7 / 2, then max-pool 3x3 / 2) or "cifar" (3x3 / 1). Everything decays, as in torchvision's recipe.
+    Batch norms take the statistics of one micro-batch; what validation sees and a checkpoint holds of them is the mean over
+    pipelines (see hetu.buffer).
     """
 
     def __init__(self, name: str = "resnet18", num_classes: int = 1000, stem: str = "imagenet") -> None:
