@@ -19,14 +19,6 @@ namespace {
 
 constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png"};
 
-bool is_picture(std::string_view name) {
-  return std::any_of(std::begin(kEndings), std::end(kEndings), [name](std::string_view ending) {
-    return name.size() > ending.size() &&
-           std::equal(ending.begin(), ending.end(), name.end() - ending.size(),
-                      [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
-  });
-}
-
 struct Entry {
   std::string name;
   bool folder = false;
@@ -64,6 +56,14 @@ std::uint64_t digest_with(std::uint64_t digest, std::string_view text) {
 }
 
 }  // namespace
+
+bool is_picture(std::string_view name) {
+  return std::any_of(std::begin(kEndings), std::end(kEndings), [name](std::string_view ending) {
+    return name.size() > ending.size() &&
+           std::equal(ending.begin(), ending.end(), name.end() - ending.size(),
+                      [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
+  });
+}
 
 ImageList::ImageList(std::string folder) : folder_(std::move(folder)) {
   int pictures = 0;

@@ -51,6 +51,9 @@ class ImageList {
   mutable std::atomic<bool> trouble_ = false;
 };
 
+/// True if a file's name ends as a picture's.
+bool is_picture(std::string_view name);
+
 /// Bytes of a file. Throws Io.
 std::vector<std::uint8_t> read_whole_file(const std::string& path);
 

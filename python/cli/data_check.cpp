@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "datasets/bert_hdf5.h"
+#include "datasets/image_list.h"
 #include "datasets/picture_check.h"
 #include "graph/base/error.h"
 #include "python/cli/command.h"
@@ -93,10 +94,30 @@ PictureCheck check_folder(const std::string& folder, int threads, Report& report
   return r;
 }
 
+bool holds_folders(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
+                     [](const fs::directory_entry& entry) { return is_folder(entry.path()); });
+}
+
+bool holds_pictures(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(
+      fs::directory_iterator(folder, error), fs::directory_iterator(),
+      [](const fs::directory_entry& entry) { return is_picture(entry.path().string()); });
+}
+
 Report check_folders(const std::string& path, int threads) {
   Report report;
-  if (!is_folder(path + "/train") || !is_folder(path + "/val")) {
+  const bool has_train = holds_folders(path + "/train"), has_val = holds_folders(path + "/val");
+  if (!has_train && !has_val) {
     check_folder(path, threads, report);
+    return report;
+  }
+  if (!has_train || !has_val) {
+    check_folder(path + (has_train ? "/train" : "/val"), threads, report);
+    report.problems.push_back(
+        fmt::format("{}: has no class folders in {}", path, has_train ? "val" : "train"));
     return report;
   }
   const PictureCheck train = check_folder(path + "/train", threads, report);
@@ -146,12 +167,6 @@ bool holds_cifar(const std::string& folder) {
   return is_folder(folder + "/cifar-100-binary") || is_folder(folder + "/cifar-100-python");
 }
 
-bool holds_folders(const std::string& folder) {
-  std::error_code error;
-  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
-                     [](const fs::directory_entry& entry) { return is_folder(entry.path()); });
-}
-
 Report check(const std::string& path, int threads) {
   std::error_code error;
   if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);
@@ -162,7 +177,7 @@ Report check(const std::string& path, int threads) {
   }
   if (holds_shards(path)) return check_bert(path);
   if (holds_cifar(path)) return check_cifar(path);
-  if (holds_folders(path)) return check_folders(path, threads);
+  if (holds_folders(path) || holds_pictures(path)) return check_folders(path, threads);
   fail(Code::Io,
        "{}: no BERT shards (*.hdf5), no CIFAR-100 files (train.bin, train, …) and no class folders "
        "of pictures",

@@ -61,8 +61,11 @@ class Check(unittest.TestCase):
         self.assertIn("and 12 more", check(train).stderr.splitlines()[-1])
         shutil.rmtree(pictures[0].parent)
         self.wrong(self.root, "damaged JPEG", "is empty", "different classes, from number 0 on")
+        shutil.rmtree(self.root / "val")
+        self.wrong(self.root, "damaged JPEG", "is empty", "has no class folders in val")
+        self.wrong(pictures[50].parent, "30 pictures lie in it directly", status=2)
         (train / "empty").mkdir()
-        self.wrong(self.root, "train/empty: the class folder holds no picture", status=2)
+        self.wrong(train, "train/empty: the class folder holds no picture", status=2)
 
 
 if __name__ == "__main__":
