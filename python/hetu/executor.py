@@ -196,6 +196,9 @@ class Executor:
         if self.stopped and self.is_chief:
             print(f"Stopped as asked after {self.step} steps; " + (f"saved in {checkpoint}" if store else "nothing saved: "
                   "no checkpoint folder was given"), flush=True)
+        if self.loader and self.loader.skipped_rows:
+            print(f"worker {self.transport.worker}: {self.loader.skipped_rows} damaged pictures among those read (and read "
+                  "ahead); others of their classes stood in", flush=True)
         if trace:
             self.job.write_trace(trace)
 
