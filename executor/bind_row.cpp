@@ -77,6 +77,11 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
   row.prologue = binder.bind(program.prologue);
   row.body = binder.bind(program.body);
   row.drain = binder.bind(program.drain);
+  const int cycle = StageGraph(lowered, /*lowered=*/true).cycle();
+  if (program.repeat > 0 && program.shift % cycle != 0)
+    fail(Code::Plan,
+         "the body of worker {} raises its micro-batches by {}, but its peers recur after {}",
+         global_worker - first, program.shift, cycle);
   row.repeat = program.repeat;
   row.shift = program.shift;
   // Half-micros have ids of their own; a synchronous plan is one step in any case.

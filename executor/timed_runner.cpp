@@ -89,7 +89,8 @@ Buffer TimedRunner::out_buffer(const Instr& send) {
 void TimedRunner::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
   const bool forward = compute.kind == Kind::Forward;
   if (!forward && compute.kind != Kind::Backward && compute.kind != Kind::InputGrad) return;
-  const auto& edges = forward ? graph_.outputs(compute.stage) : graph_.inputs(compute.stage);
+  const auto& edges = forward ? graph_.outputs(compute.stage, compute.micro)
+                              : graph_.inputs(compute.stage, compute.micro);
   for (const StageEdge& edge : edges) {
     if (!edge.crosses) continue;
     const Ring& r =

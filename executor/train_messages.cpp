@@ -1,5 +1,6 @@
 // What a training worker sends and receives: the buffers of a stage's borders, the buckets of its
 // gradients.
+#include <algorithm>
 #include <cstring>
 
 #include "executor/train_runner.h"
@@ -70,7 +71,12 @@ std::vector<int> TrainRunner::buckets(const Instr& reduce) {
 }
 
 Bucket TrainRunner::bucket(int placement, int bucket) {
-  const GradientRange& range = at(placement).buckets[bucket];
+  const Stage& stage = at(placement);
+  const GradientRange& range = stage.buckets[bucket];
+  // A replica without a micro-batch in the step adds nothing.
+  const bool none =
+      std::all_of(stage.fresh.begin(), stage.fresh.end(), [](char fresh) { return fresh != 0; });
+  if (none) std::fill_n(range.data, range.elements, 0.0F);
   return {DType::Float32, range.data, range.elements};
 }
 

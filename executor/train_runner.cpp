@@ -44,7 +44,25 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
     }
     make_buckets(stage);
     begin_sums(stage);
+    find_copies(stage, options.plan->placements[i]);
   }
+}
+
+void TrainRunner::find_copies(Stage& stage, const Placement& mine) {
+  int copies = 0;
+  for (const Placement& p : options_.plan->placements) copies += p.model_stage == mine.model_stage;
+  stage.copies = copies * options_.pipelines;
+  if (options_.plan->replica_rule != ReplicaRule::Cyclic) return;
+  stage.replica = mine.replica;
+  stage.replicas = copies;
+}
+
+// Micro-batches of the step that the stage's next update applies which run here.
+int TrainRunner::due(const Stage& stage) const {
+  const int first = stage.updates * options_.micro_batches;
+  int count = 0;
+  for (int m = first; m < first + options_.micro_batches; ++m) count += runs_here(stage, m);
+  return count;
 }
 
 TrainRunner::Stage& TrainRunner::at(int placement) {
@@ -108,25 +126,33 @@ void TrainRunner::begin_sums(Stage& stage) {
   for (GradientRange& bucket : stage.buckets) bucket.missing = bucket.parameters;
 }
 
-// The fields and counts of the next step, at its first forward.
+// The fields and counts of the next step, at its first forward. A replica reads the whole batch, so
+// that it counts without asking the others, and keeps its own micro-batches.
 void TrainRunner::begin_batch() {
-  const int step = batches_++;
+  const int first = batches_++ * options_.micro_batches, end = first + options_.micro_batches;
   for (Stage& stage : stages_) {
     if (!stage.plan) continue;
-    for (int m = 0; m < options_.micro_batches; ++m)
-      stage.memory->ring(kFeedRing).take(step * options_.micro_batches + m);
+    for (int m = first; m < end; ++m) {
+      stage.memory->ring(kFeedRing).take(m);
+      for (std::vector<double>& values : stage.fetched) values[cell(m)] = 0;
+    }
   }
   if (!fields_.empty()) source_();
   for (Stage& stage : stages_) {
-    if (stage.plan) run_counts(stage, step);
+    if (!stage.plan) continue;
+    run_counts(stage, batches_ - 1);
+    for (int m = first; m < end; ++m)
+      if (!runs_here(stage, m)) stage.memory->ring(kFeedRing).release(m);
   }
 }
 
 comm::Group TrainRunner::holders(const std::vector<int>& stages) const {
   comm::Group group;
   for (int d = 0; d < options_.pipelines; ++d) {
-    for (const int s : stages)
-      group.push_back(d * options_.workers_per_pipeline + options_.worker_of_stage[s]);
+    for (const Placement& p : options_.plan->placements) {
+      if (std::count(stages.begin(), stages.end(), p.model_stage) > 0)
+        group.push_back(d * options_.workers_per_pipeline + p.workers[0]);
+    }
   }
   std::sort(group.begin(), group.end());
   group.erase(std::unique(group.begin(), group.end()), group.end());
@@ -212,7 +238,7 @@ void TrainRunner::accumulate(Stage& stage, const Accumulate& a, int micro) {
   }
   stage.fresh[a.use] = 0;
   const StageParameter& parameter = stage.plan->parameters[use.parameter];
-  if (parameter.uses.size() == 1 && stage.backwards == options_.micro_batches - 1)
+  if (parameter.uses.size() == 1 && stage.backwards == due(stage) - 1)
     gradient_done(stage, use.parameter);
 }
 
@@ -221,7 +247,7 @@ void TrainRunner::accumulate(Stage& stage, const Accumulate& a, int micro) {
 void TrainRunner::gradient_done(Stage& stage, int parameter) {
   const int b = stage.bucket_of[parameter];
   GradientRange& bucket = stage.buckets[b];
-  if (--bucket.missing > 0 || (options_.pipelines == 1 && bucket.tied_pair == kNone)) return;
+  if (--bucket.missing > 0 || (stage.copies == 1 && bucket.tied_pair == kNone)) return;
   bucket_ready(static_cast<int>(&stage - stages_.data()), b);
 }
 
@@ -230,9 +256,9 @@ void TrainRunner::forward(int placement, int micro) {
   const StagePlan& plan = *stage.plan;
   forget_validated(stage);
   while (batches_ <= step_of(micro)) begin_batch();
-  const bool versions = options_.repeated != nullptr && training_;
-  stage.memory->use_weights(
-      micro, versions ? forward_version(*options_.repeated, micro, stage.updates) : 0);
+  const bool versions = options_.repeated && training_;
+  stage.memory->use_weights(micro,
+                            versions ? forward_version(*options_.plan, micro, stage.updates) : 0);
   stage.forwards = micro + 1;
   stage.half_done[cell(micro)] = 0;
   stage.memory->ring(kSavedRing).take(micro);
@@ -320,7 +346,7 @@ void TrainRunner::end_backward(Stage& stage, int micro, bool input_done, bool we
   for (const Border& border : stage.plan->borders) {
     if (border.incoming) memory.ring(border.ring).release(micro);
   }
-  if (++stage.backwards < options_.micro_batches) return;
+  if (++stage.backwards < due(stage)) return;
   for (std::size_t p = 0; p < stage.plan->parameters.size();
        ++p) {  // several uses here: added in model order
     const StageParameter& parameter = stage.plan->parameters[p];

@@ -25,15 +25,13 @@ inline constexpr int kBufferTag = 46;
 
 /// Where this worker stands in the job, and what it sums with whom.
 struct RunnerOptions {
+  const Schedule* plan = nullptr;  ///< lowered; must outlive the runner
   int pipeline = 0;
   int pipelines = 1;
-  std::vector<int> worker_of_stage;  ///< worker of each model stage within a pipeline
   int workers_per_pipeline = 1;
   int micro_batches = 1;  ///< per pipeline and step
   int micro_ids = 1;      ///< any two micro-batches in work differ by less; see SlotRing
-  /// The plan, if it updates within itself: a body that repeats, weights by version. Else null.
-  /// Must outlive the runner.
-  const Schedule* repeated = nullptr;
+  bool repeated = false;  ///< the plan updates within itself: its body repeats, weights by version
   std::uint64_t seed = 0;
   std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
 };
@@ -132,17 +130,28 @@ class TrainRunner : public StageRunner {
     std::vector<std::vector<double>> fetched;  // by fetch, by micro % micro_ids
     int backwards = 0;            // since the last update: gradients of how many micro-batches
     std::vector<char> half_done;  // by micro % micro_ids: one of I and W is done
-    int updates = 0;              // in this run of a repeated plan
-    int forwards = 0;             // the next micro-batch's id is at least this
-    int validated = kNone;        // the micro-batch whose slots a validation forward still holds
+    int replica = 0;
+    int replicas = 1;       // each runs its share of a step's micro-batches
+    int copies = 1;         // of the stage in all pipelines
+    int updates = 0;        // in this run of a repeated plan
+    int forwards = 0;       // the next micro-batch's id is at least this
+    int validated = kNone;  // the micro-batch whose slots a validation forward still holds
   };
 
   Stage& at(int placement);
   int step_of(int micro) const { return micro / options_.micro_batches; }
   std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % options_.micro_ids); }
+  static bool runs_here(const Stage& stage, int micro) {
+    return micro % stage.replicas == stage.replica;
+  }
+  int due(const Stage& stage) const;
+  bool counts_for_all(const Stage& stage) const {
+    return options_.pipeline == 0 && stage.replica == 0;
+  }
   void begin_batch();
   void begin_sums(Stage& stage);
   void make_buckets(Stage& stage);
+  void find_copies(Stage& stage, const Placement& mine);
   void run_counts(Stage& stage, int step);
   void run(Stage& stage, const Function& function, int micro);
   void launch(Stage& stage, const Launch& launch, int micro, const RunContext& context);

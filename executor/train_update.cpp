@@ -23,7 +23,8 @@ std::vector<double> TrainRunner::fetch_sums(int step) const {
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
       if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
-        values[at] = options_.pipeline == 0 ? stage.fetched[f][cell(first)] : 0;
+        values[at] =
+            options_.pipeline == 0 && runs_here(stage, first) ? stage.fetched[f][cell(first)] : 0;
         continue;
       }
       for (int m = 0; m < options_.micro_batches; ++m)
@@ -39,7 +40,7 @@ std::vector<double> TrainRunner::step_scalars() {
   if (!training_) return values;
   values.resize(fetches + graph_.parameters.size(), 0);
   for (const Stage& stage : stages_) {
-    if (!stage.plan || options_.pipeline != 0) continue;
+    if (!stage.plan || !counts_for_all(stage)) continue;
     for (const StageParameter& p : stage.plan->parameters) {
       if (p.owner) values[fetches + p.parameter] = squares_of(stage, p);
     }
@@ -84,8 +85,8 @@ void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
 
 void TrainRunner::update(int placement, int step) {
   Stage& stage = at(placement);
-  if (options_.repeated != nullptr) clip_alone(stage, step);
-  const std::int64_t number = options_.repeated != nullptr ? updates_ + stage.updates : updates_;
+  if (options_.repeated) clip_alone(stage, step);
+  const std::int64_t number = options_.repeated ? updates_ + stage.updates : updates_;
   for (const StageParameter& p : stage.plan->parameters) {
     ParameterSpan span;
     span.weight = stage.memory->newest(p.weight);
@@ -96,7 +97,7 @@ void TrainRunner::update(int placement, int step) {
     span.decay = graph_.parameters[p.parameter].decay;
     apply_update(optimizer_, span, p.tied_pair == kNone ? factor_ : tied_factor(stage, p), number);
   }
-  if (options_.repeated != nullptr) begin_sums(stage);
+  if (options_.repeated) begin_sums(stage);
 }
 
 // An update of a plan whose stages are updated one by one: what the stage knows without asking
@@ -114,17 +115,17 @@ void TrainRunner::clip_alone(Stage& stage, int step) {
            graph_.parameters[p.parameter].name, std::sqrt(square), step);
     }
     if (p.tied_pair == kNone) squares += square;
-    if (p.owner && options_.pipeline == 0) report.squares += square;
+    if (p.owner && counts_for_all(stage)) report.squares += square;
   }
   factor_ = clip_factor(optimizer_, std::sqrt(squares));
   reports_.push_back(std::move(report));
   ++stage.updates;
-  const int wanted = forward_version(*options_.repeated, stage.forwards, stage.updates);
+  const int wanted = forward_version(*options_.plan, stage.forwards, stage.updates);
   stage.memory->advance_weights(std::min(wanted, stage.updates));
 }
 
 double TrainRunner::tied_factor(const Stage& stage, const StageParameter& p) const {
-  if (options_.repeated == nullptr) return factor_;
+  if (!options_.repeated) return factor_;
   return clip_factor(optimizer_, std::sqrt(squares_of(stage, p)));
 }
 

@@ -66,7 +66,9 @@ void drop_updates(std::vector<Action>& row) {
 // What a plan asks for that training does not do yet, or nullptr.
 const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
-  if (static_cast<int>(plan.placements.size()) != plan.stages || model_stages(plan) != plan.stages)
+  const auto stages = static_cast<std::size_t>(model_stages(plan));
+  if (plan.placements.size() != plan.workers.size() ||
+      (plan.replica_rule == ReplicaRule::Whole && stages != plan.workers.size()))
     return "it has several stages on a worker";
   if (holds(plan, Kind::Recompute)) return "it recomputes";
   return nullptr;
@@ -130,7 +132,15 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
       transport_(transport),
       reducer_(transport) {
   check_optimizer(optimizer_);
-  const int workers = options_.pipelines * options_.stages;
+  const std::vector<int>& replicas = options_.replicas;
+  require(replicas.empty() ||
+              (static_cast<int>(replicas.size()) == options_.stages && options_.pipelines == 1),
+          "{} numbers of replicas for {} stages in {} pipelines: one number per stage wanted, in 1 "
+          "pipeline",
+          replicas.size(), options_.stages, options_.pipelines);
+  const int width =
+      replicas.empty() ? options_.stages : std::accumulate(replicas.begin(), replicas.end(), 0);
+  const int workers = options_.pipelines * width;
   require(options_.pipelines >= 1 && options_.stages >= 1 && workers == transport.workers(),
           "{} pipelines of {} stages need {} workers, but {} were started", options_.pipelines,
           options_.stages, workers, transport.workers());
@@ -142,8 +152,8 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
   require(!graph_.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");
   if (options_.kernels == KernelChoice::Best) graph_ = channels_last(fuse_norm(graph_), op_set());
-  pipeline_ = transport.worker() / options_.stages;
-  stage_ = transport.worker() % options_.stages;
+  pipeline_ = transport.worker() / width;
+  row_ = transport.worker() % width;
   if (options_.threads > 0) omp_set_num_threads(options_.threads);
   if (options_.first_block.empty()) options_.first_block = balance_stages(graph_, options_.stages);
   plan();
@@ -160,6 +170,7 @@ Schedule Trainer::compute_plan(int steps) const {
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
   sizes.steps = steps;
+  sizes.replicas = options_.replicas;
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
   if (options_.plan && steps > compute.steps) compute = with_steps(compute, steps);
   const char* why = untrainable(compute);
@@ -167,17 +178,21 @@ Schedule Trainer::compute_plan(int steps) const {
           "training by '{}' is to come: {}; it can be simulated and rehearsed; here now: methods "
           "with one stage per worker and one weight version, or those of PipeDream",
           compute.method, why);
-  require(compute.stages == options_.stages && compute.micro_batches == options_.micro_batches,
-          "the schedule is for {} workers and {} micro-batches; the job has {} stages and {} "
-          "micro-batches",
-          compute.stages, compute.micro_batches, options_.stages, options_.micro_batches);
+  const int width = transport_.workers() / options_.pipelines;
+  require(model_stages(compute) == options_.stages &&
+              compute.micro_batches == options_.micro_batches &&
+              static_cast<int>(compute.workers.size()) == width,
+          "the schedule is for {} stages on {} workers and {} micro-batches; the job has {} stages "
+          "on {} workers and {} micro-batches",
+          model_stages(compute), compute.workers.size(), compute.micro_batches, options_.stages,
+          width, options_.micro_batches);
   return compute;
 }
 
 // The plan of a run of `steps` steps of a method that updates within itself: as long as it needs to
 // be for every row to have its body, and by whole repetitions shorter than the run.
 Schedule Trainer::lowered_for(int steps) const {
-  const int least = 2 * options_.stages + 2;
+  const int least = 2 * static_cast<int>(lowered_.workers.size()) + 2;
   if (steps <= least) return lower(compute_plan(steps), how_);
   const Schedule shortest = compute_plan(least);
   int shift = options_.micro_batches;
@@ -201,7 +216,7 @@ void Trainer::plan() {
   const bool repeated = holds(one, Kind::Update);
   how_.reduce_scalars = !repeated;
   // Long enough for every version and copy that a run of any length needs.
-  lowered_ = repeated ? lower(compute_plan(4 * options_.stages + 4), how_) : lower(one, how_);
+  lowered_ = repeated ? lower(compute_plan(4 * one.stages + 4), how_) : lower(one, how_);
   const VerifyReport report = verify(lowered_);
   if (repeated) {
     check_updates(lowered_, report);
@@ -214,19 +229,17 @@ void Trainer::plan() {
   RunnerOptions run;
   run.pipeline = pipeline_;
   run.pipelines = options_.pipelines;
-  run.workers_per_pipeline = options_.stages;
+  run.plan = &lowered_;
+  run.workers_per_pipeline = static_cast<int>(lowered_.workers.size());
   run.micro_batches = options_.micro_batches;
   run.micro_ids = options_.micro_batches;
   if (repeated) {
-    run.repeated = &lowered_;
+    run.repeated = true;
     for (const StageNeeds& needs : report.stages)
-      run.micro_ids =
-          std::max(run.micro_ids, 2 * (needs.live_copies + options_.micro_batches) + 16);
+      run.micro_ids = std::max(run.micro_ids,
+                               2 * one.stages * (needs.live_copies + options_.micro_batches) + 16);
   }
   run.seed = options_.seed;
-  for (int s = 0; s < model_stages(lowered_); ++s) {
-    run.worker_of_stage.push_back(lowered_.placements[placement_of(lowered_, s, 0)].workers[0]);
-  }
   runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
   const Interpreter::Links links{transport_, reducer_};
   if (repeated) {
@@ -258,7 +271,9 @@ std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& rep
   std::vector<std::unique_ptr<StagePlan>> plans(lowered_.placements.size());
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const Placement& placement = lowered_.placements[i];
-    if (placement.workers[0] != stage_) continue;
+    if (placement.workers[0] != row_) continue;
+    stage_ = placement.model_stage;
+    is_first_copy_ = placement.replica == 0;
     CompileOptions compile;
     compile.first_block = options_.first_block;
     compile.stage = placement.model_stage;

@@ -26,6 +26,9 @@ struct TrainerOptions {
       plan;  ///< a compute-only schedule in place of the method's; sizes must agree
   int pipelines = 1;
   int stages = 1;
+  /// Of each stage, where stages have replicas of their own: one pipeline, micro-batch g of a step
+  /// on replica g mod D. Empty: 1 each.
+  std::vector<int> replicas = {};
   int micro_batches = 1;         ///< per pipeline and step, which is one update
   std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
   std::vector<int> first_block;  ///< of each stage; empty: balanced by FLOPs
@@ -62,9 +65,10 @@ using BatchSource = std::function<FieldLookup()>;
 
 class Trainer {
  public:
-  /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage)
-  /// makes its own with the same arguments. The transport must outlive it. Throws InvalidArgument
-  /// (sizes that do not fit, a plan over the memory limit), Unsupported, Plan.
+  /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage;
+  /// or one per replica, stage by stage) makes its own with the same arguments. The transport must
+  /// outlive it. Throws InvalidArgument (sizes that do not fit, a plan over the memory limit),
+  /// Unsupported, Plan.
   Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
           comm::Transport& transport);
   ~Trainer();
@@ -116,6 +120,8 @@ class Trainer {
   const MemoryPlan& memory() const { return memory_; }
   int pipeline() const { return pipeline_; }
   int stage() const { return stage_; }
+  /// True on one worker per stage: the one that writes its state to checkpoints.
+  bool is_saver() const { return pipeline_ == 0 && is_first_copy_; }
 
   /// Starts or stops recording instructions.
   void record(bool on);
@@ -141,6 +147,8 @@ class Trainer {
   comm::Transport& transport_;
   int pipeline_ = 0;
   int stage_ = 0;
+  int row_ = 0;  // worker within the pipeline
+  bool is_first_copy_ = true;
   std::vector<FeedSpec> fields_;
   Schedule lowered_;
   MemoryPlan memory_;

@@ -18,7 +18,8 @@ struct Sizes {
   int micro_batches = 1;  ///< per step, over all directions, M
   int chunks = 0;         ///< model stages per worker, V; 0: as many as the method has unless told
   int pairs = 1;
-  int steps = 1;  ///< of an asynchronous method
+  int steps = 1;                   ///< of an asynchronous method
+  std::vector<int> replicas = {};  ///< of each stage, where they have their own; empty: 1 each
   std::string concat = "direct";
   std::string pair_semantics = "split";
   bool runtime_rule = false;

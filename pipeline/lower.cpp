@@ -25,10 +25,10 @@ void add_sends(const StageGraph& graph, const Instr& instr, Row& out) {
     out.push_back({kind, false, static_cast<std::int16_t>(part), instr.stage, instr.micro});
   };
   if (instr.kind == Kind::Forward) {
-    for (const StageEdge& e : graph.outputs(instr.stage))
+    for (const StageEdge& e : graph.outputs(instr.stage, instr.micro))
       if (e.crosses) add(Kind::SendForward, e.part);
   } else if (instr.kind == Kind::Backward || instr.kind == Kind::InputGrad) {
-    for (const StageEdge& e : graph.inputs(instr.stage))
+    for (const StageEdge& e : graph.inputs(instr.stage, instr.micro))
       if (e.crosses) add(Kind::SendBackward, e.part);
   }
 }

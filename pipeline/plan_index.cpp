@@ -111,7 +111,7 @@ void PlanIndex::check(int position) const {
          describe(position), ids - 1);
   if (is_compute(i.kind)) return;
   const bool out = i.kind == Kind::SendForward || i.kind == Kind::RecvBackward;
-  const auto& edges = out ? graph_.outputs(i.stage) : graph_.inputs(i.stage);
+  const auto& edges = out ? graph_.outputs(i.stage, i.micro) : graph_.inputs(i.stage, i.micro);
   const auto needed = std::any_of(edges.begin(), edges.end(), [&](const StageEdge& e) {
     return e.part == i.part && e.crosses;
   });

@@ -202,6 +202,7 @@ std::string to_json(const Schedule& s) {
               {"version_rule", version_rule_name(s.version_rule)},
               {"run_policy", kPolicyNames[static_cast<int>(s.run_policy)]},
               {"most_versions", s.most_versions}};
+  if (s.replica_rule == ReplicaRule::Cyclic) out["replica_rule"] = "cyclic";
   if (s.lowering != Lowering{} || is_lowered(s))
     out["lowering"] = {{"pipelines", s.lowering.pipelines},
                        {"extra_edges", pairs(s.lowering.extra_edges)},
@@ -227,10 +228,10 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   } catch (const nlohmann::json::exception& e) {
     fail(Code::Config, "{}: {}", origin, one_line(e.what()));
   }
-  const Reader in(
-      parsed, origin,
-      {"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics", "steps",
-       "placements", "version_rule", "run_policy", "most_versions", "lowering", "workers"});
+  const Reader in(parsed, origin,
+                  {"method", "stages", "micro_batches", "chunks", "concat", "pair_semantics",
+                   "steps", "placements", "version_rule", "run_policy", "replica_rule",
+                   "most_versions", "lowering", "workers"});
   Schedule s;
   s.method = in.text("method", origin.c_str());
   s.stages = in.integer("stages", 0, 1);
@@ -249,6 +250,11 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   else if (policy != kPolicyNames[0])
     in.wrong(
         fmt::format("'run_policy' must be \"{}\" or \"{}\"", kPolicyNames[0], kPolicyNames[1]));
+  const std::string replicas = in.text("replica_rule", "whole");
+  if (replicas == "cyclic")
+    s.replica_rule = ReplicaRule::Cyclic;
+  else if (replicas != "whole")
+    in.wrong("'replica_rule' must be \"whole\" or \"cyclic\"");
   s.most_versions = in.integer("most_versions", 1, 0);
   if (facts.version_rule) {
     s.version_rule = *facts.version_rule;

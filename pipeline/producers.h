@@ -31,13 +31,22 @@ class StageGraph {
  public:
   /// `lowered`: values cross workers by SEND and RECV only. Throws Plan: a placement without
   /// exactly one worker, or on a worker that is not there; two placements with one (stage,
-  /// replica); an extra edge or tie between stages that are not there.
+  /// replica), or one missing; an extra edge or tie between stages that are not there.
   StageGraph(const Schedule& schedule, bool lowered);
 
   int stages() const { return static_cast<int>(worker_.size()); }
   int worker(int stage) const { return worker_[stage]; }
-  const std::vector<StageEdge>& inputs(int stage) const { return inputs_[stage]; }
-  const std::vector<StageEdge>& outputs(int stage) const { return outputs_[stage]; }
+  /// The edges of a placement that a micro-batch's values take.
+  const std::vector<StageEdge>& inputs(int stage, int micro) const {
+    return inputs_[cell(stage, micro)];
+  }
+  const std::vector<StageEdge>& outputs(int stage, int micro) const {
+    return outputs_[cell(stage, micro)];
+  }
+  /// Micro-batches after which the same placements are peers again; 1 but for cyclic replicas.
+  int cycle() const { return cycle_; }
+  /// Copies of a placement's model stage in the plan.
+  int replicas(int stage) const { return replicas_[stage]; }
 
   /// The placement at the other end of a send or receive; -1 if no edge has its part.
   int peer(const Instr& message) const;
@@ -54,8 +63,14 @@ class StageGraph {
   void producers(const Instr& instr, Visit&& visit) const;
 
  private:
+  std::size_t cell(int stage, int micro) const {
+    return static_cast<std::size_t>(stage) * cycle_ + (cycle_ == 1 ? 0 : micro % cycle_);
+  }
+
   std::vector<int> worker_;
-  std::vector<std::vector<StageEdge>> inputs_, outputs_;
+  std::vector<int> replicas_;
+  int cycle_ = 1;  // micro-batches after which the peers of cyclic replicas recur
+  std::vector<std::vector<StageEdge>> inputs_, outputs_;  // by placement, by micro-batch % cycle
   bool half_micros_ = false;
   bool lowered_ = false;
 };
@@ -72,7 +87,7 @@ void StageGraph::producers(const Instr& instr, Visit&& visit) const {
   };
   switch (instr.kind) {
     case Kind::Forward:
-      for (const StageEdge& e : inputs_[s]) {
+      for (const StageEdge& e : inputs(s, m)) {
         if (e.crosses && lowered_)
           needs(Kind::RecvForward, s, m, e.part);
         else
@@ -86,7 +101,7 @@ void StageGraph::producers(const Instr& instr, Visit&& visit) const {
     case Kind::InputGrad:
       needs(Kind::Forward, s, forward_micro(m));
       needs(Kind::Recompute, s, m, 0, /*if_present=*/true);
-      for (const StageEdge& e : outputs_[s]) {
+      for (const StageEdge& e : outputs(s, m)) {
         if (e.crosses && lowered_)
           needs(Kind::RecvBackward, s, m, e.part);
         else
@@ -103,11 +118,11 @@ void StageGraph::producers(const Instr& instr, Visit&& visit) const {
       needs(Kind::InputGrad, s, m);
       break;
     case Kind::RecvForward:
-      for (const StageEdge& e : inputs_[s])
+      for (const StageEdge& e : inputs(s, m))
         if (e.part == instr.part) needs(Kind::SendForward, e.from, m, e.part);
       break;
     case Kind::RecvBackward:
-      for (const StageEdge& e : outputs_[s])
+      for (const StageEdge& e : outputs(s, m))
         if (e.part == instr.part) needs(Kind::SendBackward, e.to, m, e.part);
       break;
     default:

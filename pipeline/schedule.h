@@ -56,7 +56,8 @@ constexpr bool is_collective(Kind kind) {
 struct Placement {
   std::vector<int> workers;
   int model_stage = 0;
-  int replica = 0;  ///< copy of the model within one pipeline (Chimera, DualPipe: 2 and more)
+  int replica = 0;  ///< copy of the model within one pipeline (Chimera, DualPipe: 2 and more), or
+                    ///< of this stage; see ReplicaRule
 
   bool operator==(const Placement&) const = default;
 };
@@ -86,6 +87,11 @@ enum class VersionRule : std::uint8_t { Newest, Lag1, Wave };
 /// with each R directly before its backward. A named choice of the plan, not of whoever runs it.
 /// Source: Athlur et al. 2022 (Varuna), section 3.2.
 enum class RunPolicy : std::uint8_t { AsPlanned, ForwardBeforeLateGradient };
+
+/// Which replica of a stage runs a micro-batch. Whole: a replica is a copy of all stages, and a
+/// micro-batch stays in one. Cyclic: every stage has its own number of replicas D, and micro-batch
+/// g runs on replica g mod D.
+enum class ReplicaRule : std::uint8_t { Whole, Cyclic };
 
 /// Two model stages with something in common: an edge between stages that are not neighbours (a
 /// skip connection), or one parameter that both use (a tied weight); first < second.
@@ -127,6 +133,7 @@ struct Schedule {
   bool half_micros = false;  ///< backward ids are half-micros 2i, 2i+1 (chimera --concat halving)
   VersionRule version_rule = VersionRule::Newest;
   RunPolicy run_policy = RunPolicy::AsPlanned;
+  ReplicaRule replica_rule = ReplicaRule::Whole;
   int most_versions =
       1;  ///< weight versions alive at once that any placement may need; 0: any number
   std::vector<Placement> placements;

@@ -18,20 +18,27 @@ class Contents {
   }
 
   void check() {
-    find_homes();
+    if (!cyclic()) find_homes();
     for (int s = 0; s < index_.graph().stages(); ++s) {
       for (int m = 0; m < index_.forward_micros(); ++m) {
-        const bool here = home_[m] == schedule_.placements[s].replica;
+        const bool here = home(s, m) == schedule_.placements[s].replica;
         want({.kind = Kind::Forward, .stage = s, .micro = m}, here);
         if (!here) reject_recompute(s, m);
         const int halves = schedule_.half_micros ? 2 : 1;
         for (int h = 0; h < halves; ++h) check_backward(s, m * halves + h, here);
       }
-      if (index_.lowered()) check_messages(s);
+      if (index_.lowered()) cyclic() ? check_cyclic_messages(s) : check_messages(s);
     }
   }
 
  private:
+  bool cyclic() const { return schedule_.replica_rule == ReplicaRule::Cyclic; }
+
+  // The replica of a placement's stage that runs a micro-batch.
+  int home(int s, int micro) const {
+    return cyclic() ? micro % index_.graph().replicas(s) : home_[micro];
+  }
+
   // A micro-batch lives where its first F on the lowest stage stands.
   void find_homes() {
     for (int s = 0; s < index_.graph().stages(); ++s) {
@@ -61,10 +68,26 @@ class Contents {
     want(weight, here);
   }
 
+  void check_cyclic_messages(int s) {
+    for (int m = 0; m < index_.forward_micros(); ++m) {
+      const bool here = home(s, m) == schedule_.placements[s].replica;
+      const auto check = [&](const StageEdge& e, Kind first, Kind second) {
+        const auto part = static_cast<std::int16_t>(e.part);
+        if (!e.crosses) return;
+        want({first, false, part, s, m}, here);
+        want({second, false, part, s, m}, here);
+      };
+      for (const StageEdge& e : index_.graph().outputs(s, m))
+        check(e, Kind::SendForward, Kind::RecvBackward);
+      for (const StageEdge& e : index_.graph().inputs(s, m))
+        check(e, Kind::RecvForward, Kind::SendBackward);
+    }
+  }
+
   void check_messages(int s) {
     const int replica = schedule_.placements[s].replica;
     const int halves = schedule_.half_micros ? 2 : 1;
-    for (const StageEdge& e : index_.graph().outputs(s)) {
+    for (const StageEdge& e : index_.graph().outputs(s, 0)) {
       if (!e.crosses) continue;
       const auto part = static_cast<std::int16_t>(e.part);
       for (int m = 0; m < index_.backward_micros(); ++m) {
@@ -93,10 +116,9 @@ class Contents {
     const int micro = index_.graph().forward_micro(i.micro);
     const bool backward =
         i.kind != Kind::Forward && i.kind != Kind::SendForward && i.kind != Kind::RecvForward;
-    const int home = home_[backward ? micro : i.micro];
     fail(Code::Plan, "{} is misplaced: its micro-batch runs in replica {}, not {}:\n  {}",
-         to_string(index_.at(at)), home, schedule_.placements[i.stage].replica,
-         index_.describe(at));
+         to_string(index_.at(at)), home(i.stage, backward ? micro : i.micro),
+         schedule_.placements[i.stage].replica, index_.describe(at));
   }
 
   [[noreturn]] void missing(const Instr& i) {

@@ -14,6 +14,15 @@ Schedule gpipe(const Sizes& sizes);
 /// Source: Fan et al. 2021 (DAPPLE), section 3; Narayanan et al. 2021 (Megatron-LM), section 2.2.1.
 Schedule one_f_one_b(const Sizes& sizes);
 
+/// The three methods over stages with replicas of their own, sizes.replicas[s] of stage s:
+/// micro-batch g on replica g mod D, about as many underway on a replica as there are workers from
+/// its stage on, divided by D. PipeDream updates all stages once per M micro-batches, which every D
+/// divides, with the sum over the replicas. Source: Narayanan et al. 2019 (PipeDream), sections 3.1
+/// and 3.2 (round-robin, NOAM).
+Schedule gpipe_replicated(const Sizes& sizes);
+Schedule one_f_one_b_replicated(const Sizes& sizes);
+Schedule pipedream_replicated(const Sizes& sizes);
+
 /// Interleaved 1F1B: V chunks per worker, looped; V P + M - 1 full passes of one chunk at M <= P,
 /// from there a bubble of (P - 1)(F + B + W) / V. Worker 0 holds min(M, ((V - 1)k + 2P - 1) / V), k
 /// micro-batches per round.

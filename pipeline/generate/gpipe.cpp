@@ -4,6 +4,7 @@
 namespace hetu {
 
 Schedule gpipe(const Sizes& sizes) {
+  if (!sizes.replicas.empty()) return gpipe_replicated(sizes);
   Schedule s = one_stage_per_worker("gpipe", sizes);
   for (int w = 0; w < sizes.stages; ++w) {
     Program& out = s.workers[w];

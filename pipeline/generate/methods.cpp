@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "graph/base/error.h"
 #include "pipeline/generate/families.h"
@@ -58,6 +59,32 @@ std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& sch
   return out;
 }
 
+void check_replicas(const Method& m, const Sizes& s) {
+  if (s.replicas.empty()) return;
+  require(takes(m, "stage-replicas"),
+          "{} has one copy of each stage; replicas go with gpipe, 1f1b and pipedream", m.name);
+  require(static_cast<int>(s.replicas.size()) == s.stages,
+          "replicas of {} stages are given, there are {}", s.replicas.size(), s.stages);
+  int most = 1, workers = 0;
+  std::int64_t cycle = 1;
+  for (const int d : s.replicas) {
+    require(d >= 1 && d <= 4096, "a stage has 1…4096 replicas, got {}", d);
+    most = std::max(most, d);
+    workers += d;
+    cycle = std::lcm(cycle, static_cast<std::int64_t>(d));
+    require(cycle <= 4096, "the replicas recur after {} micro-batches only; the most is 4096",
+            cycle);
+  }
+  require(s.micro_batches >= most,
+          "{} micro-batches leave some of {} replicas without any; at least {}", s.micro_batches,
+          most, most);
+  const bool updates = takes(m, "steps");
+  require(!updates || s.micro_batches % cycle == 0,
+          "{} updates once per M micro-batches, of which each replica has as many: M must be a "
+          "multiple of {}, got {}",
+          m.name, cycle, s.micro_batches);
+}
+
 }  // namespace
 
 const Method* find_method(std::string_view name) {
@@ -104,6 +131,7 @@ Schedule generate(std::string_view name, const Sizes& wanted) {
   require(cells <= static_cast<double>(kMost),
           "{} stages x {} micro-batches is more than a plan can hold ({} cells)", sizes.stages,
           sizes.micro_batches, kMost);
+  check_replicas(*m, sizes);
   return m->generate(sizes);
 }
 

@@ -6,6 +6,7 @@
 namespace hetu {
 
 Schedule one_f_one_b(const Sizes& sizes) {
+  if (!sizes.replicas.empty()) return one_f_one_b_replicated(sizes);
   Schedule s = one_stage_per_worker("1f1b", sizes);
   const int micros = sizes.micro_batches;
   for (int w = 0; w < sizes.stages; ++w) {

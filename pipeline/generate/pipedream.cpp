@@ -35,6 +35,7 @@ Schedule without_flush(const char* method, const Sizes& sizes, int in_flight, in
 }  // namespace
 
 Schedule pipedream(const Sizes& sizes) {
+  if (!sizes.replicas.empty()) return pipedream_replicated(sizes);
   Schedule s = without_flush("pipedream", sizes, sizes.stages, 1);
   s.most_versions = std::max(2, sizes.stages);
   return s;

@@ -20,6 +20,18 @@ Schedule one_stage_per_worker(const char* method, const Sizes& sizes) {
   return s;
 }
 
+Schedule cyclic_stages(const char* method, const Sizes& sizes) {
+  Schedule s = with_sizes(method, sizes);
+  s.replica_rule = ReplicaRule::Cyclic;
+  for (int stage = 0; stage < sizes.stages; ++stage) {
+    for (int r = 0; r < sizes.replicas[stage]; ++r)
+      s.placements.push_back({{static_cast<int>(s.placements.size())}, stage, r});
+  }
+  s.stages = static_cast<int>(s.placements.size());
+  s.workers.resize(s.placements.size());
+  return s;
+}
+
 Schedule looped(const char* method, const Sizes& sizes) {
   Schedule s = with_sizes(method, sizes);
   s.chunks = sizes.chunks;

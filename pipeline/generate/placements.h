@@ -9,6 +9,9 @@ namespace hetu {
 /// P stages, stage s on worker s.
 Schedule one_stage_per_worker(const char* method, const Sizes& sizes);
 
+/// Stage s on sizes.replicas[s] workers of its own, one after the other, replicas cyclic.
+Schedule cyclic_stages(const char* method, const Sizes& sizes);
+
 /// P * V stages in V rounds over the workers: worker w holds jP + w.
 /// Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.2.
 Schedule looped(const char* method, const Sizes& sizes);

@@ -22,6 +22,7 @@ void refuse_unless(bool given, const char* option, const Method* method) {
 void check_applicable(const PlanOptions& o, const Method* method) {
   refuse_unless(o.chunks.has_value(), "chunks", method);
   refuse_unless(o.pairs.has_value(), "pairs", method);
+  refuse_unless(!o.stage_replicas.empty(), "stage-replicas", method);
   refuse_unless(o.pair_semantics.has_value(), "pair-semantics", method);
   refuse_unless(o.runtime_rule, "runtime-rule", method);
   if (method == nullptr) {
@@ -57,13 +58,17 @@ Schedule generated(const PlanOptions& o, const Method& method) {
   Sizes sizes;
   // A method with one legal number of stages needs none stated.
   sizes.stages = o.stages.value_or(1);
+  if (!o.stages && !o.stage_replicas.empty())
+    sizes.stages = static_cast<int>(o.stage_replicas.size());
   const bool any = method.legal_stages({.stages = 2}) || method.legal_stages({.stages = 4});
-  require(o.stages.has_value() || !any, "{} needs --stages P", method.name);
+  require(o.stages.has_value() || !o.stage_replicas.empty() || !any, "{} needs --stages P",
+          method.name);
   require(o.micro_batches.has_value(), "{} needs --micro-batches M", method.name);
   sizes.micro_batches = *o.micro_batches;
   sizes.chunks = o.chunks.value_or(0);
   sizes.pairs = o.pairs.value_or(1);
   sizes.steps = o.steps.value_or(1);
+  sizes.replicas = o.stage_replicas;
   sizes.concat = o.concat.value_or("direct");
   sizes.pair_semantics = o.pair_semantics.value_or("split");
   sizes.runtime_rule = o.runtime_rule;

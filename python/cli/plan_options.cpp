@@ -71,6 +71,14 @@ void add_sizes(PlanOptions& o, std::vector<Option>& t) {
                     o.micro_batches));
   t.push_back(whole("--chunks", "V", "model stages per worker, for methods that use it", o.chunks));
   t.push_back(whole("--pairs", "F", "pipeline pairs (chimera)", o.pairs));
+  t.push_back(
+      {"--stage-replicas", "LIST",
+       "copies of each stage, as 1,2,1: micro-batch g on copy g mod D (gpipe, 1f1b, pipedream)",
+       [&o](const std::string& v) {
+         o.stage_replicas.clear();
+         for (const std::string& part : split(v, ','))
+           o.stage_replicas.push_back(static_cast<int>(to_integer(part, 1, 4096)));
+       }});
   t.push_back({"--concat", "HOW",
                "direct, doubling, halving or best (chimera); halving also tells it of a FILE",
                [&o](const std::string& v) {

@@ -18,6 +18,7 @@ namespace hetu::cli {
 struct PlanOptions {
   std::string source;  ///< METHOD or FILE
   std::optional<int> stages, micro_batches, chunks, pairs, replicas, steps;
+  std::vector<int> stage_replicas;
   std::optional<std::string> concat, pair_semantics, version_rule;
   bool with_recompute = false, runtime_rule = false, lowered = false;
   std::optional<double> forward, backward, input_grad, weight_grad, recompute, latency;

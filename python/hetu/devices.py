@@ -70,22 +70,33 @@ def parse_devices(text: str) -> list[Device]:
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """Which worker computes what. `worker_of[pipeline][stage]` is a worker's number; `rows_of[stage]` the rows of the
-    list that fused to the stage; `note` a line to print, "" if the choice was the user's."""
+    list that fused to the stage; `note` a line to print, "" if the choice was the user's.
+
+    A list whose rows differ in length is one pipeline whose stages have `replicas` of their own (else empty): worker_of
+    holds one row with the workers stage by stage, and micro-batch g runs on replica g mod D of each stage."""
     name: str
     pipelines: int
     stages: int
     worker_of: tuple[tuple[int, ...], ...]
     rows_of: tuple[tuple[int, ...], ...]
     note: str = ""
+    replicas: tuple[int, ...] = ()
 
     def place_of(self, worker: int) -> tuple[int, int]:
-        """(pipeline, stage) of a worker."""
+        """(pipeline, stage) of a worker; with replicas, (0, its place stage by stage)."""
         for pipeline, column in enumerate(self.worker_of):
             if worker in column:
                 return pipeline, column.index(worker)
-        raise DeviceError(f"worker {worker} is not in the layout {self.name} of {self.pipelines * self.stages} workers")
+        raise DeviceError(f"worker {worker} is not in the layout {self.name} of {sum(map(len, self.worker_of))} workers")
+
+    def number_of(self, worker: int) -> int:
+        """The worker's place in the plan: pipeline * stages + stage, or stage by stage with replicas."""
+        pipeline, place = self.place_of(worker)
+        return pipeline * len(self.worker_of[0]) + place
 
     def describe(self) -> str:
+        if self.replicas:
+            return f"{self.name}: {_many(self.stages, 'stage')} on {' + '.join(map(str, self.replicas))} workers"
         return f"{self.name}: {_many(self.pipelines, 'pipeline')} x {_many(self.stages, 'stage')}"
 
 
@@ -129,9 +140,6 @@ def rows_of_devices(name: str, rows: Sequence) -> list[list[Device]]:
             if entry.kind != "gpu":
                 raise DeviceError(f"device list {name}, row {r}, entry {e}: {entry} is no worker; write gpu(i), the "
                                   "i-th worker of a host, and choose with --device what it computes on")
-        if result and len(row) != len(result[0]):
-            raise DeviceError(f"device list {name}, row {r}: its length is {len(row)}, that of row 0 is "
-                              f"{len(result[0])}; all rows must have one entry per pipeline")
         result.append(list(row))
     return result
 
@@ -173,11 +181,15 @@ def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
     unused = [w for w in range(total) if w not in seen]
     if unused:
         owner = next(h for h in first if first[h] <= unused[0] < first[h] + count[h])
-        raise DeviceError(f"device list {name}: {_many(total, 'worker')} started, but the list's {len(stages)} x "
-                          f"{len(grid[0])} entries name {len(seen)}; worker {unused[0]} ({owner}:gpu:"
-                          f"{unused[0] - first[owner]}) has no entry; start {_many(len(seen), 'worker')}, "
+        raise DeviceError(f"device list {name}: {_many(total, 'worker')} started, but the list's rows of "
+                          f"{', '.join(str(len(s)) for s in stages)} entries name {len(seen)}; worker {unused[0]} "
+                          f"({owner}:gpu:{unused[0] - first[owner]}) has no entry; start {_many(len(seen), 'worker')}, "
                           "or choose another list with --devices")
-    return Layout(name, len(grid[0]), len(stages), tuple(zip(*stages, strict=True)), tuple(map(tuple, fused)))
+    rows_of, lengths = tuple(map(tuple, fused)), tuple(len(stage) for stage in stages)
+    if len(set(lengths)) > 1:
+        everyone = tuple(number for numbers in stages for number in numbers)
+        return Layout(name, 1, len(stages), (everyone,), rows_of, replicas=lengths)
+    return Layout(name, lengths[0], len(stages), tuple(zip(*stages, strict=True)), rows_of)
 
 
 def lay_out(pipelines: int, stages: int, hosts: Hosts, note: str = "") -> Layout:

@@ -72,7 +72,8 @@ class Executor:
     """Compiles a graph for this worker and runs it.
 
     fetches: name -> values; a list with a `minimize` handle trains, one without validates.
-    devices: rows of a device list (rows = stages, columns = pipelines), a list's name, or None (see hetu.devices).
+    devices: rows of a device list (rows = stages, columns = pipelines; rows of different lengths: replicas of each stage in
+    one pipeline), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them). micro_batches: per pipeline and step; None:
     1 where the method updates after each, else 4.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
@@ -105,8 +106,7 @@ class Executor:
         self.layout: Layout = _lay_out(devices)
         self.device = resolve_device(device)
         env = _hetu.env()
-        pipeline_, stage_ = self.layout.place_of(env["worker"])
-        self.transport = transport(pipeline_ * self.layout.stages + stage_)
+        self.transport = transport(self.layout.number_of(env["worker"]))
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
         self.micro_batches = _hetu.default_micro_batches(pipeline) if micro_batches is None else micro_batches
@@ -115,6 +115,7 @@ class Executor:
         starts = first_blocks(self.layout.stages) if callable(first_blocks) else first_blocks
         options = {
             "method": pipeline, "pipelines": self.layout.pipelines, "stages": self.layout.stages,
+            "replicas": list(self.layout.replicas),
             "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,
             "first_block": starts or [], "seed": seed,
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,

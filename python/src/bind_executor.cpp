@@ -52,6 +52,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.method = nb::cast<std::string>(d["method"]);
   o.pipelines = nb::cast<int>(d["pipelines"]);
   o.stages = nb::cast<int>(d["stages"]);
+  o.replicas = nb::cast<std::vector<int>>(d["replicas"]);
   o.micro_batches = nb::cast<int>(d["micro_batches"]);
   o.batch_size = nb::cast<std::int64_t>(d["batch_size"]);
   o.first_block = nb::cast<std::vector<int>>(d["first_block"]);
@@ -113,7 +114,7 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 void save(Job& job, const std::string& folder, const std::string& run_json, int keep) {
   job.trainer.settle();
   SavePart part;
-  if (job.trainer.pipeline() == 0) {
+  if (job.trainer.is_saver()) {
     part.file = fmt::format("stage-{}.safetensors", job.trainer.stage());
     for (StateTensor& t : job.trainer.state()) {
       if (t.owner) part.tensors.push_back(std::move(t));

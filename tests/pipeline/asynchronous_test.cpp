@@ -1,9 +1,12 @@
 // Methods without a flush: orders, weight versions, memory and the steady state.
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
+#include "pipeline/plan_file.h"
 #include "pipeline/simulate.h"
 #include "pipeline/verify.h"
 
@@ -143,6 +146,79 @@ TEST(Asynchronous, ARuleFixesWhatAnUpdateApplies) {
   EXPECT_EQ(failure(s), "");
   s.most_versions = 3;
   EXPECT_THAT(failure(s), HasSubstr("keeps 4 weight versions alive"));
+}
+
+// Stages with replicas of their own: every grid is complete, free of deadlock and in order.
+TEST(Replicas, EveryGridIsValidLoweredAndReadBack) {
+  for (const char* method : {"gpipe", "1f1b", "pipedream"}) {
+    for (const std::vector<int>& replicas : std::vector<std::vector<int>>{
+             {1}, {3}, {1, 2}, {2, 1}, {2, 3}, {1, 2, 1}, {2, 1, 3}, {4, 1, 2, 1}, {1, 1, 1, 4}}) {
+      int cycle = 1;
+      for (const int d : replicas) cycle = std::lcm(cycle, d);
+      for (const int rounds : {1, 2, 3}) {
+        Sizes sizes{.stages = static_cast<int>(replicas.size()), .micro_batches = cycle * rounds};
+        sizes.replicas = replicas;
+        if (std::string(method) == "pipedream") sizes.steps = 5;
+        const Schedule s = generate(method, sizes);
+        ASSERT_EQ(failure(s), "") << method << " " << cycle * rounds;
+        const Schedule lowered = lower(s, {.tied = {}, .reduce_scalars = sizes.steps == 1});
+        ASSERT_EQ(failure(lowered), "");
+        const int slots = std::string(method) == "gpipe" ? 0 : 1;
+        if (slots > 0) {
+          ASSERT_NO_THROW(verify(lowered, {.send_slots = slots + cycle}));
+        }
+        EXPECT_EQ(parse_plan(to_json(lowered), "again", {}), lowered);
+        // The replica's share, and no more.
+        for (std::size_t w = 0; w < s.workers.size(); ++w) {
+          const Placement& p = s.placements[w];
+          for (const Instr& i : unroll(s.workers[w])) {
+            if (i.micro < 0) continue;
+            EXPECT_EQ(i.micro % replicas[p.model_stage], p.replica) << to_string(i);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Replicas, WhatDoesNotFitIsSaid) {
+  const auto refused = [](const char* method, std::vector<int> replicas, int stages, int micros) {
+    Sizes sizes{.stages = stages, .micro_batches = micros};
+    sizes.replicas = std::move(replicas);
+    try {
+      generate(method, sizes);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused("zb-h1", {1, 2}, 2, 4), HasSubstr("zb-h1 has one copy of each stage"));
+  EXPECT_THAT(refused("gpipe", {1, 2}, 3, 4), HasSubstr("replicas of 2 stages are given"));
+  EXPECT_THAT(refused("gpipe", {1, 0}, 2, 4), HasSubstr("got 0"));
+  EXPECT_THAT(refused("1f1b", {1, 3}, 2, 2), HasSubstr("at least 3"));
+  EXPECT_THAT(refused("pipedream", {2, 3}, 2, 4), HasSubstr("a multiple of 6, got 4"));
+  // One micro-batch on the wrong replica.
+  Sizes sizes{.stages = 2, .micro_batches = 4};
+  sizes.replicas = {1, 2};
+  Schedule s = generate("gpipe", sizes);
+  for (std::vector<Instr>* row : {&s.workers[1].prologue, &s.workers[2].prologue})
+    for (Instr& i : *row)
+      if (i.micro < 2) i.micro = 1 - i.micro;
+  EXPECT_THAT(failure(s), HasSubstr("1F0 is missing"));
+}
+
+// A stage of half the cost needs half the workers: an uneven grid keeps them all busy.
+TEST(Replicas, SpreadTheWorkOfTheDearStage) {
+  Sizes sizes{.stages = 2, .micro_batches = 24};
+  sizes.replicas = {1, 2};
+  Costs c;
+  c.stages = {{.forward = 1, .input_grad = 1, .weight_grad = 1},
+              {.forward = 2, .input_grad = 2, .weight_grad = 2}};
+  c.per_worker = false;
+  const Simulation uneven = simulate(generate("1f1b", sizes), c);
+  sizes.replicas.clear();
+  const Simulation even = simulate(generate("1f1b", sizes), c);
+  EXPECT_LT(uneven.makespan, 0.6 * even.makespan);
 }
 
 }  // namespace

@@ -98,10 +98,19 @@ class Fit(unittest.TestCase):
         self.assertIn(message, str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
 
+    def test_rows_of_different_lengths_are_replicas_of_stages(self):
+        rows = [[gpu(3)], [gpu(0), gpu(2)], [gpu(0), gpu(2)], [gpu(1)]]
+        layout = fit("mine", rows, [("localhost", 4)])
+        self.assertEqual((layout.pipelines, layout.stages, layout.replicas), (1, 3, (1, 2, 1)))
+        self.assertEqual([layout.number_of(worker) for worker in (3, 0, 2, 1)], [0, 1, 2, 3])
+        self.assertEqual(layout.rows_of, ((0,), (1, 2), (3,)))
+        self.assertEqual(layout.describe(), "mine: 3 stages on 1 + 2 + 1 workers")
+        even = fit("mine", [[gpu(0), gpu(1)], [gpu(2), gpu(3)]], [("localhost", 4)])
+        self.assertEqual((even.replicas, [even.number_of(worker) for worker in (0, 2, 1, 3)]), ((), [0, 1, 2, 3]))
+
     def test_refusals_name_row_and_entry(self):
         four = ("localhost", 4)
-        self.refused("device list mine, row 1: its length is 1, that of row 0 is 2; all rows must have one entry per "
-                     "pipeline",
+        self.refused("device list mine: 4 workers started, but the list's rows of 2, 1 entries name 3; worker 3",
                      [[gpu(0), gpu(1)], [gpu(2)]], four)
         self.refused("device list mine, row 1, entry 1: localhost:gpu:0 already stands in row 0, entry 0",
                      [[gpu(0), gpu(1)], [gpu(2), gpu(0)]], four)
@@ -112,7 +121,7 @@ class Fit(unittest.TestCase):
                      "w1 with 1 worker", [[rgpu("w0", 0), rgpu("w2", 0)]], ("w0", 1), ("w1", 1))
         self.refused("row 0, entry 1: w0:gpu:4: host w0 has 4 workers; the index must be below 4",
                      [[rgpu("w0", 0), rgpu("w0", 4)]], ("w0", 4))
-        self.refused("device list mine: 4 workers started, but the list's 2 x 1 entries name 2; worker 1 "
+        self.refused("device list mine: 4 workers started, but the list's rows of 1, 1 entries name 2; worker 1 "
                      "(localhost:gpu:1) has no entry; start 2 workers", [[gpu(0)], [gpu(2)]], four)
         self.refused("row 0, entry 0: localhost:cpu:0 is no worker; write gpu(i)", [[cpu(0)]], four)
         self.refused("row 0, entry 0: it must be gpu(i) or rgpu(host, i); got 3", [[3]], four)

@@ -3,8 +3,10 @@
 That their bits are those of a replay of the weight versions is tests/executor/repeated_test.cpp's.
 """
 import itertools
+import json
 import re
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -37,7 +39,6 @@ class WithoutAFlush(TrainCase):
         self.assertEqual(log.read_text().count("\n"), 2)
 
     def run_words(self, words):
-        import subprocess
         return subprocess.run(words, env=self.env, capture_output=True, timeout=MANY_S, cwd=self.folder).returncode
 
     def test_a_drain_where_it_saves_and_updates_are_counted(self):
@@ -75,6 +76,28 @@ class WithoutAFlush(TrainCase):
                 self.assertEqual(manifest_of(folder)[1]["step"], steps)
                 done = self.train(grid, *PIPEDREAM, "--steps", steps + 3, "--checkpoint", folder, "--resume")
                 self.assertEqual(done.steps, [steps, steps + 1, steps + 2])
+
+    def test_rows_of_different_lengths(self):
+        """Stage 1 on two workers: the losses of one process; a checkpoint that one process reads."""
+        script = self.folder / "uneven.py"
+        script.write_text("import sys\nimport device_list\nfrom hetu.devices import gpu\nimport train_bert\n"
+                          "device_list.uneven = [[gpu(0)], [gpu(1), gpu(2)]]\nsys.exit(train_bert.main())\n")
+        alone = self.train((1, 1), "--steps", 6)
+        for method in ("1f1b", "gpipe", "pipedream") if WHOLE else ("1f1b",):
+            with self.subTest(method=method):
+                folder = self.folder / method
+                words, log = self.command((3, 1), "--pipeline", method, "--steps", 6, "--checkpoint", folder)
+                words[words.index("pipe_3_1")] = "uneven"
+                words = [str(script) if word.endswith("train_bert.py") else word for word in words]
+                done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("uneven: 2 stages on 1 + 2 workers", done.stdout)
+                losses = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+                if method != "pipedream":
+                    for expected, got in zip(alone.losses, losses, strict=True):
+                        self.assertAlmostEqual(got, expected, delta=1e-5)
+                again = self.train((1, 1), "--steps", 7, "--checkpoint", folder, "--resume")
+                self.assertEqual(again.steps, [6])
 
     def test_trace(self):
         trace = self.folder / "run.json"
