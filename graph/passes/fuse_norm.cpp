@@ -66,13 +66,11 @@ class NormFuser {
 
   void copy(NodeId id) {
     const Node& n = node(id);
-    if (gone_[id]) return;
+    const bool joined = gone_[id] || (n.op == "relu_grad" && grad_reader(n) != kNone) ||
+                        (n.op == "batch_norm_grad" && fuse_backward(id));
+    if (joined) return;
     if (norm_of_[id] != kNone) {
       fuse_forward(id);
-    } else if (n.op == "relu_grad" && grad_reader(n) != kNone) {
-      return;
-    } else if (n.op == "batch_norm_grad" && fuse_backward(id)) {
-      return;
     } else {
       out_.copy(id);
     }

@@ -3,6 +3,7 @@
 // order, so the bits do not depend on the number of threads and memory is read once per sum.
 // Shape letters: P pixels (n * height * width), C channels, K blocks.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ops/cpu/image_shapes.h"
@@ -49,9 +50,10 @@ struct Blocks {
 /// and gradient make the same two numbers, so that they agree on where relu cuts.
 struct Line {
   float *scale, *shift;
-  Line(const Blocks& blocks, const float* gamma, const float* beta, const float* mean,
-       const float* variance, double epsilon, void* scratch)
+  /// `of`: gamma, beta, mean and variance.
+  Line(const Blocks& blocks, const std::array<const float*, 4>& of, double epsilon, void* scratch)
       : scale(blocks.first(scratch, blocks.count)), shift(blocks.second(scratch, blocks.count)) {
+    const auto [gamma, beta, mean, variance] = of;
     for (std::int64_t c = 0; c < blocks.channels; ++c) {
       const double s = double(gamma[c]) / std::sqrt(double(variance[c]) + epsilon);
       scale[c] = float(s);
@@ -131,8 +133,9 @@ struct BatchNorm {
   }
 
   void normalise(const KernelCall& call) const {
-    const Line line(blocks, call.in<float>(1), call.in<float>(2), call.out<float>(1),
-                    call.out<float>(2), epsilon, call.scratch);
+    const Line line(blocks,
+                    {call.in<float>(1), call.in<float>(2), call.out<float>(1), call.out<float>(2)},
+                    epsilon, call.scratch);
     const float* other = skip ? call.in<float>(5) : nullptr;
     const float *scale = line.scale, *shift = line.shift;
     if (skip) {
@@ -179,8 +182,9 @@ struct BatchNormGrad {
       run(call, [=](float, std::int64_t, std::int64_t at) { return dy[at]; });
       return;
     }
-    const Line line(blocks, call.in<float>(1), call.in<float>(4), call.in<float>(2),
-                    call.in<float>(3), epsilon, call.scratch);
+    const Line line(blocks,
+                    {call.in<float>(1), call.in<float>(4), call.in<float>(2), call.in<float>(3)},
+                    epsilon, call.scratch);
     const float *scale = line.scale, *shift = line.shift;
     run(call, [=](float x, std::int64_t c, std::int64_t at) {
       const float g = dy[at];  // read in any case, so that the loop becomes vector code

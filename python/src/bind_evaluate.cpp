@@ -14,7 +14,7 @@ namespace {
 
 using Doubles = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 
-nb::dict arrays(NamedTensors tensors) {
+nb::dict arrays(NamedTensors&& tensors) {
   nb::dict out;
   for (auto& [name, values] : tensors) {
     auto* held = new std::vector<double>(std::move(values));

@@ -1,6 +1,8 @@
 // Buffers: one reader, which replaces them; passes, text and checks keep both sides.
 #include <gmock/gmock.h>
 
+#include <random>
+
 #include "graph/base/error.h"
 #include "graph/builder.h"
 #include "graph/passes/dead.h"
@@ -59,6 +61,25 @@ TEST(Buffers, TextComesBack) {
   EXPECT_EQ(print_graph(parse_graph(text)), text);
   EXPECT_THAT([&] { parse_graph(text + "replace \"c\" %1\n"); },
               ThrowsMessage<Error>(HasSubstr("the name of a buffer before a value")));
+}
+
+TEST(Buffers, DamagedTextIsRefused) {
+  const std::string text = print_graph(norms().finish());
+  const std::string alphabet = "%:[]{}()@,=\"0123456789abuffer.\n";
+  std::mt19937 random(5);
+  int read = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::string damaged = text;
+    damaged[random() % damaged.size()] = alphabet[random() % alphabet.size()];
+    try {
+      parse_graph(damaged);
+      ++read;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::InvalidArgument) << "seed 5 round " << round << error.what();
+    }
+  }
+  EXPECT_GT(read, 5);
+  EXPECT_LT(read, 400);
 }
 
 TEST(Buffers, ErrorsOfTheBuilder) {
