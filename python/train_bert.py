@@ -36,7 +36,7 @@ def options() -> training.Parser:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = options().parse_args(arguments)
-    training.check(args)
+    training.check(args, evaluates=bool(args.eval_data))
     if args.steps is None:
         args.steps = args.epochs * STEPS_PER_EPOCH
     return args

@@ -57,8 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--trace", metavar="FILE.json", help="write what happened beside what was planned; opens in Perfetto")
 
 
-def check(args: argparse.Namespace) -> None:
-    """Throws ValueError, in the words of the command line."""
+def check(args: argparse.Namespace, evaluates: bool = False) -> None:
+    """Throws ValueError, in the words of the command line. `evaluates`: the script does after each epoch."""
     for name in ("preduce", "adpsgd", "hetero"):
         if getattr(args, name):
             raise ValueError(f"--{name} is to come; without it gradients are summed over all pipelines")
@@ -72,6 +72,8 @@ def check(args: argparse.Namespace) -> None:
             f"--batch-size {args.batch_size} is not divided by --micro-batches {args.micro_batches}; "
             f"choose a multiple of {args.micro_batches}"
         )
+    if args.no_drain and evaluates:
+        raise ValueError("--no-drain: an evaluation after each epoch wants a drained pipeline; leave --no-drain out")
     if args.resume and not args.checkpoint:
         raise ValueError("--resume needs --checkpoint DIR")
 

@@ -94,6 +94,30 @@ TEST(Asynchronous, VersionsAndActivationsAreThePublishedOnes) {
   }
 }
 
+// w(t+1) = w(t) - lr g(w(t-1)): all micro-batches of step t see w(t-1) on every stage, and the
+// update of step t applies their gradients and no other's.
+TEST(Asynchronous, TwoVersionsAreThoseOfTheEquationOnEveryStage) {
+  for (int p = 1; p <= 5; ++p) {
+    const int m = p + 1, steps = 7;
+    const Schedule s = generate("pipedream-2bw", {.stages = p, .micro_batches = m, .steps = steps});
+    const VerifyReport report = verify(s);
+    ASSERT_EQ(report.versions.size(), static_cast<std::size_t>(p) * m * steps);
+    for (int stage = 0; stage < p; ++stage) {
+      int updates = 0, backwards = 0;
+      for (const Instr& i : unroll(s.workers[stage])) {
+        if (i.kind == Kind::Forward) {
+          EXPECT_EQ(report.versions[stage * m * steps + i.micro], std::max(0, i.micro / m - 1));
+        } else if (i.kind == Kind::Backward) {
+          ++backwards;
+        } else {
+          EXPECT_EQ(backwards, ++updates * m);
+        }
+      }
+      EXPECT_EQ(updates, steps);
+    }
+  }
+}
+
 TEST(Asynchronous, NoBubbleOnceFilled) {
   for (const char* method : {"pipedream", "pipedream-2bw", "hetpipe"}) {
     for (int p = 1; p <= 8; ++p) {

@@ -77,6 +77,12 @@ class WithoutAFlush(TrainCase):
                 done = self.train(grid, *PIPEDREAM, "--steps", steps + 3, "--checkpoint", folder, "--resume")
                 self.assertEqual(done.steps, [steps, steps + 1, steps + 2])
 
+    def test_evaluation_wants_a_drained_pipeline(self):
+        self.refused((1, 1), *PIPEDREAM, "--no-drain", "--eval-data", self.data, "--steps", 2,
+                     says="--no-drain: an evaluation after each epoch wants a drained pipeline")
+        done = self.train((1, 2), *PIPEDREAM, "--eval-data", self.data, "--steps", 102)
+        self.assertEqual(len(re.findall(r"\d EVAL  loss", done.out)), 2, done.out)
+
     def test_rows_of_different_lengths(self):
         """Stage 1 on two workers: the losses of one process; a checkpoint that one process reads."""
         script = self.folder / "uneven.py"
