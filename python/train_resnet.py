@@ -41,7 +41,7 @@ def options() -> training.Parser:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = options().parse_args(arguments)
-    training.check(args, evaluates=True)
+    training.check(args)  # with --no-drain it evaluates in the end alone
     if args.dataset == "cifar100" and not args.data:
         raise ValueError("--dataset cifar100 needs --data PATH: the file or the folder of CIFAR-100")
     if args.warmup_epochs < 0:
