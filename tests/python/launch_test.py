@@ -223,7 +223,7 @@ class OverTcp(LaunchCase):
     """The channel of jobs on several hosts, with this host in the part of another one."""
 
     PRETEND = ("import sys; from hetu import launch, network, remote\n"
-               "remote.check = lambda *_: None\n"
+               "remote.check = lambda *_: []\n"
                "network.is_this_host = lambda host: False\n"
                "name = next((n for n in network.interfaces() if n != 'lo'), 'lo')  # Open MPI 5 takes no loopback\n"
                "launch.choose_interface = lambda *_: (name, ['127.0.0.2', '127.0.0.1'])\n"
