@@ -44,19 +44,8 @@ Forward::primitive_desc forward(const Forms& f, prop_kind kind) {
   return {dnnl_cpu().engine, kind,      kDirect,          f.x, f.w, f.y, f.stride,
           f.padding,         f.padding, dnnl_attributes()};
 }
-BackwardData::primitive_desc input_grad(const Forms& f) {
-  return {dnnl_cpu().engine,
-          kDirect,
-          f.x,
-          f.w,
-          f.y,
-          f.stride,
-          f.padding,
-          f.padding,
-          forward(f, prop_kind::forward_training),
-          dnnl_attributes()};
-}
-BackwardWeights::primitive_desc weight_grad(const Forms& f) {
+template <class Gradient>
+typename Gradient::primitive_desc gradient(const Forms& f) {
   return {dnnl_cpu().engine,
           kDirect,
           f.x,
@@ -73,12 +62,9 @@ Forward::primitive_desc forward(const Forms& f, prop_kind kind) {
   return {Forward::desc(kind, kDirect, f.x, f.w, f.y, f.stride, f.padding, f.padding),
           dnnl_attributes(), dnnl_cpu().engine};
 }
-BackwardData::primitive_desc input_grad(const Forms& f) {
-  return {BackwardData::desc(kDirect, f.x, f.w, f.y, f.stride, f.padding, f.padding),
-          dnnl_attributes(), dnnl_cpu().engine, forward(f, prop_kind::forward_training)};
-}
-BackwardWeights::primitive_desc weight_grad(const Forms& f) {
-  return {BackwardWeights::desc(kDirect, f.x, f.w, f.y, f.stride, f.padding, f.padding),
+template <class Gradient>
+typename Gradient::primitive_desc gradient(const Forms& f) {
+  return {typename Gradient::desc(kDirect, f.x, f.w, f.y, f.stride, f.padding, f.padding),
           dnnl_attributes(), dnnl_cpu().engine, forward(f, prop_kind::forward_training)};
 }
 #endif
@@ -109,14 +95,14 @@ struct DnnlConv::State {
       y = conv.add(DNNL_ARG_DST, d.dst_desc());
       finish(d, f.outside, d.weights_desc());
     } else if (result == ConvResult::InputGrad) {
-      const auto d = input_grad(f);
+      const auto d = gradient<BackwardData>(f);
       conv = DnnlCall(BackwardData(d));
       x = conv.add(DNNL_ARG_DIFF_SRC, d.diff_src_desc());
       w = conv.add(DNNL_ARG_WEIGHTS, d.weights_desc());
       y = conv.add(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
       finish(d, f.outside, d.weights_desc());
     } else {
-      const auto d = weight_grad(f);
+      const auto d = gradient<BackwardWeights>(f);
       after = true;
       conv = DnnlCall(BackwardWeights(d));
       x = conv.add(DNNL_ARG_SRC, d.src_desc());

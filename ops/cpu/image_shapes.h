@@ -28,6 +28,12 @@ struct Windows {
   std::int64_t height = 0, width = 0, stride = 1, padding = 0;
 };
 
+/// The square windows of a pool.
+inline Windows pool_windows(const Attrs& attrs) {
+  const std::int64_t kernel = attrs.integer("kernel");
+  return {kernel, kernel, attrs.integer("stride"), attrs.integer("padding")};
+}
+
 /// Of images of `size` elements on an axis, the part [begin, end) of a window's `kernel` elements
 /// that lies inside them, where the window starts at `start` (which may be outside).
 struct Span {

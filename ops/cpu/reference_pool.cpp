@@ -14,10 +14,7 @@ struct MaxPool2d {
   Images x, y;
   Windows w;
   explicit MaxPool2d(const KernelDesc& d)
-      : x(images_of(d.inputs[0])),
-        y(images_of(d.outputs[0])),
-        w{d.attrs->integer("kernel"), d.attrs->integer("kernel"), d.attrs->integer("stride"),
-          d.attrs->integer("padding")} {}
+      : x(images_of(d.inputs[0])), y(images_of(d.outputs[0])), w(pool_windows(*d.attrs)) {}
   void operator()(const KernelCall& call) const {
     const std::int64_t planes = y.n * y.channels;
 #pragma omp parallel for if (y.elements() > kParallelElements)

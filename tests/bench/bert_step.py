@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 
 import hetu as ht
-from turns import in_turn, report
+from turns import compare
 
 VOCABULARY = 30522
 BASE = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "hidden_act": "relu", "tie_word_embeddings": False}
@@ -76,13 +76,8 @@ def main() -> int:
     args = parser.parse_args()
     batch = drawn_batch(args.rows, args.length)
     ours = hetu_step(batch, args.threads)
-    try:
-        theirs = torch_step(batch, args.threads)
-    except ImportError as error:
-        print(f"bert_step: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
-        theirs = None
-    print(f"BERT-base step, {args.rows} x {args.length}, float32, {args.threads} threads, {args.steps} steps in turn")
-    report(*in_turn(ours, theirs, args.steps))
+    title = f"BERT-base step, {args.rows} x {args.length}, float32, {args.threads} threads"
+    compare(title, ours, lambda: torch_step(batch, args.threads), args.steps)
     return 0
 
 

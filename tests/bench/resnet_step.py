@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy
 
 import hetu as ht
-from turns import in_turn, report
+from turns import compare
 
 CLASSES = 1000
 
@@ -67,13 +67,8 @@ def main() -> int:
     args = parser.parse_args()
     batch = drawn_batch(args.rows, args.size)
     ours = hetu_step(args.model, batch, args.threads)
-    try:
-        theirs = torch_step(args.model, batch, args.threads)
-    except ImportError as error:
-        print(f"resnet_step: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
-        theirs = None
-    print(f"{args.model} step, {args.rows} x {args.size}, float32, {args.threads} threads, {args.steps} steps in turn")
-    report(*in_turn(ours, theirs, args.steps))
+    title = f"{args.model} step, {args.rows} x {args.size}, float32, {args.threads} threads"
+    compare(title, ours, lambda: torch_step(args.model, batch, args.threads), args.steps)
     return 0
 
 

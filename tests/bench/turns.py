@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
@@ -20,6 +21,17 @@ def in_turn(ours: Callable[[], object], theirs: Callable[[], object] | None, ste
         a.append(timed(ours))
         b.append(timed(theirs) if theirs else float("nan"))
     return a[2:], b[2:]
+
+
+def compare(title: str, ours: Callable[[], object], make_theirs: Callable[[], Callable[[], object]], steps: int) -> None:
+    """Times both sides in turn and prints them; only ours where the other side's packages are not installed."""
+    theirs = None
+    try:
+        theirs = make_theirs()
+    except ImportError as error:
+        print(f"{title}: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
+    print(f"{title}, {steps} steps in turn")
+    report(*in_turn(ours, theirs, steps))
 
 
 def report(ours: list[float], theirs: list[float]) -> None:

@@ -66,8 +66,7 @@ TEST_P(Rehearsed, IsWithinFivePercentOfItsPrediction) {
     if (others < 0.2 && stolen < 0.03) ++quiet;
   }
   if (quiet == 0) {
-    std::printf("the machine is busy with other work; last ratio %.4f\n", ratio);
-    GTEST_SKIP();
+    GTEST_SKIP() << "the machine is busy with other work; last ratio " << ratio;
   }
   EXPECT_LE(ratio, 1.05);
 }
