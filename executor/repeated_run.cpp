@@ -7,18 +7,22 @@
 
 namespace hetu {
 
+int run_grain(const Schedule& plan) {
+  int shift = plan.micro_batches;
+  for (const Program& p : plan.workers) {
+    if (p.repeat <= 0 || p.shift <= 0) return 0;
+    shift = std::lcm(shift, p.shift);
+  }
+  return shift / plan.micro_batches;
+}
+
 RepeatedRun::RepeatedRun(TrainRunner& runner, const Interpreter::Links& links, std::size_t fetches)
     : runner_(runner), links_(links), channel_(links.transport, fetches + 2) {}
 
 void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
   HETU_ASSERT(drained_ && plan.steps <= steps);
-  bool repeats = true;
-  int shift = plan.micro_batches;
-  for (const Program& p : plan.workers) {
-    repeats = repeats && p.repeat > 0 && p.shift > 0;
-    shift = std::lcm(shift, std::max(1, p.shift));
-  }
-  require(repeats || steps == plan.steps, "a plan of {} steps whose body does not repeat runs {}",
+  const int grain = run_grain(plan);
+  require(grain > 0 || steps == plan.steps, "a plan of {} steps whose body does not repeat runs {}",
           plan.steps, steps);
   const int pipelines = plan.lowering.pipelines;
   Row row = bind_row(plan, links_.transport.worker(), pipelines);
@@ -33,10 +37,10 @@ void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRe
   begun_ = drained_ = false;
   // Worker 0 grants more well before the others can have come so far: between the first forward of
   // a step and its last update lie fewer than 2 P steps.
-  const int grain = shift / plan.micro_batches;
-  const int lead = (4 * plan.stages + 8 + grain - 1) / grain * grain;
+  const int up = std::max(1, grain);
+  const int lead = (4 * plan.stages + 8 + up - 1) / up * up;
   margin_ = lead / 2 / steps_per_repeat_;
-  channel_.begin(first_step, {steps, repeats ? plan.steps + lead : steps, lead});
+  channel_.begin(first_step, {steps, grain > 0 ? plan.steps + lead : steps, lead});
 }
 
 int RepeatedRun::repetitions() const {

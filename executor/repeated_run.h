@@ -12,6 +12,10 @@
 
 namespace hetu {
 
+/// By how many steps runs of a plan differ in length, so that each row's body repeats whole times;
+/// 0 if a row has no body that repeats.
+int run_grain(const Schedule& plan);
+
 class RepeatedRun {
  public:
   /// `fetches`: of the graph. Runner and links must outlive it.
@@ -19,8 +23,8 @@ class RepeatedRun {
 
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
   /// lowered plan of at most so many. If each of its rows has a body, the bodies repeat until
-  /// `steps` are done or all workers have heard that worker 0 was asked to stop; (steps -
-  /// plan.steps) * micro-batches must then be a multiple of each row's shift.
+  /// `steps` are done or all workers have heard that worker 0 was asked to stop; steps -
+  /// plan.steps must then be a multiple of run_grain(plan).
   void begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace);
 
   /// Goes on by one repetition of the body, or by the drain; false if all is done.

@@ -194,15 +194,8 @@ Schedule Trainer::compute_plan(int steps) const {
 Schedule Trainer::lowered_for(int steps) const {
   const int least = 2 * static_cast<int>(lowered_.workers.size()) + 2;
   if (steps <= least) return lower(compute_plan(steps), how_);
-  const Schedule shortest = compute_plan(least);
-  int shift = options_.micro_batches;
-  bool repeats = true;
-  for (const Program& p : shortest.workers) {
-    repeats = repeats && p.repeat > 0 && p.shift > 0;
-    shift = std::lcm(shift, std::max(1, p.shift));
-  }
-  if (!repeats) return lower(compute_plan(steps), how_);
-  const int grain = shift / options_.micro_batches;
+  const int grain = run_grain(compute_plan(least));
+  if (grain == 0) return lower(compute_plan(steps), how_);
   return lower(compute_plan(least + (steps - least) % grain), how_);
 }
 
@@ -345,7 +338,6 @@ void Trainer::begin_run(std::int64_t steps) {
   require(run_left_ == 0, "a run is under way: {} of its steps are to come", run_left_);
   require(steps >= 1, "a run has at least one step, got {}", steps);
   run_left_ = steps;
-  run_first_ = step_;
   if (!runs_) return;
   require(steps < std::numeric_limits<int>::max() / options_.micro_batches,
           "a run of {} steps is too long; drain in between", steps);

@@ -158,8 +158,7 @@ class Trainer {
   std::unique_ptr<Interpreter> validation_;
   std::unique_ptr<RepeatedRun> runs_;  // null for plans with one update per step
   Lowering how_;
-  std::int64_t run_left_ = 0;         // steps, where runs_ is null
-  std::int64_t run_first_ = 0;        // step
+  std::int64_t run_left_ = 0;         // steps of the run that are to come
   std::vector<PlannedRun> recorded_;  // where runs_ is not
   std::unique_ptr<TraceRecorder> trace_;
   std::int64_t origin_ns_ = 0;
