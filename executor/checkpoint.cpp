@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "executor/checksum.h"
+#include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
 #include "executor/safetensors.h"
 #include "graph/base/error.h"
@@ -24,7 +25,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr int kSaveTag = 44;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kUnfinished = ".saving";

@@ -1,18 +1,10 @@
 #include "executor/gather.h"
 
-#include <numeric>
-
 namespace hetu {
-
-comm::Group everyone(const comm::Transport& transport) {
-  comm::Group all(transport.workers());
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
 
 std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport,
                                       const comm::Exchange& exchange) {
-  const comm::Group all = everyone(transport);
+  const comm::Group all = comm::everyone(transport);
   std::vector<double> lengths(all.size(), 0);
   lengths[transport.worker()] = static_cast<double>(mine.size());
   comm::sum_f64(transport, all, lengths.data(), lengths.size(), exchange);

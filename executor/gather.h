@@ -11,7 +11,4 @@ namespace hetu {
 std::vector<std::string> gather_texts(const std::string& mine, comm::Transport& transport,
                                       const comm::Exchange& exchange);
 
-/// All workers of a job.
-comm::Group everyone(const comm::Transport& transport);
-
 }  // namespace hetu

@@ -81,8 +81,6 @@ std::string overfull_host(const std::vector<WorkerNeed>& workers) {
 
 void check_host_memory(comm::Transport& transport, std::int64_t needs, comm::Tag tag) {
   const int workers = transport.workers();
-  comm::Group all(workers);
-  for (int w = 0; w < workers; ++w) all[w] = w;
   struct Said {
     std::int64_t needs;
     std::int64_t machine;
@@ -90,7 +88,7 @@ void check_host_memory(comm::Transport& transport, std::int64_t needs, comm::Tag
   const Said mine = {needs, machine_bytes()};
   std::vector<Said> said(workers);
   const std::vector<std::size_t> bytes(workers, sizeof(Said));
-  comm::all_gather_bytes(transport, all, bytes, &mine, said.data(),
+  comm::all_gather_bytes(transport, comm::everyone(transport), bytes, &mine, said.data(),
                          {tag, "the sizes of all plans"});
   std::vector<WorkerNeed> table;
   table.reserve(said.size());

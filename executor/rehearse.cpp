@@ -10,14 +10,13 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/inproc.h"
+#include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
 
 namespace hetu {
 namespace {
 
 using Record = TraceRecorder::Record;
-
-constexpr int kControl = 63;  // kind of the tags that no instruction uses
 
 // Wakes of this thread come within a microsecond instead of the usual 50.
 class SharpTimer {
@@ -37,12 +36,11 @@ class Rehearser {
       : plan_(plan),
         pace_(pace),
         transport_(transport),
-        everyone_(transport.workers()),
+        everyone_(comm::everyone(transport)),
         runner_(plan, costs, pace, transport),
         reducer_(transport),
         loop_(bind_row(plan, transport.worker(), plan.lowering.pipelines), runner_,
               {transport, reducer_}) {
-    std::iota(everyone_.begin(), everyone_.end(), 0);
     for (int w = 0; w < transport.workers(); ++w) {
       const auto& program = plan.workers[static_cast<std::size_t>(w) % plan.workers.size()];
       record_bytes_.push_back(unroll(program).size() * sizeof(Record));
@@ -63,7 +61,7 @@ class Rehearser {
   // start when they hear.
   std::int64_t common_start(int step) {
     comm::barrier(transport_, everyone_,
-                  {comm::make_tag(kControl, 0, 0, 0, step), "the start of a rehearsed step"});
+                  {comm::make_tag(kControlTag, 0, 0, 0, step), "the start of a rehearsed step"});
     std::vector<std::size_t> sizes(everyone_.size(), 0);
     sizes[0] = sizeof(std::int64_t);
     const std::int64_t ahead = 5'000'000 + 1'000'000 * static_cast<std::int64_t>(sizes.size());
@@ -71,7 +69,7 @@ class Rehearser {
     std::int64_t start_ns = mine;
     comm::all_gather_bytes(
         transport_, everyone_, sizes, &mine, &start_ns,
-        {comm::make_tag(kControl, 1, 0, 0, step), "the start of a rehearsed step"});
+        {comm::make_tag(kControlTag, 1, 0, 0, step), "the start of a rehearsed step"});
     return transport_.same_clock(0) ? start_ns : comm::now_ns();
   }
 
@@ -88,7 +86,7 @@ class Rehearser {
     std::vector<Record> all(total / sizeof(Record));
     comm::all_gather_bytes(
         transport_, everyone_, record_bytes_, own.data(), all.data(),
-        {comm::make_tag(kControl, 2, 0, 0, step), "the records of a rehearsed step"});
+        {comm::make_tag(kControlTag, 2, 0, 0, step), "the records of a rehearsed step"});
     return measure(all);
   }
 

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
 
 namespace hetu {
-namespace {
-
-constexpr int kReportTag = 48;
-constexpr int kGrantTag = 49;
-
-}  // namespace
+namespace {}  // namespace
 
 RunChannel::RunChannel(comm::Transport& transport, std::size_t values)
     : transport_(transport), values_(values) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
 #include "graph/base/error.h"
 
@@ -14,8 +15,6 @@ namespace hetu {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kSharedTag = 46;
 
 // An empty file with a name of its own, removed with this object.
 class Probe {

@@ -59,11 +59,9 @@ void TimedRunner::update(int stage, int) {
 }
 
 void TimedRunner::reduce_scalars(comm::Transport& transport, int step) {
-  comm::Group all(transport.workers());
-  for (int w = 0; w < transport.workers(); ++w) all[w] = w;
   double value = 1;
   const auto what = [&] { return describe({Kind::ReduceScalars, false, 0, -1, -1}, step); };
-  comm::sum_f64(transport, all, &value, 1,
+  comm::sum_f64(transport, comm::everyone(transport), &value, 1,
                 {comm::make_tag(static_cast<int>(Kind::ReduceScalars), 0, 0, 0, step), what});
   free_ns_ = std::max(free_ns_, comm::now_ns());
 }

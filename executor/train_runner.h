@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/comm/collective.h"
+#include "executor/comm/tag_kinds.h"
 #include "executor/interpreter.h"
 #include "executor/optimizer.h"
 #include "executor/plan.h"
@@ -17,11 +18,6 @@
 #include "executor/state_tensor.h"
 
 namespace hetu {
-
-/// Kinds of message tags beside those of instructions (hetu::Kind, below 32).
-inline constexpr int kCountTag = 40;
-inline constexpr int kScalarTag = 41;
-inline constexpr int kBufferTag = 46;
 
 /// Where this worker stands in the job, and what it sums with whom.
 struct RunnerOptions {
@@ -167,7 +163,6 @@ class TrainRunner : public StageRunner {
   double squares_of(const Stage& stage, const StageParameter& p) const;
   double tied_factor(const Stage& stage, const StageParameter& p) const;
   void clip_alone(Stage& stage, int step);
-  comm::Group all_workers() const;
   comm::Group holders(const std::vector<int>& stages) const;
 
   const Graph& graph_;

@@ -6,12 +6,6 @@
 
 namespace hetu {
 
-comm::Group TrainRunner::all_workers() const {
-  comm::Group all(static_cast<std::size_t>(options_.pipelines) * options_.workers_per_pipeline);
-  for (std::size_t w = 0; w < all.size(); ++w) all[w] = static_cast<int>(w);
-  return all;
-}
-
 // Fetched scalars of one step of the run, summed over this worker's micro-batches.
 std::vector<double> TrainRunner::fetch_sums(int step) const {
   std::vector<double> values(graph_.fetches.size(), 0);
@@ -55,7 +49,7 @@ double TrainRunner::squares_of(const Stage& stage, const StageParameter& p) cons
 void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
   std::vector<double> values = step_scalars();
   if (training_) values.push_back(asks_to_stop_ ? 1 : 0);
-  const comm::Group all = all_workers();
+  const comm::Group all = comm::everyone(transport);
   if (all.size() > 1) {
     const auto what = [&] { return fmt::format("loss and norms of step {}", step); };
     comm::sum_f64(transport, all, values.data(), values.size(),

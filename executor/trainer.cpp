@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "executor/comm/collective.h"
+#include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
 #include "executor/host_memory.h"
 #include "executor/run_trace.h"
@@ -24,9 +25,6 @@
 
 namespace hetu {
 namespace {
-
-constexpr int kStartTag = 43;
-constexpr int kTraceTag = 45;
 
 double flops(const Graph& graph, const Node& node) {
   if (op_set().has(node.op)) {
@@ -157,9 +155,8 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
   if (options_.threads > 0) omp_set_num_threads(options_.threads);
   if (options_.first_block.empty()) options_.first_block = balance_stages(graph_, options_.stages);
   plan();
-  comm::Group all(workers);
-  for (int w = 0; w < workers; ++w) all[w] = w;
-  comm::barrier(transport_, all, {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});
+  comm::barrier(transport_, comm::everyone(transport_),
+                {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});
   origin_ns_ = comm::now_ns();
 }
 

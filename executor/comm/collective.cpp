@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "graph/base/error.h"
@@ -38,6 +39,12 @@ void add_pieces(const std::vector<const std::byte*>& pieces, std::byte* data, st
 }
 
 }  // namespace
+
+Group everyone(const Transport& transport) {
+  Group all(transport.workers());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
 
 // Member j owns slice j of the data. Every member sends each owner its piece (phase 0); the owner
 // adds the pieces in member order and sends the sum to all (phase 1).

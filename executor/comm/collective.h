@@ -14,6 +14,9 @@ namespace hetu::comm {
 /// Global workers, ascending, each once. A list, never the world.
 using Group = std::vector<int>;
 
+/// All workers of the job.
+Group everyone(const Transport& transport);
+
 /// A group sum under way; made by Reducer::start_sum.
 class Sum;
 

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -23,12 +22,6 @@ namespace hetu::comm {
 namespace {
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-Group everyone(const Transport& t) {
-  Group group(t.workers());
-  std::iota(group.begin(), group.end(), 0);
-  return group;
-}
 
 std::byte content(int from, int index, std::size_t i) {
   return static_cast<std::byte>((i * 131 + from * 7919U + index * 104729U) >> 3);

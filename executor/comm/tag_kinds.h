@@ -1,0 +1,18 @@
+// What messages are for, beside instructions (whose kinds are hetu::Kind, below 32): the `kind` of
+// their tags. All in one place, so that no two purposes share one.
+#pragma once
+
+namespace hetu {
+
+inline constexpr int kCountTag = 40;    ///< counts of a step, before its first forward
+inline constexpr int kScalarTag = 41;   ///< losses and norms of a step
+inline constexpr int kControlTag = 42;  ///< steps of a rehearsal
+inline constexpr int kStartTag = 43;    ///< what is checked before the first step
+inline constexpr int kSaveTag = 44;     ///< checkpoints
+inline constexpr int kTraceTag = 45;    ///< traces
+inline constexpr int kBufferTag = 46;   ///< means of buffers over pipelines
+inline constexpr int kSharedTag = 47;   ///< whether all hosts see a folder
+inline constexpr int kReportTag = 48;   ///< results of a run, to worker 0
+inline constexpr int kGrantTag = 49;    ///< how far a run goes, from worker 0
+
+}  // namespace hetu
