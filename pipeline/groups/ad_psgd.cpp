@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "pipeline/groups/rule.h"
+
+namespace hetu::groups {
+namespace {
+
+// SplitMix64: a draw is a function of its arguments, not of the order of events.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t draw(std::uint64_t seed, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  return mix(mix(mix(mix(seed) ^ a) ^ b) ^ c);
+}
+
+// Active pipelines have even numbers, passive ones odd: only an active one initiates, so that no
+// two can wait for each other. If one side is dead, the survivors are divided anew by their order.
+// Source: Lian, Zhang, Zhang, Liu 2018, "Asynchronous Decentralized Parallel Stochastic Gradient
+// Descent", section 3 and the deadlock remark there.
+class AdPsgd : public Rule {
+ public:
+  explicit AdPsgd(Board& board) : board_(board), active_(board.pipelines()) { divide(); }
+
+  void begin_run() override {}
+
+  void on_arrival(int stage, int pipeline) override {
+    std::vector<int> neighbours;
+    for (int p = 0; p < board_.pipelines() && active_[pipeline]; ++p)
+      if (!active_[p] && board_.is_expected(stage, p)) neighbours.push_back(p);
+    if (neighbours.empty()) {
+      board_.close(stage, {pipeline}, active_[pipeline] ? Reason::Last : Reason::Drawn);
+      return;
+    }
+    const std::uint64_t bits =
+        draw(board_.options().seed, static_cast<std::uint64_t>(stage),
+             static_cast<std::uint64_t>(pipeline),
+             static_cast<std::uint64_t>(board_.next_update(stage, pipeline)));
+    board_.close_pair(stage, pipeline, neighbours[bits % neighbours.size()]);
+  }
+
+  void on_time() override {}
+
+  void on_death(int) override {
+    bool side[2] = {false, false};
+    for (int p = 0; p < board_.pipelines(); ++p)
+      if (board_.is_alive(p)) side[active_[p] ? 1 : 0] = true;
+    if (!side[0] || !side[1]) divide();
+  }
+
+  std::optional<std::int64_t> wakes_at_us() const override { return std::nullopt; }
+
+ private:
+  void divide() {
+    bool next = true;
+    for (int p = 0; p < board_.pipelines(); ++p) {
+      if (!board_.is_alive(p)) continue;
+      active_[p] = next;
+      next = !next;
+    }
+  }
+
+  Board& board_;
+  std::vector<bool> active_;
+};
+
+// The pairs of one update are the same in all stages and known to all: whoever comes first waits.
+// All stages meet them in the order of updates, so no two can wait for each other.
+class Lockstep : public Rule {
+ public:
+  explicit Lockstep(Board& board) : board_(board) {}
+
+  void begin_run() override { partners_.clear(); }
+
+  void on_arrival(int stage, int pipeline) override {
+    const std::int64_t update = board_.seat(stage, pipeline).answered + 1;
+    const int partner = partners(update)[pipeline];
+    if (partner < 0 || !board_.is_alive(partner)) {
+      board_.close(stage, {pipeline}, Reason::Drawn);
+    } else if (board_.seat(stage, partner).open &&
+               board_.seat(stage, partner).answered + 1 == update) {
+      board_.close(stage, {std::min(pipeline, partner), std::max(pipeline, partner)},
+                   Reason::Drawn);
+    }
+    forget();
+  }
+
+  void on_time() override {}
+
+  void on_death(int dead) override {
+    for (int s = 0; s < board_.stages(); ++s) {
+      for (const int p : board_.pending(s))
+        if (partners(board_.seat(s, p).answered + 1)[p] == dead)
+          board_.close(s, {p}, Reason::Drawn);
+    }
+  }
+
+  std::optional<std::int64_t> wakes_at_us() const override { return std::nullopt; }
+
+ private:
+  // Who is with whom at an update; -1: alone, as one of an odd number is.
+  const std::vector<int>& partners(std::int64_t update) {
+    const auto [it, fresh] = partners_.try_emplace(update);
+    if (!fresh) return it->second;
+    std::vector<int> order;
+    for (int p = 0; p < board_.pipelines(); ++p)
+      if (board_.is_alive(p)) order.push_back(p);
+    const std::uint64_t seed = board_.options().seed;
+    const auto counted = static_cast<std::uint64_t>(board_.next_update(0, order[0]) -
+                                                    board_.seat(0, order[0]).answered - 1 + update);
+    for (std::size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[draw(seed, counted, i, 0) % i]);
+    it->second.assign(board_.pipelines(), -1);
+    for (std::size_t i = 0; i + 1 < order.size(); i += 2) {
+      it->second[order[i]] = order[i + 1];
+      it->second[order[i + 1]] = order[i];
+    }
+    return it->second;
+  }
+
+  // Drops what every stage of every pipeline has behind it.
+  void forget() {
+    std::int64_t least = kRunsOn;
+    for (int s = 0; s < board_.stages(); ++s) {
+      for (int p = 0; p < board_.pipelines(); ++p)
+        if (board_.is_alive(p)) least = std::min(least, board_.seat(s, p).answered);
+    }
+    partners_.erase(partners_.begin(), partners_.upper_bound(least));
+  }
+
+  Board& board_;
+  std::map<std::int64_t, std::vector<int>> partners_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rule> ad_psgd(Board& board) { return std::make_unique<AdPsgd>(board); }
+std::unique_ptr<Rule> ad_psgd_lockstep(Board& board) { return std::make_unique<Lockstep>(board); }
+
+}  // namespace hetu::groups

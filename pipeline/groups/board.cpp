@@ -1,0 +1,151 @@
+#include "pipeline/groups/board.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "graph/base/error.h"
+
+namespace hetu::groups {
+
+Board::Board(const Options& options)
+    : options_(options),
+      seats_(static_cast<std::size_t>(options.stages) * options.pipelines),
+      alive_(options.pipelines, true),
+      counts_(options.stages, 0),
+      serials_(options.stages, 0),
+      done_(options.pipelines, 0),
+      stop_(options.pipelines, 0),
+      underway_(options.pipelines, 0) {}
+
+std::vector<int> Board::pending(int stage) const {
+  std::vector<int> open;
+  for (int p = 0; p < pipelines(); ++p)
+    if (seat(stage, p).open) open.push_back(p);
+  return open;
+}
+
+int Board::expected(int stage) const {
+  int n = 0;
+  for (int p = 0; p < pipelines(); ++p) n += is_expected(stage, p) ? 1 : 0;
+  return n;
+}
+
+void Board::begin_run(const std::vector<std::int64_t>& done, std::int64_t updates) {
+  require(static_cast<int>(done.size()) == pipelines(),
+          "a run needs the updates done before of each of the {} pipelines, got {} numbers",
+          pipelines(), done.size());
+  require(updates >= 1, "a run needs at least 1 update per pipeline, got {}", updates);
+  for (int s = 0; s < stages(); ++s) {
+    for (int p = 0; p < pipelines(); ++p)
+      require(!seat(s, p).open, "a run begins while the request of pipeline {} at stage {} is open",
+              p, s);
+  }
+  for (Seat& s : seats_) {
+    s.answered = 0;
+    s.seen = false;  // the pause between two runs is no interval
+  }
+  done_ = done;
+  std::fill(counts_.begin(), counts_.end(), 0);
+  target_ = updates * std::count(alive_.begin(), alive_.end(), true);
+  const std::int64_t known = known_stop(options_, updates);
+  due_ = known != kRunsOn;
+  std::fill(stop_.begin(), stop_.end(), known);
+  std::fill(underway_.begin(), underway_.end(), stages() + 1);
+}
+
+void Board::arrive(const Request& r, std::int64_t now_us) {
+  require(r.stage >= 0 && r.stage < stages(), "a request names stage {}, but the stages are 0…{}",
+          r.stage, stages() - 1);
+  require(r.pipeline >= 0 && r.pipeline < pipelines(),
+          "a request names pipeline {}, but the pipelines are 0…{}", r.pipeline, pipelines() - 1);
+  require(alive_[r.pipeline], "a request of pipeline {} at stage {}, which was given up as dead",
+          r.pipeline, r.stage);
+  Seat& s = seats_[at(r.stage, r.pipeline)];
+  const std::int64_t next = done_[r.pipeline] + s.answered + 1;
+  require(!s.open, "pipeline {} asks at stage {} for update {}, but its request {} is open",
+          r.pipeline, r.stage, r.update, next);
+  require(r.update == next, "pipeline {} asks at stage {} for update {}, but its next one is {}",
+          r.pipeline, r.stage, r.update, next);
+  require(s.answered < stop_[r.pipeline],
+          "pipeline {} asks at stage {} for update {}, but it stops after {}", r.pipeline, r.stage,
+          r.update, next - 1);
+  pass_time(now_us);
+  s.open = true;
+  s.arrived_us = now_us_;
+  if (!s.seen) return;
+  const double interval = static_cast<double>(now_us_ - s.released_us);
+  s.interval_us = s.interval_us == 0
+                      ? interval
+                      : s.interval_us + options_.smoothing * (interval - s.interval_us);
+}
+
+void Board::remove(int pipeline) {
+  alive_[pipeline] = false;
+  std::int64_t least = kRunsOn;  // what all of its stages have done still counts
+  for (int s = 0; s < stages(); ++s) {
+    Seat& seat = seats_[at(s, pipeline)];
+    seat.open = false;
+    least = std::min(least, seat.answered);
+  }
+  underway_[pipeline] = least;
+}
+
+void Board::answer(int stage, int pipeline) {
+  Seat& s = seats_[at(stage, pipeline)];
+  HETU_ASSERT(s.open);
+  s.open = false;
+  s.seen = true;
+  s.released_us = now_us_;
+  ++s.answered;
+  ++counts_[stage];
+  underway_[pipeline] = std::max(underway_[pipeline], s.answered + stages() - stage + 1);
+}
+
+// Stage s may start forward u + n - s + 1 as soon as it has this answer to its request u, and would
+// wait for ever for one that no stage before it starts. So the earliest stop of which a pipeline
+// can be told in time is the largest u + n - s + 1. A decision raises it by at most 1 per member:
+// the sum over all pipelines meets the target, or passes it by less than one group.
+void Board::stop_if_due() {
+  if (due_) return;
+  const std::int64_t sum = std::accumulate(underway_.begin(), underway_.end(), std::int64_t{0});
+  due_ = sum >= target_;
+  if (due_) stop_ = underway_;
+}
+
+void Board::close(int stage, std::vector<int> members, Reason reason) {
+  Decision d;
+  d.reason = reason;
+  for (const int p : members) {
+    d.arrived_us.push_back(seat(stage, p).arrived_us);
+    answer(stage, p);
+  }
+  d.stage = stage;
+  d.members = std::move(members);
+  publish(std::move(d));
+}
+
+void Board::close_pair(int stage, int active, int passive) {
+  Decision d;
+  d.reason = Reason::Drawn;
+  d.initiator = active;
+  const std::int64_t asked = seat(stage, active).arrived_us;
+  answer(stage, active);
+  d.members = {std::min(active, passive), std::max(active, passive)};
+  for (const int p : d.members) d.arrived_us.push_back(p == active ? asked : now_us_);
+  d.stage = stage;
+  publish(std::move(d));
+}
+
+void Board::publish(Decision d) {
+  stop_if_due();
+  for (const int p : d.members) {
+    const Seat& s = seat(d.stage, p);
+    d.updates.push_back(done_[p] + s.answered + (s.open ? 1 : 0));
+    d.stop_after.push_back(due_ ? done_[p] + stop_[p] : kRunsOn);
+  }
+  d.serial = serials_[d.stage]++;
+  d.closed_us = now_us_;
+  decisions_.push_back(std::move(d));
+}
+
+}  // namespace hetu::groups

@@ -1,0 +1,99 @@
+#include "pipeline/groups/policy.h"
+
+#include "graph/base/error.h"
+#include "pipeline/groups/board.h"
+#include "pipeline/groups/rule.h"
+
+namespace hetu::groups {
+
+class Policy::Impl {
+ public:
+  explicit Impl(const Options& options) : board(with_defaults(options)) {
+    switch (options.method) {
+      case Method::PartialReduce:
+        rule = partial_reduce(board);
+        break;
+      case Method::AdPsgd:
+        rule = ad_psgd(board);
+        break;
+      case Method::AdPsgdLockstep:
+        rule = ad_psgd_lockstep(board);
+        break;
+    }
+  }
+
+  Board board;
+  std::unique_ptr<Rule> rule;
+};
+
+const char* reason_name(Reason reason) {
+  switch (reason) {
+    case Reason::All:
+      return "all";
+    case Reason::Wide:
+      return "wide";
+    case Reason::Alone:
+      return "alone";
+    case Reason::Joins:
+      return "joins";
+    case Reason::Frees:
+      return "frees";
+    case Reason::Last:
+      return "last";
+    case Reason::Drawn:
+      return "drawn";
+  }
+  return "?";
+}
+
+std::int64_t known_stop(const Options& options, std::int64_t updates) {
+  const bool equal = options.method == Method::AdPsgdLockstep ||
+                     (options.method == Method::PartialReduce && options.sync_period == 1);
+  return equal || updates <= options.stages + 1 ? updates : kRunsOn;
+}
+
+Policy::Policy(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+Policy::~Policy() = default;
+Policy::Policy(Policy&&) noexcept = default;
+Policy& Policy::operator=(Policy&&) noexcept = default;
+
+const Options& Policy::options() const { return impl_->board.options(); }
+
+void Policy::begin_run(const std::vector<std::int64_t>& done, std::int64_t updates) {
+  impl_->board.begin_run(done, updates);
+  impl_->rule->begin_run();
+}
+
+void Policy::begin_run(std::int64_t done, std::int64_t updates) {
+  begin_run(std::vector<std::int64_t>(options().pipelines, done), updates);
+}
+
+void Policy::arrive(const Request& request, std::int64_t now_us) {
+  impl_->board.arrive(request, now_us);
+  impl_->rule->on_arrival(request.stage, request.pipeline);
+}
+
+void Policy::tick(std::int64_t now_us) {
+  impl_->board.pass_time(now_us);
+  impl_->rule->on_time();
+}
+
+void Policy::remove(int pipeline, std::int64_t now_us) {
+  require(pipeline >= 0 && pipeline < options().pipelines,
+          "pipeline {} cannot be given up: the pipelines are 0…{}", pipeline,
+          options().pipelines - 1);
+  impl_->board.pass_time(now_us);
+  if (!impl_->board.is_alive(pipeline)) return;
+  impl_->board.remove(pipeline);
+  impl_->rule->on_death(pipeline);
+}
+
+std::optional<std::int64_t> Policy::wakes_at_us() const { return impl_->rule->wakes_at_us(); }
+
+std::vector<Decision> Policy::take() { return impl_->board.take(); }
+
+bool Policy::is_pending(int stage, int pipeline) const {
+  return impl_->board.seat(stage, pipeline).open;
+}
+
+}  // namespace hetu::groups

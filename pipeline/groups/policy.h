@@ -1,0 +1,110 @@
+// The policy of partial reduce and of AD-PSGD as a pure state machine: requests and times in,
+// decisions out. No clock and no I/O, so that the same code decides in the coordinator, in the
+// simulator and in tests.
+//
+// A worker sends a request for its stage after each update. Its answer is a decision: with whom the
+// updated weights are averaged, and when its pipeline stops. At most one request per stage and
+// pipeline is open at a time; update u + 1 is applied only after the average of update u.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "pipeline/groups/options.h"
+
+namespace hetu::groups {
+
+/// A pipeline that is not yet told where it stops.
+inline constexpr std::int64_t kRunsOn = std::numeric_limits<std::int64_t>::max();
+
+/// One pipeline has applied an update of one stage.
+struct Request {
+  int stage = 0;
+  int pipeline = 0;
+  std::int64_t update = 0;  ///< its count, from 1, over the whole training
+};
+
+/// Why a group closed.
+enum class Reason : std::uint8_t {
+  All,    ///< everyone is there
+  Wide,   ///< wide enough, and nobody is near
+  Alone,  ///< nobody near enough to wait for: fewer than the minimum group
+  Joins,  ///< joins the two parts of the graph that were longest apart
+  Frees,  ///< would have waited for ever: stages waited for each other's pipelines
+  Last,   ///< nobody else comes in this run
+  Drawn   ///< a pair of AD-PSGD, or its passive side
+};
+
+/// "all", "wide", …
+const char* reason_name(Reason reason);
+
+/// A closed group. Its updates are the next members.size() ones of its stage's count (AdPsgd: the
+/// next one alone, the initiator's).
+struct Decision {
+  int stage = 0;
+  std::vector<int> members;           ///< pipelines, ascending; one alone is legal
+  std::vector<std::int64_t> updates;  ///< of each member; of a passive partner, its latest request
+  std::int64_t serial = 0;            ///< per stage, from 0, over all runs
+  /// Per member: the last update of its pipeline in this run, the same on all its stages; kRunsOn
+  /// while that is open.
+  std::vector<std::int64_t> stop_after;
+  /// AdPsgd: the pipeline whose request this answers; a second member has not asked. -1: every
+  /// member has.
+  int initiator = -1;
+  std::vector<std::int64_t> arrived_us;  ///< per member; of a passive partner, the time of closing
+  std::int64_t closed_us = 0;
+  Reason reason = Reason::All;
+};
+
+/// Where every pipeline stops if that is known before the first answer (P = 1, lockstep, or a run
+/// no longer than what may be underway), counted within the run; else kRunsOn.
+std::int64_t known_stop(const Options& options, std::int64_t updates);
+
+/// Times are microseconds on any clock that never goes back. Not for several threads at once.
+class Policy {
+ public:
+  /// Throws InvalidArgument as with_defaults does.
+  explicit Policy(const Options& options);
+  ~Policy();
+  Policy(Policy&&) noexcept;
+  Policy& operator=(Policy&&) noexcept;
+
+  const Options& options() const;
+
+  /// Starts a run of about `updates` (M) per pipeline: together the pipelines apply at least N * M
+  /// and at most N * M + N - 1, each the same number on all its stages. `done` are the updates that
+  /// each pipeline has applied before. All weights are equal now: the graph starts connected.
+  /// Throws InvalidArgument if updates < 1 or a request is open.
+  ///
+  /// Stops are told in time for PipeDream's order with averaging underway: stage s starts forward
+  /// u + n - s only when it has the answer to its request u - 1 (counts within the run), which
+  /// follows from its row, where that forward stands behind UPDATE u.
+  void begin_run(const std::vector<std::int64_t>& done, std::int64_t updates);
+  void begin_run(std::int64_t done, std::int64_t updates);  ///< the same number for all
+
+  /// A request. Throws InvalidArgument, and changes nothing, if the stage or the pipeline does not
+  /// exist, is dead or has stopped, if its last request is still open, or the update is not the
+  /// next.
+  void arrive(const Request& request, std::int64_t now_us);
+  /// Time has passed: call it when wakes_at_us is reached; any other time is harmless.
+  void tick(std::int64_t now_us);
+  /// A pipeline is dead: its open requests are dropped, nobody waits for it. Without effect if it
+  /// already is. N, and so the constants, stay.
+  void remove(int pipeline, std::int64_t now_us);
+
+  /// When tick must be called next, if nothing arrives before.
+  std::optional<std::int64_t> wakes_at_us() const;
+  /// Decisions since the last take, in order.
+  std::vector<Decision> take();
+
+  /// Whether a request is open.
+  bool is_pending(int stage, int pipeline) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hetu::groups
