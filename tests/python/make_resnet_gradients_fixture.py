@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
 import resnet_cases as cases
@@ -16,22 +15,12 @@ from bert_cases import rounded
 CASES = ("resnet18_cifar", "resnet18_imagenet", "resnet50_imagenet")
 
 
-def gradients(case: tuple[str, str, int, int, int], kind: torch.dtype) -> dict[str, numpy.ndarray]:
-    model = resnet_torch.model_of(*case[:3])
-    drawn = cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.copy_(torch.from_numpy(drawn[name]))
-    data = cases.batch(case)
-    logits = model.to(kind).train()(torch.from_numpy(data["image"]).to(kind))
-    torch.nn.functional.cross_entropy(logits, torch.from_numpy(data["label"]).long()).backward()
-    return {n: p.grad.numpy() for n, p in model.named_parameters()}
-
-
 def main() -> None:
     lines = [f'"versions": {json.dumps(resnet_torch.versions())}']
     for name in CASES:
-        exact, single = (gradients(cases.CASES[name], kind) for kind in (torch.float64, torch.float32))
+        case = cases.CASES[name]
+        weights, batch = cases.weights(resnet_torch.parameters(*case[:3])), cases.batch(case)
+        exact, single = (resnet_torch.gradients(case, weights, batch, kind) for kind in (torch.float64, torch.float32))
         found: dict[str, Any] = rounded(cases.digests(exact))
         for tensor, d in found.items():
             d["float32"] = float(f"{cases.relative(single[tensor], exact[tensor]):.3g}")

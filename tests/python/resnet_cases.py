@@ -10,10 +10,12 @@ import numpy
 
 from bert_cases import digest, distance
 
+Case = tuple[str, str, int, int, int]  # model, stem, classes, pictures, height and width
+Arrays = dict[str, numpy.ndarray]
 MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
-# model, stem, classes, pictures, height and width. Large enough that every batch norm sees 32 numbers per channel or more:
+# Large enough that every batch norm sees 32 numbers per channel or more:
 # float32 itself is too coarse where it sees few.
-CASES: dict[str, tuple[str, str, int, int, int]] = {
+CASES: dict[str, Case] = {
     "resnet18_cifar": ("resnet18", "cifar", 100, 8, 16),
     "resnet18_imagenet": ("resnet18", "imagenet", 1000, 8, 64),
     "resnet50_imagenet": ("resnet50", "imagenet", 1000, 8, 64),
@@ -21,7 +23,7 @@ CASES: dict[str, tuple[str, str, int, int, int]] = {
 PROBES = 32  # logits that are read one by one
 
 
-def weights(shapes: dict[str, tuple[int, ...]], seed: int = 3) -> dict[str, numpy.ndarray]:
+def weights(shapes: dict[str, tuple[int, ...]], seed: int = 3) -> Arrays:
     """Weights by name, spread as torchvision starts them; norms' scales and shifts near theirs, so that each one matters."""
     random = numpy.random.default_rng(seed)
     out = {}
@@ -38,10 +40,10 @@ def weights(shapes: dict[str, tuple[int, ...]], seed: int = 3) -> dict[str, nump
     return out
 
 
-def batch(case: tuple[str, str, int, int, int]) -> dict[str, numpy.ndarray]:
+def batch(case: Case, seed: int = 17) -> Arrays:
     """Pictures and labels, and for PROBES logits a mask that is 1 at that logit alone."""
     _, _, classes, rows, size = case
-    random = numpy.random.default_rng(17)
+    random = numpy.random.default_rng(seed)
     masks = numpy.zeros((rows, PROBES, classes), numpy.float32)
     for k, (row, column) in enumerate(probes(case)):
         masks[row, k, column] = 1
@@ -51,7 +53,7 @@ def batch(case: tuple[str, str, int, int, int]) -> dict[str, numpy.ndarray]:
     }
 
 
-def probes(case: tuple[str, str, int, int, int]) -> list[tuple[int, int]]:
+def probes(case: Case) -> list[tuple[int, int]]:
     """(row, column) of the logits that are compared."""
     random = numpy.random.default_rng(23)
     return [(int(random.integers(case[3])), int(random.integers(case[2]))) for _ in range(PROBES)]
@@ -63,7 +65,7 @@ def table(shapes: dict[str, tuple[int, ...]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digests(tensors: dict[str, numpy.ndarray]) -> dict[str, Any]:
+def digests(tensors: Arrays) -> dict[str, Any]:
     return {name: digest(name, tensor) for name, tensor in sorted(tensors.items())}
 
 

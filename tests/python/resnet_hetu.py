@@ -18,7 +18,7 @@ def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, 
     return {name: tuple(shape) for name, shape in [*graph.parameters, *graph.buffers]}
 
 
-def run(case: tuple[str, str, int, int, int], weights: Path | None = None) -> dict[str, Any]:
+def run(case: cases.Case, weights: Path | None = None) -> dict[str, Any]:
     """Loss of one batch in training, running statistics and probed logits in evaluation after it; as resnet_torch.run, with
     the weights of a checkpoint, or the case's. The update itself changes nothing: its rate is 0."""
     name, stem, classes, rows, _ = case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,16 +12,18 @@ from typing import Any
 import numpy
 import torch
 
+import hetu as ht
 import resnet_cases as cases
 import resnet_hetu
 import resnet_torch
 
-FULL: dict[str, tuple[str, str, int, int, int]] = {
+FULL: dict[str, cases.Case] = {
     "resnet18_cifar": ("resnet18", "cifar", 100, 16, 32),
     "resnet18_imagenet": ("resnet18", "imagenet", 1000, 4, 224),
     "resnet50_imagenet": ("resnet50", "imagenet", 1000, 4, 224),
 }
 DTYPES = {"float32": "F32", "int64": "I64"}
+DRAWS = 9  # of weights and pictures: whether some ReLU's input falls on the other side of 0 is chance in each
 
 
 def write(path: Path, tensors: dict[str, numpy.ndarray]) -> None:
@@ -65,4 +68,39 @@ def check() -> bool:
         good &= bitwise and abs(a["loss"] - b["loss"]) < 1e-5 * b["loss"] and apart < 1e-4 and logits < 1e-4
         print(f"{name:18} {a['loss']:12.7f} {b['loss']:12.7f} {apart:11.2e} {logits:9.2e}  "
               f"{'bitwise' if bitwise else 'DIFFERENT':18}  {where}")
+    return good
+
+
+def hetu_gradients(case: cases.Case, weights: cases.Arrays, batch: cases.Arrays) -> cases.Arrays:
+    ht.new_graph()
+    data = ht.data.Batches([batch], batch_size=case[3])
+    loss = ht.models.ResNet(case[0], case[2], case[1]).loss(data)
+    job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]})
+    state = {n: array for n, kind, array, _ in job.job.state() if kind == ""}
+    for name, drawn in weights.items():
+        state[name][...] = drawn
+    list(job.run("train", steps=1))
+    return {n: array.reshape(weights[n].shape) for n, _, array, _ in job.job.gradients()}
+
+
+def check_gradients() -> bool:
+    """Whether float32 gradients are at most twice as far from float64 ones as PyTorch's: the worst tensor, median over the
+    draws, each against PyTorch on the same layout of images (with NCHW its convolutions add in shorter runs)."""
+    print(f"\n{'float32 gradients':18} {'Hetu':>9} {'PyTorch, channels last':>23} {'NCHW':>9}  medians of {DRAWS} draws")
+    good = True
+    for name, case in cases.CASES.items():
+        found: dict[str, list[float]] = {"hetu": [], "last": [], "first": []}
+        for draw in range(DRAWS):
+            batch = {k: v for k, v in cases.batch(case, seed=200 + draw).items() if k != "masks"}
+            weights = cases.weights(resnet_torch.parameters(*case[:3]), seed=100 + draw)
+            exact = resnet_torch.gradients(case, weights, batch, torch.float64)
+            for kind, gradients in {
+                "hetu": hetu_gradients(case, weights, batch),
+                "last": resnet_torch.gradients(case, weights, batch, torch.float32, torch.channels_last),
+                "first": resnet_torch.gradients(case, weights, batch, torch.float32),
+            }.items():
+                found[kind].append(max(cases.relative(gradients[n], exact[n]) for n in exact))
+        hetu, last, first = (statistics.median(errors) for errors in found.values())
+        print(f"{name:18} {hetu:9.2e} {last:23.2e} {first:9.2e}")
+        good &= hetu <= 2 * last
     return good

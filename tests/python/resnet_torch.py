@@ -28,7 +28,7 @@ def shapes(name: str, stem: str = "imagenet", classes: int = 1000) -> dict[str, 
     return {n: tuple(t.shape) for n, t in model_of(name, stem, classes).state_dict().items()}
 
 
-def started(case: tuple[str, str, int, int, int]) -> Any:
+def started(case: cases.Case) -> Any:
     """The case's model with its drawn weights."""
     model = model_of(*case[:3])
     drawn = cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
@@ -38,7 +38,27 @@ def started(case: tuple[str, str, int, int, int]) -> Any:
     return model
 
 
-def run(case: tuple[str, str, int, int, int], model: Any = None) -> dict[str, Any]:
+def parameters(name: str, stem: str, classes: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes."""
+    return {n: tuple(p.shape) for n, p in model_of(name, stem, classes).named_parameters()}
+
+
+def gradients(
+    case: cases.Case, weights: cases.Arrays, batch: cases.Arrays, kind: torch.dtype,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> cases.Arrays:
+    """Of every parameter, after one batch from those weights."""
+    model = model_of(*case[:3])
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.from_numpy(weights[name]))
+    model = model.to(kind).to(memory_format=layout).train()
+    logits = model(torch.from_numpy(batch["image"]).to(kind).to(memory_format=layout))
+    torch.nn.functional.cross_entropy(logits, torch.from_numpy(batch["label"]).long()).backward()
+    return {n: p.grad.contiguous().numpy() for n, p in model.named_parameters()}
+
+
+def run(case: cases.Case, model: Any = None) -> dict[str, Any]:
     """Loss of one batch in training, running statistics and probed logits in evaluation after it; of a model, or the
     case's."""
     model = model or started(case)
