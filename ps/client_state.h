@@ -1,0 +1,61 @@
+// What a client keeps, whatever carries its messages: the open request, the answer, the failure.
+// Base of the clients over ZeroMQ and within a process.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "ps/messages.h"
+
+namespace hetu::ps {
+
+/// A GroupClient without its transport: `post` takes frames out, `take` brings them in.
+class ClientState : public GroupClient {
+ public:
+  void begin_run(std::int64_t done, std::int64_t updates) override;
+  void request(std::int64_t update) override;
+  std::optional<Answer> poll() override;
+  std::optional<Answer> poll_invitation() override;
+  Answer wait(const std::function<std::string()>& what) override;
+  void on_news(std::function<void()> ring) override;
+  std::vector<int> lost_pipelines() override;
+  void leave() override;
+
+ protected:
+  explicit ClientState(ClientOptions options);
+
+  /// Sends a frame; never blocks. Called without the lock.
+  virtual void post(Bytes frame) = 0;
+
+  /// Says hello and sleeps until the coordinator has answered. Throws as connect_coordinator.
+  void greet();
+  /// Takes a frame that has come. A frame that no coordinator sends is a failure.
+  void take(const std::byte* data, std::size_t bytes);
+  /// The connection or the coordinator is dead; every later call throws.
+  void die(Code code, const std::string& text);
+  bool welcome() const;
+  bool has_left() const;
+
+  const ClientOptions options_;
+
+ private:
+  void take_message(const FromCoordinator& message);
+  void throw_if_dead() const;
+  std::string who() const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool welcome_ = false;
+  bool left_ = false;
+  bool open_ = false;
+  bool dead_ = false;
+  Code code_ = Code::Comm;
+  std::string failure_;
+  std::optional<Answer> answer_;
+  std::deque<Answer> invitations_;
+  std::vector<int> lost_;
+  std::mutex ring_mutex_;
+  std::function<void()> ring_;
+};
+
+}  // namespace hetu::ps

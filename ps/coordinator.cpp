@@ -1,0 +1,335 @@
+#include "ps/coordinator.h"
+
+#include <algorithm>
+
+#include "graph/base/log.h"
+#include "ps/group_log.h"
+
+namespace hetu::ps {
+
+namespace {
+constexpr std::int64_t kSecond_us = 1000000;
+constexpr std::int64_t kCheck_us = kSecond_us;  // between looks for silence
+constexpr std::int64_t kStopped_us =
+    2 * kSecond_us;  // a longer gap: this process itself stood still
+constexpr int kDropsLogged = 5;
+}  // namespace
+
+/// The place of one worker: one stage of one pipeline.
+struct Coordinator::Seat {
+  int pipeline = 0;
+  int stage = 0;
+  int worker = 0;
+  Peer peer = 0;
+  bool taken = false;
+  bool left = false;
+  bool open = false;  ///< a request without an answer, or an early one
+  std::int64_t heard_us = 0;
+  std::optional<BeginRun> next;       ///< has begun a run that others have not
+  std::optional<std::int64_t> early;  ///< its request of that run
+
+  std::string describe() const {
+    return fmt::format("worker {} (pipeline {}, stage {})", worker, pipeline, stage);
+  }
+};
+
+/// What the first Hello brings, and all that follows from it.
+struct Coordinator::Job {
+  explicit Job(const ClientOptions& agreed)
+      : options(agreed),
+        policy(agreed.policy),
+        seats(static_cast<std::size_t>(agreed.policy.stages) * agreed.policy.pipelines),
+        lost(agreed.policy.pipelines, false),
+        done(agreed.policy.pipelines, 0) {
+    for (std::size_t i = 0; i < seats.size(); ++i) {
+      seats[i].pipeline = static_cast<int>(i) / agreed.policy.stages;
+      seats[i].stage = static_cast<int>(i) % agreed.policy.stages;
+    }
+    log.open(agreed.group_log);
+  }
+  Seat& seat(int pipeline, int stage) {
+    return seats[static_cast<std::size_t>(pipeline) * options.policy.stages + stage];
+  }
+
+  ClientOptions options;
+  groups::Policy policy;
+  std::vector<Seat> seats;
+  std::vector<bool> lost;          ///< per pipeline
+  std::vector<std::int64_t> done;  ///< per pipeline: updates before the run
+  bool running = false;
+  std::int64_t first_begin_us = -1;
+  GroupLog log;
+};
+
+Coordinator::Coordinator(CoordinatorOptions options) : options_(options) {}
+Coordinator::~Coordinator() = default;
+
+void Coordinator::send(Peer to, const FromCoordinator& message) {
+  outgoing_.push_back({to, encode(message)});
+}
+
+void Coordinator::drop(const std::string& why) {
+  if (++dropped_ <= kDropsLogged) log(Level::Warning, "coordinator: a frame was dropped: {}", why);
+}
+
+std::vector<Coordinator::Outgoing> Coordinator::take() { return std::exchange(outgoing_, {}); }
+
+void Coordinator::receive(Peer from, const std::byte* data, std::size_t bytes,
+                          std::int64_t now_us) {
+  FromWorker message;
+  try {
+    message = decode_from_worker(data, bytes);
+  } catch (const Error& error) {
+    drop(error.what());
+    return;
+  }
+  const auto found = seat_of_.find(from);
+  if (const auto* hello = std::get_if<Hello>(&message)) {
+    if (found != seat_of_.end()) {
+      drop(fmt::format("{} says hello twice", found->second->describe()));
+    } else {
+      take_hello(from, *hello, now_us);
+    }
+  } else if (found == seat_of_.end()) {
+    drop("its sender has not said hello");
+  } else if (Seat& seat = *found->second; !job_->lost[seat.pipeline]) {
+    seat.heard_us = now_us;
+    take_message(seat, message, now_us);
+  }
+}
+
+void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us) {
+  const ClientOptions& options = hello.options;
+  const auto refuse = [&](Code code, const std::string& text) { send(from, Refusal{code, text}); };
+  if (!failure_.empty()) return refuse(failure_code_, failure_);
+  try {
+    if (!job_) job_ = std::make_unique<Job>(options);
+  } catch (const Error& error) {
+    return refuse(error.code(), error.what());
+  }
+  if (agreed_part(options) != agreed_part(job_->options)) {
+    return refuse(
+        Code::InvalidArgument,
+        fmt::format("worker {} asks for another way of averaging than the workers before it; give "
+                    "every worker the same flags",
+                    options.worker));
+  }
+  Seat& seat = job_->seat(options.pipeline, options.stage);
+  if (seat.taken) {
+    return refuse(
+        Code::InvalidArgument,
+        fmt::format("worker {} wants the place of {}; each stage of a pipeline has one worker",
+                    options.worker, seat.describe()));
+  }
+  if (job_->lost[options.pipeline]) {
+    return refuse(Code::Comm, fmt::format("pipeline {} has left the job", options.pipeline));
+  }
+  seat.taken = true;
+  seat.worker = options.worker;
+  seat.peer = from;
+  seat.heard_us = now_us;
+  seat_of_[from] = &seat;
+  send(from, Welcome{});
+}
+
+void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64_t now_us) {
+  if (std::holds_alternative<Beat>(message)) {
+    send(seat.peer, Beat{});
+  } else if (std::holds_alternative<Leave>(message)) {
+    seat.left = true;
+  } else if (!failure_.empty()) {
+    send(seat.peer, Refusal{failure_code_, failure_});
+  } else if (const auto* begin = std::get_if<BeginRun>(&message)) {
+    take_begin(seat, *begin, now_us);
+  } else {
+    take_ask(seat, std::get<Ask>(message).update, now_us);
+  }
+}
+
+void Coordinator::take_begin(Seat& seat, const BeginRun& begin, std::int64_t now_us) {
+  if (seat.next || seat.open) {
+    fail_all(Code::Internal, fmt::format("{} begins a run while {}", seat.describe(),
+                                         seat.open ? "its request is open" : "one is to begin"));
+    return;
+  }
+  seat.next = begin;
+  begin_if_all_have(now_us);
+}
+
+void Coordinator::begin_if_all_have(std::int64_t now_us) {
+  std::vector<Seat*> all;
+  for (Seat& seat : job_->seats) {
+    if (job_->lost[seat.pipeline]) continue;
+    if (!seat.next) return;
+    all.push_back(&seat);
+  }
+  if (all.empty()) return;
+  const std::int64_t updates = all.front()->next->updates;
+  for (const Seat* seat : all) {
+    const BeginRun& first_stage = *job_->seat(seat->pipeline, 0).next;
+    if (seat->next->updates == updates && seat->next->done == first_stage.done) continue;
+    fail_all(
+        Code::Internal,
+        fmt::format("{} begins a run of {} updates after update {}; the others' has {}, and its "
+                    "pipeline's first stage has applied {}",
+                    seat->describe(), seat->next->updates, seat->next->done, updates,
+                    first_stage.done));
+    return;
+  }
+  for (const Seat* seat : all) job_->done[seat->pipeline] = seat->next->done;
+  try {
+    job_->policy.begin_run(job_->done, updates);
+    if (job_->first_begin_us < 0) job_->first_begin_us = now_us;
+    job_->running = true;
+    for (Seat* seat : all) seat->next.reset();
+    for (Seat* seat : all) {
+      if (!seat->early) continue;
+      job_->policy.arrive({seat->stage, seat->pipeline, *std::exchange(seat->early, {})}, now_us);
+    }
+  } catch (const Error& error) {
+    fail_all(error.code(), error.what());
+    return;
+  }
+  hand_out();
+}
+
+void Coordinator::take_ask(Seat& seat, std::int64_t update, std::int64_t now_us) {
+  if (seat.open || (!seat.next && !job_->running)) {
+    fail_all(Code::Internal,
+             fmt::format("{} asks for a group for update {} {}", seat.describe(), update,
+                         seat.open ? "while its request is open" : "before any run has begun"));
+    return;
+  }
+  seat.open = true;
+  if (seat.next) {
+    seat.early = update;
+    return;
+  }
+  try {
+    job_->policy.arrive({seat.stage, seat.pipeline, update}, now_us);
+  } catch (const Error& error) {
+    fail_all(error.code(), fmt::format("{}: {}", seat.describe(), error.what()));
+    return;
+  }
+  hand_out();
+}
+
+void Coordinator::hand_out() {
+  for (const groups::Decision& decision : job_->policy.take()) {
+    job_->log.write(decision, job_->first_begin_us);
+    for (std::size_t i = 0; i < decision.members.size(); ++i) {
+      Seat& seat = job_->seat(decision.members[i], decision.stage);
+      if (job_->lost[seat.pipeline]) continue;
+      if (decision.initiator < 0 || decision.initiator == seat.pipeline) seat.open = false;
+      send(seat.peer, Answer{decision.members, decision.updates, decision.serial,
+                             decision.stop_after[i], decision.initiator});
+    }
+  }
+}
+
+void Coordinator::tick(std::int64_t now_us) {
+  if (!job_ || !failure_.empty()) return;
+  if (job_->running) {
+    try {
+      job_->policy.tick(now_us);
+    } catch (const Error& error) {
+      fail_all(error.code(), error.what());
+      return;
+    }
+    hand_out();
+  }
+  if (now_us - looked_us_ >= kCheck_us) check_beats(now_us);
+}
+
+void Coordinator::check_beats(std::int64_t now_us) {
+  const bool stood_still = now_us - looked_us_ > kStopped_us;
+  looked_us_ = now_us;
+  job_->log.flush();
+  if (options_.dead_after_s <= 0) return;
+  const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
+  for (Seat& seat : job_->seats) {
+    if (!seat.taken || seat.left || job_->lost[seat.pipeline]) continue;
+    if (stood_still) seat.heard_us = now_us;
+    if (now_us - seat.heard_us <= limit_us) continue;
+    worker_died(seat.worker, fmt::format("is silent for {:g} s", options_.dead_after_s), now_us);
+    if (!failure_.empty()) return;
+  }
+}
+
+std::optional<std::int64_t> Coordinator::wakes_at_us() const {
+  if (!job_ || !failure_.empty()) return std::nullopt;
+  const std::int64_t check = looked_us_ + kCheck_us;
+  const std::optional<std::int64_t> policy =
+      job_->running ? job_->policy.wakes_at_us() : std::nullopt;
+  return policy ? std::min(*policy, check) : check;
+}
+
+void Coordinator::worker_died(int worker, const std::string& reason, std::int64_t now_us) {
+  if (!job_ || !failure_.empty()) return;
+  for (Seat& seat : job_->seats) {
+    if (!seat.taken || seat.worker != worker || seat.left || job_->lost[seat.pipeline]) continue;
+    const std::string text = fmt::format("{} {}", seat.describe(), reason);
+    if (job_->options.on_failure_shrink) {
+      lose(seat.pipeline, text, now_us);
+    } else {
+      fail_all(Code::Comm, text);
+    }
+    return;
+  }
+}
+
+void Coordinator::pipeline_died(int pipeline, const std::string& reason, std::int64_t now_us) {
+  if (!job_ || !failure_.empty()) return;
+  if (pipeline < 0 || pipeline >= job_->options.policy.pipelines || job_->lost[pipeline]) return;
+  const std::string text = fmt::format("pipeline {} {}", pipeline, reason);
+  if (job_->options.on_failure_shrink) {
+    lose(pipeline, text, now_us);
+  } else {
+    fail_all(Code::Comm, text);
+  }
+}
+
+void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now_us) {
+  log(Level::Warning, "coordinator: {}; the job goes on without pipeline {}", reason, pipeline);
+  job_->lost[pipeline] = true;
+  job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
+  bool any_left = false;
+  for (const Seat& seat : job_->seats) {
+    if (!job_->lost[seat.pipeline]) any_left = true;
+    if (!seat.taken || seat.left) continue;
+    if (seat.pipeline == pipeline) {
+      send(seat.peer, Refusal{Code::Comm, reason});
+    } else {
+      send(seat.peer, Lost{pipeline});
+    }
+  }
+  if (!any_left) {
+    fail_all(Code::Comm, reason + "; no pipeline is left");
+    return;
+  }
+  try {
+    job_->policy.remove(pipeline, now_us);
+  } catch (const Error& error) {
+    fail_all(error.code(), error.what());
+    return;
+  }
+  begin_if_all_have(now_us);
+  if (failure_.empty()) hand_out();
+}
+
+void Coordinator::fail_all(Code code, const std::string& text) {
+  failure_code_ = code;
+  failure_ = text;
+  log(Level::Error, "coordinator: {}", text);
+  for (const Seat& seat : job_->seats) {
+    if (seat.taken && !seat.left) send(seat.peer, Refusal{code, text});
+  }
+}
+
+bool Coordinator::finished() const {
+  if (!job_) return false;
+  return std::all_of(job_->seats.begin(), job_->seats.end(),
+                     [&](const Seat& seat) { return seat.left || job_->lost[seat.pipeline]; });
+}
+
+}  // namespace hetu::ps

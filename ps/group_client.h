@@ -1,0 +1,84 @@
+// What a worker asks of the coordinator: with whose weights its stage's are averaged next. Read by
+// executor/; implemented over ZeroMQ (connect_coordinator) and for threads of one process
+// (local_coordinator.h). No tensor passes here.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/groups/policy.h"
+
+namespace hetu::ps {
+
+/// A closed group, as one of its members hears of it. Fields as in groups::Decision.
+struct Answer {
+  std::vector<int> members;           ///< pipelines, ascending; the asker alone is legal
+  std::vector<std::int64_t> updates;  ///< of each member: its count when it asked
+  std::int64_t serial = 0;            ///< of the stage, from 0, over all runs
+  /// Last update of the hearer's pipeline in this run; groups::kRunsOn while that is not known.
+  std::int64_t stop_after = groups::kRunsOn;
+  /// AD-PSGD: the pipeline whose request it answers; -1: every member has asked.
+  int initiator = -1;
+  bool operator==(const Answer&) const = default;
+};
+
+/// Who a client is and what its job agrees upon; all clients of a job give the same policy and log.
+struct ClientOptions {
+  groups::Options policy;
+  int worker = 0;                  ///< its number, for messages to people
+  int pipeline = 0;                ///< of policy.pipelines
+  int stage = 0;                   ///< of policy.stages
+  double timeout_s = 300;          ///< deadline of wait and of the connection (HETU_TIMEOUT)
+  std::string group_log;           ///< file of the group log (JSONL), "" for none
+  bool on_failure_shrink = false;  ///< a dead pipeline leaves the job instead of ending it
+};
+
+/// One worker's line to the coordinator, for its one stage of its one pipeline. All functions may
+/// be called from several threads. Those that throw Comm name what is dead; the client is then dead
+/// too.
+class GroupClient {
+ public:
+  virtual ~GroupClient() = default;
+
+  /// Starts a run; every worker calls it before its first request of the run, with the updates that
+  /// its pipeline has applied before (the same on all its stages) and the `updates` that the run
+  /// wants of each pipeline (the same in all pipelines); see groups::Policy::begin_run. Never
+  /// blocks: requests wait at the coordinator until all workers have begun. Throws Comm.
+  virtual void begin_run(std::int64_t done, std::int64_t updates) = 0;
+
+  /// Asks for a group for the weights after update `update` (this pipeline's count). Never blocks.
+  /// At most one request may be open. Throws Comm; InvalidArgument while one is open.
+  virtual void request(std::int64_t update) = 0;
+
+  /// The answer to the open request, which closes it; nothing while there is none. Throws Comm.
+  virtual std::optional<Answer> poll() = 0;
+
+  /// The next group that this worker takes part in without having asked (AD-PSGD: its pipeline is
+  /// the passive one), in the order in which they closed; nothing while there is none. Throws Comm.
+  virtual std::optional<Answer> poll_invitation() = 0;
+
+  /// Sleeps until the answer is there. Throws Timeout, naming `what`, after timeout_s; Comm.
+  virtual Answer wait(const std::function<std::string()>& what) = 0;
+
+  /// Calls `ring` from another thread after each answer, invitation, failure or lost pipeline; it
+  /// must not block nor call the client. An empty function withdraws it.
+  virtual void on_news(std::function<void()> ring) = 0;
+
+  /// Pipelines that have left the job (on_failure_shrink), ascending.
+  virtual std::vector<int> lost_pipelines() = 0;
+
+  /// Tells the coordinator that this worker has ended in order. Called by the destructor, too,
+  /// unless an exception passes.
+  virtual void leave() = 0;
+};
+
+/// Connects to the coordinator that heturun offers in `address` (HETU_COORDINATOR, config/env.h).
+/// Blocks until it has answered. Throws Config if the address is none, Comm or Timeout if the
+/// coordinator does not answer or refuses, Unsupported in a build without ZeroMQ.
+std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
+                                                 const ClientOptions& options);
+
+}  // namespace hetu::ps

@@ -1,0 +1,294 @@
+#include "ps/messages.h"
+
+#include <cstring>
+#include <type_traits>
+
+namespace hetu::ps {
+
+namespace {
+
+constexpr std::uint8_t kVersion = 1;
+constexpr std::size_t kLongestText = 4096;
+constexpr int kMostWorkers = 1 << 20;
+
+// First byte of a frame, after the version. The two directions share no number.
+enum Kind : std::uint8_t {
+  kHello = 1,
+  kBegin,
+  kAsk,
+  kBeat,
+  kLeave,
+  kWelcome,
+  kAnswer,
+  kRefusal,
+  kLost
+};
+
+/// Appends values in a fixed order; the machines that Hetu runs on are little-endian.
+class Writer {
+ public:
+  explicit Writer(Kind kind) {
+    number(kVersion);
+    number(static_cast<std::uint8_t>(kind));
+  }
+  template <class T>
+  void number(T value) {
+    static_assert(std::is_arithmetic_v<T>);
+    append(&value, sizeof(T));
+  }
+  void text(const std::string& value) {
+    const std::string cut = value.substr(0, kLongestText);
+    number(static_cast<std::uint32_t>(cut.size()));
+    append(cut.data(), cut.size());
+  }
+  Bytes take() { return std::move(bytes_); }
+
+ private:
+  void append(const void* data, std::size_t bytes) {
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + bytes);
+    if (bytes > 0) std::memcpy(bytes_.data() + at, data, bytes);
+  }
+  Bytes bytes_;
+};
+
+/// Takes values out again, never past the end.
+class Reader {
+ public:
+  Reader(const std::byte* data, std::size_t bytes) : at_(data), left_(bytes) {}
+
+  template <class T>
+  T number() {
+    need(sizeof(T));
+    T value;
+    std::memcpy(&value, at_, sizeof(T));
+    advance(sizeof(T));
+    return value;
+  }
+  /// A whole number between two bounds, both allowed.
+  template <class T>
+  T between(T low, T high, const char* name) {
+    const T value = number<T>();
+    if (value < low || value > high) {
+      fail(Code::Comm, "a message whose {} is {}, not {} to {}", name, value, low, high);
+    }
+    return value;
+  }
+  std::string text(const char* name) {
+    const auto bytes = between<std::uint32_t>(0, kLongestText, name);
+    need(bytes);
+    std::string value(reinterpret_cast<const char*>(at_), bytes);
+    advance(bytes);
+    return value;
+  }
+  void end() const {
+    if (left_ != 0) fail(Code::Comm, "a message with {} bytes too many", left_);
+  }
+  /// Version and kind.
+  Kind head() {
+    const auto version = number<std::uint8_t>();
+    if (version != kVersion) {
+      fail(Code::Comm, "a message of version {}, here {}; install the same Hetu on all hosts",
+           version, kVersion);
+    }
+    return static_cast<Kind>(number<std::uint8_t>());
+  }
+
+ private:
+  void need(std::size_t bytes) const {
+    if (bytes > left_) fail(Code::Comm, "a message that is {} bytes too short", bytes - left_);
+  }
+  void advance(std::size_t bytes) {
+    at_ += bytes;
+    left_ -= bytes;
+  }
+  const std::byte* at_;
+  std::size_t left_;
+};
+
+void write_policy(Writer& to, const groups::Options& o) {
+  to.number(static_cast<std::uint8_t>(o.method));
+  for (const int value :
+       {o.stages, o.pipelines, o.sync_period, o.min_group, o.max_group, o.pair_above}) {
+    to.number(value);
+  }
+  for (const double value :
+       {o.wait, o.horizon, o.soft, o.hard, o.patience, o.smoothing, o.late_share}) {
+    to.number(value);
+  }
+  to.number(o.late_us);
+  to.number(o.seed);
+}
+
+groups::Options read_policy(Reader& from) {
+  groups::Options o;
+  const auto last = static_cast<std::uint8_t>(groups::Method::AdPsgdLockstep);
+  o.method = static_cast<groups::Method>(from.between<std::uint8_t>(0, last, "method"));
+  o.stages = from.between(1, kMostSeats, "number of stages");
+  o.pipelines = from.between(1, kMostPipelines, "number of pipelines");
+  for (int* value : {&o.sync_period, &o.min_group, &o.max_group, &o.pair_above}) {
+    *value = from.number<int>();
+  }
+  for (double* value :
+       {&o.wait, &o.horizon, &o.soft, &o.hard, &o.patience, &o.smoothing, &o.late_share}) {
+    *value = from.number<double>();
+  }
+  o.late_us = from.number<std::int64_t>();
+  o.seed = from.number<std::uint64_t>();
+  if (o.stages * o.pipelines > kMostSeats) {
+    fail(Code::Comm, "a message with {} x {} workers; at most {} are right", o.stages, o.pipelines,
+         kMostSeats);
+  }
+  return o;
+}
+// A constant that is added to the policy must travel too.
+static_assert(sizeof(groups::Options) == 104);
+
+void write_agreed(Writer& to, const ClientOptions& options) {
+  write_policy(to, options.policy);
+  to.text(options.group_log);
+  to.number(static_cast<std::uint8_t>(options.on_failure_shrink));
+}
+
+Hello read_hello(Reader& from) {
+  Hello hello;
+  ClientOptions& o = hello.options;
+  o.policy = read_policy(from);
+  o.group_log = from.text("group log");
+  o.on_failure_shrink = from.between<std::uint8_t>(0, 1, "answer to a failure") == 1;
+  o.worker = from.between(0, kMostWorkers, "worker");
+  o.pipeline = from.between(0, o.policy.pipelines - 1, "pipeline");
+  o.stage = from.between(0, o.policy.stages - 1, "stage");
+  return hello;
+}
+
+Answer read_answer(Reader& from) {
+  Answer answer;
+  const auto members = from.between(1, kMostPipelines, "group's size");
+  for (int i = 0; i < members; ++i) {
+    answer.members.push_back(from.between(0, kMostPipelines - 1, "member"));
+    answer.updates.push_back(from.number<std::int64_t>());
+  }
+  answer.serial = from.number<std::int64_t>();
+  answer.stop_after = from.number<std::int64_t>();
+  answer.initiator = from.between(-1, kMostPipelines - 1, "initiator");
+  return answer;
+}
+
+struct Encode {
+  Bytes operator()(const Hello& m) const {
+    Writer to(kHello);
+    write_agreed(to, m.options);
+    to.number(m.options.worker);
+    to.number(m.options.pipeline);
+    to.number(m.options.stage);
+    return to.take();
+  }
+  Bytes operator()(const BeginRun& m) const {
+    Writer to(kBegin);
+    to.number(m.done);
+    to.number(m.updates);
+    return to.take();
+  }
+  Bytes operator()(const Ask& m) const {
+    Writer to(kAsk);
+    to.number(m.update);
+    return to.take();
+  }
+  Bytes operator()(const Beat&) const { return Writer(kBeat).take(); }
+  Bytes operator()(const Leave&) const { return Writer(kLeave).take(); }
+  Bytes operator()(const Welcome&) const { return Writer(kWelcome).take(); }
+  Bytes operator()(const Answer& m) const {
+    Writer to(kAnswer);
+    to.number(static_cast<int>(m.members.size()));
+    for (std::size_t i = 0; i < m.members.size(); ++i) {
+      to.number(m.members[i]);
+      to.number(m.updates[i]);
+    }
+    to.number(m.serial);
+    to.number(m.stop_after);
+    to.number(m.initiator);
+    return to.take();
+  }
+  Bytes operator()(const Refusal& m) const {
+    Writer to(kRefusal);
+    to.number(static_cast<std::uint8_t>(m.code));
+    to.text(m.text);
+    return to.take();
+  }
+  Bytes operator()(const Lost& m) const {
+    Writer to(kLost);
+    to.number(m.pipeline);
+    return to.take();
+  }
+};
+
+}  // namespace
+
+Bytes agreed_part(const ClientOptions& options) {
+  Writer to(kHello);
+  write_agreed(to, options);
+  return to.take();
+}
+
+Bytes encode(const FromWorker& message) { return std::visit(Encode{}, message); }
+Bytes encode(const FromCoordinator& message) { return std::visit(Encode{}, message); }
+
+FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
+  Reader from(data, bytes);
+  FromWorker message;
+  switch (const Kind kind = from.head()) {
+    case kHello:
+      message = read_hello(from);
+      break;
+    case kBegin: {
+      const auto done = from.number<std::int64_t>();
+      message = BeginRun{done, from.number<std::int64_t>()};
+      break;
+    }
+    case kAsk:
+      message = Ask{from.number<std::int64_t>()};
+      break;
+    case kBeat:
+      message = Beat{};
+      break;
+    case kLeave:
+      message = Leave{};
+      break;
+    default:
+      fail(Code::Comm, "a message of kind {}, which no worker sends", static_cast<int>(kind));
+  }
+  from.end();
+  return message;
+}
+
+FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes) {
+  Reader from(data, bytes);
+  FromCoordinator message;
+  switch (const Kind kind = from.head()) {
+    case kWelcome:
+      message = Welcome{};
+      break;
+    case kAnswer:
+      message = read_answer(from);
+      break;
+    case kBeat:
+      message = Beat{};
+      break;
+    case kRefusal: {
+      const auto last = static_cast<std::uint8_t>(Code::Internal);
+      const auto code = static_cast<Code>(from.between<std::uint8_t>(0, last, "code"));
+      message = Refusal{code, from.text("reason")};
+      break;
+    }
+    case kLost:
+      message = Lost{from.between(0, kMostPipelines - 1, "pipeline")};
+      break;
+    default:
+      fail(Code::Comm, "a message of kind {}, which no coordinator sends", static_cast<int>(kind));
+  }
+  from.end();
+  return message;
+}
+
+}  // namespace hetu::ps

@@ -1,0 +1,71 @@
+// What workers and the coordinator say to each other: one message per frame, little-endian, every
+// length and count checked before anything is allocated. Read by coordinator.h and client_state.h.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "graph/base/error.h"
+#include "ps/group_client.h"
+
+namespace hetu::ps {
+
+using Bytes = std::vector<std::byte>;
+
+inline constexpr std::size_t kLongestMessage = 1 << 17;  ///< bytes of a frame
+inline constexpr int kMostPipelines = 4096;
+inline constexpr int kMostSeats = 1 << 16;  ///< stages x pipelines
+inline constexpr double kBeatS = 1;         ///< between signs of life of a worker
+inline constexpr double kDeadAfterS = 8;    ///< silence after which it counts as dead
+
+// From a worker.
+
+/// The first message of a connection: who speaks, and what its job agrees upon.
+struct Hello {
+  ClientOptions options;
+};
+struct BeginRun {
+  std::int64_t done = 0;
+  std::int64_t updates = 0;
+  bool operator==(const BeginRun&) const = default;
+};
+struct Ask {
+  std::int64_t update = 0;
+};
+/// A sign of life; the coordinator answers with the same.
+struct Beat {};
+/// The worker has ended in order.
+struct Leave {};
+
+// From the coordinator.
+
+/// Hello was accepted.
+struct Welcome {};
+/// The job cannot go on, or this worker cannot take part.
+struct Refusal {
+  Code code = Code::Comm;
+  std::string text;
+};
+/// A pipeline has left the job.
+struct Lost {
+  int pipeline = 0;
+};
+
+using FromWorker = std::variant<Hello, BeginRun, Ask, Beat, Leave>;
+using FromCoordinator = std::variant<Welcome, Answer, Beat, Refusal, Lost>;
+
+/// What all workers of a job must give alike (policy, log, failure), as bytes to compare.
+Bytes agreed_part(const ClientOptions& options);
+
+/// One message as a frame. Texts are cut to 4096 bytes.
+Bytes encode(const FromWorker& message);
+Bytes encode(const FromCoordinator& message);
+
+/// The message in a frame. Throws Comm, naming what is wrong with it: unknown kind, another
+/// version, too short, too long, a count or a value out of its range.
+FromWorker decode_from_worker(const std::byte* data, std::size_t bytes);
+FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes);
+
+}  // namespace hetu::ps

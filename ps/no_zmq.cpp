@@ -1,0 +1,23 @@
+// For builds without ZeroMQ: the same functions as zmq_client.cpp and zmq_server.cpp.
+#include "ps/group_client.h"
+#include "ps/serve.h"
+
+namespace hetu::ps {
+
+namespace {
+[[noreturn]] void without() {
+  fail(
+      Code::Unsupported,
+      "this build has no ZeroMQ, over which workers speak with the coordinator; install ZeroMQ and "
+      "configure with -DHETU_ZMQ=ON");
+}
+}  // namespace
+
+std::unique_ptr<GroupClient> connect_coordinator(const std::string&, const ClientOptions&) {
+  without();
+}
+bool can_serve_coordinator() { return false; }
+CurveKeys make_curve_keys() { without(); }
+void serve_coordinator(const ServeOptions&) { without(); }
+
+}  // namespace hetu::ps

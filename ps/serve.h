@@ -1,0 +1,37 @@
+// The coordinator as a process: sockets around coordinator.h. Started by heturun.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ps/messages.h"
+
+namespace hetu::ps {
+
+/// A CURVE key pair in Z85: 40 printable characters each.
+struct CurveKeys {
+  std::string public_key;
+  std::string secret_key;
+};
+
+/// Whether this build can (it has ZeroMQ).
+bool can_serve_coordinator();
+
+/// A new key pair. Throws Unsupported.
+CurveKeys make_curve_keys();
+
+/// How to serve.
+struct ServeOptions {
+  std::string endpoint;  ///< "ipc://PATH" or "tcp://ADDRESS:PORT" (PORT may be *)
+  int listener_fd = -1;  ///< a listening socket of that kind to take over, or -1
+  CurveKeys server;
+  std::string client_key;  ///< public key of the job's workers: nobody else gets in
+  int control_fd = -1;     ///< see serve_coordinator; -1 for none
+  double dead_after_s = kDeadAfterS;
+};
+
+/// Serves one job: returns when every worker has left, or when control_fd ends. Lines on
+/// control_fd: "worker N died: REASON", "pipeline N died: REASON". One thread, one event loop.
+/// Throws Unsupported, Comm (the endpoint cannot be served), and what ended the job.
+void serve_coordinator(const ServeOptions& options);
+
+}  // namespace hetu::ps

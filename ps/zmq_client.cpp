@@ -1,0 +1,209 @@
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <sstream>
+#include <thread>
+#include <zmq.hpp>
+
+#include "ps/client_state.h"
+
+namespace hetu::ps {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kBeat =
+    std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kBeatS));
+constexpr auto kDeadAfter =
+    std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kDeadAfterS));
+constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+const char kMonitor[] = "inproc://monitor";
+
+/// What heturun hands over: where the coordinator is, and the keys to it.
+struct Address {
+  std::string endpoint;
+  std::string server_key;
+  std::string public_key;
+  std::string secret_key;
+};
+
+Address parse(const std::string& text) {
+  Address address;
+  std::istringstream words(text);
+  std::string more;
+  if (!(words >> address.endpoint >> address.server_key >> address.public_key >>
+        address.secret_key) ||
+      words >> more) {
+    fail(Code::Config,
+         "HETU_COORDINATOR must hold an endpoint and three keys, as heturun sets it, but has {} "
+         "characters{}",
+         text.size(), text.empty() ? "; start the command under heturun" : "");
+  }
+  return address;
+}
+
+/// A DEALER with a thread of its own, which also says every second that this worker lives.
+class ZmqClient : public ClientState {
+ public:
+  ZmqClient(const Address& address, const ClientOptions& options)
+      : ClientState(options),
+        endpoint_(address.endpoint),
+        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (bell_ < 0)
+      fail(Code::Io, "no eventfd for the coordinator's client: {}", std::strerror(errno));
+    socket_.set(zmq::sockopt::linger, 1000);
+    socket_.set(zmq::sockopt::curve_serverkey, address.server_key);
+    socket_.set(zmq::sockopt::curve_publickey, address.public_key);
+    socket_.set(zmq::sockopt::curve_secretkey, address.secret_key);
+    socket_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
+    if (zmq_socket_monitor(socket_.handle(), kMonitor, kWatched) != 0) throw zmq::error_t();
+    monitor_.connect(kMonitor);
+    monitor_.set(zmq::sockopt::linger, 0);
+    socket_.connect(endpoint_);
+    thread_ = std::thread([this] { serve(); });
+    try {
+      greet();
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+
+  ~ZmqClient() override {
+    if (std::uncaught_exceptions() == 0) leave();
+    stop();
+  }
+
+ protected:
+  void post(Bytes frame) override {
+    {
+      const std::lock_guard lock(queue_mutex_);
+      queue_.push_back(std::move(frame));
+    }
+    ring_bell();
+  }
+
+ private:
+  void ring_bell() const {
+    const std::uint64_t one = 1;
+    // It fails only when the counter is full, and then the thread is awake.
+    [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof one);
+  }
+
+  void stop() {
+    over_ = true;
+    ring_bell();
+    thread_.join();
+    close(bell_);
+  }
+
+  /// The thread: it alone touches the sockets.
+  void serve() {
+    try {
+      Clock::time_point heard = Clock::now();
+      Clock::time_point looked = heard;
+      Clock::time_point beat = heard;
+      while (true) {
+        const bool last = over_;
+        send_queue();
+        if (last) break;
+        wait_for_news(beat + kBeat - Clock::now());
+        const Clock::time_point now = Clock::now();
+        if (take_frames() || now - looked > 2 * kBeat || !welcome()) heard = now;
+        looked = now;
+        if (now - beat >= kBeat && welcome()) {
+          beat = now;
+          socket_.send(zmq::buffer(encode(FromWorker(Beat{}))), zmq::send_flags::dontwait);
+        } else if (now - beat >= kBeat) {
+          beat = now;
+        }
+        if (now - heard > kDeadAfter) gone(fmt::format("is silent for {:g} s", kDeadAfterS));
+      }
+    } catch (const zmq::error_t& error) {
+      die(Code::Comm,
+          fmt::format("the line to the coordinator at {} failed: {}", endpoint_, error.what()));
+    }
+    zmq_socket_monitor(socket_.handle(), nullptr, 0);
+    monitor_.close();
+    socket_.close();
+  }
+
+  void send_queue() {
+    std::vector<Bytes> frames;
+    {
+      const std::lock_guard lock(queue_mutex_);
+      frames.swap(queue_);
+    }
+    for (const Bytes& frame : frames) socket_.send(zmq::buffer(frame), zmq::send_flags::dontwait);
+  }
+
+  void wait_for_news(Clock::duration longest) {
+    zmq_pollitem_t items[] = {{socket_.handle(), 0, ZMQ_POLLIN, 0},
+                              {monitor_.handle(), 0, ZMQ_POLLIN, 0},
+                              {nullptr, bell_, ZMQ_POLLIN, 0}};
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(longest).count() + 1;
+    if (zmq_poll(items, 3, std::max<long>(0, ms)) < 0 && zmq_errno() != EINTR) throw zmq::error_t();
+    std::uint64_t rung = 0;
+    [[maybe_unused]] const ssize_t count = read(bell_, &rung, sizeof rung);
+    if (items[1].revents != 0) take_events();
+  }
+
+  bool take_frames() {
+    bool any = false;
+    zmq::message_t frame;
+    while (socket_.recv(frame, zmq::recv_flags::dontwait)) {
+      any = true;
+      take(frame.data<std::byte>(), frame.size());
+    }
+    return any;
+  }
+
+  void take_events() {
+    zmq::message_t event;
+    while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
+      if (!event.more() || event.size() < sizeof(std::uint16_t))
+        continue;  // the second part: where
+      std::uint16_t number = 0;
+      std::memcpy(&number, event.data(), sizeof number);
+      if (number == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+        die(Code::Comm, fmt::format("the coordinator at {} refuses this worker's key", endpoint_));
+      } else if (welcome() && !over_) {
+        take_frames();  // why, perhaps
+        gone("has closed the line: it has ended, or its host is lost");
+      }
+    }
+  }
+
+  void gone(const std::string& why) {
+    if (!has_left()) die(Code::Comm, fmt::format("the coordinator at {} {}", endpoint_, why));
+  }
+
+  const std::string endpoint_;
+  const int bell_;
+  std::atomic<bool> over_{false};
+  std::mutex queue_mutex_;
+  std::vector<Bytes> queue_;
+  zmq::context_t context_{1};
+  zmq::socket_t socket_{context_, zmq::socket_type::dealer};
+  zmq::socket_t monitor_{context_, zmq::socket_type::pair};
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
+                                                 const ClientOptions& options) {
+  const Address where = parse(address);
+  try {
+    return std::make_unique<ZmqClient>(where, options);
+  } catch (const zmq::error_t& error) {
+    fail(Code::Comm, "cannot connect to the coordinator at {}: {}", where.endpoint, error.what());
+  }
+}
+
+}  // namespace hetu::ps

@@ -1,0 +1,206 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <zmq.hpp>
+
+#include "graph/base/log.h"
+#include "ps/coordinator.h"
+#include "ps/serve.h"
+
+namespace hetu::ps {
+
+namespace {
+
+constexpr int kFramesAtOnce = 256;   // taken before answers go out
+constexpr int kQueuedFrames = 1000;  // per connection
+constexpr int kKeyBytes = 32;
+constexpr double kFarewell_s = 10;  // time for workers to hear why the job failed
+constexpr std::size_t kLongestLine = 4096;
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Connections get five bytes from ZeroMQ, the first of them 0; a name of the peer's own choice is
+/// none. 0 for those.
+Coordinator::Peer peer_of(const zmq::message_t& identity) {
+  const auto* bytes = identity.data<unsigned char>();
+  if (identity.size() != 5 || bytes[0] != 0) return 0;
+  Coordinator::Peer peer = 1;
+  for (int i = 1; i < 5; ++i) peer = peer << 8 | bytes[i];
+  return peer;
+}
+
+zmq::message_t identity_of(Coordinator::Peer peer) {
+  zmq::message_t identity(5);
+  auto* bytes = identity.data<unsigned char>();
+  bytes[0] = 0;
+  for (int i = 4; i > 0; --i, peer >>= 8) bytes[i] = static_cast<unsigned char>(peer);
+  return identity;
+}
+
+/// Sockets and the loop around them.
+class Server {
+ public:
+  explicit Server(const ServeOptions& options)
+      : options_(options), rules_({.dead_after_s = options.dead_after_s}) {
+    if (zmq_z85_decode(client_key_, options.client_key.c_str()) == nullptr) {
+      fail(Code::InvalidArgument, "the workers' key must have 40 characters of Z85");
+    }
+    doorkeeper_.set(zmq::sockopt::linger, 0);
+    doorkeeper_.bind("inproc://zeromq.zap.01");
+    router_.set(zmq::sockopt::linger, 1000);
+    router_.set(zmq::sockopt::curve_server, 1);
+    router_.set(zmq::sockopt::curve_secretkey, options.server.secret_key);
+    router_.set(zmq::sockopt::zap_domain, "hetu");
+    router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
+    router_.set(zmq::sockopt::sndhwm, kQueuedFrames);
+    router_.set(zmq::sockopt::rcvhwm, kQueuedFrames);
+    if (options.listener_fd >= 0) {
+      router_.set(zmq::sockopt::use_fd, options.listener_fd);
+    }
+    router_.bind(options.endpoint);
+  }
+
+  void run() {
+    bool controlled = options_.control_fd >= 0;
+    while (!rules_.finished() && !(failed_us_ > 0 && now_us() - failed_us_ > kFarewell_s * 1e6)) {
+      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
+                                {doorkeeper_.handle(), 0, ZMQ_POLLIN, 0},
+                                {nullptr, options_.control_fd, ZMQ_POLLIN, 0}};
+      if (zmq_poll(items, controlled ? 3 : 2, patience_ms()) < 0 && zmq_errno() != EINTR) {
+        throw zmq::error_t();
+      }
+      if (items[1].revents != 0) admit();
+      if (items[0].revents != 0) take_frames();
+      if (controlled && items[2].revents != 0 && !take_control()) return;
+      const std::optional<std::int64_t> wake = rules_.wakes_at_us();
+      if (wake && *wake <= now_us()) rules_.tick(now_us());
+      send_frames();
+      if (failed_us_ == 0 && !rules_.failure().empty()) failed_us_ = now_us();
+    }
+    if (!rules_.failure().empty()) throw Error(Code::Comm, rules_.failure());
+  }
+
+ private:
+  /// Milliseconds that the loop may sleep: at least as long as the rules want, so that it never
+  /// spins.
+  long patience_ms() const {
+    if (failed_us_ > 0) return 1000;
+    const std::optional<std::int64_t> wake = rules_.wakes_at_us();
+    if (!wake) return -1;
+    return std::max<long>(0, static_cast<long>((*wake - now_us() + 999) / 1000));
+  }
+
+  /// Answers ZeroMQ's question who may come in (its ZAP protocol).
+  void admit() {
+    std::vector<zmq::message_t> parts;
+    while (receive_all(doorkeeper_, parts)) {
+      const bool known = parts.size() == 7 && parts[5].to_string_view() == "CURVE" &&
+                         parts[6].size() == kKeyBytes &&
+                         std::memcmp(parts[6].data(), client_key_, kKeyBytes) == 0;
+      if (!known) log(Level::Warning, "coordinator: a stranger without the job's key was refused");
+      const auto say = [&](std::string_view text, bool last) {
+        doorkeeper_.send(zmq::buffer(text),
+                         last ? zmq::send_flags::none : zmq::send_flags::sndmore);
+      };
+      say("1.0", false);
+      say(parts.size() > 1 ? parts[1].to_string_view() : "", false);
+      say(known ? "200" : "400", false);
+      say("", false);
+      say("", false);
+      say("", true);
+    }
+  }
+
+  static bool receive_all(zmq::socket_t& socket, std::vector<zmq::message_t>& parts) {
+    parts.clear();
+    do {
+      zmq::message_t part;
+      if (!socket.recv(part, zmq::recv_flags::dontwait)) return false;
+      parts.push_back(std::move(part));
+    } while (parts.back().more());
+    return true;
+  }
+
+  void take_frames() {
+    std::vector<zmq::message_t> parts;
+    for (int i = 0; i < kFramesAtOnce && receive_all(router_, parts); ++i) {
+      const Coordinator::Peer peer = peer_of(parts[0]);
+      if (peer == 0 || parts.size() != 2) continue;  // no worker of ours speaks like that
+      rules_.receive(peer, parts[1].data<std::byte>(), parts[1].size(), now_us());
+    }
+  }
+
+  void send_frames() {
+    for (const Coordinator::Outgoing& frame : rules_.take()) {
+      // A peer that is gone, or does not listen, loses its frames: silence then tells.
+      zmq::message_t identity = identity_of(frame.to);
+      router_.send(identity, zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+      router_.send(zmq::buffer(frame.bytes), zmq::send_flags::dontwait);
+    }
+  }
+
+  /// Takes what heturun says; false at its end.
+  bool take_control() {
+    char buffer[4096];
+    const ssize_t count = read(options_.control_fd, buffer, sizeof buffer);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+    if (count <= 0) return false;
+    control_.append(buffer, static_cast<std::size_t>(count));
+    for (std::size_t end; (end = control_.find('\n')) != std::string::npos;) {
+      obey(control_.substr(0, end));
+      control_.erase(0, end + 1);
+    }
+    return control_.size() <= kLongestLine;
+  }
+
+  void obey(const std::string& line) {
+    int number = 0;
+    int text = 0;
+    if (std::sscanf(line.c_str(), "worker %d died: %n", &number, &text) == 1 && text > 0) {
+      rules_.worker_died(number, line.substr(static_cast<std::size_t>(text)), now_us());
+    } else if (std::sscanf(line.c_str(), "pipeline %d died: %n", &number, &text) == 1 && text > 0) {
+      rules_.pipeline_died(number, line.substr(static_cast<std::size_t>(text)), now_us());
+    }
+  }
+
+  const ServeOptions& options_;
+  Coordinator rules_;
+  std::uint8_t client_key_[kKeyBytes] = {};
+  std::string control_;
+  std::int64_t failed_us_ = 0;
+  zmq::context_t context_{1};
+  zmq::socket_t doorkeeper_{context_, zmq::socket_type::rep};
+  zmq::socket_t router_{context_, zmq::socket_type::router};
+};
+
+}  // namespace
+
+bool can_serve_coordinator() { return zmq_has("curve") == 1; }
+
+CurveKeys make_curve_keys() {
+  char public_key[41];
+  char secret_key[41];
+  if (zmq_curve_keypair(public_key, secret_key) != 0) {
+    fail(Code::Unsupported,
+         "this build's ZeroMQ cannot encrypt (CURVE); install one with libsodium");
+  }
+  return {public_key, secret_key};
+}
+
+void serve_coordinator(const ServeOptions& options) {
+  try {
+    Server(options).run();
+  } catch (const zmq::error_t& error) {
+    fail(Code::Comm, "the coordinator cannot serve {}: {}", options.endpoint, error.what());
+  }
+}
+
+}  // namespace hetu::ps

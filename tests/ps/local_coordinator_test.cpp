@@ -1,0 +1,222 @@
+// Threads that ask the coordinator of their process: everyone is answered, groups agree on their
+// members, trouble has a name.
+#include "ps/local_coordinator.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "graph/base/error.h"
+
+namespace hetu::ps {
+namespace {
+
+ClientOptions place(const groups::Options& policy, int pipeline, int stage) {
+  ClientOptions options;
+  options.policy = policy;
+  options.pipeline = pipeline;
+  options.stage = stage;
+  options.worker = pipeline * policy.stages + stage;
+  options.timeout_s = 30;
+  return options;
+}
+
+groups::Options sizes(int stages, int pipelines, int period) {
+  groups::Options policy;
+  policy.stages = stages;
+  policy.pipelines = pipelines;
+  policy.sync_period = period;
+  return policy;
+}
+
+/// What all workers of a run were told, and whether it fits together.
+struct Heard {
+  std::mutex mutex;
+  std::map<std::pair<int, std::int64_t>, Answer> groups;  // by stage and serial
+  std::map<std::pair<int, std::int64_t>, std::set<int>> tellers;
+  std::map<std::pair<int, int>, std::int64_t> last;  // by pipeline and stage
+
+  void take(int pipeline, int stage, std::int64_t update, const Answer& answer) {
+    const std::lock_guard lock(mutex);
+    const std::pair key(stage, answer.serial);
+    const auto [found, is_new] = groups.try_emplace(key, answer);
+    EXPECT_EQ(found->second.members, answer.members);
+    EXPECT_EQ(found->second.updates, answer.updates);
+    EXPECT_TRUE(tellers[key].insert(pipeline).second);
+    const auto at = std::find(answer.members.begin(), answer.members.end(), pipeline);
+    ASSERT_NE(at, answer.members.end());
+    EXPECT_EQ(answer.updates[static_cast<std::size_t>(at - answer.members.begin())], update);
+    last[{pipeline, stage}] = update;
+  }
+};
+
+/// A worker without weights: updates until it is told to stop.
+void work(LocalCoordinator& coordinator, const ClientOptions& options, Heard& heard, int runs,
+          std::int64_t updates) {
+  const auto client = coordinator.client(options);
+  std::mt19937 draw(static_cast<unsigned>(options.worker));
+  std::int64_t update = 0;
+  for (int run = 0; run < runs; ++run) {
+    client->begin_run(update, updates);
+    for (std::int64_t stop = groups::kRunsOn; update < stop;) {
+      std::this_thread::sleep_for(std::chrono::microseconds(draw() % 300 * (1 + options.pipeline)));
+      client->request(++update);
+      const Answer answer = client->wait([] { return std::string("a test"); });
+      heard.take(options.pipeline, options.stage, update, answer);
+      stop = answer.stop_after;
+    }
+  }
+}
+
+void run_all(const groups::Options& policy, int runs, std::int64_t updates, Heard& heard,
+             const std::string& log = "") {
+  LocalCoordinator coordinator;
+  std::vector<std::thread> threads;
+  for (int p = 0; p < policy.pipelines; ++p) {
+    for (int s = 0; s < policy.stages; ++s) {
+      threads.emplace_back([&, p, s] {
+        ClientOptions options = place(policy, p, s);
+        options.group_log = log;
+        work(coordinator, options, heard, runs, updates);
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(LocalCoordinator, AnswersEveryoneAndStopsAllStagesOfAPipelineAtOneCount) {
+  for (const auto& [stages, pipelines, period] :
+       std::vector<std::tuple<int, int, int>>{{1, 2, 1}, {2, 2, 3}, {2, 3, 10}, {3, 4, 2}}) {
+    SCOPED_TRACE(testing::Message() << stages << " x " << pipelines << ", P " << period);
+    Heard heard;
+    const int runs = 2;
+    const std::int64_t updates = 30;
+    run_all(sizes(stages, pipelines, period), runs, updates, heard);
+    for (const auto& [key, answer] : heard.groups) {
+      EXPECT_EQ(heard.tellers[key].size(), answer.members.size());
+      if (period == 1) {
+        EXPECT_EQ(answer.members.size(), static_cast<std::size_t>(pipelines));
+      }
+    }
+    std::int64_t sum = 0;
+    for (int p = 0; p < pipelines; ++p) {
+      sum += heard.last[{p, 0}];
+      for (int s = 1; s < stages; ++s) EXPECT_EQ((heard.last[{p, s}]), (heard.last[{p, 0}]));
+    }
+    EXPECT_GE(sum, runs * updates * pipelines);
+    EXPECT_LE(sum, runs * pipelines * (updates + stages + 1));
+  }
+}
+
+TEST(LocalCoordinator, WritesALineForEveryGroup) {
+  const std::string file = testing::TempDir() + "hetu_groups_" + std::to_string(getpid());
+  Heard heard;
+  run_all(sizes(2, 3, 4), 1, 20, heard, file);
+  std::ifstream log(file);
+  std::size_t lines = 0;
+  for (std::string line; std::getline(log, line); ++lines) {
+    EXPECT_THAT(line,
+                testing::MatchesRegex(
+                    R"(\{"time_us":[0-9]+,"stage":[01],"serial":[0-9]+,"members":\[[0-9,]+\],)"
+                    R"("updates":\[[0-9,]+\],"arrived_us":\[[0-9,]+\],"reason":"[a-z]+"\})"));
+  }
+  EXPECT_EQ(lines, heard.groups.size());
+  std::remove(file.c_str());
+}
+
+TEST(LocalCoordinator, RefusesWhatDoesNotFitTheOthers) {
+  LocalCoordinator coordinator;
+  const groups::Options policy = sizes(2, 2, 5);
+  const auto first = coordinator.client(place(policy, 0, 0));
+  EXPECT_THAT([&] { coordinator.client(place(policy, 0, 0)); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("the place of worker 0")));
+  EXPECT_THAT([&] { coordinator.client(place(sizes(2, 2, 6), 1, 0)); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("the same flags")));
+  ClientOptions nowhere = place(policy, 1, 0);
+  nowhere.group_log = "/no/such/folder/groups";
+  LocalCoordinator other;
+  EXPECT_THAT([&] { other.client(nowhere); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("cannot write the group log")));
+  EXPECT_THAT([&] { other.client(place(sizes(1, 2, 0), 0, 0)); }, testing::Throws<Error>());
+}
+
+TEST(LocalCoordinator, NamesTheWaitThatTakesTooLong) {
+  LocalCoordinator coordinator;
+  const groups::Options policy = sizes(1, 2, 1);
+  ClientOptions options = place(policy, 0, 0);
+  options.timeout_s = 0.05;
+  const auto first = coordinator.client(options);
+  const auto second = coordinator.client(place(policy, 1, 0));
+  first->begin_run(0, 5);
+  second->begin_run(0, 5);
+  first->request(1);
+  EXPECT_EQ(first->poll(), std::nullopt);
+  EXPECT_THROW(first->request(2), Error);
+  EXPECT_THAT([&] { first->wait([] { return std::string("update 1"); }); },
+              testing::ThrowsMessage<Error>(
+                  testing::AllOf(testing::HasSubstr("worker 0"), testing::HasSubstr("update 1"))));
+}
+
+TEST(LocalCoordinator, EndsTheJobOfADeadPipelineOrGoesOnWithoutIt) {
+  for (const bool shrink : {false, true}) {
+    LocalCoordinator coordinator;
+    const groups::Options policy = sizes(1, 3, 1);
+    std::vector<std::unique_ptr<GroupClient>> clients;
+    for (int p = 0; p < 3; ++p) {
+      ClientOptions options = place(policy, p, 0);
+      options.on_failure_shrink = shrink;
+      clients.push_back(coordinator.client(options));
+      clients.back()->begin_run(0, 5);
+    }
+    int rings = 0;
+    clients[0]->on_news([&] { ++rings; });
+    clients[0]->request(1);
+    clients[1]->request(1);
+    coordinator.lose(2, "was killed by SIGKILL");
+    EXPECT_GE(rings, 1);
+    EXPECT_THAT([&] { clients[2]->request(1); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 2 was killed")));
+    if (shrink) {
+      EXPECT_EQ(clients[0]->wait({}).members, (std::vector<int>{0, 1}));
+      EXPECT_EQ(clients[1]->lost_pipelines(), std::vector<int>{2});
+    } else {
+      EXPECT_THAT([&] { clients[0]->wait({}); },
+                  testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 2 was killed")));
+    }
+  }
+}
+
+TEST(LocalCoordinator, InvitesThePassiveOfAPair) {
+  LocalCoordinator coordinator;
+  groups::Options policy = sizes(1, 2, 10);
+  policy.method = groups::Method::AdPsgd;
+  std::vector<std::unique_ptr<GroupClient>> clients;
+  for (int p = 0; p < 2; ++p) {
+    clients.push_back(coordinator.client(place(policy, p, 0)));
+    clients.back()->begin_run(0, 5);
+  }
+  for (std::int64_t update = 1; update <= 3; ++update) {
+    for (int p : {0, 1}) clients[static_cast<std::size_t>(p)]->request(update);
+    int pairs = 0;
+    for (int p : {0, 1}) {
+      const Answer answer = clients[static_cast<std::size_t>(p)]->wait({});
+      if (answer.members.size() == 1) continue;
+      ++pairs;
+      EXPECT_EQ(answer.initiator, p);
+      const auto invitation = clients[static_cast<std::size_t>(1 - p)]->poll_invitation();
+      ASSERT_TRUE(invitation.has_value());
+      EXPECT_EQ(invitation->serial, answer.serial);
+      EXPECT_EQ(invitation->initiator, p);
+    }
+    EXPECT_EQ(pairs, 1);
+  }
+}
+
+}  // namespace
+}  // namespace hetu::ps
