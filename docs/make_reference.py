@@ -43,6 +43,7 @@ IDS = """## Ids, units, instructions
 | `2REDUCE_GRAD` | gradient sum over all copies of stage 2 |
 | `REDUCE_SCALARS` | loss, norm and the like over all workers |
 | `2UPDATE` | optimizer step |
+| `2PARTIAL_REDUCE` | mean of the stage's weights with those of some other pipelines |
 | `(0F1;3B0)OVERLAP_F_B` | two instructions that run as one |
 
 ## Figures of `hetu simulate --format json`

@@ -48,9 +48,12 @@ class Binder {
 
   comm::Group group(const Instr& reduce) const {
     const int width = static_cast<int>(lowered_.workers.size());
+    const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
     comm::Group group;
     for (const int stage : reductions_.members(reduce.stage, reduce.part)) {
-      for (int d = 0; d < pipelines_; ++d) group.push_back(d * width + graph_.worker(stage));
+      if (alone) group.push_back(first_ + graph_.worker(stage));
+      for (int d = 0; d < pipelines_ && !alone; ++d)
+        group.push_back(d * width + graph_.worker(stage));
     }
     std::sort(group.begin(), group.end());
     group.erase(std::unique(group.begin(), group.end()), group.end());

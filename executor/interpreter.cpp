@@ -56,6 +56,11 @@ struct Interpreter::Impl {
     std::vector<std::shared_ptr<comm::Sum>> sums;
     std::int64_t start_ns;
   };
+  struct Averaging {  // begun and not awaited
+    Instr instr;
+    int step;
+    std::int64_t start_ns;
+  };
   // A place in the run: prologue, body or drain; the repetition matters in the body.
   struct Cursor {
     int part = 0;
@@ -103,6 +108,7 @@ struct Interpreter::Impl {
   void start_sum(Reduction& reduction, std::size_t k);
   void reach_reduction(const Instr& instr);
   void await_reductions();
+  void await_average(int stage);
   int count_update(int stage);
 
   Row row;
@@ -122,6 +128,7 @@ struct Interpreter::Impl {
   std::vector<Sending> sends;                         // in order of their start
   std::vector<Reduction> reductions;                  // in row order
   std::vector<Started> started;
+  std::vector<Averaging> averaging;
   std::vector<int> updates;  // of each stage in this run
   std::vector<const void*> addresses;
 };
@@ -296,6 +303,16 @@ void Interpreter::Impl::await_reductions() {
   started.clear();
 }
 
+// The averages of a stage, or of all (-1), that have begun.
+void Interpreter::Impl::await_average(int stage) {
+  std::erase_if(averaging, [&](const Averaging& a) {
+    if (stage >= 0 && a.instr.stage != stage) return false;
+    const std::int64_t end_ns = runner.end_average(a.instr.stage);
+    if (trace) trace->add(a.instr, a.step, a.start_ns, end_ns);
+    return true;
+  });
+}
+
 // The step of a stage's next update.
 int Interpreter::Impl::count_update(int stage) {
   if (static_cast<int>(updates.size()) <= stage) updates.resize(stage + 1, 0);
@@ -344,9 +361,15 @@ void Interpreter::Impl::run(const Action& action, int raised) {
       break;
     case Kind::Update:
       await_reductions();
+      await_average(instr.stage);
       of_step = count_update(instr.stage);
       runner.update(instr.stage, of_step);
       break;
+    case Kind::PartialReduce:
+      of_step = step.load() + updates[instr.stage] - 1;
+      averaging.push_back({instr, of_step, start});
+      runner.begin_average(instr.stage, of_step);
+      return;  // recorded when it is complete
   }
   if (trace) trace->add(instr, of_step, start, comm::now_ns());
 }
@@ -384,6 +407,7 @@ void Interpreter::drain() {
   HETU_ASSERT(impl_->all_expected && impl_->done == impl_->expected);
   impl_->run_all(impl_->row.drain, impl_->drain_raised());
   impl_->await_reductions();
+  impl_->await_average(-1);
 }
 
 void Interpreter::finish() {

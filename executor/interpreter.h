@@ -63,6 +63,12 @@ class StageRunner {
   virtual void recompute(int stage, int micro) = 0;
   /// `step` counts up by one with each update of a stage in a run of several.
   virtual void update(int stage, int step) = 0;
+  /// PARTIAL_REDUCE: begins to average the stage's weights, as they are after this update, with
+  /// other pipelines'. They may change before the next update only if this function changes them.
+  virtual void begin_average(int /*stage*/, int /*step*/) {}
+  /// Sleeps until that average is done, and returns the moment: before the stage's next update, and
+  /// at the end of a run.
+  virtual std::int64_t end_average(int /*stage*/) { return comm::now_ns(); }
   /// REDUCE_SCALARS: all gradient sums of this worker are complete. Blocks; uses comm::sum_f64 and
   /// the like.
   virtual void reduce_scalars(comm::Transport& transport, int step) = 0;

@@ -40,6 +40,7 @@ struct StageState {
   int backwards = 0;       // micro-batches whose backward is whole
   int last_gradient = -1;  // position of the last B or W
   int last_update = -1;
+  int last_average = -1;
   std::vector<int> last_reduction;  // per part of Reductions::parts
 };
 
@@ -109,6 +110,8 @@ class Auditor {
         return reduction(i, position);
       case Kind::Update:
         return update(i, position);
+      case Kind::PartialReduce:
+        return average(i, position);
       default:
         return;
     }
@@ -187,10 +190,21 @@ class Auditor {
       fail(Code::Plan,
            "{} comes before the scalars are reduced:\n  {} needs REDUCE_SCALARS after {}",
            to_string(i), index_.describe(position), to_string(index_.at(summed)));
+    if (schedule_.lowering.average_weights && s.last_average < s.last_update)
+      fail(Code::Plan, "{} comes before the weights of the one before are averaged:\n  {}\n  {}",
+           to_string(i), index_.describe(s.last_update), index_.describe(position));
     s.last_update = update_at_ = position;
     ++s.updates;
     check_share(i, position);
     check_versions(i, position);
+  }
+
+  void average(const Instr& i, int position) {
+    StageState& s = stages_[i.stage];
+    if (s.last_average >= s.last_update)
+      fail(Code::Plan, "{} has no update since the last one:\n  {}", to_string(i),
+           index_.describe(position));
+    s.last_average = position;
   }
 
   // A rule that counts versions by micro-batches fixes how many of them an update applies.

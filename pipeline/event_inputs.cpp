@@ -11,7 +11,7 @@ namespace hetu {
 namespace {
 
 std::optional<Kind> kind_of(const std::string& name) {
-  for (int k = 0; k <= static_cast<int>(Kind::Update); ++k) {
+  for (int k = 0; k < kKindCount; ++k) {
     if (name == kind_name(static_cast<Kind>(k))) return static_cast<Kind>(k);
   }
   return std::nullopt;  // what no plan holds, as a push

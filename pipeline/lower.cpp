@@ -40,7 +40,8 @@ void add_reductions(const Reductions& reductions, int stage, Row& out) {
 
 // Messages around each instruction, or around each pair that runs as one. An update that the plan
 // has already (asynchronous methods) gets its reductions before it.
-Row with_messages(const StageGraph& graph, const Reductions& reductions, const Row& row) {
+Row with_messages(const StageGraph& graph, const Reductions& reductions, const Row& row,
+                  bool averages) {
   Row out;
   out.reserve(row.size() * 3);
   for (std::size_t i = 0; i < row.size();) {
@@ -54,6 +55,8 @@ Row with_messages(const StageGraph& graph, const Reductions& reductions, const R
           out.push_back({.kind = Kind::ReduceScalars, .stage = -1});
       }
       out.push_back(row[k]);
+      if (row[k].kind == Kind::Update && averages)
+        out.push_back({.kind = Kind::PartialReduce, .stage = row[k].stage});
     }
     for (std::size_t k = i; k < end; ++k) add_sends(graph, row[k], out);
     i = end;
@@ -194,10 +197,14 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
   const StageGraph graph(s, /*lowered=*/true);
   const Reductions reductions(s);
   const bool updates = holds(s, Kind::Update);
+  require(updates || !how.average_weights,
+          "weights are averaged after each update of a method that updates within itself, such as "
+          "pipedream; '{}' does not",
+          s.method);
   for (Program& p : s.workers) {
-    p.prologue = with_messages(graph, reductions, p.prologue);
-    p.body = with_messages(graph, reductions, p.body);
-    p.drain = with_messages(graph, reductions, p.drain);
+    p.prologue = with_messages(graph, reductions, p.prologue, how.average_weights);
+    p.body = with_messages(graph, reductions, p.body, how.average_weights);
+    p.drain = with_messages(graph, reductions, p.drain, how.average_weights);
   }
   if (!updates) finish_step(s, reductions);
   return s;

@@ -9,8 +9,9 @@ namespace hetu {
 /// producer (none between stages on one worker); a REDUCE_GRAD per part of reduction.h before each
 /// update, where `how.sync` says and in descending model stage; before updates a REDUCE_SCALARS, if
 /// asked for; and, where the plan has no update yet (synchronous methods), one UPDATE per stage at
-/// the end of the row. The body of a program stays a body. Throws InvalidArgument if the schedule
-/// is lowered already, Plan if its placements make no sense.
+/// the end of the row; with how.average_weights a PARTIAL_REDUCE after each UPDATE. The body of a
+/// program stays a body. Throws InvalidArgument if the schedule is lowered already, Plan if its
+/// placements make no sense.
 Schedule lower(const Schedule& schedule, const Lowering& how = {});
 
 }  // namespace hetu

@@ -47,10 +47,12 @@ struct Census {
   std::int64_t highest_stage = -1;
   std::int64_t highest_micro = -1;
   bool scalars = false;
+  bool averages = false;
 
   void take(const std::vector<Instr>& row, int worker, std::int64_t raise, bool half_micros) {
     for (const Instr& i : row) {
       scalars |= i.kind == Kind::ReduceScalars;
+      averages |= i.kind == Kind::PartialReduce;
       if (i.stage < 0) continue;
       worker_of.try_emplace(i.stage, worker);
       highest_stage = std::max<std::int64_t>(highest_stage, i.stage);
@@ -108,6 +110,7 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
 void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
+  s.lowering.average_weights = census.averages;
   int most = 1;
   std::vector<int> buckets(model_stages(s), 1);
   for (const auto& [stage, parts] : census.parts_of) {

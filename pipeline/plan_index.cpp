@@ -101,7 +101,7 @@ void PlanIndex::check_pair(int position, int end) const {
 
 void PlanIndex::check(int position) const {
   const Instr& i = instrs_[position];
-  const bool step_level = is_collective(i.kind) || i.kind == Kind::Update;
+  const bool step_level = is_collective(i.kind) || i.kind >= Kind::Update;
   if (step_level) return;
   const bool forward =
       i.kind == Kind::Forward || i.kind == Kind::SendForward || i.kind == Kind::RecvForward;
@@ -154,6 +154,8 @@ void PlanIndex::enter(int position) {
     case Kind::ReduceScalars:
     case Kind::Update:
       return step_level_.push_back(position);
+    case Kind::PartialReduce:
+      return;  // whom it concerns is known at run time only
     default:
       return enter_at(message_cell(i), position);
   }

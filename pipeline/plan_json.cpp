@@ -152,15 +152,16 @@ void read_workers(const Reader& in, const std::string& origin, Schedule& s) {
 }
 
 void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule& s) {
-  const Reader in(
-      v, origin + ": lowering",
-      {"pipelines", "extra_edges", "tied", "gradient_buckets", "reduce_scalars", "sync"});
+  const Reader in(v, origin + ": lowering",
+                  {"pipelines", "extra_edges", "tied", "gradient_buckets", "reduce_scalars", "sync",
+                   "average_weights"});
   Lowering& how = s.lowering;
   how.pipelines = in.integer("pipelines", 1, 1);
   how.extra_edges = in.stage_pairs("extra_edges");
   how.tied = in.stage_pairs("tied");
   how.gradient_buckets = in.integers("gradient_buckets");
   how.reduce_scalars = in.flag("reduce_scalars", false);
+  how.average_weights = in.flag("average_weights", false);
   try {
     how.sync = parse_sync_place(in.text("sync", "eager"));
   } catch (const Error& e) {
@@ -210,6 +211,7 @@ std::string to_json(const Schedule& s) {
                        {"gradient_buckets", s.lowering.gradient_buckets},
                        {"reduce_scalars", s.lowering.reduce_scalars},
                        {"sync", sync_place_name(s.lowering.sync)}};
+  if (s.lowering.average_weights) out["lowering"]["average_weights"] = true;
   out["workers"] = std::move(workers);
   // A file's own name may hold any bytes; they are replaced, not refused.
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

@@ -14,7 +14,8 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
           "gradient buckets: one number per model stage, {}, or none; got {}", n,
           how.gradient_buckets.size());
   std::vector<int> copies(n, 0);
-  for (const Placement& p : schedule.placements) copies[p.model_stage] += how.pipelines;
+  const int sharers = how.average_weights ? 1 : how.pipelines;
+  for (const Placement& p : schedule.placements) copies[p.model_stage] += sharers;
   parts_.resize(schedule.placements.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const int s = schedule.placements[i].model_stage;
@@ -30,7 +31,7 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
             pair.second, n);
     const int part = buckets(pair.first) + static_cast<int>(t);
     const std::vector<int> all = members(placement_of(schedule, pair.first, 0), part);
-    if (static_cast<int>(all.size()) * how.pipelines < 2) continue;  // added up on its one worker
+    if (static_cast<int>(all.size()) * sharers < 2) continue;  // added up on its one worker
     for (const int stage : all)
       parts_[stage].push_back(buckets(schedule.placements[stage].model_stage) +
                               static_cast<int>(t));

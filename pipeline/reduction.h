@@ -9,7 +9,8 @@
 namespace hetu {
 
 /// The reductions of a plan. A model stage with more than one copy (replicas x pipelines) reduces
-/// its buckets over all of them; a tied pair is reduced over all copies of both stages.
+/// its buckets over all of them; a tied pair is reduced over all copies of both stages. Where
+/// weights are averaged instead, only over those of one pipeline.
 class Reductions {
  public:
   explicit Reductions(const Schedule& schedule);

@@ -29,6 +29,7 @@ const KindRow kKinds[] = {
     {Kind::ReduceGrad, "REDUCE_GRAD", true, false},
     {Kind::ReduceScalars, "REDUCE_SCALARS", false, false},
     {Kind::Update, "UPDATE", true, false},
+    {Kind::PartialReduce, "PARTIAL_REDUCE", true, false},
 };
 
 const KindRow& row(Kind kind) { return kKinds[static_cast<int>(kind)]; }

@@ -23,7 +23,11 @@ enum class Kind : std::uint8_t {
   ReduceGrad,     ///< REDUCE_GRAD: gradient sum over all copies of a stage; part = bucket; no micro
   ReduceScalars,  ///< REDUCE_SCALARS: norm, overflow, loss over all workers; no stage, no micro
   Update,         ///< UPDATE: optimizer step of a stage; no micro
+  PartialReduce,  ///< PARTIAL_REDUCE: a mean of the stage's weights with those of some other
+                  ///< pipelines begins; the stage's next update waits for it; no micro
 };
+
+constexpr int kKindCount = static_cast<int>(Kind::PartialReduce) + 1;
 
 /// One instruction. 16 bytes: a plan of 1,024 workers x 4,096 micro-batches fits in memory.
 struct Instr {
@@ -117,6 +121,9 @@ struct Lowering {
   std::vector<int> gradient_buckets = {};   ///< reductions per model stage; empty: 1 each
   bool reduce_scalars = false;  ///< the update needs a norm, an overflow flag or a loss first
   SyncPlace sync = SyncPlace::Eager;
+  /// Pipelines share no gradient: each updates alone, and after every update averages the stage's
+  /// weights with whom it is told to (pipeline/groups).
+  bool average_weights = false;
 
   bool operator==(const Lowering&) const = default;
 };

@@ -118,6 +118,44 @@ TEST(Asynchronous, TwoVersionsAreThoseOfTheEquationOnEveryStage) {
   }
 }
 
+// Weights are averaged instead of gradients summed: no sum crosses pipelines, one PARTIAL_REDUCE
+// follows each update, also in files, and nothing else passes the verifier.
+TEST(Asynchronous, AveragesWeightsAfterEveryUpdate) {
+  for (const char* method : {"pipedream", "pipedream-2bw"}) {
+    for (const int stages : {1, 3}) {
+      const Sizes sizes{.stages = stages, .micro_batches = method[9] ? 4 : 1, .steps = 20};
+      Lowering how;
+      how.pipelines = 4;
+      how.average_weights = true;
+      const Schedule plan = lower(generate(method, sizes), how);
+      EXPECT_FALSE(holds(plan, Kind::ReduceGrad));
+      EXPECT_EQ(verify(plan).versions, verify(lower(generate(method, sizes))).versions);
+      for (const Program& p : plan.workers) {
+        const std::vector<Instr> row = unroll(p);
+        for (std::size_t i = 0; i < row.size(); ++i)
+          EXPECT_EQ(row[i].kind == Kind::Update,
+                    i + 1 < row.size() && row[i + 1].kind == Kind::PartialReduce);
+      }
+      EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+      EXPECT_GT(simulate(plan, Costs{}).throughput, 0);
+    }
+  }
+  Lowering how;
+  how.average_weights = true;
+  Schedule plan = lower(generate("pipedream", {.stages = 1, .micro_batches = 1, .steps = 4}), how);
+  Program& row = plan.workers[0];
+  row = {unroll(row), {}, 0, 0, {}};
+  const auto first = std::find_if(row.prologue.begin(), row.prologue.end(),
+                                  [](const Instr& i) { return i.kind == Kind::PartialReduce; });
+  const Instr average = *first;
+  const auto at = row.prologue.erase(first);
+  EXPECT_THAT([&] { verify(plan); }, testing::ThrowsMessage<Error>(HasSubstr("are averaged")));
+  row.prologue.insert(at, {average, average});
+  EXPECT_THAT([&] { verify(plan); }, testing::ThrowsMessage<Error>(HasSubstr("no update since")));
+  EXPECT_THAT([&] { lower(generate("gpipe", {.stages = 2, .micro_batches = 2}), how); },
+              testing::ThrowsMessage<Error>(HasSubstr("'gpipe' does not")));
+}
+
 TEST(Asynchronous, NoBubbleOnceFilled) {
   for (const char* method : {"pipedream", "pipedream-2bw", "hetpipe"}) {
     for (int p = 1; p <= 8; ++p) {
