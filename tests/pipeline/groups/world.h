@@ -1,0 +1,38 @@
+// Pipelines side by side in PipeDream's order as events with random times, with nothing in common
+// with pipeline/simulate: it drives the policy as workers would, each knowing only its own answers.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/groups/policy.h"
+
+namespace hetu::groups {
+
+struct World {
+  Options options;
+  std::vector<double> slowness;  ///< per pipeline; 1: a forward takes 30 ms, a backward 60
+  double jitter = 0;             ///< times are multiplied by 1 + jitter * |normal|
+  bool exponential = false;      ///< or times are drawn from an exponential distribution
+  double pauses = 0;             ///< a tenth of all computations first pauses this many seconds
+  bool overlapped = true;        ///< else a stage waits for its answer before it goes on
+  std::int64_t averaging_us = 0;
+  std::int64_t updates = 10;  ///< M
+  std::int64_t done = 0;      ///< before the run
+  std::uint64_t seed = 0;
+  int dies = -1;  ///< this pipeline dies at a random moment of the run
+
+  std::string describe() const;
+};
+
+struct WorldRun {
+  std::vector<Decision> log;
+  std::vector<std::vector<std::int64_t>> updates;  ///< [pipeline][stage] in this run
+  std::vector<std::int64_t> micros;                ///< [pipeline] begun at stage 0
+  std::vector<double> finished_us;                 ///< [pipeline] the end of its last stage
+  std::string stuck;                               ///< why it could not end; empty if it did
+};
+
+WorldRun run(const World& world);
+
+}  // namespace hetu::groups
