@@ -1,0 +1,203 @@
+// The start of a training job: the plan, its proof, the compiled stages of this worker.
+#include <algorithm>
+
+#include "executor/comm/tag_kinds.h"
+#include "executor/host_memory.h"
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "pipeline/verify.h"
+
+namespace hetu {
+namespace {
+
+// Only forwards: what validation runs.
+Schedule forward_only(Schedule schedule) {
+  for (Program& program : schedule.workers) {
+    for (auto* part : {&program.prologue, &program.body, &program.drain}) {
+      part->erase(std::remove_if(part->begin(), part->end(),
+                                 [](const Instr& i) { return i.kind != Kind::Forward; }),
+                  part->end());
+    }
+  }
+  return schedule;
+}
+
+void drop_updates(std::vector<Action>& row) {
+  row.erase(std::remove_if(row.begin(), row.end(),
+                           [](const Action& a) {
+                             return a.instr.kind == Kind::Update ||
+                                    a.instr.kind == Kind::ReduceGrad;
+                           }),
+            row.end());
+}
+
+// What a plan asks for that training does not do yet, or nullptr.
+const char* untrainable(const Schedule& plan) {
+  if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
+  const auto stages = static_cast<std::size_t>(model_stages(plan));
+  if (plan.placements.size() != plan.workers.size() ||
+      (plan.replica_rule == ReplicaRule::Whole && stages != plan.workers.size()))
+    return "it has several stages on a worker";
+  if (holds(plan, Kind::Recompute)) return "it recomputes";
+  return nullptr;
+}
+
+// A plan that updates within itself must do so once per step, so that steps count updates.
+void check_updates(const Schedule& plan, const VerifyReport& report) {
+  for (const StageNeeds& needs : report.stages) {
+    const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));
+    require(needs.updates == plan.steps,
+            "'{}' updates {} times per step of {} micro-batches; training counts one update per "
+            "step: give it {} micro-batch(es) per step",
+            plan.method, needs.updates / plan.steps, plan.micro_batches, each);
+  }
+}
+
+Shape sample_shape(const StageFeed& feed, std::int64_t micro_batch) {
+  require(!feed.type.shape.empty() && feed.type.shape[0] == micro_batch,
+          "field '{}' must have the batch as its first dimension, got {}", feed.field,
+          to_string(feed.type));
+  return {feed.type.shape.begin() + 1, feed.type.shape.end()};
+}
+
+}  // namespace
+
+Schedule Trainer::compute_plan(int steps) const {
+  Sizes sizes;
+  sizes.stages = options_.stages;
+  sizes.micro_batches = options_.micro_batches;
+  sizes.steps = steps;
+  sizes.replicas = options_.replicas;
+  Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
+  if (options_.plan && steps > compute.steps) compute = with_steps(compute, steps);
+  const char* why = untrainable(compute);
+  require(why == nullptr,
+          "training by '{}' is to come: {}; it can be simulated and rehearsed; here now: methods "
+          "with one stage per worker and one weight version, or those of PipeDream",
+          compute.method, why);
+  const int width = transport_.workers() / options_.pipelines;
+  require(model_stages(compute) == options_.stages &&
+              compute.micro_batches == options_.micro_batches &&
+              static_cast<int>(compute.workers.size()) == width,
+          "the schedule is for {} stages on {} workers and {} micro-batches; the job has {} stages "
+          "on {} workers and {} micro-batches",
+          model_stages(compute), compute.workers.size(), compute.micro_batches, options_.stages,
+          width, options_.micro_batches);
+  return compute;
+}
+
+// The plan of a run of `steps` steps of a method that updates within itself: as long as it needs to
+// be for every row to have its body, and by whole repetitions shorter than the run.
+Schedule Trainer::lowered_for(int steps) const {
+  const int least = 2 * static_cast<int>(lowered_.workers.size()) + 2;
+  if (steps <= least) return lower(compute_plan(steps), how_);
+  const int grain = run_grain(compute_plan(least));
+  if (grain == 0) return lower(compute_plan(steps), how_);
+  return lower(compute_plan(least + (steps - least) % grain), how_);
+}
+
+void Trainer::plan() {
+  how_.pipelines = options_.pipelines;
+  for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
+    if (edge.second != edge.first + 1) how_.extra_edges.push_back(edge);
+  }
+  how_.tied = tied_stages(graph_, options_.first_block);
+  const Schedule one = compute_plan(1);
+  const bool repeated = holds(one, Kind::Update);
+  how_.reduce_scalars = !repeated;
+  // Long enough for every version and copy that a run of any length needs.
+  lowered_ = repeated ? lower(compute_plan(4 * one.stages + 4), how_) : lower(one, how_);
+  const VerifyReport report = verify(lowered_);
+  if (repeated) {
+    check_updates(lowered_, report);
+    warn_of_ties();
+  }
+  std::vector<std::unique_ptr<StagePlan>> plans = compile(report);
+  check_memory();
+  check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
+
+  RunnerOptions run;
+  run.pipeline = pipeline_;
+  run.pipelines = options_.pipelines;
+  run.plan = &lowered_;
+  run.workers_per_pipeline = static_cast<int>(lowered_.workers.size());
+  run.micro_batches = options_.micro_batches;
+  run.micro_ids = options_.micro_batches;
+  if (repeated) {
+    run.repeated = true;
+    for (const StageNeeds& needs : report.stages)
+      run.micro_ids = std::max(run.micro_ids,
+                               2 * one.stages * (needs.live_copies + options_.micro_batches) + 16);
+  }
+  run.seed = options_.seed;
+  runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
+  const Interpreter::Links links{transport_, reducer_};
+  if (repeated) {
+    runs_ = std::make_unique<RepeatedRun>(*runner_, links, graph_.fetches.size());
+  } else {
+    training_ = std::make_unique<Interpreter>(
+        bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
+  }
+  // Validation's rows: the forwards of the plan, lowered alike; no updates.
+  Lowering how = how_;
+  how.reduce_scalars = true;
+  Row row = bind_row(lower(forward_only(one), how), transport_.worker(), options_.pipelines);
+  for (auto* part : {&row.prologue, &row.body, &row.drain}) drop_updates(*part);
+  validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
+}
+
+void Trainer::warn_of_ties() const {
+  for (const StagePair& tie : how_.tied) {
+    if (transport_.worker() == 0)
+      log(Level::Warning,
+          "stages {} and {} share a weight: each update waits for both, so that stages stand idle; "
+          "untie it to run '{}' without stalls",
+          tie.first, tie.second, lowered_.method);
+  }
+}
+
+// The stages of this worker, by placement; the others' places stay empty.
+std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& report) {
+  std::vector<std::unique_ptr<StagePlan>> plans(lowered_.placements.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Placement& placement = lowered_.placements[i];
+    if (placement.workers[0] != row_) continue;
+    stage_ = placement.model_stage;
+    is_first_copy_ = placement.replica == 0;
+    CompileOptions compile;
+    compile.first_block = options_.first_block;
+    compile.stage = placement.model_stage;
+    compile.micro_batch = options_.batch_size / options_.micro_batches;
+    compile.micro_batches = options_.micro_batches;
+    compile.saved_copies = std::max(1, report.stages[i].live_copies);
+    compile.held_copies = report.stages[i].split_copies + (holds(lowered_, Kind::Backward) ? 1 : 0);
+    compile.split_backward = holds(lowered_, Kind::InputGrad);
+    if (holds(lowered_, Kind::Update) && !how_.reduce_scalars) {
+      compile.weight_copies = report.stages[i].weight_versions;
+      compile.feed_slots = compile.saved_copies - 1 + options_.micro_batches;
+    }
+    compile.optimizer_states = optimizer_states(optimizer_.kind);
+    compile.kernels = options_.kernels;
+    plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));
+    memory_ = plans[i]->memory;
+    for (const StageFeed& feed : plans[i]->feeds) {
+      fields_.push_back({feed.field, feed.type.dtype, sample_shape(feed, compile.micro_batch)});
+    }
+  }
+  return plans;
+}
+
+void Trainer::check_memory() const {
+  if (options_.memory_limit == 0 || memory_.peak() <= options_.memory_limit) return;
+  fail(Code::InvalidArgument,
+       "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more "
+       "stages, smaller micro-batches "
+       "or a method that keeps fewer activations",
+       transport_.worker(), pipeline_, stage_, memory_.peak(), options_.memory_limit,
+       to_string(memory_));
+}
+
+}  // namespace hetu
