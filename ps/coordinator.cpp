@@ -320,7 +320,6 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
 void Coordinator::fail_all(Code code, const std::string& text) {
   failure_code_ = code;
   failure_ = text;
-  log(Level::Error, "coordinator: {}", text);
   for (const Seat& seat : job_->seats) {
     if (seat.taken && !seat.left) send(seat.peer, Refusal{code, text});
   }

@@ -83,7 +83,10 @@ class Server {
       const std::optional<std::int64_t> wake = rules_.wakes_at_us();
       if (wake && *wake <= now_us()) rules_.tick(now_us());
       send_frames();
-      if (failed_us_ == 0 && !rules_.failure().empty()) failed_us_ = now_us();
+      if (failed_us_ == 0 && !rules_.failure().empty()) {
+        failed_us_ = now_us();
+        log(Level::Warning, "coordinator: {}", rules_.failure());
+      }
     }
     if (!rules_.failure().empty()) throw Error(Code::Comm, rules_.failure());
   }

@@ -6,118 +6,36 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <map>
-#include <mutex>
-#include <random>
-#include <set>
-#include <thread>
 
 #include "graph/base/error.h"
+#include "tests/ps/group_workers.h"
 
 namespace hetu::ps {
 namespace {
 
-ClientOptions place(const groups::Options& policy, int pipeline, int stage) {
-  ClientOptions options;
-  options.policy = policy;
-  options.pipeline = pipeline;
-  options.stage = stage;
-  options.worker = pipeline * policy.stages + stage;
-  options.timeout_s = 30;
-  return options;
-}
-
-groups::Options sizes(int stages, int pipelines, int period) {
-  groups::Options policy;
-  policy.stages = stages;
-  policy.pipelines = pipelines;
-  policy.sync_period = period;
-  return policy;
-}
-
-/// What all workers of a run were told, and whether it fits together.
-struct Heard {
-  std::mutex mutex;
-  std::map<std::pair<int, std::int64_t>, Answer> groups;  // by stage and serial
-  std::map<std::pair<int, std::int64_t>, std::set<int>> tellers;
-  std::map<std::pair<int, int>, std::int64_t> last;  // by pipeline and stage
-
-  void take(int pipeline, int stage, std::int64_t update, const Answer& answer) {
-    const std::lock_guard lock(mutex);
-    const std::pair key(stage, answer.serial);
-    const auto [found, is_new] = groups.try_emplace(key, answer);
-    EXPECT_EQ(found->second.members, answer.members);
-    EXPECT_EQ(found->second.updates, answer.updates);
-    EXPECT_TRUE(tellers[key].insert(pipeline).second);
-    const auto at = std::find(answer.members.begin(), answer.members.end(), pipeline);
-    ASSERT_NE(at, answer.members.end());
-    EXPECT_EQ(answer.updates[static_cast<std::size_t>(at - answer.members.begin())], update);
-    last[{pipeline, stage}] = update;
-  }
-};
-
-/// A worker without weights: updates until it is told to stop.
-void work(LocalCoordinator& coordinator, const ClientOptions& options, Heard& heard, int runs,
-          std::int64_t updates) {
-  const auto client = coordinator.client(options);
-  std::mt19937 draw(static_cast<unsigned>(options.worker));
-  std::int64_t update = 0;
-  for (int run = 0; run < runs; ++run) {
-    client->begin_run(update, updates);
-    for (std::int64_t stop = groups::kRunsOn; update < stop;) {
-      std::this_thread::sleep_for(std::chrono::microseconds(draw() % 300 * (1 + options.pipeline)));
-      client->request(++update);
-      const Answer answer = client->wait([] { return std::string("a test"); });
-      heard.take(options.pipeline, options.stage, update, answer);
-      stop = answer.stop_after;
-    }
-  }
-}
-
-void run_all(const groups::Options& policy, int runs, std::int64_t updates, Heard& heard,
-             const std::string& log = "") {
-  LocalCoordinator coordinator;
-  std::vector<std::thread> threads;
-  for (int p = 0; p < policy.pipelines; ++p) {
-    for (int s = 0; s < policy.stages; ++s) {
-      threads.emplace_back([&, p, s] {
-        ClientOptions options = place(policy, p, s);
-        options.group_log = log;
-        work(coordinator, options, heard, runs, updates);
-      });
-    }
-  }
-  for (std::thread& thread : threads) thread.join();
+Connect connect_to(LocalCoordinator& coordinator) {
+  return [&](const ClientOptions& options) { return coordinator.client(options); };
 }
 
 TEST(LocalCoordinator, AnswersEveryoneAndStopsAllStagesOfAPipelineAtOneCount) {
   for (const auto& [stages, pipelines, period] :
        std::vector<std::tuple<int, int, int>>{{1, 2, 1}, {2, 2, 3}, {2, 3, 10}, {3, 4, 2}}) {
     SCOPED_TRACE(testing::Message() << stages << " x " << pipelines << ", P " << period);
+    LocalCoordinator coordinator;
     Heard heard;
-    const int runs = 2;
-    const std::int64_t updates = 30;
-    run_all(sizes(stages, pipelines, period), runs, updates, heard);
-    for (const auto& [key, answer] : heard.groups) {
-      EXPECT_EQ(heard.tellers[key].size(), answer.members.size());
-      if (period == 1) {
-        EXPECT_EQ(answer.members.size(), static_cast<std::size_t>(pipelines));
-      }
-    }
-    std::int64_t sum = 0;
-    for (int p = 0; p < pipelines; ++p) {
-      sum += heard.last[{p, 0}];
-      for (int s = 1; s < stages; ++s) EXPECT_EQ((heard.last[{p, s}]), (heard.last[{p, 0}]));
-    }
-    EXPECT_GE(sum, runs * updates * pipelines);
-    EXPECT_LE(sum, runs * pipelines * (updates + stages + 1));
+    const groups::Options policy = sizes(stages, pipelines, period);
+    work_all(connect_to(coordinator), policy, heard, 2, 30);
+    heard.check(policy, 2 * 30);
   }
 }
 
 TEST(LocalCoordinator, WritesALineForEveryGroup) {
   const std::string file = testing::TempDir() + "hetu_groups_" + std::to_string(getpid());
   Heard heard;
-  run_all(sizes(2, 3, 4), 1, 20, heard, file);
+  {
+    LocalCoordinator coordinator;
+    work_all(connect_to(coordinator), sizes(2, 3, 4), heard, 1, 20, file);
+  }
   std::ifstream log(file);
   std::size_t lines = 0;
   for (std::string line; std::getline(log, line); ++lines) {
