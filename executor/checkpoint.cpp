@@ -63,10 +63,8 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-// Writes this worker's file; the JSON rows of what it holds.
-json write_part(const fs::path& folder, const SavePart& part) {
-  json rows = json::array();
-  if (part.file.empty()) return rows;
+// Writes one file; adds the JSON rows of what it holds.
+void write_part(const fs::path& folder, const SavePart& part, json& rows) {
   std::vector<TensorSource> sources;
   for (const StateTensor& t : part.tensors) {
     sources.push_back({entry_name(t.name, t.state), DType::Float32, t.shape, t.data});
@@ -81,7 +79,6 @@ json write_part(const fs::path& folder, const SavePart& part) {
     rows.push_back(tensor_json(row));
   }
   write_safetensors((folder / part.file).string(), sources, {{"format", "pt"}});
-  return rows;
 }
 
 // Runs `work` on this worker, then makes every worker throw if any of them did.
@@ -243,7 +240,7 @@ std::string weights_only_run(const std::string& source) {
 }
 
 void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
-                     const SavePart& part, int keep, comm::Transport& transport) {
+                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport) {
   require(keep >= 1, "at least one checkpoint must be kept, got {}", keep);
   const fs::path target = fs::path(folder) / fmt::format("{}{:08}", kPrefix, step);
   const fs::path beside = fs::path(folder) / fmt::format(".{}{:08}{}", kPrefix, step, kUnfinished);
@@ -261,11 +258,14 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const std::st
       }
       return json();
     });
-    const std::vector<json> parts =
-        together(step, 1, transport, [&] { return write_part(beside, part); });
+    const std::vector<json> written = together(step, 1, transport, [&] {
+      json rows = json::array();
+      for (const SavePart& part : parts) write_part(beside, part, rows);
+      return rows;
+    });
     together(step, 2, transport, [&] {
       if (!chief) return json();
-      write_manifest(beside, step, run_json, parts);
+      write_manifest(beside, step, run_json, written);
       put_in_place(beside, target);
       sync_directory(folder);
       prune(folder, keep);

@@ -50,16 +50,16 @@ Manifest read_manifest(const std::string& folder);
 /// naming file and tensor.
 void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to);
 
-/// What a worker brings to a save.
+/// One file that a worker brings to a save.
 struct SavePart {
-  std::string file;  ///< e.g. "stage-0.safetensors"; "" if this worker writes nothing
+  std::string file;                  ///< e.g. "stage-0.safetensors"
   std::vector<StateTensor> tensors;  ///< written in this order
 };
 
 /// Saves one step; every worker calls it. Keeps the newest `keep` checkpoints. If any worker fails
 /// (a full disk, say) all throw the same Io error, and what was there before is still there.
 void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
-                     const SavePart& part, int keep, comm::Transport& transport);
+                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport);
 
 /// The run_json of a checkpoint that holds weights alone, imported from `source`.
 std::string weights_only_run(const std::string& source);

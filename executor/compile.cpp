@@ -235,4 +235,18 @@ std::string to_string(const MemoryPlan& m) {
       mib(m.feeds), mib(m.scratch), mib(m.peak()));
 }
 
+std::int64_t WorkerMemory::peak() const {
+  std::int64_t bytes = 0;
+  for (const auto& [stage, memory] : stages) bytes += memory.peak();
+  return bytes;
+}
+
+std::string to_string(const WorkerMemory& memory) {
+  if (memory.stages.size() == 1) return to_string(memory.stages[0].second);
+  std::string text;
+  for (const auto& [stage, plan] : memory.stages)
+    text += fmt::format("stage {}: {}; ", stage, to_string(plan));
+  return text + fmt::format("all {:.1f} MiB", static_cast<double>(memory.peak()) / (1 << 20));
+}
+
 }  // namespace hetu

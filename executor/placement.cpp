@@ -198,6 +198,19 @@ void StagePlacement::place_borders() {
   }
 }
 
+// Forward inputs live until their backward is done; one more slot lets the next receive be posted
+// early. What goes to a stage of the same worker is there at once.
+int StagePlacement::border_slots(Border& border) const {
+  for (const LocalBorder& l : options_.local) {
+    if (l.from != border.from || l.to != border.to) continue;
+    border.local = true;
+    return border.incoming ? std::max(1, l.slots) : 1;
+  }
+  if (!border.incoming) return options_.send_slots;
+  if (border.backward) return options_.held_copies + 1;
+  return std::max(options_.live_copies, options_.saved_copies) + 1;
+}
+
 void StagePlacement::add_border(int from, int to, bool backward, int part) {
   Border border;
   border.from = from;
@@ -210,10 +223,7 @@ void StagePlacement::add_border(int from, int to, bool backward, int part) {
     border.values.push_back({v, border.bytes, bytes(v), {}});
     border.bytes += bytes(v);
   }
-  // Forward inputs live until their backward is done; one more slot lets the next receive be
-  // posted early.
-  border.slots = border.incoming && !backward ? options_.saved_copies + 1
-                                              : (border.incoming ? options_.held_copies + 1 : 2);
+  border.slots = border_slots(border);
   border.offset = take(border.bytes * border.slots);
   plan.memory.borders += border.bytes * border.slots;
   for (BorderValue& value : border.values) {

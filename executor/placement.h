@@ -42,6 +42,7 @@ class StagePlacement {
   void place_scalars();
   void place_borders();
   void add_border(int from, int to, bool backward, int part);
+  int border_slots(Border& border) const;
   void place_saved();
   void place_held();
   void place_outgoing();

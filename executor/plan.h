@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -84,6 +85,7 @@ struct Border {
   int slots = 0;
   std::int64_t offset = 0;  ///< of slot 0 in the arena
   std::int64_t bytes = 0;   ///< of one message
+  bool local = false;       ///< the other stage stands on the same worker: nothing is sent
   std::vector<BorderValue> values;
 
   /// Of an outgoing border: the message is the one value where it lies. Others are packed into
@@ -190,17 +192,27 @@ struct StagePlan {
   const Border* border(bool incoming, bool backwards, int part) const;
 };
 
+/// A border between two stages of one worker.
+struct LocalBorder {
+  int from = 0;  ///< model stages; backward where from > to
+  int to = 0;
+  int slots = 1;  ///< micro-batches that the receiver holds at once
+};
+
 /// What a stage is compiled for.
 struct CompileOptions {
   std::vector<int> first_block;  ///< of every stage, ascending, starting with 0
   int stage = 0;
   std::int64_t micro_batch = 1;  ///< samples per micro-batch
   int micro_batches = 1;         ///< per step and pipeline
-  int saved_copies = 1;   ///< most micro-batches between forward and the end of backward (verifier)
-  int held_copies = 1;    ///< most micro-batches between I and W, and the one in B
-  int feed_slots = 0;     ///< micro-batches whose fields are kept; 0: those of one step
-  int weight_copies = 1;  ///< weight versions alive at once (verifier)
-  bool training = true;   ///< false: forward only
+  int saved_copies = 1;  ///< most micro-batches between forward and the end of backward (verifier)
+  int held_copies = 1;   ///< most micro-batches between I and W, and the one in B
+  int live_copies = 0;   ///< most micro-batches whose input is kept; 0: as many as are saved
+  int send_slots = 2;    ///< messages of one border that may be on their way
+  std::vector<LocalBorder> local = {};  ///< borders to stages of the same worker
+  int feed_slots = 0;           ///< micro-batches whose fields are kept; 0: those of one step
+  int weight_copies = 1;        ///< weight versions alive at once (verifier)
+  bool training = true;         ///< false: forward only
   bool split_backward = false;  ///< the schedule uses I and W apart
   int optimizer_states = 0;     ///< float32 tensors per parameter
   KernelChoice kernels = KernelChoice::Best;
@@ -218,5 +230,14 @@ StagePlan compile_stage(const Graph& graph, const CompileOptions& options);
 
 /// One line per purpose, e.g. for printing before the first step.
 std::string to_string(const MemoryPlan& memory);
+
+/// The stages of one worker: its memory is the sum.
+struct WorkerMemory {
+  std::vector<std::pair<int, MemoryPlan>> stages;  ///< by model stage
+  std::int64_t peak() const;
+};
+
+/// That of its stage, or of each of its stages and the peak of all.
+std::string to_string(const WorkerMemory& memory);
 
 }  // namespace hetu

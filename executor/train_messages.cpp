@@ -27,7 +27,8 @@ void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& add
 void TrainRunner::pack(Stage& stage, bool backward, int micro) {
   StageMemory& memory = *stage.memory;
   for (const Border& border : stage.plan->borders) {
-    if (border.incoming || border.backward != backward || border.in_place()) continue;
+    if (border.incoming || border.backward != backward || border.local || border.in_place())
+      continue;
     auto* to = static_cast<std::byte*>(memory.at(border.message(), micro));
     for (const BorderValue& value : border.values) {
       const void* from = memory.at(value.loc, micro);
@@ -71,12 +72,13 @@ std::vector<int> TrainRunner::buckets(const Instr& reduce) {
 }
 
 Bucket TrainRunner::bucket(int placement, int bucket) {
-  const Stage& stage = at(placement);
+  Stage& stage = at(placement);
   const GradientRange& range = stage.buckets[bucket];
-  // A replica without a micro-batch in the step adds nothing.
-  const bool none =
-      std::all_of(stage.fresh.begin(), stage.fresh.end(), [](char fresh) { return fresh != 0; });
-  if (none) std::fill_n(range.data, range.elements, 0.0F);
+  clear_unused(stage);
+  for (Shared& shared : shared_) {
+    const Holder& first = shared.holders[0];
+    if (first.placement == placement && stage.bucket_of[first.parameter] == bucket) join(shared);
+  }
   return {DType::Float32, range.data, range.elements};
 }
 

@@ -45,16 +45,17 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
     make_buckets(stage);
     begin_sums(stage);
     find_copies(stage, options.plan->placements[i]);
+    find_neighbours(stage, options.plan->placements[i]);
   }
+  find_shared();
 }
 
 void TrainRunner::find_copies(Stage& stage, const Placement& mine) {
   int copies = 0;
   for (const Placement& p : options_.plan->placements) copies += p.model_stage == mine.model_stage;
   stage.copies = copies * options_.pipelines;
-  if (options_.plan->replica_rule != ReplicaRule::Cyclic) return;
   stage.replica = mine.replica;
-  stage.replicas = copies;
+  if (options_.plan->replica_rule == ReplicaRule::Cyclic) stage.replicas = copies;
 }
 
 // Micro-batches of the step that the stage's next update applies which run here.
@@ -110,6 +111,7 @@ void TrainRunner::begin_step(int step) {
   step_ = step;
   batches_ = 0;
   context_.training = training_;
+  for (Shared& shared : shared_) shared.joined = false;
   for (Stage& stage : stages_) {
     if (!stage.plan) continue;
     forget_validated(stage);
@@ -248,6 +250,7 @@ void TrainRunner::gradient_done(Stage& stage, int parameter) {
   const int b = stage.bucket_of[parameter];
   GradientRange& bucket = stage.buckets[b];
   if (--bucket.missing > 0 || (stage.copies == 1 && bucket.tied_pair == kNone)) return;
+  if (bucket.shared) return;  // at its REDUCE_GRAD, when all gradients here are whole
   bucket_ready(static_cast<int>(&stage - stages_.data()), b);
 }
 
@@ -268,8 +271,12 @@ void TrainRunner::forward(int placement, int micro) {
   run(stage, plan.forward, micro);
   if (training_) replace_buffers(stage, micro);
   pack(stage, false, micro);
+  hand_over(stage, false, micro);
   read_fetches(stage, micro);
-  if (!training_) stage.validated = micro;
+  if (training_) return;
+  stage.validated = micro;
+  for (const Border& border : plan.borders)
+    if (border.incoming) stage.memory->ring(border.ring).release(micro);
 }
 
 // In validation no backward gives slots back: a micro-batch's are free once the next one starts.
@@ -278,9 +285,6 @@ void TrainRunner::forget_validated(Stage& stage) {
   stage.memory->ring(kFeedRing).release(stage.validated);
   stage.memory->ring(kSavedRing).release(stage.validated);
   stage.memory->done_with_weights(stage.validated);
-  for (const Border& border : stage.plan->borders) {
-    if (border.incoming) stage.memory->ring(border.ring).release(stage.validated);
-  }
   stage.validated = kNone;
 }
 
@@ -307,6 +311,7 @@ void TrainRunner::backward(int placement, int micro) {
   stage.memory->ring(kHeldRing).take(micro);
   run(stage, stage.plan->backward, micro);
   pack(stage, true, micro);
+  hand_over(stage, true, micro);
   end_backward(stage, micro, true, true);
 }
 
@@ -318,6 +323,7 @@ void TrainRunner::input_grad(int placement, int micro) {
   stage.memory->ring(kHeldRing).take(micro);
   run(stage, stage.plan->input_grad, micro);
   pack(stage, true, micro);
+  hand_over(stage, true, micro);
   end_backward(stage, micro, true, false);
 }
 

@@ -100,6 +100,8 @@ class TrainRunner : public StageRunner {
 
   /// All weights, optimizer states and buffers of this worker, in model order; buffers last.
   std::vector<StateTensor> state() const;
+  /// The same of one placement of this worker.
+  std::vector<StateTensor> state(int placement) const;
   /// Gradient sums of the last step, before clipping, in model order.
   std::vector<StateTensor> gradients() const;
   /// Updates applied so far; learning rates count them.
@@ -116,6 +118,7 @@ class TrainRunner : public StageRunner {
     int tied_pair = kNone;
     int parameters = 0;  // how many gradients it waits for in the last backward
     int missing = 0;
+    bool shared = false;  // another stage of this worker adds to it
   };
   struct Stage {
     std::unique_ptr<StagePlan> plan;
@@ -123,6 +126,7 @@ class TrainRunner : public StageRunner {
     std::vector<char> fresh;     // by use: nothing accumulated yet in this step
     std::vector<int> bucket_of;  // by parameter of the plan
     std::vector<GradientRange> buckets;
+    std::vector<int> neighbours;  // by border: the placement here that it leads to, or kNone
     std::vector<std::vector<double>> fetched;  // by fetch, by micro % micro_ids
     int backwards = 0;            // since the last update: gradients of how many micro-batches
     std::vector<char> half_done;  // by micro % micro_ids: one of I and W is done
@@ -132,6 +136,15 @@ class TrainRunner : public StageRunner {
     int updates = 0;        // in this run of a repeated plan
     int forwards = 0;       // the next micro-batch's id is at least this
     int validated = kNone;  // the micro-batch whose slots a validation forward still holds
+  };
+
+  struct Holder {  // of a parameter that several stages here hold
+    int placement = 0;
+    int parameter = 0;  // of the stage's plan
+  };
+  struct Shared {
+    std::vector<Holder> holders;  // in the order in which their gradients are added
+    bool joined = false;          // in this step
   };
 
   Stage& at(int placement);
@@ -148,6 +161,13 @@ class TrainRunner : public StageRunner {
   void begin_sums(Stage& stage);
   void make_buckets(Stage& stage);
   void find_copies(Stage& stage, const Placement& mine);
+  void find_neighbours(Stage& stage, const Placement& mine);
+  void hand_over(Stage& stage, bool backward, int micro);
+  void find_shared();
+  float* gradient_of(const Holder& holder);
+  static void clear_unused(Stage& stage);
+  void join(Shared& shared);
+  void join_all();
   void run_counts(Stage& stage, int step);
   void run(Stage& stage, const Function& function, int micro);
   void launch(Stage& stage, const Launch& launch, int micro, const RunContext& context);
@@ -170,6 +190,7 @@ class TrainRunner : public StageRunner {
   RunnerOptions options_;
   comm::Transport& transport_;
   std::vector<Stage> stages_;  // by placement id
+  std::vector<Shared> shared_;
   std::vector<FeedField> fields_;
   std::vector<NamedScalar> scalars_;
   std::vector<const void*> input_pointers_;

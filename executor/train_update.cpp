@@ -17,8 +17,8 @@ std::vector<double> TrainRunner::fetch_sums(int step) const {
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
       if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
-        values[at] =
-            options_.pipeline == 0 && runs_here(stage, first) ? stage.fetched[f][cell(first)] : 0;
+        if (options_.pipeline == 0 && runs_here(stage, first))
+          values[at] += stage.fetched[f][cell(first)];
         continue;
       }
       for (int m = 0; m < options_.micro_batches; ++m)
@@ -47,6 +47,7 @@ double TrainRunner::squares_of(const Stage& stage, const StageParameter& p) cons
 }
 
 void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
+  if (training_) join_all();
   std::vector<double> values = step_scalars();
   if (training_) values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport);
@@ -123,25 +124,31 @@ double TrainRunner::tied_factor(const Stage& stage, const StageParameter& p) con
   return clip_factor(optimizer_, std::sqrt(squares_of(stage, p)));
 }
 
+std::vector<StateTensor> TrainRunner::state(int placement) const {
+  std::vector<StateTensor> out;
+  const Stage& stage = stages_[placement];
+  for (const StageParameter& p : stage.plan->parameters) {
+    const Parameter& parameter = graph_.parameters[p.parameter];
+    const Shape& shape = graph_.values[parameter.value].type.shape;
+    out.push_back({parameter.name, "", shape, stage.memory->newest(p.weight), p.elements, p.owner});
+    for (std::size_t s = 0; s < p.state.size(); ++s) {
+      out.push_back({parameter.name, optimizer_state_name(optimizer_.kind, static_cast<int>(s)),
+                     shape, stage.memory->floats(p.state[s]), p.elements, p.owner});
+    }
+  }
+  for (const StageBuffer& b : stage.plan->buffers) {
+    const StateBuffer& buffer = graph_.buffers[b.buffer];
+    out.push_back({buffer.name, "", graph_.values[buffer.value].type.shape,
+                   stage.memory->floats(b.value), b.elements, true});
+  }
+  return out;
+}
+
 std::vector<StateTensor> TrainRunner::state() const {
   std::vector<StateTensor> out;
-  for (const Stage& stage : stages_) {
-    if (!stage.plan) continue;
-    for (const StageParameter& p : stage.plan->parameters) {
-      const Parameter& parameter = graph_.parameters[p.parameter];
-      const Shape& shape = graph_.values[parameter.value].type.shape;
-      out.push_back(
-          {parameter.name, "", shape, stage.memory->newest(p.weight), p.elements, p.owner});
-      for (std::size_t s = 0; s < p.state.size(); ++s) {
-        out.push_back({parameter.name, optimizer_state_name(optimizer_.kind, static_cast<int>(s)),
-                       shape, stage.memory->floats(p.state[s]), p.elements, p.owner});
-      }
-    }
-    for (const StageBuffer& b : stage.plan->buffers) {
-      const StateBuffer& buffer = graph_.buffers[b.buffer];
-      out.push_back({buffer.name, "", graph_.values[buffer.value].type.shape,
-                     stage.memory->floats(b.value), b.elements, true});
-    }
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    if (!stages_[i].plan) continue;
+    for (StateTensor& t : state(static_cast<int>(i))) out.push_back(std::move(t));
   }
   return out;
 }

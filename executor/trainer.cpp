@@ -99,7 +99,6 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
   pipeline_ = transport.worker() / width;
   row_ = transport.worker() % width;
   if (options_.threads > 0) omp_set_num_threads(options_.threads);
-  if (options_.first_block.empty()) options_.first_block = balance_stages(graph_, options_.stages);
   plan();
   comm::barrier(transport_, comm::everyone(transport_),
                 {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});
@@ -113,9 +112,29 @@ void Trainer::feed(const FieldLookup& lookup) {
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const void* data = lookup(fields[i].feed->field, fields[i].bytes);
     require(data != nullptr, "the batch has no field '{}', which stage {} reads",
-            fields[i].feed->field, stage_);
+            fields[i].feed->field, stages_text());
     runner_->feed(static_cast<int>(i), data);
   }
+}
+
+std::vector<SavePart> Trainer::save_parts() const {
+  std::vector<SavePart> parts;
+  for (const StageHere& here : stages_) {
+    if (pipeline_ != 0 || !here.is_first_copy) continue;
+    SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
+    for (StateTensor& t : runner_->state(here.placement)) {
+      if (t.owner) part.tensors.push_back(std::move(t));
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::string Trainer::stages_text() const {
+  std::string text;
+  for (const StageHere& here : stages_)
+    text += fmt::format("{}{}", text.empty() ? "" : " and ", here.stage);
+  return text;
 }
 
 void Trainer::ask_to_stop() {

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "executor/checkpoint.h"
 #include "executor/comm/transport.h"
 #include "executor/optimizer.h"
 #include "executor/plan.h"
 #include "executor/repeated_run.h"
+#include "executor/row_needs.h"
 #include "executor/run_trace.h"
 #include "executor/train_runner.h"
 #include "graph/base/trace.h"
@@ -25,13 +27,15 @@ struct TrainerOptions {
   std::optional<Schedule>
       plan;  ///< a compute-only schedule in place of the method's; sizes must agree
   int pipelines = 1;
-  int stages = 1;
+  int stages = 1;  ///< workers of a pipeline; each has one stage, or more by the method
+  int chunks =
+      0;  ///< stages per worker, for methods that take it; 0: as many as it has unless told
   /// Of each stage, where stages have replicas of their own: one pipeline, micro-batch g of a step
   /// on replica g mod D. Empty: 1 each.
   std::vector<int> replicas = {};
   int micro_batches = 1;         ///< per pipeline and step, which is one update
   std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
-  std::vector<int> first_block;  ///< of each stage; empty: balanced by FLOPs
+  std::vector<int> first_block;  ///< of each model stage; empty: balanced by FLOPs
   std::uint64_t seed = 0;
   int threads = 0;                ///< per worker; 0: as OpenMP says
   std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
@@ -117,11 +121,12 @@ class Trainer {
   const Schedule& schedule() const { return lowered_; }
   const TrainerOptions& options() const { return options_; }
   const OptimizerConfig& optimizer() const { return optimizer_; }
-  const MemoryPlan& memory() const { return memory_; }
+  const WorkerMemory& memory() const { return memory_; }
   int pipeline() const { return pipeline_; }
-  int stage() const { return stage_; }
-  /// True on one worker per stage: the one that writes its state to checkpoints.
-  bool is_saver() const { return pipeline_ == 0 && is_first_copy_; }
+  /// The lowest model stage of this worker; kNone if it has none.
+  int stage() const { return stages_.empty() ? kNone : stages_[0].stage; }
+  /// What this worker writes to checkpoints: its stages of which it has the first copy.
+  std::vector<SavePart> save_parts() const;
 
   /// Starts or stops recording instructions.
   void record(bool on);
@@ -131,12 +136,22 @@ class Trainer {
   void write_trace(const std::string& path);
 
  private:
+  struct StageHere {  // by model stage, then replica
+    int stage = 0;
+    int placement = 0;
+    bool is_first_copy = true;
+  };
+
   Schedule compute_plan(int steps) const;
   Schedule lowered_for(int steps) const;
   void plan();
   StepResult result_of(const StepReport& report) const;
   void end_run();
-  std::vector<std::unique_ptr<StagePlan>> compile(const VerifyReport& report);
+  void cut(const Schedule& compute);
+  CompileOptions compile_options(const StageNeeds& needs, const StageSlots& slots) const;
+  std::vector<std::unique_ptr<StagePlan>> compile(const VerifyReport& report, int send_slots);
+  void add_field(const StageFeed& feed, std::int64_t micro_batch);
+  std::string stages_text() const;
   void warn_of_ties() const;
   void check_memory() const;
   void feed(const FieldLookup& lookup);
@@ -146,12 +161,11 @@ class Trainer {
   TrainerOptions options_;
   comm::Transport& transport_;
   int pipeline_ = 0;
-  int stage_ = 0;
   int row_ = 0;  // worker within the pipeline
-  bool is_first_copy_ = true;
+  std::vector<StageHere> stages_;
   std::vector<FeedSpec> fields_;
   Schedule lowered_;
-  MemoryPlan memory_;
+  WorkerMemory memory_;
   comm::Reducer reducer_;
   std::unique_ptr<TrainRunner> runner_;
   std::unique_ptr<Interpreter> training_;

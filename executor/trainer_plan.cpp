@@ -3,12 +3,12 @@
 
 #include "executor/comm/tag_kinds.h"
 #include "executor/host_memory.h"
+#include "executor/row_needs.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
-#include "pipeline/verify.h"
 
 namespace hetu {
 namespace {
@@ -38,10 +38,13 @@ void drop_updates(std::vector<Action>& row) {
 const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
   const auto stages = static_cast<std::size_t>(model_stages(plan));
-  if (plan.placements.size() != plan.workers.size() ||
-      (plan.replica_rule == ReplicaRule::Whole && stages != plan.workers.size()))
-    return "it has several stages on a worker";
+  const bool whole = plan.replica_rule == ReplicaRule::Whole;
+  if (whole && plan.placements.size() != stages) return "it has several replicas in a pipeline";
+  if (holds(plan, Kind::Update) && plan.placements.size() != plan.workers.size())
+    return "it updates within itself and has several stages on a worker";
   if (holds(plan, Kind::Recompute)) return "it recomputes";
+  if (plan.half_micros) return "its backwards run half micro-batches";
+  if (plan.run_policy != RunPolicy::AsPlanned) return "it is reordered at run time";
   return nullptr;
 }
 
@@ -69,23 +72,20 @@ Schedule Trainer::compute_plan(int steps) const {
   Sizes sizes;
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
+  sizes.chunks = options_.chunks;
   sizes.steps = steps;
   sizes.replicas = options_.replicas;
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
   if (options_.plan && steps > compute.steps) compute = with_steps(compute, steps);
   const char* why = untrainable(compute);
-  require(why == nullptr,
-          "training by '{}' is to come: {}; it can be simulated and rehearsed; here now: methods "
-          "with one stage per worker and one weight version, or those of PipeDream",
+  require(why == nullptr, "training by '{}' is to come: {}; it can be simulated and rehearsed",
           compute.method, why);
   const int width = transport_.workers() / options_.pipelines;
-  require(model_stages(compute) == options_.stages &&
-              compute.micro_batches == options_.micro_batches &&
+  require(compute.micro_batches == options_.micro_batches &&
               static_cast<int>(compute.workers.size()) == width,
-          "the schedule is for {} stages on {} workers and {} micro-batches; the job has {} stages "
-          "on {} workers and {} micro-batches",
-          model_stages(compute), compute.workers.size(), compute.micro_batches, options_.stages,
-          width, options_.micro_batches);
+          "the schedule is for {} workers and {} micro-batches; the job has {} workers and {} "
+          "micro-batches per pipeline",
+          compute.workers.size(), compute.micro_batches, width, options_.micro_batches);
   return compute;
 }
 
@@ -99,23 +99,35 @@ Schedule Trainer::lowered_for(int steps) const {
   return lower(compute_plan(least + (steps - least) % grain), how_);
 }
 
+void Trainer::cut(const Schedule& compute) {
+  const int stages = model_stages(compute);
+  std::vector<int>& first = options_.first_block;
+  if (first.empty()) first = balance_stages(graph_, stages);
+  require(static_cast<int>(first.size()) == stages,
+          "first blocks of {} stages are given, the schedule has {}", first.size(), stages);
+}
+
 void Trainer::plan() {
+  const Schedule one = compute_plan(1);
+  cut(one);
   how_.pipelines = options_.pipelines;
   for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
     if (edge.second != edge.first + 1) how_.extra_edges.push_back(edge);
   }
   how_.tied = tied_stages(graph_, options_.first_block);
-  const Schedule one = compute_plan(1);
   const bool repeated = holds(one, Kind::Update);
   how_.reduce_scalars = !repeated;
   // Long enough for every version and copy that a run of any length needs.
   lowered_ = repeated ? lower(compute_plan(4 * one.stages + 4), how_) : lower(one, how_);
+  // As many messages of a border may be on their way as the plan needs to go on, and one more that
+  // is being made.
   const VerifyReport report = verify(lowered_);
+  const int slots = least_send_slots(lowered_);
   if (repeated) {
     check_updates(lowered_, report);
     warn_of_ties();
   }
-  std::vector<std::unique_ptr<StagePlan>> plans = compile(report);
+  std::vector<std::unique_ptr<StagePlan>> plans = compile(report, slots + 1);
   check_memory();
   check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
 
@@ -159,35 +171,50 @@ void Trainer::warn_of_ties() const {
   }
 }
 
+CompileOptions Trainer::compile_options(const StageNeeds& needs, const StageSlots& slots) const {
+  CompileOptions compile;
+  compile.first_block = options_.first_block;
+  compile.micro_batch = options_.batch_size / options_.micro_batches;
+  compile.micro_batches = options_.micro_batches;
+  compile.saved_copies = std::max(1, slots.saved);
+  compile.live_copies = needs.live_copies;
+  compile.held_copies = needs.split_copies + (holds(lowered_, Kind::Backward) ? 1 : 0);
+  compile.split_backward = holds(lowered_, Kind::InputGrad);
+  compile.local = slots.local;
+  if (holds(lowered_, Kind::Update) && !how_.reduce_scalars) {
+    compile.weight_copies = needs.weight_versions;
+    compile.feed_slots = compile.saved_copies - 1 + options_.micro_batches;
+  }
+  compile.optimizer_states = optimizer_states(optimizer_.kind);
+  compile.kernels = options_.kernels;
+  return compile;
+}
+
 // The stages of this worker, by placement; the others' places stay empty.
-std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& report) {
+std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& report,
+                                                         int send_slots) {
+  const std::vector<StageSlots> slots = stage_slots(lowered_, row_);
   std::vector<std::unique_ptr<StagePlan>> plans(lowered_.placements.size());
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const Placement& placement = lowered_.placements[i];
     if (placement.workers[0] != row_) continue;
-    stage_ = placement.model_stage;
-    is_first_copy_ = placement.replica == 0;
-    CompileOptions compile;
-    compile.first_block = options_.first_block;
+    CompileOptions compile = compile_options(report.stages[i], slots[i]);
     compile.stage = placement.model_stage;
-    compile.micro_batch = options_.batch_size / options_.micro_batches;
-    compile.micro_batches = options_.micro_batches;
-    compile.saved_copies = std::max(1, report.stages[i].live_copies);
-    compile.held_copies = report.stages[i].split_copies + (holds(lowered_, Kind::Backward) ? 1 : 0);
-    compile.split_backward = holds(lowered_, Kind::InputGrad);
-    if (holds(lowered_, Kind::Update) && !how_.reduce_scalars) {
-      compile.weight_copies = report.stages[i].weight_versions;
-      compile.feed_slots = compile.saved_copies - 1 + options_.micro_batches;
-    }
-    compile.optimizer_states = optimizer_states(optimizer_.kind);
-    compile.kernels = options_.kernels;
+    compile.send_slots = send_slots;
     plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));
-    memory_ = plans[i]->memory;
-    for (const StageFeed& feed : plans[i]->feeds) {
-      fields_.push_back({feed.field, feed.type.dtype, sample_shape(feed, compile.micro_batch)});
-    }
+    stages_.push_back({placement.model_stage, static_cast<int>(i), placement.replica == 0});
+    memory_.stages.push_back({placement.model_stage, plans[i]->memory});
+    for (const StageFeed& feed : plans[i]->feeds) add_field(feed, compile.micro_batch);
   }
+  std::sort(stages_.begin(), stages_.end(),
+            [](const StageHere& a, const StageHere& b) { return a.stage < b.stage; });
   return plans;
+}
+
+void Trainer::add_field(const StageFeed& feed, std::int64_t micro_batch) {
+  for (const FeedSpec& known : fields_)
+    if (known.name == feed.field) return;
+  fields_.push_back({feed.field, feed.type.dtype, sample_shape(feed, micro_batch)});
 }
 
 void Trainer::check_memory() const {
@@ -196,7 +223,7 @@ void Trainer::check_memory() const {
        "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more "
        "stages, smaller micro-batches "
        "or a method that keeps fewer activations",
-       transport_.worker(), pipeline_, stage_, memory_.peak(), options_.memory_limit,
+       transport_.worker(), pipeline_, stages_text(), memory_.peak(), options_.memory_limit,
        to_string(memory_));
 }
 

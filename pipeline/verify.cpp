@@ -228,4 +228,14 @@ VerifyReport verify(const Schedule& schedule, const VerifyOptions& options) {
   return report;
 }
 
+int least_send_slots(const Schedule& lowered) {
+  const PlanIndex index(lowered);
+  Silent nobody;
+  const int most = std::max(1, total_micros(lowered)) * (lowered.half_micros ? 2 : 1);
+  for (int slots = 1; slots < most; ++slots) {
+    if (Progress(index, slots, 1).run(nobody)) return slots;
+  }
+  return most;
+}
+
 }  // namespace hetu

@@ -41,6 +41,10 @@ struct VerifyReport {
 /// more weight versions alive than the plan states; peak activations within the limit.
 VerifyReport verify(const Schedule& schedule, const VerifyOptions& options = {});
 
+/// The least number of send slots, at least 1, with which everything of a lowered plan runs that
+/// runs without a bound.
+int least_send_slots(const Schedule& lowered);
+
 /// Throws Plan, naming the smallest cycle, unless everything ran. For callers of Progress::run.
 [[noreturn]] void fail_deadlock(const Progress& progress, int send_slots);
 

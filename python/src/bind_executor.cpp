@@ -113,14 +113,8 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 
 void save(Job& job, const std::string& folder, const std::string& run_json, int keep) {
   job.trainer.settle();
-  SavePart part;
-  if (job.trainer.is_saver()) {
-    part.file = fmt::format("stage-{}.safetensors", job.trainer.stage());
-    for (StateTensor& t : job.trainer.state()) {
-      if (t.owner) part.tensors.push_back(std::move(t));
-    }
-  }
-  save_checkpoint(folder, job.trainer.step(), run_json, part, keep, job.transport);
+  save_checkpoint(folder, job.trainer.step(), run_json, job.trainer.save_parts(), keep,
+                  job.transport);
 }
 
 // Step and run of the newest checkpoint, from which nothing else is read.

@@ -34,6 +34,7 @@ struct Setting {
   std::string method = "1f1b";
   int pipelines = 1;
   int stages = 1;
+  int chunks = 0;
   int micro_batches = 4;
   std::int64_t batch_size = 8;  // per pipeline
   OptimizerConfig optimizer;
@@ -73,6 +74,7 @@ Outcome train(const Setting& s) {
         options.plan = s.plan;
         options.pipelines = s.pipelines;
         options.stages = s.stages;
+        options.chunks = s.chunks;
         options.micro_batches = s.micro_batches;
         options.batch_size = s.batch_size;
         options.seed = 11;
@@ -124,6 +126,31 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
 
 double norm(const std::vector<float>& a) {
   return difference(a, std::vector<float>(a.size(), 0.0F));
+}
+
+// Bit for bit, or within what another order of additions makes.
+void expect_equal(const Outcome& a, const Outcome& b, bool bitwise, bool adam,
+                  const std::string& where) {
+  ASSERT_EQ(a.weights.size(), b.weights.size()) << where;
+  for (const auto& [name, weight] : a.weights) {
+    ASSERT_EQ(b.weights.count(name), 1U) << name << ", " << where;
+    const std::vector<float>& other = b.weights.at(name);
+    if (bitwise) {
+      EXPECT_EQ(std::memcmp(weight.data(), other.data(), weight.size() * 4), 0)
+          << name << " differs by " << difference(weight, other) << ", " << where;
+    } else if (!adam) {
+      EXPECT_LE(difference(weight, other), std::max(1e-6, 1e-6 * norm(weight)))
+          << name << ", " << where;
+    }
+  }
+  if (bitwise) {
+    EXPECT_EQ(a.losses, b.losses) << where;
+    EXPECT_EQ(a.norms, b.norms) << where;
+    return;
+  }
+  ASSERT_EQ(a.losses.size(), b.losses.size()) << where;
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_NEAR(a.losses[i], b.losses[i], 1e-6 * std::max(1.0, a.losses[i])) << where;
 }
 
 struct Case {
@@ -179,6 +206,56 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, OnePipeline, testing::ValuesIn(cases()), case_name);
+
+// Several stages on a worker. Bitwise where each stage's backwards run in ascending order of
+// micro-batch; looped BFS runs them in descending order, varuna in that of the run.
+struct ManyCase {
+  const char* method;
+  int workers;
+  int chunks;  // 0: the method's own
+  int blocks;
+  bool bitwise;
+};
+
+class SeveralStagesPerWorker : public testing::TestWithParam<ManyCase> {};
+
+TEST_P(SeveralStagesPerWorker, EqualOneProcess) {
+  const ManyCase& c = GetParam();
+  for (int k = 0; k < 8; ++k) {
+    Setting one;
+    const bool adam = (k & 1) != 0;
+    one.optimizer = adam ? adamw() : sgd();
+    one.model.tied = (k & 2) != 0;
+    one.model.skip = (k & 4) != 0;
+    one.model.blocks = c.blocks;
+    one.micro_batches = 8;
+    one.batch_size = 16;
+    Setting many = one;
+    many.method = c.method;
+    many.stages = c.workers;
+    many.chunks = c.chunks;
+    const std::string where =
+        fmt::format("{} on {} workers, {} chunks, adamw {}, tied {}, skip {}", c.method, c.workers,
+                    c.chunks, adam, one.model.tied, one.model.skip);
+    expect_equal(train(one), train(many), c.bitwise, adam, where);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SeveralStagesPerWorker,
+    testing::Values(
+        ManyCase{"interleaved-1f1b", 2, 2, 4, true}, ManyCase{"interleaved-1f1b", 4, 2, 8, true},
+        ManyCase{"interleaved-1f1b", 1, 4, 4, true}, ManyCase{"interleaved-1f1b", 2, 4, 8, true},
+        ManyCase{"looped-bfs", 2, 2, 4, false}, ManyCase{"looped-bfs", 4, 2, 8, false},
+        ManyCase{"interleaved-zb", 2, 2, 4, true}, ManyCase{"interleaved-zb", 4, 2, 8, true},
+        ManyCase{"hanayo", 2, 2, 4, true}, ManyCase{"hanayo", 2, 4, 8, true},
+        ManyCase{"hanayo", 4, 2, 8, true}, ManyCase{"zb-v", 1, 0, 2, true},
+        ManyCase{"zb-v", 2, 0, 4, true}, ManyCase{"zb-v", 4, 0, 8, true},
+        ManyCase{"v-half", 2, 0, 4, true}, ManyCase{"v-half", 4, 0, 8, true},
+        ManyCase{"v-min", 2, 0, 4, true}, ManyCase{"v-min", 3, 0, 6, true},
+        ManyCase{"v-min", 4, 0, 8, true}, ManyCase{"dualpipev", 2, 0, 4, true},
+        ManyCase{"dualpipev", 4, 0, 8, true}, ManyCase{"zb-1p", 4, 0, 4, true},
+        ManyCase{"zb-2p", 4, 0, 4, true}, ManyCase{"auto", 2, 2, 4, true}));
 
 // 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
 // ones every third stays whole.

@@ -57,15 +57,14 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
           return field == "ids" ? batch.ids.data() : batch.labels.data();
         });
       }
-      SavePart save = {"stage-" + std::to_string(trainer.stage()) + ".safetensors", {}};
       for (const StateTensor& tensor : trainer.state()) {
-        if (tensor.owner) save.tensors.push_back(tensor);
         const std::lock_guard lock(mutex);
         const std::vector<float> data(tensor.data, tensor.data + tensor.elements);
         const auto [at, fresh] = out.emplace(tensor.name + " " + tensor.state, data);
         EXPECT_TRUE(fresh || at->second == data) << at->first << " differs between its holders";
       }
-      if (!part.to.empty()) save_checkpoint(part.to, trainer.step(), "{}", save, 1, *t);
+      if (!part.to.empty())
+        save_checkpoint(part.to, trainer.step(), "{}", trainer.save_parts(), 1, *t);
     });
   }
   for (std::thread& w : workers) w.join();

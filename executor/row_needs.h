@@ -1,0 +1,23 @@
+// What the stages of one worker need of memory beyond what the verifier reports: counted along the
+// worker's row, so that a plan has exactly the slots that its run takes.
+#pragma once
+#include <vector>
+
+#include "executor/plan.h"
+#include "pipeline/schedule.h"
+
+namespace hetu {
+
+/// Most slots that one placement of a worker holds at once.
+struct StageSlots {
+  int saved = 0;  ///< copies of what forward leaves for backward
+  /// Borders to stages of the same worker: an incoming one as many slots as the receiver holds.
+  std::vector<LocalBorder> local;
+};
+
+/// Per placement of a lowered plan; those of other workers stay empty. A micro-batch is saved from
+/// its forward to the end of its backward; where it is recomputed, during its forward and from the
+/// recompute on.
+std::vector<StageSlots> stage_slots(const Schedule& lowered, int worker);
+
+}  // namespace hetu
