@@ -67,6 +67,37 @@ class Binder {
   Reductions reductions_;
 };
 
+// Two copies of a stage on one worker are summed with others once, by the last that asks: then both
+// gradients are whole.
+void drop_early_sums(std::vector<Action>& actions) {
+  const auto doubled = [&](const Action& early) {
+    const auto* const end = actions.data() + actions.size();
+    return early.instr.kind == Kind::ReduceGrad &&
+           std::any_of(&early + 1, end, [&](const Action& later) {
+             return later.instr.kind == Kind::ReduceGrad &&
+                    later.instr.stage != early.instr.stage && later.tag_stage == early.tag_stage &&
+                    later.tag_part == early.tag_part;
+           });
+  };
+  std::vector<Action> kept;
+  for (const Action& a : actions)
+    if (!doubled(a)) kept.push_back(a);
+  actions = std::move(kept);
+}
+
+// Marks the instructions after which their stage's sums follow at once. A body is followed by
+// itself.
+void mark_last_gradients(std::vector<Action>& actions, bool repeats) {
+  const std::size_t n = actions.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!is_compute(actions[i].instr.kind)) continue;
+    std::size_t k = i + 1;
+    while (k < (repeats ? i + n : n) && is_send(actions[k % n].instr.kind)) ++k;
+    for (; k < (repeats ? i + n : n) && actions[k % n].instr.kind == Kind::ReduceGrad; ++k)
+      actions[i].sums_follow |= actions[k % n].instr.stage == actions[i].instr.stage;
+  }
+}
+
 }  // namespace
 
 Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
@@ -80,6 +111,12 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
   row.prologue = binder.bind(program.prologue);
   row.body = binder.bind(program.body);
   row.drain = binder.bind(program.drain);
+  if (lowered.steps == 1) drop_early_sums(row.drain);
+  if (lowered.lowering.sync != SyncPlace::End) {
+    mark_last_gradients(row.prologue, false);
+    mark_last_gradients(row.body, true);
+    mark_last_gradients(row.drain, false);
+  }
   const int cycle = StageGraph(lowered, /*lowered=*/true).cycle();
   if (program.repeat > 0 && program.shift % cycle != 0)
     fail(Code::Plan,

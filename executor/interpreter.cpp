@@ -269,6 +269,8 @@ void Interpreter::Impl::start_sum(Reduction& reduction, std::size_t k) {
 
 // From inside a backward: the bucket belongs to the next REDUCE_GRAD of its stage that has it.
 void Interpreter::Impl::start_bucket(int stage, int bucket) {
+  const Action* at = position.load();
+  if (at == nullptr || !at->sums_follow) return;
   for (Reduction& r : reductions) {
     if (r.action->instr.stage != stage) continue;
     const auto found = std::find(r.buckets.begin(), r.buckets.end(), bucket);

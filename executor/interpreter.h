@@ -21,7 +21,8 @@ struct Action {
   int peer = -1;       ///< SEND_*, RECV_*: the global worker at the other end
   int tag_stage = -1;  ///< a number for the stage that all parties of the message or sum share
   int tag_part = 0;
-  comm::Group group;  ///< REDUCE_GRAD: global workers that take part, ascending
+  comm::Group group;         ///< REDUCE_GRAD: global workers that take part, ascending
+  bool sums_follow = false;  ///< a gradient: the sums of its stage stand directly after it
 };
 
 /// A worker's program with every action bound: prologue, body, drain as in Program; the drain's
@@ -96,8 +97,9 @@ class StageRunner {
   virtual std::int64_t reduced(const Instr& /*reduce*/, std::int64_t done_ns) { return done_ns; }
 
   /// Set by the interpreter at the start of a step. A runner may call it during the last backward
-  /// of a stage before an update, once the bucket is final: its sum then starts at once, under the
-  /// rest of that backward. Otherwise it starts at the REDUCE_GRAD.
+  /// of a stage before an update, once the bucket is final: where the plan has the sums of the
+  /// stage directly after that backward, its sum then starts at once, under the rest of it.
+  /// Otherwise it starts at the REDUCE_GRAD.
   std::function<void(int stage, int bucket)> bucket_ready = [](int, int) {};
 };
 

@@ -2,6 +2,7 @@
 // or saved.
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "executor/train_runner.h"
 
@@ -38,28 +39,38 @@ void TrainRunner::set_buffers(const std::vector<float>& values) {
   }
 }
 
+// By model stage, so that workers that hold several stages meet in one order.
 void TrainRunner::average_buffers() {
-  std::vector<float> means;
-  for (Stage& stage : stages_) {
-    if (!stage.plan || stage.plan->buffers.empty()) continue;
+  std::map<int, std::vector<Stage*>> copies;
+  for (Stage& stage : stages_)
+    if (stage.plan && !stage.plan->buffers.empty()) copies[stage.plan->stage].push_back(&stage);
+  for (auto& [model_stage, here] : copies) {
     std::vector<double> sums;
-    for (const StageBuffer& b : stage.plan->buffers) {
-      const float* data = stage.memory->floats(b.value);
-      sums.insert(sums.end(), data, data + b.elements);
+    for (const Stage* stage : here) {
+      std::size_t at = 0;
+      for (const StageBuffer& b : stage->plan->buffers) {
+        const float* data = stage->memory->floats(b.value);
+        sums.resize(std::max(sums.size(), at + static_cast<std::size_t>(b.elements)), 0);
+        for (std::int64_t i = 0; i < b.elements; ++i) sums[at++] += data[i];
+      }
     }
-    const comm::Group group = holders({stage.plan->stage});
-    const auto what = [&] {
-      return fmt::format("the buffers of stage {}, step {}", stage.plan->stage, step_);
+    const comm::Group group = holders(model_stage);
+    const auto what = [&, s = model_stage] {
+      return fmt::format("the buffers of stage {}, step {}", s, step_);
     };
     if (group.size() > 1) {
       comm::sum_f64(transport_, group, sums.data(), sums.size(),
-                    {comm::make_tag(kBufferTag, stage.plan->stage, 0, 0, step_), what});
+                    {comm::make_tag(kBufferTag, model_stage, 0, 0, step_), what});
     }
-    for (const double sum : sums) {
-      means.push_back(static_cast<float>(sum / static_cast<double>(group.size())));
+    for (const Stage* stage : here) {
+      std::size_t at = 0;
+      for (const StageBuffer& b : stage->plan->buffers) {
+        float* data = stage->memory->floats(b.value);
+        for (std::int64_t i = 0; i < b.elements; ++i)
+          data[i] = static_cast<float>(sums[at++] / stage->copies);
+      }
     }
   }
-  set_buffers(means);
 }
 
 }  // namespace hetu

@@ -36,7 +36,8 @@ void TrainRunner::hand_over(Stage& stage, bool backward, int micro) {
 }
 
 // Parameters with several holders here: uses of a tied one on two stages, replicas of one stage.
-// The first holder is the one whose gradient is summed with other workers (reduction.h).
+// The lead is the one whose gradient is summed with other workers: of a tied parameter that on the
+// lowest stage (reduction.h), of replicas the last that asks for the sum.
 void TrainRunner::find_shared() {
   std::map<int, std::vector<Holder>> holders;  // by parameter of the graph
   for (std::size_t i = 0; i < stages_.size(); ++i) {
@@ -57,7 +58,16 @@ void TrainRunner::find_shared() {
       Stage& stage = stages_[h.placement];
       stage.buckets[stage.bucket_of[h.parameter]].shared = true;
     }
-    shared_.push_back({std::move(list), false});
+    const int lowest = placements[list[0].placement].model_stage;
+    std::size_t lead = 0;
+    while (lead + 1 < list.size() && placements[list[lead + 1].placement].model_stage == lowest)
+      ++lead;
+    if (lead > 0 && lead + 1 < list.size())
+      fail(Code::Unsupported,
+           "'{}' is tied, and stage {} stands on this worker more than once; put its replicas on "
+           "different workers",
+           graph_.parameters[parameter].name, lowest);
+    shared_.push_back({std::move(list), lead, false});
   }
 }
 
@@ -87,16 +97,19 @@ void TrainRunner::join(Shared& shared) {
   const std::int64_t elements = stages_[first.placement].plan->parameters[first.parameter].elements;
   for (std::size_t i = 1; i < shared.holders.size(); ++i)
     add_into(gradient_of(first), gradient_of(shared.holders[i]), elements);
+  if (shared.lead > 0)
+    std::memcpy(gradient_of(shared.holders[shared.lead]), gradient_of(first),
+                static_cast<std::size_t>(elements) * sizeof(float));
 }
 
 void TrainRunner::join_all() {
   for (Shared& shared : shared_) {
     join(shared);
-    const Holder& first = shared.holders[0];
+    const Holder& lead = shared.holders[shared.lead];
     const auto bytes = static_cast<std::size_t>(
-        stages_[first.placement].plan->parameters[first.parameter].elements * 4);
-    for (std::size_t i = 1; i < shared.holders.size(); ++i)
-      std::memcpy(gradient_of(shared.holders[i]), gradient_of(first), bytes);
+        stages_[lead.placement].plan->parameters[lead.parameter].elements * 4);
+    for (const Holder& h : shared.holders)
+      if (h.placement != lead.placement) std::memcpy(gradient_of(h), gradient_of(lead), bytes);
   }
 }
 

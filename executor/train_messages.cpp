@@ -76,8 +76,8 @@ Bucket TrainRunner::bucket(int placement, int bucket) {
   const GradientRange& range = stage.buckets[bucket];
   clear_unused(stage);
   for (Shared& shared : shared_) {
-    const Holder& first = shared.holders[0];
-    if (first.placement == placement && stage.bucket_of[first.parameter] == bucket) join(shared);
+    const Holder& lead = shared.holders[shared.lead];
+    if (lead.placement == placement && stage.bucket_of[lead.parameter] == bucket) join(shared);
   }
   return {DType::Float32, range.data, range.elements};
 }

@@ -51,11 +51,21 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
 }
 
 void TrainRunner::find_copies(Stage& stage, const Placement& mine) {
+  const Schedule& plan = *options_.plan;
   int copies = 0;
-  for (const Placement& p : options_.plan->placements) copies += p.model_stage == mine.model_stage;
+  for (const Placement& p : plan.placements) copies += p.model_stage == mine.model_stage;
   stage.copies = copies * options_.pipelines;
   stage.replica = mine.replica;
-  if (options_.plan->replica_rule == ReplicaRule::Cyclic) stage.replicas = copies;
+  if (plan.replica_rule == ReplicaRule::Cyclic) {
+    stage.own.assign(copies, 0);
+    stage.own[mine.replica] = 1;
+    return;
+  }
+  stage.own.assign(options_.micro_batches, copies == 1 ? 1 : 0);
+  if (copies == 1) return;
+  const int id = placement_of(plan, mine.model_stage, mine.replica);
+  for (const Instr& i : unroll(plan.workers[mine.workers[0]]))
+    if (i.kind == Kind::Forward && i.stage == id) stage.own[i.micro % options_.micro_batches] = 1;
 }
 
 // Micro-batches of the step that the stage's next update applies which run here.
@@ -148,11 +158,11 @@ void TrainRunner::begin_batch() {
   }
 }
 
-comm::Group TrainRunner::holders(const std::vector<int>& stages) const {
+comm::Group TrainRunner::holders(int model_stage) const {
   comm::Group group;
   for (int d = 0; d < options_.pipelines; ++d) {
     for (const Placement& p : options_.plan->placements) {
-      if (std::count(stages.begin(), stages.end(), p.model_stage) > 0)
+      if (p.model_stage == model_stage)
         group.push_back(d * options_.workers_per_pipeline + p.workers[0]);
     }
   }
@@ -178,8 +188,14 @@ void TrainRunner::run_counts(Stage& stage, int step) {
     const auto what = [&] {
       return fmt::format("the counts of stage {}, step {}", plan.stage, step_ + step);
     };
-    comm::sum_f64(transport_, holders({plan.stage}), sums.data(), sums.size(),
-                  {comm::make_tag(kCountTag, plan.stage, 0, 0, step_ + step), what});
+    // Every replica counts its pipeline's whole batch, so that only pipelines are to be added.
+    const int placement = static_cast<int>(&stage - stages_.data());
+    comm::Group group;
+    for (int d = 0; d < options_.pipelines; ++d)
+      group.push_back(d * options_.workers_per_pipeline +
+                      options_.plan->placements[placement].workers[0]);
+    comm::sum_f64(transport_, group, sums.data(), sums.size(),
+                  {comm::make_tag(kCountTag, placement, 0, 0, step_ + step), what});
   }
   for (std::size_t i = 0; i < sums.size(); ++i) {
     for (int m = 0; m < options_.micro_batches; ++m)

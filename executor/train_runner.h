@@ -131,7 +131,7 @@ class TrainRunner : public StageRunner {
     int backwards = 0;            // since the last update: gradients of how many micro-batches
     std::vector<char> half_done;  // by micro % micro_ids: one of I and W is done
     int replica = 0;
-    int replicas = 1;       // each runs its share of a step's micro-batches
+    std::vector<char> own;  // by micro-batch, cyclic: it runs here, not on another replica
     int copies = 1;         // of the stage in all pipelines
     int updates = 0;        // in this run of a repeated plan
     int forwards = 0;       // the next micro-batch's id is at least this
@@ -144,14 +144,15 @@ class TrainRunner : public StageRunner {
   };
   struct Shared {
     std::vector<Holder> holders;  // in the order in which their gradients are added
+    std::size_t lead = 0;         // the one that is summed with other workers (reduction.h)
     bool joined = false;          // in this step
   };
 
   Stage& at(int placement);
   int step_of(int micro) const { return micro / options_.micro_batches; }
   std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % options_.micro_ids); }
-  static bool runs_here(const Stage& stage, int micro) {
-    return micro % stage.replicas == stage.replica;
+  bool runs_here(const Stage& stage, int micro) const {
+    return stage.own[static_cast<std::size_t>(micro) % stage.own.size()] != 0;
   }
   int due(const Stage& stage) const;
   bool counts_for_all(const Stage& stage) const {
@@ -183,7 +184,7 @@ class TrainRunner : public StageRunner {
   double squares_of(const Stage& stage, const StageParameter& p) const;
   double tied_factor(const Stage& stage, const StageParameter& p) const;
   void clip_alone(Stage& stage, int step);
-  comm::Group holders(const std::vector<int>& stages) const;
+  comm::Group holders(int model_stage) const;
 
   const Graph& graph_;
   OptimizerConfig optimizer_;

@@ -29,7 +29,10 @@ struct TrainerOptions {
   int pipelines = 1;
   int stages = 1;  ///< workers of a pipeline; each has one stage, or more by the method
   int chunks =
-      0;  ///< stages per worker, for methods that take it; 0: as many as it has unless told
+      0;          ///< stages per worker, for methods that take it; 0: as many as it has unless told
+  int pairs = 1;  ///< pipelines down, and as many up (chimera)
+  std::string concat = "direct";         ///< of more micro-batches than stages (chimera)
+  SyncPlace sync = SyncPlace::EagerOpt;  ///< where the gradient sums of a stage start
   /// Of each stage, where stages have replicas of their own: one pipeline, micro-batch g of a step
   /// on replica g mod D. Empty: 1 each.
   std::vector<int> replicas = {};

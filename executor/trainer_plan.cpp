@@ -37,9 +37,6 @@ void drop_updates(std::vector<Action>& row) {
 // What a plan asks for that training does not do yet, or nullptr.
 const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
-  const auto stages = static_cast<std::size_t>(model_stages(plan));
-  const bool whole = plan.replica_rule == ReplicaRule::Whole;
-  if (whole && plan.placements.size() != stages) return "it has several replicas in a pipeline";
   if (holds(plan, Kind::Update) && plan.placements.size() != plan.workers.size())
     return "it updates within itself and has several stages on a worker";
   if (holds(plan, Kind::Recompute)) return "it recomputes";
@@ -73,6 +70,8 @@ Schedule Trainer::compute_plan(int steps) const {
   sizes.stages = options_.stages;
   sizes.micro_batches = options_.micro_batches;
   sizes.chunks = options_.chunks;
+  sizes.pairs = options_.pairs;
+  sizes.concat = options_.concat;
   sizes.steps = steps;
   sizes.replicas = options_.replicas;
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
@@ -111,6 +110,7 @@ void Trainer::plan() {
   const Schedule one = compute_plan(1);
   cut(one);
   how_.pipelines = options_.pipelines;
+  how_.sync = options_.sync;
   for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
     if (edge.second != edge.first + 1) how_.extra_edges.push_back(edge);
   }

@@ -35,6 +35,9 @@ struct Setting {
   int pipelines = 1;
   int stages = 1;
   int chunks = 0;
+  int pairs = 1;
+  std::string concat = "direct";
+  SyncPlace sync = SyncPlace::EagerOpt;
   int micro_batches = 4;
   std::int64_t batch_size = 8;  // per pipeline
   OptimizerConfig optimizer;
@@ -75,6 +78,9 @@ Outcome train(const Setting& s) {
         options.pipelines = s.pipelines;
         options.stages = s.stages;
         options.chunks = s.chunks;
+        options.pairs = s.pairs;
+        options.concat = s.concat;
+        options.sync = s.sync;
         options.micro_batches = s.micro_batches;
         options.batch_size = s.batch_size;
         options.seed = 11;
@@ -256,6 +262,56 @@ INSTANTIATE_TEST_SUITE_P(
         ManyCase{"v-min", 4, 0, 8, true}, ManyCase{"dualpipev", 2, 0, 4, true},
         ManyCase{"dualpipev", 4, 0, 8, true}, ManyCase{"zb-1p", 4, 0, 4, true},
         ManyCase{"zb-2p", 4, 0, 4, true}, ManyCase{"auto", 2, 2, 4, true}));
+
+// Pipelines in both directions: every stage on two workers or more, their gradients summed.
+struct Replicated {
+  const char* method;
+  int workers;
+  int micro_batches;
+  int pairs = 1;
+  const char* concat = "direct";
+  int pipelines = 1;
+};
+
+class ReplicasInAPipeline : public testing::TestWithParam<Replicated> {};
+
+TEST_P(ReplicasInAPipeline, EqualOneProcess) {
+  const Replicated& c = GetParam();
+  for (int k = 0; k < 12; ++k) {
+    Setting one;
+    const bool adam = (k & 1) != 0;
+    one.optimizer = adam ? adamw() : sgd();
+    one.model.tied = one.model.skip = (k & 2) != 0;
+    one.model.blocks = c.workers;
+    one.micro_batches = c.micro_batches * c.pipelines;
+    one.batch_size = 2 * one.micro_batches;
+    Setting many = one;
+    many.method = c.method;
+    many.stages = c.workers;
+    many.pairs = c.pairs;
+    many.concat = c.concat;
+    many.sync = std::array{SyncPlace::End, SyncPlace::Eager, SyncPlace::EagerOpt}[k / 4];
+    many.pipelines = c.pipelines;
+    many.micro_batches /= c.pipelines;
+    many.batch_size /= c.pipelines;
+    const std::string where = fmt::format(
+        "{} on {} workers, {} micro-batches, {} pairs, {}, adamw {}, tied {}, sync {}", c.method,
+        c.workers, c.micro_batches, c.pairs, c.concat, adam, one.model.tied, k / 4);
+    expect_equal(train(one), train(many), false, adam, where);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, ReplicasInAPipeline,
+    testing::Values(Replicated{"gems", 1, 4}, Replicated{"gems", 2, 4}, Replicated{"gems", 3, 4},
+                    Replicated{"gems", 4, 4, 1, "direct", 2}, Replicated{"chimera", 2, 2},
+                    Replicated{"chimera", 4, 4}, Replicated{"chimera", 4, 1},
+                    Replicated{"chimera", 4, 3}, Replicated{"chimera", 4, 8},
+                    Replicated{"chimera", 4, 7}, Replicated{"chimera", 4, 4, 2},
+                    Replicated{"chimera", 4, 8, 2}, Replicated{"chimera", 4, 8, 1, "doubling"},
+                    Replicated{"chimera", 4, 4, 1, "direct", 2},
+                    Replicated{"chimera", 2, 4, 1, "direct", 3}, Replicated{"dualpipe", 2, 4},
+                    Replicated{"dualpipe", 4, 8}, Replicated{"dualpipe", 2, 4, 1, "direct", 2}));
 
 // 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
 // ones every third stays whole.
