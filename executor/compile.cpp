@@ -32,6 +32,11 @@ class StageCompiler {
  private:
   void compile_backward() {
     plan_.backward = function(nodes_.backward, {});
+    if (options_.recompute) {
+      recomputing_ = true;
+      plan_.recompute = function(recomputed_nodes(), {});
+      recomputing_ = false;
+    }
     if (!options_.split_backward) return;
     std::vector<NodeId> input_grad, weight_grad;
     for (const NodeId n : nodes_.backward) {
@@ -39,6 +44,27 @@ class StageCompiler {
     }
     plan_.input_grad = function(input_grad, placement_.held);
     plan_.weight_grad = function(weight_grad, placement_.held);
+  }
+
+  // Of forward, what saved values come from; nothing that only others read.
+  std::vector<NodeId> recomputed_nodes() const {
+    std::vector<char> needed(graph_.values.size(), 0);
+    std::vector<NodeId> out;
+    for (auto n = nodes_.forward.rbegin(); n != nodes_.forward.rend(); ++n) {
+      const Node& node = graph_.nodes[*n];
+      if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId v) { return needed[v] != 0 || nodes_.in_backward(v); }))
+        continue;
+      for (const ValueId v : node.inputs) needed[v] = 1;
+      out.push_back(*n);
+    }
+    std::reverse(out.begin(), out.end());
+    return out;
+  }
+
+  // A recompute writes what backward reads; the rest of what it makes is its own.
+  bool has_place(ValueId v) const {
+    return placement_.has(v) && (!recomputing_ || placement_.place(v).region == Region::Saved);
   }
 
   // Lays out the values that live within one function only, and prepares its kernels.
@@ -56,7 +82,7 @@ class StageCompiler {
         if (const auto it = index.find(v); it != index.end()) lifetimes[it->second].last = i;
       }
       for (const ValueId v : node.outputs) {
-        if (placement_.has(v) || local.count(v)) continue;
+        if (has_place(v) || local.count(v)) continue;
         index[v] = static_cast<int>(lifetimes.size());
         lifetimes.push_back({i, last_to_end.count(v) ? steps : i, placement_.bytes(v)});
       }
@@ -151,16 +177,16 @@ class StageCompiler {
 
   // One scratch area for all functions: a worker runs one at a time.
   void add_scratch() {
-    for (const Function* f :
-         {&plan_.count, &plan_.forward, &plan_.backward, &plan_.input_grad, &plan_.weight_grad}) {
+    for (const Function* f : {&plan_.count, &plan_.forward, &plan_.recompute, &plan_.backward,
+                              &plan_.input_grad, &plan_.weight_grad}) {
       plan_.memory.scratch = std::max(plan_.memory.scratch, f->scratch_bytes);
     }
     const std::int64_t base = placement_.take(plan_.memory.scratch);
     const auto move = [base](Loc& loc) {
       if (loc.region == Region::Scratch) loc.offset += base;
     };
-    for (Function* f :
-         {&plan_.count, &plan_.forward, &plan_.backward, &plan_.input_grad, &plan_.weight_grad}) {
+    for (Function* f : {&plan_.count, &plan_.forward, &plan_.recompute, &plan_.backward,
+                        &plan_.input_grad, &plan_.weight_grad}) {
       for (Launch& launch : f->launches) {
         for (Loc& loc : launch.inputs) move(loc);
         for (Loc& loc : launch.outputs) move(loc);
@@ -196,6 +222,7 @@ class StageCompiler {
   StagePlacement placement_;
   StagePlan& plan_;
   const StageNodes& nodes_;
+  bool recomputing_ = false;
   std::map<NodeId, std::shared_ptr<const PreparedKernel>> kernels_;
 };
 

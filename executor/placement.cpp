@@ -218,6 +218,7 @@ void StagePlacement::add_border(int from, int to, bool backward, int part) {
   border.backward = backward;
   border.part = part;
   border.incoming = to == options_.stage;
+  border.packed = options_.recompute && !border.incoming && !backward;
   border.ring = kFirstBorderRing + static_cast<int>(plan.borders.size());
   for (const ValueId v : nodes.crossing(from, to, backward)) {
     border.values.push_back({v, border.bytes, bytes(v), {}});

@@ -85,6 +85,7 @@ struct Border {
   int slots = 0;
   std::int64_t offset = 0;  ///< of slot 0 in the arena
   std::int64_t bytes = 0;   ///< of one message
+  bool packed = false;      ///< what is saved is gone before a send has ended: recompute
   bool local = false;       ///< the other stage stands on the same worker: nothing is sent
   std::vector<BorderValue> values;
 
@@ -93,6 +94,7 @@ struct Border {
   /// send has ended, and so may be a value that lies in the slot of another border.
   bool in_place() const {
     if (values.size() != 1 || values[0].loc.ring == kHeldRing) return false;
+    if (packed && values[0].loc.ring == kSavedRing) return false;
     return values[0].loc.region != Region::Border || values[0].loc.ring == ring;
   }
   /// The message in its own slot.
@@ -176,6 +178,7 @@ struct StagePlan {
   std::int64_t micro_batch = 0;  ///< samples
   Function count;
   Function forward;
+  Function recompute;   ///< of forward, what leads to saved values; where the schedule has R
   Function backward;    ///< I and W in one, in the order of the graph
   Function input_grad;  ///< compiled only where the schedule uses I and W apart
   Function weight_grad;
@@ -213,6 +216,7 @@ struct CompileOptions {
   int feed_slots = 0;           ///< micro-batches whose fields are kept; 0: those of one step
   int weight_copies = 1;        ///< weight versions alive at once (verifier)
   bool training = true;         ///< false: forward only
+  bool recompute = false;       ///< the schedule has R on this stage
   bool split_backward = false;  ///< the schedule uses I and W apart
   int optimizer_states = 0;     ///< float32 tensors per parameter
   KernelChoice kernels = KernelChoice::Best;

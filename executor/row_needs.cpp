@@ -36,6 +36,7 @@ class RowWalk {
     for (const Instr& i : row_) step(i);
     std::vector<StageSlots> out(saved_.size());
     for (std::size_t p = 0; p < saved_.size(); ++p) out[p].saved = saved_[p].most;
+    for (const auto& [stage, micro] : recomputed_) out[stage].recompute = true;
     for (const auto& [ends, level] : borders_) {
       const auto [from, to] = ends;
       const LocalBorder border{plan_.placements[from].model_stage, plan_.placements[to].model_stage,

@@ -10,7 +10,8 @@ namespace hetu {
 
 /// Most slots that one placement of a worker holds at once.
 struct StageSlots {
-  int saved = 0;  ///< copies of what forward leaves for backward
+  int saved = 0;           ///< copies of what forward leaves for backward
+  bool recompute = false;  ///< some of its micro-batches are recomputed
   /// Borders to stages of the same worker: an incoming one as many slots as the receiver holds.
   std::vector<LocalBorder> local;
 };

@@ -11,7 +11,8 @@ namespace hetu {
 // The interpreter waits for earlier sends from these addresses before the instruction runs; what is
 // handed out next is what is about to be overwritten.
 void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
-  if (compute.stage < 0 || compute.kind == Kind::WeightGrad || compute.kind == Kind::Update) return;
+  const Kind kind = compute.kind;
+  if (kind != Kind::Forward && kind != Kind::Backward && kind != Kind::InputGrad) return;
   Stage& stage = at(compute.stage);
   const bool backward = compute.kind != Kind::Forward;
   if (!backward) forget_validated(stage);

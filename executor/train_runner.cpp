@@ -50,12 +50,23 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
   find_shared();
 }
 
+// The micro-batches of one placement's instructions of a kind in the plan.
+template <class Visit>
+void TrainRunner::for_each(const Placement& mine, Kind kind, const Visit& visit) const {
+  const int id = placement_of(*options_.plan, mine.model_stage, mine.replica);
+  for (const Instr& i : unroll(options_.plan->workers[mine.workers[0]]))
+    if (i.kind == kind && i.stage == id) visit(i.micro);
+}
+
 void TrainRunner::find_copies(Stage& stage, const Placement& mine) {
   const Schedule& plan = *options_.plan;
   int copies = 0;
   for (const Placement& p : plan.placements) copies += p.model_stage == mine.model_stage;
   stage.copies = copies * options_.pipelines;
   stage.replica = mine.replica;
+  stage.recomputed.assign(options_.micro_batches, 0);
+  for_each(mine, Kind::Recompute,
+           [&](int micro) { stage.recomputed[micro % options_.micro_batches] = 1; });
   if (plan.replica_rule == ReplicaRule::Cyclic) {
     stage.own.assign(copies, 0);
     stage.own[mine.replica] = 1;
@@ -63,9 +74,7 @@ void TrainRunner::find_copies(Stage& stage, const Placement& mine) {
   }
   stage.own.assign(options_.micro_batches, copies == 1 ? 1 : 0);
   if (copies == 1) return;
-  const int id = placement_of(plan, mine.model_stage, mine.replica);
-  for (const Instr& i : unroll(plan.workers[mine.workers[0]]))
-    if (i.kind == Kind::Forward && i.stage == id) stage.own[i.micro % options_.micro_batches] = 1;
+  for_each(mine, Kind::Forward, [&](int micro) { stage.own[micro % options_.micro_batches] = 1; });
 }
 
 // Micro-batches of the step that the stage's next update applies which run here.
@@ -289,6 +298,8 @@ void TrainRunner::forward(int placement, int micro) {
   pack(stage, false, micro);
   hand_over(stage, false, micro);
   read_fetches(stage, micro);
+  if (stage.recomputed[micro % options_.micro_batches])
+    stage.memory->ring(kSavedRing).release(micro);
   if (training_) return;
   stage.validated = micro;
   for (const Border& border : plan.borders)
@@ -350,10 +361,9 @@ void TrainRunner::weight_grad(int placement, int micro) {
 }
 
 void TrainRunner::recompute(int placement, int micro) {
-  fail(Code::Unsupported,
-       "recompute of stage {}, micro-batch {}: this build keeps activations; use a schedule "
-       "without R",
-       placement, micro);
+  Stage& stage = at(placement);
+  stage.memory->ring(kSavedRing).take(micro);
+  run(stage, stage.plan->recompute, micro);
 }
 
 void TrainRunner::end_backward(Stage& stage, int micro, bool input_done, bool weight_done) {

@@ -131,11 +131,12 @@ class TrainRunner : public StageRunner {
     int backwards = 0;            // since the last update: gradients of how many micro-batches
     std::vector<char> half_done;  // by micro % micro_ids: one of I and W is done
     int replica = 0;
-    std::vector<char> own;  // by micro-batch, cyclic: it runs here, not on another replica
-    int copies = 1;         // of the stage in all pipelines
-    int updates = 0;        // in this run of a repeated plan
-    int forwards = 0;       // the next micro-batch's id is at least this
-    int validated = kNone;  // the micro-batch whose slots a validation forward still holds
+    std::vector<char> own;         // by micro-batch, cyclic: it runs here, not on another replica
+    std::vector<char> recomputed;  // the same: its backward follows a recompute
+    int copies = 1;                // of the stage in all pipelines
+    int updates = 0;               // in this run of a repeated plan
+    int forwards = 0;              // the next micro-batch's id is at least this
+    int validated = kNone;         // the micro-batch whose slots a validation forward still holds
   };
 
   struct Holder {  // of a parameter that several stages here hold
@@ -161,6 +162,8 @@ class TrainRunner : public StageRunner {
   void begin_batch();
   void begin_sums(Stage& stage);
   void make_buckets(Stage& stage);
+  template <class Visit>
+  void for_each(const Placement& mine, Kind kind, const Visit& visit) const;
   void find_copies(Stage& stage, const Placement& mine);
   void find_neighbours(Stage& stage, const Placement& mine);
   void hand_over(Stage& stage, bool backward, int micro);

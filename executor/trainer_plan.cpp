@@ -39,7 +39,6 @@ const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
   if (holds(plan, Kind::Update) && plan.placements.size() != plan.workers.size())
     return "it updates within itself and has several stages on a worker";
-  if (holds(plan, Kind::Recompute)) return "it recomputes";
   if (plan.half_micros) return "its backwards run half micro-batches";
   if (plan.run_policy != RunPolicy::AsPlanned) return "it is reordered at run time";
   return nullptr;
@@ -72,10 +71,12 @@ Schedule Trainer::compute_plan(int steps) const {
   sizes.chunks = options_.chunks;
   sizes.pairs = options_.pairs;
   sizes.concat = options_.concat;
+  sizes.with_recompute = options_.with_recompute;
   sizes.steps = steps;
   sizes.replicas = options_.replicas;
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
   if (options_.plan && steps > compute.steps) compute = with_steps(compute, steps);
+  if (options_.with_recompute) compute = with_recompute(compute);
   const char* why = untrainable(compute);
   require(why == nullptr, "training by '{}' is to come: {}; it can be simulated and rehearsed",
           compute.method, why);
@@ -179,6 +180,7 @@ CompileOptions Trainer::compile_options(const StageNeeds& needs, const StageSlot
   compile.saved_copies = std::max(1, slots.saved);
   compile.live_copies = needs.live_copies;
   compile.held_copies = needs.split_copies + (holds(lowered_, Kind::Backward) ? 1 : 0);
+  compile.recompute = slots.recompute;
   compile.split_backward = holds(lowered_, Kind::InputGrad);
   compile.local = slots.local;
   if (holds(lowered_, Kind::Update) && !how_.reduce_scalars) {

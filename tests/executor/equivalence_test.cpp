@@ -38,6 +38,7 @@ struct Setting {
   int pairs = 1;
   std::string concat = "direct";
   SyncPlace sync = SyncPlace::EagerOpt;
+  bool recompute = false;
   int micro_batches = 4;
   std::int64_t batch_size = 8;  // per pipeline
   OptimizerConfig optimizer;
@@ -81,6 +82,7 @@ Outcome train(const Setting& s) {
         options.pairs = s.pairs;
         options.concat = s.concat;
         options.sync = s.sync;
+        options.with_recompute = s.recompute;
         options.micro_batches = s.micro_batches;
         options.batch_size = s.batch_size;
         options.seed = 11;
@@ -312,6 +314,47 @@ INSTANTIATE_TEST_SUITE_P(
                     Replicated{"chimera", 4, 4, 1, "direct", 2},
                     Replicated{"chimera", 2, 4, 1, "direct", 3}, Replicated{"dualpipe", 2, 4},
                     Replicated{"dualpipe", 4, 8}, Replicated{"dualpipe", 2, 4, 1, "direct", 2}));
+
+struct Recomputed {
+  const char* method;
+  int workers;
+  bool own;      // the method has its own recomputes
+  bool bitwise;  // ascending backwards on one replica
+};
+
+class Recompute : public testing::TestWithParam<Recomputed> {};
+
+TEST_P(Recompute, ChangesNoBit) {
+  const Recomputed& c = GetParam();
+  for (int k = 0; k < 4; ++k) {
+    Setting one;
+    one.optimizer = (k & 1) != 0 ? adamw() : sgd();
+    one.model.tied = one.model.skip = (k & 2) != 0;
+    one.model.blocks = 2 * c.workers;
+    one.micro_batches = 8;
+    one.batch_size = 16;
+    Setting many = one;
+    many.method = c.method;
+    many.stages = c.workers;
+    const Outcome kept = c.own ? train(one) : train(many);
+    many.recompute = !c.own;
+    const std::string where = fmt::format("{} on {} workers, case {}", c.method, c.workers, k);
+    const Outcome again = train(many);
+    expect_equal(kept, again, c.bitwise || !c.own, (k & 1) != 0, where);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, Recompute,
+    testing::Values(Recomputed{"gpipe", 3, false, true}, Recomputed{"1f1b", 1, false, true},
+                    Recomputed{"1f1b", 3, false, true}, Recomputed{"zb-h1", 4, false, true},
+                    Recomputed{"zb-v", 2, false, true}, Recomputed{"zb-v", 4, false, true},
+                    Recomputed{"interleaved-1f1b", 2, false, true},
+                    Recomputed{"looped-bfs", 2, false, false}, Recomputed{"hanayo", 4, false, true},
+                    Recomputed{"gems", 2, false, false}, Recomputed{"chimera", 4, false, false},
+                    Recomputed{"dualpipe", 2, false, false},
+                    Recomputed{"dualpipev", 4, false, true}, Recomputed{"varuna", 1, true, true},
+                    Recomputed{"varuna", 3, true, true}, Recomputed{"varuna", 4, true, true}));
 
 // 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
 // ones every third stays whole.
