@@ -119,6 +119,9 @@ std::vector<Variable> launcher_variables() {
        [](Env& e, const std::string& n, const std::string& v) {
          e.progress_fd = parse_int(n, v, 0, kMostWorkers);
        }},
+      {{"HETU_COORDINATOR", "", "heturun",
+        "Where the job's coordinator of groups listens, and the keys to it: a secret of the job."},
+       [](Env& e, const std::string&, const std::string& v) { e.coordinator = v; }},
       {{"HETU_CONTROL_TOKEN", "", "heturun",
         "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
        nullptr},

@@ -31,6 +31,7 @@ struct Env {
   std::string job;
   std::vector<HostWorkers> hosts;
   int progress_fd = -1;
+  std::string coordinator;
 
   int worker = 0;
   int workers = 1;

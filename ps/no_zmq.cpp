@@ -18,6 +18,9 @@ std::unique_ptr<GroupClient> connect_coordinator(const std::string&, const Clien
 }
 bool can_serve_coordinator() { return false; }
 CurveKeys make_curve_keys() { without(); }
+std::string coordinator_address(const std::string&, const std::string&, const CurveKeys&) {
+  without();
+}
 void serve_coordinator(const ServeOptions&) { without(); }
 
 }  // namespace hetu::ps

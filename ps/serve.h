@@ -1,13 +1,12 @@
 // The coordinator as a process: sockets around coordinator.h. Started by heturun.
 #pragma once
 #include <string>
-#include <vector>
 
 #include "ps/messages.h"
 
 namespace hetu::ps {
 
-/// A CURVE key pair in Z85: 40 printable characters each.
+/// A CURVE key pair: 64 hexadecimal digits each.
 struct CurveKeys {
   std::string public_key;
   std::string secret_key;
@@ -19,11 +18,16 @@ bool can_serve_coordinator();
 /// A new key pair. Throws Unsupported.
 CurveKeys make_curve_keys();
 
+/// What connect_coordinator takes: "ENDPOINT,ENDPOINT…@KEYS"; the first endpoint that answers is
+/// taken. Whoever has it gets in.
+std::string coordinator_address(const std::string& endpoints, const std::string& server_public,
+                                const CurveKeys& worker);
+
 /// How to serve.
 struct ServeOptions {
   std::string endpoint;  ///< "ipc://PATH" or "tcp://ADDRESS:PORT" (PORT may be *)
   int listener_fd = -1;  ///< a listening socket of that kind to take over, or -1
-  CurveKeys server;
+  std::string server_secret;
   std::string client_key;  ///< public key of the job's workers: nobody else gets in
   int control_fd = -1;     ///< see serve_coordinator; -1 for none
   double dead_after_s = kDeadAfterS;

@@ -1,16 +1,20 @@
+#include <arpa/inet.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <sstream>
 #include <thread>
 #include <zmq.hpp>
 
 #include "ps/client_state.h"
+#include "ps/curve.h"
 
 namespace hetu::ps {
 
@@ -22,44 +26,77 @@ constexpr auto kBeat =
 constexpr auto kDeadAfter =
     std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kDeadAfterS));
 constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr std::size_t kKeyDigits = 64;
+constexpr int kProbe_s = 5;
 const char kMonitor[] = "inproc://monitor";
 
 /// What heturun hands over: where the coordinator is, and the keys to it.
 struct Address {
-  std::string endpoint;
+  std::vector<std::string> endpoints;
   std::string server_key;
   std::string public_key;
   std::string secret_key;
 };
 
 Address parse(const std::string& text) {
-  Address address;
-  std::istringstream words(text);
-  std::string more;
-  if (!(words >> address.endpoint >> address.server_key >> address.public_key >>
-        address.secret_key) ||
-      words >> more) {
+  const std::size_t at = text.rfind('@');
+  if (at == std::string::npos || at == 0 || text.size() - at - 1 != 3 * kKeyDigits) {
     fail(Code::Config,
-         "HETU_COORDINATOR must hold an endpoint and three keys, as heturun sets it, but has {} "
-         "characters{}",
-         text.size(), text.empty() ? "; start the command under heturun" : "");
+         "HETU_COORDINATOR must hold endpoints and three keys, as heturun sets it, but {}",
+         text.empty() ? "is not set; start the command under heturun" : "does not");
   }
+  Address address;
+  const bool is_path = text.rfind("ipc://", 0) == 0;  // which may hold a comma
+  for (std::size_t start = 0; start <= at;) {
+    const std::size_t end = is_path ? at : std::min(text.find(',', start), at);
+    address.endpoints.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  const auto key = [&](std::size_t i) { return text.substr(at + 1 + i * kKeyDigits, kKeyDigits); };
+  address.server_key = key(0);
+  address.public_key = key(1);
+  address.secret_key = key(2);
   return address;
+}
+
+/// Whether something listens at "tcp://A.B.C.D:PORT".
+bool listens(const std::string& endpoint) {
+  sockaddr_in address{};
+  const std::size_t colon = endpoint.rfind(':');
+  if (endpoint.rfind("tcp://", 0) != 0 || colon < 6) return false;
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(endpoint.c_str() + colon + 1)));
+  if (inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr) != 1) {
+    return false;
+  }
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const timeval limit{kProbe_s, 0};  // SO_SNDTIMEO bounds connect, too
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  const bool there = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  close(fd);
+  return there;
+}
+
+/// The first endpoint that answers; the last if none does, for ZeroMQ goes on trying.
+std::string choose(const std::vector<std::string>& endpoints) {
+  for (const std::string& endpoint : endpoints) {
+    if (endpoints.size() == 1 || listens(endpoint)) return endpoint;
+  }
+  return endpoints.back();
 }
 
 /// A DEALER with a thread of its own, which also says every second that this worker lives.
 class ZmqClient : public ClientState {
  public:
-  ZmqClient(const Address& address, const ClientOptions& options)
-      : ClientState(options),
-        endpoint_(address.endpoint),
-        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (bell_ < 0)
+  ZmqClient(const std::string& endpoint, const Address& address, const ClientOptions& options)
+      : ClientState(options), endpoint_(endpoint), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (bell_ < 0) {
       fail(Code::Io, "no eventfd for the coordinator's client: {}", std::strerror(errno));
+    }
     socket_.set(zmq::sockopt::linger, 1000);
-    socket_.set(zmq::sockopt::curve_serverkey, address.server_key);
-    socket_.set(zmq::sockopt::curve_publickey, address.public_key);
-    socket_.set(zmq::sockopt::curve_secretkey, address.secret_key);
+    set_key(socket_, ZMQ_CURVE_SERVERKEY, address.server_key);
+    set_key(socket_, ZMQ_CURVE_PUBLICKEY, address.public_key);
+    set_key(socket_, ZMQ_CURVE_SECRETKEY, address.secret_key);
     socket_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
     if (zmq_socket_monitor(socket_.handle(), kMonitor, kWatched) != 0) throw zmq::error_t();
     monitor_.connect(kMonitor);
@@ -199,10 +236,11 @@ class ZmqClient : public ClientState {
 std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
                                                  const ClientOptions& options) {
   const Address where = parse(address);
+  const std::string endpoint = choose(where.endpoints);
   try {
-    return std::make_unique<ZmqClient>(where, options);
+    return std::make_unique<ZmqClient>(endpoint, where, options);
   } catch (const zmq::error_t& error) {
-    fail(Code::Comm, "cannot connect to the coordinator at {}: {}", where.endpoint, error.what());
+    fail(Code::Comm, "cannot connect to the coordinator at {}: {}", endpoint, error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +10,7 @@
 
 #include "graph/base/log.h"
 #include "ps/coordinator.h"
+#include "ps/curve.h"
 #include "ps/serve.h"
 
 namespace hetu::ps {
@@ -17,8 +19,7 @@ namespace {
 
 constexpr int kFramesAtOnce = 256;   // taken before answers go out
 constexpr int kQueuedFrames = 1000;  // per connection
-constexpr int kKeyBytes = 32;
-constexpr double kFarewell_s = 10;  // time for workers to hear why the job failed
+constexpr double kFarewell_s = 10;   // time for workers to hear why the job failed
 constexpr std::size_t kLongestLine = 4096;
 
 std::int64_t now_us() {
@@ -49,15 +50,14 @@ zmq::message_t identity_of(Coordinator::Peer peer) {
 class Server {
  public:
   explicit Server(const ServeOptions& options)
-      : options_(options), rules_({.dead_after_s = options.dead_after_s}) {
-    if (zmq_z85_decode(client_key_, options.client_key.c_str()) == nullptr) {
-      fail(Code::InvalidArgument, "the workers' key must have 40 characters of Z85");
-    }
+      : options_(options),
+        rules_({.dead_after_s = options.dead_after_s}),
+        client_key_(key_bytes(options.client_key)) {
     doorkeeper_.set(zmq::sockopt::linger, 0);
     doorkeeper_.bind("inproc://zeromq.zap.01");
     router_.set(zmq::sockopt::linger, 1000);
     router_.set(zmq::sockopt::curve_server, 1);
-    router_.set(zmq::sockopt::curve_secretkey, options.server.secret_key);
+    set_key(router_, ZMQ_CURVE_SECRETKEY, options.server_secret);
     router_.set(zmq::sockopt::zap_domain, "hetu");
     router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
     router_.set(zmq::sockopt::sndhwm, kQueuedFrames);
@@ -106,8 +106,8 @@ class Server {
     std::vector<zmq::message_t> parts;
     while (receive_all(doorkeeper_, parts)) {
       const bool known = parts.size() == 7 && parts[5].to_string_view() == "CURVE" &&
-                         parts[6].size() == kKeyBytes &&
-                         std::memcmp(parts[6].data(), client_key_, kKeyBytes) == 0;
+                         parts[6].size() == client_key_.size() &&
+                         std::memcmp(parts[6].data(), client_key_.data(), client_key_.size()) == 0;
       if (!known) log(Level::Warning, "coordinator: a stranger without the job's key was refused");
       const auto say = [&](std::string_view text, bool last) {
         doorkeeper_.send(zmq::buffer(text),
@@ -176,7 +176,7 @@ class Server {
 
   const ServeOptions& options_;
   Coordinator rules_;
-  std::uint8_t client_key_[kKeyBytes] = {};
+  const std::array<std::byte, 32> client_key_;
   std::string control_;
   std::int64_t failed_us_ = 0;
   zmq::context_t context_{1};
@@ -195,7 +195,12 @@ CurveKeys make_curve_keys() {
     fail(Code::Unsupported,
          "this build's ZeroMQ cannot encrypt (CURVE); install one with libsodium");
   }
-  return {public_key, secret_key};
+  const auto hex = [](const char* z85) {
+    std::array<std::uint8_t, 32> bytes;
+    zmq_z85_decode(bytes.data(), z85);
+    return fmt::format("{:02x}", fmt::join(bytes, ""));
+  };
+  return {hex(public_key), hex(secret_key)};
 }
 
 void serve_coordinator(const ServeOptions& options) {

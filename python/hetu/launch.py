@@ -32,7 +32,7 @@ EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMA
                       r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
 # What an enclosing MPI job or heturun left in the environment.
 FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
-                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN)$")
+                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR)$")
 # Allocations of batch systems are not asked: the cluster file says what runs where.
 NO_ALLOCATION = "^alps,gridengine,loadleveler,lsf,slurm,tm"
 
@@ -283,7 +283,8 @@ def run(options, say):
             shm = job.make_directory("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
             argv += mpirun.local(os.path.dirname(job.address[len("unix:"):]), shm)
         else:
-            names = sorted(n for n in {*environment, "HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH"} if EXPORTED.match(n))
+            ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR"}
+            names = sorted(n for n in {*environment, *ours} if EXPORTED.match(n))
             argv += mpirun.remote(options.key, interface, names)
         argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,
                  ":".join(job.directories), *options.command]

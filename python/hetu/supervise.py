@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 
-from hetu import guard
+from hetu import coordinator, guard
 
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
@@ -38,12 +38,14 @@ class Worker:
     def describe(self):
         return f"worker {self.number} ({self.host}, pid {self.pid})" if self.pid else f"worker {self.number}"
 
-    def death(self):
+    def end(self):
+        """How it ended."""
         if self.error:
-            return f"{self.describe()}: {self.error}"
-        if self.code < 0:
-            return f"{self.describe()} was killed by {signal_name(-self.code)}"
-        return f"{self.describe()} exited with status {self.code}"
+            return self.error
+        return f"was killed by {signal_name(-self.code)}" if self.code < 0 else f"exited with status {self.code}"
+
+    def death(self):
+        return f"{self.describe()}{':' if self.error else ''} {self.end()}"
 
 
 class Link:
@@ -89,6 +91,8 @@ class Job:
         self._links = []
         self._remote = bool(addresses)
         self._listener, self.address = self._listen(addresses)
+        self._coordinator = coordinator.Coordinator(None if addresses else self.directories[0], addresses)
+        self._coordinator_lines = guard.Lines()
         self._statuses = {}
         self._mpirun = None
         self._mpirun_text = {1: b"", 2: b""}
@@ -126,6 +130,7 @@ class Job:
 
     def close(self):
         """Ends what is left of the job on this host and removes its directories."""
+        self._coordinator.close()
         guard.kill_descendants(self._statuses)
         for link in self._links:
             link.sock.close()
@@ -149,10 +154,11 @@ class Job:
         self._mpirun = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             env=dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self.token,
-                     HETU_PATH=environment.get("PATH", "")),
+                     HETU_PATH=environment.get("PATH", ""), HETU_COORDINATOR=self._coordinator.address),
             preexec_fn=lambda: guard.die_with_parent(signal.SIGTERM, me))
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
+        self._await_coordinator()
         for number, stream in ((1, self._mpirun.stdout), (2, self._mpirun.stderr)):
             self._selector.register(stream, selectors.EVENT_READ,
                                     lambda number=number, stream=stream: self._take_mpirun(number, stream))
@@ -222,6 +228,7 @@ class Job:
             worker.code = -signal.SIGKILL
             worker.error = "is gone without a word: its guard was killed or its host is lost"
             self._note_failure()
+            self._tell_coordinator(worker)
 
     def _take_frame(self, link, kind, payload):
         if kind == guard.HELLO:
@@ -241,6 +248,7 @@ class Job:
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
             if worker.code != 0:
                 self._note_failure()
+                self._tell_coordinator(worker)
 
     def _take_hello(self, link, hello):
         number = int(hello["worker"])
@@ -267,6 +275,52 @@ class Job:
         elif record.get("closed"):
             self._display.close()
             self._reporter = None
+
+    # -- the coordinator -----------------------------------------------------------------------------------------------
+
+    def _await_coordinator(self):
+        """Its process starts when somebody connects."""
+        listener = self._coordinator.listener
+        self._selector.register(listener, selectors.EVENT_READ, self._start_coordinator)
+
+    def _start_coordinator(self):
+        self._selector.unregister(self._coordinator.listener)
+        if self._ended_at is not None:
+            return
+        self._coordinator.start()
+        for worker in self._workers:
+            self._tell_coordinator(worker)
+        stream = self._coordinator.process.stderr
+        self._selector.register(stream, selectors.EVENT_READ, lambda: self._take_coordinator(stream))
+
+    def _tell_coordinator(self, worker):
+        if worker.code:
+            self._coordinator.tell(worker.number, worker.end())
+
+    def _take_coordinator(self, stream):
+        data = os.read(stream.fileno(), 65536)
+        if not data:
+            self._selector.unregister(stream)
+        text = self._coordinator_lines.feed(data) if data else self._coordinator_lines.flush()
+        if text:
+            self._forward(b"", 2, text)
+
+    def _check_coordinator(self):
+        """Its death is the job's; its end in order, when all workers have left it, is not."""
+        process = self._coordinator.process
+        if process is None or process.pid not in self._statuses or process.stderr in self._open_streams():
+            return
+        status = os.waitstatus_to_exitcode(self._statuses.pop(process.pid))
+        self._coordinator.forget()
+        if status == 0:
+            self._await_coordinator()
+        elif self._failed_at is None:  # else it has ended because a worker died
+            how = f"was killed by {signal_name(-status)}" if status < 0 else f"exited with status {status}"
+            self._end(128 - status if status < 0 else status,
+                      f"the coordinator (pid {process.pid}) {how}; ending the other {self._others()}")
+
+    def _open_streams(self):
+        return [key.fileobj for key in self._selector.get_map().values()]
 
     # -- output --------------------------------------------------------------------------------------------------------
 
@@ -340,6 +394,8 @@ class Job:
     def _tick(self, now):
         if self._failed_at is not None and self._ended_at is None:
             self._blame(now)
+        if self._ended_at is None:
+            self._check_coordinator()
         if self._ended_at is None:
             self._check_end(now)
         if self._ended_at is not None and self._mpirun.pid not in self._statuses:

@@ -52,6 +52,7 @@ NB_MODULE(_hetu, m) {
     }
   });
   hetu::bind_config(m);
+  hetu::bind_coordinator(m);
   hetu::bind_graph(m);
   hetu::bind_schedule(m);
   hetu::bind_data(m);

@@ -15,6 +15,7 @@
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 #include "ps/coordinator.h"
+#include "ps/curve.h"
 #include "ps/serve.h"
 #include "tests/ps/group_workers.h"
 
@@ -64,7 +65,8 @@ class Served {
     const auto [listener, endpoint] = listen_on(tcp);
     options_.endpoint = endpoint;
     options_.listener_fd = listener;
-    options_.server = make_curve_keys();
+    server_ = make_curve_keys();
+    options_.server_secret = server_.secret_key;
     worker_ = make_curve_keys();
     options_.client_key = worker_.public_key;
     options_.control_fd = control[0];
@@ -89,12 +91,12 @@ class Served {
     if (options_.endpoint.rfind("ipc://", 0) == 0) unlink(options_.endpoint.c_str() + 6);
   }
 
-  std::string address() const { return address_with(options_.server.public_key, worker_); }
+  std::string address() const { return address_with(server_.public_key, worker_); }
   std::string address_with(const std::string& server, const CurveKeys& worker) const {
-    return options_.endpoint + " " + server + " " + worker.public_key + " " + worker.secret_key;
+    return coordinator_address(options_.endpoint, server, worker);
   }
   const std::string& endpoint() const { return options_.endpoint; }
-  const std::string& server_key() const { return options_.server.public_key; }
+  const std::string& server_key() const { return server_.public_key; }
   const CurveKeys& worker() const { return worker_; }
   pid_t pid() const { return pid_; }
   void say(const std::string& line) const {
@@ -122,6 +124,7 @@ class Served {
 
  private:
   ServeOptions options_;
+  CurveKeys server_;
   CurveKeys worker_;
   pid_t pid_ = 0;
   int control_ = -1;
@@ -152,6 +155,7 @@ TEST(Zmq, OpensToTheJobsKeyAlone) {
   };
   connects(served.address_with(served.server_key(), make_curve_keys()));
   connects(served.address_with(make_curve_keys().public_key, served.worker()));
+  connects("ipc://nowhere@" + std::string(192, 'x'));
   EXPECT_THAT([&] { connect_coordinator("tcp://127.0.0.1:1", options); },
               ThrowsMessage<Error>(HasSubstr("HETU_COORDINATOR")));
   {  // without any encryption
@@ -168,6 +172,17 @@ TEST(Zmq, OpensToTheJobsKeyAlone) {
   work_all(served.connect(), policy, heard, 1, 3);
   heard.check(policy, 3);
   EXPECT_EQ(served.end(true), 0);
+}
+
+TEST(Zmq, TakesTheFirstAddressThatAnswers) {
+  Served served;
+  std::string address = served.address();
+  address = "tcp://127.0.0.1:1,tcp://no.such.name:5," + address;
+  Heard heard;
+  const groups::Options policy = sizes(1, 2, 1);
+  work_all([&](const ClientOptions& options) { return connect_coordinator(address, options); },
+           policy, heard, 1, 3);
+  heard.check(policy, 3);
 }
 
 TEST(Zmq, StrangersWhoTalkNonsenseDisturbNobody) {
@@ -267,9 +282,9 @@ void fuzz_served(int frames) {
   zmq::context_t context(1);
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::curve_serverkey, served.server_key());
-  socket.set(zmq::sockopt::curve_publickey, served.worker().public_key);
-  socket.set(zmq::sockopt::curve_secretkey, served.worker().secret_key);
+  set_key(socket, ZMQ_CURVE_SERVERKEY, served.server_key());
+  set_key(socket, ZMQ_CURVE_PUBLICKEY, served.worker().public_key);
+  set_key(socket, ZMQ_CURVE_SECRETKEY, served.worker().secret_key);
   socket.connect(served.endpoint());
   const groups::Options policy = sizes(2, 2, 3);
   // It is somebody's place that the nonsense comes from, but no run can begin by it.

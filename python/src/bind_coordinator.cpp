@@ -1,0 +1,46 @@
+#include <nanobind/stl/string.h>
+
+#include "graph/base/error.h"
+#include "ps/serve.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+nb::object keys_for_python(const std::string& endpoints) {
+  if (!ps::can_serve_coordinator()) return nb::none();
+  const ps::CurveKeys server = ps::make_curve_keys();
+  const ps::CurveKeys worker = ps::make_curve_keys();
+  nb::dict keys;
+  keys["server_secret"] = server.secret_key;
+  keys["worker_public"] = worker.public_key;
+  keys["address"] = ps::coordinator_address(endpoints, server.public_key, worker);
+  return keys;
+}
+
+void serve(const std::string& endpoint, int listener, const std::string& server_secret,
+           const std::string& worker_public, int control) {
+  ps::ServeOptions options;
+  options.endpoint = endpoint;
+  options.listener_fd = listener;
+  options.server_secret = server_secret;
+  options.client_key = worker_public;
+  options.control_fd = control;
+  const nb::gil_scoped_release release;
+  ps::serve_coordinator(options);
+}
+
+}  // namespace
+
+void bind_coordinator(nb::module_& m) {
+  m.def("coordinator_keys", &keys_for_python, nb::arg("endpoints"),
+        "New keys of a job's coordinator: server_secret, worker_public, and the address for its "
+        "workers, which holds theirs. None in a build without ZeroMQ.");
+  m.def("serve_coordinator", &serve, nb::arg("endpoint"), nb::arg("listener"),
+        nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"),
+        "Serves one job on a listening socket until every worker has left or `control` ends.");
+}
+
+}  // namespace hetu
