@@ -113,9 +113,10 @@ void write_policy(Writer& to, const groups::Options& o) {
     to.number(value);
   }
   for (const double value :
-       {o.wait, o.horizon, o.soft, o.hard, o.patience, o.smoothing, o.late_share}) {
+       {o.wait, o.horizon, o.soft, o.hard, o.patience, o.smoothing, o.late_share, o.late_spread}) {
     to.number(value);
   }
+  to.number(static_cast<std::uint8_t>(o.overlapped));
   to.number(o.late_us);
   to.number(o.seed);
 }
@@ -129,10 +130,11 @@ groups::Options read_policy(Reader& from) {
   for (int* value : {&o.sync_period, &o.min_group, &o.max_group, &o.pair_above}) {
     *value = from.number<int>();
   }
-  for (double* value :
-       {&o.wait, &o.horizon, &o.soft, &o.hard, &o.patience, &o.smoothing, &o.late_share}) {
+  for (double* value : {&o.wait, &o.horizon, &o.soft, &o.hard, &o.patience, &o.smoothing,
+                        &o.late_share, &o.late_spread}) {
     *value = from.number<double>();
   }
+  o.overlapped = from.between<std::uint8_t>(0, 1, "overlap") == 1;
   o.late_us = from.number<std::int64_t>();
   o.seed = from.number<std::uint64_t>();
   if (o.stages * o.pipelines > kMostSeats) {
@@ -142,7 +144,7 @@ groups::Options read_policy(Reader& from) {
   return o;
 }
 // A constant that is added to the policy must travel too.
-static_assert(sizeof(groups::Options) == 104);
+static_assert(sizeof(groups::Options) == 120);
 
 void write_agreed(Writer& to, const ClientOptions& options) {
   write_policy(to, options.policy);

@@ -1,6 +1,7 @@
 #include "pipeline/groups/board.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "graph/base/error.h"
@@ -70,13 +71,32 @@ void Board::arrive(const Request& r, std::int64_t now_us) {
           "pipeline {} asks at stage {} for update {}, but it stops after {}", r.pipeline, r.stage,
           r.update, next - 1);
   pass_time(now_us);
+  measure(s);
   s.open = true;
   s.arrived_us = now_us_;
+}
+
+// With averaging beside compute a wait costs the pipeline nothing unless it is longer than its next
+// update takes; then the time between two requests says nothing about the pipeline.
+void Board::measure(Seat& s) const {
   if (!s.seen) return;
-  const double interval = static_cast<double>(now_us_ - s.released_us);
-  s.interval_us = s.interval_us == 0
-                      ? interval
-                      : s.interval_us + options_.smoothing * (interval - s.interval_us);
+  const auto held = static_cast<double>(s.released_us - s.arrived_us);
+  if (options_.overlapped && s.interval_us > 0 && held > s.interval_us) return;
+  const auto interval =
+      static_cast<double>(now_us_ - (options_.overlapped ? s.arrived_us : s.released_us));
+  if (s.interval_us == 0) {
+    s.interval_us = interval;
+    return;
+  }
+  s.spread_us += options_.smoothing * (std::fabs(interval - s.interval_us) - s.spread_us);
+  s.interval_us += options_.smoothing * (interval - s.interval_us);
+}
+
+std::int64_t Board::predicted_us(int stage, int pipeline) const {
+  const Seat& s = seat(stage, pipeline);
+  const auto interval = static_cast<std::int64_t>(std::llround(s.interval_us));
+  if (!options_.overlapped) return s.released_us + interval;
+  return std::max(s.released_us, s.arrived_us + interval);
 }
 
 void Board::remove(int pipeline) {

@@ -17,9 +17,10 @@ class Board {
     bool open = false;             ///< a request waits for its answer
     std::int64_t answered = 0;     ///< updates
     std::int64_t arrived_us = 0;   ///< of the last request
-    std::int64_t released_us = 0;  ///< of the last answer, or the start of the run
-    double interval_us = 0;        ///< smoothed time from answer to request; 0: none seen
-    bool seen = false;             ///< has had an answer, so that released_us says something
+    std::int64_t released_us = 0;  ///< of the last answer
+    double interval_us = 0;        ///< smoothed time between requests, waiting apart; 0: none seen
+    double spread_us = 0;          ///< smoothed distance of an interval from the smoothed one
+    bool seen = false;             ///< has had an answer in this run
   };
 
   explicit Board(const Options& options);
@@ -39,6 +40,8 @@ class Board {
     const Seat& s = seat(stage, pipeline);
     return s.open && s.answered + 1 == stop_[pipeline];
   }
+  /// When its next request is expected, from what the ones before took. Needs an interval.
+  std::int64_t predicted_us(int stage, int pipeline) const;
   /// The update that its next or open request is about, over the whole training.
   std::int64_t next_update(int stage, int pipeline) const {
     return done_[pipeline] + seat(stage, pipeline).answered + 1;
@@ -65,6 +68,7 @@ class Board {
   std::size_t at(int stage, int pipeline) const {
     return static_cast<std::size_t>(stage) * options_.pipelines + pipeline;
   }
+  void measure(Seat& seat) const;
   void answer(int stage, int pipeline);
   void stop_if_due();
   void publish(Decision decision);

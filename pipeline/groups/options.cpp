@@ -25,6 +25,7 @@ void check(const Options& o) {
   share(o.hard, "hard");
   share(o.patience, "patience");
   share(o.late_share, "late share");
+  share(o.late_spread, "late spread");
   require(o.soft <= o.hard && o.hard <= 1, "0 <= soft <= hard <= 1 is needed, got soft {}, hard {}",
           o.soft, o.hard);
   require(std::isfinite(o.smoothing) && o.smoothing > 0 && o.smoothing <= 1,
@@ -49,7 +50,10 @@ Options with_defaults(Options o) {
   if (o.min_group == 0)
     o.min_group = std::clamp((2 * o.pipelines + period - 1) / period, 2, std::max(2, o.max_group));
   if (period == 1) o.min_group = o.max_group = std::max(2, o.pipelines);
-  if (o.wait < 0) o.wait = std::max(0.1, 2.0 / period - 0.1);
+  // A wait beside compute costs nothing until it is as long as the interval.
+  if (o.wait < 0)
+    o.wait = o.overlapped ? std::clamp(1.1 - 0.1 * period, 0.1, 0.9)
+                          : std::clamp(0.35 - 0.03 * period, 0.1, 0.3);
   if (o.horizon < 0) o.horizon = 0.05;
   check(o);
   return o;

@@ -11,6 +11,9 @@ namespace {
 
 using Time = std::int64_t;
 
+// Everyone is joined by what came before a run's first update.
+constexpr std::int64_t kBeforeAll = -1;
+
 // What waits at a stage. The last request of a pipeline holds up nothing behind it: it is kept as a
 // partner for those that still run.
 struct Here {
@@ -40,7 +43,7 @@ class PartialReduce : public Rule {
     for (int p = 0; p < board_.pipelines(); ++p)
       if (board_.is_alive(p)) alive.push_back(p);
     set_limits(static_cast<int>(alive.size()));
-    for (State& s : states_) s = {RecencyTree(board_.pipelines(), alive, 0), {}, {}, {}};
+    for (State& s : states_) s = {RecencyTree(board_.pipelines(), alive, kBeforeAll), {}, {}, {}};
   }
 
   void on_arrival(int stage, int) override {
@@ -78,13 +81,27 @@ class PartialReduce : public Rule {
     std::vector<int> waits_for;  // any one of these
   };
 
-  // Ages from which the parts seek each other, and from which nothing else is released. Joining N
-  // parts may take N - 1 pairs: beyond `hard` there is room for them within P * N + N.
   void set_limits(int pipelines) {
     const double round = static_cast<double>(o_.sync_period) * pipelines;
     window_ = static_cast<std::int64_t>(round) + pipelines;
     soft_ = std::max(o_.soft * round, static_cast<double>(pipelines));
-    hard_ = std::max(std::min(o_.hard * round, round - pipelines + 2), pipelines + 1.0);
+    hard_ = std::max(o_.hard * static_cast<double>(window_), pipelines + 1.0);
+  }
+
+  // Whether this group leaves time to renew every edge within its window, the oldest first, by a
+  // pair each.
+  bool leaves_time(int stage, const std::vector<int>& group) const {
+    const auto size = static_cast<std::int64_t>(group.size());
+    const auto pairs = static_cast<std::int64_t>(states_[stage].tree.edges().size());
+    if (age(stage) + size + 2 * pairs <= window_) return true;
+    RecencyTree tree = states_[stage].tree;
+    tree.join(group, board_.count(stage));
+    std::int64_t end = board_.count(stage) + size;
+    for (auto e = tree.edges().rbegin(); e != tree.edges().rend(); ++e) {
+      end += 2;
+      if (end - e->stamp - 1 > window_) return false;
+    }
+    return age(stage) + size - 1 <= window_;
   }
 
   Here who_is_here(int stage) const {
@@ -111,10 +128,13 @@ class PartialReduce : public Rule {
     state.held.clear();
     const Here here = who_is_here(stage);
     if (here.size() == 0) return false;
-    if (here.size() == board_.expected(stage)) return close_all(stage, here);
+    if (here.size() == board_.expected(stage) && may_be_one(stage, here))
+      return close_all(stage, here);
     if (o_.sync_period == 1 || here.running.empty()) return false;
-    const std::int64_t reach = age(stage) + static_cast<std::int64_t>(here.running.size());
-    if (static_cast<double>(reach) > soft_) return seek(stage, here, reach);
+    const auto reach = static_cast<double>(age(stage)) + static_cast<double>(here.running.size());
+    const bool hard =
+        reach >= hard_ || !leaves_time(stage, narrowed(stage, here.running, o_.max_group));
+    if (hard || reach > soft_) return seek(stage, here, hard);
     return close_if_nobody_is_near(stage, here);
   }
 
@@ -123,27 +143,36 @@ class PartialReduce : public Rule {
     return edges.empty() ? 0 : board_.count(stage) - edges.back().stamp;
   }
 
+  // Whether everyone may be one group. The last of all requests always are: all weights are
+  // averaged after a run.
+  bool may_be_one(int stage, const Here& here) const {
+    if (o_.sync_period == 1 || here.running.empty()) return true;
+    return here.size() <= o_.max_group && is_in_time(stage, here.size());
+  }
+
   bool close_all(int stage, const Here& here) {
     std::vector<int> all = here.running;
     all.insert(all.end(), here.last.begin(), here.last.end());
-    const Reason reason = board_.expected(stage) == 1 ? Reason::Last : Reason::All;
-    return close(stage, all, reason);
+    if (all.size() == 1) return close(stage, all, Reason::Last);
+    if (o_.sync_period > 1 && !is_in_time(stage, here.size()))
+      return close(stage, all, Reason::Joins, 2);  // two that are joined first cost the fewest
+    return close(stage, all, Reason::All, here.size());
   }
+
+  // Whether a group of this size renews the oldest edge within the window.
+  bool is_in_time(int stage, int size) const { return age(stage) + size - 1 <= window_; }
 
   // The parts of the graph seek each other: the smaller one waits for the larger, and in the end
   // everyone waits for those who join them.
-  bool seek(int stage, const Here& here, std::int64_t reach) {
+  bool seek(int stage, const Here& here, bool hard) {
     State& state = states_[stage];
     const Cut cut = cut_of(stage);
-    const bool hard = static_cast<double>(reach) >= hard_;
     const Board::Seat& oldest = board_.seat(stage, here.oldest);
     if (cut.is_joined_by(here.running, here.last)) {
-      const Time until = oldest.arrived_us + share(oldest, o_.wait);
-      const bool wide = static_cast<int>(here.running.size()) >= o_.min_group;
-      if (hard || wide || !cut.is_joined_by(here.running, {}) || until <= board_.now_us())
-        return join(stage, here, cut);
-      state.wakes = until;
-      return false;
+      if (static_cast<int>(here.running.size()) < o_.min_group &&
+          cut.is_joined_by(here.running, {}))
+        state.wakes = next_arrival(stage, oldest.arrived_us + share(oldest, o_.wait));
+      return !state.wakes && join(stage, here, cut);
     }
     const bool smaller = cut.in_smaller[here.oldest] != 0;
     if (hard) {
@@ -178,11 +207,15 @@ class PartialReduce : public Rule {
 
   bool join(int stage, const Here& here, const Cut& cut) {
     std::vector<int> group = here.running;
-    if (!cut.is_joined_by(here.running, {}))
+    int kept = -1;  // a last request of the other part
+    if (!cut.is_joined_by(group, {})) {
+      for (const int p : here.last)
+        if (cut.is_joined_by(group, {p})) kept = p;
       group.insert(group.end(), here.last.begin(), here.last.end());
-    // A group takes its members' updates out of what is left for other old edges.
-    const auto left = static_cast<std::int64_t>(2 * states_[stage].tree.edges().size()) - 2;
-    const bool spare = age(stage) + static_cast<std::int64_t>(group.size()) - 1 + left <= window_;
+    }
+    // A wide group takes its members' updates out of what is left for other old edges.
+    const bool spare = static_cast<int>(group.size()) <= o_.max_group && leaves_time(stage, group);
+    if (kept >= 0 && !spare) group = {here.oldest, kept};
     return close(stage, group, Reason::Joins, spare ? o_.max_group : 2);
   }
 
@@ -206,9 +239,12 @@ class PartialReduce : public Rule {
     for (int p = 0; p < board_.pipelines(); ++p) {
       const Board::Seat& s = board_.seat(stage, p);
       if (s.open || !s.seen || s.interval_us == 0 || !board_.is_expected(stage, p)) continue;
-      const Time predicted = s.released_us + share(s, 1);
-      const Time late = predicted + std::min(o_.late_us, share(s, o_.late_share));
-      if (predicted > before || late <= board_.now_us()) continue;
+      const Time predicted = board_.predicted_us(stage, p);
+      if (predicted > before) continue;
+      const Time soon = predicted + std::min(o_.late_us, share(s, o_.late_share));
+      const auto spread = static_cast<Time>(std::llround(s.spread_us * o_.late_spread));
+      const Time late = std::max(soon, std::min(predicted + spread, before));
+      if (late <= board_.now_us()) continue;
       if (!first || late < *first) first = late;
     }
     return first;
@@ -218,19 +254,21 @@ class PartialReduce : public Rule {
     return static_cast<Time>(std::llround(seat.interval_us * intervals));
   }
 
-  // Closes these, or, if they are more than `most`, the two longest apart and the first of the
-  // rest.
+  // These, or, if they are more than `most`, the two longest apart and the first of the rest.
+  std::vector<int> narrowed(int stage, std::vector<int> group, int most) const {
+    if (static_cast<int>(group.size()) <= most) return group;
+    const auto [a, b] = states_[stage].tree.longest_apart(group);
+    const auto rank = [&, first = a, second = b](int p) {
+      return p == first || p == second ? Time{-1} : board_.seat(stage, p).arrived_us;
+    };
+    std::stable_sort(group.begin(), group.end(), [&](int x, int y) { return rank(x) < rank(y); });
+    group.resize(most);
+    return group;
+  }
+
   bool close(int stage, std::vector<int> group, Reason reason, int most = 0) {
     State& state = states_[stage];
-    if (most == 0) most = o_.max_group;
-    if (static_cast<int>(group.size()) > most) {
-      const auto [a, b] = state.tree.longest_apart(group);
-      const auto rank = [&, first = a, second = b](int p) {
-        return p == first || p == second ? Time{-1} : board_.seat(stage, p).arrived_us;
-      };
-      std::stable_sort(group.begin(), group.end(), [&](int x, int y) { return rank(x) < rank(y); });
-      group.resize(most);
-    }
+    group = narrowed(stage, std::move(group), most == 0 ? o_.max_group : most);
     std::sort(group.begin(), group.end());
     state.tree.join(group, board_.count(stage));
     board_.close(stage, group, reason);
@@ -239,9 +277,9 @@ class PartialReduce : public Rule {
     return true;
   }
 
-  // Stages may wait for each other's pipelines: whoever is held at one stage does not come to
-  // another. If nobody that a stage waits for can ever come, the one with the youngest graph lets
-  // one request go, which is what the windows are left with room for.
+  // Stages may wait for each other's pipelines: whoever is held at one stage soon comes to no
+  // other. If nobody that a stage waits for can ever come, the one with the youngest graph lets one
+  // request go, which is what the windows are left with room for.
   void free_stuck() {
     for (int s = youngest_stuck(); s >= 0; s = youngest_stuck()) {
       close(s, {states_[s].held.front()}, Reason::Frees);
@@ -253,26 +291,31 @@ class PartialReduce : public Rule {
     std::vector<int> stuck;
     for (int s = 0; s < board_.stages(); ++s)
       if (!states_[s].held.empty()) stuck.push_back(s);
-    if (stuck.empty()) return -1;
-    std::vector<int> holds(board_.pipelines(), 0);
-    for (const int s : stuck)
-      for (const int p : states_[s].held) ++holds[p];
-    const auto wakes = [&](int s) {
-      const std::vector<int>& others = states_[s].waits_for;
-      return std::any_of(others.begin(), others.end(), [&](int p) { return holds[p] == 0; });
-    };
     for (auto s = stuck.begin(); s != stuck.end();) {
-      if (!wakes(*s)) {
+      const std::vector<int>& others = states_[*s].waits_for;
+      if (std::any_of(others.begin(), others.end(), [&](int p) { return comes(*s, p, stuck); })) {
+        stuck.erase(s);
+        s = stuck.begin();
+      } else {
         ++s;
-        continue;
       }
-      for (const int p : states_[*s].held) --holds[p];
-      stuck.erase(s);
-      s = stuck.begin();
     }
     const auto younger = [&](int s, int t) { return age(s) < age(t); };
     const auto youngest = std::min_element(stuck.begin(), stuck.end(), younger);
     return youngest == stuck.end() ? -1 : *youngest;
+  }
+
+  // Whether a pipeline asks at `stage` again although these stages hold its requests there. What is
+  // held at stage t after u updates lets the stages before it reach update u, those behind it one
+  // more for each stage between: in PipeDream's order backward u + 1 of stage t stands behind its
+  // forward u + n - t, and backward v of stage s behind its forward v + n - s - 1.
+  bool comes(int stage, int pipeline, const std::vector<int>& holding) const {
+    const std::int64_t next = board_.seat(stage, pipeline).answered + 1;
+    return std::all_of(holding.begin(), holding.end(), [&](int t) {
+      const std::vector<int>& held = states_[t].held;
+      if (!std::binary_search(held.begin(), held.end(), pipeline)) return true;
+      return next <= board_.seat(t, pipeline).answered + 1 + std::max(0, stage - t);
+    });
   }
 
   Board& board_;

@@ -62,7 +62,7 @@ std::vector<Decision> of_stage(const std::vector<Decision>& log, int stage) {
   return found;
 }
 
-std::int64_t worst_window(const std::vector<Decision>& log, int pipelines) {
+std::int64_t worst_window(const std::vector<Decision>& log, int pipelines, int dead) {
   std::vector<std::int64_t> begins = {0};
   for (const Decision& d : log)
     begins.push_back(begins.back() + static_cast<std::int64_t>(d.members.size()));
@@ -70,10 +70,12 @@ std::int64_t worst_window(const std::vector<Decision>& log, int pipelines) {
   std::set<int> later;
   for (std::size_t i = log.size(); i-- > 0;) {
     later.insert(log[i].members.begin(), log[i].members.end());
+    later.erase(dead);
     wanted[i] = later;
   }
   std::int64_t worst = 0;
   for (std::size_t i = 0; i < log.size(); ++i) {
+    if (wanted[i].empty()) break;
     const std::size_t end = first_joined(log, i, wanted[i], pipelines);
     // The window begins behind the first member of the group before, which it thereby misses.
     const std::int64_t from = i == 0 ? 0 : begins[i - 1] + 1;

@@ -12,8 +12,9 @@ namespace hetu::groups {
 std::vector<Decision> of_stage(const std::vector<Decision>& log, int stage);
 
 /// The least W such that every sliding window of W updates of the stage joins all pipelines that
-/// have updates in it or after it. Groups that a window cuts at its ends do not count.
-std::int64_t worst_window(const std::vector<Decision>& stage_log, int pipelines);
+/// have updates in it or after it, but for one that dies. Groups that a window cuts at its ends do
+/// not count.
+std::int64_t worst_window(const std::vector<Decision>& stage_log, int pipelines, int dead = -1);
 
 /// What is wrong with a log in itself, or "": serial numbers without gaps, members ascending and
 /// of this run, updates of each pipeline one after the other from `done` + 1, one stop per pipeline

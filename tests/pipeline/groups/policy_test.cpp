@@ -3,10 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "graph/base/error.h"
+#include "tests/pipeline/groups/world.h"
+
 namespace hetu::groups {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 Options sizes(int stages, int pipelines, int period) {
   Options o;
@@ -35,6 +45,169 @@ TEST(Policy, PeriodOneClosesWithAllAndStopsAfterM) {
       EXPECT_EQ(got[0].serial, u - 101);
     }
   }
+}
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::InvalidArgument);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Policy, RefusesWhatDoesNotExist) {
+  Policy policy(sizes(2, 3, 10));
+  policy.begin_run({5, 6, 7}, 10);
+  policy.arrive({1, 0, 6}, 0);
+  policy.take();
+  policy.arrive({1, 0, 7}, 1);  // is it open?
+  const bool open = policy.is_pending(1, 0);
+  const auto asks = [&](int stage, int pipeline, std::int64_t update) {
+    return refusal([&] { policy.arrive({stage, pipeline, update}, 2); });
+  };
+  EXPECT_THAT(asks(2, 0, 6), HasSubstr("stage 2, but the stages are 0…1"));
+  EXPECT_THAT(asks(-1, 0, 6), HasSubstr("stage -1"));
+  EXPECT_THAT(asks(0, 3, 6), HasSubstr("pipeline 3, but the pipelines are 0…2"));
+  EXPECT_THAT(asks(0, 1, 6), HasSubstr("update 6, but its next one is 7"));
+  EXPECT_THAT(asks(0, 1, 8), HasSubstr("update 8, but its next one is 7"));
+  EXPECT_THAT(asks(1, 0, 8), HasSubstr(open ? "its request 7 is open" : "accepted"));
+  policy.remove(2, 3);
+  policy.remove(2, 3);
+  EXPECT_THAT(asks(0, 2, 8), HasSubstr("given up as dead"));
+  EXPECT_THAT(refusal([&] { policy.remove(3, 3); }), HasSubstr("pipeline 3"));
+  EXPECT_THAT(refusal([&] { policy.begin_run({1, 2}, 3); }), HasSubstr("got 2 numbers"));
+  EXPECT_THAT(refusal([&] { policy.begin_run(0, 0); }), HasSubstr("at least 1 update"));
+}
+
+TEST(Options, RefusesWhatIsOutOfRange) {
+  const auto refuses = [](const std::function<void(Options&)>& change) {
+    Options o = sizes(2, 4, 10);
+    change(o);
+    return refusal([&] { with_defaults(o); });
+  };
+  EXPECT_EQ(refuses([](Options&) {}), "accepted");
+  EXPECT_THAT(refuses([](Options& o) { o.pipelines = 1; }),
+              HasSubstr("at least 2 are needed, got 1"));
+  EXPECT_THAT(refuses([](Options& o) { o.sync_period = 0; }), HasSubstr("at least 1, got 0"));
+  EXPECT_THAT(refuses([](Options& o) { o.min_group = 5; }), HasSubstr("must be 1…4"));
+  EXPECT_THAT(refuses([](Options& o) { o.min_group = -1; }), HasSubstr("got minimum -1"));
+  EXPECT_THAT(refuses([](Options& o) { o.max_group = 5; }), HasSubstr("must be 2…4, got 5"));
+  EXPECT_THAT(refuses([](Options& o) { o.max_group = 1; }), HasSubstr("got 1"));
+  EXPECT_THAT(refuses([](Options& o) { o.soft = 2; }), HasSubstr("soft"));
+  EXPECT_THAT(refuses([](Options& o) { o.smoothing = 0; }), HasSubstr("smoothing"));
+  EXPECT_THAT(refuses([](Options& o) { o.wait = NAN; }), HasSubstr("wait"));
+  EXPECT_THAT(refuses([](Options& o) { o.stages = 0; }), HasSubstr("stages"));
+}
+
+TEST(Options, FollowThePeriodAndTheNumberOfPipelines) {
+  const auto groups = [](int pipelines, int period) {
+    const Options o = with_defaults(sizes(1, pipelines, period));
+    return std::pair(o.min_group, o.max_group);
+  };
+  EXPECT_EQ(groups(8, 1), std::pair(8, 8));
+  EXPECT_EQ(groups(16, 1), std::pair(16, 16));
+  EXPECT_EQ(groups(8, 2), std::pair(8, 8));
+  EXPECT_EQ(groups(8, 5), std::pair(4, 8));
+  EXPECT_EQ(groups(8, 10), std::pair(2, 8));
+  EXPECT_EQ(groups(9, 10), std::pair(2, 2));
+  EXPECT_EQ(groups(2, 20), std::pair(2, 2));
+}
+
+// What the paper prints for 1 stage x 8 pipelines (SD-PIPE, ResNet-50), with 3 % jitter and the
+// defaults of each P: minimum groups 8, 8, 4, waits of 0.9 and 0.6 intervals.
+TEST(Policy, PublishedGroupSizes) {
+  for (const auto& [period, median] : {std::pair(1, 8), std::pair(2, 8), std::pair(5, 4)}) {
+    World w;
+    w.options = sizes(1, 8, period);
+    w.slowness.assign(8, 1);
+    w.jitter = 0.03;
+    w.averaging_us = 5000;
+    w.updates = 1000;
+    std::vector<std::size_t> found;
+    for (const Decision& d : run(w).log) found.push_back(d.members.size());
+    std::sort(found.begin(), found.end());
+    EXPECT_EQ(found[found.size() / 2], static_cast<std::size_t>(median)) << "P " << period;
+    if (period == 1) {
+      EXPECT_EQ(found.front(), 8u);
+    }
+  }
+}
+
+// A request in an order that the test chooses: who stops where, when only one pipeline runs.
+TEST(Policy, OnePipelineMayDoTheWorkOfAll) {
+  Policy policy(sizes(1, 2, 1000));
+  policy.begin_run(0, 10);
+  std::int64_t stop = kRunsOn, u = 0;
+  while (u < stop) {
+    policy.arrive({0, 0, ++u}, 1000 * u);
+    if (policy.wakes_at_us()) policy.tick(*policy.wakes_at_us());
+    for (const Decision& d : policy.take()) stop = d.stop_after[0];
+    ASSERT_LT(u, 30);
+    if (policy.is_pending(0, 0)) break;  // its last one is kept for the other
+  }
+  EXPECT_EQ(stop, 18);  // the other one may have begun two
+  EXPECT_EQ(u, 18);
+  policy.arrive({0, 1, 1}, 100000);
+  policy.arrive({0, 1, 2}, 200000);
+  std::vector<Decision> rest = policy.take();
+  ASSERT_EQ(rest.size(), 2u);
+  EXPECT_EQ(rest[0].stop_after, std::vector<std::int64_t>{2});
+  EXPECT_THAT(rest[1].members, ElementsAre(0, 1));
+  EXPECT_THAT(rest[1].updates, ElementsAre(18, 2));
+}
+
+TEST(AdPsgd, OnlyActivePipelinesInitiateAndNobodyWaits) {
+  Options o = sizes(2, 5, 10);
+  o.method = Method::AdPsgd;
+  o.seed = 3;
+  Policy policy(o);
+  policy.begin_run(0, 100);
+  std::set<std::pair<int, int>> met;
+  for (int u = 1; u <= 50; ++u) {
+    for (int p = 0; p < 5; ++p) {
+      policy.arrive({1, p, u}, u);
+      const std::vector<Decision> got = policy.take();
+      ASSERT_EQ(got.size(), 1u);
+      const Decision& d = got[0];
+      if (p % 2 == 1) {
+        EXPECT_THAT(d.members, ElementsAre(p));
+        continue;
+      }
+      ASSERT_EQ(d.members.size(), 2u);
+      EXPECT_EQ(d.initiator, p);
+      const int other = d.members[0] == p ? d.members[1] : d.members[0];
+      EXPECT_EQ(other % 2, 1);
+      met.insert({p, other});
+    }
+  }
+  EXPECT_EQ(met.size(), 6u);
+}
+
+TEST(AdPsgd, LockstepPairsAreTheSameInAllStages) {
+  Options o = sizes(3, 6, 10);
+  o.method = Method::AdPsgdLockstep;
+  Policy policy(o);
+  policy.begin_run(40, 20);
+  std::map<std::pair<std::int64_t, int>, std::vector<int>> pairs;
+  std::set<std::vector<int>> kinds;
+  for (int u = 41; u <= 60; ++u) {
+    for (int s = 0; s < 3; ++s) {
+      for (int p = 0; p < 6; ++p) policy.arrive({s, p, u}, u);
+      const std::vector<Decision> got = policy.take();
+      ASSERT_EQ(got.size(), 3u);
+      for (const Decision& d : got) {
+        ASSERT_EQ(d.members.size(), 2u);
+        kinds.insert(d.members);
+        for (const int p : d.members) {
+          const auto [at, fresh] = pairs.try_emplace({u, p}, d.members);
+          EXPECT_EQ(at->second, d.members);
+        }
+      }
+    }
+  }
+  EXPECT_GT(kinds.size(), 8u);
 }
 
 }  // namespace
