@@ -1,8 +1,10 @@
 #include "ps/curve.h"
 
 #include <charconv>
+#include <cstring>
 
 #include "graph/base/error.h"
+#include "graph/base/log.h"
 #include "ps/serve.h"
 
 namespace hetu::ps {
@@ -26,6 +28,47 @@ void set_key(zmq::socket_t& socket, int option, const std::string& hex) {
   if (zmq_setsockopt(socket.handle(), option, bytes.data(), bytes.size()) != 0) {
     throw zmq::error_t();
   }
+}
+
+bool receive_all(zmq::socket_t& socket, std::vector<zmq::message_t>& parts) {
+  parts.clear();
+  do {
+    zmq::message_t part;
+    if (!socket.recv(part, zmq::recv_flags::dontwait)) return false;
+    parts.push_back(std::move(part));
+  } while (parts.back().more());
+  return true;
+}
+
+Doorkeeper::Doorkeeper(zmq::context_t& context, const std::string& client_key)
+    : client_key_(key_bytes(client_key)), socket_(context, zmq::socket_type::rep) {
+  socket_.set(zmq::sockopt::linger, 0);
+  socket_.bind("inproc://zeromq.zap.01");
+}
+
+void Doorkeeper::admit() {
+  std::vector<zmq::message_t> parts;
+  while (receive_all(socket_, parts)) {
+    const bool known = parts.size() == 7 && parts[5].to_string_view() == "CURVE" &&
+                       parts[6].size() == client_key_.size() &&
+                       std::memcmp(parts[6].data(), client_key_.data(), client_key_.size()) == 0;
+    if (!known) log(Level::Warning, "a stranger without the job's key was refused");
+    const auto say = [&](std::string_view text, bool last = false) {
+      socket_.send(zmq::buffer(text), last ? zmq::send_flags::none : zmq::send_flags::sndmore);
+    };
+    say("1.0");
+    say(parts.size() > 1 ? parts[1].to_string_view() : "");
+    say(known ? "200" : "400");
+    say("");
+    say("");
+    say("", true);
+  }
+}
+
+void serve_encrypted(zmq::socket_t& socket, const std::string& secret) {
+  socket.set(zmq::sockopt::curve_server, 1);
+  set_key(socket, ZMQ_CURVE_SECRETKEY, secret);
+  socket.set(zmq::sockopt::zap_domain, "hetu");
 }
 
 std::string coordinator_address(const std::string& endpoints, const std::string& server_public,

@@ -4,12 +4,33 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <vector>
 #include <zmq.hpp>
 
 namespace hetu::ps {
 
 /// The 32 bytes of a key. Throws Config unless it has 64 hexadecimal digits.
 std::array<std::byte, 32> key_bytes(const std::string& hex);
+
+/// Receives all parts of one message; false if there is none now.
+bool receive_all(zmq::socket_t& socket, std::vector<zmq::message_t>& parts);
+
+/// Answers ZeroMQ's question who may connect to the serving sockets of a context (its ZAP
+/// protocol): whoever has the secret that belongs to one public key. Make it before they bind.
+class Doorkeeper {
+ public:
+  Doorkeeper(zmq::context_t& context, const std::string& client_key);
+  /// To be polled for input; then call admit().
+  void* socket() { return socket_.handle(); }
+  void admit();
+
+ private:
+  const std::array<std::byte, 32> client_key_;
+  zmq::socket_t socket_;
+};
+
+/// A socket that serves with this secret and asks the doorkeeper. Throws as set_key does.
+void serve_encrypted(zmq::socket_t& socket, const std::string& secret);
 
 /// Sets one of ZeroMQ's key options. Throws Config as key_bytes does, and zmq::error_t.
 void set_key(zmq::socket_t& socket, int option, const std::string& hex);

@@ -52,13 +52,9 @@ class Server {
   explicit Server(const ServeOptions& options)
       : options_(options),
         rules_({.dead_after_s = options.dead_after_s}),
-        client_key_(key_bytes(options.client_key)) {
-    doorkeeper_.set(zmq::sockopt::linger, 0);
-    doorkeeper_.bind("inproc://zeromq.zap.01");
+        doorkeeper_(context_, options.client_key) {
     router_.set(zmq::sockopt::linger, 1000);
-    router_.set(zmq::sockopt::curve_server, 1);
-    set_key(router_, ZMQ_CURVE_SECRETKEY, options.server_secret);
-    router_.set(zmq::sockopt::zap_domain, "hetu");
+    serve_encrypted(router_, options.server_secret);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
     router_.set(zmq::sockopt::sndhwm, kQueuedFrames);
     router_.set(zmq::sockopt::rcvhwm, kQueuedFrames);
@@ -72,12 +68,12 @@ class Server {
     bool controlled = options_.control_fd >= 0;
     while (!rules_.finished() && !(failed_us_ > 0 && now_us() - failed_us_ > kFarewell_s * 1e6)) {
       zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
-                                {doorkeeper_.handle(), 0, ZMQ_POLLIN, 0},
+                                {doorkeeper_.socket(), 0, ZMQ_POLLIN, 0},
                                 {nullptr, options_.control_fd, ZMQ_POLLIN, 0}};
       if (zmq_poll(items, controlled ? 3 : 2, patience_ms()) < 0 && zmq_errno() != EINTR) {
         throw zmq::error_t();
       }
-      if (items[1].revents != 0) admit();
+      if (items[1].revents != 0) doorkeeper_.admit();
       if (items[0].revents != 0) take_frames();
       if (controlled && items[2].revents != 0 && !take_control()) return;
       const std::optional<std::int64_t> wake = rules_.wakes_at_us();
@@ -99,37 +95,6 @@ class Server {
     const std::optional<std::int64_t> wake = rules_.wakes_at_us();
     if (!wake) return -1;
     return std::max<long>(0, static_cast<long>((*wake - now_us() + 999) / 1000));
-  }
-
-  /// Answers ZeroMQ's question who may come in (its ZAP protocol).
-  void admit() {
-    std::vector<zmq::message_t> parts;
-    while (receive_all(doorkeeper_, parts)) {
-      const bool known = parts.size() == 7 && parts[5].to_string_view() == "CURVE" &&
-                         parts[6].size() == client_key_.size() &&
-                         std::memcmp(parts[6].data(), client_key_.data(), client_key_.size()) == 0;
-      if (!known) log(Level::Warning, "coordinator: a stranger without the job's key was refused");
-      const auto say = [&](std::string_view text, bool last) {
-        doorkeeper_.send(zmq::buffer(text),
-                         last ? zmq::send_flags::none : zmq::send_flags::sndmore);
-      };
-      say("1.0", false);
-      say(parts.size() > 1 ? parts[1].to_string_view() : "", false);
-      say(known ? "200" : "400", false);
-      say("", false);
-      say("", false);
-      say("", true);
-    }
-  }
-
-  static bool receive_all(zmq::socket_t& socket, std::vector<zmq::message_t>& parts) {
-    parts.clear();
-    do {
-      zmq::message_t part;
-      if (!socket.recv(part, zmq::recv_flags::dontwait)) return false;
-      parts.push_back(std::move(part));
-    } while (parts.back().more());
-    return true;
   }
 
   void take_frames() {
@@ -176,11 +141,10 @@ class Server {
 
   const ServeOptions& options_;
   Coordinator rules_;
-  const std::array<std::byte, 32> client_key_;
   std::string control_;
   std::int64_t failed_us_ = 0;
   zmq::context_t context_{1};
-  zmq::socket_t doorkeeper_{context_, zmq::socket_type::rep};
+  Doorkeeper doorkeeper_;
   zmq::socket_t router_{context_, zmq::socket_type::router};
 };
 

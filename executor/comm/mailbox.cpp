@@ -1,6 +1,7 @@
 #include "executor/comm/mailbox.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hetu::comm {
 
@@ -40,6 +41,8 @@ bool Mailbox::remove_sender(int from, const Request& send) {
   list.erase(it);
   return true;
 }
+
+std::vector<Request*> Mailbox::clear(int peer) { return std::exchange(posted_[peer], {}); }
 
 std::vector<Request*> Mailbox::clear() {
   std::vector<Request*> all;

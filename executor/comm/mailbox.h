@@ -36,6 +36,8 @@ class Mailbox {
   bool remove_receive(const Request& receive);
   /// Withdraws a long message whose sender gives up; false if it is no longer in the list.
   bool remove_sender(int from, const Request& send);
+  /// Withdraws and returns the receives from one peer; its messages stay.
+  std::vector<Request*> clear(int peer);
   /// Empties the mailbox; returns every receive and waiting sender in it.
   std::vector<Request*> clear();
 
