@@ -81,6 +81,42 @@ std::vector<int> ClientState::lost_pipelines() {
   return lost_;
 }
 
+Gathering ClientState::gather(bool ok, bool flag, const std::function<std::string()>& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_dead();
+  }
+  post(encode(FromWorker(Gather{ok, flag})));
+  std::unique_lock lock(mutex_);
+  const auto limit = std::chrono::duration<double>(options_.timeout_s);
+  if (!changed_.wait_for(lock, limit, [&] { return dead_ || gathering_.has_value(); })) {
+    fail(Code::Timeout, "{} waited {:g} s for the other pipelines in {}", who(), options_.timeout_s,
+         what ? what() : "a gathering");
+  }
+  throw_if_dead();
+  Gathering all = std::move(*gathering_);
+  gathering_.reset();
+  return all;
+}
+
+std::vector<std::string> ClientState::endpoints() {
+  std::unique_lock lock(mutex_);
+  const auto limit = std::chrono::duration<double>(options_.timeout_s);
+  if (!changed_.wait_for(lock, limit, [&] { return dead_ || !endpoints_.empty(); })) {
+    fail(Code::Timeout, "{} waited {:g} s for its copies in the other pipelines to start", who(),
+         options_.timeout_s);
+  }
+  throw_if_dead();
+  return endpoints_;
+}
+
+void ClientState::on_lost(std::function<void(int pipeline)> lost) {
+  const std::lock_guard ring_lock(ring_mutex_);
+  tell_lost_ = std::move(lost);
+  if (!tell_lost_) return;
+  for (const int pipeline : lost_pipelines()) tell_lost_(pipeline);
+}
+
 void ClientState::leave() {
   {
     const std::lock_guard lock(mutex_);
@@ -122,6 +158,10 @@ void ClientState::take_message(const FromCoordinator& message) {
       welcome_ = true;
     } else if (const auto* lost = std::get_if<Lost>(&message)) {
       lost_.insert(std::lower_bound(lost_.begin(), lost_.end(), lost->pipeline), lost->pipeline);
+    } else if (const auto* gathering = std::get_if<Gathering>(&message)) {
+      gathering_ = *gathering;
+    } else if (const auto* endpoints = std::get_if<Endpoints>(&message)) {
+      endpoints_ = endpoints->by_pipeline;
     } else {
       const Answer& answer = std::get<Answer>(message);
       if (answer.initiator >= 0 && answer.initiator != options_.pipeline) {
@@ -133,6 +173,8 @@ void ClientState::take_message(const FromCoordinator& message) {
   }
   changed_.notify_all();
   const std::lock_guard lock(ring_mutex_);
+  const auto* lost = std::get_if<Lost>(&message);
+  if (lost != nullptr && tell_lost_) tell_lost_(lost->pipeline);
   if (ring_) ring_();
 }
 

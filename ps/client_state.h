@@ -19,6 +19,9 @@ class ClientState : public GroupClient {
   Answer wait(const std::function<std::string()>& what) override;
   void on_news(std::function<void()> ring) override;
   std::vector<int> lost_pipelines() override;
+  Gathering gather(bool ok, bool flag, const std::function<std::string()>& what) override;
+  std::vector<std::string> endpoints() override;
+  void on_lost(std::function<void(int pipeline)> lost) override;
   void leave() override;
 
  protected:
@@ -54,8 +57,11 @@ class ClientState : public GroupClient {
   std::optional<Answer> answer_;
   std::deque<Answer> invitations_;
   std::vector<int> lost_;
+  std::optional<Gathering> gathering_;
+  std::vector<std::string> endpoints_;
   std::mutex ring_mutex_;
   std::function<void()> ring_;
+  std::function<void(int)> tell_lost_;
 };
 
 }  // namespace hetu::ps

@@ -25,6 +25,8 @@ struct Coordinator::Seat {
   bool left = false;
   bool open = false;  ///< a request without an answer, or an early one
   std::int64_t heard_us = 0;
+  std::string endpoint;
+  std::optional<Gather> gather;       ///< has come to where its stage meets
   std::optional<BeginRun> next;       ///< has begun a run that others have not
   std::optional<std::int64_t> early;  ///< its request of that run
 
@@ -39,6 +41,7 @@ struct Coordinator::Job {
       : options(agreed),
         policy(agreed.policy),
         seats(static_cast<std::size_t>(agreed.policy.stages) * agreed.policy.pipelines),
+        introduced(agreed.policy.stages, false),
         lost(agreed.policy.pipelines, false),
         done(agreed.policy.pipelines, 0) {
     for (std::size_t i = 0; i < seats.size(); ++i) {
@@ -54,6 +57,7 @@ struct Coordinator::Job {
   ClientOptions options;
   groups::Policy policy;
   std::vector<Seat> seats;
+  std::vector<bool> introduced;    ///< per stage
   std::vector<bool> lost;          ///< per pipeline
   std::vector<std::int64_t> done;  ///< per pipeline: updates before the run
   bool running = false;
@@ -128,8 +132,10 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   seat.worker = options.worker;
   seat.peer = from;
   seat.heard_us = now_us;
+  seat.endpoint = options.endpoint;
   seat_of_[from] = &seat;
   send(from, Welcome{});
+  introduce(seat.stage);
 }
 
 void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64_t now_us) {
@@ -141,8 +147,43 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
     send(seat.peer, Refusal{failure_code_, failure_});
   } else if (const auto* begin = std::get_if<BeginRun>(&message)) {
     take_begin(seat, *begin, now_us);
+  } else if (const auto* gather = std::get_if<Gather>(&message)) {
+    if (seat.gather) return drop(seat.describe() + " gathers twice");
+    seat.gather = *gather;
+    gather_if_all_have(seat.stage);
   } else {
     take_ask(seat, std::get<Ask>(message).update, now_us);
+  }
+}
+
+void Coordinator::gather_if_all_have(int stage) {
+  Gathering gathering;
+  for (int p = 0; p < job_->options.policy.pipelines; ++p) {
+    const Seat& seat = job_->seat(p, stage);
+    if (job_->lost[p]) continue;
+    if (!seat.gather) return;
+    gathering.members.push_back(p);
+    gathering.all_ok = gathering.all_ok && seat.gather->ok;
+    gathering.any_flag = gathering.any_flag || seat.gather->flag;
+  }
+  for (const int p : gathering.members) {
+    Seat& seat = job_->seat(p, stage);
+    seat.gather.reset();
+    send(seat.peer, gathering);
+  }
+}
+
+void Coordinator::introduce(int stage) {
+  if (!job_->options.on_failure_shrink || job_->introduced[stage]) return;
+  Endpoints endpoints;
+  for (int p = 0; p < job_->options.policy.pipelines; ++p) {
+    const Seat& seat = job_->seat(p, stage);
+    if (!seat.taken && !job_->lost[p]) return;
+    endpoints.by_pipeline.push_back(job_->lost[p] ? "" : seat.endpoint);
+  }
+  job_->introduced[stage] = true;
+  for (int p = 0; p < job_->options.policy.pipelines; ++p) {
+    if (!job_->lost[p]) send(job_->seat(p, stage).peer, endpoints);
   }
 }
 
@@ -315,6 +356,10 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   }
   begin_if_all_have(now_us);
   if (failure_.empty()) hand_out();
+  for (int stage = 0; stage < job_->options.policy.stages && failure_.empty(); ++stage) {
+    introduce(stage);
+    gather_if_all_have(stage);
+  }
 }
 
 void Coordinator::fail_all(Code code, const std::string& text) {

@@ -63,6 +63,8 @@ class Coordinator {
   void take_ask(Seat& seat, std::int64_t update, std::int64_t now_us);
   void begin_if_all_have(std::int64_t now_us);
   void hand_out();
+  void gather_if_all_have(int stage);
+  void introduce(int stage);
   void check_beats(std::int64_t now_us);
   void lose(int pipeline, const std::string& reason, std::int64_t now_us);
   void fail_all(Code code, const std::string& text);

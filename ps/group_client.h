@@ -25,6 +25,13 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
+/// What the living copies of a stage have told each other.
+struct Gathering {
+  std::vector<int> members;  ///< pipelines, ascending
+  bool all_ok = true;
+  bool any_flag = false;
+};
+
 /// Who a client is and what its job agrees upon; all clients of a job give the same policy and log.
 struct ClientOptions {
   groups::Options policy;
@@ -33,6 +40,7 @@ struct ClientOptions {
   int stage = 0;                   ///< of policy.stages
   double timeout_s = 300;          ///< deadline of wait and of the connection (HETU_TIMEOUT)
   std::string group_log;           ///< file of the group log (JSONL), "" for none
+  std::string endpoint;            ///< where this worker's copies in other pipelines reach it
   bool on_failure_shrink = false;  ///< a dead pipeline leaves the job instead of ending it
 };
 
@@ -66,6 +74,19 @@ class GroupClient {
   /// Calls `ring` from another thread after each answer, invitation, failure or lost pipeline; it
   /// must not block nor call the client. An empty function withdraws it.
   virtual void on_news(std::function<void()> ring) = 0;
+
+  /// Sleeps until the workers of this stage in all living pipelines have called it: they hear who
+  /// they are, whether all said `ok`, and whether one raised `flag`. Throws Timeout, naming `what`;
+  /// Comm.
+  virtual Gathering gather(bool ok, bool flag, const std::function<std::string()>& what) = 0;
+
+  /// Where the workers of this stage are reached, by pipeline; "" for a lost one. Sleeps until all
+  /// have connected. With on_failure_shrink. Throws Timeout, Comm.
+  virtual std::vector<std::string> endpoints() = 0;
+
+  /// Calls `lost` from another thread for each pipeline that leaves, at once for those that have;
+  /// under the same rules as on_news.
+  virtual void on_lost(std::function<void(int pipeline)> lost) = 0;
 
   /// Pipelines that have left the job (on_failure_shrink), ascending.
   virtual std::vector<int> lost_pipelines() = 0;

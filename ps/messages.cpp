@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::uint8_t kVersion = 1;
 constexpr std::size_t kLongestText = 4096;
+constexpr std::size_t kLongestEndpoint = 120;
 constexpr int kMostWorkers = 1 << 20;
 
 // First byte of a frame, after the version. The two directions share no number.
@@ -21,7 +22,10 @@ enum Kind : std::uint8_t {
   kWelcome,
   kAnswer,
   kRefusal,
-  kLost
+  kLost,
+  kGather,
+  kEndpoints,
+  kGathering
 };
 
 /// Appends values in a fixed order; the machines that Hetu runs on are little-endian.
@@ -81,6 +85,7 @@ class Reader {
     advance(bytes);
     return value;
   }
+  bool flag() { return between<std::uint8_t>(0, 1, "flag") == 1; }
   void end() const {
     if (left_ != 0) fail(Code::Comm, "a message with {} bytes too many", left_);
   }
@@ -161,6 +166,11 @@ Hello read_hello(Reader& from) {
   o.worker = from.between(0, kMostWorkers, "worker");
   o.pipeline = from.between(0, o.policy.pipelines - 1, "pipeline");
   o.stage = from.between(0, o.policy.stages - 1, "stage");
+  o.endpoint = from.text("endpoint");
+  if (o.endpoint.size() > kLongestEndpoint) {
+    fail(Code::Comm, "a message with an endpoint of {} characters; at most {} are right",
+         o.endpoint.size(), kLongestEndpoint);
+  }
   return hello;
 }
 
@@ -177,6 +187,24 @@ Answer read_answer(Reader& from) {
   return answer;
 }
 
+Endpoints read_endpoints(Reader& from) {
+  Endpoints endpoints;
+  const int count = from.between(1, kMostPipelines, "number of endpoints");
+  for (int i = 0; i < count; ++i) endpoints.by_pipeline.push_back(from.text("endpoint"));
+  return endpoints;
+}
+
+Gathering read_gathering(Reader& from) {
+  Gathering gathering;
+  const int count = from.between(1, kMostPipelines, "gathering's size");
+  for (int i = 0; i < count; ++i) {
+    gathering.members.push_back(from.between(0, kMostPipelines - 1, "member"));
+  }
+  gathering.all_ok = from.flag();
+  gathering.any_flag = from.flag();
+  return gathering;
+}
+
 struct Encode {
   Bytes operator()(const Hello& m) const {
     Writer to(kHello);
@@ -184,6 +212,7 @@ struct Encode {
     to.number(m.options.worker);
     to.number(m.options.pipeline);
     to.number(m.options.stage);
+    to.text(m.options.endpoint);
     return to.take();
   }
   Bytes operator()(const BeginRun& m) const {
@@ -216,6 +245,26 @@ struct Encode {
     Writer to(kRefusal);
     to.number(static_cast<std::uint8_t>(m.code));
     to.text(m.text);
+    return to.take();
+  }
+  Bytes operator()(const Gather& m) const {
+    Writer to(kGather);
+    to.number(static_cast<std::uint8_t>(m.ok));
+    to.number(static_cast<std::uint8_t>(m.flag));
+    return to.take();
+  }
+  Bytes operator()(const Endpoints& m) const {
+    Writer to(kEndpoints);
+    to.number(static_cast<int>(m.by_pipeline.size()));
+    for (const std::string& endpoint : m.by_pipeline) to.text(endpoint);
+    return to.take();
+  }
+  Bytes operator()(const Gathering& m) const {
+    Writer to(kGathering);
+    to.number(static_cast<int>(m.members.size()));
+    for (const int member : m.members) to.number(member);
+    to.number(static_cast<std::uint8_t>(m.all_ok));
+    to.number(static_cast<std::uint8_t>(m.any_flag));
     return to.take();
   }
   Bytes operator()(const Lost& m) const {
@@ -257,6 +306,11 @@ FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
     case kLeave:
       message = Leave{};
       break;
+    case kGather: {
+      const bool ok = from.flag();
+      message = Gather{ok, from.flag()};
+      break;
+    }
     default:
       fail(Code::Comm, "a message of kind {}, which no worker sends", static_cast<int>(kind));
   }
@@ -283,6 +337,12 @@ FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes
       message = Refusal{code, from.text("reason")};
       break;
     }
+    case kEndpoints:
+      message = read_endpoints(from);
+      break;
+    case kGathering:
+      message = read_gathering(from);
+      break;
     case kLost:
       message = Lost{from.between(0, kMostPipelines - 1, "pipeline")};
       break;

@@ -36,6 +36,11 @@ struct Ask {
 };
 /// A sign of life; the coordinator answers with the same.
 struct Beat {};
+/// This worker has come to a point where all copies of its stage meet.
+struct Gather {
+  bool ok = true;
+  bool flag = false;
+};
 /// The worker has ended in order.
 struct Leave {};
 
@@ -53,8 +58,13 @@ struct Lost {
   int pipeline = 0;
 };
 
-using FromWorker = std::variant<Hello, BeginRun, Ask, Beat, Leave>;
-using FromCoordinator = std::variant<Welcome, Answer, Beat, Refusal, Lost>;
+/// Where the copies of a stage are reached, by pipeline.
+struct Endpoints {
+  std::vector<std::string> by_pipeline;
+};
+
+using FromWorker = std::variant<Hello, BeginRun, Ask, Beat, Leave, Gather>;
+using FromCoordinator = std::variant<Welcome, Answer, Beat, Refusal, Lost, Endpoints, Gathering>;
 
 /// What all workers of a job must give alike (policy, log, failure), as bytes to compare.
 Bytes agreed_part(const ClientOptions& options);

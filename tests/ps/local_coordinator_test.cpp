@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
 #include "graph/base/error.h"
 #include "tests/ps/group_workers.h"
@@ -108,6 +109,42 @@ TEST(LocalCoordinator, EndsTheJobOfADeadPipelineOrGoesOnWithoutIt) {
                   testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 2 was killed")));
     }
   }
+}
+
+TEST(LocalCoordinator, GathersTheLivingCopiesOfAStage) {
+  LocalCoordinator coordinator;
+  std::vector<std::unique_ptr<GroupClient>> clients;
+  for (int p = 0; p < 3; ++p) {
+    ClientOptions options = place(sizes(1, 3, 2), p, 0);
+    options.on_failure_shrink = true;
+    options.endpoint = "at " + std::to_string(p);
+    clients.push_back(coordinator.client(options));
+  }
+  std::vector<int> told;
+  clients[0]->on_lost([&](int pipeline) { told.push_back(pipeline); });
+  EXPECT_EQ(clients[1]->endpoints(), (std::vector<std::string>{"at 0", "at 1", "at 2"}));
+  const auto gather = [&](std::vector<std::size_t> who, std::size_t not_ok, std::size_t flags) {
+    std::vector<Gathering> heard(who.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < who.size(); ++i) {
+      threads.emplace_back(
+          [&, i] { heard[i] = clients[who[i]]->gather(i != not_ok, i == flags, {}); });
+    }
+    if (who.size() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      coordinator.lose(2, "is dead");
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Gathering& each : heard) {
+      EXPECT_EQ(each.members.size(), who.size());
+      EXPECT_EQ(each.all_ok, not_ok >= who.size());
+      EXPECT_EQ(each.any_flag, flags < who.size());
+    }
+  };
+  gather({0, 1, 2}, 9, 9);
+  gather({0, 1, 2}, 1, 2);
+  gather({0, 1}, 9, 0);
+  EXPECT_EQ(told, std::vector<int>{2});
 }
 
 TEST(LocalCoordinator, InvitesThePassiveOfAPair) {

@@ -19,20 +19,28 @@ ClientOptions some_options() {
   options.pipeline = 4;
   options.stage = 2;
   options.group_log = "groups.jsonl";
+  options.endpoint = "tcp://a:1";
   options.on_failure_shrink = true;
   return options;
 }
 
 std::vector<Bytes> from_workers() {
-  return {encode(FromWorker(Hello{some_options()})), encode(FromWorker(BeginRun{12, 100})),
-          encode(FromWorker(Ask{13})), encode(FromWorker(Beat{})), encode(FromWorker(Leave{}))};
+  return {encode(FromWorker(Hello{some_options()})),
+          encode(FromWorker(BeginRun{12, 100})),
+          encode(FromWorker(Ask{13})),
+          encode(FromWorker(Beat{})),
+          encode(FromWorker(Leave{})),
+          encode(FromWorker(Gather{true, false}))};
 }
 
 std::vector<Bytes> from_coordinators() {
   return {encode(FromCoordinator(Welcome{})),
           encode(FromCoordinator(Answer{{0, 3}, {7, 9}, 5, 12, 3})),
-          encode(FromCoordinator(Beat{})), encode(FromCoordinator(Refusal{Code::Plan, "no"})),
-          encode(FromCoordinator(Lost{2}))};
+          encode(FromCoordinator(Beat{})),
+          encode(FromCoordinator(Refusal{Code::Plan, "no"})),
+          encode(FromCoordinator(Lost{2})),
+          encode(FromCoordinator(Endpoints{{"tcp://a:1", ""}})),
+          encode(FromCoordinator(Gathering{{0, 2}, false, true}))};
 }
 
 TEST(Messages, AreReadAsTheyWereWritten) {
