@@ -109,6 +109,7 @@ void Trainer::cut(const Schedule& compute) {
 
 void Trainer::plan() {
   const Schedule one = compute_plan(1);
+  if (options_.plan) verify(one);  // as typed: messages then count steps in the user's own rows
   cut(one);
   how_.pipelines = options_.pipelines;
   how_.sync = options_.sync;

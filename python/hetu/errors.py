@@ -26,10 +26,13 @@ def parse_bytes(text: str) -> int:
 
 
 def report(program: str, message: str) -> None:
-    """One line on standard error. Workers that fail alike leave the word to the first: it ends the job before they speak."""
+    """One line on standard error; a plan that is refused has one more per worker concerned, indented. Workers that
+    fail alike leave the word to the first: it ends the job before they speak."""
     if _hetu.env()["worker"] != 0:
         time.sleep(1.0)
-    sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
+    first, *concerned = message.split("\n  ")
+    lines = [f"{program}: {' '.join(first.split())}", *(f"  {' '.join(line.split())}" for line in concerned)]
+    sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()
 
 

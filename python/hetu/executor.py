@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hetu import _hetu, stop
+from hetu import _hetu, schedule, stop
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
@@ -72,10 +72,12 @@ class Executor:
     """Compiles a graph for this worker and runs it.
 
     fetches: name -> values; a list with a `minimize` handle trains, one without validates.
-    devices: rows of a device list (rows = stages, columns = pipelines; rows of different lengths: replicas of each stage in
-    one pipeline), a list's name, or None (see hetu.devices).
-    pipeline: a method's name (`hetu schedule --help` lists them). micro_batches: per pipeline and step; None:
-    1 where the method updates after each, else 4.
+    devices: rows of a device list (rows = workers of a pipeline, columns = pipelines; rows of different lengths: replicas
+    of each stage in one pipeline), a list's name, or None (see hetu.devices).
+    pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
+    function of stages and micro_batches that returns rows of action strings. micro_batches: per pipeline and step; None: as many as
+    the file has, 1 where the method updates after each, else 4.
+    chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
     first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
     """
@@ -84,9 +86,15 @@ class Executor:
         self,
         fetches: dict[str, list[Value | Train]],
         devices: Any = None,
-        pipeline: str = "1f1b",
+        pipeline: str | Callable[..., Any] = "1f1b",
         micro_batches: int | None = 1,
         *,
+        chunks: int | None = None,
+        pairs: int | None = None,
+        concat: str | None = None,
+        replicas: int | None = None,
+        with_recompute: bool = False,
+        sync: str = "eager-opt",
         seed: int = 0,
         threads: int = 0,
         memory_limit: int = 0,
@@ -109,19 +117,30 @@ class Executor:
         self.transport = transport(self.layout.number_of(env["worker"]))
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
-        self.micro_batches = _hetu.default_micro_batches(pipeline) if micro_batches is None else micro_batches
         self.seed = seed
-        self.method = pipeline
-        starts = first_blocks(self.layout.stages) if callable(first_blocks) else first_blocks
+        self.method = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
+        own = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}
+        plan = self._plan(pipeline, micro_batches, own)
+        self.micro_batches = plan.micro_batches
+        cuts = 1 + max(placement["model_stage"] for placement in plan.placements)
+        starts = first_blocks(cuts) if callable(first_blocks) else first_blocks
         options = {
-            "method": pipeline, "pipelines": self.layout.pipelines, "stages": self.layout.stages,
-            "replicas": list(self.layout.replicas),
-            "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,
+            "method": self.method, "plan": None if schedule.is_method(pipeline) else plan,
+            "pipelines": self.layout.pipelines, "stages": self.layout.stages, "replicas": list(self.layout.replicas),
+            "chunks": chunks or 0, "pairs": pairs or 1, "concat": concat or "direct", "with_recompute": with_recompute,
+            "sync": sync, "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,
             "first_block": starts or [], "seed": seed,
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
         self.loader = self._loader(self.data)
+
+    def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
+        """The plan of one step, as given."""
+        if micro_batches is None and not (isinstance(pipeline, str) and schedule.is_file(pipeline)):
+            micro_batches = _hetu.default_micro_batches(pipeline) if schedule.is_method(pipeline) else 4
+        uneven = {"stage_replicas": self.layout.replicas} if self.layout.replicas else {}
+        return schedule.named(pipeline, stages=self.layout.stages, micro_batches=micro_batches, **uneven, **options)
 
     @staticmethod
     def _one_source(graph: GraphBuilder) -> Data:

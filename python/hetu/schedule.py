@@ -16,8 +16,10 @@ of sizes that returns a row of action strings per worker:
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -59,6 +61,43 @@ def generate(method: str | Callable[..., Rows], **options: Any) -> Schedule:
     return _hetu.plan([method, *_words(options)])
 
 
+def named(pipeline: str | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
+    """The plan that a `pipeline=` names: a method, a CSV or JSON file, module:function, or a function of sizes that returns
+    rows or a plan. The options are those of `hetu schedule`; `stages` and `micro_batches` are needed but for a file."""
+    if isinstance(pipeline, str) and is_file(pipeline):
+        return read(pipeline, **options)
+    function = _function(pipeline) if isinstance(pipeline, str) and ":" in pipeline else pipeline
+    if not callable(function):
+        return generate(function, **options)
+    made = function(options["stages"], options["micro_batches"])
+    return made if isinstance(made, _hetu.Schedule) else from_rows(made, **options)
+
+
+def is_method(pipeline: Any) -> bool:
+    """True if a `pipeline=` is the name of a method."""
+    return any(pipeline == m["name"] or pipeline in m["aliases"] for m in methods())
+
+
+def is_file(pipeline: str) -> bool:
+    """True if a `pipeline=` is a file of a plan."""
+    return pipeline.endswith((".csv", ".json"))
+
+
+def _function(name: str) -> Callable[..., Rows | Schedule]:
+    """The function of `module:function`; modules of the working folder are found too."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"pipeline {name}: {error}; wanted is module:function, or FILE.csv, or a method's name") from None
+    if not callable(found):
+        raise ValueError(f"pipeline {name}: {attribute} is no function but {type(found).__name__}")
+    function: Callable[..., Rows | Schedule] = found
+    return function
+
+
 def read(path: str | os.PathLike[str], **options: Any) -> Schedule:
     """The plan of a CSV or JSON file, ours or torch.distributed.pipelining's."""
     return _hetu.plan([os.path.join(os.curdir, os.fspath(path)), *_words(options)])
@@ -91,4 +130,4 @@ def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
     return _hetu.render_plan(plan, _words({"format": format, **options}))
 
 
-__all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "read", "render", "simulate", "verify"]
+__all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "named", "read", "render", "simulate", "verify"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from hetu import _hetu, executor, lr, optim
+from hetu import _hetu, executor, lr, optim, schedule
 from hetu.errors import parse_bytes
 from hetu.progress import Reporter
 from hetu.tensorboard import Events
@@ -38,7 +38,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--learning-rate", type=float, help="after warm-up (default %(default)s)")
     add("--weight-decay", type=float, help="decoupled for adamw, in the step for lamb, else L2 (default %(default)s)")
     add("--clip-norm", type=float, default=None, help="global gradient norm; 0 = off (default; of lamb 1)")
-    add("--pipeline", default="pipedream", help="a method of `hetu schedule --help`, or dp (default %(default)s)")
+    add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
+        help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; or a function of stages and "
+             "micro_batches that returns rows of action strings (default %(default)s)")
+    add("--chunks", type=int, default=None, metavar="V", help="stages per worker, for methods that use it (default: theirs)")
+    add("--pairs", type=int, default=None, metavar="F", help="pipeline pairs of chimera (default 1)")
+    add("--concat", default=None, choices=["direct", "doubling", "halving", "best"],
+        help="how chimera runs more micro-batches than stages (default direct); halving also tells it of a FILE")
+    add("--replicas", type=int, default=None, metavar="R",
+        help="copies of the model in a FILE or a function's rows (default 1)")
+    add("--with-recompute", action="store_true", help="keep inputs only and make activations again before each backward")
+    add("--sync", default="eager-opt", choices=["end", "eager", "eager-opt"],
+        help="where gradient sums start: at the end, as soon as a stage's gradient is whole, or there where idle time hides "
+             "it (default %(default)s)")
     add("--preduce", action="store_true", help="partial reduce instead of the sum over all pipelines (to come)")
     add("--adpsgd", action="store_true", help="AD-PSGD: averages with one other pipeline (to come)")
     add("--hetero", type=float, default=0.0, metavar="S", help="seconds of random delay, to mimic uneven hosts (to come)")
@@ -65,9 +77,9 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     for name in ("epochs", "steps", "batch_size", "micro_batches"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
-    if args.micro_batches is None:
+    if args.micro_batches is None and schedule.is_method(args.pipeline):
         args.micro_batches = _hetu.default_micro_batches(args.pipeline)
-    if args.batch_size % args.micro_batches:
+    if args.micro_batches and args.batch_size % args.micro_batches:
         raise ValueError(
             f"--batch-size {args.batch_size} is not divided by --micro-batches {args.micro_batches}; "
             f"choose a multiple of {args.micro_batches}"
@@ -96,6 +108,8 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
     """This worker's part of the job that the options describe; `first_blocks` as Executor has it."""
     return executor.Executor(
         fetches, devices=args.devices, pipeline=args.pipeline, micro_batches=args.micro_batches, seed=args.seed,
+        chunks=args.chunks, pairs=args.pairs, concat=args.concat, replicas=args.replicas,
+        with_recompute=args.with_recompute, sync=args.sync,
         threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
         first_blocks=first_blocks,
     )

@@ -12,6 +12,7 @@
 #include "executor/executor.h"
 #include "executor/shared_folder.h"
 #include "graph/base/error.h"
+#include "pipeline/plan_file.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -52,6 +53,12 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.method = nb::cast<std::string>(d["method"]);
   o.pipelines = nb::cast<int>(d["pipelines"]);
   o.stages = nb::cast<int>(d["stages"]);
+  if (!d["plan"].is_none()) o.plan = nb::cast<Schedule>(d["plan"]);
+  o.chunks = nb::cast<int>(d["chunks"]);
+  o.pairs = nb::cast<int>(d["pairs"]);
+  o.concat = nb::cast<std::string>(d["concat"]);
+  o.with_recompute = nb::cast<bool>(d["with_recompute"]);
+  o.sync = parse_sync_place(nb::cast<std::string>(d["sync"]));
   o.replicas = nb::cast<std::vector<int>>(d["replicas"]);
   o.micro_batches = nb::cast<int>(d["micro_batches"]);
   o.batch_size = nb::cast<std::int64_t>(d["batch_size"]);

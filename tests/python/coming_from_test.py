@@ -52,6 +52,8 @@ CHECKS = {
     "data_parallel": ["`--pipeline dp`"],
     "slurm": ["`sbatch`, one worker per node"],
     "pipedream": ["`--pipeline pipedream`"],
+    "chimera_and_varuna": ["`main_bert.py --pipeline_method chimera`, `--chunks`, `--recompute`",
+                           "training by its schedule"],
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
 }
 
@@ -293,6 +295,11 @@ class Checks(TrainCase):
         done = self.train((2, 2), "--pipeline", "pipedream", "--micro-batches", 1, "--steps", 5)
         self.assertEqual(done.steps, [0, 1, 2, 3, 4])
         self.assertIn("x 2 versions", done.out)
+
+    def test_chimera_and_varuna(self):
+        for options in [("chimera",), ("interleaved-1f1b", "--chunks", 2), ("varuna",), ("1f1b", "--with-recompute")]:
+            done = self.train((1, 2), "--pipeline", *options, "--steps", 2)
+            self.assertEqual(done.steps, [0, 1], options)
 
     def test_stops_and_saves(self):
         saved = self.folder / "saved"

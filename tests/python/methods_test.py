@@ -1,0 +1,114 @@
+"""Training by every kind of plan, in processes: several stages on a worker, replicas, recompute, files and functions; the
+weights are those of one process, and what cannot be trained is refused before the first step.
+
+The grid of methods and sizes is in tests/executor; here is the way through scripts, devices and messages of processes.
+"""
+import pathlib
+import subprocess
+import unittest
+
+from train_cases import TrainCase, checksums, tensors
+
+STEPS = 4
+MICROS = ("--micro-batches", 8)
+FUNCTION = '''
+def backwards_last(stages, micro_batches):
+    micros = range(micro_batches)
+    return [[f"{s}{kind}{m}" for kind in "FIW" for m in micros] for s in range(stages)]
+'''
+
+
+class Methods(TrainCase):
+    """One pipeline of tied BERT with dropout against one process."""
+
+    def alone(self):
+        folder = self.folder / "alone"
+        done = self.train((1, 1), "--steps", STEPS, *MICROS, "--checkpoint", folder)
+        return folder, done.losses
+
+    def weights(self, grid, *options):
+        folder = self.folder / f"many{self.jobs}"
+        done = self.train(grid, "--steps", STEPS, *MICROS, *options, "--checkpoint", folder)
+        return folder, done.losses
+
+    def test_bitwise(self):
+        expected, losses = self.alone()
+        for options in [
+            ("--pipeline", "interleaved-1f1b", "--chunks", 3), ("--pipeline", "zb-v", "--with-recompute"),
+            ("--pipeline", "varuna"),
+        ]:
+            with self.subTest(options=options):
+                folder, got = self.weights((1, 2), *options)
+                self.assertEqual(got, losses)
+                self.assertEqual(checksums(folder), checksums(expected))
+
+    def test_replicas(self):
+        expected, losses = self.alone()
+        for grid, options in [((1, 4), ("--pipeline", "chimera", "--pairs", 2)), ((1, 2), ("--pipeline", "dualpipe")),
+                              ((1, 2), ("--pipeline", "gems", "--sync", "end", "--with-recompute"))]:
+            with self.subTest(options=options):
+                folder, got = self.weights(grid, *options)
+                for mine, other in zip(losses, got, strict=True):
+                    self.assertAlmostEqual(mine, other, delta=1e-6 * mine)
+                self.assertEqual(tensors(folder).keys(), tensors(expected).keys())
+
+    def test_replicas_and_pipelines(self):
+        options = ("--optimizer", "sgd", "--pipeline", "chimera", "--steps", STEPS)
+        one = self.train((1, 1), *options[:2], "--steps", STEPS, "--batch-size", 16, *MICROS)
+        two = self.train((2, 2), *options, "--batch-size", 8, "--micro-batches", 4)
+        for mine, other in zip(one.losses, two.losses, strict=True):
+            self.assertAlmostEqual(mine, other, delta=1e-6 * mine)
+
+    def test_files_and_functions(self):
+        expected, losses = self.alone()
+        plan = self.folder / "mine.csv"
+        subprocess.run(["hetu", "schedule", "zb-h2", "--stages", "2", "--micro-batches", "8", "--format", "csv", "-o", plan],
+                       check=True)
+        (self.folder / "plans.py").write_text(FUNCTION)
+        for pipeline in (plan, "plans:backwards_last"):
+            with self.subTest(pipeline=pipeline):
+                folder, got = self.weights((1, 2), "--pipeline", pipeline)
+                self.assertEqual(got, losses)
+                self.assertEqual(checksums(folder), checksums(expected))
+
+    def test_resumes_under_another_plan(self):
+        folder, losses = self.alone()
+        saved = self.folder / "saved"
+        self.train((1, 2), "--pipeline", "zb-v", "--steps", 2, *MICROS, "--checkpoint", saved)
+        names = {path.name for path in pathlib.Path(saved).rglob("*.safetensors")}
+        self.assertEqual(names, {f"stage-{s}.safetensors" for s in range(4)})
+        done = self.train((1, 2), "--pipeline", "chimera", "--steps", STEPS, *MICROS, "--checkpoint", saved, "--resume")
+        for mine, other in zip(losses[2:], done.losses, strict=True):
+            self.assertAlmostEqual(mine, other, delta=2e-6 * mine)
+
+
+class Refused(TrainCase):
+    """Before the first step, in the verifier's words."""
+
+    def test_plans(self):
+        def file(name, *rows):
+            path = self.folder / name
+            path.write_text("".join(row + "\n" for row in rows))
+            return path
+
+        whole = "0F0,0F1,0B0,0B1"
+        for rows, says in [
+            (("0F0,0F1,0B0", "1F0,1F1,1B0,1B1"), "plan is incomplete: 0B1 is missing"),
+            (("0F0,0F1,0B0,0B1", "1F0,1B1,1F1,1B0"), "(?s)deadlock.*1B1"),
+            ((whole, "1F0,1F1,1B0,1B1", "2F0,2F1,2B0,2B1"), "3 rows, but 2 workers"),
+            (("0F0,0F1,0B0,0B1,0B1", "1F0,1F1,1B0,1B1"), "0B1"),
+        ]:
+            with self.subTest(rows=rows):
+                plan = file("plan.csv", *rows)
+                done = self.run_job((1, 2), "--pipeline", plan, "--micro-batches", 2, "--steps", 1)
+                self.assertEqual(done.code, 2, str(done))
+                self.assertRegex("\n".join(done.words()), says)
+                self.assertEqual(done.steps, [])
+        self.refused((1, 2), "--pipeline", "hanayo", "--chunks", 4, says="8 stages do not fit: .* 1 to 6 stages")
+        self.refused((1, 2), "--pipeline", "zb-v", *MICROS, "--memory-limit", "100KiB", says="needs .* over the limit")
+        self.refused((1, 2), "--pipeline", "nowhere:mine", says="nowhere:mine: No module named 'nowhere'")
+        self.refused((1, 2), "--pipeline", "1f1b", "--pairs", 2, says="--pairs does not apply to 1f1b")
+
+
+if __name__ == "__main__":
+    unittest.main()
