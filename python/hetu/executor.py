@@ -75,8 +75,8 @@ class Executor:
     devices: rows of a device list (rows = workers of a pipeline, columns = pipelines; rows of different lengths: replicas
     of each stage in one pipeline), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
-    function of stages and micro_batches that returns rows of action strings. micro_batches: per pipeline and step; None: as many as
-    the file has, 1 where the method updates after each, else 4.
+    function of stages and micro_batches that returns rows of action strings. micro_batches: per pipeline and step; None:
+    as many as the file has, 1 where the method updates after each, else 4.
     chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
     first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
