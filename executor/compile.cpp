@@ -31,6 +31,7 @@ class StageCompiler {
 
  private:
   void compile_backward() {
+    in_backward_ = true;
     plan_.backward = function(nodes_.backward, {});
     if (options_.recompute) {
       recomputing_ = true;
@@ -84,7 +85,8 @@ class StageCompiler {
       for (const ValueId v : node.outputs) {
         if (has_place(v) || local.count(v)) continue;
         index[v] = static_cast<int>(lifetimes.size());
-        lifetimes.push_back({i, last_to_end.count(v) ? steps : i, placement_.bytes(v)});
+        lifetimes.push_back(
+            {i, last_to_end.count(v) ? steps : i, placement_.bytes(v, in_backward_)});
       }
       kernel_index.push_back(static_cast<int>(lifetimes.size()));
       lifetimes.push_back({i, i, kernel(list[i])->scratch_bytes});
@@ -117,12 +119,18 @@ class StageCompiler {
     return placement_.place(v);
   }
 
+  Loc seen(ValueId v, const std::map<ValueId, Loc>& local) const {
+    const Loc& loc = find(v, local);
+    const bool halves = in_backward_ && options_.half_backward && local.count(v) == 0;
+    return halves ? placement_.halved(v, loc) : loc;
+  }
+
   Launch launch(NodeId n, const std::map<ValueId, Loc>& local) {
     Launch out;
     out.node = n;
     out.kernel = kernel(n);
-    for (const ValueId v : graph_.nodes[n].inputs) out.inputs.push_back(find(v, local));
-    for (const ValueId v : graph_.nodes[n].outputs) out.outputs.push_back(find(v, local));
+    for (const ValueId v : graph_.nodes[n].inputs) out.inputs.push_back(seen(v, local));
+    for (const ValueId v : graph_.nodes[n].outputs) out.outputs.push_back(seen(v, local));
     return out;
   }
 
@@ -154,7 +162,7 @@ class StageCompiler {
   }
 
   std::shared_ptr<const PreparedKernel> kernel(NodeId n) {
-    auto& slot = kernels_[n];
+    auto& slot = kernels_[{n, in_backward_}];
     if (slot) return slot;
     const Node& node = graph_.nodes[n];
     KernelDesc desc;
@@ -164,7 +172,7 @@ class StageCompiler {
     for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
     desc.attrs = &node.attrs;
     desc.images = image_layout(graph_, op_set().find(node.op), node);
-    desc.batch = options_.micro_batch;
+    desc.batch = batch();
     desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
     slot = std::make_shared<const PreparedKernel>(prepare_cpu(desc, options_.kernels));
     return slot;
@@ -172,7 +180,11 @@ class StageCompiler {
 
   TensorType bound(ValueId v) const {
     const TensorType& type = graph_.values[v].type;
-    return {type.dtype, bind_batch(type.shape, options_.micro_batch)};
+    return {type.dtype, bind_batch(type.shape, batch())};
+  }
+
+  std::int64_t batch() const {
+    return in_backward_ ? placement_.backward_batch() : options_.micro_batch;
   }
 
   // One scratch area for all functions: a worker runs one at a time.
@@ -223,7 +235,8 @@ class StageCompiler {
   StagePlan& plan_;
   const StageNodes& nodes_;
   bool recomputing_ = false;
-  std::map<NodeId, std::shared_ptr<const PreparedKernel>> kernels_;
+  bool in_backward_ = false;  // what runs once per backward: recompute too
+  std::map<std::pair<NodeId, bool>, std::shared_ptr<const PreparedKernel>> kernels_;
 };
 
 }  // namespace
@@ -240,6 +253,10 @@ StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
   }
   require(options.stage >= 0 && options.stage < static_cast<int>(first.size()),
           "stage {} of {} does not exist", options.stage, first.size());
+  require(!options.half_backward || options.micro_batch % 2 == 0,
+          "micro-batches of {} samples have no halves: choose a batch size of an even number of "
+          "samples per micro-batch",
+          options.micro_batch);
   return StageCompiler(graph, options).compile();
 }
 

@@ -20,6 +20,7 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
   plan.end_block =
       options.stage + 1 < stages ? options.first_block[options.stage + 1] : graph.blocks;
   plan.micro_batch = options.micro_batch;
+  plan.half_backward = options.half_backward;
   place_parameters();
   place_buffers();
   place_feeds();
@@ -32,8 +33,33 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
   place_replacements();
 }
 
-std::int64_t StagePlacement::bytes(ValueId v) const {
-  return align_up(tensor_bytes(graph_.values[v].type, options_.micro_batch));
+std::int64_t StagePlacement::backward_batch() const {
+  return options_.half_backward ? options_.micro_batch / 2 : options_.micro_batch;
+}
+
+std::int64_t StagePlacement::bytes(ValueId v, bool in_backward) const {
+  const std::int64_t samples = in_backward ? backward_batch() : options_.micro_batch;
+  return align_up(tensor_bytes(graph_.values[v].type, samples));
+}
+
+Loc StagePlacement::halved(ValueId v, Loc loc) const {
+  const bool of_whole = loc.region == Region::Saved || loc.region == Region::Feed ||
+                        (loc.region == Region::Border && nodes.made_by(v, Phase::Forward));
+  if (!of_whole) return loc;
+  loc.of_whole = true;
+  const TensorType& type = graph_.values[v].type;
+  const auto batched = [](std::int64_t dim) { return dim < 0; };
+  const bool any = std::any_of(type.shape.begin(), type.shape.end(), batched);
+  const bool first = any && batched(type.shape[0]) &&
+                     std::none_of(type.shape.begin() + 1, type.shape.end(), batched);
+  const bool mixed = !any && nodes.made_by(v, Phase::Forward);
+  if (mixed || (any && !first))
+    fail(Code::Unsupported,
+         "'{}' of a micro-batch, {}, does not fall into halves; half micro-batches want a model "
+         "whose samples do not meet (no batch norm)",
+         graph_.producer(v).name, to_string(type));
+  if (any) loc.half = tensor_bytes(type, options_.micro_batch) / 2;
+  return loc;
 }
 
 std::int64_t StagePlacement::take(std::int64_t size) {
@@ -221,8 +247,8 @@ void StagePlacement::add_border(int from, int to, bool backward, int part) {
   border.packed = options_.recompute && !border.incoming && !backward;
   border.ring = kFirstBorderRing + static_cast<int>(plan.borders.size());
   for (const ValueId v : nodes.crossing(from, to, backward)) {
-    border.values.push_back({v, border.bytes, bytes(v), {}});
-    border.bytes += bytes(v);
+    border.values.push_back({v, border.bytes, bytes(v, backward), {}});
+    border.bytes += bytes(v, backward);
   }
   border.slots = border_slots(border);
   border.offset = take(border.bytes * border.slots);
@@ -299,13 +325,13 @@ void StagePlacement::place_held() {
       if (nodes.in_weight_grad(v) && !placed_[v]) values.push_back(v);
     }
   }
-  for (const ValueId v : values) plan.memory.held += bytes(v);
+  for (const ValueId v : values) plan.memory.held += bytes(v, true);
   plan.memory.held_copies = options_.held_copies;
   std::int64_t at = take(plan.memory.held * options_.held_copies);
   for (const ValueId v : values) {
     held[v] = {Region::Held, kHeldRing, at, plan.memory.held};
     if (sent.count(v) != 0) put(v, held[v]);
-    at += bytes(v);
+    at += bytes(v, true);
   }
 }
 

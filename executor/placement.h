@@ -23,8 +23,13 @@ class StagePlacement {
 
   bool has(ValueId v) const { return placed_[v] != 0; }
   const Loc& place(ValueId v) const { return place_[v]; }
-  /// Aligned bytes of a value of one micro-batch.
-  std::int64_t bytes(ValueId v) const;
+  /// Aligned bytes of a value of one micro-batch, or of what backward makes of one at a time.
+  std::int64_t bytes(ValueId v, bool in_backward = false) const;
+  /// Samples of one backward.
+  std::int64_t backward_batch() const;
+  /// A place of the whole micro-batch as the backward of one half sees it. Throws Unsupported where
+  /// the value does not fall into halves.
+  Loc halved(ValueId v, Loc loc) const;
   /// Reserves bytes of the arena; their offset.
   std::int64_t take(std::int64_t size);
   std::int64_t end() const { return end_; }

@@ -37,6 +37,8 @@ struct Loc {
   int ring = kNoRing;
   std::int64_t offset = 0;
   std::int64_t stride = 0;
+  bool of_whole = false;  ///< seen from a half micro-batch: a place of the whole one
+  std::int64_t half = 0;  ///< where, then, its second half begins
 };
 
 /// One prepared kernel with its places.
@@ -176,6 +178,7 @@ struct StagePlan {
   int first_block = 0;
   int end_block = 0;
   std::int64_t micro_batch = 0;  ///< samples
+  bool half_backward = false;
   Function count;
   Function forward;
   Function recompute;   ///< of forward, what leads to saved values; where the schedule has R
@@ -217,6 +220,7 @@ struct CompileOptions {
   int weight_copies = 1;        ///< weight versions alive at once (verifier)
   bool training = true;         ///< false: forward only
   bool recompute = false;       ///< the schedule has R on this stage
+  bool half_backward = false;   ///< backwards run half micro-batches, ids 2i and 2i + 1
   bool split_backward = false;  ///< the schedule uses I and W apart
   int optimizer_states = 0;     ///< float32 tensors per parameter
   KernelChoice kernels = KernelChoice::Best;

@@ -9,7 +9,7 @@
 
 namespace hetu {
 
-SlotRing::SlotRing(int slots, int micros) : free_(slots), slot_of_(micros, kNone) {
+SlotRing::SlotRing(int slots, int micros) : free_(slots), slot_of_(micros, kNone), slots_(slots) {
   std::iota(free_.begin(), free_.end(), 0);
 }
 

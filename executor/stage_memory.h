@@ -20,6 +20,8 @@ class SlotRing {
   SlotRing(int slots, int micros);
 
   bool has_free() const { return !free_.empty(); }
+  int used() const { return slots_ - static_cast<int>(free_.size()); }
+  int slots() const { return slots_; }
   /// kNone if it has none
   int slot_of(int micro) const { return slot_of_[micro % static_cast<int>(slot_of_.size())]; }
   /// The slot that the next take() will give. Throws Internal if there is none: the plan's copies
@@ -33,6 +35,7 @@ class SlotRing {
   std::vector<int>
       free_;  // a queue: the slot longest unused first, so that its send has had most time
   std::vector<int> slot_of_;
+  int slots_ = 0;
 };
 
 /// Which slots hold which weight versions of a stage, counted in updates since restart(), and how
@@ -73,6 +76,8 @@ class StageMemory {
 
   /// Address of a place while `micro` runs.
   void* at(const Loc& loc, int micro) const {
+    if (loc.of_whole)
+      return base() + loc.offset + slot(loc.ring, micro / 2) * loc.stride + micro % 2 * loc.half;
     return base() + loc.offset + (loc.ring == kNoRing ? 0 : slot(loc.ring, micro) * loc.stride);
   }
   void* in_slot(const Loc& loc, int slot) const { return base() + loc.offset + slot * loc.stride; }

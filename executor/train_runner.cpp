@@ -29,6 +29,7 @@ TrainRunner::TrainRunner(const Graph& graph, std::vector<std::unique_ptr<StagePl
     stage.memory = std::make_unique<StageMemory>(*stage.plan, options.micro_ids);
     stage.fetched.assign(stage.plan->fetches.size(), std::vector<double>(options.micro_ids, 0));
     stage.half_done.assign(options.micro_ids, 0);
+    stage.inputs = stage.weights = stage.half_done;
     for (const StageFeed& feed : stage.plan->feeds) {
       fields_.push_back({static_cast<int>(i), &feed, feed.loc.stride * options.micro_batches});
     }
@@ -66,7 +67,7 @@ void TrainRunner::find_copies(Stage& stage, const Placement& mine) {
   stage.replica = mine.replica;
   stage.recomputed.assign(options_.micro_batches, 0);
   for_each(mine, Kind::Recompute,
-           [&](int micro) { stage.recomputed[micro % options_.micro_batches] = 1; });
+           [&](int micro) { stage.recomputed[forward_micro(micro) % options_.micro_batches] = 1; });
   if (plan.replica_rule == ReplicaRule::Cyclic) {
     stage.own.assign(copies, 0);
     stage.own[mine.replica] = 1;
@@ -77,12 +78,12 @@ void TrainRunner::find_copies(Stage& stage, const Placement& mine) {
   for_each(mine, Kind::Forward, [&](int micro) { stage.own[micro % options_.micro_batches] = 1; });
 }
 
-// Micro-batches of the step that the stage's next update applies which run here.
+// Backwards of the step that the stage's next update applies which run here.
 int TrainRunner::due(const Stage& stage) const {
   const int first = stage.updates * options_.micro_batches;
   int count = 0;
   for (int m = first; m < first + options_.micro_batches; ++m) count += runs_here(stage, m);
-  return count;
+  return stage.plan->half_backward ? 2 * count : count;
 }
 
 TrainRunner::Stage& TrainRunner::at(int placement) {
@@ -223,11 +224,14 @@ void TrainRunner::launch(Stage& stage, const Launch& l, int micro, const RunCont
       {input_pointers_.data(), output_pointers_.data(), memory.at(l.scratch, micro), context});
 }
 
-void TrainRunner::run(Stage& stage, const Function& function, int micro) {
-  context_.step = step_ + step_of(micro);
+// `half`: the id is that of a half micro-batch.
+void TrainRunner::run(Stage& stage, const Function& function, int micro, bool half) {
+  const int whole = half ? micro / 2 : micro;
+  context_.step = step_ + step_of(whole);
   context_.sample_offset = (static_cast<std::int64_t>(options_.pipeline) * options_.micro_batches +
-                            micro % options_.micro_batches) *
+                            whole % options_.micro_batches) *
                            stage.plan->micro_batch;
+  if (half && micro % 2 == 1) context_.sample_offset += stage.plan->micro_batch / 2;
   std::size_t next = 0;
   const auto& accumulates = function.accumulates;
   for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
@@ -288,8 +292,14 @@ void TrainRunner::forward(int placement, int micro) {
   stage.memory->use_weights(micro,
                             versions ? forward_version(*options_.plan, micro, stage.updates) : 0);
   stage.forwards = micro + 1;
-  stage.half_done[cell(micro)] = 0;
+  stage.inputs[cell(micro)] = stage.weights[cell(micro)] = 0;
+  const int parts = plan.half_backward ? 2 : 1;
+  for (int id = parts * micro; id < parts * (micro + 1); ++id) stage.half_done[cell(id)] = 0;
   stage.memory->ring(kSavedRing).take(micro);
+  if (training_) {
+    live_halves_ += 2;
+    note_peak();
+  }
   for (const Border& border : plan.borders) {
     if (!border.incoming && !border.backward) stage.memory->ring(border.ring).take(micro);
   }
@@ -336,7 +346,7 @@ void TrainRunner::backward(int placement, int micro) {
     if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
   }
   stage.memory->ring(kHeldRing).take(micro);
-  run(stage, stage.plan->backward, micro);
+  run(stage, stage.plan->backward, micro, stage.plan->half_backward);
   pack(stage, true, micro);
   hand_over(stage, true, micro);
   end_backward(stage, micro, true, true);
@@ -348,7 +358,7 @@ void TrainRunner::input_grad(int placement, int micro) {
     if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
   }
   stage.memory->ring(kHeldRing).take(micro);
-  run(stage, stage.plan->input_grad, micro);
+  run(stage, stage.plan->input_grad, micro, stage.plan->half_backward);
   pack(stage, true, micro);
   hand_over(stage, true, micro);
   end_backward(stage, micro, true, false);
@@ -356,27 +366,46 @@ void TrainRunner::input_grad(int placement, int micro) {
 
 void TrainRunner::weight_grad(int placement, int micro) {
   Stage& stage = at(placement);
-  run(stage, stage.plan->weight_grad, micro);
+  run(stage, stage.plan->weight_grad, micro, stage.plan->half_backward);
   end_backward(stage, micro, false, true);
 }
 
 void TrainRunner::recompute(int placement, int micro) {
   Stage& stage = at(placement);
-  stage.memory->ring(kSavedRing).take(micro);
-  run(stage, stage.plan->recompute, micro);
+  SlotRing& saved = stage.memory->ring(kSavedRing);
+  if (saved.slot_of(forward_micro(micro)) == kNone) saved.take(forward_micro(micro));
+  note_peak();
+  run(stage, stage.plan->recompute, micro, stage.plan->half_backward);
+}
+
+void TrainRunner::note_peak() {
+  std::int64_t bytes = 0;
+  for (const Stage& stage : stages_)
+    if (stage.plan) bytes += stage.memory->ring(kSavedRing).used() * stage.plan->memory.saved;
+  most_bytes_ = std::max(most_bytes_, bytes);
+  most_halves_ = std::max(most_halves_, live_halves_);
 }
 
 void TrainRunner::end_backward(Stage& stage, int micro, bool input_done, bool weight_done) {
+  const int of = forward_micro(micro);
+  const int parts = stage.plan->half_backward ? 2 : 1;
+  if (input_done && ++stage.inputs[cell(of)] == parts) --live_halves_;
+  if (weight_done && ++stage.weights[cell(of)] == parts) --live_halves_;
   const bool both = (input_done && weight_done) || stage.half_done[cell(micro)] != 0;
   stage.half_done[cell(micro)] = 1;
   if (!both) return;
   StageMemory& memory = *stage.memory;
-  memory.ring(kFeedRing).release(micro);
-  memory.done_with_weights(micro);
-  memory.ring(kSavedRing).release(micro);
   memory.ring(kHeldRing).release(micro);
   for (const Border& border : stage.plan->borders) {
-    if (border.incoming) memory.ring(border.ring).release(micro);
+    if (border.incoming && border.backward) memory.ring(border.ring).release(micro);
+  }
+  if (stage.inputs[cell(of)] == parts && stage.weights[cell(of)] == parts) {
+    memory.ring(kFeedRing).release(of);
+    memory.done_with_weights(of);
+    memory.ring(kSavedRing).release(of);
+    for (const Border& border : stage.plan->borders) {
+      if (border.incoming && !border.backward) memory.ring(border.ring).release(of);
+    }
   }
   if (++stage.backwards < due(stage)) return;
   for (std::size_t p = 0; p < stage.plan->parameters.size();

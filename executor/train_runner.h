@@ -14,6 +14,7 @@
 #include "executor/interpreter.h"
 #include "executor/optimizer.h"
 #include "executor/plan.h"
+#include "executor/row_needs.h"
 #include "executor/stage_memory.h"
 #include "executor/state_tensor.h"
 
@@ -104,6 +105,10 @@ class TrainRunner : public StageRunner {
   std::vector<StateTensor> state(int placement) const;
   /// Gradient sums of the last step, before clipping, in model order.
   std::vector<StateTensor> gradients() const;
+  /// The most that training has kept at once so far; equal to what the plan says.
+  ActivationPeak measured_peak() const {
+    return {most_halves_ / (2.0 * options_.plan->chunks), most_bytes_};
+  }
   /// Updates applied so far; learning rates count them.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
@@ -129,7 +134,8 @@ class TrainRunner : public StageRunner {
     std::vector<int> neighbours;  // by border: the placement here that it leads to, or kNone
     std::vector<std::vector<double>> fetched;  // by fetch, by micro % micro_ids
     int backwards = 0;            // since the last update: gradients of how many micro-batches
-    std::vector<char> half_done;  // by micro % micro_ids: one of I and W is done
+    std::vector<char> half_done;  // by backward id % micro_ids: one of I and W is done
+    std::vector<char> inputs, weights;  // by micro % micro_ids: I and W done, of halves too
     int replica = 0;
     std::vector<char> own;         // by micro-batch, cyclic: it runs here, not on another replica
     std::vector<char> recomputed;  // the same: its backward follows a recompute
@@ -156,6 +162,7 @@ class TrainRunner : public StageRunner {
     return stage.own[static_cast<std::size_t>(micro) % stage.own.size()] != 0;
   }
   int due(const Stage& stage) const;
+  void note_peak();
   bool counts_for_all(const Stage& stage) const {
     return options_.pipeline == 0 && stage.replica == 0;
   }
@@ -173,7 +180,11 @@ class TrainRunner : public StageRunner {
   void join(Shared& shared);
   void join_all();
   void run_counts(Stage& stage, int step);
-  void run(Stage& stage, const Function& function, int micro);
+  void run(Stage& stage, const Function& function, int micro, bool half = false);
+  /// The micro-batch that a backward's id belongs to.
+  int forward_micro(int backward_micro) const {
+    return options_.plan->half_micros ? backward_micro / 2 : backward_micro;
+  }
   void launch(Stage& stage, const Launch& launch, int micro, const RunContext& context);
   void accumulate(Stage& stage, const Accumulate& a, int micro);
   void replace_buffers(Stage& stage, int micro);
@@ -210,6 +221,8 @@ class TrainRunner : public StageRunner {
   double norm_ = 0;
   double factor_ = 1;
   std::int64_t updates_ = 0;
+  int live_halves_ = 0, most_halves_ = 0;  // gradients to come of micro-batches that are forward
+  std::int64_t most_bytes_ = 0;            // of saved slots
 };
 
 }  // namespace hetu

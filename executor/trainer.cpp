@@ -130,6 +130,12 @@ std::vector<SavePart> Trainer::save_parts() const {
   return parts;
 }
 
+ActivationPeak Trainer::planned_peak() const {
+  std::vector<std::int64_t> saved(lowered_.placements.size(), 0);
+  for (std::size_t i = 0; i < stages_.size(); ++i) saved[stages_[i].placement] = stages_[i].saved;
+  return hetu::planned_peak(lowered_, row_, saved);
+}
+
 std::string Trainer::stages_text() const {
   std::string text;
   for (const StageHere& here : stages_)

@@ -126,6 +126,9 @@ class Trainer {
   const TrainerOptions& options() const { return options_; }
   const OptimizerConfig& optimizer() const { return optimizer_; }
   const WorkerMemory& memory() const { return memory_; }
+  /// Most activations that this worker keeps at once: as the plan has it, and as it was so far.
+  ActivationPeak planned_peak() const;
+  ActivationPeak measured_peak() const { return runner_->measured_peak(); }
   int pipeline() const { return pipeline_; }
   /// The lowest model stage of this worker; kNone if it has none.
   int stage() const { return stages_.empty() ? kNone : stages_[0].stage; }
@@ -144,6 +147,7 @@ class Trainer {
     int stage = 0;
     int placement = 0;
     bool is_first_copy = true;
+    std::int64_t saved = 0;  // bytes per micro-batch
   };
 
   Schedule compute_plan(int steps) const;

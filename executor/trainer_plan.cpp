@@ -39,7 +39,6 @@ const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
   if (holds(plan, Kind::Update) && plan.placements.size() != plan.workers.size())
     return "it updates within itself and has several stages on a worker";
-  if (plan.half_micros) return "its backwards run half micro-batches";
   if (plan.run_policy != RunPolicy::AsPlanned) return "it is reordered at run time";
   return nullptr;
 }
@@ -139,7 +138,7 @@ void Trainer::plan() {
   run.plan = &lowered_;
   run.workers_per_pipeline = static_cast<int>(lowered_.workers.size());
   run.micro_batches = options_.micro_batches;
-  run.micro_ids = options_.micro_batches;
+  run.micro_ids = options_.micro_batches * (lowered_.half_micros ? 2 : 1);
   if (repeated) {
     run.repeated = true;
     for (const StageNeeds& needs : report.stages)
@@ -182,6 +181,7 @@ CompileOptions Trainer::compile_options(const StageNeeds& needs, const StageSlot
   compile.live_copies = needs.live_copies;
   compile.held_copies = needs.split_copies + (holds(lowered_, Kind::Backward) ? 1 : 0);
   compile.recompute = slots.recompute;
+  compile.half_backward = lowered_.half_micros;
   compile.split_backward = holds(lowered_, Kind::InputGrad);
   compile.local = slots.local;
   if (holds(lowered_, Kind::Update) && !how_.reduce_scalars) {
@@ -205,7 +205,8 @@ std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& rep
     compile.stage = placement.model_stage;
     compile.send_slots = send_slots;
     plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));
-    stages_.push_back({placement.model_stage, static_cast<int>(i), placement.replica == 0});
+    stages_.push_back({placement.model_stage, static_cast<int>(i), placement.replica == 0,
+                       plans[i]->memory.saved});
     memory_.stages.push_back({placement.model_stage, plans[i]->memory});
     for (const StageFeed& feed : plans[i]->feeds) add_field(feed, compile.micro_batch);
   }

@@ -1,0 +1,162 @@
+// Every synchronous kind of plan trains to the weights of one process: several stages on a worker,
+// replicas, recompute, half micro-batches; and keeps exactly the activations that its plan says.
+#include <array>
+
+#include "pipeline/generate.h"
+#include "pipeline/plan_file.h"
+#include "tests/executor/train_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_model;  // NOLINT
+
+// Several stages on a worker. Bitwise where each stage's backwards run in ascending order of
+// micro-batch; looped BFS runs them in descending order, varuna in that of the run.
+struct ManyCase {
+  const char* method;
+  int workers;
+  int chunks;  // 0: the method's own
+  int blocks;
+  bool bitwise;
+};
+
+class SeveralStagesPerWorker : public testing::TestWithParam<ManyCase> {};
+
+TEST_P(SeveralStagesPerWorker, EqualOneProcess) {
+  const ManyCase& c = GetParam();
+  for (int k = 0; k < 8; ++k) {
+    Setting one;
+    const bool adam = (k & 1) != 0;
+    one.optimizer = adam ? adamw() : sgd();
+    one.model.tied = (k & 2) != 0;
+    one.model.skip = (k & 4) != 0;
+    one.model.blocks = c.blocks;
+    one.micro_batches = 8;
+    one.batch_size = 16;
+    Setting many = one;
+    many.method = c.method;
+    many.stages = c.workers;
+    many.chunks = c.chunks;
+    const std::string where =
+        fmt::format("{} on {} workers, {} chunks, adamw {}, tied {}, skip {}", c.method, c.workers,
+                    c.chunks, adam, one.model.tied, one.model.skip);
+    expect_equal(train(one), train(many), c.bitwise, adam, where);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SeveralStagesPerWorker,
+    testing::Values(
+        ManyCase{"interleaved-1f1b", 2, 2, 4, true}, ManyCase{"interleaved-1f1b", 4, 2, 8, true},
+        ManyCase{"interleaved-1f1b", 1, 4, 4, true}, ManyCase{"interleaved-1f1b", 2, 4, 8, true},
+        ManyCase{"looped-bfs", 2, 2, 4, false}, ManyCase{"looped-bfs", 4, 2, 8, false},
+        ManyCase{"interleaved-zb", 2, 2, 4, true}, ManyCase{"interleaved-zb", 4, 2, 8, true},
+        ManyCase{"hanayo", 2, 2, 4, true}, ManyCase{"hanayo", 2, 4, 8, true},
+        ManyCase{"hanayo", 4, 2, 8, true}, ManyCase{"zb-v", 1, 0, 2, true},
+        ManyCase{"zb-v", 2, 0, 4, true}, ManyCase{"zb-v", 4, 0, 8, true},
+        ManyCase{"v-half", 2, 0, 4, true}, ManyCase{"v-half", 4, 0, 8, true},
+        ManyCase{"v-min", 2, 0, 4, true}, ManyCase{"v-min", 3, 0, 6, true},
+        ManyCase{"v-min", 4, 0, 8, true}, ManyCase{"dualpipev", 2, 0, 4, true},
+        ManyCase{"dualpipev", 4, 0, 8, true}, ManyCase{"zb-1p", 4, 0, 4, true},
+        ManyCase{"zb-2p", 4, 0, 4, true}, ManyCase{"auto", 2, 2, 4, true}));
+
+// Pipelines in both directions: every stage on two workers or more, their gradients summed.
+struct Replicated {
+  const char* method;
+  int workers;
+  int micro_batches;
+  int pairs = 1;
+  const char* concat = "direct";
+  int pipelines = 1;
+  bool recompute = false;
+};
+
+class ReplicasInAPipeline : public testing::TestWithParam<Replicated> {};
+
+TEST_P(ReplicasInAPipeline, EqualOneProcess) {
+  const Replicated& c = GetParam();
+  for (int k = 0; k < 12; ++k) {
+    Setting one;
+    const bool adam = (k & 1) != 0;
+    one.optimizer = adam ? adamw() : sgd();
+    one.model.tied = one.model.skip = (k & 2) != 0;
+    one.model.blocks = c.workers;
+    one.micro_batches = c.micro_batches * c.pipelines;
+    one.batch_size = 2 * one.micro_batches;
+    Setting many = one;
+    many.method = c.method;
+    many.stages = c.workers;
+    many.pairs = c.pairs;
+    many.concat = c.concat;
+    many.recompute = c.recompute;
+    many.sync = std::array{SyncPlace::End, SyncPlace::Eager, SyncPlace::EagerOpt}[k / 4];
+    many.pipelines = c.pipelines;
+    many.micro_batches /= c.pipelines;
+    many.batch_size /= c.pipelines;
+    const std::string where = fmt::format(
+        "{} on {} workers, {} micro-batches, {} pairs, {}, adamw {}, tied {}, sync {}", c.method,
+        c.workers, c.micro_batches, c.pairs, c.concat, adam, one.model.tied, k / 4);
+    expect_equal(train(one), train(many), false, adam, where);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, ReplicasInAPipeline,
+    testing::Values(Replicated{"gems", 1, 4}, Replicated{"gems", 2, 4}, Replicated{"gems", 3, 4},
+                    Replicated{"gems", 4, 4, 1, "direct", 2}, Replicated{"chimera", 2, 2},
+                    Replicated{"chimera", 4, 4}, Replicated{"chimera", 4, 1},
+                    Replicated{"chimera", 4, 3}, Replicated{"chimera", 4, 8},
+                    Replicated{"chimera", 4, 7}, Replicated{"chimera", 4, 4, 2},
+                    Replicated{"chimera", 4, 8, 2}, Replicated{"chimera", 4, 8, 1, "doubling"},
+                    Replicated{"chimera", 4, 8, 1, "halving"},
+                    Replicated{"chimera", 4, 5, 1, "halving"},
+                    Replicated{"chimera", 2, 4, 1, "halving", 2},
+                    Replicated{"chimera", 4, 9, 1, "halving", 1, true},
+                    Replicated{"chimera", 4, 4, 1, "direct", 2},
+                    Replicated{"chimera", 2, 4, 1, "direct", 3}, Replicated{"dualpipe", 2, 4},
+                    Replicated{"dualpipe", 4, 8}, Replicated{"dualpipe", 2, 4, 1, "direct", 2}));
+
+struct Recomputed {
+  const char* method;
+  int workers;
+  bool own;      // the method has its own recomputes
+  bool bitwise;  // ascending backwards on one replica
+};
+
+class Recompute : public testing::TestWithParam<Recomputed> {};
+
+TEST_P(Recompute, ChangesNoBit) {
+  const Recomputed& c = GetParam();
+  for (int k = 0; k < 4; ++k) {
+    Setting one;
+    one.optimizer = (k & 1) != 0 ? adamw() : sgd();
+    one.model.tied = one.model.skip = (k & 2) != 0;
+    one.model.blocks = 2 * c.workers;
+    one.micro_batches = 8;
+    one.batch_size = 16;
+    Setting many = one;
+    many.method = c.method;
+    many.stages = c.workers;
+    const Outcome kept = c.own ? train(one) : train(many);
+    many.recompute = !c.own;
+    const std::string where = fmt::format("{} on {} workers, case {}", c.method, c.workers, k);
+    const Outcome again = train(many);
+    expect_equal(kept, again, c.bitwise || !c.own, (k & 1) != 0, where);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, Recompute,
+    testing::Values(Recomputed{"gpipe", 3, false, true}, Recomputed{"1f1b", 1, false, true},
+                    Recomputed{"1f1b", 3, false, true}, Recomputed{"zb-h1", 4, false, true},
+                    Recomputed{"zb-v", 2, false, true}, Recomputed{"zb-v", 4, false, true},
+                    Recomputed{"interleaved-1f1b", 2, false, true},
+                    Recomputed{"looped-bfs", 2, false, false}, Recomputed{"hanayo", 4, false, true},
+                    Recomputed{"gems", 2, false, false}, Recomputed{"chimera", 4, false, false},
+                    Recomputed{"dualpipe", 2, false, false},
+                    Recomputed{"dualpipev", 4, false, true}, Recomputed{"varuna", 1, true, true},
+                    Recomputed{"varuna", 3, true, true}, Recomputed{"varuna", 4, true, true}));
+
+}  // namespace
+}  // namespace hetu

@@ -1,0 +1,178 @@
+// Trains the small model with one thread per worker: what tests of pipelined training compare.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/comm/inproc.h"
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "tests/executor/small_model.h"
+
+namespace hetu::testing_model {
+
+using Weights = std::map<std::string, std::vector<float>>;
+
+struct Outcome {
+  Weights weights;
+  std::vector<double> losses;
+  std::vector<double> norms;
+  double validated = 0;  // loss without dropout, after the first step
+};
+
+struct Setting {
+  std::string method = "1f1b";
+  int pipelines = 1;
+  int stages = 1;
+  int chunks = 0;
+  int pairs = 1;
+  std::string concat = "direct";
+  SyncPlace sync = SyncPlace::EagerOpt;
+  bool recompute = false;
+  int micro_batches = 4;
+  std::int64_t batch_size = 8;  // per pipeline
+  OptimizerConfig optimizer;
+  Sizes model;
+  int steps = 5;
+  std::optional<Schedule> plan;
+};
+
+inline OptimizerConfig sgd() {
+  OptimizerConfig c;
+  c.rate.base = 0.5;
+  c.clip_norm = 0.3;
+  return c;
+}
+
+inline OptimizerConfig adamw() {
+  OptimizerConfig c;
+  c.kind = OptimizerConfig::Kind::AdamW;
+  c.rate = {LearningRate::Kind::Constant, 0.02, 3};
+  c.weight_decay = 0.1;
+  c.clip_norm = 0.3;
+  return c;
+}
+
+// What a worker kept at once is what the plan says: neither more nor less.
+inline void expect_planned_peak(const Trainer& trainer, const comm::Transport& links) {
+  const Schedule& plan = trainer.schedule();
+  const int row = links.worker() % static_cast<int>(plan.workers.size());
+  const ActivationPeak planned = trainer.planned_peak(), measured = trainer.measured_peak();
+  EXPECT_EQ(planned.micros, verify(plan).peak_activations[row])
+      << plan.method << ", worker " << row;
+  EXPECT_EQ(measured.micros, planned.micros) << plan.method << ", worker " << row;
+  EXPECT_EQ(measured.bytes, planned.bytes) << plan.method << ", worker " << row;
+}
+
+// Trains with one thread per worker; the outcome of all workers together.
+inline Outcome train(const Setting& s) {
+  auto transports = comm::make_inproc(s.pipelines * s.stages);
+  Outcome outcome;
+  std::mutex mutex;
+  std::vector<std::thread> workers;
+  std::string error;
+  for (auto& transport : transports) {
+    workers.emplace_back([&, t = transport.get()] {
+      try {
+        TrainerOptions options;
+        options.method = s.method;
+        options.plan = s.plan;
+        options.pipelines = s.pipelines;
+        options.stages = s.stages;
+        options.chunks = s.chunks;
+        options.pairs = s.pairs;
+        options.concat = s.concat;
+        options.sync = s.sync;
+        options.with_recompute = s.recompute;
+        options.micro_batches = s.micro_batches;
+        options.batch_size = s.batch_size;
+        options.seed = 11;
+        options.threads = 1;
+        Trainer trainer(language_model(s.model), s.optimizer, options, *t);
+        std::vector<double> losses, norms;
+        double validated = 0;
+        for (int step = 0; step < s.steps; ++step) {
+          const Tokens batch = tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
+          const std::int64_t offset = trainer.pipeline() * s.batch_size * s.model.length;
+          const FieldLookup fields = [&](const std::string& field,
+                                         std::int64_t bytes) -> const void* {
+            EXPECT_EQ(bytes, s.batch_size * s.model.length * 4);
+            return (field == "ids" ? batch.ids.data() : batch.labels.data()) + offset;
+          };
+          const StepResult result = trainer.train(fields);
+          losses.push_back(result.at("loss"));
+          norms.push_back(result.gradient_norm);
+          if (step == 0) validated = trainer.validate(fields).at("loss");
+        }
+        expect_planned_peak(trainer, *t);
+        const std::lock_guard lock(mutex);
+        if (outcome.losses.empty()) {
+          outcome.losses = losses;
+          outcome.norms = norms;
+          outcome.validated = validated;
+        }
+        EXPECT_EQ(outcome.losses, losses) << "workers disagree on the loss";
+        for (const StateTensor& tensor : trainer.state()) {
+          if (!tensor.state.empty()) continue;
+          const std::vector<float> weight(tensor.data, tensor.data + tensor.elements);
+          const auto [at, fresh] = outcome.weights.emplace(tensor.name, weight);
+          EXPECT_TRUE(fresh || at->second == weight)
+              << tensor.name << " differs between its holders";
+        }
+      } catch (const std::exception& e) {
+        const std::lock_guard lock(mutex);
+        error = e.what();
+        t->abort(1, error);
+      }
+    });
+  }
+  for (std::thread& w : workers) w.join();
+  EXPECT_EQ(error, "");
+  return outcome;
+}
+
+inline double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  return std::sqrt(sum);
+}
+
+inline double norm(const std::vector<float>& a) {
+  return difference(a, std::vector<float>(a.size(), 0.0F));
+}
+
+// Bit for bit, or within what another order of additions makes.
+inline void expect_equal(const Outcome& a, const Outcome& b, bool bitwise, bool adam,
+                         const std::string& where) {
+  ASSERT_EQ(a.weights.size(), b.weights.size()) << where;
+  for (const auto& [name, weight] : a.weights) {
+    ASSERT_EQ(b.weights.count(name), 1U) << name << ", " << where;
+    const std::vector<float>& other = b.weights.at(name);
+    if (bitwise) {
+      EXPECT_EQ(std::memcmp(weight.data(), other.data(), weight.size() * 4), 0)
+          << name << " differs by " << difference(weight, other) << ", " << where;
+    } else if (!adam) {
+      EXPECT_LE(difference(weight, other), std::max(1e-6, 1e-6 * norm(weight)))
+          << name << ", " << where;
+    }
+  }
+  if (bitwise) {
+    EXPECT_EQ(a.losses, b.losses) << where;
+    EXPECT_EQ(a.norms, b.norms) << where;
+    EXPECT_EQ(a.validated, b.validated) << where;
+    return;
+  }
+  EXPECT_NEAR(a.validated, b.validated, 1e-6 * std::max(1.0, a.validated)) << where;
+  ASSERT_EQ(a.losses.size(), b.losses.size()) << where;
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_NEAR(a.losses[i], b.losses[i], 1e-6 * std::max(1.0, a.losses[i])) << where;
+}
+
+}  // namespace hetu::testing_model
