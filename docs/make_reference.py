@@ -51,7 +51,9 @@ IDS = """## Ids, units, instructions
 `makespan`: end of the last compute instruction; `step_time`: end of the last update or collective; `ideal`: the largest
 `busy`; `bubble_fraction`: idle / (makespan · workers); `bubble_overhead`: (makespan - ideal) / ideal; `span`: the longest
 time from a worker's first start to its last end; `span_bubble_rate`: 1 - ideal / span. Per worker: `busy`, `start`, `end`,
-`peak_activations`, `weight_versions`, `stages`. Asynchronous methods add `steps` and `steady_bubble`.
+`peak_activations`, `weight_versions`, `stages`. Asynchronous methods add `steps` and `steady_bubble`. `throughput`:
+micro-batches per time unit over all pipelines, without fill and drain. Pipelines that average in groups add `groups`:
+`count`, `mean_size`, `median_size`, `sizes` (how many of each), `mean_wait_us` of a member for its group.
 
 ## Files
 
@@ -72,6 +74,10 @@ torch.distributed.pipelining.
 
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.
+
+**Group log** (`--group-log`): one JSON object per group: `time_us`, `stage`, `serial` (of the stage, from 0), `members`
+(pipelines), `updates` (of each, its count), `arrived_us`, `reason`, with AD-PSGD `initiator`; `{"time_us", "lost"}` for a
+pipeline that left. Of a simulation, a plain time unit counts as 1 ms.
 
 **Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, learning_rate, gradient_norm.
 

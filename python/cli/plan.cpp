@@ -137,10 +137,30 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
   how.sync = parse_sync_place(o.sync);
+  how.average_weights = averages_in_groups(o);
   return lower(plan, how);
 }
 
+bool averages_in_groups(const PlanOptions& o) {
+  return o.sync_method != "allreduce" || o.overlap.value_or(false);
+}
+
+GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events) {
+  using groups::Method;
+  SimulateOptions run = o.run;
+  run.send_slots = o.send_slots;
+  run.events = events;
+  groups::Options policy = o.policy;
+  if (o.sync_method == "adpsgd") policy.method = Method::AdPsgd;
+  if (o.sync_method == "adpsgd-lockstep") policy.method = Method::AdPsgdLockstep;
+  if (o.sync_method == "allreduce") policy.sync_period = 1;
+  policy.overlapped =
+      o.overlap.value_or(policy.method != Method::PartialReduce || policy.sync_period > 1);
+  return simulate_groups(lowered, costs_of(o), run, policy);
+}
+
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events) {
+  if (averages_in_groups(o)) return simulated_groups(o, lowered, events).run;
   SimulateOptions run = o.run;
   run.send_slots = o.send_slots;
   run.events = events;

@@ -136,6 +136,28 @@ void add_costs(PlanOptions& o, std::vector<Option>& t) {
                }});
 }
 
+// Of partial reduce alone.
+void add_policy(PlanOptions& o, std::vector<Option>& t) {
+  const auto count = [&](const char* name, const char* value, const char* meaning, int& into,
+                         int least) {
+    t.push_back({name, value, meaning, [&o, &into, name, least](const std::string& v) {
+                   into = static_cast<int>(to_integer(v, least, 1 << 20));
+                   o.of_preduce = name;
+                 }});
+  };
+  count("--sync-period", "P", "preduce: all pipelines are joined within P updates of each (10)",
+        o.policy.sync_period, 1);
+  count("--min-group", "G", "preduce: smaller groups wait, while arrivals are near",
+        o.policy.min_group, 1);
+  count("--max-group", "G", "preduce: no group is larger (2: pairs, as above 8 pipelines)",
+        o.policy.max_group, 2);
+  t.push_back({"--group-wait", "B", "preduce: how long they wait, in intervals between updates",
+               [&o](const std::string& v) {
+                 o.policy.wait = to_number(v);
+                 o.of_preduce = "--group-wait";
+               }});
+}
+
 void add_run(PlanOptions& o, std::vector<Option>& t) {
   t.push_back({"--speed", "LIST", "per worker, as 1,1,0.5: 0.5 is half as fast",
                [&o](const std::string& v) {
@@ -160,14 +182,19 @@ void add_run(PlanOptions& o, std::vector<Option>& t) {
   t.push_back(
       {"--pipelines", "N", "pipelines side by side (default 1)",
        [&o](const std::string& v) { o.pipelines = static_cast<int>(to_integer(v, 1, 1 << 16)); }});
-  t.push_back(
-      {"--sync-method", "HOW", "how pipelines average: allreduce", [&o](const std::string& v) {
-         o.sync_method =
-             one_of(v, {"allreduce"}, {"preduce", "adpsgd", "adpsgd-lockstep", "hetpipe"});
-       }});
-  t.push_back({"--sync-period", "P", "of partial reduce (to come)", [](const std::string&) {
-                 fail(Code::InvalidArgument, "belongs to --sync-method preduce, which is to come");
+  t.push_back({"--sync-method", "HOW",
+               "how pipelines average: allreduce, preduce, adpsgd or adpsgd-lockstep (pipedream)",
+               [&o](const std::string& v) {
+                 o.sync_method =
+                     one_of(v, {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep"}, {"hetpipe"});
                }});
+  t.push_back({"--preduce-overlap", "HOW",
+               "on or off: averaging beside the next forward and backward (default on; off for P = "
+               "1, and for allreduce, where on is preduce with P = 1)",
+               [&o](const std::string& v) {
+                 o.overlap = one_of(v, {"on", "off"}) == "on";
+               }});
+  add_policy(o, t);
   t.push_back(
       {"--sync", "WHERE",
        "where reductions stand in a row: end, eager, or eager-opt, which is eager where idle "
@@ -223,6 +250,8 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments,
          rest[1].substr(0, 60));
   typed.source = rest[0];
   check_style(typed.style, typed.format);
+  require(typed.of_preduce.empty() || typed.sync_method == "preduce",
+          "{} is for --sync-method preduce, not {}", typed.of_preduce, typed.sync_method);
   require(!(typed.backward && (typed.input_grad || typed.weight_grad)),
           "--backward and --input-grad or --weight-grad exclude each other");
   const bool times =

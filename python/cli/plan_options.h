@@ -9,6 +9,7 @@
 #include "pipeline/cost.h"
 #include "pipeline/schedule.h"
 #include "pipeline/simulate.h"
+#include "pipeline/simulate_groups.h"
 #include "pipeline/verify.h"
 #include "python/cli/options.h"
 
@@ -28,6 +29,9 @@ struct PlanOptions {
   std::optional<double> limit_micros, limit_bytes;
   std::string sync = "eager-opt", sync_method = "allreduce";
   int pipelines = 1;
+  groups::Options policy;  ///< of the sync methods that average in groups
+  std::string of_preduce;  ///< an option that was given and is partial reduce's alone
+  std::optional<bool> overlap;
   std::vector<double> speed;
   int send_slots = kUnboundedSlots;
   SimulateOptions run;
@@ -66,6 +70,12 @@ VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& l
 
 /// Predicts a lowered plan under the options' costs and disturbances.
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events);
+
+/// True if pipelines average their weights in groups, by the sync method.
+bool averages_in_groups(const PlanOptions& o);
+
+/// The same for such pipelines.
+GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events);
 
 /// A trace file of a run of a plan, with plan, costs and version in its metadata.
 std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, const Costs& costs);

@@ -69,6 +69,9 @@ Prepared prepare(const Arguments& arguments) {
   const PlanOptions& o = p.plan_options;
   require(o.format.empty() || o.format == "json" || o.format == "trace",
           "--format {}: rehearse prints a table, json or trace", o.format);
+  require(!averages_in_groups(o),
+          "--sync-method {}: rehearse averages by allreduce; simulate predicts the others",
+          o.sync_method);
   p.costs = costs_of(o);
   const Schedule plan = plan_of(o);
   p.lowered = lowered_plan(o, plan);

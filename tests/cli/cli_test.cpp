@@ -31,6 +31,21 @@ TEST(Cli, RehearsesAPlanWithAThreadPerWorker) {
   }
 }
 
+TEST(Cli, SimulatesPipelinesThatAverageInGroups) {
+  const std::string run =
+      "simulate pipedream --stages 2 --micro-batches 8 --steps 20 --pipelines 4 --allreduce 0.1 "
+      "--slow pipeline=1,factor=2 --sync-method ";
+  const Outcome o = hetu(run + "preduce --sync-period 5 --format json --group-log g.jsonl");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("\"median_size\": "));
+  EXPECT_THAT(o.out, HasSubstr("\"throughput\": 1.16"));  // 3.5 pipelines of a third each
+  const std::string log = read_text(folder() / "g.jsonl");
+  EXPECT_THAT(log, StartsWith("{\"time_us\":"));
+  EXPECT_GT(std::count(log.begin(), log.end(), '\n'), 200);
+  EXPECT_THAT(hetu(run + "adpsgd --format trace").out, HasSubstr("PARTIAL_REDUCE"));
+  EXPECT_THAT(hetu(run + "adpsgd-lockstep").out, HasSubstr("makespan"));
+}
+
 TEST(Cli, DrawsARefusedPlanWithThePlaceMarked) {
   // Compute-only, and one that is refused only once it is lowered and has no slots.
   file("cycle.csv", "0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
@@ -269,7 +284,16 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--speed 1,1,1", "speed: 3 numbers for 2 workers"},
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
            {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
-           {"simulate " + plan + "--sync-method preduce", "'preduce' is to come"},
+           {"simulate " + plan + "--sync-method preduce --pipelines 2",
+            "such as pipedream; '1f1b' does not"},
+           {"simulate " + plan + "--sync-period 5",
+            "--sync-period is for --sync-method preduce, not allreduce"},
+           {"simulate " + plan + "--group-log g.jsonl", "--sync-method allreduce has no groups"},
+           {"simulate pipedream --stages 2 --micro-batches 4 --sync-method preduce",
+            "at least 2 pipelines side by side, got 1"},
+           {"simulate pipedream --stages 2 --micro-batches 40 --pipelines 4 --sync-method preduce "
+            "--min-group 5",
+            "the minimum group must be 1…4, the number of pipelines, got 5"},
            {"simulate " + plan + "--format html --style profile", "profile is for --format svg"},
            {"simulate " + plan + "--style gantt", "unknown 'gantt'"},
            {"simulate " + plan + "--format png", "unknown 'png'"},

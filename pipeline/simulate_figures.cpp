@@ -1,0 +1,118 @@
+#include "pipeline/simulate_figures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "graph/base/error.h"
+#include "pipeline/audit.h"
+
+namespace hetu {
+namespace {
+
+// Largest number of bytes held on each worker of one pipeline: weights in their versions, and what
+// each micro-batch keeps between F and the end of its backward.
+std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const VerifyReport& r) {
+  const Schedule& s = index.schedule();
+  const double share = s.half_micros ? 0.25 : 0.5;
+  std::vector<double> peaks;
+  for (int w = 0; w < index.workers(); ++w) {
+    double held = 0;
+    for (std::size_t i = 0; i < s.placements.size(); ++i)
+      if (index.graph().worker(static_cast<int>(i)) == w)
+        held += stage_cost(costs, s.placements[i].model_stage).weight_bytes *
+                r.stages[i].weight_versions;
+    double most = held;
+    for (int p = index.row_begin(w); p < index.row_end(w); ++p) {
+      const Instr& i = index.at(p);
+      if (!is_compute(i.kind) || i.kind == Kind::Recompute) continue;
+      const double bytes = stage_cost(costs, s.placements[i.stage].model_stage).activation_bytes;
+      if (i.kind == Kind::Forward)
+        held += bytes;
+      else
+        held -= bytes * share * (i.kind == Kind::Backward ? 2 : 1);
+      most = std::max(most, held);
+    }
+    peaks.push_back(most);
+  }
+  return peaks;
+}
+
+}  // namespace
+
+void check_disturbances(const SimulateOptions& o, const Schedule& schedule) {
+  const auto number = [](double x, const char* what) {
+    require(std::isfinite(x) && x >= 0, "{} must be a finite number >= 0, got {}", what, x);
+  };
+  number(o.jitter, "jitter");
+  number(o.hetero, "hetero");
+  const int pipelines = schedule.lowering.pipelines;
+  const int rows = static_cast<int>(schedule.workers.size()) * pipelines;
+  for (const Slowdown& s : o.slow) {
+    require(std::isfinite(s.factor) && s.factor > 0, "slow: factor must be above 0, got {}",
+            s.factor);
+    require(s.pipeline < pipelines, "slow: pipeline {}, but the pipelines are 0…{}", s.pipeline,
+            pipelines - 1);
+    require(s.worker < rows, "slow: worker {}, but the workers are 0…{}", s.worker, rows - 1);
+    require(s.from <= s.to, "slow: from {} is after to {}", s.from, s.to);
+  }
+}
+
+void add_figures(Simulation& r) {
+  double busy = 0;
+  for (WorkerTiming& w : r.workers) {
+    w.start = std::max(w.start, 0.0);
+    busy += w.busy;
+    r.ideal = std::max(r.ideal, w.busy);
+    r.makespan = std::max(r.makespan, w.end);
+    r.span = std::max(r.span, w.end - w.start);
+  }
+  if (r.makespan > 0) r.bubble_fraction = 1 - busy / (r.makespan * r.workers.size());
+  if (r.ideal > 0) r.bubble_overhead = (r.makespan - r.ideal) / r.ideal;
+  if (r.span > 0) r.span_bubble_rate = 1 - r.ideal / r.span;
+}
+
+void sort_events(Simulation& simulation) {
+  std::vector<TraceEvent>& events = simulation.events;
+  std::vector<std::size_t> end(simulation.workers.size() + 1, 0);
+  for (const TraceEvent& e : events) ++end[e.worker + 1];
+  std::partial_sum(end.begin(), end.end(), end.begin());
+  std::vector<TraceEvent> sorted(events.size());
+  std::vector<std::size_t> next(end.begin(), end.end() - 1);
+  for (TraceEvent& e : events) sorted[next[e.worker]++] = std::move(e);
+  const auto earlier = [](const TraceEvent& a, const TraceEvent& b) {
+    return a.start_us < b.start_us;
+  };
+  for (std::size_t w = 0; w + 1 < end.size(); ++w) {
+    const auto first = sorted.begin() + static_cast<std::ptrdiff_t>(end[w]);
+    const auto last = sorted.begin() + static_cast<std::ptrdiff_t>(end[w + 1]);
+    if (!std::is_sorted(first, last, earlier)) std::stable_sort(first, last, earlier);
+  }
+  events = std::move(sorted);
+}
+
+void describe(Simulation& result, const PlanIndex& index, const Costs& costs) {
+  const Schedule& schedule = index.schedule();
+  const VerifyReport report = audit_rows(index);
+  const std::vector<double> bytes = peak_bytes(index, costs, report);
+  result.method = schedule.method;
+  result.stages = schedule.stages;
+  result.micro_batches = schedule.micro_batches;
+  result.steps = schedule.steps;
+  result.pipelines = schedule.lowering.pipelines;
+  result.time_unit = costs.unit;
+  const int workers = index.workers();
+  for (std::size_t row = 0; row < result.workers.size(); ++row) {
+    WorkerTiming& w = result.workers[row];
+    const int worker = static_cast<int>(row) % workers;
+    w.peak_activations = report.peak_activations[worker];
+    w.peak_bytes = bytes[worker];
+    for (int s = 0; s < index.graph().stages(); ++s) {
+      if (index.graph().worker(s) != worker) continue;
+      w.stages.push_back(s);
+      w.weight_versions = std::max(w.weight_versions, report.stages[s].weight_versions);
+    }
+  }
+}
+
+}  // namespace hetu

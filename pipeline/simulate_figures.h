@@ -1,0 +1,22 @@
+// What the simulator of one plan and that of pipelines in groups share: checks of options, and the
+// figures of a run whose instructions are booked.
+#pragma once
+#include "pipeline/plan_index.h"
+#include "pipeline/simulate.h"
+
+namespace hetu {
+
+/// Throws InvalidArgument: a disturbance of nothing that is there, or by no number.
+void check_disturbances(const SimulateOptions& options, const Schedule& schedule);
+
+/// Makespan, ideal, bubbles and span from the workers' times.
+void add_figures(Simulation& simulation);
+
+/// Events by worker and time; millions that come nearly in order of time are moved once.
+void sort_events(Simulation& simulation);
+
+/// Method, sizes and unit, and of each worker peaks, weight versions and stages. Throws Plan as
+/// audit_rows.
+void describe(Simulation& simulation, const PlanIndex& index, const Costs& costs);
+
+}  // namespace hetu
