@@ -158,7 +158,8 @@ struct MemoryPlan {
   std::int64_t buffers = 0;  ///< state that forward replaces
   std::int64_t optimizer = 0;
   std::int64_t gradients = 0;
-  std::int64_t feeds = 0;  ///< of all micro-batches kept
+  std::int64_t averages = 0;  ///< weights on their way to and from other pipelines
+  std::int64_t feeds = 0;     ///< of all micro-batches kept
   int feed_slots = 0;
   std::int64_t saved = 0;  ///< per micro-batch in flight
   int saved_copies = 0;
@@ -167,7 +168,7 @@ struct MemoryPlan {
   std::int64_t borders = 0;
   std::int64_t scratch = 0;
   std::int64_t peak() const {
-    return weights * weight_copies + buffers + optimizer + gradients + feeds +
+    return weights * weight_copies + buffers + optimizer + gradients + averages + feeds +
            saved * saved_copies + held * held_copies + borders + scratch;
   }
 };

@@ -1,6 +1,7 @@
 #include "executor/repeated_run.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "graph/base/error.h"
@@ -16,31 +17,67 @@ int run_grain(const Schedule& plan) {
   return shift / plan.micro_batches;
 }
 
-RepeatedRun::RepeatedRun(TrainRunner& runner, const Interpreter::Links& links, std::size_t fetches)
-    : runner_(runner), links_(links), channel_(links.transport, fetches + 2) {}
+RepeatedRun::RepeatedRun(TrainRunner& runner, const Interpreter::Links& links, std::size_t fetches,
+                         comm::Group group, Averager* averager)
+    : runner_(runner),
+      links_(links),
+      channel_(links.transport, std::move(group), fetches + 2),
+      averager_(averager) {}
+
+void RepeatedRun::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
+  Row row = bind_row(plan, links_.transport.worker(), plan.lowering.pipelines);
+  stages_ = plan.stages;
+  plan_steps_ = plan.steps;
+  plan_repeat_ = row.repeat;
+  steps_per_repeat_ = std::max(1, row.shift / plan.micro_batches);
+  loop_ = std::make_unique<Interpreter>(std::move(row), runner_, links_);
+  trace_ = trace;
+  first_step_ = first_step;
+  started_ = reported_ = 0;
+  begun_ = drained_ = false;
+}
 
 void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
   HETU_ASSERT(drained_ && plan.steps <= steps);
   const int grain = run_grain(plan);
   require(grain > 0 || steps == plan.steps, "a plan of {} steps whose body does not repeat runs {}",
           plan.steps, steps);
-  const int pipelines = plan.lowering.pipelines;
-  Row row = bind_row(plan, links_.transport.worker(), pipelines);
-  plan_steps_ = plan.steps;
-  plan_repeat_ = row.repeat;
-  steps_per_repeat_ = std::max(1, row.shift / plan.micro_batches);
-  loop_ = std::make_unique<Interpreter>(std::move(row), runner_, links_);
-  trace_ = trace;
+  start(plan, first_step, trace);
   wanted_ = steps;
-  first_step_ = first_step;
-  started_ = reported_ = 0;
-  begun_ = drained_ = false;
   // Worker 0 grants more well before the others can have come so far: between the first forward of
   // a step and its last update lie fewer than 2 P steps.
   const int up = std::max(1, grain);
   const int lead = (4 * plan.stages + 8 + up - 1) / up * up;
   margin_ = lead / 2 / steps_per_repeat_;
   channel_.begin(first_step, {steps, grain > 0 ? plan.steps + lead : steps, lead});
+}
+
+void RepeatedRun::begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace) {
+  HETU_ASSERT(drained_ && averager_);
+  start(plan, first_step, trace);
+  wanted_ = 0;
+  const std::int64_t known = averager_->stop_after();
+  if (known != groups::kRunsOn) {
+    channel_.begin(first_step, {static_cast<int>(known), static_cast<int>(known), 1});
+    return;
+  }
+  require(run_grain(plan) == 1,
+          "pipelines that stop one by one need a plan whose body is one step");
+  // As many steps as need no answer; see grant_averaged.
+  channel_.begin(first_step, {std::numeric_limits<int>::max(), plan.stages + 1, 1});
+}
+
+// The stop of a pipeline is known with the answer after update u, early enough for step
+// u + stages + 1: the first stage injects no later one before it (groups::Policy::begin_run).
+void RepeatedRun::grant_averaged() {
+  const std::int64_t stop = averager_->stop_after();
+  if (stop != groups::kRunsOn) {
+    channel_.grant_to(static_cast<int>(stop), true);
+  } else if (const int next = static_cast<int>(averager_->answered()) + stages_ + 1;
+             next > channel_.granted()) {
+    channel_.grant_to(next, false);
+  }
+  HETU_ASSERT(channel_.is_final() || started_ < repetitions());
 }
 
 int RepeatedRun::repetitions() const {
@@ -51,7 +88,9 @@ int RepeatedRun::repetitions() const {
 void RepeatedRun::look_ahead() {
   if (channel_.is_final()) return;
   const int before = channel_.granted();
-  if (links_.transport.worker() == 0) {
+  if (averager_ && channel_.is_chief()) {
+    grant_averaged();
+  } else if (channel_.is_chief()) {
     if (asks_to_stop_ || started_ + margin_ >= repetitions()) channel_.grant(asks_to_stop_);
   } else {
     channel_.hear(started_ >= repetitions());
@@ -84,15 +123,18 @@ void RepeatedRun::send_reports() {
     values.push_back(report.squares);
     values.push_back(asks_to_stop_ ? 1 : 0);
     channel_.report(report.step - first_step_, std::move(values));
-    if (links_.transport.worker() != 0) own_.push_back(std::move(report));
+    if (!channel_.is_chief()) own_.push_back(std::move(report));
   }
 }
 
 std::optional<StepReport> RepeatedRun::next_report() {
-  if (links_.transport.worker() != 0) {
+  // The last one is not given before it is known as the last.
+  if (!channel_.is_final() && reported_ + 1 >= channel_.granted()) return std::nullopt;
+  if (!channel_.is_chief()) {
     if (own_.empty()) return std::nullopt;
     StepReport report = std::move(own_.front());
     own_.pop_front();
+    ++reported_;
     return report;
   }
   std::optional<std::vector<double>> sums = channel_.next_sums(drained_);

@@ -18,24 +18,31 @@ int run_grain(const Schedule& plan);
 
 class RepeatedRun {
  public:
-  /// `fetches`: of the graph. Runner and links must outlive it.
-  RepeatedRun(TrainRunner& runner, const Interpreter::Links& links, std::size_t fetches);
+  /// `fetches`: of the graph. `group`: workers whose runs have one length and one report per step;
+  /// all, or, with an averager, those of this pipeline. Runner, links and averager must outlive it.
+  RepeatedRun(TrainRunner& runner, const Interpreter::Links& links, std::size_t fetches,
+              comm::Group group, Averager* averager = nullptr);
 
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
   /// lowered plan of at most so many. If each of its rows has a body, the bodies repeat until
   /// `steps` are done or all workers have heard that worker 0 was asked to stop; steps -
   /// plan.steps must then be a multiple of run_grain(plan).
   void begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace);
+  /// The same where pipelines average weights: this one's run ends where its averager says, which
+  /// may be more or fewer steps than `plan` has, but no fewer than stages + 1.
+  void begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace);
 
   /// Goes on by one repetition of the body, or by the drain; false if all is done.
   bool advance();
   /// Ends this run early: soon, at the same step on all workers.
   void ask_to_stop() { asks_to_stop_ = true; }
 
-  /// Worker 0: the report of the next step that all workers have done; after the end of the run all
-  /// are waited for. Others: what they know themselves.
+  /// Chief: the report of the next step that all workers of the group have done; after the end of
+  /// the run all are waited for. Others: what they know themselves.
   std::optional<StepReport> next_report();
 
+  /// The first worker of the group, which has the results of all.
+  bool is_chief() const { return channel_.is_chief(); }
   /// Steps of the run: known at its end.
   int steps() const { return channel_.granted(); }
   bool is_stopped() const { return channel_.is_final() && channel_.granted() < wanted_; }
@@ -46,14 +53,18 @@ class RepeatedRun {
 
  private:
   void send_reports();
+  void start(const Schedule& plan, int first_step, TraceRecorder* trace);
   void look_ahead();
+  void grant_averaged();
   int repetitions() const;
 
   TrainRunner& runner_;
   Interpreter::Links links_;
   RunChannel channel_;
+  Averager* averager_ = nullptr;
+  int stages_ = 1;  // of the plan
   std::unique_ptr<Interpreter> loop_;
-  std::deque<StepReport> own_;  // other workers than 0
+  std::deque<StepReport> own_;  // other workers than the chief
   TraceRecorder* trace_ = nullptr;
   int wanted_ = 0;
   int first_step_ = 0;

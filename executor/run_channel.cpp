@@ -6,11 +6,10 @@
 #include "graph/base/error.h"
 
 namespace hetu {
-namespace {}  // namespace
 
-RunChannel::RunChannel(comm::Transport& transport, std::size_t values)
-    : transport_(transport), values_(values) {
-  if (transport.worker() == 0) incoming_.resize(transport.workers());
+RunChannel::RunChannel(comm::Transport& transport, comm::Group group, std::size_t values)
+    : transport_(transport), group_(std::move(group)), values_(values) {
+  if (is_chief()) incoming_.resize(group_.size());
 }
 
 void RunChannel::begin(int first_step, const Limits& limits) {
@@ -20,7 +19,7 @@ void RunChannel::begin(int first_step, const Limits& limits) {
   final_ = granted_ == limits.steps;
   summed_ = 0;
   for (Incoming& in : incoming_) in.posted = 0;
-  if (transport_.worker() != 0 && !final_) post_grant();
+  if (!is_chief() && !final_) post_grant();
 }
 
 void RunChannel::send(int worker, int kind, std::vector<double> values) {
@@ -35,16 +34,20 @@ void RunChannel::send(int worker, int kind, std::vector<double> values) {
 }
 
 void RunChannel::grant(bool end) {
-  HETU_ASSERT(transport_.worker() == 0 && !final_);
-  if (!end) granted_ = std::min(limits_.steps, granted_ + limits_.lead);
+  grant_to(end ? granted_ : std::min(limits_.steps, granted_ + limits_.lead), end);
+}
+
+void RunChannel::grant_to(int steps, bool end) {
+  HETU_ASSERT(is_chief() && !final_ && granted_ <= steps && steps <= limits_.steps);
+  granted_ = steps;
   final_ = end || granted_ == limits_.steps;
-  for (int w = 1; w < transport_.workers(); ++w)
-    send(w, kGrantTag, {static_cast<double>(granted_), final_ ? 1.0 : 0.0});
+  for (std::size_t w = 1; w < group_.size(); ++w)
+    send(group_[w], kGrantTag, {static_cast<double>(granted_), final_ ? 1.0 : 0.0});
 }
 
 void RunChannel::post_grant() {
   grant_.assign(2, 0);
-  grant_request_ = transport_.recv(0, comm::make_tag(kGrantTag, 0, 0, 0, first_step_),
+  grant_request_ = transport_.recv(group_.front(), comm::make_tag(kGrantTag, 0, 0, 0, first_step_),
                                    grant_.data(), grant_.size() * sizeof(double));
 }
 
@@ -62,16 +65,17 @@ void RunChannel::hear(bool wait) {
 
 void RunChannel::report(int step, std::vector<double> values) {
   HETU_ASSERT(values.size() == values_ && step < granted_);
-  if (transport_.worker() != 0)
-    send(0, kReportTag, std::move(values));
+  if (!is_chief())
+    send(group_.front(), kReportTag, std::move(values));
   else
     incoming_[0].reports.push_back(std::move(values));
 }
 
 // Whether the worker's next report is in.
-bool RunChannel::take_report(int worker, bool wait) {
-  Incoming& in = incoming_[worker];
-  if (worker == 0 || !in.reports.empty()) return !in.reports.empty();
+bool RunChannel::take_report(std::size_t member, bool wait) {
+  Incoming& in = incoming_[member];
+  const int worker = group_[member];
+  if (member == 0 || !in.reports.empty()) return !in.reports.empty();
   if (!in.request) {
     if (in.posted >= granted_) return false;
     in.values.assign(values_, 0);
@@ -91,8 +95,7 @@ bool RunChannel::take_report(int worker, bool wait) {
 std::optional<std::vector<double>> RunChannel::next_sums(bool wait) {
   if (summed_ == granted_) return std::nullopt;
   bool all = true;
-  for (std::size_t w = 0; w < incoming_.size(); ++w)
-    all = take_report(static_cast<int>(w), wait) && all;
+  for (std::size_t w = 0; w < incoming_.size(); ++w) all = take_report(w, wait) && all;
   if (!all) return std::nullopt;
   std::vector<double> sums(values_, 0);
   for (Incoming& in : incoming_) {

@@ -1,4 +1,4 @@
-// What workers say beside a run that is not flushed at each step: results go to worker 0, which
+// What workers say beside a run that is not flushed at each step: results go to the chief, which
 // tells the others how long to go on. Nobody's compute waits for either.
 #pragma once
 #include <cstdint>
@@ -8,14 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include "executor/comm/transport.h"
+#include "executor/comm/collective.h"
 
 namespace hetu {
 
 class RunChannel {
  public:
-  /// Reports have `values` numbers each. Every worker of the transport makes its own.
-  RunChannel(comm::Transport& transport, std::size_t values);
+  /// Reports have `values` numbers each. Every worker of `group` makes its own; its first is the
+  /// chief, which hears the reports and decides how long to go on.
+  RunChannel(comm::Transport& transport, comm::Group group, std::size_t values);
+
+  bool is_chief() const { return transport_.worker() == group_.front(); }
 
   /// How far a run may go: `steps` at most; the first `least` are granted at once, then `lead` more
   /// (a multiple of the granularity of the plan's body) each time.
@@ -30,14 +33,16 @@ class RunChannel {
   /// Steps that are sure to run, and whether none will come after them.
   int granted() const { return granted_; }
   bool is_final() const { return final_; }
-  /// Worker 0: grants more, or ends the run with what is granted.
+  /// Chief: grants more, or ends the run with what is granted.
   void grant(bool end);
-  /// Other workers: takes in what worker 0 has granted since; `wait`: until it has granted more.
+  /// Chief: grants up to `steps`, and ends the run there if `end`.
+  void grant_to(int steps, bool end);
+  /// Other workers: takes in what the chief has granted since; `wait`: until it has granted more.
   void hear(bool wait);
 
   /// This worker has done its part of `step` (of the run, from 0; each once, ascending).
   void report(int step, std::vector<double> values);
-  /// Worker 0: the sums over all workers, added in their order, of the next step that all have
+  /// Chief: the sums over all workers, added in their order, of the next step that all have
   /// reported; nothing if there is none yet, or with `wait` only if the run is over.
   std::optional<std::vector<double>> next_sums(bool wait);
   /// Sleeps until what this worker has sent is gone.
@@ -48,7 +53,7 @@ class RunChannel {
     std::unique_ptr<comm::Request> request;
     std::vector<double> values;
   };
-  struct Incoming {  // worker 0, per worker
+  struct Incoming {  // chief, per worker of the group
     std::unique_ptr<comm::Request> request;
     std::vector<double> values;
     int posted = 0;  // the step of the last receive + 1
@@ -57,9 +62,10 @@ class RunChannel {
 
   void post_grant();
   void send(int worker, int kind, std::vector<double> values);
-  bool take_report(int worker, bool wait);
+  bool take_report(std::size_t member, bool wait);
 
   comm::Transport& transport_;
+  comm::Group group_;
   std::size_t values_;
   int first_step_ = 0;
   Limits limits_;

@@ -103,10 +103,8 @@ StageMemory::StageMemory(const StagePlan& plan, int micros)
       version_of_(micros, kNone),
       weight_slot_(micros, kNone) {
   versions_.restart();
-  if (plan.memory.weight_copies > 1 && !plan.parameters.empty()) {
-    weights_begin_ = plan.parameters.front().weight.offset;
-    weights_bytes_ = plan.parameters.front().weight.stride;
-  }
+  if (!plan.parameters.empty()) weights_begin_ = plan.parameters.front().weight.offset;
+  weights_bytes_ = plan.memory.weights;
   const std::int64_t bytes = align_up(plan.arena_bytes + 1);
   arena_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
   require(arena_ != nullptr, "stage {} needs {} bytes, which this machine does not give",

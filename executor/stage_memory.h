@@ -88,6 +88,13 @@ class StageMemory {
                                     versions_.newest_slot() * weight.stride);
   }
 
+  /// The newest version of all parameters, one after the other with what pads them.
+  float* newest_weights() const {
+    return reinterpret_cast<float*>(base() + weights_begin_ +
+                                    versions_.newest_slot() * weights_bytes_);
+  }
+  std::int64_t weight_elements() const { return weights_bytes_ / 4; }
+
   /// From here on this micro-batch computes with that version, until done_with_weights.
   void use_weights(int micro, int version);
   void done_with_weights(int micro);

@@ -194,7 +194,7 @@ void TrainRunner::run_counts(Stage& stage, int step) {
       sums[i] += *static_cast<const float*>(stage.memory->at(plan.counts[i].input, first + m));
     }
   }
-  if (options_.pipelines > 1) {
+  if (options_.pipelines > 1 && !alone()) {
     const auto what = [&] {
       return fmt::format("the counts of stage {}, step {}", plan.stage, step_ + step);
     };

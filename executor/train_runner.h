@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "executor/averager.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/interpreter.h"
@@ -31,6 +32,7 @@ struct RunnerOptions {
   bool repeated = false;  ///< the plan updates within itself: its body repeats, weights by version
   std::uint64_t seed = 0;
   std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
+  Averager* averager = nullptr;         ///< of the plan's PARTIAL_REDUCE; must outlive the runner
 };
 
 /// A named scalar of a step, summed over micro-batches and pipelines.
@@ -75,6 +77,8 @@ class TrainRunner : public StageRunner {
   void weight_grad(int stage, int micro) override;
   void recompute(int stage, int micro) override;
   void update(int stage, int step) override;
+  void begin_average(int stage, int step) override;
+  std::int64_t end_average(int stage) override;
   void reduce_scalars(comm::Transport& transport, int step) override;
   Buffer out_buffer(const Instr& send) override;
   std::optional<Buffer> in_buffer(const Instr& recv) override;
@@ -85,6 +89,11 @@ class TrainRunner : public StageRunner {
   /// Gives every buffer the mean of its copies in all pipelines, added in float64 in the order of
   /// pipelines; every worker calls it. With one pipeline nothing changes.
   void average_buffers();
+  /// Where pipelines average weights: a run of about `steps` updates each begins, or has ended on
+  /// all of them, which then have one state again: the mean of weights, optimizer states and
+  /// buffers. Every worker calls both.
+  void begin_averaged_run(std::int64_t steps);
+  void end_averaged_run();
   /// The buffers as they are, one after the other, and back: validation sees the mean and leaves no
   /// trace.
   std::vector<float> buffers() const;
@@ -164,8 +173,10 @@ class TrainRunner : public StageRunner {
   int due(const Stage& stage) const;
   void note_peak();
   bool counts_for_all(const Stage& stage) const {
-    return options_.pipeline == 0 && stage.replica == 0;
+    return (options_.pipeline == 0 || alone()) && stage.replica == 0;
   }
+  // This pipeline trains by itself: losses, norms and counts are its own.
+  bool alone() const { return options_.averager != nullptr && training_; }
   void begin_batch();
   void begin_sums(Stage& stage);
   void make_buckets(Stage& stage);
@@ -221,6 +232,7 @@ class TrainRunner : public StageRunner {
   double norm_ = 0;
   double factor_ = 1;
   std::int64_t updates_ = 0;
+  std::int64_t run_updates_ = 0;  // of a run of averaged pipelines: rates count no further
   int live_halves_ = 0, most_halves_ = 0;  // gradients to come of micro-batches that are forward
   std::int64_t most_bytes_ = 0;            // of saved slots
 };

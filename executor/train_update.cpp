@@ -17,7 +17,7 @@ std::vector<double> TrainRunner::fetch_sums(int step) const {
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
       if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
-        if (options_.pipeline == 0 && runs_here(stage, first))
+        if ((options_.pipeline == 0 || alone()) && runs_here(stage, first))
           values[at] += stage.fetched[f][cell(first)];
         continue;
       }
@@ -80,8 +80,12 @@ void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
 
 void TrainRunner::update(int placement, int step) {
   Stage& stage = at(placement);
+  std::unique_lock<std::mutex> change;
+  if (options_.averager) change = options_.averager->change();
   if (options_.repeated) clip_alone(stage, step);
-  const std::int64_t number = options_.repeated ? updates_ + stage.updates : updates_;
+  if (options_.averager) options_.averager->bring_into(stage.memory->newest_weights());
+  std::int64_t number = options_.repeated ? updates_ + stage.updates : updates_;
+  if (run_updates_ > 0) number = std::min(number, updates_ + run_updates_);
   for (const StageParameter& p : stage.plan->parameters) {
     ParameterSpan span;
     span.weight = stage.memory->newest(p.weight);

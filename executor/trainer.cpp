@@ -174,10 +174,11 @@ void Trainer::begin_run(std::int64_t steps) {
   if (!runs_) return;
   require(steps < std::numeric_limits<int>::max() / options_.micro_batches,
           "a run of {} steps is too long; drain in between", steps);
-  const Schedule plan = lowered_for(static_cast<int>(steps));
-  verify(plan);
   validation_->finish();
   runner_->set_training(true);
+  if (averager_) return begin_averaged_run(steps);
+  const Schedule plan = lowered_for(static_cast<int>(steps));
+  verify(plan);
   runs_->begin(plan, static_cast<int>(step_), static_cast<int>(steps), trace_.get());
   if (trace_) recorded_.push_back({static_cast<int>(step_), plan});
 }
@@ -194,7 +195,7 @@ std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   std::optional<StepReport> report = runs_->next_report();
   for (; !report; report = runs_->next_report()) HETU_ASSERT(runs_->advance());
   step_ = report->step + 1;
-  --run_left_;
+  if (!averager_) --run_left_;
   if (runs_->is_last(report->step)) end_run();
   return result_of(*report);
 }
@@ -204,12 +205,16 @@ void Trainer::end_run() {
   while (runs_->advance()) {
   }
   run_left_ = 0;
+  if (averager_) {
+    runner_->end_averaged_run();
+    step_ = run_end_;
+  }
   runner_->set_updates(step_);
   if (trace_) recorded_.back().plan = with_steps(recorded_.back().plan, runs_->steps());
 }
 
 StepResult Trainer::result_of(const StepReport& report) const {
-  const bool chief = transport_.worker() == 0;
+  const bool chief = runs_->is_chief();
   StepResult result;
   result.step = report.step;
   for (std::size_t f = 0; f < graph_.fetches.size(); ++f)
@@ -242,6 +247,7 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
 void Trainer::set_step(std::int64_t step) {
   step_ = step;
   runner_->set_updates(step);
+  if (averager_) averager_->set_done(step);
 }
 
 void Trainer::set_rate_factor(double factor) {

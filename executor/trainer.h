@@ -22,6 +22,17 @@
 
 namespace hetu {
 
+/// Pipelines that average their weights, each at its own pace, instead of summing gradients at
+/// every update.
+struct Averaging {
+  groups::Options policy;  ///< stages and pipelines are the job's
+  bool overlap = true;     ///< averages go on beside compute; with P = 1 they never do
+  /// This worker's line to the coordinator; called once, while the trainer is made.
+  std::function<std::unique_ptr<ps::GroupClient>(const ps::ClientOptions&)> connect;
+  std::string group_log = {};                         ///< see ps::ClientOptions
+  std::function<void(const Averaged&)> observe = {};  ///< see AverageOptions
+};
+
 struct TrainerOptions {
   std::string method = "1f1b";  ///< a name of pipeline/generate.h
   std::optional<Schedule>
@@ -44,6 +55,7 @@ struct TrainerOptions {
   int threads = 0;                ///< per worker; 0: as OpenMP says
   std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
+  std::optional<Averaging> averaging = {};
 };
 
 /// What one step reports; the same on every worker.
@@ -96,8 +108,13 @@ class Trainer {
   /// The next step's result, in order; nothing once the run is over. `batches` is called from here,
   /// once per step, where a worker reads fields. In a plan that updates within itself only worker 0
   /// has scalars and norm (elsewhere they are NaN). A run that was asked to stop is shorter; its
-  /// last result has `stop_asked`.
+  /// last result has `stop_asked`. Pipelines that average weights each have a length of their own:
+  /// together they apply at least `steps` updates per pipeline, and before the last result of the
+  /// run is given all have one state, the mean of theirs, and step() is the step that `steps` more
+  /// lead to. The first worker of a pipeline then has that pipeline's results.
   std::optional<StepResult> next(const BatchSource& batches);
+  /// Null unless pipelines average weights.
+  Averager* averager() { return averager_.get(); }
   /// True if the plan updates within itself: weights by version, no flush at each step.
   bool is_asynchronous() const { return runs_ != nullptr; }
   /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
@@ -154,12 +171,16 @@ class Trainer {
   Schedule lowered_for(int steps) const;
   void plan();
   StepResult result_of(const StepReport& report) const;
+  void begin_averaged_run(std::int64_t steps);
   void end_run();
   void cut(const Schedule& compute);
   CompileOptions compile_options(const StageNeeds& needs, const StageSlots& slots) const;
   std::vector<std::unique_ptr<StagePlan>> compile(const VerifyReport& report, int send_slots);
   void add_field(const StageFeed& feed, std::int64_t micro_batch);
   std::string stages_text() const;
+  void check_averaging(const Schedule& plan) const;
+  void join_groups();
+  comm::Group own_pipeline() const;
   void warn_of_ties() const;
   void check_memory() const;
   void feed(const FieldLookup& lookup);
@@ -175,12 +196,15 @@ class Trainer {
   Schedule lowered_;
   WorkerMemory memory_;
   comm::Reducer reducer_;
+  std::unique_ptr<ps::GroupClient> groups_;  // null unless pipelines average weights
+  std::unique_ptr<Averager> averager_;
   std::unique_ptr<TrainRunner> runner_;
   std::unique_ptr<Interpreter> training_;
   std::unique_ptr<Interpreter> validation_;
   std::unique_ptr<RepeatedRun> runs_;  // null for plans with one update per step
   Lowering how_;
-  std::int64_t run_left_ = 0;         // steps of the run that are to come
+  std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
+  std::int64_t run_end_ = 0;   // averaged: the step that the run leads to
   std::vector<PlannedRun> recorded_;  // where runs_ is not
   std::unique_ptr<TraceRecorder> trace_;
   std::int64_t origin_ns_ = 0;

@@ -117,6 +117,8 @@ void Trainer::plan() {
   }
   how_.tied = tied_stages(graph_, options_.first_block);
   const bool repeated = holds(one, Kind::Update);
+  how_.average_weights = options_.averaging.has_value();
+  check_averaging(one);
   how_.reduce_scalars = !repeated;
   // Long enough for every version and copy that a run of any length needs.
   lowered_ = repeated ? lower(compute_plan(4 * one.stages + 4), how_) : lower(one, how_);
@@ -146,10 +148,14 @@ void Trainer::plan() {
                                2 * one.stages * (needs.live_copies + options_.micro_batches) + 16);
   }
   run.seed = options_.seed;
+  if (options_.averaging) join_groups();
+  run.averager = averager_.get();
   runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
   const Interpreter::Links links{transport_, reducer_};
   if (repeated) {
-    runs_ = std::make_unique<RepeatedRun>(*runner_, links, graph_.fetches.size());
+    runs_ = std::make_unique<RepeatedRun>(*runner_, links, graph_.fetches.size(),
+                                          averager_ ? own_pipeline() : comm::everyone(transport_),
+                                          averager_.get());
   } else {
     training_ = std::make_unique<Interpreter>(
         bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
@@ -157,6 +163,7 @@ void Trainer::plan() {
   // Validation's rows: the forwards of the plan, lowered alike; no updates.
   Lowering how = how_;
   how.reduce_scalars = true;
+  how.average_weights = false;
   Row row = bind_row(lower(forward_only(one), how), transport_.worker(), options_.pipelines);
   for (auto* part : {&row.prologue, &row.body, &row.drain}) drop_updates(*part);
   validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
@@ -205,6 +212,10 @@ std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& rep
     compile.stage = placement.model_stage;
     compile.send_slots = send_slots;
     plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));
+    if (options_.averaging) {
+      const bool passive = options_.averaging->policy.method == groups::Method::AdPsgd;
+      plans[i]->memory.averages = plans[i]->memory.weights * (passive ? 3 : 1);
+    }
     stages_.push_back({placement.model_stage, static_cast<int>(i), placement.replica == 0,
                        plans[i]->memory.saved});
     memory_.stages.push_back({placement.model_stage, plans[i]->memory});

@@ -197,6 +197,7 @@ struct Reducer::Impl {
   bool stop = false;  // guarded by signal.mutex
   std::mutex mutex;   // guards the sums and what follows
   std::condition_variable finished;
+  bool given_up = false;  // guarded by mutex
   std::vector<std::shared_ptr<Sum>> active;
   std::vector<std::vector<std::byte>> spare;  // scratch of earlier sums, used again
   std::thread thread;
@@ -270,7 +271,8 @@ std::int64_t Reducer::wait(Sum& sum, What what) {
   std::unique_lock lock(impl_->mutex);
   const bool ended = impl_->finished.wait_for(
       lock, std::chrono::duration<double>(impl_->transport.options().timeout_s),
-      [&] { return sum.finished() || sum.failed(); });
+      [&] { return sum.finished() || sum.failed() || impl_->given_up; });
+  if (impl_->given_up && !sum.finished()) fail(Code::Comm, "{}: this worker gives up", what.text());
   if (!ended) {
     Request* missing = sum.pending();
     HETU_ASSERT(missing != nullptr);
@@ -278,6 +280,12 @@ std::int64_t Reducer::wait(Sum& sum, What what) {
   }
   sum.check(what);
   return sum.finished_ns();
+}
+
+void Reducer::give_up() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->given_up = true;
+  impl_->finished.notify_all();
 }
 
 void all_gather_bytes(Transport& transport, const Group& group,

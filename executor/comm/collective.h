@@ -42,6 +42,9 @@ class Reducer {
   /// Comm like Transport::wait, naming the peer that is missing.
   std::int64_t wait(Sum& sum, What what);
 
+  /// Ends every wait, now and later, with Comm: another thread is about to go away while one waits.
+  void give_up();
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -4,15 +4,17 @@
 
 namespace hetu {
 
-inline constexpr int kCountTag = 40;    ///< counts of a step, before its first forward
-inline constexpr int kScalarTag = 41;   ///< losses and norms of a step
-inline constexpr int kControlTag = 42;  ///< steps of a rehearsal
-inline constexpr int kStartTag = 43;    ///< what is checked before the first step
-inline constexpr int kSaveTag = 44;     ///< checkpoints
-inline constexpr int kTraceTag = 45;    ///< traces
-inline constexpr int kBufferTag = 46;   ///< means of buffers over pipelines
-inline constexpr int kSharedTag = 47;   ///< whether all hosts see a folder
-inline constexpr int kReportTag = 48;   ///< results of a run, to worker 0
-inline constexpr int kGrantTag = 49;    ///< how far a run goes, from worker 0
+inline constexpr int kCountTag = 40;      ///< counts of a step, before its first forward
+inline constexpr int kScalarTag = 41;     ///< losses and norms of a step
+inline constexpr int kControlTag = 42;    ///< steps of a rehearsal
+inline constexpr int kStartTag = 43;      ///< what is checked before the first step
+inline constexpr int kSaveTag = 44;       ///< checkpoints
+inline constexpr int kTraceTag = 45;      ///< traces
+inline constexpr int kBufferTag = 46;     ///< means of buffers over pipelines
+inline constexpr int kSharedTag = 47;     ///< whether all hosts see a folder
+inline constexpr int kReportTag = 48;     ///< results of a run, to worker 0
+inline constexpr int kGrantTag = 49;      ///< how far a run goes, from worker 0
+inline constexpr int kAverageTag = 50;    ///< weights averaged within a group
+inline constexpr int kConsensusTag = 51;  ///< state averaged over all pipelines
 
 }  // namespace hetu

@@ -1,0 +1,70 @@
+// A training job whose pipelines average their weights: what is refused, this worker's line to the
+// coordinator, runs whose length the pipeline learns while it goes on.
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+void Trainer::check_averaging(const Schedule& plan) const {
+  if (!options_.averaging) return;
+  const char* method = groups::method_name(options_.averaging->policy.method);
+  require(options_.pipelines >= 2,
+          "{} averages the weights of pipelines, and there is 1: give devices for at least 2 "
+          "(pipe_2_{}), or leave it out",
+          method, options_.stages);
+  require(holds(plan, Kind::Update) && run_grain(compute_plan(2 * plan.stages + 2)) == 1,
+          "{} needs a method whose stages update one by one without a flush, such as pipedream; "
+          "'{}' sums gradients of all pipelines once per step",
+          method, plan.method);
+  for (const StagePair& tie : how_.tied)
+    fail(Code::InvalidArgument,
+         "stages {} and {} share a weight, but {} averages each stage with other pipelines: untie "
+         "it (\"tie_word_embeddings\": false), or use one stage",
+         tie.first, tie.second, method);
+}
+
+comm::Group Trainer::own_pipeline() const {
+  const int width = static_cast<int>(lowered_.workers.size());
+  comm::Group group(width);
+  for (int w = 0; w < width; ++w) group[w] = pipeline_ * width + w;
+  return group;
+}
+
+void Trainer::join_groups() {
+  const Averaging& how = *options_.averaging;
+  groups::Options policy = how.policy;
+  policy.stages = options_.stages;
+  policy.pipelines = options_.pipelines;
+  policy = groups::with_defaults(policy);
+  const bool waits = policy.method == groups::Method::PartialReduce && policy.sync_period == 1;
+  ps::ClientOptions client;
+  client.policy = policy;
+  client.worker = transport_.worker();
+  client.pipeline = pipeline_;
+  client.stage = stage();
+  client.timeout_s = transport_.options().timeout_s;
+  client.group_log = how.group_log;
+  groups_ = how.connect(client);
+  const int width = static_cast<int>(lowered_.workers.size());
+  Averager::Place place{stage(), pipeline_, {}};
+  for (int d = 0; d < options_.pipelines; ++d) place.workers.push_back(d * width + row_);
+  AverageOptions options;
+  options.policy = policy;
+  options.overlap = how.overlap && !waits;
+  options.observe = how.observe;
+  averager_ = std::make_unique<Averager>(transport_, *groups_, place, options);
+}
+
+// Only a run that is known to be short needs a plan of its own length.
+void Trainer::begin_averaged_run(std::int64_t steps) {
+  runner_->begin_averaged_run(steps);
+  run_left_ = 1;
+  run_end_ = step_ + steps;
+  const std::int64_t known = averager_->stop_after();
+  const Schedule plan = lowered_for(
+      static_cast<int>(known == groups::kRunsOn ? 2 * lowered_.workers.size() + 2 : known));
+  runs_->begin_averaged(plan, static_cast<int>(step_), trace_.get());
+  if (trace_) recorded_.push_back({static_cast<int>(step_), plan});
+}
+
+}  // namespace hetu
