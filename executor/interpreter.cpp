@@ -328,8 +328,12 @@ void Interpreter::Impl::run(const Action& action, int raised) {
   position.store(&action);
   post_ahead();
   int of_step = step_of(instr);
-  const std::int64_t start = comm::now_ns();
-  if (is_compute(instr.kind)) before_compute(instr);
+  std::int64_t start = comm::now_ns();
+  if (is_compute(instr.kind)) {
+    before_compute(instr);
+    if (links.disturbance) links.disturbance->before();
+  }
+  const std::int64_t computes = comm::now_ns();
   switch (instr.kind) {
     case Kind::Forward:
       runner.forward(instr.stage, instr.micro);
@@ -365,6 +369,7 @@ void Interpreter::Impl::run(const Action& action, int raised) {
       await_reductions();
       await_average(instr.stage);
       of_step = count_update(instr.stage);
+      start = comm::now_ns();  // an average is an event of its own
       runner.update(instr.stage, of_step);
       break;
     case Kind::PartialReduce:
@@ -373,6 +378,7 @@ void Interpreter::Impl::run(const Action& action, int raised) {
       runner.begin_average(instr.stage, of_step);
       return;  // recorded when it is complete
   }
+  if (links.disturbance && is_compute(instr.kind)) links.disturbance->after(computes);
   if (trace) trace->add(instr, of_step, start, comm::now_ns());
 }
 

@@ -10,6 +10,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/transport.h"
+#include "executor/disturbance.h"
 #include "graph/base/trace.h"
 #include "pipeline/schedule.h"
 
@@ -143,7 +144,8 @@ class Interpreter {
   struct Links {
     comm::Transport& transport;
     comm::Reducer& reducer;
-    int receive_window = 8;  ///< receives posted ahead of the instruction that runs
+    int receive_window = 8;              ///< receives posted ahead of the instruction that runs
+    Disturbance* disturbance = nullptr;  ///< of compute; must outlive the interpreter
   };
   Interpreter(Row row, StageRunner& runner, const Links& links);
   ~Interpreter();

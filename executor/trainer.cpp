@@ -144,7 +144,9 @@ std::string Trainer::stages_text() const {
 }
 
 void Trainer::ask_to_stop() {
-  if (runs_)
+  if (averager_)
+    asks_to_stop_ = true;
+  else if (runs_)
     runs_->ask_to_stop();
   else
     runner_->ask_to_stop();
@@ -164,6 +166,8 @@ StepResult Trainer::train(const FieldLookup& lookup) {
   result.gradient_norm = runner_->gradient_norm();
   result.stop_asked = runner_->stop_asked();
   result.learning_rate = optimizer_.rate.at(runner_->updates());
+  result.last = run_left_ == 0;
+  result.batches = options_.pipelines;
   return result;
 }
 
@@ -197,7 +201,9 @@ std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   step_ = report->step + 1;
   if (!averager_) --run_left_;
   if (runs_->is_last(report->step)) end_run();
-  return result_of(*report);
+  StepResult result = result_of(*report);
+  if (averager_) count_batches(result);
+  return result;
 }
 
 // Drains, and knows how long the run has been.
@@ -208,6 +214,8 @@ void Trainer::end_run() {
   if (averager_) {
     runner_->end_averaged_run();
     step_ = run_end_;
+    stop_asked_ = sum_over_all(asks_to_stop_) > 0;
+    asks_to_stop_ = false;
   }
   runner_->set_updates(step_);
   if (trace_) recorded_.back().plan = with_steps(recorded_.back().plan, runs_->steps());
@@ -221,7 +229,9 @@ StepResult Trainer::result_of(const StepReport& report) const {
     result.scalars.push_back({graph_.fetches[f].first, chief ? report.fetches[f] : std::nan("")});
   result.gradient_norm = chief ? std::sqrt(report.squares) : std::nan("");
   result.learning_rate = optimizer_.rate.at(report.step + 1);
-  result.stop_asked = runs_->is_stopped() && runs_->is_last(report.step);
+  result.last = runs_->is_last(report.step);
+  result.stop_asked = result.last && (runs_->is_stopped() || stop_asked_);
+  result.batches = options_.pipelines;
   return result;
 }
 

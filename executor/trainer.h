@@ -56,6 +56,7 @@ struct TrainerOptions {
   std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
   std::optional<Averaging> averaging = {};
+  SimulateOptions disturb = {};  ///< hetero, slow and seed count; see disturbance.h
 };
 
 /// What one step reports; the same on every worker.
@@ -65,6 +66,10 @@ struct StepResult {
   double gradient_norm = 0;  ///< before clipping; 0 in validation
   double learning_rate = 0;  ///< of this step's update
   bool stop_asked = false;   ///< a worker had called ask_to_stop() before this step
+  bool last = false;         ///< of its run: every update is applied
+  /// Batches of all pipelines since the result before. Where pipelines average weights: as far as
+  /// this worker has heard of the others.
+  std::int64_t batches = 1;
 
   /// The scalar of that fetch. Throws InvalidArgument naming the fetches there are.
   double at(const std::string& name) const;
@@ -113,6 +118,9 @@ class Trainer {
   /// run is given all have one state, the mean of theirs, and step() is the step that `steps` more
   /// lead to. The first worker of a pipeline then has that pipeline's results.
   std::optional<StepResult> next(const BatchSource& batches);
+  /// True in the worker that has its pipeline's results: worker 0, or the first of each pipeline
+  /// that averages weights.
+  bool is_reporter() const { return runs_ ? runs_->is_chief() : true; }
   /// Null unless pipelines average weights.
   Averager* averager() { return averager_.get(); }
   /// True if the plan updates within itself: weights by version, no flush at each step.
@@ -172,6 +180,8 @@ class Trainer {
   void plan();
   StepResult result_of(const StepReport& report) const;
   void begin_averaged_run(std::int64_t steps);
+  void count_batches(StepResult& result);
+  double sum_over_all(double value);
   void end_run();
   void cut(const Schedule& compute);
   CompileOptions compile_options(const StageNeeds& needs, const StageSlots& slots) const;
@@ -196,7 +206,8 @@ class Trainer {
   Schedule lowered_;
   WorkerMemory memory_;
   comm::Reducer reducer_;
-  std::unique_ptr<ps::GroupClient> groups_;  // null unless pipelines average weights
+  std::unique_ptr<Disturbance> disturbance_;  // null: none
+  std::unique_ptr<ps::GroupClient> groups_;   // null unless pipelines average weights
   std::unique_ptr<Averager> averager_;
   std::unique_ptr<TrainRunner> runner_;
   std::unique_ptr<Interpreter> training_;
@@ -204,8 +215,10 @@ class Trainer {
   std::unique_ptr<RepeatedRun> runs_;  // null for plans with one update per step
   Lowering how_;
   std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
-  std::int64_t run_end_ = 0;   // averaged: the step that the run leads to
-  std::vector<PlannedRun> recorded_;  // where runs_ is not
+  bool asks_to_stop_ = false, stop_asked_ = false;  // averaged
+  std::int64_t batches_before_ = 0;                 // averaged: of all pipelines, in this run
+  std::int64_t run_end_ = 0;                        // averaged: the step that the run leads to
+  std::vector<PlannedRun> recorded_;                // where runs_ is not
   std::unique_ptr<TraceRecorder> trace_;
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;

@@ -1,5 +1,9 @@
 // A training job whose pipelines average their weights: what is refused, this worker's line to the
 // coordinator, runs whose length the pipeline learns while it goes on.
+#include <algorithm>
+#include <utility>
+
+#include "executor/comm/tag_kinds.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 
@@ -60,11 +64,27 @@ void Trainer::begin_averaged_run(std::int64_t steps) {
   runner_->begin_averaged_run(steps);
   run_left_ = 1;
   run_end_ = step_ + steps;
+  batches_before_ = 0;
   const std::int64_t known = averager_->stop_after();
   const Schedule plan = lowered_for(
       static_cast<int>(known == groups::kRunsOn ? 2 * lowered_.workers.size() + 2 : known));
   runs_->begin_averaged(plan, static_cast<int>(step_), trace_.get());
   if (trace_) recorded_.push_back({static_cast<int>(step_), plan});
+}
+
+// What has been heard comes in leaps; a run is `batches` of all pipelines long in any case.
+void Trainer::count_batches(StepResult& result) {
+  const std::int64_t done = averager_->updates_of_all();
+  result.batches = std::max<std::int64_t>(0, done - std::exchange(batches_before_, done));
+  // A rate counts no further than the run's nominal length.
+  result.learning_rate = optimizer_.rate.at(std::min(result.step + 1, run_end_));
+}
+
+double Trainer::sum_over_all(double value) {
+  const auto what = [] { return std::string("whether a worker asks to stop"); };
+  comm::sum_f64(transport_, comm::everyone(transport_), &value, 1,
+                {comm::make_tag(kConsensusTag, 0, 0, 2, static_cast<int>(step_ & 0x3fff)), what});
+  return value;
 }
 
 }  // namespace hetu

@@ -151,7 +151,12 @@ void Trainer::plan() {
   if (options_.averaging) join_groups();
   run.averager = averager_.get();
   runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
-  const Interpreter::Links links{transport_, reducer_};
+  check_disturbance(options_.disturb, options_.pipelines, transport_.workers());
+  if (options_.disturb.hetero > 0 || !options_.disturb.slow.empty())
+    disturbance_ = std::make_unique<Disturbance>(options_.disturb, transport_.worker(),
+                                                 static_cast<int>(lowered_.workers.size()));
+  Interpreter::Links links{transport_, reducer_};
+  links.disturbance = disturbance_.get();
   if (repeated) {
     runs_ = std::make_unique<RepeatedRun>(*runner_, links, graph_.fetches.size(),
                                           averager_ ? own_pipeline() : comm::everyone(transport_),

@@ -18,7 +18,7 @@ _FROM = {
     "buffer": "graph", "placeholder": "graph", "scope": "graph",
     "one_line_errors": "errors", "parse_bytes": "errors",
 }
-_MODULES = ("data", "devices", "graph", "lr", "models", "ops", "optim", "schedule", "training")
+_MODULES = ("averaging", "data", "devices", "graph", "lr", "models", "ops", "optim", "schedule", "training")
 __all__ = [*_FROM, *_MODULES]
 
 

@@ -47,11 +47,21 @@ class Checkpoints:
     def _run(self) -> dict[str, Any]:
         e = self.executor
         return {
-            "position": e.position(), "seed": e.seed, "method": e.method, "pipelines": e.layout.pipelines,
+            **self._positions(), "seed": e.seed, "method": e.method, "pipelines": e.layout.pipelines,
             "stages": e.layout.stages, "micro_batches": e.micro_batches, "batch_size": e.data.batch_size,
-            "optimizer": e.train_handle.optimizer.settings()["kind"],
+            "optimizer": self._optimizer(),
             **({"plateau": e.plateau.state} if e.plateau else {}),
         }
+
+    def _positions(self) -> dict[str, Any]:
+        """Where the data is read next. Pipelines that average weights have read as many batches as they have updated."""
+        e = self.executor
+        if not e.averages:
+            return {"position": e.position()}
+        texts = _hetu.gather_texts(e.transport, json.dumps([e.job.pipeline, e.position()]))
+        places = {pipeline: position for pipeline, position in map(json.loads, texts) if position}
+        least = min(places.values(), key=lambda p: (p["epoch"], p["index"]))
+        return {"position": least, "positions": [places[d] for d in range(e.layout.pipelines)]}
 
     def _load(self) -> None:
         e = self.executor
@@ -62,7 +72,10 @@ class Checkpoints:
         e.job.load(self.folder)
         if e.plateau and run.get("plateau"):
             e.plateau.state = run["plateau"]
-        if e.loader and run.get("position"):
+        places = run.get("positions", [])
+        if e.loader and e.averages and len(places) == e.layout.pipelines:
+            e.loader.seek(places[e.job.pipeline])
+        elif e.loader and run.get("position"):
             e.loader.seek(run["position"])
         if e.is_chief:
             weights = ", with imported weights and optimizer states of zero" if run.get("weights_only") else ""
@@ -70,7 +83,8 @@ class Checkpoints:
 
     def _compare(self, run: dict[str, Any]) -> None:
         """What a resumed run must share with the one that saved; sizes of stages, pipelines and micro-batches need not."""
-        mine = self._run()
+        e = self.executor
+        mine = {"seed": e.seed, "optimizer": self._optimizer(), "pipelines": e.layout.pipelines, "batch_size": e.data.batch_size}
         for name in ("seed", "optimizer"):
             if run[name] != mine[name]:
                 raise ValueError(f"{self.folder} was saved with {name} {run[name]}, this run has {name} {mine[name]}")
@@ -81,6 +95,9 @@ class Checkpoints:
                 f"({run['pipelines']} pipelines x {run['batch_size']}), "
                 f"this run has {here} ({mine['pipelines']} x {mine['batch_size']}); keep pipelines x --batch-size"
             )
+
+    def _optimizer(self) -> str:
+        return str(self.executor.train_handle.optimizer.settings()["kind"])
 
     def save(self) -> None:
         """Saves the present step; every worker calls it."""

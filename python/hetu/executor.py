@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetu import _hetu, schedule, stop
+from hetu.averaging import Averaging, Disturbance
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
@@ -28,6 +29,8 @@ class Step:
     seconds: float
     samples: int
     extra: dict[str, float] = field(default_factory=dict)
+    last: bool = False  # of its run: every update is applied
+    own_samples: int = 0  # those that the scalars are of: all, or this pipeline's where pipelines average weights
 
     @property
     def loss(self) -> float:
@@ -79,6 +82,8 @@ class Executor:
     as many as the file has, 1 where the method updates after each, else 4.
     chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
+    averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
+    and a method without a flush (pipedream). disturbance: stragglers on purpose.
     first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
     """
 
@@ -100,6 +105,8 @@ class Executor:
         memory_limit: int = 0,
         first_blocks: list[int] | Callable[[int], list[int] | None] | None = None,
         device: str = "auto",
+        averaging: Averaging | None = None,
+        disturbance: Disturbance | None = None,
     ) -> None:
         trains = [item for items in fetches.values() for item in items if isinstance(item, Train)]
         if len(trains) != 1:
@@ -130,6 +137,8 @@ class Executor:
             "chunks": chunks or 0, "pairs": pairs or 1, "concat": concat or "direct", "with_recompute": with_recompute,
             "sync": sync, "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,
             "first_block": starts or [], "seed": seed,
+            "averaging": averaging.settings() if averaging else None,
+            "disturbance": (disturbance or Disturbance()).settings(),
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
@@ -167,6 +176,11 @@ class Executor:
         return bool(self.transport.worker == 0)
 
     @property
+    def averages(self) -> bool:
+        """True if pipelines average weights, each at its own pace."""
+        return bool(self.job.averages)
+
+    @property
     def step(self) -> int:
         """Steps done so far, over all runs of this training."""
         return int(self.job.step)
@@ -191,15 +205,19 @@ class Executor:
         A method that updates within a step (pipedream) runs without a flush: its pipeline is drained every `drain` steps
         (0: never for that), where it saves and in the end. Only then one may validate; and only the chief has scalars and
         norms, elsewhere they are NaN.
+
+        Where pipelines average weights, steps between two drains are those of this worker's pipeline, more or fewer than
+        their number, and the results those of its batches; `step` counts on as if they were as many. The first worker of
+        each pipeline has results.
         """
         if name not in self.modes:
             raise ValueError(f"no fetches called '{name}'; there are: {', '.join(self.modes)}")
         if not self.modes[name]:
             yield from self._validate(steps, data or self.data)
             return
+        self.stopped = False
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         self.job.record(trace is not None)
-        self.stopped = False
         while self.step < steps and not self.stopped:
             if self.plateau:
                 self.job.set_rate_factor(self.plateau.state["multiplier"])
@@ -207,7 +225,7 @@ class Executor:
             while True:
                 if stop.asked():
                     self.job.ask_to_stop()
-                step = self._step(self.job.next, self.loader)
+                step = self._step(self.job.next, self.loader, training=True)
                 if step is None:
                     break
                 yield step
@@ -241,15 +259,18 @@ class Executor:
             if step:
                 yield step
 
-    def _step(self, function: Any, loader: Any) -> Step | None:
+    def _step(self, function: Any, loader: Any, training: bool = False) -> Step | None:
         start = time.monotonic()
         result = function(loader)
         if result is None:
             return None
         seconds = time.monotonic() - start
-        self.stopped = result["stop_asked"]
-        samples = self.data.batch_size * self.layout.pipelines
-        return Step(result["step"], result["scalars"], result["gradient_norm"], result["learning_rate"], seconds, samples)
+        if training:
+            self.stopped = result["stop_asked"]
+        samples = self.data.batch_size * result["batches"]
+        own = self.data.batch_size if self.averages and training else samples
+        return Step(result["step"], result["scalars"], result["gradient_norm"], result["learning_rate"], seconds, samples,
+                    last=result["last"], own_samples=own)
 
     def describe(self) -> str:
         """One line: method, grid, micro-batches, memory of this worker."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from hetu import _hetu, executor, lr, optim, schedule
+from hetu import _hetu, averaging, executor, lr, optim, schedule
 from hetu.errors import parse_bytes
 from hetu.progress import Reporter
 from hetu.tensorboard import Events
@@ -51,9 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--sync", default="eager-opt", choices=["end", "eager", "eager-opt"],
         help="where gradient sums start: at the end, as soon as a stage's gradient is whole, or there where idle time hides "
              "it (default %(default)s)")
-    add("--preduce", action="store_true", help="partial reduce instead of the sum over all pipelines (to come)")
-    add("--adpsgd", action="store_true", help="AD-PSGD: averages with one other pipeline (to come)")
-    add("--hetero", type=float, default=0.0, metavar="S", help="seconds of random delay, to mimic uneven hosts (to come)")
+    averaging.add_options(parser)
     add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
     add("--devices", default=None, help="a list of device_list.py, or pipe_<pipelines>_<stages>")
     add("--device", default="auto", choices=["auto", "cpu", "cuda"], help="what a worker computes on (default %(default)s)")
@@ -71,9 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     """Throws ValueError, in the words of the command line. `evaluates`: the script does after each epoch."""
-    for name in ("preduce", "adpsgd", "hetero"):
-        if getattr(args, name):
-            raise ValueError(f"--{name} is to come; without it gradients are summed over all pipelines")
+    args.averaging, args.disturbance = averaging.averaging_of(args), averaging.disturbance_of(args)
+    if args.averaging and args.pipeline == "dp":
+        args.pipeline = "pipedream"  # one stage, which updates after each batch
     for name in ("epochs", "steps", "batch_size", "micro_batches"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
@@ -111,7 +109,7 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
         chunks=args.chunks, pairs=args.pairs, concat=args.concat, replicas=args.replicas,
         with_recompute=args.with_recompute, sync=args.sync,
         threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
-        first_blocks=first_blocks,
+        first_blocks=first_blocks, averaging=args.averaging, disturbance=args.disturbance,
     )
 
 
@@ -142,8 +140,8 @@ class Epoch:
         return sum(s.scalars[name] for s in self.steps) / len(self.steps)
 
     def share(self, name: str) -> float:
-        """A count, over the samples."""
-        return sum(s.scalars[name] for s in self.steps) / self.samples
+        """A count, over the samples that it is of."""
+        return sum(s.scalars[name] for s in self.steps) / sum(s.own_samples for s in self.steps)
 
 
 def batches(data: Any, pipelines: int, of: str) -> int:
@@ -179,6 +177,18 @@ class Records:
             self.file.close()
 
 
+def meetings(job: executor.Executor) -> dict[str, float]:
+    """Where pipelines average weights: TensorBoard's scalars of the groups since the last call. Every worker calls it; those
+    of the last stage print."""
+    if not job.averages:
+        return {}
+    mean, by_size = job.job.take_meetings()
+    if job.job.stage == job.layout.stages - 1:
+        sizes = ", ".join(f"{size}: {count}" for size, count in enumerate(by_size) if count)
+        print(f"pipeline {job.job.pipeline}: mean group size {mean:.4f} (groups by size {sizes})", flush=True)
+    return {"Train/Partner": mean} | {f"Train/Partner/{size}": float(n) for size, n in enumerate(by_size) if size}
+
+
 # Called in every worker at the end of each epoch (it may validate); gives TensorBoard's scalars. The chief prints.
 EpochEnd = Callable[[Epoch], dict[str, float]]
 
@@ -202,11 +212,12 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
         if reporter:
             records.write(step)
             rate = {"tokens_per_s": step.samples_per_s * tokens} if tokens else {}
-            reporter.update(step.index + 1, loss=step.loss, samples_per_s=step.samples_per_s, **rate)
-        if (step.index + 1) % epoch_steps == 0 or step.index + 1 == args.steps:
+            reporter.update(min(step.index + 1, args.steps), loss=step.loss, samples_per_s=step.samples_per_s, **rate)
+        done = job.step if job.averages else step.index + 1  # a pipeline that averages has a length of its own
+        if (step.last or not job.averages) and (done % epoch_steps == 0 or done >= args.steps):
             epoch.end()
-            epoch.drained = not (args.no_drain and job.job.asynchronous) or step.index + 1 == args.steps
-            scalars = epoch_end(epoch)
+            epoch.drained = not (args.no_drain and job.job.asynchronous) or done >= args.steps
+            scalars = meetings(job) | epoch_end(epoch)
             if events:
                 events.add(epoch.number, scalars)
             epoch = None

@@ -9,10 +9,13 @@
 #include "datasets/loader.h"
 #include "executor/checkpoint.h"
 #include "executor/checksum.h"
+#include "executor/comm/tag_kinds.h"
 #include "executor/executor.h"
+#include "executor/gather.h"
 #include "executor/shared_folder.h"
 #include "graph/base/error.h"
 #include "pipeline/plan_file.h"
+#include "ps/group_client.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -48,6 +51,49 @@ OptimizerConfig optimizer_of(const nb::dict& d) {
   return c;
 }
 
+// Fields as --slow names them; what is not given stays.
+Slowdown slowdown_of(const nb::dict& d) {
+  Slowdown slow;
+  const auto set = [&d](const char* name, auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    if (d.contains(name)) field = static_cast<Field>(nb::cast<double>(d[name]));
+  };
+  set("pipeline", slow.pipeline);
+  set("worker", slow.worker);
+  set("factor", slow.factor);
+  set("from", slow.from);
+  set("to", slow.to);
+  return slow;
+}
+
+// Settings of hetu.averaging.Averaging.
+Averaging averaging_of(const nb::dict& d) {
+  Averaging how;
+  groups::Options& policy = how.policy;
+  const auto method = nb::cast<std::string>(d["method"]);
+  for (const auto known : {groups::Method::AdPsgd, groups::Method::AdPsgdLockstep})
+    if (method == groups::method_name(known)) policy.method = known;
+  policy.sync_period = nb::cast<int>(d["sync_period"]);
+  policy.min_group = nb::cast<int>(d["min_group"]);
+  policy.max_group = nb::cast<int>(d["max_group"]);
+  policy.pair_above = nb::cast<int>(d["pair_above"]);
+  policy.wait = nb::cast<double>(d["wait"]);
+  policy.horizon = nb::cast<double>(d["horizon"]);
+  policy.soft = nb::cast<double>(d["soft"]);
+  policy.hard = nb::cast<double>(d["hard"]);
+  policy.patience = nb::cast<double>(d["patience"]);
+  policy.smoothing = nb::cast<double>(d["smoothing"]);
+  policy.late_us = nb::cast<std::int64_t>(d["late_us"]);
+  policy.late_share = nb::cast<double>(d["late_share"]);
+  policy.seed = nb::cast<std::uint64_t>(d["seed"]);
+  how.overlap = nb::cast<bool>(d["overlap"]);
+  how.group_log = nb::cast<std::string>(d["group_log"]);
+  how.connect = [](const ps::ClientOptions& options) {
+    return ps::connect_coordinator(env().coordinator, options);
+  };
+  return how;
+}
+
 TrainerOptions trainer_options(const nb::dict& d) {
   TrainerOptions o;
   o.method = nb::cast<std::string>(d["method"]);
@@ -68,6 +114,12 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
   o.kernels =
       env().kernels == KernelChoice::Reference ? KernelChoice::Reference : KernelChoice::Best;
+  if (!d["averaging"].is_none()) o.averaging = averaging_of(nb::cast<nb::dict>(d["averaging"]));
+  const auto disturb = nb::cast<nb::dict>(d["disturbance"]);
+  o.disturb.hetero = nb::cast<double>(disturb["hetero"]);
+  o.disturb.seed = nb::cast<std::uint64_t>(disturb["seed"]);
+  for (const nb::handle slow : nb::cast<nb::list>(disturb["slow"]))
+    o.disturb.slow.push_back(slowdown_of(nb::cast<nb::dict>(slow)));
   return o;
 }
 
@@ -80,6 +132,8 @@ nb::dict result_dict(const StepResult& r) {
   out["gradient_norm"] = r.gradient_norm;
   out["learning_rate"] = r.learning_rate;
   out["stop_asked"] = r.stop_asked;
+  out["last"] = r.last;
+  out["batches"] = r.batches;
   return out;
 }
 
@@ -165,6 +219,13 @@ void bind_executor(nb::module_& m) {
   m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
         "Throws on all workers if one of them does not see the folder that worker 0 sees.");
   m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
+  m.def(
+      "gather_texts",
+      [](comm::Transport& links, const std::string& mine) {
+        return gather_texts(mine, links,
+                            {comm::make_tag(kSaveTag, 0, 0, 7, 0), "a text of every worker"});
+      },
+      nb::call_guard<nb::gil_scoped_release>(), "The texts of all workers, in every worker.");
   m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Job>(m, "Job", "One worker's part of a training job.")
@@ -208,6 +269,17 @@ void bind_executor(nb::module_& m) {
             return result_dict(*r);
           },
           nb::arg("loader").none(), "The next step of the run, None once it is over.")
+      .def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
+      .def_prop_ro(
+          "is_reporter", [](const Job& j) { return j.trainer.is_reporter(); },
+          "True in the worker that has its pipeline's results.")
+      .def(
+          "take_meetings",
+          [](Job& j) {
+            const MeetingCounts counts = j.trainer.averager()->take_counts();
+            return std::make_pair(counts.mean(), counts.by_size);
+          },
+          "(mean group size, groups by size) since the last call.")
       .def_prop_ro("asynchronous", [](const Job& j) { return j.trainer.is_asynchronous(); })
       .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
       .def("record", [](Job& j, bool on) { j.trainer.record(on); })

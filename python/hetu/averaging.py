@@ -1,0 +1,129 @@
+"""How pipelines keep together without waiting for the slowest: partial reduce and AD-PSGD; and stragglers on purpose."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+
+@dataclasses.dataclass
+class Averaging:
+    """Pipelines average weights in groups instead of summing gradients. The constants are those of
+    pipeline/groups/options.h; 0 (min_group, max_group) and -1 (wait, horizon): chosen by sync_period.
+
+    method: "preduce", "adpsgd" (as published) or "adpsgd-lockstep" (the pairs of SD-PIPE's artifact).
+    overlap: averages go on beside compute; with sync_period 1 they never do. group_log: file of the groups, one JSON object
+    per line.
+    """
+
+    method: str = "preduce"
+    sync_period: int = 10
+    min_group: int = 0
+    max_group: int = 0
+    pair_above: int = 8
+    wait: float = -1.0
+    horizon: float = -1.0
+    soft: float = 0.6
+    hard: float = 0.85
+    patience: float = 1.0
+    smoothing: float = 0.25
+    late_us: int = 2000
+    late_share: float = 0.05
+    seed: int = 0
+    overlap: bool = True
+    group_log: str = ""
+
+    def settings(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass
+class Disturbance:
+    """Stragglers on purpose: each forward or backward first sleeps `hetero` seconds with probability 0.1; who is named in
+    `slow` takes `factor` times as long for what starts between its seconds `from` and `to`."""
+
+    hetero: float = 0.0
+    slow: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    seed: int = 0
+
+    def settings(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+KNOBS: dict[str, Callable[[str], Any]] = {
+    "wait": float, "horizon": float, "soft": float, "hard": float, "patience": float, "smoothing": float, "late_us": int,
+    "late_share": float,
+}
+SLOW: dict[str, Callable[[str], float]] = {
+    "pipeline": int, "worker": int, "factor": float, "from": float, "to": float,
+}
+
+
+def parse_pairs(option: str, text: str, known: dict[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """"a=1,b=2" with the keys of `known`. Throws ValueError, naming the option."""
+    values: dict[str, Any] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or key.strip() not in known:
+            raise ValueError(f"{option} '{text}': expected KEY=VALUE with one of {', '.join(known)}, got '{part}'")
+        try:
+            values[key.strip()] = known[key.strip()](value)
+        except ValueError:
+            raise ValueError(f"{option} '{text}': {key.strip()} must be a number, got '{value}'") from None
+    return values
+
+
+def parse_slow(text: str) -> dict[str, float]:
+    """"pipeline=1,factor=2" or "worker=5,factor=1.3,from=100,to=300". Throws ValueError."""
+    values = parse_pairs("--slow", text, SLOW)
+    if "factor" not in values or ("pipeline" in values) == ("worker" in values):
+        raise ValueError(f"--slow '{text}': wanted a pipeline or a worker, and a factor: \"pipeline=1,factor=2\"")
+    return values
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups of whoever is there")
+    add("--adpsgd", nargs="?", const="published", choices=["published", "lockstep"],
+        help="AD-PSGD: averages with one other pipeline; lockstep: the pairs of SD-PIPE's artifact, which wait")
+    add("--sync-period", type=int, default=10, metavar="P",
+        help="of partial reduce: all pipelines are connected every P updates; 1 = every update of all (default %(default)s)")
+    add("--min-group", type=int, default=0, help="of partial reduce; 0: by --sync-period (default)")
+    add("--max-group", type=int, default=0, help="of partial reduce; 2 = pairs; 0: all, or pairs above --pair-above (default)")
+    add("--pair-above", type=int, default=8, help="pairs with more pipelines than this (default %(default)s)")
+    add("--group-options", default="", metavar="K=V,…", help="further constants of the groups: " + ", ".join(KNOBS))
+    add("--group-log", default="", metavar="FILE.jsonl", help="write who averaged with whom and when")
+    add("--no-overlap", action="store_true", help="averages are waited for instead of going on beside compute")
+    add("--hetero", type=float, default=0.0, metavar="S",
+        help="each forward or backward first sleeps S seconds with probability 0.1, to mimic uneven hosts")
+    add("--slow", action="append", default=[], metavar="WHO",
+        help='"pipeline=1,factor=2" or "worker=5,factor=1.3,from=100,to=300" (seconds); may be repeated')
+
+
+def averaging_of(args: argparse.Namespace) -> Averaging | None:
+    """What the options ask for; None: gradients are summed. Throws ValueError."""
+    if not args.preduce and args.adpsgd is None:
+        for name, default in (("sync_period", 10), ("min_group", 0), ("max_group", 0), ("group_options", ""), ("group_log", "")):
+            if getattr(args, name) != default:
+                raise ValueError(f"--{name.replace('_', '-')} belongs to --preduce or --adpsgd, and neither is given")
+        return None
+    if args.sync_period < 1:
+        raise ValueError(f"--sync-period must be >= 1, got {args.sync_period}")
+    for name in ("min_group", "max_group", "pair_above"):
+        if getattr(args, name) < 0:
+            raise ValueError(f"--{name.replace('_', '-')} must be >= 0, got {getattr(args, name)}")
+    method = {None: "preduce", "published": "adpsgd", "lockstep": "adpsgd-lockstep"}[args.adpsgd]
+    knobs = parse_pairs("--group-options", args.group_options, KNOBS) if args.group_options else {}
+    return Averaging(
+        method, args.sync_period, args.min_group, args.max_group, args.pair_above, seed=args.seed,
+        overlap=not args.no_overlap, group_log=args.group_log, **knobs,
+    )
+
+
+def disturbance_of(args: argparse.Namespace) -> Disturbance:
+    """What --hetero and --slow ask for. Throws ValueError."""
+    if args.hetero < 0:
+        raise ValueError(f"--hetero must be >= 0 s, got {args.hetero}")
+    return Disturbance(args.hetero, [parse_slow(text) for text in args.slow], args.seed)
