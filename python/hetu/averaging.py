@@ -91,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--sync-period", type=int, default=10, metavar="P",
         help="of partial reduce: all pipelines are connected every P updates; 1 = every update of all (default %(default)s)")
     add("--min-group", type=int, default=0, help="of partial reduce; 0: by --sync-period (default)")
-    add("--max-group", type=int, default=0, help="of partial reduce; 2 = pairs; 0: all, or pairs above --pair-above (default)")
+    add("--max-group", type=int, default=0, help="of partial reduce; 2 = pairs; 0: all, or pairs, see --pair-above (default)")
     add("--pair-above", type=int, default=8, help="pairs with more pipelines than this (default %(default)s)")
     add("--group-options", default="", metavar="K=V,…", help="further constants of the groups: " + ", ".join(KNOBS))
     add("--group-log", default="", metavar="FILE.jsonl", help="write who averaged with whom and when")
@@ -105,7 +105,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def averaging_of(args: argparse.Namespace) -> Averaging | None:
     """What the options ask for; None: gradients are summed. Throws ValueError."""
     if not args.preduce and args.adpsgd is None:
-        for name, default in (("sync_period", 10), ("min_group", 0), ("max_group", 0), ("group_options", ""), ("group_log", "")):
+        own = {"sync_period": 10, "min_group": 0, "max_group": 0, "group_options": "", "group_log": ""}
+        for name, default in own.items():
             if getattr(args, name) != default:
                 raise ValueError(f"--{name.replace('_', '-')} belongs to --preduce or --adpsgd, and neither is given")
         return None

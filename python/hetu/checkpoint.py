@@ -84,7 +84,9 @@ class Checkpoints:
     def _compare(self, run: dict[str, Any]) -> None:
         """What a resumed run must share with the one that saved; sizes of stages, pipelines and micro-batches need not."""
         e = self.executor
-        mine = {"seed": e.seed, "optimizer": self._optimizer(), "pipelines": e.layout.pipelines, "batch_size": e.data.batch_size}
+        mine: dict[str, Any] = {
+            "seed": e.seed, "optimizer": self._optimizer(), "pipelines": e.layout.pipelines, "batch_size": e.data.batch_size,
+        }
         for name in ("seed", "optimizer"):
             if run[name] != mine[name]:
                 raise ValueError(f"{self.folder} was saved with {name} {run[name]}, this run has {name} {mine[name]}")

@@ -119,6 +119,11 @@ class Executor:
         self.data = self._one_source(graph)
         self.graph = graph.builder.finish()
         self.layout: Layout = _lay_out(devices)
+        if averaging and self.layout.replicas:
+            raise ValueError(
+                f"{averaging.method} averages whole pipelines, one per column, but the rows of the devices differ in length: "
+                f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
+            )
         self.device = resolve_device(device)
         env = _hetu.env()
         self.transport = transport(self.layout.number_of(env["worker"]))
