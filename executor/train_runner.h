@@ -232,7 +232,7 @@ class TrainRunner : public StageRunner {
   double norm_ = 0;
   double factor_ = 1;
   std::int64_t updates_ = 0;
-  std::int64_t run_updates_ = 0;  // of a run of averaged pipelines: rates count no further
+  std::int64_t run_updates_ = 0;           // of a run of averaged pipelines: rates count no further
   int live_halves_ = 0, most_halves_ = 0;  // gradients to come of micro-batches that are forward
   std::int64_t most_bytes_ = 0;            // of saved slots
 };

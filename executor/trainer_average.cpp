@@ -39,6 +39,7 @@ void Trainer::join_groups() {
   groups::Options policy = how.policy;
   policy.stages = options_.stages;
   policy.pipelines = options_.pipelines;
+  policy.overlapped = how.overlap;
   policy = groups::with_defaults(policy);
   const bool waits = policy.method == groups::Method::PartialReduce && policy.sync_period == 1;
   ps::ClientOptions client;

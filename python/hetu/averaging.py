@@ -31,6 +31,7 @@ class Averaging:
     smoothing: float = 0.25
     late_us: int = 2000
     late_share: float = 0.05
+    late_spread: float = 3.0
     seed: int = 0
     overlap: bool = True
     group_log: str = ""
@@ -54,7 +55,7 @@ class Disturbance:
 
 KNOBS: dict[str, Callable[[str], Any]] = {
     "wait": float, "horizon": float, "soft": float, "hard": float, "patience": float, "smoothing": float, "late_us": int,
-    "late_share": float,
+    "late_share": float, "late_spread": float,
 }
 SLOW: dict[str, Callable[[str], float]] = {
     "pipeline": int, "worker": int, "factor": float, "from": float, "to": float,
@@ -89,9 +90,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--adpsgd", nargs="?", const="published", choices=["published", "lockstep"],
         help="AD-PSGD: averages with one other pipeline; lockstep: the pairs of SD-PIPE's artifact, which wait")
     add("--sync-period", type=int, default=10, metavar="P",
-        help="of partial reduce: all pipelines are connected every P updates; 1 = every update of all (default %(default)s)")
+        help="of partial reduce: all are connected every P updates; 1 = every update of all (default %(default)s)")
     add("--min-group", type=int, default=0, help="of partial reduce; 0: by --sync-period (default)")
-    add("--max-group", type=int, default=0, help="of partial reduce; 2 = pairs; 0: all, or pairs, see --pair-above (default)")
+    add("--max-group", type=int, default=0, help="2 = pairs; 0: all, or pairs, see --pair-above (default)")
     add("--pair-above", type=int, default=8, help="pairs with more pipelines than this (default %(default)s)")
     add("--group-options", default="", metavar="K=V,…", help="further constants of the groups: " + ", ".join(KNOBS))
     add("--group-log", default="", metavar="FILE.jsonl", help="write who averaged with whom and when")

@@ -121,7 +121,7 @@ class Executor:
         self.layout: Layout = _lay_out(devices)
         if averaging and self.layout.replicas:
             raise ValueError(
-                f"{averaging.method} averages whole pipelines, one per column, but the rows of the devices differ in length: "
+                f"{averaging.method} averages whole pipelines, one per column, but the rows of devices differ in length: "
                 f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
             )
         self.device = resolve_device(device)

@@ -85,6 +85,7 @@ Averaging averaging_of(const nb::dict& d) {
   policy.smoothing = nb::cast<double>(d["smoothing"]);
   policy.late_us = nb::cast<std::int64_t>(d["late_us"]);
   policy.late_share = nb::cast<double>(d["late_share"]);
+  policy.late_spread = nb::cast<double>(d["late_spread"]);
   policy.seed = nb::cast<std::uint64_t>(d["seed"]);
   how.overlap = nb::cast<bool>(d["overlap"]);
   how.group_log = nb::cast<std::string>(d["group_log"]);

@@ -1,0 +1,86 @@
+"""train_bert.py with pipelines that average their weights: --preduce and --adpsgd through heturun, with the coordinator.
+
+That the averages are what they should be is tests/executor/average_test.cpp's; the groups, tests/pipeline/groups.
+"""
+import json
+import unittest
+
+from train_cases import MODEL, TrainCase, checksums, manifest_of, tensors
+
+PREDUCE = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd")
+METHODS = {
+    "preduce": ("--preduce",), "all": ("--preduce", "--sync-period", "1"), "adpsgd": ("--adpsgd",),
+    "lockstep": ("--adpsgd", "lockstep"),
+}
+
+
+class Averaged(TrainCase):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model.write_text(json.dumps({**MODEL, "tie_word_embeddings": False, "hidden_dropout_prob": 0.0}))
+
+    def test_trains_logs_its_groups_and_resumes(self):
+        for name, options in METHODS.items():
+            with self.subTest(method=name):
+                folder, log = self.folder / name, self.folder / f"{name}.jsonl"
+                words = (*PREDUCE, *options, "--checkpoint", folder, "--name", name)
+                done = self.train((2, 2), *words, "--steps", 24, "--save-every", 8, "--group-log", log)
+                self.assertGreaterEqual(len(done.steps), 18)
+                self.assertEqual(done.steps[0], 0)
+                self.assertLess(sum(done.losses[-5:]), sum(done.losses[:5]))
+                self.assertEqual(manifest_of(folder)[1]["step"], 24)
+                run = manifest_of(folder)[1]["run"]
+                self.assertEqual(len(run["positions"]), 2)
+                means = [line for line in done.out.splitlines() if "mean group size" in line]
+                self.assertEqual(len(means), 2, done.out)  # one line per pipeline, by its last stage
+                groups = [json.loads(line) for line in log.read_text().splitlines()]
+                groups = [g for g in groups if "members" in g]
+                self.assertTrue(all(1 <= len(g["members"]) <= 2 for g in groups))
+                self.assertTrue(any(len(g["members"]) == 2 for g in groups))
+                if name == "all":
+                    self.assertTrue(all(len(g["members"]) == 2 for g in groups))
+                self.train((2, 2), *words, "--steps", 30, "--resume")
+                self.assertEqual(manifest_of(folder)[1]["step"], 30)
+
+    def test_a_slow_pipeline_stops_nobody(self):
+        log = self.folder / "groups.jsonl"
+        self.train((2, 1), *PREDUCE, "--preduce", "--steps", 60, "--slow", "pipeline=1,factor=8", "--group-log", log)
+        updates = {}
+        for line in log.read_text().splitlines():
+            group = json.loads(line)
+            for pipeline, update in zip(group.get("members", []), group.get("updates", [])):
+                updates[pipeline] = max(update, updates.get(pipeline, 0))
+        self.assertGreater(updates[0], 1.5 * updates[1])
+        self.assertGreaterEqual(sum(updates.values()), 120)
+
+    def test_checkpoints_hold_one_copy_and_go_on_with_the_sum_of_gradients(self):
+        folder = self.folder / "saved"
+        self.train((2, 2), *PREDUCE, "--preduce", "--steps", 10, "--checkpoint", folder)
+        before = checksums(folder)
+        self.train((2, 1), *PREDUCE, "--steps", 12, "--checkpoint", folder, "--resume")
+        after = tensors(folder)
+        self.assertEqual(manifest_of(folder)[1]["step"], 12)
+        self.assertEqual(set(before), set(after))
+
+    def test_what_does_not_fit_is_said_in_one_line(self):
+        cases = [
+            ((1, 2), (*PREDUCE, "--preduce"), "preduce averages the weights of pipelines, and there is 1"),
+            ((2, 1), ("--pipeline", "gpipe", "--preduce"), "'gpipe' sums gradients"),
+            ((2, 1), (*PREDUCE, "--preduce", "--sync-period", "0"), "--sync-period must be >= 1, got 0"),
+            ((2, 1), (*PREDUCE, "--preduce", "--min-group", "3"), "3"),
+            ((2, 1), (*PREDUCE, "--sync-period", "5"), "belongs to --preduce"),
+            ((2, 1), (*PREDUCE, "--slow", "worker=7,factor=2"), "worker 7, the job has workers 0…1"),
+            ((2, 1), (*PREDUCE, "--slow", "pipeline=2,factor=2"), "pipeline 2, the job has pipelines 0…1"),
+            ((2, 1), (*PREDUCE, "--slow", "factor=2"), "wanted a pipeline or a worker"),
+            ((2, 1), (*PREDUCE, "--slow", "host=2,factor=2"), "expected KEY=VALUE"),
+            ((2, 1), (*PREDUCE, "--hetero", "-1"), "--hetero must be >= 0"),
+        ]
+        for grid, options, says in cases:
+            with self.subTest(options=options):
+                self.refused(grid, *options, "--steps", 2, says=says)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[a for a in __import__("sys").argv if a != "--whole"])
