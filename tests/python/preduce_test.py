@@ -50,7 +50,7 @@ class Averaged(TrainCase):
         updates = {}
         for line in log.read_text().splitlines():
             group = json.loads(line)
-            for pipeline, update in zip(group.get("members", []), group.get("updates", [])):
+            for pipeline, update in zip(group.get("members", []), group.get("updates", []), strict=True):
                 updates[pipeline] = max(update, updates.get(pipeline, 0))
         self.assertGreater(updates[0], 1.5 * updates[1])
         self.assertGreaterEqual(sum(updates.values()), 120)

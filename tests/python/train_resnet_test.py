@@ -131,8 +131,8 @@ class Options(ResNetCase):
             (("--model", "resnet20"), "invalid choice: 'resnet20'"),
             (("--batch-size", 64), "has 16 rows, fewer than one batch of 1 pipelines x 64"),
             (("--data", self.folder / "nowhere"), "nowhere"),
-            (("--preduce",), "--preduce is to come"),
-            (("--adpsgd",), "--adpsgd is to come"),
+            (("--preduce", "--pipeline", "pipedream", "--micro-batches", 1), "and there is 1"),
+            (("--adpsgd", "--pipeline", "pipedream", "--micro-batches", 1), "and there is 1"),
         ):
             with self.subTest(options):
                 status = 4 if "nowhere" in says else 2
