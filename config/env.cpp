@@ -122,6 +122,17 @@ std::vector<Variable> launcher_variables() {
       {{"HETU_COORDINATOR", "", "heturun",
         "Where the job's coordinator of groups listens, and the keys to it: a secret of the job."},
        [](Env& e, const std::string&, const std::string& v) { e.coordinator = v; }},
+      {{"HETU_FIRST_WORKER", "0", "heturun",
+        "Number of the first worker of this pipeline, where each is a job of its own under Open "
+        "MPI."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.first_worker = parse_int(n, v, 0, kMostWorkers);
+       }},
+      {{"HETU_PIPELINES", "1", "heturun",
+        "How many pipelines are jobs of their own under Open MPI (--on-failure shrink); 1: none."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.pipelines = parse_int(n, v, 1, kMostWorkers);
+       }},
       {{"HETU_CONTROL_TOKEN", "", "heturun",
         "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
        nullptr},
@@ -189,6 +200,16 @@ Env read_env(const EnvLookup& lookup) {
   in_range("OMPI_COMM_WORLD_RANK", result.worker, "OMPI_COMM_WORLD_SIZE", result.workers);
   in_range("OMPI_COMM_WORLD_LOCAL_RANK", result.local_worker, "OMPI_COMM_WORLD_LOCAL_SIZE",
            result.local_workers);
+  if (result.pipelines > 1) {
+    in_range("HETU_FIRST_WORKER", result.first_worker, "workers of all pipelines",
+             result.workers * result.pipelines);
+    result.worker += result.first_worker;
+    result.workers *= result.pipelines;
+    // Open MPI counts the workers of one pipeline.
+    for (const HostWorkers& host : result.hosts) {
+      result.local_workers = std::max(result.local_workers, host.workers);
+    }
+  }
   return result;
 }
 

@@ -35,6 +35,8 @@ struct Env {
 
   int worker = 0;
   int workers = 1;
+  int first_worker = 0;
+  int pipelines = 1;  ///< that are jobs of their own under Open MPI
   int local_worker = 0;
   int local_workers = 1;
 

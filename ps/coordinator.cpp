@@ -85,6 +85,7 @@ void Coordinator::receive(Peer from, const std::byte* data, std::size_t bytes,
     message = decode_from_worker(data, bytes);
   } catch (const Error& error) {
     drop(error.what());
+    if (seat_of_.count(from) == 0) send(from, Refusal{Code::Comm, error.what()});
     return;
   }
   const auto found = seat_of_.find(from);
@@ -111,6 +112,9 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   } catch (const Error& error) {
     return refuse(error.code(), error.what());
   }
+  for (const auto& [pipeline, reason] : std::exchange(died_before_, {})) {
+    pipeline_died(pipeline, reason, now_us);
+  }
   if (agreed_part(options) != agreed_part(job_->options)) {
     return refuse(
         Code::InvalidArgument,
@@ -135,6 +139,9 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   seat.endpoint = options.endpoint;
   seat_of_[from] = &seat;
   send(from, Welcome{});
+  for (std::size_t p = 0; p < job_->lost.size(); ++p) {
+    if (job_->lost[p]) send(from, Lost{static_cast<int>(p)});
+  }
   introduce(seat.stage);
 }
 
@@ -320,6 +327,7 @@ void Coordinator::worker_died(int worker, const std::string& reason, std::int64_
 }
 
 void Coordinator::pipeline_died(int pipeline, const std::string& reason, std::int64_t now_us) {
+  if (!job_ && pipeline >= 0 && pipeline < kMostPipelines) died_before_[pipeline] = reason;
   if (!job_ || !failure_.empty()) return;
   if (pipeline < 0 || pipeline >= job_->options.policy.pipelines || job_->lost[pipeline]) return;
   const std::string text = fmt::format("pipeline {} {}", pipeline, reason);

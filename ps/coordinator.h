@@ -72,7 +72,8 @@ class Coordinator {
   void drop(const std::string& why);
 
   CoordinatorOptions options_;
-  std::unique_ptr<Job> job_;  ///< none before the first Hello
+  std::map<int, std::string> died_before_;  ///< pipelines that died before the first Hello, and how
+  std::unique_ptr<Job> job_;                ///< none before the first Hello
   std::map<Peer, Seat*> seat_of_;
   std::vector<Outgoing> outgoing_;
   std::string failure_;

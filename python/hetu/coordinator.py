@@ -54,6 +54,11 @@ class Coordinator:
         if self.process is not None:
             self._write(f"worker {worker} died: {' '.join(reason.split())}")
 
+    def tell_pipeline(self, pipeline, reason):
+        """A pipeline is lost to a job that goes on without it."""
+        if self.process is not None:
+            self._write(f"pipeline {pipeline} died: {' '.join(reason.split())}")
+
     def _write(self, line):
         try:
             self.process.stdin.write(line.encode() + b"\n")

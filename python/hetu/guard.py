@@ -190,7 +190,7 @@ class Guard:
         self.remote = not address.startswith("unix:")
         self.directories = directories
         self.command = command
-        self.worker = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        self.worker = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")) + int(os.environ.get("HETU_FIRST_WORKER", "0"))
         self.sock = connect(address)
         self.frames = Frames()
         self.parent = os.getppid()

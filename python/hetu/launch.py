@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from hetu import guard, network, progress, remote, slurm, supervise
+from hetu import guard, network, pipelines, progress, remote, slurm, supervise
 
 HELP = """\
 heturun [flags] command...
@@ -19,6 +19,10 @@ of the first worker that fails (128 + signal for a kill), 0 if all succeed. Stan
                         a worker for each task
   -s, --servers N       N parameter servers on this host; only without -c (default 0)
   -i, --identify KEY    ssh key for the other hosts
+      --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
+                        (--preduce, --adpsgd) goes on without the pipeline of that worker
+      --pipelines N     how many pipelines the workers are, with --on-failure shrink (default: as --devices in the
+                        command says)
       --interface NAME  network interface between hosts (default: the one that all share)
   -v, --verbose         show mpirun's command line
   -h, --help            this text
@@ -32,7 +36,7 @@ EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMA
                       r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
 # What an enclosing MPI job or heturun left in the environment.
 FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
-                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR)$")
+                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR|FIRST_WORKER|PIPELINES)$")
 # Allocations of batch systems are not asked: the cluster file says what runs where.
 NO_ALLOCATION = "^alps,gridengine,loadleveler,lsf,slurm,tm"
 
@@ -48,9 +52,11 @@ class Options:
         self.allocation = None
         self.config, self.key, self.interface, self.verbose, self.help = None, None, None, False, False
         self.workers, self.servers = None, None
+        self.shrink, self.pipelines = False, None
         try:
             flags, self.command = getopt.getopt(
-                argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "verbose", "help"])
+                argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
+                                     "pipelines=", "verbose", "help"])
         except getopt.GetoptError as error:
             raise UsageError(f"{error.msg}; heturun --help lists the flags") from None
         for flag, value in flags:
@@ -71,6 +77,12 @@ class Options:
             self.key = value
         elif flag == "--interface":
             self.interface = value
+        elif flag == "--on-failure":
+            if value not in ("end", "shrink"):
+                raise UsageError(f"--on-failure {value}: it must be end or shrink")
+            self.shrink = value == "shrink"
+        elif flag == "--pipelines":
+            self.pipelines = count(flag, value)
         elif flag in ("-v", "--verbose"):
             self.verbose = True
         else:
@@ -84,6 +96,8 @@ class Options:
                              "above 0, e.g. heturun -w 4 …")
         if not self.command:
             raise UsageError("no command was given, e.g. heturun -w 4 python3 train.py")
+        if self.pipelines is not None and not self.shrink:
+            raise UsageError("--pipelines stands only with --on-failure shrink")
         if self.key and not os.access(self.key, os.R_OK):
             raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
         if self.key and re.search(r"\s", self.key):  # Open MPI cuts its arguments for ssh at spaces
@@ -276,21 +290,33 @@ def run(options, say):
         others = [host for host in hosts if not network.is_this_host(host)]
         for line in remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", "")):
             say(f"warning: {line}")
-    job = supervise.Job(sum(n["workers"] for n in used), addresses, settings["timeout_s"], progress.Display(), say)
+    workers = sum(n["workers"] for n in used)
+    parts = [used]
+    if options.shrink:
+        count_of_pipelines = options.pipelines or pipelines.count_of(options.command, used, os.environ)
+        pipelines.check(count_of_pipelines, workers)
+        parts = pipelines.split(used, count_of_pipelines)
+    job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts))
     try:
-        argv = mpirun.start(used)
-        if local:
-            shm = job.make_directory("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
-            argv += mpirun.local(os.path.dirname(job.address[len("unix:"):]), shm)
-        else:
-            ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR"}
-            names = sorted(n for n in {*environment, *ours} if EXPORTED.match(n))
-            argv += mpirun.remote(options.key, interface, names)
-        argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,
-                 ":".join(job.directories), *options.command]
-        if options.verbose:
-            say(" ".join(argv))
-        return job.run(argv, environment)
+        shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
+        commands = []
+        for part in parts:
+            argv = mpirun.start(part)
+            more = dict(environment)
+            if options.shrink:
+                more.update(HETU_FIRST_WORKER=str(len(commands) * workers // len(parts)), HETU_PIPELINES=str(len(parts)))
+            if local:
+                argv += mpirun.local(os.path.dirname(job.address[len("unix:"):]), shm)
+            else:
+                ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR"}
+                names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))
+                argv += mpirun.remote(options.key, interface, names)
+            argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,
+                     ":".join(job.directories), *options.command]
+            commands.append((argv, more))
+            if options.verbose:
+                say(" ".join(argv))
+        return job.run(commands)
     finally:
         job.close()
 

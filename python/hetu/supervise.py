@@ -5,20 +5,17 @@ The exit status is computed here from what the guards report, because mpirun may
 import dataclasses
 import json
 import os
-import re
 import secrets
 import selectors
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 
 from hetu import coordinator, guard
+from hetu.part import FORCE_ALL_S, Part
 
-FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
-FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
 BLAME_WINDOW_S = 0.5  # a worker that failed because another one did may report first
 FOLLOWERS = (-signal.SIGTERM, 5, 6)  # exit codes that are likely consequences: ended, Comm, Timeout
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
@@ -31,6 +28,7 @@ class Worker:
     host: str = ""
     pid: int = 0
     guard: "Link | None" = None
+    part: "Part | None" = None
     started: bool = False
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
@@ -73,17 +71,19 @@ def signal_name(number):
 
 
 class Job:
-    """One job, from the start of mpirun to the exit status.
+    """One job, from the start of mpirun to the exit status. A job of several parts goes on without those that fail.
 
     `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on
     this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines.
     """
 
-    def __init__(self, workers, addresses, timeout_s, display, say):
+    def __init__(self, workers, addresses, timeout_s, display, say, parts=1):
         self.name = secrets.token_hex(6)
         self.token = secrets.token_hex(16)
         self.directories = []
         self._workers = [Worker(i) for i in range(workers)]
+        each = workers // parts
+        self._parts = [Part(i, self._workers[i * each:(i + 1) * each]) for i in range(parts)]
         self._timeout_s = timeout_s
         self._display = display
         self._say_line = say
@@ -94,14 +94,10 @@ class Job:
         self._coordinator = coordinator.Coordinator(None if addresses else self.directories[0], addresses)
         self._coordinator_lines = guard.Lines()
         self._statuses = {}
-        self._mpirun = None
-        self._mpirun_text = {1: b"", 2: b""}
-        self._mpirun_streams = 2  # still open
         self._reporter = None  # the worker whose progress is drawn
-        self._failed_at = None
         self._ended_at = None  # when the end was decided
         self._code = None
-        self._force = 0  # how far the end has been forced
+        self._forced = False  # everything here was killed
 
     # -- set-up --------------------------------------------------------------------------------------------------------
 
@@ -141,8 +137,9 @@ class Job:
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, argv, environment):
-        """Runs mpirun with `argv` to the end of the job; returns the exit status."""
+    def run(self, commands):
+        """Runs an mpirun per part, `commands` being their (arguments, environment), to the end of the job; returns the exit
+        status."""
         guard.adopt_orphans()
         wakeup, wakeup_end = os.pipe()
         for descriptor in (wakeup, wakeup_end):
@@ -150,18 +147,15 @@ class Job:
         signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        me = os.getpid()
-        self._mpirun = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self.token,
-                     HETU_PATH=environment.get("PATH", ""), HETU_COORDINATOR=self._coordinator.address),
-            preexec_fn=lambda: guard.die_with_parent(signal.SIGTERM, me))
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
         self._await_coordinator()
-        for number, stream in ((1, self._mpirun.stdout), (2, self._mpirun.stderr)):
-            self._selector.register(stream, selectors.EVENT_READ,
-                                    lambda number=number, stream=stream: self._take_mpirun(number, stream))
+        for part, (argv, environment) in zip(self._parts, commands, strict=True):
+            more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self.token,
+                        HETU_PATH=environment.get("PATH", ""), HETU_COORDINATOR=self._coordinator.address)
+            for number, stream in part.start(argv, more):
+                self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
+                                        part.take(number, stream) or self._selector.unregister(stream))
         self._started = self._looked = time.monotonic()
         while not self._done():
             for key, _ in self._selector.select(timeout=0.1 if self._busy() else 1.0):
@@ -173,12 +167,13 @@ class Job:
         return self._code
 
     def _busy(self):
-        return self._failed_at is not None or self._ended_at is not None or self._mpirun.pid in self._statuses
+        return self._ended_at is not None or any(
+            part.failed_at is not None or part.process.pid in self._statuses for part in self._parts)
 
     def _done(self):
-        if self._code is None or self._mpirun.pid not in self._statuses:
+        if self._code is None or any(part.process.pid not in self._statuses for part in self._parts):
             return False
-        return self._force == 2 or (not self._links and not self._mpirun_streams)
+        return self._forced or (not self._links and all(part.ended(self._statuses) for part in self._parts))
 
     def _take_signals(self, wakeup):
         for number in os.read(wakeup, 4096):
@@ -227,7 +222,7 @@ class Job:
         if worker is not None and worker.code is None:
             worker.code = -signal.SIGKILL
             worker.error = "is gone without a word: its guard was killed or its host is lost"
-            self._note_failure()
+            worker.part.note_failure()
             self._tell_coordinator(worker)
 
     def _take_frame(self, link, kind, payload):
@@ -247,7 +242,7 @@ class Job:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
             if worker.code != 0:
-                self._note_failure()
+                worker.part.note_failure()
                 self._tell_coordinator(worker)
 
     def _take_hello(self, link, hello):
@@ -261,8 +256,8 @@ class Job:
             worker.code = 1
             worker.error = (f"its host {worker.host} has another version of Hetu (protocol {hello['protocol']}, here "
                             f"{guard.PROTOCOL}); install the same on all hosts")
-            self._note_failure()
-        if self._ended_at is not None:
+            worker.part.note_failure()
+        if self._ended_at is not None or worker.part.lost_at is not None:
             link.send(guard.SIGNAL, b"15")
 
     def _take_progress(self, worker, record):
@@ -290,6 +285,9 @@ class Job:
         self._coordinator.start()
         for worker in self._workers:
             self._tell_coordinator(worker)
+        for part in self._parts:
+            if part.lost_at is not None:
+                self._coordinator.tell_pipeline(part.number, "died before the coordinator was asked for")
         stream = self._coordinator.process.stderr
         self._selector.register(stream, selectors.EVENT_READ, lambda: self._take_coordinator(stream))
 
@@ -314,7 +312,7 @@ class Job:
         self._coordinator.forget()
         if status == 0:
             self._await_coordinator()
-        elif self._failed_at is None:  # else it has ended because a worker died
+        elif all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
             how = f"was killed by {signal_name(-status)}" if status < 0 else f"exited with status {status}"
             self._end(128 - status if status < 0 else status,
                       f"the coordinator (pid {process.pid}) {how}; ending the other {self._others()}")
@@ -340,22 +338,10 @@ class Job:
             self._end(128 + signal.SIGPIPE, "")
         self._display.redraw()
 
-    def _take_mpirun(self, number, stream):
-        data = os.read(stream.fileno(), 65536)
-        if not data:
-            self._selector.unregister(stream)
-            self._mpirun_streams -= 1
-        self._mpirun_text[number] += data
-
     def _show_mpirun(self):
-        """Writes what mpirun said, unless a worker's failure explains the end: then heturun has said it, and mpirun only
-        complains of being ended. Workers' output does not come this way."""
-        for number, text in self._mpirun_text.items():
-            blocks = re.split(r"^-{20,}$\n?", text.decode(errors="replace"), flags=re.M)
-            kept = "" if self._failed_at else "".join(b for b in blocks if b.strip())
-            self._mpirun_text[number] = b""
-            if kept:
-                self._forward(b"[mpirun] ", number, kept.encode())
+        for part in self._parts:
+            for number, text in part.text():
+                self._forward(b"[mpirun] ", number, text)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -368,10 +354,6 @@ class Job:
             if link.worker is not None and link.worker.code is None:
                 link.send(guard.SIGNAL, str(int(number)).encode())
 
-    def _note_failure(self):
-        if self._failed_at is None:
-            self._failed_at = time.monotonic()
-
     def _end(self, code, text):
         if self._ended_at is not None:
             return
@@ -380,55 +362,85 @@ class Job:
             self._say(text)
         self._signal_workers(signal.SIGTERM)
 
-    def _blame(self, now):
-        """Ends the job for the worker that failed first, past those that failed because of it."""
-        failed = [worker for worker in self._workers if worker.code]
+    def _fail(self, part, code, text):
+        """Ends the job, or goes on without this part while there is another."""
+        if all(other is part or other.lost_at is not None for other in self._parts):
+            left = sum(w.code is None for w in self._workers)
+            self._end(code, text + (f"; ending the other {self._others()}" if left else ""))
+            return
+        part.lost_at = time.monotonic()
+        self._say(f"{text}; the job goes on without pipeline {part.number}")
+        self._coordinator.tell_pipeline(part.number, f"is lost: {text}")
+        for worker in part.workers:
+            if worker.guard is not None and worker.code is None:
+                worker.guard.send(guard.SIGNAL, b"15")
+
+    def _blame(self, part, now):
+        """Lets a part fail by the worker that failed first, past those that failed because of it."""
+        failed = [worker for worker in part.workers if worker.code]
         causes = [worker for worker in failed if worker.code not in FOLLOWERS]
-        if not causes and now - self._failed_at < BLAME_WINDOW_S and len(failed) < len(self._workers):
+        if not causes and now - part.failed_at < BLAME_WINDOW_S and len(failed) < len(part.workers):
             return
         worker = (causes or failed)[0]
-        left = sum(w.code is None for w in self._workers)
-        self._end(worker.code if worker.code > 0 else 128 - worker.code,
-                  worker.death() + (f"; ending the other {self._others()}" if left else ""))
+        self._fail(part, worker.code if worker.code > 0 else 128 - worker.code, worker.death())
 
     def _tick(self, now):
-        if self._failed_at is not None and self._ended_at is None:
-            self._blame(now)
+        for part in self._parts:
+            if part.failed_at is not None and part.lost_at is None and self._ended_at is None:
+                self._blame(part, now)
         if self._ended_at is None:
             self._check_coordinator()
         if self._ended_at is None:
             self._check_end(now)
-        if self._ended_at is not None and self._mpirun.pid not in self._statuses:
-            self._press(now)
-        elif self._ended_at is not None and now - self._ended_at > FORCE_ALL_S:
-            self._force = 2
+        self._press(now)
         if self._remote:
             self._check_beats(now)
         self._looked = now
 
     def _check_end(self, now):
-        if all(worker.code == 0 for worker in self._workers):
+        living = [part for part in self._parts if part.lost_at is None]
+        if all(worker.code == 0 for part in living for worker in part.workers):
             self._ended_at, self._code = now, 0
-        elif self._mpirun.pid in self._statuses and not (self._links or self._mpirun_streams or self._failed_at):
-            status = os.waitstatus_to_exitcode(self._statuses[self._mpirun.pid])
-            missing = [str(w.number) for w in self._workers if w.code is None]
-            how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
-            self._show_mpirun()
-            self._end(128 - status if status < 0 else status or 1,
-                      f"mpirun {how} before worker{'s' * (len(missing) > 1)} {', '.join(missing)} ended")
-        elif now - self._started > self._timeout_s and any(not worker.started for worker in self._workers):
-            missing = [str(w.number) for w in self._workers if not w.started]
-            self._show_mpirun()
-            self._end(6, f"workers {', '.join(missing)} did not start in {self._timeout_s:g} s (HETU_TIMEOUT)")
+            return
+        for part in living:
+            if part.ended(self._statuses) and not part.failed_at and not any(w.guard in self._links for w in part.workers):
+                self._mpirun_ended(part)
+        if self._ended_at is None and now - self._started > self._timeout_s:
+            missing = [str(w.number) for part in living for w in part.workers if not w.started]
+            if missing:
+                self._show_mpirun()
+                self._end(6, f"workers {', '.join(missing)} did not start in {self._timeout_s:g} s (HETU_TIMEOUT)")
+
+    def _mpirun_ended(self, part):
+        missing = [str(w.number) for w in part.workers if w.code is None]
+        if not missing:
+            return
+        status = os.waitstatus_to_exitcode(self._statuses[part.process.pid])
+        how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
+        self._show_mpirun()
+        text = f"mpirun {how} before worker{'s' * (len(missing) > 1)} {', '.join(missing)} ended"
+        code = 128 - status if status < 0 else status or 1
+        if len(self._parts) == 1:
+            self._end(code, text)
+        else:
+            self._fail(part, code, text)
 
     def _press(self, now):
         """Ends mpirun, and then everything here, when it does not end by itself."""
-        if self._force == 0 and now - self._ended_at > FORCE_MPIRUN_S:
-            self._force = 1
-            self._mpirun.send_signal(signal.SIGTERM)
-        elif self._force == 1 and now - self._ended_at > FORCE_ALL_S:
-            self._force = 2
-            guard.kill_descendants(self._statuses)
+        over = False
+        for part in self._parts:
+            since = self._ended_at if self._ended_at is not None else part.lost_at
+            if since is not None and part.press(since, now, self._statuses):
+                over = True
+        if self._ended_at is not None and not self._forced and (over or now - self._ended_at > FORCE_ALL_S):
+            everyone_ended = all(part.process.pid in self._statuses for part in self._parts)
+            self._forced = True
+            if not everyone_ended:
+                guard.kill_descendants(self._statuses)
+        elif over:
+            for part in self._parts:
+                if part.lost_at is not None and part.process.pid not in self._statuses:
+                    part.process.kill()
 
     def _check_beats(self, now):
         if now - self._looked > 2.0:  # stopped or blocked in between: no blame on the guards

@@ -105,6 +105,42 @@ class Coordinator(LaunchCase):
         process.wait()
         self.assertTrue(wait_until(lambda: not processes_with(self.mark), END_S), processes_with(self.mark))
 
+    def test_shrink_goes_on_without_the_pipeline_of_a_dead_worker(self):
+        draw = random.Random(SEED + 2)
+        for moment in range(MOMENTS):
+            with self.subTest(moment=moment, seed=SEED + 2):
+                process, pids = self.start("-w", "6", "--on-failure", "shrink", "--pipelines", "3", WORKER, "2", "1000",
+                                           "--shrink")
+                self.assertTrue(wait_until(self.coordinators))
+                time.sleep(draw.choice([0, 0.05, 0.5]) * draw.random())
+                number = draw.randrange(6)
+                os.kill(pids[number], signal.SIGKILL)
+                out, error = process.communicate(timeout=MANY)
+                self.assertEqual(process.returncode, 0, error)
+                self.assertRegex(error, rf"heturun: worker {number} \(\S+, pid \d+\) was killed by SIGKILL; the job goes on "
+                                        rf"without pipeline {number // 2}\n")
+                done = re.findall(r"done pipeline (\d) stage \d updates (\d+) lost [01]", out)
+                self.assertEqual(len(done), 4, out + error)
+                self.assertEqual({int(pipeline) for pipeline, _ in done}, {0, 1, 2} - {number // 2})
+                self.assertTrue(wait_until(lambda: not processes_with(self.mark), END_S))
+
+    def test_shrink_ends_when_no_pipeline_is_left(self):
+        process, pids = self.start("-w", "2", "--on-failure", "shrink", "--pipelines", "2", WORKER, "1", FOREVER, "--shrink")
+        os.kill(pids[0], signal.SIGKILL)
+        time.sleep(1.0)
+        self.assertIsNone(process.poll())
+        since = time.monotonic()
+        os.kill(pids[1], signal.SIGKILL)
+        status, error = self.finish(process, since)
+        self.assertEqual(status, 128 + signal.SIGKILL, error)
+
+    def test_shrink_needs_pipelines(self):
+        for number, expected in (("1", "at least 2"), ("3", "4 workers are not 3 pipelines")):
+            done = self.run_it("-w", "4", "--on-failure", "shrink", "--pipelines", number, "true")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(expected, done.stderr)
+        self.assertIn("end or shrink", self.run_it("-w", "4", "--on-failure", "no", "true").stderr)
+
     def test_outside_of_heturun(self):
         done = subprocess.run([WORKER, "1", "5"], env=self.env, capture_output=True, text=True, timeout=MANY)
         self.assertEqual(done.returncode, 2, done.stderr)

@@ -1,0 +1,63 @@
+"""The pipelines of a job as heturun starts them one by one (--on-failure shrink): how many there are, and on which hosts
+the workers of each run."""
+import importlib.util
+import os
+
+from hetu import devices
+
+
+def option_of(command, name):
+    """The value of an option in a command's words, None if it is not there."""
+    for i, word in enumerate(command):
+        if word == name and i + 1 < len(command):
+            return command[i + 1]
+        if word.startswith(name + "="):
+            return word[len(name) + 1:]
+    return None
+
+
+def lists_beside(command):
+    """The device lists of the device_list.py beside the script that the command runs."""
+    script = next((word for word in command if word.endswith(".py")), None)
+    path = os.path.join(os.path.dirname(os.path.realpath(script)), "device_list.py") if script else ""
+    if not os.path.isfile(path):
+        return {}
+    spec = importlib.util.spec_from_file_location("device_list", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return devices.lists_of(module)
+
+
+def count_of(command, nodes, environ):
+    """How many pipelines the command's device list has. Raises ValueError unless the workers of each follow each other."""
+    choice = option_of(command, "--devices") or environ.get("HETU_DEVICES", "")
+    layout = devices.choose(choice, lists_beside(command), [(node["host"], node["workers"]) for node in nodes])
+    plain = tuple(tuple(range(p * layout.stages, (p + 1) * layout.stages)) for p in range(layout.pipelines))
+    if layout.replicas or layout.worker_of != plain:
+        raise ValueError(f"--on-failure shrink: the device list {layout.name} does not number the workers of each pipeline "
+                         f"one after the other; pipe_{layout.pipelines}_{layout.stages} does")
+    return layout.pipelines
+
+
+def check(pipelines, workers):
+    """Raises ValueError unless so many pipelines can lose one."""
+    if pipelines < 2:
+        raise ValueError("--on-failure shrink: the job has 1 pipeline, whose loss would be its end; at least 2 are needed")
+    if workers % pipelines:
+        raise ValueError(f"--on-failure shrink: {workers} workers are not {pipelines} pipelines of one length")
+
+
+def split(nodes, pipelines):
+    """The nodes of each pipeline with the workers it has there, host by host."""
+    hosts = [node for node in nodes for _ in range(node["workers"])]
+    each = len(hosts) // pipelines
+    parts = []
+    for p in range(pipelines):
+        part = []
+        for node in hosts[p * each:(p + 1) * each]:
+            if part and part[-1]["host"] == node["host"]:
+                part[-1]["workers"] += 1
+            else:
+                part.append(dict(node, workers=1))
+        parts.append(part)
+    return parts
