@@ -164,7 +164,9 @@ std::string PdfWriter::write() {
 }  // namespace
 
 std::string render_pdf(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
-  return PdfWriter(lay_out(sets, options)).write();
+  return pdf_of(lay_out(sets, options));
 }
+
+std::string pdf_of(const Picture& picture) { return PdfWriter(picture).write(); }
 
 }  // namespace hetu

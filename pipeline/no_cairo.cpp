@@ -1,9 +1,12 @@
 #include "graph/base/error.h"
+#include "pipeline/picture.h"
 #include "pipeline/render.h"
 
 namespace hetu {
 
-std::string render_pdf(const std::vector<TimelineRowSet>&, const SvgOptions&) {
+std::string render_pdf(const std::vector<TimelineRowSet>&, const SvgOptions&) { return pdf_of({}); }
+
+std::string pdf_of(const Picture&) {
   fail(
       Code::Unsupported,
       "this build has no PDF: it was made without cairo (package libcairo2-dev); SVG and HTML need "

@@ -72,6 +72,10 @@ struct Picture {
 /// render_svg.
 Picture lay_out(const std::vector<TimelineRowSet>& sets, const SvgOptions& options);
 
+/// A picture as one SVG; as one PDF page (Unsupported in a build without cairo).
+std::string svg_of(const Picture& picture);
+std::string pdf_of(const Picture& picture);
+
 /// A safe estimate of a text's width at that font size, for sans-serif fonts.
 double text_width(const std::string& text, double size);
 

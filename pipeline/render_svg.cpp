@@ -187,7 +187,9 @@ std::string SvgWriter::write() {
 }  // namespace
 
 std::string render_svg(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
-  return SvgWriter(lay_out(sets, options)).write();
+  return svg_of(lay_out(sets, options));
 }
+
+std::string svg_of(const Picture& picture) { return SvgWriter(picture).write(); }
 
 }  // namespace hetu

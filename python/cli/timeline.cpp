@@ -6,12 +6,14 @@
 
 #include "graph/base/error.h"
 #include "graph/base/trace.h"
+#include "pipeline/groups_picture.h"
 #include "pipeline/plan_file.h"
 #include "pipeline/render.h"
 #include "pipeline/text_file.h"
 #include "python/cli/command.h"
 #include "python/cli/options.h"
 #include "python/cli/picture.h"
+#include "python/cli/timeline_groups.h"
 
 namespace hetu::cli {
 namespace {
@@ -21,6 +23,8 @@ struct Request {
   StepWindow window;
   int width = 0;
   std::string format, output, title, style = "timeline";
+  std::string groups;
+  double from_ms = 0, to_ms = -1;
 };
 
 /// A trace and the plan in its metadata, if it has one.
@@ -60,6 +64,14 @@ std::vector<Option> options_of(Request& r) {
        [&r](const std::string& text) {
          r.style = one_of(text, {"timeline", "profile"});
        }},
+      {"--groups", "LOG",
+       "draws a group log in place of traces: who was averaged with whom and when (SVG, PDF); "
+       "without -o a table",
+       [&r](const std::string& text) { r.groups = text; }},
+      {"--from", "MS", "of a group log: where to begin (default: a dozen updates in its middle)",
+       [&r](const std::string& text) { r.from_ms = to_number(text); }},
+      {"--to", "MS", "of a group log: where to end",
+       [&r](const std::string& text) { r.to_ms = to_number(text); }},
       {"-o", "FILE", "write here instead of standard output; .svg, .pdf or .html",
        [&r](const std::string& text) { r.output = text; }},
   };
@@ -67,7 +79,8 @@ std::vector<Option> options_of(Request& r) {
 
 std::string help() {
   Request r;
-  return "usage: hetu timeline TRACE… [-o FILE.svg|.pdf|.html] [OPTIONS]\n\n"
+  return "usage: hetu timeline TRACE… [-o FILE.svg|.pdf|.html] [OPTIONS]\n"
+         "       hetu timeline --groups LOG [-o FILE.svg|.pdf] [--from MS --to MS]\n\n"
          "Draws traces (of `--trace` and `--format trace`) on one time axis, predicted above\n"
          "measured, aligned at the start of a step.\n\n" +
          help_text(options_of(r));
@@ -126,19 +139,39 @@ SvgOptions page_options(const Request& request, const std::string& title,
   return options;
 }
 
+std::string groups_page(const Request& r) {
+  require(r.traces.empty(), "--groups draws a log alone, without TRACE '{}'",
+          r.traces.empty() ? "" : r.traces[0].substr(0, 60));
+  const std::vector<groups::Decision> log = read_group_log(r.groups);
+  if (r.format == "grid") return groups_table(log);
+  require(r.format == "svg" || r.format == "pdf", "--groups: svg, pdf or a table, not {}",
+          r.format);
+  GroupsWindow window;
+  window.title = r.title;
+  if (r.width > 0) window.width = r.width;
+  if (r.to_ms >= 0) {
+    require(r.to_ms > r.from_ms, "--to {} must be above --from {}", r.to_ms, r.from_ms);
+    window.from_us = static_cast<std::int64_t>(r.from_ms * 1000);
+    window.to_us = static_cast<std::int64_t>(r.to_ms * 1000);
+  }
+  return r.format == "svg" ? groups_svg(log, window) : groups_pdf(log, window);
+}
+
 }  // namespace
 
 int timeline_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(help(), ""), 0;
   Request request;
   request.traces = parse_options(arguments, options_of(request));
-  require(!request.traces.empty(), "no TRACE; usage: hetu timeline TRACE… -o FILE.svg");
+  require(!request.traces.empty() || !request.groups.empty(),
+          "no TRACE; usage: hetu timeline TRACE… -o FILE.svg");
   const std::string ending = std::filesystem::path(request.output).extension().string();
   if (request.format.empty()) {
     request.format = request.output.empty() ? "grid" : ending.substr(ending.empty() ? 0 : 1);
     require(request.output.empty() || is_page(request.format),
             "'{}': a picture is FILE.svg, .pdf or .html; or choose with --format", request.output);
   }
+  if (!request.groups.empty()) return put(groups_page(request), request.output), 0;
   check_style(request.style, request.format);
   if (request.style == "profile" && request.window.steps < 0) request.window.steps = 3;
   std::vector<Run> runs;

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/cli/run_hetu.h"
 
 namespace hetu {
@@ -32,6 +34,36 @@ TEST_F(TimelineCommand, DrawsOneOrSeveralTraces) {
   EXPECT_THAT(two, HasSubstr(">Both &lt;</text>"));
   EXPECT_THAT(two, HasSubstr(">plan.json, predicted</text>"));
   EXPECT_THAT(two, HasSubstr(">b.json, predicted</text>"));
+}
+
+TEST_F(TimelineCommand, DrawsWhoMetWhomOfAGroupLog) {
+  const Outcome made = hetu(
+      "simulate pipedream --stages 2 --micro-batches 40 --pipelines 3 --sync-method preduce "
+      "--forward 30 --backward 60 --slow pipeline=2,factor=3 --group-log g.jsonl");
+  ASSERT_EQ(made.status, 0) << made.err;
+  const Outcome table = hetu("timeline --groups g.jsonl");
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, StartsWith("stage   groups  mean size  mean wait  joined within\n    0"));
+  EXPECT_THAT(table.out, HasSubstr("updates averaged together"));
+  ASSERT_EQ(hetu("timeline --groups g.jsonl -o g.svg --title Groups").status, 0);
+  const std::string picture = read_text(folder() / "g.svg");
+  for (const char* text : {">Groups</text>", ">stage 1</text>", ">pipeline 2</text>", " ms</text>"})
+    EXPECT_THAT(picture, HasSubstr(text));
+  file("bad.jsonl", "{\"time_us\":1}\n");
+  file("lost.jsonl", "{\"time_us\":1,\"lost\":2}\n");
+  for (const auto& [arguments, says] :
+       {std::pair{"--groups bad.jsonl", "bad.jsonl:1: not a line of a group log"},
+        {"--groups lost.jsonl", "no group in it"},
+        {"--groups plan.json", "plan.json:1: not a line of a group log"},
+        {"--groups g.jsonl plan.json", "without TRACE 'plan.json'"},
+        {"--groups g.jsonl -o g.html", "svg, pdf or a table, not html"},
+        {"--groups g.jsonl -o g.svg --from 9 --to 8", "--to 8 must be above --from 9"},
+        {"--groups g.jsonl -o g.svg --from 1e9 --to 2e9", "no group closed between"}}) {
+    const Outcome o = hetu(fmt::format("timeline {}", arguments));
+    EXPECT_NE(o.status, 0) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(says)) << arguments;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  }
 }
 
 TEST_F(TimelineCommand, DrawsTwoTracesOnOneHtmlPage) {

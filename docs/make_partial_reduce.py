@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Writes docs/partial-reduce.md and its pictures: the methods, the policy, and what the simulator says of them.
+
+usage: docs/make_partial_reduce.py [--check]   with hetu in reach; --check: exit 1 if the page or a picture is stale
+                                               (a test calls this)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from figures import heterogeneity
+from figures.heterogeneity import HEAD, METHODS, PAUSES, Case
+
+DOCS = Path(__file__).resolve().parent
+PICTURES = DOCS / "pictures" / "groups"
+TEXT = """# Pipelines that keep their speed when machines differ
+
+Made by `docs/make_partial_reduce.py` from the code; a test keeps it fresh.
+
+With several pipelines side by side an all-reduce of gradients makes every pipeline as slow as the slowest one. The methods
+here average *weights* instead, after each update, between some of the pipelines at a time. They stand on `pipedream`'s
+order, in which every stage updates after every backward.
+
+{methods}
+
+Between its update and its next one a stage goes on computing: the average is needed only when the next update is applied
+(`--preduce-overlap on`, the default but for P = 1).
+
+## Who meets whom
+
+4 stages x 4 pipelines, pipeline 1 twice as slow, P = 10: a second in the middle of a simulated run. A line joins the members
+of a group; yellow is a wait, which costs nothing while the stage computes on.
+
+![4 x 4, partial reduce](pictures/groups/preduce.svg)
+
+The same with AD-PSGD: pipelines 0 and 2 are active, 1 and 3 passive; a pale dot is a passive pipeline's own update.
+
+![4 x 4, AD-PSGD](pictures/groups/adpsgd.svg)
+
+16 pipelines with 3 % jitter form pairs; stage 0 is drawn. Whoever waits is paired with the one that it was joined to longest ago.
+
+![4 x 16, pairs](pictures/groups/pairs.svg)
+
+`hetu simulate … --group-log LOG` writes such a log, as the coordinator of a training does; `hetu timeline --groups LOG -o
+FILE.svg` draws it, and without `-o` prints how large groups are, how long they waited and how often each two met.
+
+## The policy
+
+One state machine (`pipeline/groups`) decides in the coordinator, in the simulator and in the tests. For each stage it keeps
+the *spanning tree of the newest common groups*: its oldest edge says how many updates ago some two parts of the pipelines
+were last joined, the *age*. A request comes at the end of a backward. Then, at the stage:
+
+1. If all are there, they are one group. With P = 1 nothing else closes.
+2. While the age is below `soft`: a group of at least g members closes unless someone is predicted within 0.05 intervals of
+   its oldest member's arrival; a smaller one waits for those predicted within b intervals, else it closes, alone if need be.
+3. Beyond `soft` the tree is cut at its oldest edge: the smaller part waits for the next request of the other, at most one
+   interval. As soon as both parts are there, they close together.
+4. A group closes only if the edges that it leaves can still be renewed in time, each by a pair; else, and beyond `hard`,
+   whoever joins no parts waits, without a deadline.
+5. Before such a wait the stages are looked at together: who is held at one stage reaches others only up to a distance that
+   PipeDream's order gives. If nobody that a stage waits for can ever come, it lets one request go.
+6. Above 8 pipelines groups are pairs, without any barrier: the two that were joined longest ago.
+7. The last request of a pipeline in a run holds up nothing behind it: it is kept as a partner for those that still run.
+
+A prediction is the last request plus the smoothed interval between requests; one that is overdue by more than three mean
+deviations, or 2 ms, counts as not coming.
+
+| constant | default | meaning |
+|---|---|---|
+| `--sync-period` P | 10 | every window of P N + N updates of a stage (N pipelines) joins all pipelines |
+| `--min-group` g | 2 N / P rounded up, at least 2 | smaller groups wait, while arrivals are near |
+| `--max-group` | N; 2 above 8 pipelines | no group is larger, but for the last one of a run |
+| `--group-wait` b | 1.1 - P/10, from 0.1 to 0.9; a third of it where averaging blocks | how long they wait, in intervals |
+| soft | 0.6 P N | see above |
+| hard | 0.9 (P N + N) | see above |
+
+**What holds.** Every window of P N + N updates is joined, for all P: random runs in the tests (2 to 8 pipelines, 1 to 8
+stages, P from 1 to 20, speeds up to 50 times apart, pauses, pair mode) and all orders of small ones, checked by an oracle
+that shares no code with the policy. No order of events hangs. All stages of a pipeline stop at one count: the run ends where
+the earliest stops of which all pipelines can still be told sum up to what was asked, so N pipelines that should apply M
+updates each apply N M to N M + N - 1 together. A pipeline that dies leaves the tree; what it joined stays joined.
+
+**Group sizes** of 1 stage x 8 pipelines with 3 % jitter, `--jitter 0.03`; SD-PIPE publishes medians of 8, 8 and 4 for
+P = 1, 2 and 5:
+
+{sizes}
+
+## Throughput
+
+Forward 30 ms, backward 60 ms, averaging 5 ms; in parts of equal pipelines that never wait. The steady part of a simulated
+run, `docs/figures/heterogeneity.py`; *ideal* is what pipelines reach that do not average at all. The all-reduce blocks, so
+that even equal pipelines lose its 5 ms.
+
+{table}
+
+![throughput](pictures/groups/throughput.svg)
+
+With pauses partial reduce reaches {pauses_blocking:.2f} of a blocking all-reduce and {pauses_overlapped:.2f} of one that is
+overlapped (`--sync-method allreduce --preduce-overlap on`). 512 workers are simulated in a second:
+
+```
+hetu simulate pipedream --stages 4 --pipelines 128 --micro-batches 8 --steps 25 --forward 30 --backward 60 \\
+  --allreduce 5 --sync-method preduce --slow pipeline=1,factor=2 --format json
+```
+"""
+ABOUT = [
+    ["`allreduce`", "gradients of all pipelines, at every update", "everyone for the slowest"],
+    [
+        "`preduce`",
+        "the stage's weights in a group of whoever is there; any two pipelines are joined, through others too, within P "
+        "updates of each (`--sync-period P`); P = 1 is all of them, always",
+        "a pipeline for those about to come; all for one that would else fall behind by more than P",
+    ],
+    [
+        "`adpsgd`",
+        "an active pipeline and a passive one that it draws, at once (Lian et al. 2018): even ones are active, odd ones "
+        "passive, so that no two wait for each other",
+        "nobody",
+    ],
+    [
+        "`adpsgd-lockstep`",
+        "pairs drawn anew for each update, the same in all stages: the pairs of SD-PIPE's artifact",
+        "each for its partner",
+    ],
+]
+
+
+def hetu(*arguments: str) -> str:
+    return subprocess.run(["hetu", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def drawn(case: Case, method: str, window: tuple[int, int], stages: str = "") -> str:
+    """Who met whom in a simulated run, as SVG; of all stages or of one."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, picture = Path(folder) / "log", Path(folder) / "log.svg"
+        hetu(*case.arguments(), "--sync-method", method, "--group-log", str(log), "--format", "json")
+        if stages:
+            lines = [line for line in log.read_text().splitlines() if f'"stage":{stages},' in line]
+            log.write_text("\n".join(lines) + "\n")
+        hetu("timeline", "--groups", str(log), "--from", f"{window[0]}", "--to", f"{window[1]}", "-o", str(picture))
+        return picture.read_text()
+
+
+def table_of(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def sizes_table() -> str:
+    rows = []
+    for period in (1, 2, 5, 10):
+        words = ("simulate", "pipedream", "--stages", "1", "--micro-batches", "8", "--steps", "100", "--forward", "30",
+                 "--backward", "60", "--allreduce", "5", "--pipelines", "8", "--jitter", "0.03", "--sync-method", "preduce",
+                 "--sync-period", f"{period}", "--preduce-overlap", "on")
+        groups = heterogeneity.figures(words)["groups"]
+        assert isinstance(groups, dict)
+        sizes = [int(size) for size, count in groups["sizes"].items() for _ in range(count)]
+        quarter = len(sizes) // 4
+        rows.append([f"{period}", f"{groups['median_size']}", f"{sizes[quarter]} to {sizes[3 * quarter]}",
+                     f"{sizes[0]} to {sizes[-1]}", f"{groups['mean_size']:.2f}"])
+    return table_of(["P", "median", "quartiles", "range", "mean"], rows)
+
+
+COLOURS = {"all-reduce": "#8fa3b5", "partial reduce": "#1d3557", "AD-PSGD": "#3a7ca5"}
+
+
+def chart(rows: list[list[str]]) -> str:
+    """A bar per case and method, with a line at the ideal."""
+    left, wide, high = 330, 520, 64
+    parts = []
+    for k, row in enumerate(rows):
+        top = 40 + k * high
+        parts.append(f'<text x="{left - 10}" y="{top + 16}" text-anchor="end" font-weight="bold">{row[0]}</text>')
+        parts.append(f'<text x="{left - 10}" y="{top + 32}" text-anchor="end" font-size="10">{row[1]}</text>')
+        for j, (method, value) in enumerate(zip(METHODS, row[2:5], strict=True)):
+            y, width = top + 14 * j, wide * float(value)
+            parts.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="11" fill="{COLOURS[method]}"/>')
+            parts.append(f'<text x="{left + width + 5:.1f}" y="{y + 9.5}" font-size="10">{value}</text>')
+        x = left + wide * float(row[5])
+        parts.append(f'<path d="M{x:.1f} {top - 4}V{top + 44}" stroke="#c1440e" stroke-width="1.6"/>')
+    for j, method in enumerate(METHODS):
+        parts.append(f'<rect x="{left + 120 * j}" y="12" width="10" height="10" fill="{COLOURS[method]}"/>')
+        parts.append(f'<text x="{left + 120 * j + 15}" y="21">{method}</text>')
+    parts.append(f'<path d="M{left + 365} 10V24" stroke="#c1440e" stroke-width="1.6"/>')
+    parts.append(f'<text x="{left + 372}" y="21">ideal</text>')
+    height = 40 + high * len(rows)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="940" height="{height}" viewBox="0 0 940 {height}"'
+    font = "font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\" font-size=\"11\" fill=\"#1b2430\""
+    return "\n".join([f"{head} {font}>", '<rect width="100%" height="100%" fill="#fff"/>', *parts, "</svg>", ""])
+
+
+def made() -> dict[Path, str]:
+    """Every file of the page."""
+    slow = Case(4, 4, "one pipeline 2x slower", slower=2, updates=200)
+    pairs = Case(4, 16, "one pipeline 2x slower", slower=2, updates=200, more=("--jitter", "0.03"))
+    rows = heterogeneity.table()
+    overlapped = heterogeneity.throughput(PAUSES, "--sync-method", "allreduce", "--preduce-overlap", "on")
+    text = TEXT.format(
+        methods=table_of(["`--sync-method`", "who is averaged together", "who waits"], ABOUT),
+        sizes=sizes_table(), table=table_of(HEAD, rows),
+        pauses_blocking=heterogeneity.to_all_reduce(PAUSES, "partial reduce")
+        / heterogeneity.to_all_reduce(PAUSES, "all-reduce"),
+        pauses_overlapped=heterogeneity.throughput(PAUSES, "--sync-method", "preduce") / overlapped)
+    return {
+        PICTURES / "preduce.svg": drawn(slow, "preduce", (9000, 10000)),
+        PICTURES / "adpsgd.svg": drawn(slow, "adpsgd", (9000, 10000)),
+        PICTURES / "pairs.svg": drawn(pairs, "preduce", (9000, 10000), stages="0"),
+        PICTURES / "throughput.svg": chart(rows),
+        DOCS / "partial-reduce.md": text,
+    }
+
+
+def main() -> int:
+    files = made()
+    if sys.argv[1:] != ["--check"]:
+        for path, text in files.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return 0
+    stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
+    stale += [p.name for p in PICTURES.glob("*") if p not in files]
+    if stale:
+        print(f"stale: {', '.join(stale)}; make them again: python3 docs/make_partial_reduce.py")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
