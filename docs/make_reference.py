@@ -17,7 +17,7 @@ from hetu import _hetu
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
-    "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu timeline", "hetu checkpoint",
+    "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu timeline", "hetu compare", "hetu checkpoint",
     "hetu data check", "hetu data sample", "heturun", "train_bert.py", "train_resnet.py",
 ]
 HEAD = """# Reference

@@ -328,11 +328,12 @@ void Interpreter::Impl::run(const Action& action, int raised) {
   position.store(&action);
   post_ahead();
   int of_step = step_of(instr);
-  std::int64_t start = comm::now_ns();
-  if (is_compute(instr.kind)) {
-    before_compute(instr);
-    if (links.disturbance) links.disturbance->before();
-  }
+  // What an instruction waits for before it begins is no time of its own; a disturbance is.
+  if (is_compute(instr.kind)) before_compute(instr);
+  if (instr.kind == Kind::ReduceScalars || instr.kind == Kind::Update) await_reductions();
+  if (instr.kind == Kind::Update) await_average(instr.stage);
+  const std::int64_t start = comm::now_ns();
+  if (is_compute(instr.kind) && links.disturbance) links.disturbance->before();
   const std::int64_t computes = comm::now_ns();
   switch (instr.kind) {
     case Kind::Forward:
@@ -362,14 +363,10 @@ void Interpreter::Impl::run(const Action& action, int raised) {
       reach_reduction(instr);
       return;  // recorded when it is complete
     case Kind::ReduceScalars:
-      await_reductions();
       runner.reduce_scalars(links.transport, of_step);
       break;
     case Kind::Update:
-      await_reductions();
-      await_average(instr.stage);
       of_step = count_update(instr.stage);
-      start = comm::now_ns();  // an average is an event of its own
       runner.update(instr.stage, of_step);
       break;
     case Kind::PartialReduce:

@@ -125,6 +125,7 @@ void TimedRunner::received(const Instr& recv, std::int64_t arrival_ns) {
   const double link = timing_.message(made, recv.stage, from, worker_);
   const std::int64_t there_ns = left_ns + static_cast<std::int64_t>(link * pace_.unit_ns);
   free_ns_ = std::max({free_ns_, arrival_ns, there_ns});
+  if (there_ns > arrival_ns) sleep_until(free_ns_);  // so that the trace shows it on its way
   spare_.push_back(std::move(found->second));
   incoming_.erase(found);
 }

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <tuple>
 
+#include "pipeline/event_instr.h"
 #include "pipeline/producers.h"
 #include "pipeline/render.h"
 #include "pipeline/timeline.h"
@@ -10,28 +10,16 @@
 namespace hetu {
 namespace {
 
-std::optional<Kind> kind_of(const std::string& name) {
-  for (int k = 0; k < kKindCount; ++k) {
-    if (name == kind_name(static_cast<Kind>(k))) return static_cast<Kind>(k);
-  }
-  return std::nullopt;  // what no plan holds, as a push
-}
-
 /// Events by what they ran; a run of several steps has each instruction several times.
 class EventIndex {
  public:
   EventIndex(const std::vector<TraceEvent>& events, int workers)
       : events_(events), workers_(workers) {
     for (std::size_t i = 0; i < events.size(); ++i) {
-      const TraceEvent& e = events[i];
-      const auto kind = kind_of(e.kind);
-      if (kind)
-        where_[key(e.worker, {*kind, false, part_of(e), e.stage, e.micro})].push_back(
-            static_cast<int>(i));
+      const auto instr = instr_of(events[i]);
+      if (instr) where_[key(events[i].worker, *instr)].push_back(static_cast<int>(i));
     }
   }
-
-  static std::int16_t part_of(const TraceEvent& e) { return static_cast<std::int16_t>(e.part); }
 
   /// The event that made a result for `consumer`: of the same step, else the last one before it.
   int find(const TraceEvent& consumer, const Instr& wanted) const {
@@ -70,18 +58,18 @@ class EventIndex {
 
 void add_inputs(TimelineRowSet& set, const Schedule& plan) {
   const bool lowered = std::any_of(set.events.begin(), set.events.end(), [](const TraceEvent& e) {
-    const auto kind = kind_of(e.kind);
-    return kind && (is_send(*kind) || is_recv(*kind));
+    const auto instr = instr_of(e);
+    return instr && (is_send(instr->kind) || is_recv(instr->kind));
   });
   const StageGraph graph(plan, lowered);
   const EventIndex index(set.events, std::max<int>(1, static_cast<int>(plan.workers.size())));
   set.inputs.assign(set.events.size(), {});
   for (std::size_t i = 0; i < set.events.size(); ++i) {
     const TraceEvent& e = set.events[i];
-    const auto kind = kind_of(e.kind);
-    if (!kind || e.stage < 0 || e.stage >= graph.stages()) continue;
-    const auto add = [&](const auto& self, const Instr& instr) -> void {
-      graph.producers(instr, [&](const Producer& p) {
+    const auto instr = instr_of(e);
+    if (!instr || e.stage < 0 || e.stage >= graph.stages()) continue;
+    const auto add = [&](const auto& self, const Instr& consumer) -> void {
+      graph.producers(consumer, [&](const Producer& p) {
         const int made = index.find(e, p.instr);
         if (made >= 0)
           set.inputs[i].push_back({made, cell_of(set.events[made], true)});
@@ -91,7 +79,7 @@ void add_inputs(TimelineRowSet& set, const Schedule& plan) {
           set.inputs[i].push_back({-1, to_string(p.instr)});
       });
     };
-    add(add, {*kind, false, EventIndex::part_of(e), e.stage, e.micro});
+    add(add, *instr);
   }
 }
 

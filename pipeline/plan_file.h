@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "graph/base/trace.h"
 #include "pipeline/schedule.h"
 
 namespace hetu {
@@ -29,6 +30,9 @@ Schedule read_plan(const std::string& path, const PlanFacts& facts = {});
 /// The same from text; `origin` names it in messages.
 Schedule parse_plan(const std::string& text, const std::string& origin,
                     const PlanFacts& facts = {});
+
+/// The plan in a trace's metadata, if it has one. Throws as parse_plan.
+std::optional<Schedule> plan_of_trace(const Trace& trace, const std::string& origin);
 
 /// One row per worker, unrolled; a pair that runs as one is `(0F1;3B0)OVERLAP_F_B`.
 std::string to_csv(const Schedule& schedule);

@@ -271,4 +271,17 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   return s;
 }
 
+std::optional<Schedule> plan_of_trace(const Trace& trace, const std::string& origin) {
+  json metadata;
+  try {
+    metadata = json::parse(trace.metadata_json);
+  } catch (const json::exception& e) {
+    fail(Code::Config, "{}: {}", origin, one_line(e.what()));
+  }
+  const bool there =
+      metadata.is_object() && metadata.contains("plan") && metadata["plan"].is_object();
+  if (!there) return std::nullopt;
+  return parse_plan(metadata["plan"].dump(), origin + ": plan");
+}
+
 }  // namespace hetu

@@ -24,6 +24,7 @@ const std::vector<Command>& commands() {
       {"simulate", "predicts a plan's times, bubbles and memory under given costs",
        simulate_command, nullptr},
       {"timeline", "draws traces of runs and plans on one time axis", timeline_command, nullptr},
+      {"compare", "says where a run left its plan, and why", compare_command, nullptr},
       {"data check",
        "reads a data set once (BERT shards, pictures, CIFAR-100), and says what is in it",
        data_check_command, nullptr},

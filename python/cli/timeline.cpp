@@ -1,7 +1,6 @@
 // `hetu timeline`: traces as pictures, predicted above measured.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "graph/base/error.h"
@@ -92,9 +91,7 @@ Run read_run(const std::string& path) {
   const std::string text = read_text(path);
   check_nesting(text, path);
   run.trace = trace_from_json(text, path);
-  const auto metadata = nlohmann::json::parse(run.trace.metadata_json);
-  if (metadata.is_object() && metadata.contains("plan") && metadata["plan"].is_object())
-    run.plan = parse_plan(metadata["plan"].dump(), path + ": plan");
+  run.plan = plan_of_trace(run.trace, path);
   return run;
 }
 

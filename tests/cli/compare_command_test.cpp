@@ -1,0 +1,50 @@
+#include <gmock/gmock.h>
+
+#include "tests/cli/run_hetu.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(CompareCommand, ReadsTheTraceOfARehearsal) {
+  const Outcome run = hetu(
+      "rehearse chimera --stages 4 --micro-batches 4 --latency 0.5 --allreduce 1 --time-unit 4ms "
+      "--repeat 1 --trace run.json");
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Outcome o = hetu("compare run.json --behind 0");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, StartsWith("chimera: 4 workers, 4 micro-batches; step 0; ms\n"));
+  for (const char* words :
+       {"\nF (mean of 16) ", "\nREDUCE_GRAD (mean of 8) ", "\nworker 3 busy ", "\n0 -> 1 way ",
+        "\n3 -> 2 waiting ", "behind its plan is ", "The step ended with ", " ms  "})
+    EXPECT_THAT(o.out, HasSubstr(words));
+  EXPECT_THAT(o.out, testing::Not(HasSubstr("not in the plan")));
+  const Outcome json = hetu("compare run.json --format json -o out.json");
+  EXPECT_EQ(json.status, 0) << json.err;
+  EXPECT_THAT(read_text(folder() / "out.json"), HasSubstr("\"first_behind\": "));
+}
+
+TEST(CompareCommand, RefusesInOneLine) {
+  ASSERT_EQ(hetu("simulate 1f1b --stages 2 --micro-batches 4 --format trace -o plan.json").status,
+            0);
+  file("noplan.json", R"({"traceEvents":[{"ph":"X","pid":1,"tid":0,"ts":0,"dur":1,)"
+                      R"("args":{"kind":"F","stage":0,"micro":0,"part":0,"step":0}}]})");
+  for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
+           {"", "one TRACE, got 0"},
+           {"a b", "one TRACE, got 2"},
+           {"missing.json", "missing.json: cannot be opened"},
+           {"plan.json", "no measured events"},
+           {"noplan.json", "no plan in the metadata"},
+           {"plan.json --behind x", "--behind"}}) {
+    const Outcome o = hetu("compare " + arguments);
+    EXPECT_EQ(o.status, 2) << arguments;
+    EXPECT_THAT(o.err, StartsWith("hetu compare: ")) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(words)) << arguments;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  }
+}
+
+}  // namespace
+}  // namespace hetu
