@@ -17,8 +17,9 @@ from hetu import _hetu
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
-    "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu timeline", "hetu compare", "hetu checkpoint",
-    "hetu data check", "hetu data sample", "heturun", "train_bert.py", "train_resnet.py",
+    "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu choose", "hetu timeline",
+    "hetu compare", "hetu checkpoint", "hetu data check", "hetu data sample", "heturun", "train_bert.py",
+    "train_resnet.py",
 ]
 HEAD = """# Reference
 
@@ -71,6 +72,9 @@ torch.distributed.pipelining.
   "activation_bytes": 0, "weight_bytes": 0}], "link": {"latency": 0, "bandwidth": 0, "pairs": [{"from": 0, "to": 1,
   "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "workers": [{"speed": 1, "memory_limit": 0}]}
 ```
+
+`"blocks"`, if there, holds one entry per block of the model as `"stages"` does per stage, with `"weight"`, what training
+cuts by: the costs of plans of other numbers of stages ([compare.md](compare.md)).
 
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.

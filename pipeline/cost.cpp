@@ -1,8 +1,11 @@
 #include "pipeline/cost.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "graph/base/error.h"
+#include "pipeline/partition.h"
 
 namespace hetu {
 namespace {
@@ -43,6 +46,60 @@ double unit_us(const Costs&) { return 1000; }
 
 const StageCost& stage_cost(const Costs& costs, int model_stage) {
   return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[model_stage];
+}
+
+namespace {
+
+void add(StageCost& sum, const StageCost& part, double share) {
+  sum.forward += part.forward * share;
+  sum.input_grad += part.input_grad * share;
+  sum.weight_grad += part.weight_grad * share;
+  sum.recompute += part.recompute * share;
+  sum.update += part.update * share;
+  sum.activation_bytes += part.activation_bytes * share;
+  sum.weight_bytes += part.weight_bytes * share;
+}
+
+constexpr StageCost kNothing{.forward = 0, .input_grad = 0, .weight_grad = 0};
+
+std::vector<StageCost> stages_of_blocks(const std::vector<BlockCost>& blocks, int stages) {
+  std::vector<double> weights;
+  for (const BlockCost& b : blocks) weights.push_back(b.weight);
+  const std::vector<int> first = balance_blocks(weights, stages);
+  std::vector<StageCost> sums(stages, kNothing);
+  for (int s = 0; s < stages; ++s) {
+    const int end = s + 1 < stages ? first[s + 1] : static_cast<int>(blocks.size());
+    for (int b = first[s]; b < end; ++b) add(sums[s], blocks[b].cost, 1);
+    sums[s].bytes_out = blocks[end - 1].cost.bytes_out;
+  }
+  return sums;
+}
+
+// Stage i of n is the part [i / n, (i + 1) / n) of the model.
+std::vector<StageCost> even_stages(const std::vector<StageCost>& stages, int wanted) {
+  const auto there = static_cast<std::int64_t>(stages.size());
+  std::vector<StageCost> sums(wanted, kNothing);
+  for (std::int64_t s = 0; s < wanted; ++s) {
+    for (std::int64_t old = 0; old < there; ++old) {
+      const std::int64_t from = std::max(s * there, old * wanted);
+      const std::int64_t to = std::min((s + 1) * there, (old + 1) * wanted);
+      if (to <= from) continue;
+      add(sums[s], stages[old], static_cast<double>(to - from) / wanted);
+      sums[s].bytes_out = stages[old].bytes_out;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+Costs recut(const Costs& costs, int stages) {
+  require(stages >= 1, "a model has at least 1 stage, got {}", stages);
+  if (costs.per_worker || static_cast<int>(costs.stages.size()) == stages) return costs;
+  Costs cut = costs;
+  cut.stages = costs.blocks.empty() ? even_stages(costs.stages, stages)
+                                    : stages_of_blocks(costs.blocks, stages);
+  return cut;
 }
 
 double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr) {

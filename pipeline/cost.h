@@ -22,6 +22,14 @@ struct StageCost {
   bool operator==(const StageCost&) const = default;
 };
 
+/// One block of a model between two cut-points, where they are known one by one.
+struct BlockCost {
+  StageCost cost;     ///< bytes_out: of a cut behind it
+  double weight = 1;  ///< what balance_blocks cuts by, as training does
+
+  bool operator==(const BlockCost&) const = default;
+};
+
 /// A message costs latency + bytes / bandwidth; bandwidth 0 means infinite.
 struct LinkCost {
   int from = -1;  ///< global workers; -1: every pair that has no cost of its own
@@ -35,6 +43,7 @@ struct LinkCost {
 struct Costs {
   std::string unit;                  ///< "ms", or "" for plain time units
   std::vector<StageCost> stages{1};  ///< one per model stage, or one for all
+  std::vector<BlockCost> blocks;     ///< the same model in its blocks; may be empty
   bool per_worker = true;  ///< times are a worker's: each of its V chunks takes 1/V of F, B, W, R
   LinkCost link;
   bool has_link = false;  ///< the file named a link, which then overrides --latency
@@ -51,6 +60,11 @@ double unit_us(const Costs& costs);
 
 /// The cost of a model stage of this plan, chunk rule and half-micros not yet applied.
 const StageCost& stage_cost(const Costs& costs, int model_stage);
+
+/// The costs of the same model in another number of stages. Blocks are cut as training cuts them;
+/// without blocks each stage counts as alike throughout, and the cuts are even. Times per worker,
+/// or of as many stages already, stay as they are.
+Costs recut(const Costs& costs, int stages);
 
 /// Time of a compute instruction or update of this plan at speed 1, with the chunk rule and halves.
 double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr);

@@ -67,11 +67,11 @@ double unit_of(const json& in, const std::string& origin) {
   return unit->second;
 }
 
-StageCost stage_from(const json& s, double ms, const std::string& at) {
-  check_keys(s,
-             {"forward", "input_grad", "weight_grad", "recompute", "update", "bytes_out",
-              "activation_bytes", "weight_bytes"},
-             at);
+StageCost stage_from(const json& s, double ms, const std::string& at, bool block = false) {
+  std::vector<const char*> known = {"forward", "input_grad", "weight_grad",      "recompute",
+                                    "update",  "bytes_out",  "activation_bytes", "weight_bytes"};
+  if (block) known.push_back("weight");
+  check_keys(s, known, at);
   StageCost c;
   c.forward = number(s, "forward", 1, at) * ms;
   c.input_grad = number(s, "input_grad", 1, at) * ms;
@@ -111,7 +111,7 @@ void read_links(const json& in, double ms, const std::string& origin, Costs& cos
 }
 
 Costs from_json(const json& in, const std::string& origin) {
-  check_keys(in, {"unit", "stages", "link", "allreduce", "workers"}, origin);
+  check_keys(in, {"unit", "stages", "blocks", "link", "allreduce", "workers"}, origin);
   const double ms = unit_of(in, origin);
   Costs costs;
   costs.unit = "ms";
@@ -122,6 +122,12 @@ Costs from_json(const json& in, const std::string& origin) {
     costs.stages.push_back(
         stage_from(s, ms, fmt::format("{}: stage {}", origin, costs.stages.size())));
   if (costs.stages.empty()) wrong(origin, "'stages' is empty; give one entry, or one per stage");
+  if (in.contains("blocks")) {
+    for (const json& b : list(in, "blocks", origin)) {
+      const std::string at = fmt::format("{}: block {}", origin, costs.blocks.size());
+      costs.blocks.push_back({stage_from(b, ms, at, true), number(b, "weight", 1, at)});
+    }
+  }
   read_links(in, ms, origin, costs);
   costs.allreduce = number(in, "allreduce", 0, origin) * ms;
   if (!in.contains("workers")) return costs;
@@ -155,6 +161,35 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
+nlohmann::ordered_json stage_json(const StageCost& c, double chunk) {
+  return {{"forward", c.forward * chunk},
+          {"input_grad", c.input_grad * chunk},
+          {"weight_grad", c.weight_grad * chunk},
+          {"recompute", c.recompute * chunk},
+          {"update", c.update},
+          {"bytes_out", c.bytes_out},
+          {"activation_bytes", c.activation_bytes},
+          {"weight_bytes", c.weight_bytes}};
+}
+
+// What times of instructions do not tell: links, bytes, blocks, workers.
+void add_metadata(const json& metadata, const std::string& origin, Costs& costs) {
+  if (!metadata.is_object() || !metadata.contains("costs")) return;
+  const Costs told = from_json(metadata["costs"], origin + ": costs");
+  costs.blocks = told.blocks;
+  costs.link = told.link;
+  costs.has_link = told.has_link;
+  costs.pairs = told.pairs;
+  costs.allreduce = told.allreduce;
+  costs.memory_limit = told.memory_limit;
+  if (told.stages.size() != costs.stages.size()) return;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    costs.stages[s].bytes_out = told.stages[s].bytes_out;
+    costs.stages[s].activation_bytes = told.stages[s].activation_bytes;
+    costs.stages[s].weight_bytes = told.stages[s].weight_bytes;
+  }
+}
+
 // Medians are robust against a first step that warms up. Measured events count, where there are
 // any.
 Costs from_trace(const std::string& text, const std::string& origin) {
@@ -168,8 +203,10 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     ids = std::max(ids, e.stage + 1);
   }
   std::vector<int> model;
+  json metadata;
   try {
-    model = model_stages_of(json::parse(trace.metadata_json), ids);
+    metadata = json::parse(trace.metadata_json);
+    model = model_stages_of(metadata, ids);
   } catch (const json::exception&) {
     wrong(origin, "the plan in the metadata cannot be read");
   }
@@ -199,6 +236,7 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     costs.stages.push_back(c);
   }
   if (costs.stages.empty()) wrong(origin, "no events of any stage");
+  add_metadata(metadata, origin, costs);
   return costs;
 }
 
@@ -275,17 +313,14 @@ Costs parse_costs(const std::string& text, const std::string& origin, const Bloc
 
 std::string to_json(const Costs& costs, const Schedule& schedule) {
   nlohmann::ordered_json stages = nlohmann::ordered_json::array(), pairs = stages, workers = stages;
+  nlohmann::ordered_json blocks = stages;
   const double chunk = costs.per_worker ? 1.0 / schedule.chunks : 1.0;
   for (int s = 0; s < model_stages(schedule); ++s) {
-    const StageCost& c = stage_cost(costs, s);
-    stages.push_back({{"forward", c.forward * chunk},
-                      {"input_grad", c.input_grad * chunk},
-                      {"weight_grad", c.weight_grad * chunk},
-                      {"recompute", c.recompute * chunk},
-                      {"update", c.update},
-                      {"bytes_out", c.bytes_out},
-                      {"activation_bytes", c.activation_bytes},
-                      {"weight_bytes", c.weight_bytes}});
+    stages.push_back(stage_json(stage_cost(costs, s), chunk));
+  }
+  for (const BlockCost& b : costs.blocks) {
+    blocks.push_back(stage_json(b.cost, 1));
+    blocks.back()["weight"] = b.weight;
   }
   for (const LinkCost& l : costs.pairs)
     pairs.push_back(
@@ -294,13 +329,14 @@ std::string to_json(const Costs& costs, const Schedule& schedule) {
     workers.push_back(
         {{"speed", w < costs.speed.size() ? costs.speed[w] : 1},
          {"memory_limit", w < costs.memory_limit.size() ? costs.memory_limit[w] : 0}});
-  const nlohmann::ordered_json out = {
+  nlohmann::ordered_json out = {
       {"unit", "ms"},
       {"stages", stages},
       {"link",
        {{"latency", costs.link.latency}, {"bandwidth", costs.link.bandwidth}, {"pairs", pairs}}},
       {"allreduce", costs.allreduce},
       {"workers", workers}};
+  if (!blocks.empty()) out["blocks"] = std::move(blocks);
   return out.dump();
 }
 

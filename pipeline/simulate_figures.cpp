@@ -10,11 +10,44 @@
 namespace hetu {
 namespace {
 
+// What a compute instruction adds to the bytes that a micro-batch keeps on its stage, from its F to
+// the end of its backward. Where it is recomputed, F keeps the input only and R the rest.
+double kept_bytes(const Schedule& s, const Costs& costs, const Instr& i, bool recomputed) {
+  const double half = s.half_micros ? 0.5 : 1;
+  const int stage = s.placements[i.stage].model_stage;
+  const double all = stage_cost(costs, stage).activation_bytes;
+  const double input =
+      recomputed ? std::min(all, stage > 0 ? stage_cost(costs, stage - 1).bytes_out : 0) : all;
+  switch (i.kind) {
+    case Kind::Forward:
+      return input;
+    case Kind::Recompute:
+      return (all - input) * half;
+    case Kind::Backward:
+      return -all * half;
+    case Kind::InputGrad:
+    case Kind::WeightGrad:
+      return -all * half / 2;
+    default:
+      return 0;
+  }
+}
+
+// Placements that a plan recomputes.
+std::vector<char> recomputed_stages(const Schedule& s) {
+  std::vector<char> stages(s.placements.size(), 0);
+  any_instr(s, [&](const Instr& i) {
+    if (i.kind == Kind::Recompute) stages[i.stage] = 1;
+    return false;
+  });
+  return stages;
+}
+
 // Largest number of bytes held on each worker of one pipeline: weights in their versions, and what
-// each micro-batch keeps between F and the end of its backward.
+// each micro-batch keeps.
 std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const VerifyReport& r) {
   const Schedule& s = index.schedule();
-  const double share = s.half_micros ? 0.25 : 0.5;
+  const std::vector<char> recomputed = recomputed_stages(s);
   std::vector<double> peaks;
   for (int w = 0; w < index.workers(); ++w) {
     double held = 0;
@@ -25,12 +58,8 @@ std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const
     double most = held;
     for (int p = index.row_begin(w); p < index.row_end(w); ++p) {
       const Instr& i = index.at(p);
-      if (!is_compute(i.kind) || i.kind == Kind::Recompute) continue;
-      const double bytes = stage_cost(costs, s.placements[i.stage].model_stage).activation_bytes;
-      if (i.kind == Kind::Forward)
-        held += bytes;
-      else
-        held -= bytes * share * (i.kind == Kind::Backward ? 2 : 1);
+      if (!is_compute(i.kind)) continue;
+      held += kept_bytes(s, costs, i, recomputed[i.stage] != 0);
       most = std::max(most, held);
     }
     peaks.push_back(most);

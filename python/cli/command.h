@@ -20,6 +20,7 @@ int schedule_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int simulate_command(const Arguments& arguments);
 int timeline_command(const Arguments& arguments);
+int choose_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int data_check_command(const Arguments& arguments);
 int rehearse_command(const Arguments& arguments);

@@ -23,6 +23,8 @@ const std::vector<Command>& commands() {
        verify_command, nullptr},
       {"simulate", "predicts a plan's times, bubbles and memory under given costs",
        simulate_command, nullptr},
+      {"choose", "ranks every method by predicted time per sample under given costs and memory",
+       choose_command, nullptr},
       {"timeline", "draws traces of runs and plans on one time axis", timeline_command, nullptr},
       {"compare", "says where a run left its plan, and why", compare_command, nullptr},
       {"data check",

@@ -72,7 +72,8 @@ Schedule generated(const PlanOptions& o, const Method& method) {
   sizes.concat = o.concat.value_or("direct");
   sizes.pair_semantics = o.pair_semantics.value_or("split");
   sizes.runtime_rule = o.runtime_rule;
-  const Costs costs = of_first_pipeline(costs_of(o), sizes.stages, o.pipelines);
+  const int model_stages = sizes.stages * resolved(method, sizes).chunks;
+  const Costs costs = of_first_pipeline(costs_for(o, model_stages), sizes.stages, o.pipelines);
   sizes.costs = &costs;
   sizes.run = &o.run;
   sizes.memory_limit = o.limit_micros.value_or(0);
@@ -95,7 +96,7 @@ PlanFacts facts_of(const PlanOptions& o) {
 
 // The least that a stage's bytes come to, worker by worker, against the bound.
 void check_bytes(const PlanOptions& o, const Schedule& lowered) {
-  const Costs costs = costs_of(o);
+  const Costs costs = costs_for(o, model_stages(lowered));
   const bool known = std::any_of(costs.stages.begin(), costs.stages.end(), [](const StageCost& c) {
     return c.activation_bytes > 0 || c.weight_bytes > 0;
   });
@@ -156,7 +157,7 @@ GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, 
   if (o.sync_method == "allreduce") policy.sync_period = 1;
   policy.overlapped =
       o.overlap.value_or(policy.method != Method::PartialReduce || policy.sync_period > 1);
-  return simulate_groups(lowered, costs_of(o), run, policy);
+  return simulate_groups(lowered, costs_for(o, model_stages(lowered)), run, policy);
 }
 
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events) {
@@ -164,7 +165,7 @@ Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events)
   SimulateOptions run = o.run;
   run.send_slots = o.send_slots;
   run.events = events;
-  return simulate(lowered, costs_of(o), run);
+  return simulate(lowered, costs_for(o, model_stages(lowered)), run);
 }
 
 Costs costs_of(const PlanOptions& o) {
@@ -192,6 +193,11 @@ Costs costs_of(const PlanOptions& o) {
   }
   if (!o.speed.empty()) costs.speed = o.speed;
   return costs;
+}
+
+Costs costs_for(const PlanOptions& o, int model_stages) {
+  Costs costs = costs_of(o);
+  return costs.blocks.empty() ? costs : recut(costs, model_stages);
 }
 
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered) {

@@ -61,8 +61,11 @@ Schedule plan_from_text(const PlanOptions& o, const std::string& text);
 /// The plan lowered as the options say, or as it is if it is lowered already.
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 
-/// The costs of the options for this plan.
+/// The costs of the options, as they stand there.
 Costs costs_of(const PlanOptions& o);
+
+/// The same for a plan of so many model stages: costs that know their blocks are cut anew.
+Costs costs_for(const PlanOptions& o, int model_stages);
 
 /// Proves the plan as given and lowered, within the memory limit. Returns the report of the lowered
 /// one. Throws Plan.

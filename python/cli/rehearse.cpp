@@ -72,8 +72,8 @@ Prepared prepare(const Arguments& arguments) {
   require(!averages_in_groups(o),
           "--sync-method {}: rehearse averages by allreduce; simulate predicts the others",
           o.sync_method);
-  p.costs = costs_of(o);
   const Schedule plan = plan_of(o);
+  p.costs = costs_for(o, model_stages(plan));
   p.lowered = lowered_plan(o, plan);
   prove(o, plan, p.lowered);
   if (env().workers > 1) check_workers(p.lowered, env().workers);

@@ -142,8 +142,11 @@ TEST(Compare, LossesAddUpToTheDelay) {
         EXPECT_NEAR(sum_of(c.first_behind), c.first_behind.late_us, 1e-6);
         EXPECT_GT(c.first_behind.late_us, c.tolerance_us);
         EXPECT_LE(c.first_behind.measured.end_us, c.last.measured.end_us);
-        for (const Loss& loss : c.last.losses)  // waits too short to be told from none
-          if (loss.cause == LossCause::Idle) EXPECT_NEAR(loss.us, 0, 100);
+        for (const Loss& loss : c.last.losses) {  // waits too short to be told from none
+          if (loss.cause == LossCause::Idle) {
+            EXPECT_NEAR(loss.us, 0, 100);
+          }
+        }
       }
     }
   }
