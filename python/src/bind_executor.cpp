@@ -9,6 +9,7 @@
 #include "datasets/loader.h"
 #include "executor/checkpoint.h"
 #include "executor/checksum.h"
+#include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/executor.h"
 #include "executor/gather.h"
@@ -140,10 +141,9 @@ nb::dict result_dict(const StepResult& r) {
 
 // One worker's training job for Python: the trainer and the batch that is being read.
 struct Job {
-  Job(const Graph& graph, const nb::dict& optimizer, const nb::dict& options,
+  Job(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
       comm::Transport& links)
-      : transport(links),
-        trainer(graph, optimizer_of(optimizer), trainer_options(options), links) {}
+      : transport(links), trainer(graph, optimizer, options, links) {}
 
   StepResult step(Loader* loader, bool training) {
     if (loader) loader->next(batch);
@@ -228,10 +228,26 @@ void bind_executor(nb::module_& m) {
       },
       nb::call_guard<nb::gil_scoped_release>(), "The texts of all workers, in every worker.");
   m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "thread_links",
+      [](int workers) {
+        nb::list out;
+        for (auto& links : comm::make_inproc(workers)) out.append(nb::cast(std::move(links)));
+        return out;
+      },
+      "The links of a job whose workers are threads of this process.");
 
   nb::class_<Job>(m, "Job", "One worker's part of a training job.")
-      .def(nb::init<const Graph&, const nb::dict&, const nb::dict&, comm::Transport&>(),
-           nb::keep_alive<1, 5>())
+      .def(
+          "__init__",
+          [](Job* self, const Graph& graph, const nb::dict& optimizer, const nb::dict& options,
+             comm::Transport& links) {
+            const OptimizerConfig config = optimizer_of(optimizer);
+            const TrainerOptions how = trainer_options(options);
+            nb::gil_scoped_release free;  // workers may be threads: they meet in there
+            new (self) Job(graph, config, how, links);
+          },
+          nb::keep_alive<1, 5>())
       .def(
           "train",
           [](Job& j, Loader* loader) {
@@ -304,6 +320,14 @@ void bind_executor(nb::module_& m) {
       .def_prop_ro("stage", [](const Job& j) { return j.trainer.stage(); })
       .def_prop_ro("first_block", [](const Job& j) { return j.trainer.options().first_block; })
       .def_prop_ro("memory", [](const Job& j) { return to_string(j.trainer.memory()); })
+      .def_prop_ro(
+          "activation_peaks",
+          [](const Job& j) {
+            const ActivationPeak plan = j.trainer.planned_peak(), run = j.trainer.measured_peak();
+            return nb::make_tuple(nb::make_tuple(plan.micros, plan.bytes),
+                                  nb::make_tuple(run.micros, run.bytes));
+          },
+          "(micro-batches, bytes) that the plan keeps at once, and that were kept so far.")
       .def_prop_ro("memory_peak", [](const Job& j) { return j.trainer.memory().peak(); })
       .def_prop_ro("fields", [](const Job& j) {
         nb::list out;

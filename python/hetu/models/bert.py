@@ -60,6 +60,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **_SD_PIPE, "num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512,
         "initializer": "normal",
     },
+    # deep and narrow: stages enough for 8 and 16 workers, small enough for a laptop
+    "deep": {
+        "num_hidden_layers": 16, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128,
+        "max_position_embeddings": 128,
+    },
 }
 
 
@@ -88,7 +93,7 @@ class Bert:
 
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Bert:
-        """`base`, `tiny`, or the path of a Hugging Face style JSON file; `changes` replace single fields."""
+        """`base`, `tiny`, `deep`, or the path of a Hugging Face style JSON file; `changes` replace single fields."""
         if name in CONFIGS:
             values = dict(CONFIGS[name])
         else:

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Writes docs/equality.md: what every synchronous method trains to, beside one process, over sizes.
+
+usage: docs/make_equality.py [--check [--whole]]     --check: exit 1 if the page is stale or wrong, by a random sample of its
+                                                     cells, or by all (a test calls this)
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equality
+
+import hetu as ht
+from hetu import schedule
+
+PAGE = Path(__file__).resolve().parent / "equality.md"
+ASYNCHRONOUS = ("pipedream", "pipedream-2bw", "hetpipe")
+ELSEWHERE = ("dp",)  # one stage: pipelines alone
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "chimera": [{}, {"concat": "doubling"}, {"concat": "halving"}, {"pairs": 2}],
+    "interleaved-1f1b": [{}, {"chunks": 4}], "hanayo": [{}, {"chunks": 4}], "auto": [{}, {"chunks": 2}],
+}
+OWN_RECOMPUTE = ("varuna",)
+WORKERS, PIPELINES, MOST_STAGES = (2, 4, 8), (1, 2), 18
+BOUND, LEAST = 1e-6, 1e-30
+OPTIMIZERS = {
+    "sgd": ht.optim.SGD(0.1, clip_norm=1.0),
+    "adamw": ht.optim.AdamW(ht.lr.warmup(1e-3, 2), weight_decay=0.01, clip_norm=1.0),
+}
+HEAD = """# Equal to one process
+
+Made by `docs/make_equality.py`, which trains what it lists; a test keeps it fresh. BERT `deep` (16 layers of 64, tied,
+dropout 0.1), {steps} steps of max(8, 2 P) micro-batches of {samples} samples per pipeline, clipped; P workers per pipeline,
+as threads. One process of one stage takes the same micro-batches. A cell stands for four runs: SGD and AdamW, recompute off
+and on (varuna has its own).
+
+*bitwise*: all weights and losses have the bits of one process. A figure: the gradients of a parameter are added in another
+order, by replicas, pipelines or backwards that do not run in ascending order of micro-batch; it is the largest of: distance
+of an SGD-trained weight tensor over its norm (over 1 where that is less), relative distance of a loss of either. None is
+above {bound:g}. In every run each worker keeps at once as many activations, and bytes of them, as its plan says, exactly.
+
+Batch norm uses the statistics of one micro-batch, in one process too; of running statistics every replica and pipeline has
+its own, and what is saved is their mean. Models with batch norm are refused by `--concat halving`: half a micro-batch has
+other statistics.
+
+| method | {columns} |
+|---|{rules}
+"""
+
+
+class Cell(NamedTuple):
+    """One cell of the table."""
+    method: str
+    options: tuple[tuple[str, Any], ...]
+    workers: int
+    pipelines: int
+
+    @property
+    def row(self) -> str:
+        """What the first column says."""
+        return " ".join([self.method, *(value if name == "concat" else f"{name} {value}" for name, value in self.options)])
+
+
+def rows() -> list[tuple[str, dict[str, Any]]]:
+    """Methods of this build with the options that the page shows."""
+    names = [m["name"] for m in schedule.methods() if m["name"] not in (*ASYNCHRONOUS, *ELSEWHERE)]
+    return [(name, options) for name in names for options in VARIANTS.get(name, [{}])]
+
+
+def micros(workers: int) -> int:
+    return max(8, 2 * workers)
+
+
+def fits(cell: Cell) -> bool:
+    """Whether there is such a plan, with stages that the model has."""
+    try:
+        plan = schedule.generate(cell.method, stages=cell.workers, micro_batches=micros(cell.workers), **dict(cell.options))
+    except ValueError:
+        return False
+    return max(p["model_stage"] for p in plan.placements) < MOST_STAGES
+
+
+@cache
+def alone(optimizer: str, micro_batches: int) -> equality.Outcome:
+    return equality.train(OPTIMIZERS[optimizer], micro_batches=micro_batches)
+
+
+def measured(cell: Cell) -> str:
+    """The cell's text. Throws ValueError where it is not what the page promises."""
+    worst = 0.0
+    for optimizer, settings in OPTIMIZERS.items():
+        one = alone(optimizer, micros(cell.workers) * cell.pipelines)
+        for recompute in (False,) if cell.method in OWN_RECOMPUTE else (False, True):
+            many = equality.train(settings, cell.workers, cell.pipelines, micros(cell.workers), method=cell.method,
+                                  with_recompute=recompute, **dict(cell.options))
+            if not many.peaks_agree:
+                raise ValueError(f"{cell}: a worker keeps other activations than its plan says")
+            weights, losses = equality.difference(one, many)
+            # Adam divides by what it sums: of a gradient that is rounding alone it makes whole steps. Its losses count.
+            worst = max(worst, losses, weights if optimizer == "sgd" else weights and LEAST)
+            if weights == 0 and losses > 0:
+                raise ValueError(f"{cell}: equal weights, other losses")
+    if worst > BOUND:
+        raise ValueError(f"{cell}: {worst:.2g} from one process, at most {BOUND:g} is right")
+    return "bitwise" if worst == 0 else f"{worst:.0e}"
+
+
+def cells() -> dict[Cell, bool]:
+    """All, and whether there is such a plan."""
+    every = [Cell(name, tuple(options.items()), workers, pipelines)
+             for name, options in rows() for pipelines in PIPELINES for workers in WORKERS]
+    return {cell: fits(cell) for cell in every}
+
+
+def page() -> str:
+    columns = " | ".join(f"{pipelines} x P = {workers}" for pipelines in PIPELINES for workers in WORKERS)
+    text = HEAD.format(steps=equality.STEPS, samples=equality.SAMPLES, bound=BOUND, columns=columns,
+                       rules="---|" * (len(PIPELINES) * len(WORKERS)))
+    lines: dict[str, list[str]] = {}
+    for cell, there in cells().items():
+        lines.setdefault(cell.row, []).append(measured(cell) if there else "")
+    return text + "".join(f"| {row} | {' | '.join(texts)} |\n" for row, texts in lines.items())
+
+
+def stated() -> dict[str, list[str]]:
+    """Cells of the page by row."""
+    table = [re.split(r" ?\| ?", line.strip("| \n")) for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    return {row[0]: (row[1:] + [""] * 6)[:6] for row in table[1:]}
+
+
+def check(whole: bool) -> list[str]:
+    """What is wrong with the page."""
+    page_rows, known = stated(), cells()
+    wrong = [f"row '{row}' is missing" for row in {cell.row for cell in known} - page_rows.keys()]
+    wrong += [f"row '{row}' is of no method" for row in page_rows.keys() - {cell.row for cell in known}]
+    if wrong:
+        return wrong
+    there = [cell for cell, exists in known.items() if exists]
+    seed = int(os.environ.get("EQUALITY_SEED", time.time_ns() % 100000))
+    print(f"EQUALITY_SEED={seed}")
+    sample = there if whole else random.Random(seed).sample(there, 16)
+    for cell in sample:
+        says = page_rows[cell.row][PIPELINES.index(cell.pipelines) * len(WORKERS) + WORKERS.index(cell.workers)]
+        try:
+            found = measured(cell)
+        except ValueError as error:
+            wrong.append(str(error))
+            continue
+        if (found == "bitwise") != (says == "bitwise") or not says:  # figures differ with the processor's kernels
+            wrong.append(f"{cell}: the page says '{says}', it is '{found}'")
+    return wrong
+
+
+def main() -> int:
+    if "--check" not in sys.argv:
+        PAGE.write_text(page())
+        return 0
+    wrong = check("--whole" in sys.argv)
+    print("\n".join(wrong) or "equality.md: fresh")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
