@@ -24,6 +24,8 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs) {
   if (measured.events.empty() || runs.empty()) return measured;
   double start_us = measured.events.front().start_us;
   for (const TraceEvent& e : measured.events) start_us = std::min(start_us, e.start_us);
+  // The reader takes from the plan which model stage a placement is.
+  measured.metadata_json = fmt::format(R"({{"plan":{}}})", to_json(runs.back().plan));
   const Costs costs = parse_costs(trace_to_json(measured), "the run's trace");
   SimulateOptions options;
   options.events = true;

@@ -26,7 +26,8 @@ def options() -> training.Parser:
     add = parser.add_argument
     add("--data", default="~/.cache/hetu/datasets/wikicorpus_en", help="folder of shards (default %(default)s)")
     add("--eval-data", metavar="DIR", help="shards that each epoch ends with an evaluation on (default: none)")
-    add("--model", default="base", help="base, tiny, deep (16 layers x 64), or a Hugging Face style JSON configuration (default %(default)s)")
+    add("--model", default="base",
+        help="base, tiny, deep (16 layers x 64), or a Hugging Face style JSON configuration (default %(default)s)")
     add("--warmup-steps", type=int, default=2000, help="updates of linear warm-up (default %(default)s)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
     add("--max-rows", type=int, default=0, help="use only the first rows of the data (0 = all)")

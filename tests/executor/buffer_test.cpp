@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -68,7 +69,8 @@ Worker train(Trainer& trainer) {
 }
 
 std::vector<Worker> train(const std::string& method, int pipelines, int stages, int micros = 4,
-                          KernelChoice kernels = KernelChoice::Best) {
+                          KernelChoice kernels = KernelChoice::Best,
+                          const std::function<void(TrainerOptions&)>& change = {}) {
   auto transports = comm::make_inproc(pipelines * stages);
   std::vector<Worker> workers(transports.size());
   std::vector<std::thread> threads;
@@ -86,6 +88,7 @@ std::vector<Worker> train(const std::string& method, int pipelines, int stages, 
         options.seed = 5;
         options.threads = 1;
         options.kernels = kernels;
+        if (change) change(options);
         OptimizerConfig sgd;
         sgd.rate.base = 0.1;
         Trainer trainer(testing_model::residual_model(), sgd, options, *t);
@@ -128,6 +131,62 @@ TEST(Buffers, OfAPipelineEqualThoseOfOneProcessBitwise) {
       }
     }
   }
+}
+
+// Recompute replaces no buffer a second time, and stages on one worker hand values over.
+TEST(Buffers, OfSeveralStagesPerWorkerAndOfRecomputesEqualThoseOfOneProcessBitwise) {
+  const Worker one = train("gpipe", 1, 1)[0];
+  for (const auto& [method, workers] :
+       {std::pair("zb-v", 2), {"interleaved-1f1b", 2}, {"varuna", 4}, {"1f1b", 2}}) {
+    for (const bool recompute : {false, true}) {
+      if (recompute && method == std::string("varuna")) continue;
+      SCOPED_TRACE(fmt::format("{} on {} workers, recompute {}", method, workers, recompute));
+      for (const Worker& w :
+           train(method, 1, workers, 4, KernelChoice::Best,
+                 [&](TrainerOptions& options) { options.with_recompute = recompute; })) {
+        expect_same_bits(w.own, one.own);
+        EXPECT_EQ(w.losses, one.losses);
+        EXPECT_EQ(w.validation, one.validation);
+      }
+    }
+  }
+}
+
+// Every replica has buffers of its own; what is saved is their mean, on all of its workers.
+TEST(Buffers, OfReplicasInAPipelineAreTheirMean) {
+  const Worker one = train("gpipe", 1, 1)[0];
+  for (const auto& [method, workers] : {std::pair("chimera", 4), {"gems", 2}}) {
+    SCOPED_TRACE(method);
+    const std::vector<Worker> all = train(method, 1, workers);
+    for (std::size_t i = 0; i < one.losses.size(); ++i)
+      EXPECT_NEAR(all[0].losses[i], one.losses[i], 1e-5 * one.losses[i]);
+    for (const Worker& w : all) {
+      EXPECT_EQ(w.validation, all[0].validation);
+      for (const auto& [name, data] : w.settled) {
+        for (const Worker& other : all) {
+          if (other.settled.count(name) != 0) {
+            EXPECT_EQ(data, other.settled.at(name)) << name;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Buffers, AreNotOfHalfMicroBatches) {
+  auto transports = comm::make_inproc(2);
+  TrainerOptions options;
+  options.method = "chimera";
+  options.concat = "halving";
+  options.stages = 2;
+  options.micro_batches = 4;
+  options.batch_size = kBatchSize;
+  EXPECT_THAT([&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("does not fall into halves")));
+  options.batch_size = 4;
+  EXPECT_THAT([&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("micro-batches of 1 samples have no halves")));
 }
 
 TEST(Buffers, OfTheReferenceKernelsAgree) {

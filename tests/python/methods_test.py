@@ -3,6 +3,7 @@ weights are those of one process, and what cannot be trained is refused before t
 
 The grid of methods and sizes is in tests/executor; here is the way through scripts, devices and messages of processes.
 """
+import json
 import pathlib
 import subprocess
 import unittest
@@ -55,7 +56,13 @@ class Methods(TrainCase):
     def test_replicas_and_pipelines(self):
         options = ("--optimizer", "sgd", "--pipeline", "chimera", "--steps", STEPS)
         one = self.train((1, 1), *options[:2], "--steps", STEPS, "--batch-size", 16, *MICROS)
-        two = self.train((2, 2), *options, "--batch-size", 8, "--micro-batches", 4)
+        trace = self.folder / "trace.json"
+        two = self.train((2, 2), *options, "--batch-size", 8, "--micro-batches", 4, "--trace", trace)
+        events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("ph") == "X"]
+        for kind in ("F", "B", "REDUCE_GRAD", "UPDATE"):  # measured and predicted alike
+            counts = [sum(e["pid"] == pid and e["args"]["kind"] == kind for e in events) for pid in (0, 1)]
+            self.assertEqual(counts[0], counts[1], kind)
+            self.assertGreater(counts[0], 0, kind)
         for mine, other in zip(one.losses, two.losses, strict=True):
             self.assertAlmostEqual(mine, other, delta=1e-6 * mine)
 
