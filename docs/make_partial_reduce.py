@@ -28,7 +28,7 @@ order, in which every stage updates after every backward.
 {methods}
 
 Between its update and its next one a stage goes on computing: the average is needed only when the next update is applied
-(`--preduce-overlap on`, the default but for P = 1).
+(the default but for P = 1; `--no-overlap` waits for it).
 
 ## Who meets whom
 
@@ -41,7 +41,8 @@ The same with AD-PSGD: pipelines 0 and 2 are active, 1 and 3 passive; a pale dot
 
 ![4 x 4, AD-PSGD](pictures/groups/adpsgd.svg)
 
-16 pipelines with 3 % jitter form pairs; stage 0 is drawn. Whoever waits is paired with the one that it was joined to longest ago.
+16 pipelines with 3 % jitter form pairs; stage 0 is drawn. Whoever waits is paired with the one that it was
+joined to longest ago.
 
 ![4 x 16, pairs](pictures/groups/pairs.svg)
 
@@ -74,9 +75,13 @@ deviations, or 2 ms, counts as not coming.
 | `--sync-period` P | 10 | every window of P N + N updates of a stage (N pipelines) joins all pipelines |
 | `--min-group` g | 2 N / P rounded up, at least 2 | smaller groups wait, while arrivals are near |
 | `--max-group` | N; 2 above 8 pipelines | no group is larger, but for the last one of a run |
-| `--group-wait` b | 1.1 - P/10, from 0.1 to 0.9; a third of it where averaging blocks | how long they wait, in intervals |
-| soft | 0.6 P N | see above |
-| hard | 0.9 (P N + N) | see above |
+| `wait` b | 1.1 - P/10, from 0.1 to 0.9; a third of it where averaging blocks | how long they wait, in intervals |
+| `soft` | 0.6 P N | see above |
+| `hard` | 0.9 (P N + N) | see above |
+
+Constants without an option of their own are set as `--group-options wait=0.5,soft=0.7`; `horizon`, `patience`, `smoothing`,
+`late_us`, `late_share` and `late_spread` are explained in `pipeline/groups/options.h`. Training takes the same options with
+`--preduce` and `--adpsgd` ([asynchronous.md](asynchronous.md) says what is averaged when).
 
 **What holds.** Every window of P N + N updates is joined, for all P: random runs in the tests (2 to 8 pipelines, 1 to 8
 stages, P from 1 to 20, speeds up to 50 times apart, pauses, pair mode) and all orders of small ones, checked by an oracle
@@ -100,7 +105,7 @@ that even equal pipelines lose its 5 ms.
 ![throughput](pictures/groups/throughput.svg)
 
 With pauses partial reduce reaches {pauses_blocking:.2f} of a blocking all-reduce and {pauses_overlapped:.2f} of one that is
-overlapped (`--sync-method allreduce --preduce-overlap on`). 512 workers are simulated in a second:
+overlapped (`--sync-method allreduce --overlap`). 512 workers are simulated in a second:
 
 ```
 hetu simulate pipedream --stages 4 --pipelines 128 --micro-batches 8 --steps 25 --forward 30 --backward 60 \\
@@ -155,7 +160,7 @@ def sizes_table() -> str:
     for period in (1, 2, 5, 10):
         words = ("simulate", "pipedream", "--stages", "1", "--micro-batches", "8", "--steps", "100", "--forward", "30",
                  "--backward", "60", "--allreduce", "5", "--pipelines", "8", "--jitter", "0.03", "--sync-method", "preduce",
-                 "--sync-period", f"{period}", "--preduce-overlap", "on")
+                 "--sync-period", f"{period}", "--overlap")
         groups = heterogeneity.figures(words)["groups"]
         assert isinstance(groups, dict)
         sizes = [int(size) for size, count in groups["sizes"].items() for _ in range(count)]
@@ -198,7 +203,7 @@ def made() -> dict[Path, str]:
     slow = Case(4, 4, "one pipeline 2x slower", slower=2, updates=200)
     pairs = Case(4, 16, "one pipeline 2x slower", slower=2, updates=200, more=("--jitter", "0.03"))
     rows = heterogeneity.table()
-    overlapped = heterogeneity.throughput(PAUSES, "--sync-method", "allreduce", "--preduce-overlap", "on")
+    overlapped = heterogeneity.throughput(PAUSES, "--sync-method", "allreduce", "--overlap")
     text = TEXT.format(
         methods=table_of(["`--sync-method`", "who is averaged together", "who waits"], ABOUT),
         sizes=sizes_table(), table=table_of(HEAD, rows),

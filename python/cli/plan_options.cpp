@@ -136,6 +136,30 @@ void add_costs(PlanOptions& o, std::vector<Option>& t) {
                }});
 }
 
+// "wait=0.5,soft=0.7".
+void parse_constants(const std::string& text, groups::Options& policy) {
+  const std::vector<std::pair<const char*, double*>> constants = {
+      {"wait", &policy.wait},
+      {"horizon", &policy.horizon},
+      {"soft", &policy.soft},
+      {"hard", &policy.hard},
+      {"patience", &policy.patience},
+      {"smoothing", &policy.smoothing},
+      {"late_share", &policy.late_share},
+      {"late_spread", &policy.late_spread}};
+  std::vector<const char*> names = {"late_us"};
+  for (const auto& [name, into] : constants) names.push_back(name);
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    require(equals != std::string::npos, "expected K=V, got '{}'", part.substr(0, 40));
+    const std::string name = one_of(part.substr(0, equals), names);
+    const double value = to_number(part.substr(equals + 1));
+    if (name == "late_us") policy.late_us = static_cast<std::int64_t>(value);
+    for (const auto& [known, into] : constants)
+      if (name == known) *into = value;
+  }
+}
+
 // Of partial reduce alone.
 void add_policy(PlanOptions& o, std::vector<Option>& t) {
   const auto count = [&](const char* name, const char* value, const char* meaning, int& into,
@@ -151,10 +175,14 @@ void add_policy(PlanOptions& o, std::vector<Option>& t) {
         o.policy.min_group, 1);
   count("--max-group", "G", "preduce: no group is larger (2: pairs, as above 8 pipelines)",
         o.policy.max_group, 2);
-  t.push_back({"--group-wait", "B", "preduce: how long they wait, in intervals between updates",
+  count("--pair-above", "N", "preduce: pairs with more pipelines than this (8)",
+        o.policy.pair_above, 1);
+  t.push_back({"--group-options", "K=V,…",
+               "preduce: wait, horizon, soft, hard, patience, smoothing, late_us, late_share, "
+               "late_spread",
                [&o](const std::string& v) {
-                 o.policy.wait = to_number(v);
-                 o.of_preduce = "--group-wait";
+                 parse_constants(v, o.policy);
+                 o.of_preduce = "--group-options";
                }});
 }
 
@@ -188,12 +216,11 @@ void add_run(PlanOptions& o, std::vector<Option>& t) {
                  o.sync_method =
                      one_of(v, {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep"}, {"hetpipe"});
                }});
-  t.push_back({"--preduce-overlap", "HOW",
-               "on or off: averaging beside the next forward and backward (default on; off for P = "
-               "1, and for allreduce, where on is preduce with P = 1)",
-               [&o](const std::string& v) {
-                 o.overlap = one_of(v, {"on", "off"}) == "on";
-               }});
+  t.push_back({"--overlap", nullptr,
+               "averaging beside the next forward and backward also for P = 1, or of allreduce",
+               [&o](const std::string&) { o.overlap = true; }});
+  t.push_back({"--no-overlap", nullptr, "a stage waits for its average before it goes on",
+               [&o](const std::string&) { o.overlap = false; }});
   add_policy(o, t);
   t.push_back(
       {"--sync", "WHERE",

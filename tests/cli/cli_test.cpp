@@ -288,6 +288,9 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
             "such as pipedream; '1f1b' does not"},
            {"simulate " + plan + "--sync-period 5",
             "--sync-period is for --sync-method preduce, not allreduce"},
+           {"simulate pipedream --stages 2 --micro-batches 4 --pipelines 2 --sync-method preduce "
+            "--group-options wiat=1",
+            "--group-options: unknown 'wiat'"},
            {"simulate " + plan + "--group-log g.jsonl", "--sync-method allreduce has no groups"},
            {"simulate pipedream --stages 2 --micro-batches 4 --sync-method preduce",
             "at least 2 pipelines side by side, got 1"},
