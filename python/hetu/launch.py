@@ -20,7 +20,7 @@ of the first worker that fails (128 + signal for a kill), 0 if all succeed. Stan
   -s, --servers N       N parameter servers on this host; only without -c (default 0)
   -i, --identify KEY    ssh key for the other hosts
       --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
-                        (--preduce, --adpsgd) goes on without the pipeline of that worker
+                        in groups goes on without the pipeline of that worker; the training scripts refuse it so far
       --pipelines N     how many pipelines the workers are, with --on-failure shrink (default: as --devices in the
                         command says)
       --interface NAME  network interface between hosts (default: the one that all share)

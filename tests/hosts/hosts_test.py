@@ -151,6 +151,17 @@ class Readme(HostsCase):
         done = self.same_weights(README_BERT, self.bert("--steps", 8))
         self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
 
+    def test_bert_that_averages_weights(self):
+        """The coordinator stands on w0; w1 reaches it, and no key stands on any command line."""
+        log = self.folder / "groups.jsonl"
+        model = self.folder / "untied.json"
+        model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
+        options = self.bert("--model", model, "--steps", 8, "--preduce", "--group-log", log)
+        self.check(self.on_w0(self.words(README_BERT, *options, "--devices", "pipe_2_2")))
+        groups = [json.loads(line) for line in log.read_text().splitlines()]
+        self.assertEqual({group["stage"] for group in groups}, {0, 1})
+        self.assertEqual({member for group in groups for member in group["members"]}, {0, 1})
+
     def test_resnet(self):
         """Cut down to resnet18 and 32 pixels; the folders come from SD-PIPE's names, through the environment."""
         done = self.same_weights(README_RESNET, self.resnet(16, "--model", "resnet18", "--batch-size", 8, "--steps", 3))
