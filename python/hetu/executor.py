@@ -127,8 +127,8 @@ class Executor:
         self.device = resolve_device(device)
         env = _hetu.env()
         if env["pipelines"] > 1:
-            raise NotImplementedError("heturun --on-failure shrink: trainings do not go on without a pipeline yet; without it a "
-                                      "death ends the job, and --resume continues it")
+            raise NotImplementedError("heturun --on-failure shrink: trainings do not go on without a pipeline yet; without "
+                                      "it a death ends the job, and --resume continues it")
         self.transport = transport(self.layout.number_of(env["worker"]))
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)

@@ -274,7 +274,9 @@ class Job:
     # -- the coordinator -----------------------------------------------------------------------------------------------
 
     def _await_coordinator(self):
-        """Its process starts when somebody connects."""
+        """Its process starts when somebody connects; nobody can in a build without ZeroMQ."""
+        if not self._coordinator.address:
+            return
         listener = self._coordinator.listener
         self._selector.register(listener, selectors.EVENT_READ, self._start_coordinator)
 
