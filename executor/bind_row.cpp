@@ -49,14 +49,15 @@ class Binder {
   comm::Group group(const Instr& reduce) const {
     const int width = static_cast<int>(lowered_.workers.size());
     const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
+    // Added in the order of pipelines, and of replicas within one: that of their micro-batches.
+    std::vector<int> members = reductions_.members(reduce.stage, reduce.part);
+    std::sort(members.begin(), members.end());
     comm::Group group;
-    for (const int stage : reductions_.members(reduce.stage, reduce.part)) {
-      if (alone) group.push_back(first_ + graph_.worker(stage));
-      for (int d = 0; d < pipelines_ && !alone; ++d)
-        group.push_back(d * width + graph_.worker(stage));
+    for (int d = 0; d < pipelines_; ++d) {
+      const int first = alone ? first_ : d * width;
+      for (const int stage : members) group.push_back(first + graph_.worker(stage));
+      if (alone) break;
     }
-    std::sort(group.begin(), group.end());
-    group.erase(std::unique(group.begin(), group.end()), group.end());
     return group;
   }
 

@@ -22,7 +22,7 @@ struct Action {
   int peer = -1;       ///< SEND_*, RECV_*: the global worker at the other end
   int tag_stage = -1;  ///< a number for the stage that all parties of the message or sum share
   int tag_part = 0;
-  comm::Group group;         ///< REDUCE_GRAD: global workers that take part, ascending
+  comm::Group group;  ///< REDUCE_GRAD: global workers that take part, in the order of the sum
   bool sums_follow = false;  ///< a gradient: the sums of its stage stand directly after it
 };
 

@@ -21,6 +21,12 @@ void check_group(const Transport& transport, const Group& group) {
           "worker {} is not in the group [{}]", transport.worker(), fmt::join(group, ", "));
 }
 
+// In any order, which is that of the additions.
+void check_order(const Transport& transport, Group order) {
+  std::sort(order.begin(), order.end());
+  check_group(transport, order);
+}
+
 // data[i] = pieces[0][i] + pieces[1][i] + ..., in that order. Blocks keep the running sum in the
 // cache.
 template <class T>
@@ -253,7 +259,7 @@ Reducer::~Reducer() {
 
 std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* data,
                                         std::int64_t count, Tag tag) {
-  check_group(impl_->transport, group);
+  check_order(impl_->transport, group);
   if (dtype != DType::Float32 && dtype != DType::Float64)
     fail(Code::Unsupported, "group sums are of float32 or float64, got {}", dtype_name(dtype));
   auto sum = std::make_shared<Sum>(impl_->transport, group, dtype, data, count);

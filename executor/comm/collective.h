@@ -1,6 +1,6 @@
 // Sums and exchanges over a group of workers, on point-to-point messages of any transport. Every
-// member gets the same bits, whoever arrives first: each element is added by one owner, in
-// ascending order of the members.
+// member gets the same bits, whoever arrives first: each element is added by one owner, in the
+// order of the members.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,9 +31,10 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Starts data[0..count) = sum over the group's members of their data; never blocks. The data
+  /// Starts data[0..count) = sum over the group's members of their data, added in the order in
+  /// which `group` lists them, the same list on every member; never blocks. The data
   /// must stay in place until wait returns. Moves 2 (g - 1) / g of the bytes per member. A group of
-  /// one is done at once. Throws InvalidArgument if the group is not ascending or lacks this
+  /// one is done at once. Throws InvalidArgument if the group names a worker twice or lacks this
   /// worker, Unsupported on a dtype other than float32 and float64.
   std::shared_ptr<Sum> start_sum(const Group& group, DType dtype, void* data, std::int64_t count,
                                  Tag tag);

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "pipeline/generate.h"
-#include "pipeline/plan_file.h"
+#include "pipeline/simulate.h"
 #include "tests/executor/train_together.h"
 
 namespace hetu {
@@ -116,6 +116,49 @@ INSTANTIATE_TEST_SUITE_P(
                     Replicated{"chimera", 4, 4, 1, "direct", 2},
                     Replicated{"chimera", 2, 4, 1, "direct", 3}, Replicated{"dualpipe", 2, 4},
                     Replicated{"dualpipe", 4, 8}, Replicated{"dualpipe", 2, 4, 1, "direct", 2}));
+
+// The same plan with all its placements on one worker, which does everything in the order of a run.
+Schedule on_one_worker(const Schedule& plan) {
+  Simulation run = simulate(plan, Costs{}, {.events = true});
+  std::stable_sort(
+      run.events.begin(), run.events.end(),
+      [](const TraceEvent& a, const TraceEvent& b) { return a.start_us < b.start_us; });
+  Schedule one = plan;
+  one.stages = 1;
+  for (Placement& p : one.placements) p.workers = {0};
+  Program program;
+  for (const TraceEvent& e : run.events) {
+    const Instr i = parse_instr(fmt::format("{}{}{}", e.stage, e.kind, e.micro));
+    if (is_compute(i.kind)) program.drain.push_back(i);
+  }
+  one.workers = {program};
+  return one;
+}
+
+// Replicas are added in one fixed order, that of their micro-batches, wherever they stand: one
+// worker that holds them all has the same bits.
+TEST(ReplicasInOneProcess, GiveTheSameBits) {
+  for (const Replicated& c :
+       {Replicated{"gems", 4, 4}, Replicated{"chimera", 4, 8}, Replicated{"chimera", 4, 8, 2},
+        Replicated{"chimera", 8, 8, 4}, Replicated{"dualpipe", 4, 8}}) {
+    Setting many;
+    many.optimizer = sgd();
+    many.model.tied = false;
+    many.model.blocks = c.workers;
+    many.method = c.method;
+    many.stages = c.workers;
+    many.pairs = c.pairs;
+    many.micro_batches = c.micro_batches;
+    many.batch_size = 2 * c.micro_batches;
+    Setting one = many;
+    one.plan = on_one_worker(generate(
+        c.method, {.stages = c.workers, .micro_batches = c.micro_batches, .pairs = c.pairs}));
+    one.stages = 1;
+    const Outcome a = train(one), b = train(many);
+    for (const auto& [name, weight] : a.weights)
+      EXPECT_EQ(weight, b.weights.at(name)) << name << ", " << c.method << ", " << c.pairs;
+  }
+}
 
 struct Recomputed {
   const char* method;
