@@ -329,10 +329,26 @@ TEST(SumsAtOnce, RefuseBadGroups) {
   auto transports = make_inproc(3);
   Reducer reducer(*transports[0]);
   float x = 0;
-  for (const Group& bad : {Group{}, Group{1, 0}, Group{0, 0}, Group{1, 2}}) {
+  for (const Group& bad : {Group{}, Group{1, 0, 1}, Group{0, 0}, Group{1, 2}}) {
     EXPECT_THROW(reducer.start_sum(bad, DType::Float32, &x, 1, 0), Error);
   }
   EXPECT_THROW(reducer.start_sum({0}, DType::Int32, &x, 1, 0), Error);
+}
+
+TEST(SumsAtOnce, AddInTheOrderOfTheGroup) {
+  on_workers(3, quick(20), [](Transport& t) {
+    Reducer reducer(t);
+    for (const Group& group : {Group{0, 1, 2}, Group{1, 2, 0}, Group{2, 0, 1}}) {
+      // 1e8 + 3 + 3 and 3 + 3 + 1e8 differ in float32.
+      std::vector<float> data(7, t.worker() == 0 ? 1e8F : 3.0F);
+      const auto sum =
+          reducer.start_sum(group, DType::Float32, data.data(), 7, static_cast<Tag>(group[0]));
+      reducer.wait(*sum, "a sum");
+      float expected = 0;
+      for (const int member : group) expected += member == 0 ? 1e8F : 3.0F;
+      EXPECT_EQ(data, std::vector<float>(7, expected)) << group[0];
+    }
+  });
 }
 
 TEST(Exchanges, GatherScalarsAndOrderTheirSum) {
