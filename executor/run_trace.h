@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/base/trace.h"
+#include "pipeline/cost.h"
 #include "pipeline/schedule.h"
 
 namespace hetu {
@@ -15,10 +16,22 @@ struct PlannedRun {
   Schedule plan;
 };
 
+/// What block_costs measured of a model, and which block each of its stages began with. No blocks:
+/// not measured.
+struct ModelBlocks {
+  std::vector<BlockCost> blocks;
+  std::vector<int> first_block;
+};
+
 /// Adds predicted events to measured ones: each run once more, as the simulator runs its plan with
 /// the median time of each kind and stage, one run after the other from the first one's start. The
-/// metadata get the last plan and costs.
-Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs);
+/// metadata get the last plan and costs, with those of the model's blocks and the median latency of
+/// the run's own messages.
+Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
+                      const ModelBlocks& model = {});
+
+/// What a worker wrote into its trace of BlockTimes, as JSON.
+std::string blocks_in(const Trace& trace);
 
 /// One run of `plan` per step that the trace holds.
 std::vector<PlannedRun> runs_by_step(const Trace& measured, const Schedule& plan);

@@ -233,6 +233,8 @@ void TrainRunner::run(Stage& stage, const Function& function, int micro, bool ha
                            stage.plan->micro_batch;
   if (half && micro % 2 == 1) context_.sample_offset += stage.plan->micro_batch / 2;
   std::size_t next = 0;
+  BlockTimes* const times = training_ ? block_times_ : nullptr;
+  if (times != nullptr) times->begin();
   const auto& accumulates = function.accumulates;
   for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
     const Launch& l = function.launches[i];
@@ -255,7 +257,9 @@ void TrainRunner::run(Stage& stage, const Function& function, int micro, bool ha
       launch(stage, redirected, micro, context_);
     }
     for (std::size_t a = first; a < next; ++a) accumulate(stage, accumulates[a], micro);
+    if (times != nullptr) times->ran(l.node);
   }
+  if (times != nullptr) times->end();
 }
 
 void TrainRunner::accumulate(Stage& stage, const Accumulate& a, int micro) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/averager.h"
+#include "executor/block_times.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/interpreter.h"
@@ -66,6 +67,9 @@ class TrainRunner : public StageRunner {
   };
   const std::vector<FeedField>& fields() const { return fields_; }
   void feed(int field, const void* data);
+
+  /// Where the time of blocks is noted, from here on; nullptr: nowhere.
+  void time_blocks(BlockTimes* times) { block_times_ = times; }
 
   /// Training (dropout on, gradients follow) or validation, for the steps from here on.
   void set_training(bool training) { training_ = training; }
@@ -222,6 +226,7 @@ class TrainRunner : public StageRunner {
   std::vector<const void*> input_pointers_;
   std::vector<void*> output_pointers_;
   RunContext context_;
+  BlockTimes* block_times_ = nullptr;
   bool training_ = true;
   bool asks_to_stop_ = false;
   bool stop_asked_ = false;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "executor/block_times.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
@@ -20,31 +21,8 @@
 #include "pipeline/partition.h"
 
 namespace hetu {
-namespace {
-
-double flops(const Graph& graph, const Node& node) {
-  if (op_set().has(node.op)) {
-    const OpDef& def = op_set().find(node.op);
-    std::vector<TensorType> inputs;
-    for (const ValueId v : node.inputs) inputs.push_back(graph.values[v].type);
-    if (def.flops) return static_cast<double>(def.flops({def, node.name, inputs, node.attrs}));
-  }
-  double elements = 0;
-  for (const ValueId v : node.outputs) {
-    elements += static_cast<double>(element_count(bind_batch(graph.values[v].type.shape, 1)));
-  }
-  return elements;
-}
-
-}  // namespace
-
 std::vector<int> balance_stages(const Graph& graph, int stages) {
-  std::vector<double> costs(graph.blocks, 0);
-  for (const Node& node : graph.nodes) {
-    if (is_leaf(node)) continue;
-    costs[node.block] += flops(graph, node);
-  }
-  return balance_blocks(costs, stages);
+  return balance_blocks(block_flops(graph), stages);
 }
 
 int default_micro_batches(const std::string& method) {
@@ -267,26 +245,40 @@ void Trainer::set_rate_factor(double factor) {
 }
 
 void Trainer::record(bool on) {
-  if (on && !trace_) trace_ = std::make_unique<TraceRecorder>();
-  if (!on) trace_.reset();
+  if (on && !trace_) {
+    trace_ = std::make_unique<TraceRecorder>();
+    blocks_ = std::make_unique<BlockTimes>(graph_);
+  }
+  if (!on) {
+    trace_.reset();
+    blocks_.reset();
+  }
+  runner_->time_blocks(blocks_.get());
 }
 
 void Trainer::write_trace(const std::string& path) {
   require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
-  const Trace mine{trace_->events(transport_.worker(), origin_ns_)};
+  const Trace mine{trace_->events(transport_.worker(), origin_ns_),
+                   fmt::format(R"({{"blocks":{}}})", blocks_->json())};
   trace_->clear();
   const auto what = [] { return std::string("the traces of all workers"); };
   const std::vector<std::string> texts =
       gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
   if (transport_.worker() == 0) {
     Trace all;
+    std::vector<std::string> blocks;
     for (const std::string& text : texts) {
       const Trace one = trace_from_json(text, "a worker's trace");
+      blocks.push_back(blocks_in(one));
       all.events.insert(all.events.end(), one.events.begin(), one.events.end());
     }
     const std::vector<PlannedRun> runs =
         runs_ ? std::exchange(recorded_, {}) : runs_by_step(all, lowered_);
-    write_beside(path, trace_to_json(with_prediction(std::move(all), runs)));
+    const ModelBlocks model{
+        block_costs(graph_, blocks, options_.batch_size / options_.micro_batches,
+                    optimizer_states(optimizer_.kind)),
+        options_.first_block};
+    write_beside(path, trace_to_json(with_prediction(std::move(all), runs, model)));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/block_times.h"
 #include "executor/checkpoint.h"
 #include "executor/comm/transport.h"
 #include "executor/optimizer.h"
@@ -220,6 +221,7 @@ class Trainer {
   std::int64_t run_end_ = 0;                        // averaged: the step that the run leads to
   std::vector<PlannedRun> recorded_;                // where runs_ is not
   std::unique_ptr<TraceRecorder> trace_;
+  std::unique_ptr<BlockTimes> blocks_;  // recorded with it
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
 };

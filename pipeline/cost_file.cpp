@@ -172,13 +172,15 @@ nlohmann::ordered_json stage_json(const StageCost& c, double chunk) {
           {"weight_bytes", c.weight_bytes}};
 }
 
-// What times of instructions do not tell: links, bytes, blocks, workers.
-void add_metadata(const json& metadata, const std::string& origin, Costs& costs) {
+// What times of instructions do not tell: links, bytes, blocks, limits, and, where every backward
+// was a B, what its halves take.
+void add_metadata(const json& metadata, const std::string& origin, bool split, Costs& costs) {
   if (!metadata.is_object() || !metadata.contains("costs")) return;
   const Costs told = from_json(metadata["costs"], origin + ": costs");
   costs.blocks = told.blocks;
   costs.link = told.link;
-  costs.has_link = told.has_link;
+  // A link without any time was not told.
+  costs.has_link = told.link.latency > 0 || told.link.bandwidth > 0 || !told.pairs.empty();
   costs.pairs = told.pairs;
   costs.allreduce = told.allreduce;
   costs.memory_limit = told.memory_limit;
@@ -187,6 +189,11 @@ void add_metadata(const json& metadata, const std::string& origin, Costs& costs)
     costs.stages[s].bytes_out = told.stages[s].bytes_out;
     costs.stages[s].activation_bytes = told.stages[s].activation_bytes;
     costs.stages[s].weight_bytes = told.stages[s].weight_bytes;
+    const double input = told.stages[s].input_grad, whole = input + told.stages[s].weight_grad;
+    if (split || whole == 0) continue;
+    const double measured = costs.stages[s].input_grad + costs.stages[s].weight_grad;
+    costs.stages[s].input_grad = measured * input / whole;
+    costs.stages[s].weight_grad = measured - costs.stages[s].input_grad;
   }
 }
 
@@ -224,7 +231,9 @@ Costs from_trace(const std::string& text, const std::string& origin) {
   costs.unit = "ms";
   costs.per_worker = false;
   costs.stages.clear();
+  bool split = false;
   for (auto& t : times) {
+    split = split || !t["I"].empty();
     if (t["F"].empty() || (t["B"].empty() && t["I"].empty()))
       wrong(origin, fmt::format("stage {} has no forward or no backward", costs.stages.size()));
     StageCost c;
@@ -236,7 +245,7 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     costs.stages.push_back(c);
   }
   if (costs.stages.empty()) wrong(origin, "no events of any stage");
-  add_metadata(metadata, origin, costs);
+  add_metadata(metadata, origin, split, costs);
   return costs;
 }
 

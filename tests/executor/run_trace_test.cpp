@@ -1,0 +1,109 @@
+// What a traced training run leaves: its prediction, and the costs of the model's blocks.
+#include "executor/run_trace.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "executor/comm/inproc.h"
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "pipeline/compare.h"
+#include "pipeline/plan_file.h"
+#include "pipeline/text_file.h"
+#include "tests/executor/small_model.h"
+
+namespace hetu {
+namespace {
+
+constexpr int kSteps = 6;
+
+// The trace of a run over two pipelines, with a thread per worker.
+std::string traced(const char* method, int stages, const testing_model::Sizes& model) {
+  TrainerOptions options;
+  options.pipelines = 2;
+  options.stages = stages;
+  options.method = method;
+  options.micro_batches = 8;
+  options.batch_size = 32;
+  OptimizerConfig optimizer;
+  const std::string path = testing::TempDir() + "run_trace_test.json";
+  auto transports = comm::make_inproc(2 * stages, comm::Options{});
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2 * stages; ++w) {
+    threads.emplace_back([&, w] {
+      Trainer trainer(testing_model::language_model(model), optimizer, options, *transports[w]);
+      trainer.record(true);
+      for (int step = 0; step < kSteps; ++step) {
+        const testing_model::Tokens t = testing_model::tokens(model, 64, step);
+        const std::size_t offset = static_cast<std::size_t>(trainer.pipeline()) * 32 *
+                                   static_cast<std::size_t>(model.length);
+        trainer.train([&](const std::string& field, std::int64_t) -> const void* {
+          return (field == "ids" ? t.ids : t.labels).data() + offset;
+        });
+      }
+      trainer.write_trace(path);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::string text = read_text(path);
+  std::remove(path.c_str());
+  return text;
+}
+
+class RunTrace : public testing::TestWithParam<const char*> {};
+
+TEST_P(RunTrace, HoldsTheCostsOfItsBlocks) {
+  testing_model::Sizes model;
+  model.blocks = 8;
+  model.width = 96;
+  model.length = 24;
+  const std::string text = traced(GetParam(), 2, model);
+  const Costs costs = parse_costs(text, "trace");
+  ASSERT_EQ(costs.blocks.size(), 8U);
+  StageCost whole{.forward = 0, .input_grad = 0, .weight_grad = 0};
+  double stages = 0, backward = 0;
+  for (const BlockCost& b : costs.blocks) {
+    EXPECT_GT(b.cost.forward, 0);
+    EXPECT_GT(b.cost.input_grad, 0);
+    EXPECT_GT(b.cost.weight_grad, 0);
+    EXPECT_GT(b.cost.activation_bytes, 0);
+    EXPECT_GT(b.cost.weight_bytes, 2 * 4 * 2 * 96 * 96);
+    EXPECT_EQ(b.cost.bytes_out > 0, &b != &costs.blocks.back());
+    whole.forward += b.cost.forward;
+    whole.input_grad += b.cost.input_grad;
+    whole.weight_grad += b.cost.weight_grad;
+  }
+  for (const StageCost& s : costs.stages) {
+    stages += s.forward;
+    backward += s.input_grad + s.weight_grad;
+  }
+  // The trace is written and read in microseconds.
+  EXPECT_NEAR(whole.forward / stages, 1, 1e-6);
+  EXPECT_NEAR((whole.input_grad + whole.weight_grad) / backward, 1, 1e-6);
+  for (const StageCost& s : costs.stages) EXPECT_NE(s.input_grad, s.weight_grad);
+  // Four samples of 24 x 96 floats cross each cut; the last block makes no border.
+  EXPECT_EQ(costs.blocks[2].cost.bytes_out, 4 * 24 * 96 * 4.0);
+  EXPECT_EQ(recut(costs, 4).stages.size(), 4U);
+}
+
+TEST_P(RunTrace, CanBeComparedWithItsPlan) {
+  const std::string text = traced(GetParam(), 3, {});
+  const Trace trace = trace_from_json(text, "trace");
+  const Comparison c = compare(trace, *plan_of_trace(trace, "trace"));
+  SCOPED_TRACE(to_text(c));
+  EXPECT_EQ(c.runs.size() + c.warm_up, kSteps);
+  EXPECT_EQ(c.unplanned, 0);
+  EXPECT_EQ(c.workers.size(), 6U);
+  double sum = 0;
+  for (const Loss& loss : c.last.losses) sum += loss.us;
+  EXPECT_NEAR(sum, c.last.late_us, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, RunTrace, testing::Values("1f1b", "zb-h1"), [](const auto& each) {
+  return std::string(each.param) == "1f1b" ? "OneFOneB" : "ZbH1";
+});
+
+}  // namespace
+}  // namespace hetu
