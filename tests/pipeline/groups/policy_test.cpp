@@ -153,9 +153,11 @@ TEST(Policy, OnePipelineMayDoTheWorkOfAll) {
   policy.arrive({0, 1, 2}, 200000);
   std::vector<Decision> rest = policy.take();
   ASSERT_EQ(rest.size(), 2u);
-  EXPECT_EQ(rest[0].stop_after, std::vector<std::int64_t>{2});
-  EXPECT_THAT(rest[1].members, ElementsAre(0, 1));
-  EXPECT_THAT(rest[1].updates, ElementsAre(18, 2));
+  EXPECT_THAT(rest[0].members, ElementsAre(0, 1));
+  EXPECT_THAT(rest[0].updates, ElementsAre(18, 1));
+  EXPECT_THAT(rest[0].stop_after, ElementsAre(18, 2));
+  EXPECT_THAT(rest[1].members, ElementsAre(1));
+  EXPECT_EQ(rest[1].reason, Reason::Last);
 }
 
 TEST(AdPsgd, OnlyActivePipelinesInitiateAndNobodyWaits) {
