@@ -65,6 +65,8 @@ std::string to_text(const Rehearsal& r) {
   text += row("makespan", p.makespan, r.measured.makespan);
   text += row("step time", p.step_time, r.measured.step_time);
   text += row("throughput", p.throughput, r.measured.throughput);
+  for (std::size_t n = 0; n < r.step_times.size(); ++n)
+    text += row(fmt::format("step {}", n + 1), p.step_time, r.step_times[n]);
   for (const auto& [kind, t] : totals(r, [](const TraceEvent& e) { return e.kind; })) {
     text += row(fmt::format("{} (mean of {})", kind, t.count), t.predicted / std::max(1, t.count),
                 t.measured / std::max(1, t.count));

@@ -9,6 +9,7 @@
 #include "executor/comm/mpi.h"
 #include "graph/base/error.h"
 #include "python/cli/command.h"
+#include "python/cli/picture.h"
 #include "python/cli/plan_options.h"
 
 namespace hetu::cli {
@@ -67,8 +68,7 @@ Prepared prepare(const Arguments& arguments) {
   Prepared p;
   p.plan_options = parse_plan_options(arguments, rehearse_options(p.own));
   const PlanOptions& o = p.plan_options;
-  require(o.format.empty() || o.format == "json" || o.format == "trace",
-          "--format {}: rehearse prints a table, json or trace", o.format);
+  require(o.format != "csv", "--format csv: rehearse prints a table, json or trace, or draws");
   require(!averages_in_groups(o),
           "--sync-method {}: rehearse averages by allreduce; simulate predicts the others",
           o.sync_method);
@@ -83,13 +83,37 @@ Prepared prepare(const Arguments& arguments) {
   return p;
 }
 
+// Predicted above measured on one axis.
+std::string picture(const Prepared& p, const Rehearsal& result) {
+  const PlanOptions& o = p.plan_options;
+  const std::vector<TimelineRowSet> sets = timeline_rows(to_trace(result), {}, &p.lowered);
+  const std::string title =
+      picture_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches);
+  if (is_page(o.format)) {
+    SvgOptions options;
+    options.style = style_of(o.style);
+    options.title = title;
+    options.placements = p.lowered.placements;
+    options.workers_per_pipeline = static_cast<int>(p.lowered.workers.size());
+    return page(o.format, sets, options);
+  }
+  GridOptions options = terminal_grid(!o.output.empty());
+  std::string text = title + "\n\n";
+  for (const TimelineRowSet& set : sets) {
+    options.title = set.title;
+    text += render_grid(set.events, options) + "\n";
+  }
+  return text + to_text(result);
+}
+
 void print(const Prepared& p, const Rehearsal& result) {
   const auto trace = [&] { return trace_text(to_trace(result).events, p.lowered, p.costs); };
   const std::string& format = p.plan_options.format;
   if (!p.own.trace.empty()) put(trace(), p.own.trace);
   put(format == "json"    ? to_json(result)
       : format == "trace" ? trace()
-                          : to_text(result),
+      : format.empty()    ? to_text(result)
+                          : picture(p, result),
       p.plan_options.output);
 }
 

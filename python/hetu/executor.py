@@ -80,6 +80,7 @@ class Executor:
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
     function of stages and micro_batches that returns rows of action strings. micro_batches: per pipeline and step; None:
     as many as the file has, 1 where the method updates after each, else 4.
+    "choose": the first that `hetu choose` ranks by `costs`, a file or a trace, within the memory limit.
     chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
     averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
@@ -100,6 +101,7 @@ class Executor:
         replicas: int | None = None,
         with_recompute: bool = False,
         sync: str = "eager-opt",
+        costs: str | None = None,
         seed: int = 0,
         threads: int = 0,
         memory_limit: int = 0,
@@ -133,14 +135,22 @@ class Executor:
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
         self.seed = seed
+        own: dict[str, Any] = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}
+        chooses = pipeline == "choose"
+        if chooses:
+            if with_recompute or any(value is not None for value in own.values()):
+                raise ValueError("pipeline choose picks chunks, pairs, concat and recompute itself; leave these options out")
+            pipeline, with_recompute, own = self._choose(micro_batches or 4, costs, memory_limit, sync)
+            micro_batches, chunks = micro_batches or 4, own.get("chunks")
+        elif costs is not None:
+            raise ValueError("costs are for pipeline choose")
         self.method = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
-        own = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}
         plan = self._plan(pipeline, micro_batches, own)
         self.micro_batches = plan.micro_batches
         cuts = 1 + max(placement["model_stage"] for placement in plan.placements)
         starts = first_blocks(cuts) if callable(first_blocks) else first_blocks
         options = {
-            "method": self.method, "plan": None if schedule.is_method(pipeline) else plan,
+            "method": self.method, "plan": None if schedule.is_method(pipeline) and not chooses else plan,
             "pipelines": self.layout.pipelines, "stages": self.layout.stages, "replicas": list(self.layout.replicas),
             "chunks": chunks or 0, "pairs": pairs or 1, "concat": concat or "direct", "with_recompute": with_recompute,
             "sync": sync, "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,
@@ -151,6 +161,21 @@ class Executor:
         }
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
         self.loader = self._loader(self.data)
+
+    def _choose(
+        self, micro_batches: int, costs: str | None, memory_limit: int, sync: str
+    ) -> tuple[str, bool, dict[str, Any]]:
+        """The method that `hetu choose` ranks first, whether it recomputes, and its options; the chief says which."""
+        if costs is None:
+            raise ValueError("pipeline choose needs costs: a file of them, or the trace of a run (--costs FILE)")
+        limit = f"{memory_limit / 1024}KiB" if memory_limit else None
+        best = schedule.chosen(stages=self.layout.stages, pipelines=self.layout.pipelines, micro_batches=[micro_batches],
+                               costs=costs, memory_limit=limit, sync=sync)
+        method, recompute = best.pop("method"), best.pop("with_recompute")
+        if self.is_chief:
+            options = "".join(f" --{name} {value}" for name, value in best.items()) + " --with-recompute" * recompute
+            print(f"pipeline choose: --pipeline {method}{options}", flush=True)
+        return method, recompute, {**best, "costs": costs, "memory_limit": limit}
 
     def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
         """The plan of one step, as given."""

@@ -73,6 +73,26 @@ def named(pipeline: str | Callable[..., Rows | Schedule], **options: Any) -> Sch
     return made if isinstance(made, _hetu.Schedule) else from_rows(made, **options)
 
 
+def choose(**options: Any) -> dict[str, Any]:
+    """What `hetu choose` with these options ranks, as its JSON: `ranked`, the fastest first, and `refused`. Lists, as of
+    micro_batches or methods, are sequences."""
+    ranking: dict[str, Any] = json.loads(_hetu.choose(_words(options)))
+    return ranking
+
+
+def chosen(**options: Any) -> dict[str, Any]:
+    """The first of `choose`, as options of a training: method, chunks, pairs, concat, with_recompute. Throws ValueError,
+    with the reasons, where no method comes into question."""
+    ranking = choose(**options)
+    if not ranking["ranked"]:
+        reasons = sorted({one["why"] for one in ranking["refused"]})
+        raise ValueError(f"pipeline choose: no method comes into question: {'; '.join(reasons[:3])}")
+    best = ranking["ranked"][0]
+    method = next(m for m in methods() if m["name"] == best["method"])
+    own = {name: best[name] for name in ("chunks", "pairs", "concat") if name in method["options"]}
+    return {"method": best["method"], "with_recompute": best["recompute"], **own}
+
+
 def is_method(pipeline: Any) -> bool:
     """True if a `pipeline=` is the name of a method."""
     return any(pipeline == m["name"] or pipeline in m["aliases"] for m in methods())

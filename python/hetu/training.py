@@ -40,7 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--clip-norm", type=float, default=None, help="global gradient norm; 0 = off (default; of lamb 1)")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
         help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; or a function of stages and "
-             "micro_batches that returns rows of action strings (default %(default)s)")
+             "micro_batches that returns rows of action strings; or choose, the best by --costs (default %(default)s)")
+    add("--costs", metavar="FILE",
+        help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose")
     add("--chunks", type=int, default=None, metavar="V", help="stages per worker, for methods that use it (default: theirs)")
     add("--pairs", type=int, default=None, metavar="F", help="pipeline pairs of chimera (default 1)")
     add("--concat", default=None, choices=["direct", "doubling", "halving", "best"],
@@ -107,7 +109,7 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
     return executor.Executor(
         fetches, devices=args.devices, pipeline=args.pipeline, micro_batches=args.micro_batches, seed=args.seed,
         chunks=args.chunks, pairs=args.pairs, concat=args.concat, replicas=args.replicas,
-        with_recompute=args.with_recompute, sync=args.sync,
+        with_recompute=args.with_recompute, sync=args.sync, costs=args.costs,
         threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
         first_blocks=first_blocks, averaging=args.averaging, disturbance=args.disturbance,
     )

@@ -6,6 +6,7 @@
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/plan_file.h"
+#include "python/cli/choose.h"
 #include "python/cli/picture.h"
 #include "python/cli/plan_options.h"
 #include "python/src/bindings.h"
@@ -145,6 +146,14 @@ void bind_schedule(nb::module_& m) {
       },
       nb::arg("plan"), nb::arg("words"), nb::arg("events"),
       "The JSON of `hetu simulate`, and the predicted events as dicts if asked for.");
+  m.def(
+      "choose",
+      [](const Words& words) {
+        cli::ChooseOptions o;
+        cli::parse_options(words, cli::choose_options(o));
+        return to_json(cli::ranking_of(o));
+      },
+      nb::arg("words"), "The JSON of `hetu choose WORDS`.");
   m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("words"), "A picture or a trace.");
 }
 

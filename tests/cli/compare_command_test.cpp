@@ -26,6 +26,19 @@ TEST(CompareCommand, ReadsTheTraceOfARehearsal) {
   EXPECT_THAT(read_text(folder() / "out.json"), HasSubstr("\"first_behind\": "));
 }
 
+TEST(CompareCommand, RehearsalsAreDrawnBesideTheirPlan) {
+  const std::string run = "rehearse zb-v --stages 2 --micro-batches 4 --time-unit 2ms --repeat 2 ";
+  const Outcome grid = hetu(run + "--format grid");
+  ASSERT_EQ(grid.status, 0) << grid.err;
+  for (const char* words : {"\npredicted", "\nmeasured", "\nstep 2 ", "\nstep time "})
+    EXPECT_THAT(grid.out, HasSubstr(words));
+  ASSERT_EQ(hetu(run + "--format svg -o run.svg").status, 0);
+  const std::string svg = read_text(folder() / "run.svg");
+  EXPECT_THAT(svg, HasSubstr(">predicted</text>"));
+  EXPECT_THAT(svg, HasSubstr(">measured</text>"));
+  EXPECT_EQ(hetu(run + "--format csv").status, 2);
+}
+
 TEST(CompareCommand, RefusesInOneLine) {
   ASSERT_EQ(hetu("simulate 1f1b --stages 2 --micro-batches 4 --format trace -o plan.json").status,
             0);
