@@ -267,7 +267,7 @@ void fuzz_rules(int frames) {
     if (i == frames / 5) before = own_rss_MB();
   }
   EXPECT_GT(dropped, frames / 5);
-  EXPECT_LT(own_rss_MB(), before + 16);
+  EXPECT_LT(own_rss_MB(), before + HETU_GROWTH_MB);
   set_log_level(Level::Info);
 }
 
@@ -307,7 +307,7 @@ void fuzz_served(int frames) {
   socket.send(zmq::buffer(right[1]));
   socket.set(zmq::sockopt::rcvtimeo, 60000);
   ASSERT_TRUE(socket.recv(answer).has_value());  // it lives, and has read it all
-  EXPECT_LT(served.rss_MB(), before + 16);
+  EXPECT_LT(served.rss_MB(), before + HETU_GROWTH_MB);
   EXPECT_EQ(served.end(), 0);
 }
 
