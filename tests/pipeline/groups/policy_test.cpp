@@ -135,6 +135,23 @@ TEST(Policy, PublishedGroupSizes) {
   }
 }
 
+// Where a stage waits for its average the same sizes need patience with those who are a little
+// late.
+TEST(Policy, PublishedGroupSizesWhereAveragingBlocks) {
+  World w;
+  w.options = sizes(1, 8, 2);
+  w.options.overlapped = w.overlapped = false;
+  w.slowness.assign(8, 1);
+  w.jitter = 0.03;
+  w.averaging_us = 5000;
+  w.updates = 1000;
+  std::vector<std::size_t> found;
+  for (const Decision& d : run(w).log) found.push_back(d.members.size());
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(found[found.size() / 2], 8u);
+  EXPECT_GE(found[found.size() / 4], 6u);
+}
+
 // A request in an order that the test chooses: who stops where, when only one pipeline runs.
 TEST(Policy, OnePipelineMayDoTheWorkOfAll) {
   Policy policy(sizes(1, 2, 1000));
@@ -158,6 +175,43 @@ TEST(Policy, OnePipelineMayDoTheWorkOfAll) {
   EXPECT_THAT(rest[0].stop_after, ElementsAre(18, 2));
   EXPECT_THAT(rest[1].members, ElementsAre(1));
   EXPECT_EQ(rest[1].reason, Reason::Last);
+}
+
+// Stage 1 holds pipeline 1 until pipeline 0 comes, stage 0 holds pipeline 0 until pipeline 1 comes,
+// and neither can: pipeline 1 would have to pass stage 1, pipeline 0 stage 0.
+TEST(Policy, FreesStagesThatWaitForEachOther) {
+  Policy policy(sizes(2, 2, 3));
+  policy.begin_run(0, 1000);
+  std::int64_t now = 0;
+  std::vector<Decision> log;
+  const auto waits = [&](int stage, int pipeline, std::int64_t update) {
+    policy.arrive({stage, pipeline, update}, now += 1000);
+    while (policy.is_pending(stage, pipeline) && policy.wakes_at_us())
+      policy.tick(now = std::max(now, *policy.wakes_at_us()));
+    for (Decision& d : policy.take()) log.push_back(std::move(d));
+    return policy.is_pending(stage, pipeline);
+  };
+  // Asks alone until it is held; the update that is.
+  const auto held = [&](int stage, int pipeline, int from) {
+    for (int u = from; u < 20; ++u)
+      if (waits(stage, pipeline, u)) return u;
+    return 0;
+  };
+  const int first = held(1, 0, 1);
+  ASSERT_GT(first, 3);
+  EXPECT_FALSE(waits(1, 1, 1));  // joins them
+  EXPECT_FALSE(waits(1, 0, first + 1));
+  const int second = held(0, 1, 1);
+  EXPECT_FALSE(waits(0, 0, 1));
+  const int third = held(1, 1, 2);  // pipeline 0 can still come
+  ASSERT_GT(third, 0);
+  ASSERT_LE(third, second);
+  for (const Decision& d : log) ASSERT_NE(d.reason, Reason::Frees);
+  for (int u = 2; log.back().reason != Reason::Frees; ++u) {
+    ASSERT_LE(u, first) << "stage 0 let pipeline 0 go on alone";
+    ASSERT_FALSE(waits(0, 0, u) && log.back().reason != Reason::Frees) << "they wait for ever";
+  }
+  EXPECT_NE(policy.is_pending(0, 0), policy.is_pending(1, 1));
 }
 
 TEST(AdPsgd, OnlyActivePipelinesInitiateAndNobodyWaits) {
