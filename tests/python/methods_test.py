@@ -78,6 +78,23 @@ class Methods(TrainCase):
                 self.assertEqual(got, losses)
                 self.assertEqual(checksums(folder), checksums(expected))
 
+    def test_chooses_by_the_costs_of_a_run(self):
+        trace, options = self.folder / "trace.json", ("--optimizer", "sgd", *MICROS)
+        one = self.train((1, 2), *options, "--pipeline", "1f1b", "--steps", STEPS, "--trace", trace)
+        report = json.loads(self.hetu("compare", trace, "--format", "json"))
+        self.assertEqual(len(report["runs"]) + report["warm_up_runs"], STEPS)
+        for method in ("zb-v", "chimera"):  # other cuts, by the costs of blocks
+            self.hetu("simulate", method, "--stages", 2, *MICROS, "--costs", trace)
+        two = self.train((1, 2), *options, "--pipeline", "choose", "--costs", trace, "--steps", STEPS)
+        ranking = json.loads(self.hetu("choose", "--stages", 2, *MICROS, "--costs", trace, "--format", "json"))
+        self.assertIn(f"pipeline choose: --pipeline {ranking['ranked'][0]['method']}", two.out)
+        for mine, other in zip(one.losses, two.losses, strict=True):
+            self.assertAlmostEqual(mine, other, delta=1e-6 * mine)
+
+    @staticmethod
+    def hetu(*words):
+        return subprocess.run(["hetu", *map(str, words)], capture_output=True, text=True, check=True).stdout
+
     def test_resumes_under_another_plan(self):
         folder, losses = self.alone()
         saved = self.folder / "saved"
