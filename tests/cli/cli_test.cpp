@@ -24,7 +24,7 @@ TEST(Cli, RehearsesAPlanWithAThreadPerWorker) {
   const std::string trace = read_text(folder() / "r.json");
   EXPECT_THAT(trace, HasSubstr("\"pid\":0"));
   EXPECT_THAT(trace, HasSubstr("\"pid\":1"));
-  for (const char* bad : {"--time-unit 3", "--payload -1", "--repeat 0", "--format svg"}) {
+  for (const char* bad : {"--time-unit 3", "--payload -1", "--repeat 0", "--format csv"}) {
     const Outcome refused = hetu(fmt::format("rehearse 1f1b --stages 2 --micro-batches 2 {}", bad));
     EXPECT_EQ(refused.status, 2) << bad;
     EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
