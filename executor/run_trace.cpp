@@ -46,7 +46,8 @@ std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedR
   return events;
 }
 
-// Median over the edges of how long a message is on its way, ms; 0 where no receiver waited.
+// Median over the edges of how long a message is on its way, ms; 0 where no receiver waited, or
+// where messages were there before their senders, short of a core, noted that they had gone.
 double link_latency(const Trace& both, const Schedule& plan) {
   std::vector<double> ways;
   for (const ComparedEdge& e : compare(both, plan, {.all = true}).edges)
@@ -54,7 +55,7 @@ double link_latency(const Trace& both, const Schedule& plan) {
   if (ways.empty()) return 0;
   const auto middle = ways.begin() + static_cast<std::ptrdiff_t>(ways.size() / 2);
   std::nth_element(ways.begin(), middle, ways.end());
-  return *middle;
+  return std::max(0.0, *middle);
 }
 
 // A stage's times are those of its blocks and of what it does between them: each block takes its

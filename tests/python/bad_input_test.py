@@ -117,7 +117,7 @@ class Options(TrainCase):
 
     def test_alone(self):
         for options, says in [
-            (("--model", "huge"), "'huge' is neither one of base, tiny nor a JSON file"),
+            (("--model", "huge"), "'huge' is neither one of base, tiny, deep nor a JSON file"),
             (("--memory-limit", "lots"), "'lots' is no size"),
             (("--optimizer", "adam2"), "--optimizer.*adam2.*--help"),
             (("--no-such-option",), "--no-such-option.*--help"),
