@@ -20,7 +20,7 @@ std::string escape(const std::string& text) {
 }
 
 /// A JSON string that may stand in a script.
-std::string quoted(const std::string& text) {
+std::string json_text(const std::string& text) {
   return '"' + escaped(text, {{'"', "\\\""}, {'\\', "\\\\"}, {'<', "\\u003c"}, {'>', "\\u003e"}}) +
          '"';
 }
@@ -88,14 +88,14 @@ std::string SetWriter::row_json(int worker) const {
   const double makespan = facts_.usage.makespan();
   const bool has_peak = worker < static_cast<int>(set_.peak_activations.size());
   return fmt::format(R"({{"from":{},"to":{},"stages":{},"several":{},"busy":{},"peak":{}}})",
-                     begin_[worker], begin_[worker + 1], quoted(text), stages.size() > 1,
+                     begin_[worker], begin_[worker + 1], json_text(text), stages.size() > 1,
                      n(makespan > 0 ? facts_.usage.busy[worker] / makespan : 0, 5),
                      has_peak ? n(set_.peak_activations[worker], 3) : "null");
 }
 
 std::string SetWriter::inputs_json() const {
   const auto one = [&](const EventInput& input) {
-    return input.event >= 0 ? std::to_string(place_[input.event]) : quoted(input.cell);
+    return input.event >= 0 ? std::to_string(place_[input.event]) : json_text(input.cell);
   };
   return array_of(blocks_, [&](const Block& b) {
     const std::size_t event = b.event - set_.events.data();
@@ -115,7 +115,7 @@ std::string SetWriter::json(const std::map<std::string, int>& kinds, int group) 
   for (int w = 0; w < facts_.usage.workers; ++w) rows += (w > 0 ? ",\n" : "") + row_json(w);
   std::string out = fmt::format(
       "{{\"title\":{},\"figures\":{},\"group\":{},\"from\":{},\"to\":{},\n\"rows\":[{}]",
-      quoted(set_.title), quoted(figures()), group, n(time(facts_.usage.start), 6),
+      json_text(set_.title), json_text(figures()), group, n(time(facts_.usage.start), 6),
       n(time(facts_.usage.end), 6), rows);
   out += column("kind", [&](const Block& b) { return std::to_string(kinds.at(b.event->kind)); });
   out += column("stage", [](const Block& b) { return std::to_string(b.event->stage); });
@@ -209,8 +209,8 @@ std::string HtmlWriter::looks_json() const {
   return array_of(looks_, [](const KindLook* look) {
     return fmt::format(
         R"({{"kind":{},"name":{},"letter":{},"rgb":"#{:06x}","hatched":{},"light":{},"lane":{}}})",
-        quoted(std::string(look->kind)), quoted(std::string(look->name)),
-        quoted(std::string(1, look->letter)), look->rgb, look->hatched, look->light_text,
+        json_text(std::string(look->kind)), json_text(std::string(look->name)),
+        json_text(std::string(1, look->letter)), look->rgb, look->hatched, look->light_text,
         static_cast<int>(look->lane));
   });
 }
@@ -224,7 +224,7 @@ std::string HtmlWriter::marks_json() const {
     const SetWriter& set = writers_[mark.row_set];
     return fmt::format(R"({{"set":{},"worker":{},"event":{},"time":{},"text":{}}})", mark.row_set,
                        mark.worker, set.marked(mark), n(set.time(mark.time_us), 6),
-                       quoted(mark.text));
+                       json_text(mark.text));
   });
 }
 
@@ -265,10 +265,10 @@ std::string HtmlWriter::data() const {
   return fmt::format(
       "{{\"unit\":{},\"span\":{},\"lanes\":{},\"knowsInputs\":{},\n\"kinds\":{},\"lookOf\":{},\n"
       "\"looks\":{},\n\"notes\":{},\"marks\":{},\n\"sets\":[{}]}}",
-      quoted(unit_.name), n(span_us_ / unit_.us, 6), n(metrics_.total(), 1), knows_inputs,
-      array_of(names, quoted),
+      json_text(unit_.name), n(span_us_ / unit_.us, 6), n(metrics_.total(), 1), knows_inputs,
+      array_of(names, json_text),
       array_of(look_of_kind, [](std::size_t i) { return std::to_string(i); }), looks_json(),
-      array_of(notes(), quoted), marks_json(), sets);
+      array_of(notes(), json_text), marks_json(), sets);
 }
 
 std::string HtmlWriter::write() const {

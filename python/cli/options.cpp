@@ -12,7 +12,7 @@ namespace {
 
 std::string shortened(const std::string& text) {
   constexpr std::size_t kMost = 60;
-  return text.size() <= kMost ? text : text.substr(0, kMost) + "…";
+  return text.size() <= kMost ? text : text.substr(0, kMost).append("…");
 }
 
 [[noreturn]] void unknown(const std::string& name, const std::vector<Option>& options) {

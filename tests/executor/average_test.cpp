@@ -265,7 +265,9 @@ TEST(AdPsgd, MeetsInPairsThatNobodyWaitsFor) {
         expect_sound(s, got);
         EXPECT_GT(got.meetings.size(), 10U);
         for (const auto& [at, members] : got.meetings) EXPECT_EQ(members.size(), 2U);
-        if (method == groups::Method::AdPsgd) EXPECT_LT(got.lengths[0][1], got.lengths[0][0]);
+        if (method == groups::Method::AdPsgd) {
+          EXPECT_LT(got.lengths[0][1], got.lengths[0][0]);
+        }
       }
     }
   }

@@ -121,7 +121,7 @@ TEST(TorchPlans, AreOurs) {
 
 TEST(TorchPlans, WhatItsLoaderAcceptsAndCannotRunIsRefused) {
   const auto bad = [](const char* name) {
-    return refusal(read_plan(std::string(kFolder) + "/bad/" + name));
+    return refusal(read_plan(std::string(kFolder).append("/bad/").append(name)));
   };
   EXPECT_EQ(bad("cyclic.csv"),
             "schedule deadlocks:\n"
