@@ -14,6 +14,16 @@ METHODS = {
 }
 
 
+def updates_of(log):
+    """The updates that every pipeline had done at the end, by a group log."""
+    updates = {}
+    for line in log.read_text().splitlines():
+        group = json.loads(line)
+        for pipeline, update in zip(group.get("members", []), group.get("updates", []), strict=True):
+            updates[pipeline] = max(update, updates.get(pipeline, 0))
+    return updates
+
+
 class Averaged(TrainCase):
 
     @classmethod
@@ -27,8 +37,9 @@ class Averaged(TrainCase):
                 folder, log = self.folder / name, self.folder / f"{name}.jsonl"
                 words = (*PREDUCE, *options, "--checkpoint", folder, "--name", name)
                 done = self.train((2, 2), *words, "--steps", 24, "--save-every", 8, "--group-log", log)
-                self.assertGreaterEqual(len(done.steps), 18)
                 self.assertEqual(done.steps[0], 0)
+                # Two pipelines do 24 updates each between them; who is faster does more.
+                self.assertGreaterEqual(sum(updates_of(log).values()), 48)
                 self.assertLess(sum(done.losses[-5:]), sum(done.losses[:5]))
                 self.assertEqual(manifest_of(folder)[1]["step"], 24)
                 run = manifest_of(folder)[1]["run"]
@@ -47,11 +58,7 @@ class Averaged(TrainCase):
     def test_a_slow_pipeline_stops_nobody(self):
         log = self.folder / "groups.jsonl"
         self.train((2, 1), *PREDUCE, "--preduce", "--steps", 60, "--slow", "pipeline=1,factor=8", "--group-log", log)
-        updates = {}
-        for line in log.read_text().splitlines():
-            group = json.loads(line)
-            for pipeline, update in zip(group.get("members", []), group.get("updates", []), strict=True):
-                updates[pipeline] = max(update, updates.get(pipeline, 0))
+        updates = updates_of(log)
         self.assertGreater(updates[0], 1.5 * updates[1])
         self.assertGreaterEqual(sum(updates.values()), 120)
 
