@@ -5,14 +5,12 @@
 #include <utility>
 
 #include "graph/base/error.h"
+#include "graph/base/mix.h"
 
 namespace hetu {
 
 std::uint64_t drawn_bits(std::uint64_t key, std::uint64_t counter) {
-  std::uint64_t z = key + (counter + 1) * 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
+  return mix(key + counter * kMixStep);
 }
 
 std::vector<std::int64_t> drawn_order(std::int64_t n, std::uint64_t seed, std::uint64_t a,

@@ -22,12 +22,12 @@ class Disturbance {
  private:
   SimulateOptions options_;
   int worker_;
+  int pipeline_;
   std::int64_t origin_ns_;
   std::int64_t computed_ = 0;
 };
 
-/// Throws InvalidArgument if a slowdown names a pipeline or a worker that the job has not, or a
-/// factor below 1, or a pause is below 0.
+/// Throws InvalidArgument as check_disturbances(), and if a factor is below 1.
 void check_disturbance(const SimulateOptions& options, int pipelines, int workers);
 
 }  // namespace hetu

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "graph/base/error.h"
+#include "graph/base/mix.h"
 #include "ops/kernel.h"
 #include "ops/philox.h"
 
@@ -55,7 +56,7 @@ void initialize(const Initializer& init, std::string_view name, const Shape& sha
   const double fan_in = static_cast<double>(in) * window;
   const double fan_out = shape.empty() ? 1 : static_cast<double>(shape[0]) * window;
   const double xavier = std::sqrt(2.0 / (fan_in + fan_out));
-  const std::uint64_t key = stable_hash(name) ^ (seed * 0x9E3779B97F4A7C15ULL);
+  const std::uint64_t key = stable_hash(name) ^ (seed * kMixStep);
   using Kind = Initializer::Kind;
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < n; ++i) {

@@ -2,16 +2,10 @@
 
 #include <cmath>
 
+#include "graph/base/mix.h"
+
 namespace hetu {
 namespace {
-
-// The finalizer of SplitMix64: every input bit moves every output bit.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
 
 // Uniform in (0, 1); `stream` tells draws of one instruction apart.
 double uniform(std::uint64_t seed, int worker, std::int64_t index, std::uint64_t stream) {
@@ -28,6 +22,16 @@ double jitter_factor(std::uint64_t seed, int worker, std::int64_t index, double 
   constexpr double kTau = 6.283185307179586;
   const double radius = std::sqrt(-2 * std::log(uniform(seed, worker, index, 1)));
   return 1 + strength * std::fabs(radius * std::cos(kTau * uniform(seed, worker, index, 2)));
+}
+
+double slow_factor(const std::vector<Slowdown>& slow, int pipeline, int worker, double at) {
+  double factor = 1;
+  for (const Slowdown& s : slow) {
+    if ((s.pipeline < 0 || s.pipeline == pipeline) && (s.worker < 0 || s.worker == worker) &&
+        at >= s.from && at < s.to)
+      factor *= s.factor;
+  }
+  return factor;
 }
 
 bool pauses(std::uint64_t seed, int worker, std::int64_t index) {

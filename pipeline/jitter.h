@@ -1,16 +1,33 @@
-// Disturbances as pure functions, so that the simulator and a rehearsal draw the same ones.
+// Disturbances as pure functions, so that the simulator, a rehearsal and a training draw the same
+// ones. Workers are global (pipeline * workers + worker).
 #pragma once
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 namespace hetu {
 
 /// Factor of one instruction's time: 1 + strength * |N(0, 1)|. A function of its arguments alone;
-/// `worker` is global (pipeline * workers + worker), `index` counts the compute instructions (F, B,
-/// I, W, R) before it in its row, so that lowering changes no draw.
+/// `index` counts the compute instructions (F, B, I, W, R) before it in its row, so that lowering
+/// changes no draw.
 double jitter_factor(std::uint64_t seed, int worker, std::int64_t index, double strength);
 
 /// True with probability 0.1: whether this instruction first pauses (`--hetero`). Arguments as
 /// above.
 bool pauses(std::uint64_t seed, int worker, std::int64_t index);
+
+/// A worker, or all workers of a pipeline, that takes `factor` times as long
+/// for what it starts in [from, to).
+struct Slowdown {
+  int pipeline = -1;
+  int worker = -1;
+  double factor = 1;
+  double from = 0;
+  double to = std::numeric_limits<double>::infinity();
+};
+
+/// Factor of the time of what `worker` of `pipeline` starts at `at`: the product of those that meet
+/// it.
+double slow_factor(const std::vector<Slowdown>& slow, int pipeline, int worker, double at);
 
 }  // namespace hetu

@@ -2,26 +2,16 @@
 // real run's, so that prediction and measurement can be compared and drawn alike.
 #pragma once
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "graph/base/trace.h"
 #include "pipeline/cost.h"
+#include "pipeline/jitter.h"
 #include "pipeline/progress.h"
 #include "pipeline/schedule.h"
 
 namespace hetu {
-
-/// A worker (global), or all workers of a pipeline, that takes `factor` times as long for what it
-/// starts in [from, to).
-struct Slowdown {
-  int pipeline = -1;
-  int worker = -1;
-  double factor = 1;
-  double from = 0;
-  double to = std::numeric_limits<double>::infinity();
-};
 
 struct SimulateOptions {
   int send_slots = kUnboundedSlots;  ///< matters for lowered plans only
@@ -32,6 +22,10 @@ struct SimulateOptions {
   bool events = false;  ///< fill Simulation::events
   bool partly = false;  ///< of a plan that stops or fails the audit, what runs; no peaks then
 };
+
+/// Throws InvalidArgument: a disturbance of nothing that is there, or by no number. `workers`
+/// counts those of all pipelines.
+void check_disturbances(const SimulateOptions& options, int pipelines, int workers);
 
 /// Of one worker; compute instructions only.
 struct WorkerTiming {

@@ -69,20 +69,20 @@ std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const
 
 }  // namespace
 
-void check_disturbances(const SimulateOptions& o, const Schedule& schedule) {
+void check_disturbances(const SimulateOptions& o, int pipelines, int workers) {
   const auto number = [](double x, const char* what) {
     require(std::isfinite(x) && x >= 0, "{} must be a finite number >= 0, got {}", what, x);
   };
   number(o.jitter, "jitter");
   number(o.hetero, "hetero");
-  const int pipelines = schedule.lowering.pipelines;
-  const int rows = static_cast<int>(schedule.workers.size()) * pipelines;
   for (const Slowdown& s : o.slow) {
+    require(s.pipeline >= 0 || s.worker >= 0,
+            "slow: names neither a pipeline nor a worker, as \"pipeline=1,factor=2\" does");
     require(std::isfinite(s.factor) && s.factor > 0, "slow: factor must be above 0, got {}",
             s.factor);
-    require(s.pipeline < pipelines, "slow: pipeline {}, but the pipelines are 0…{}", s.pipeline,
+    require(s.pipeline < pipelines, "slow: pipeline {}, the job has pipelines 0…{}", s.pipeline,
             pipelines - 1);
-    require(s.worker < rows, "slow: worker {}, but the workers are 0…{}", s.worker, rows - 1);
+    require(s.worker < workers, "slow: worker {}, the job has workers 0…{}", s.worker, workers - 1);
     require(s.from <= s.to, "slow: from {} is after to {}", s.from, s.to);
   }
 }

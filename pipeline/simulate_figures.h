@@ -1,13 +1,10 @@
-// What the simulator of one plan and that of pipelines in groups share: checks of options, and the
+// What the simulator of one plan and that of pipelines in groups share: the
 // figures of a run whose instructions are booked.
 #pragma once
 #include "pipeline/plan_index.h"
 #include "pipeline/simulate.h"
 
 namespace hetu {
-
-/// Throws InvalidArgument: a disturbance of nothing that is there, or by no number.
-void check_disturbances(const SimulateOptions& options, const Schedule& schedule);
 
 /// Makespan, ideal, bubbles and span from the workers' times.
 void add_figures(Simulation& simulation);

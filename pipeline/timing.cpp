@@ -22,7 +22,8 @@ Timing::Timing(const Schedule& schedule, const Costs& costs, const SimulateOptio
 double Timing::compute(const Instr& instr, int row, std::int64_t index, double at) const {
   double time = instr_time(costs_, schedule_, instr) * slowness_[row] *
                 jitter_factor(options_.seed, row, index, options_.jitter);
-  if (!options_.slow.empty()) time *= disturbance(row, at);
+  const int pipeline = row / static_cast<int>(schedule_.workers.size());
+  time *= slow_factor(options_.slow, pipeline, row, at);
   if (options_.hetero > 0 && pauses(options_.seed, row, index)) time += options_.hetero;
   return time;
 }
@@ -48,17 +49,6 @@ double Timing::message(const Instr& made, int user_stage, int from_row, int to_r
   const double bytes =
       stage_cost(costs_, earlier).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
   return link->latency + (link->bandwidth > 0 ? bytes / link->bandwidth : 0);
-}
-
-double Timing::disturbance(int row, double at) const {
-  const int pipeline = row / static_cast<int>(schedule_.workers.size());
-  double factor = 1;
-  for (const Slowdown& s : options_.slow) {
-    if ((s.pipeline < 0 || s.pipeline == pipeline) && (s.worker < 0 || s.worker == row) &&
-        at >= s.from && at < s.to)
-      factor *= s.factor;
-  }
-  return factor;
 }
 
 }  // namespace hetu

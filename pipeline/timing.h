@@ -29,8 +29,6 @@ class Timing {
   double message(const Instr& made, int user_stage, int from_row, int to_row) const;
 
  private:
-  double disturbance(int row, double at) const;
-
   const Schedule& schedule_;
   const Costs& costs_;
   const SimulateOptions& options_;

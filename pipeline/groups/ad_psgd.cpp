@@ -2,19 +2,13 @@
 #include <map>
 #include <vector>
 
+#include "graph/base/mix.h"
 #include "pipeline/groups/rule.h"
 
 namespace hetu::groups {
 namespace {
 
-// SplitMix64: a draw is a function of its arguments, not of the order of events.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
+// A draw is a function of its arguments, not of the order of events.
 std::uint64_t draw(std::uint64_t seed, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   return mix(mix(mix(mix(seed) ^ a) ^ b) ^ c);
 }

@@ -194,7 +194,7 @@ TEST(SimulateGroups, RefusesWhatHasNoGroups) {
         simulate_groups(plan_of({4, 4, 20}, true), timed_devices(),
                         {.slow = {{.pipeline = 4, .factor = 2}}}, partial_reduce());
       },
-      ThrowsMessage<Error>(HasSubstr("pipeline 4, but the pipelines are 0…3")));
+      ThrowsMessage<Error>(HasSubstr("pipeline 4, the job has pipelines 0…3")));
 }
 
 }  // namespace
