@@ -11,6 +11,7 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
+#include "executor/precedence.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -157,8 +158,10 @@ void check_workers(const Schedule& lowered, int workers) {
           needed, pipelines, lowered.workers.size(), workers, needed);
 }
 
-Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
-                   comm::Transport& transport) {
+namespace {
+
+Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                             int repeat, comm::Transport& transport) {
   check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
   Rehearsal result;
@@ -183,17 +186,26 @@ Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace
   return result;
 }
 
+}  // namespace
+
+Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
+                   comm::Transport& transport) {
+  const Precedence precedence;
+  return rehearse_as_worker(lowered, costs, pace, repeat, transport);
+}
+
 Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const Pace& pace,
                               int repeat, const comm::Options& options) {
   const int workers = static_cast<int>(lowered.workers.size()) * lowered.lowering.pipelines;
   auto transports = comm::make_inproc(workers, options);
+  const Precedence precedence;  // of the threads to come too
   Rehearsal result;
   std::vector<std::exception_ptr> errors(workers);
   std::vector<std::thread> threads;
   for (int w = 0; w < workers; ++w) {
     threads.emplace_back([&, w] {
       try {
-        Rehearsal own = rehearse(lowered, costs, pace, repeat, *transports[w]);
+        Rehearsal own = rehearse_as_worker(lowered, costs, pace, repeat, *transports[w]);
         if (w == 0) result = std::move(own);
       } catch (const std::exception& e) {
         errors[w] = std::current_exception();

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+from turns import OtherWork
 
 METHODS = ["gpipe", "1f1b", "interleaved-1f1b", "chimera", "hanayo", "zb-h1", "zb-v", "dualpipe", "dualpipev", "varuna"]
 CASES: dict[str, tuple[float, list[str]]] = {
@@ -28,13 +28,6 @@ CASES: dict[str, tuple[float, list[str]]] = {
     "worker 5 at half speed": (0.05, ["--slow", "worker=5,factor=2"]),
     "jitter 0.2": (0.05, ["--jitter", "0.2", "--seed", "1"]),
 }
-
-
-def processor_seconds() -> tuple[float, float]:
-    """Of the whole machine so far: used, and kept from it by its host."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    user, nice, system, _, _, irq, soft, stolen = (int(x) for x in Path("/proc/stat").read_text().split()[1:9])
-    return (user + nice + system + irq + soft) / ticks, stolen / ticks
 
 
 def rehearse(method: str, args: argparse.Namespace, options: list[str]) -> dict[str, Any]:
@@ -46,16 +39,12 @@ def rehearse(method: str, args: argparse.Namespace, options: list[str]) -> dict[
             "--micro-batches", str(args.micro_batches), "--time-unit", "10ms", "--payload", "4096", "--repeat", "5",
             "--format", "json", "-o", str(report), *options,
         ]
-        before, started = processor_seconds(), time.monotonic()
-        own = os.times()
+        work = OtherWork()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
-        after, seconds, end = processor_seconds(), time.monotonic() - started, os.times()
-        mine = end.children_user + end.children_system - own.children_user - own.children_system
         result: dict[str, Any] = json.loads(report.read_text())
-    result["others"] = max(0.0, after[0] - before[0] - mine) / seconds
-    result["stolen"] = (after[1] - before[1]) / seconds
+        result["others"], result["stolen"] = work.seen()
     return result
 
 

@@ -1,11 +1,15 @@
-"""Timing in turn: what the step benchmarks share. Medians, spread and ratios of one run, because machines drift."""
+"""What the benchmarks share: timing in turn (medians, spread and ratios of one run, because machines drift), and how busy
+the machine was.
+"""
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def timed(step: Callable[[], object]) -> float:
@@ -41,3 +45,22 @@ def report(ours: list[float], theirs: list[float]) -> None:
         print(f"  {name:8} median {middle:8.1f} ms, {low:.1f} to {high:.1f}")
     ratios = [x / y for x, y in zip(ours, theirs, strict=True)]
     print(f"  ratio Hetu / PyTorch: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
+
+
+def processor_seconds() -> tuple[float, float]:
+    """Of the whole machine so far: used, and kept from it by its host."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    user, nice, system, _, _, irq, soft, stolen = (int(x) for x in Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + soft) / ticks, stolen / ticks
+
+
+class OtherWork:
+    """Processors that other work and the host take, from here on; commands run meanwhile are ours."""
+
+    def __init__(self) -> None:
+        self.before, self.started, self.own = processor_seconds(), time.monotonic(), os.times()
+
+    def seen(self) -> tuple[float, float]:
+        after, seconds, end = processor_seconds(), time.monotonic() - self.started, os.times()
+        mine = end.children_user + end.children_system - self.own.children_user - self.own.children_system
+        return max(0.0, after[0] - self.before[0] - mine) / seconds, (after[1] - self.before[1]) / seconds
