@@ -80,8 +80,8 @@ deviations, or 2 ms, counts as not coming.
 | `hard` | 0.9 (P N + N) | see above |
 
 Constants without an option of their own are set as `--group-options wait=0.5,soft=0.7`; `horizon`, `patience`, `smoothing`,
-`late_us`, `late_share` and `late_spread` are explained in `pipeline/groups/options.h`. Training takes the same options with
-`--preduce` and `--adpsgd` ([asynchronous.md](asynchronous.md) says what is averaged when).
+`late_us`, `late_share`, `late_spread` and `stale_share` are explained in `pipeline/groups/options.h`. Training takes the
+same options with `--preduce` and `--adpsgd` ([asynchronous.md](asynchronous.md) says what is averaged when).
 
 **What holds.** Every window of P N + N updates is joined, for all P: random runs in the tests (2 to 8 pipelines, 1 to 8
 stages, P from 1 to 20, speeds up to 50 times apart, pauses, pair mode) and all orders of small ones, checked by an oracle
@@ -93,6 +93,17 @@ updates each apply N M to N M + N - 1 together. A pipeline that dies leaves the 
 P = 1, 2 and 5:
 
 {sizes}
+
+## What a member counts for
+
+`--preduce-weights uniform`, the default: every member of a group counts alike, so that an average leaves the mean over all
+pipelines as it was. `--preduce-weights staleness`: a member that lags k updates behind the newest one counts `stale_share`^k
+of it (0.9 unless told), and the shares are divided by their sum. A copy is as new as the newest weights that have come into
+it: its count goes up by one with each of its updates, and a group lifts all of its members to the count of the newest. So a
+slow pipeline that has just met a fast one is not stale. Members that lag alike have the bits of `uniform`, P = 1 always has;
+the mean over all pipelines is *not* kept: it moves towards those who are ahead. The last average of a run counts all alike.
+Source: the dynamic weights of partial reduce (Miao et al., SIGMOD 2021), which count iterations in that way; that they decay
+by a constant power is ours. The group log says the shares as `weights`.
 
 ## Throughput
 

@@ -1,12 +1,21 @@
 #include "executor/averager.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
 
 namespace hetu {
+
+namespace {
+
+void scale(const Averager::Span& span, float by) {
+  for (std::int64_t i = 0; i < span.elements; ++i) span.data[i] *= by;
+}
+
+}  // namespace
 
 Averager::Averager(comm::Transport& transport, ps::GroupClient& client, Place place,
                    AverageOptions options)
@@ -98,6 +107,14 @@ std::int64_t Averager::end() {
   return done_ns_;
 }
 
+std::int64_t Averager::average_now(float* weights) {
+  begin();
+  const std::int64_t done_ns = end();
+  const auto change = this->change();
+  bring_into(weights);
+  return done_ns;
+}
+
 // The weights that this worker gives: with what averages have moved since the last update.
 void Averager::snapshot(float* to) {
   const std::lock_guard lock(weights_mutex_);
@@ -142,9 +159,10 @@ MeetingCounts Averager::take_counts() {
   return counts;
 }
 
-// Every element becomes the sum over the group divided by its size, bucket by bucket.
+// Every element becomes the sum over the group divided by its size, bucket by bucket; where members
+// have a weight, the sum of each one's part.
 void Averager::mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
-                         std::int64_t number, comm::What what) {
+                         std::int64_t number, comm::What what, std::optional<double> weight) {
   struct Bucket {
     Span span;
     std::shared_ptr<comm::Sum> sum;
@@ -154,16 +172,16 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   for (const Span& span : spans) {
     for (std::int64_t at = 0; at < span.elements; at += most) {
       const Span part = {span.data + at, std::min(most, span.elements - at)};
+      if (weight) scale(part, static_cast<float>(*weight));
       const comm::Tag tag = comm::make_tag(kind, place_.stage, static_cast<int>(buckets.size()), 0,
                                            static_cast<int>(number & 0x3fff));
       buckets.push_back(
           {part, reducer_.start_sum(group, DType::Float32, part.data, part.elements, tag)});
     }
   }
-  const float share = 1.0F / static_cast<float>(group.size());
   for (const Bucket& b : buckets) {
     reducer_.wait(*b.sum, what);
-    for (std::int64_t i = 0; i < b.span.elements; ++i) b.span.data[i] *= share;
+    if (!weight) scale(b.span, 1.0F / static_cast<float>(group.size()));
   }
 }
 
@@ -182,7 +200,13 @@ void Averager::meet(const ps::Answer& group, bool invited) {
     return fmt::format("{} with pipelines {}, group {}", doing(), fmt::join(group.members, ", "),
                        group.serial);
   };
-  mean_over(workers, {{mean_.data(), elements_}}, kAverageTag, group.serial, what);
+  std::optional<double> weight;
+  for (std::size_t m = 0; m < group.weights.size(); ++m) {
+    if (group.members[m] == place_.pipeline) weight = group.weights[m];
+  }
+  mean_over(workers, {{mean_.data(), elements_}}, kAverageTag, group.serial, what, weight);
+  if (options_.network_ns > 0)
+    std::this_thread::sleep_for(std::chrono::nanoseconds(options_.network_ns));
   if (options_.observe) options_.observe({group, given_.data(), mean_.data(), elements_});
   const std::lock_guard lock(weights_mutex_);
   if (!invited) {

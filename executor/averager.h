@@ -31,6 +31,8 @@ struct AverageOptions {
   /// The answer and the mean are awaited before the next update, not at once.
   bool overlap = true;
   std::int64_t bucket_bytes = 8 << 20;
+  /// What a mean of two and more takes besides: the network of a rehearsal.
+  std::int64_t network_ns = 0;
   /// Called for each group of two and more, on the averager's thread.
   std::function<void(const Averaged&)> observe = {};
 };
@@ -75,6 +77,10 @@ class Averager {
   /// Comm with the stage and the update; what the averager's thread met.
   std::int64_t end();
 
+  /// Both at once, for averages that do not overlap: no micro-batch has used `weights`, which the
+  /// update has just made; the mean takes their place. Returns as end().
+  std::int64_t average_now(float* weights);
+
   /// Keep this while weights change: a passive partner of AD-PSGD is asked at any time.
   std::unique_lock<std::mutex> change() { return std::unique_lock(weights_mutex_); }
   /// Within change(): the newest weights are `weights` from here on, a copy of those before. What
@@ -110,7 +116,7 @@ class Averager {
   void serve();
   void meet(const ps::Answer& group, bool invited);
   void mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
-                 std::int64_t number, comm::What what);
+                 std::int64_t number, comm::What what, std::optional<double> weight = {});
   void snapshot(float* to);
   void note(const ps::Answer& group);
   std::string doing() const;

@@ -270,7 +270,7 @@ void Coordinator::hand_out() {
       if (job_->lost[seat.pipeline]) continue;
       if (decision.initiator < 0 || decision.initiator == seat.pipeline) seat.open = false;
       send(seat.peer, Answer{decision.members, decision.updates, decision.serial,
-                             decision.stop_after[i], decision.initiator});
+                             decision.stop_after[i], decision.initiator, decision.weights});
     }
   }
 }

@@ -22,6 +22,7 @@ struct Answer {
   std::int64_t stop_after = groups::kRunsOn;
   /// AD-PSGD: the pipeline whose request it answers; -1: every member has asked.
   int initiator = -1;
+  std::vector<double> weights = {};  ///< per member, sum 1; empty: all alike
   bool operator==(const Answer&) const = default;
 };
 

@@ -19,6 +19,8 @@ std::string group_line(const groups::Decision& decision, std::int64_t began_us) 
       decision.closed_us - began_us, decision.stage, decision.serial,
       fmt::join(decision.members, ","), fmt::join(decision.updates, ","), fmt::join(arrived, ","),
       groups::reason_name(decision.reason));
+  if (!decision.weights.empty())
+    line += fmt::format(R"(,"weights":[{:.6f}])", fmt::join(decision.weights, ","));
   if (decision.initiator >= 0) line += fmt::format(R"(,"initiator":{})", decision.initiator);
   return line + "}";
 }

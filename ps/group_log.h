@@ -10,7 +10,8 @@
 namespace hetu::ps {
 
 /// An open file, or none. Lines: {"time_us", "stage", "serial", "members", "updates", "arrived_us",
-/// "reason"} for a group, with "initiator" for one of AD-PSGD's, and {"time_us", "lost"} for a
+/// "reason"} for a group, with "initiator" for one of AD-PSGD's and "weights" where members do not
+/// count alike, and {"time_us", "lost"} for a
 /// pipeline that left. Times are microseconds since the first run began; time_us is when the group
 /// closed, arrived_us when each member asked.
 class GroupLog {

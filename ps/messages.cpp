@@ -124,6 +124,8 @@ void write_policy(Writer& to, const groups::Options& o) {
   to.number(static_cast<std::uint8_t>(o.overlapped));
   to.number(o.late_us);
   to.number(o.seed);
+  to.number(static_cast<std::uint8_t>(o.weights));
+  to.number(o.stale_share);
 }
 
 groups::Options read_policy(Reader& from) {
@@ -142,6 +144,9 @@ groups::Options read_policy(Reader& from) {
   o.overlapped = from.between<std::uint8_t>(0, 1, "overlap") == 1;
   o.late_us = from.number<std::int64_t>();
   o.seed = from.number<std::uint64_t>();
+  const auto last_weights = static_cast<std::uint8_t>(groups::Weights::Staleness);
+  o.weights = static_cast<groups::Weights>(from.between<std::uint8_t>(0, last_weights, "weights"));
+  o.stale_share = from.number<double>();
   if (o.stages * o.pipelines > kMostSeats) {
     fail(Code::Comm, "a message with {} x {} workers; at most {} are right", o.stages, o.pipelines,
          kMostSeats);
@@ -149,7 +154,7 @@ groups::Options read_policy(Reader& from) {
   return o;
 }
 // A constant that is added to the policy must travel too.
-static_assert(sizeof(groups::Options) == 120);
+static_assert(sizeof(groups::Options) == 136);
 
 void write_agreed(Writer& to, const ClientOptions& options) {
   write_policy(to, options.policy);
@@ -184,6 +189,9 @@ Answer read_answer(Reader& from) {
   answer.serial = from.number<std::int64_t>();
   answer.stop_after = from.number<std::int64_t>();
   answer.initiator = from.between(-1, kMostPipelines - 1, "initiator");
+  if (from.flag()) {
+    for (int i = 0; i < members; ++i) answer.weights.push_back(from.between(0.0, 1.0, "weight"));
+  }
   return answer;
 }
 
@@ -239,6 +247,8 @@ struct Encode {
     to.number(m.serial);
     to.number(m.stop_after);
     to.number(m.initiator);
+    to.number(static_cast<std::uint8_t>(m.weights.empty() ? 0 : 1));
+    for (const double weight : m.weights) to.number(weight);
     return to.take();
   }
   Bytes operator()(const Refusal& m) const {

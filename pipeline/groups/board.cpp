@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "graph/base/error.h"
@@ -12,6 +13,7 @@ Board::Board(const Options& options)
     : options_(options),
       seats_(static_cast<std::size_t>(options.stages) * options.pipelines),
       alive_(options.pipelines, true),
+      newest_(seats_.size(), 0),
       counts_(options.stages, 0),
       serials_(options.stages, 0),
       done_(options.pipelines, 0),
@@ -46,6 +48,7 @@ void Board::begin_run(const std::vector<std::int64_t>& done, std::int64_t update
     s.seen = false;  // the pause between two runs is no interval
   }
   done_ = done;
+  std::fill(newest_.begin(), newest_.end(), 0);  // all copies are equal now
   std::fill(counts_.begin(), counts_.end(), 0);
   target_ = updates * std::count(alive_.begin(), alive_.end(), true);
   const std::int64_t known = known_stop(options_, updates);
@@ -117,6 +120,7 @@ void Board::answer(int stage, int pipeline) {
   s.seen = true;
   s.released_us = now_us_;
   ++s.answered;
+  ++newest_[at(stage, pipeline)];
   ++counts_[stage];
   underway_[pipeline] = std::max(underway_[pipeline], s.answered + stages() - stage + 1);
 }
@@ -132,6 +136,23 @@ void Board::stop_if_due() {
   if (due_) stop_ = underway_;
 }
 
+// A copy is as new as the newest weights that have come into it.
+std::vector<double> Board::weigh(int stage, const std::vector<int>& members) {
+  std::int64_t newest = 0;
+  for (const int p : members) newest = std::max(newest, newest_[at(stage, p)]);
+  std::vector<double> weights;
+  double sum = 0;
+  for (const int p : members) {
+    const std::int64_t lag = newest - std::exchange(newest_[at(stage, p)], newest);
+    weights.push_back(std::pow(options_.stale_share, static_cast<double>(lag)));
+    sum += weights.back();
+  }
+  if (std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) == weights.end())
+    return {};
+  for (double& w : weights) w /= sum;
+  return weights;
+}
+
 void Board::close(int stage, std::vector<int> members, Reason reason) {
   Decision d;
   d.reason = reason;
@@ -139,6 +160,7 @@ void Board::close(int stage, std::vector<int> members, Reason reason) {
     d.arrived_us.push_back(seat(stage, p).arrived_us);
     answer(stage, p);
   }
+  if (options_.weights == Weights::Staleness) d.weights = weigh(stage, members);
   d.stage = stage;
   d.members = std::move(members);
   publish(std::move(d));

@@ -71,11 +71,13 @@ class Board {
   void measure(Seat& seat) const;
   void answer(int stage, int pipeline);
   void stop_if_due();
+  std::vector<double> weigh(int stage, const std::vector<int>& members);
   void publish(Decision decision);
 
   const Options options_;
   std::vector<Seat> seats_;
   std::vector<bool> alive_;
+  std::vector<std::int64_t> newest_;  // as seats_: updates in the newest weights of a copy
   std::vector<std::int64_t> counts_, serials_;  // per stage
   std::vector<std::int64_t> done_, stop_;       // per pipeline
   std::vector<std::int64_t> underway_;  // per pipeline: the earliest stop it can be told in time

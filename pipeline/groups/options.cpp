@@ -30,6 +30,11 @@ void check(const Options& o) {
           o.soft, o.hard);
   require(std::isfinite(o.smoothing) && o.smoothing > 0 && o.smoothing <= 1,
           "smoothing must be above 0 and at most 1, got {}", o.smoothing);
+  require(o.stale_share > 0 && o.stale_share <= 1,
+          "stale share must be above 0 and at most 1, got {}", o.stale_share);
+  require(o.weights == Weights::Uniform || o.method == Method::PartialReduce,
+          "weights by staleness are partial reduce's; {} averages two pipelines alike",
+          method_name(o.method));
   require(o.late_us >= 0, "late must be at least 0 us, got {}", o.late_us);
   require(o.min_group >= 1 && o.min_group <= o.pipelines,
           "the minimum group must be 1…{}, the number of pipelines, got {}", o.pipelines,
@@ -57,6 +62,10 @@ Options with_defaults(Options o) {
   if (o.horizon < 0) o.horizon = 0.05;
   check(o);
   return o;
+}
+
+const char* weights_name(Weights weights) {
+  return weights == Weights::Uniform ? "uniform" : "staleness";
 }
 
 const char* method_name(Method method) {

@@ -11,6 +11,11 @@ namespace hetu::groups {
 /// the pairs of SD-PIPE's artifact, drawn anew for each update, the same in all stages.
 enum class Method : std::uint8_t { PartialReduce, AdPsgd, AdPsgdLockstep };
 
+/// What a member counts for in a mean. Uniform: as much as any other, which keeps the mean over all
+/// pipelines. Staleness: less the more updates it lags behind the newest member; see
+/// Options::stale_share.
+enum class Weights : std::uint8_t { Uniform, Staleness };
+
 /// Sizes, and the constants of the policy. A constant of 0 (`min_group`, `max_group`) or below 0
 /// (`wait`, `horizon`) is chosen by with_defaults from P and the number of pipelines.
 struct Options {
@@ -33,10 +38,20 @@ struct Options {
   double late_share = 0.05;     ///< this many intervals, if that is less; but within the wait
   double late_spread = 3;       ///< no less than this many mean deviations of its intervals
   std::uint64_t seed = 0;       ///< of AD-PSGD's draws
+  Weights weights = Weights::Uniform;
+  /// Of Weights::Staleness, above 0 and at most 1: a member that lags k updates behind the newest
+  /// counts stale_share^k of it. Updates are counted as the newest weights that are in a copy:
+  /// after a group all of its members have the count of the newest one.
+  /// Source: the dynamic weights of Miao et al. 2021 (Partial Reduce, SIGMOD); the constant is
+  /// ours.
+  double stale_share = 0.9;
 };
 
 /// The same with every constant filled in. Throws InvalidArgument: what is out of range.
 Options with_defaults(Options options);
+
+/// "uniform", "staleness": the names of --preduce-weights.
+const char* weights_name(Weights weights);
 
 /// "preduce", "adpsgd", "adpsgd-lockstep": the names of --sync-method.
 const char* method_name(Method method);

@@ -53,6 +53,8 @@ struct Decision {
   /// AdPsgd: the pipeline whose request this answers; a second member has not asked. -1: every
   /// member has.
   int initiator = -1;
+  /// Per member, its share of the mean; they sum to 1. Empty: all alike.
+  std::vector<double> weights;
   std::vector<std::int64_t> arrived_us;  ///< per member; of a passive partner, the time of closing
   std::int64_t closed_us = 0;
   Reason reason = Reason::All;

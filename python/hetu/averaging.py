@@ -14,8 +14,8 @@ class Averaging:
     pipeline/groups/options.h; 0 (min_group, max_group) and -1 (wait, horizon): chosen by sync_period.
 
     method: "preduce", "adpsgd" (as published) or "adpsgd-lockstep" (the pairs of SD-PIPE's artifact).
-    overlap: averages go on beside compute; with sync_period 1 they never do. group_log: file of the groups, one JSON object
-    per line.
+    weights: "uniform", or "staleness": who lags in a group counts less. overlap: averages go on beside compute; with
+    sync_period 1 they never do. group_log: file of the groups, one JSON object per line.
     """
 
     method: str = "preduce"
@@ -32,6 +32,8 @@ class Averaging:
     late_us: int = 2000
     late_share: float = 0.05
     late_spread: float = 3.0
+    weights: str = "uniform"
+    stale_share: float = 0.9
     seed: int = 0
     overlap: bool = True
     group_log: str = ""
@@ -55,7 +57,7 @@ class Disturbance:
 
 KNOBS: dict[str, Callable[[str], Any]] = {
     "wait": float, "horizon": float, "soft": float, "hard": float, "patience": float, "smoothing": float, "late_us": int,
-    "late_share": float, "late_spread": float,
+    "late_share": float, "late_spread": float, "stale_share": float,
 }
 SLOW: dict[str, Callable[[str], float]] = {
     "pipeline": int, "worker": int, "factor": float, "from": float, "to": float,
@@ -94,6 +96,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--min-group", type=int, default=0, help="of partial reduce; 0: by --sync-period (default)")
     add("--max-group", type=int, default=0, help="2 = pairs; 0: all, or pairs, see --pair-above (default)")
     add("--pair-above", type=int, default=8, help="pairs with more pipelines than this (default %(default)s)")
+    add("--preduce-weights", choices=["uniform", "staleness"], default="uniform",
+        help="of partial reduce, what members count for in a mean; staleness: less who lags (default %(default)s)")
     add("--group-options", default="", metavar="K=V,…", help="further constants of the groups: " + ", ".join(KNOBS))
     add("--group-log", default="", metavar="FILE.jsonl", help="write who averaged with whom and when")
     add("--no-overlap", action="store_true", help="averages are waited for instead of going on beside compute")
@@ -106,7 +110,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def averaging_of(args: argparse.Namespace) -> Averaging | None:
     """What the options ask for; None: gradients are summed. Throws ValueError."""
     if not args.preduce and args.adpsgd is None:
-        own = {"sync_period": 10, "min_group": 0, "max_group": 0, "group_options": "", "group_log": ""}
+        own = {"sync_period": 10, "min_group": 0, "max_group": 0, "preduce_weights": "uniform",
+               "group_options": "", "group_log": ""}
         for name, default in own.items():
             if getattr(args, name) != default:
                 raise ValueError(f"--{name.replace('_', '-')} belongs to --preduce or --adpsgd, and neither is given")
@@ -116,11 +121,13 @@ def averaging_of(args: argparse.Namespace) -> Averaging | None:
     for name in ("min_group", "max_group", "pair_above"):
         if getattr(args, name) < 0:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 0, got {getattr(args, name)}")
+    if args.preduce_weights != "uniform" and args.adpsgd is not None:
+        raise ValueError("--preduce-weights belongs to --preduce: AD-PSGD averages two pipelines alike")
     method = {None: "preduce", "published": "adpsgd", "lockstep": "adpsgd-lockstep"}[args.adpsgd]
     knobs = parse_pairs("--group-options", args.group_options, KNOBS) if args.group_options else {}
     return Averaging(
         method, args.sync_period, args.min_group, args.max_group, args.pair_above, seed=args.seed,
-        overlap=not args.no_overlap, group_log=args.group_log, **knobs,
+        overlap=not args.no_overlap, group_log=args.group_log, weights=args.preduce_weights, **knobs,
     )
 
 

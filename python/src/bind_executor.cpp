@@ -88,6 +88,9 @@ Averaging averaging_of(const nb::dict& d) {
   policy.late_share = nb::cast<double>(d["late_share"]);
   policy.late_spread = nb::cast<double>(d["late_spread"]);
   policy.seed = nb::cast<std::uint64_t>(d["seed"]);
+  if (nb::cast<std::string>(d["weights"]) == groups::weights_name(groups::Weights::Staleness))
+    policy.weights = groups::Weights::Staleness;
+  policy.stale_share = nb::cast<double>(d["stale_share"]);
   how.overlap = nb::cast<bool>(d["overlap"]);
   how.group_log = nb::cast<std::string>(d["group_log"]);
   how.connect = [](const ps::ClientOptions& options) {

@@ -69,6 +69,7 @@ struct Meeting {
   std::vector<int> members;
   std::vector<std::int64_t> updates;
   int initiator = -1;
+  std::vector<double> weights;  // empty: all alike
   std::vector<float> before, after;
 };
 
@@ -109,6 +110,7 @@ void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Transport& 
       outcome.meetings[{stage, a.group.serial}][pipeline] = {a.group.members,
                                                              a.group.updates,
                                                              a.group.initiator,
+                                                             a.group.weights,
                                                              {a.before, a.before + a.elements},
                                                              {a.after, a.after + a.elements}};
     };
@@ -196,6 +198,12 @@ double difference(const Tensors& a, const Tensors& b) {
   return most;
 }
 
+// What a member counts for in its group.
+double share_of(const Meeting& m, int pipeline) {
+  if (m.weights.empty()) return 1.0 / static_cast<double>(m.members.size());
+  return m.weights.at(std::find(m.members.begin(), m.members.end(), pipeline) - m.members.begin());
+}
+
 // What must hold of every run of partial reduce, whatever the groups were.
 void expect_sound(const Setting& s, const Outcome& got) {
   for (const auto& [at, members] : got.meetings) {
@@ -206,8 +214,7 @@ void expect_sound(const Setting& s, const Outcome& got) {
       EXPECT_EQ(m.members, first.members);
       EXPECT_EQ(std::memcmp(m.after.data(), first.after.data(), m.after.size() * 4), 0)
           << "members of group " << at.second << " of stage " << at.first << " differ";
-      for (std::size_t i = 0; i < mean.size(); ++i)
-        mean[i] += m.before[i] / static_cast<double>(members.size());
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += m.before[i] * share_of(m, pipeline);
     }
     for (std::size_t i = 0; i < mean.size(); ++i)
       ASSERT_NEAR(mean[i], first.after[i], 1e-6) << "the mean is not kept";
@@ -284,6 +291,25 @@ TEST(PartialReduce, ASlowPipelineDoesFewerUpdates) {
     EXPECT_LT(run[1], run[0]);
     EXPECT_LT(run[1], run[2]);
   }
+}
+
+TEST(PartialReduce, WhoLagsCountsLess) {
+  Setting s;
+  s.policy.weights = groups::Weights::Staleness;
+  s.policy.stale_share = 0.5;
+  s.optimizer = optimizer(OptimizerConfig::Kind::Momentum);
+  s.runs = {40, 12};
+  s.sleep_ms = {1, 6, 1};
+  const Outcome got = train(s);
+  expect_sound(s, got);
+  int weighted = 0;
+  for (const auto& [at, members] : got.meetings) {
+    for (const auto& [pipeline, m] : members) {
+      EXPECT_EQ(m.weights, members.begin()->second.weights);
+      if (!m.weights.empty()) ++weighted;
+    }
+  }
+  EXPECT_GT(weighted, 0);
 }
 
 TEST(PartialReduce, WithAPeriodOfOneEqualsTheSumOfGradients) {

@@ -35,7 +35,7 @@ std::vector<Bytes> from_workers() {
 
 std::vector<Bytes> from_coordinators() {
   return {encode(FromCoordinator(Welcome{})),
-          encode(FromCoordinator(Answer{{0, 3}, {7, 9}, 5, 12, 3})),
+          encode(FromCoordinator(Answer{{0, 3}, {7, 9}, 5, 12, 3, {0.25, 0.75}})),
           encode(FromCoordinator(Beat{})),
           encode(FromCoordinator(Refusal{Code::Plan, "no"})),
           encode(FromCoordinator(Lost{2})),
@@ -58,7 +58,7 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   }
   const Bytes frame = from_coordinators()[1];
   EXPECT_EQ(std::get<Answer>(decode_from_coordinator(frame.data(), frame.size())),
-            (Answer{{0, 3}, {7, 9}, 5, 12, 3}));
+            (Answer{{0, 3}, {7, 9}, 5, 12, 3, {0.25, 0.75}}));
 }
 
 TEST(Messages, OfAnyOtherLengthAreRefused) {

@@ -10,7 +10,7 @@ from train_cases import MODEL, TrainCase, checksums, manifest_of, tensors
 PREDUCE = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd")
 METHODS = {
     "preduce": ("--preduce",), "all": ("--preduce", "--sync-period", "1"), "adpsgd": ("--adpsgd",),
-    "lockstep": ("--adpsgd", "lockstep"),
+    "lockstep": ("--adpsgd", "lockstep"), "staleness": ("--preduce", "--preduce-weights", "staleness"),
 }
 
 
@@ -78,6 +78,7 @@ class Averaged(TrainCase):
             ((2, 1), (*PREDUCE, "--preduce", "--sync-period", "0"), "--sync-period must be >= 1, got 0"),
             ((2, 1), (*PREDUCE, "--preduce", "--min-group", "3"), "3"),
             ((2, 1), (*PREDUCE, "--sync-period", "5"), "belongs to --preduce"),
+            ((2, 1), (*PREDUCE, "--adpsgd", "--preduce-weights", "staleness"), "AD-PSGD averages two pipelines alike"),
             ((2, 1), (*PREDUCE, "--slow", "worker=7,factor=2"), "worker 7, the job has workers 0…1"),
             ((2, 1), (*PREDUCE, "--slow", "pipeline=2,factor=2"), "pipeline 2, the job has pipelines 0…1"),
             ((2, 1), (*PREDUCE, "--slow", "factor=2"), "wanted a pipeline or a worker"),

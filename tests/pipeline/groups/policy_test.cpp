@@ -99,6 +99,12 @@ TEST(Options, RefusesWhatIsOutOfRange) {
   EXPECT_THAT(refuses([](Options& o) { o.smoothing = 0; }), HasSubstr("smoothing"));
   EXPECT_THAT(refuses([](Options& o) { o.wait = NAN; }), HasSubstr("wait"));
   EXPECT_THAT(refuses([](Options& o) { o.stages = 0; }), HasSubstr("stages"));
+  EXPECT_THAT(refuses([](Options& o) { o.stale_share = 0; }), HasSubstr("stale share"));
+  EXPECT_THAT(refuses([](Options& o) {
+                o.weights = Weights::Staleness;
+                o.method = Method::AdPsgd;
+              }),
+              HasSubstr("partial reduce's"));
 }
 
 TEST(Options, FollowThePeriodAndTheNumberOfPipelines) {
@@ -113,6 +119,44 @@ TEST(Options, FollowThePeriodAndTheNumberOfPipelines) {
   EXPECT_EQ(groups(8, 10), std::pair(2, 8));
   EXPECT_EQ(groups(9, 10), std::pair(2, 2));
   EXPECT_EQ(groups(2, 20), std::pair(2, 2));
+}
+
+// A copy is as new as the newest weights that have come into it: counted here anew from the log.
+TEST(Policy, WeighsMembersByHowFarTheyLag) {
+  for (const double share : {0.5, 0.9, 1.0}) {
+    World w;
+    w.options = sizes(2, 5, 4);
+    w.options.weights = Weights::Staleness;
+    w.options.stale_share = share;
+    w.slowness = {1, 2.5, 1, 1.3, 1};
+    w.jitter = 0.1;
+    w.updates = 200;
+    std::vector<std::vector<int>> newest(2, std::vector<int>(5, 0));
+    int weighted = 0;
+    for (const Decision& d : run(w).log) {
+      int most = 0;
+      for (const int p : d.members) most = std::max(most, ++newest[d.stage][p]);
+      double sum = 0;
+      bool alike = true;
+      std::vector<double> want;
+      for (const int p : d.members) {
+        want.push_back(std::pow(share, most - newest[d.stage][p]));
+        sum += want.back();
+        alike = alike && want.back() == want.front();
+        newest[d.stage][p] = most;
+      }
+      ASSERT_EQ(d.weights.empty(), alike);
+      double all = 0;
+      for (std::size_t m = 0; m < d.weights.size(); ++m) {
+        EXPECT_NEAR(d.weights[m], want[m] / sum, 1e-12);
+        all += d.weights[m];
+      }
+      if (alike) continue;
+      EXPECT_NEAR(all, 1, 1e-12);
+      ++weighted;
+    }
+    EXPECT_EQ(weighted > 0, share < 1);
+  }
 }
 
 // What the paper prints for 1 stage x 8 pipelines (SD-PIPE, ResNet-50), with 3 % jitter and the
