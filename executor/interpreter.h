@@ -50,6 +50,13 @@ struct Bucket {
   std::int64_t count = 0;
 };
 
+/// What one worker knows of a step once it has updated its stage: summed over its micro-batches.
+struct StepReport {
+  int step = 0;
+  std::vector<double> fetches;  ///< of the graph, in its order; 0 where another stage has it
+  double squares = 0;           ///< of the gradient of the parameters that this worker counts
+};
+
 /// What a worker does at each compute instruction, and where its messages lie. `stage` and `micro`
 /// are those of the instruction: placement id and global micro-batch id. All calls come from the
 /// thread that runs the interpreter.
@@ -71,6 +78,9 @@ class StageRunner {
   /// Sleeps until that average is done, and returns the moment: before the stage's next update, and
   /// at the end of a run.
   virtual std::int64_t end_average(int /*stage*/) { return comm::now_ns(); }
+  /// Reports of a run of several updates since the last call, in the order of their steps; see
+  /// repeated_run.h.
+  virtual std::vector<StepReport> take_reports() { return {}; }
   /// REDUCE_SCALARS: all gradient sums of this worker are complete. Blocks; uses comm::sum_f64 and
   /// the like.
   virtual void reduce_scalars(comm::Transport& transport, int step) = 0;

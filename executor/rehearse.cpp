@@ -3,9 +3,10 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
-#include <numeric>
+#include <memory>
 #include <thread>
 
 #include "executor/comm/collective.h"
@@ -13,6 +14,8 @@
 #include "executor/comm/tag_kinds.h"
 #include "executor/precedence.h"
 #include "graph/base/error.h"
+#include "pipeline/simulate_groups.h"
+#include "ps/local_coordinator.h"
 
 namespace hetu {
 namespace {
@@ -31,29 +34,43 @@ class SharpTimer {
   int before_;
 };
 
+// What a worker says of its step.
+struct Summary {
+  std::size_t records;
+  double weight;
+};
+
 class Rehearser {
  public:
-  Rehearser(const Schedule& plan, const Costs& costs, const Pace& pace, comm::Transport& transport)
+  // Without an averager each worker runs its row as it stands.
+  Rehearser(const Schedule& plan, const Costs& costs, const Pace& pace, comm::Transport& transport,
+            Averager* averager)
       : plan_(plan),
         pace_(pace),
         transport_(transport),
         everyone_(comm::everyone(transport)),
         runner_(plan, costs, pace, transport),
-        reducer_(transport),
-        loop_(bind_row(plan, transport.worker(), plan.lowering.pipelines), runner_,
-              {transport, reducer_}) {
-    for (int w = 0; w < transport.workers(); ++w) {
-      const auto& program = plan.workers[static_cast<std::size_t>(w) % plan.workers.size()];
-      record_bytes_.push_back(unroll(program).size() * sizeof(Record));
+        reducer_(transport) {
+    const Interpreter::Links links{transport, reducer_};
+    if (averager != nullptr) {
+      groups_ = std::make_unique<GroupRuns>(plan, runner_, links, *averager);
+    } else {
+      loop_ = std::make_unique<Interpreter>(
+          bind_row(plan, transport.worker(), plan.lowering.pipelines), runner_, links);
     }
   }
 
   MeasuredStep run(int step) {
     recorder_.clear();
+    if (groups_) groups_->begin();
     const std::int64_t start_ns = common_start(step);
     runner_.start_at(start_ns);
-    loop_.run_step(step, &recorder_);
-    loop_.finish();
+    if (groups_) {
+      groups_->run(step, recorder_);
+    } else {
+      loop_->run_step(step, &recorder_);
+      loop_->finish();
+    }
     return gather(step, start_ns);
   }
 
@@ -80,23 +97,34 @@ class Rehearser {
       r.start_ns -= start_ns;
       r.end_ns -= start_ns;
     }
-    const auto me = static_cast<std::size_t>(transport_.worker());
-    HETU_ASSERT(own.size() * sizeof(Record) == record_bytes_[me]);
-    const std::size_t total =
-        std::accumulate(record_bytes_.begin(), record_bytes_.end(), std::size_t{0});
-    std::vector<Record> all(total / sizeof(Record));
+    const Summary mine{own.size(), groups_ ? groups_->weight() : 0};
+    std::vector<Summary> summaries(everyone_.size());
     comm::all_gather_bytes(
-        transport_, everyone_, record_bytes_, own.data(), all.data(),
-        {comm::make_tag(kControlTag, 2, 0, 0, step), "the records of a rehearsed step"});
-    return measure(all);
+        transport_, everyone_, std::vector<std::size_t>(everyone_.size(), sizeof(Summary)), &mine,
+        summaries.data(),
+        {comm::make_tag(kControlTag, 2, 0, 0, step), "the end of a rehearsed step"});
+    std::vector<std::size_t> bytes;
+    std::size_t total = 0;
+    for (const Summary& s : summaries) {
+      bytes.push_back(s.records * sizeof(Record));
+      total += s.records;
+    }
+    std::vector<Record> all(total);
+    comm::all_gather_bytes(
+        transport_, everyone_, bytes, own.data(), all.data(),
+        {comm::make_tag(kControlTag, 3, 0, 0, step), "the records of a rehearsed step"});
+    MeasuredStep measured = measure(summaries, all);
+    if (groups_) add_groups(summaries, measured);
+    return measured;
   }
 
-  MeasuredStep measure(const std::vector<Record>& all) const {
+  MeasuredStep measure(const std::vector<Summary>& summaries,
+                       const std::vector<Record>& all) const {
     MeasuredStep step;
     std::size_t at = 0;
-    for (std::size_t w = 0; w < record_bytes_.size(); ++w) {
+    for (std::size_t w = 0; w < summaries.size(); ++w) {
       TraceRecorder row;
-      for (std::size_t n = record_bytes_[w] / sizeof(Record); n > 0; --n, ++at) {
+      for (std::size_t n = summaries[w].records; n > 0; --n, ++at) {
         const Record& r = all[at];
         row.add(r.instr, plan_step(r.instr), r.start_ns, r.end_ns);
         const double end = static_cast<double>(r.end_ns) / pace_.unit_ns;
@@ -107,8 +135,35 @@ class Rehearser {
       auto events = row.events(static_cast<int>(w), 0);
       std::move(events.begin(), events.end(), std::back_inserter(step.events));
     }
-    step.throughput = throughput(step);
+    step.throughput = groups_ ? group_throughput(step) : throughput(step);
     return step;
+  }
+
+  // As the simulator counts it.
+  double group_throughput(const MeasuredStep& step) const {
+    const int width = static_cast<int>(plan_.workers.size());
+    std::vector<std::vector<double>> ends(plan_.lowering.pipelines);
+    for (const TraceEvent& e : step.events) {
+      if (e.worker % width == width - 1 && e.kind == kind_name(Kind::Backward))
+        ends[e.worker / width].push_back((e.start_us + e.duration_us) * 1e3 / pace_.unit_ns);
+    }
+    return steady_rate(ends, width, step.makespan);
+  }
+
+  void add_groups(const std::vector<Summary>& summaries, MeasuredStep& step) const {
+    const int width = static_cast<int>(plan_.workers.size()), pipelines = plan_.lowering.pipelines;
+    std::vector<std::int64_t> updates(summaries.size(), 0);
+    for (const TraceEvent& e : step.events)
+      if (e.kind == kind_name(Kind::Update)) ++updates[e.worker];
+    double mean = 0;
+    for (int d = 0; d < pipelines; ++d) {
+      const std::int64_t own = updates[d * width];
+      step.updates.push_back(own);
+      mean += static_cast<double>(d + own) / pipelines;
+      for (int s = 0; s < width; ++s) HETU_ASSERT(updates[d * width + s] == own);
+    }
+    for (const Summary& s : summaries)
+      step.mean_drift = std::max(step.mean_drift, std::abs(s.weight - mean) / std::max(1.0, mean));
   }
 
   int plan_step(const Instr& instr) const {
@@ -143,10 +198,17 @@ class Rehearser {
   comm::Group everyone_;
   TimedRunner runner_;
   comm::Reducer reducer_;
-  Interpreter loop_;
+  std::unique_ptr<Interpreter> loop_;  // one of the two
+  std::unique_ptr<GroupRuns> groups_;
   TraceRecorder recorder_;
-  std::vector<std::size_t> record_bytes_;  // per worker
 };
+
+// A first step opens connections and touches memory; of a long run a short one does.
+Schedule warm_up(const Schedule& plan) {
+  const int least = 2 * static_cast<int>(plan.workers.size()) + 2, grain = run_grain(plan);
+  if (grain == 0 || plan.steps <= least) return plan;
+  return with_steps(plan, least + (plan.steps - least) % grain);
+}
 
 }  // namespace
 
@@ -161,18 +223,26 @@ void check_workers(const Schedule& lowered, int workers) {
 namespace {
 
 Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                             int repeat, comm::Transport& transport) {
+                             int repeat, comm::Transport& transport,
+                             const RehearsedGroups* groups) {
   check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
+  const Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
   Rehearsal result;
   SimulateOptions options = pace.disturb;
   options.events = true;
-  result.predicted = simulate(lowered, costs, options);
+  result.predicted = groups != nullptr
+                         ? simulate_groups(lowered, costs, options, groups->policy).run
+                         : simulate(lowered, costs, options);
   result.unit_us = pace.unit_ns * 1e-3;
   result.payload_bytes = pace.payload_bytes;
   const SharpTimer timer;
-  Rehearser rehearser(lowered, costs, pace, transport);
-  rehearser.run(0);
+  std::unique_ptr<GroupSeat> seat;
+  if (groups != nullptr) seat = std::make_unique<GroupSeat>(plan, costs, pace, *groups, transport);
+  Averager* averager = seat ? &seat->averager() : nullptr;
+  const Schedule shorter = warm_up(plan);
+  Rehearser(shorter, costs, pace, transport, averager).run(0);
+  Rehearser rehearser(plan, costs, pace, transport, averager);
   std::vector<MeasuredStep> steps;
   for (int r = 1; r <= repeat; ++r) {
     steps.push_back(rehearser.run(r));
@@ -189,23 +259,31 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
 }  // namespace
 
 Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
-                   comm::Transport& transport) {
+                   comm::Transport& transport, const RehearsedGroups* groups) {
   const Precedence precedence;
-  return rehearse_as_worker(lowered, costs, pace, repeat, transport);
+  return rehearse_as_worker(lowered, costs, pace, repeat, transport, groups);
 }
 
 Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                              int repeat, const comm::Options& options) {
+                              int repeat, const comm::Options& options,
+                              const RehearsedGroups* groups) {
   const int workers = static_cast<int>(lowered.workers.size()) * lowered.lowering.pipelines;
   auto transports = comm::make_inproc(workers, options);
   const Precedence precedence;  // of the threads to come too
+  ps::LocalCoordinator coordinator;
+  RehearsedGroups here;
+  if (groups != nullptr) {
+    here = *groups;
+    here.connect = [&](const ps::ClientOptions& client) { return coordinator.client(client); };
+  }
   Rehearsal result;
   std::vector<std::exception_ptr> errors(workers);
   std::vector<std::thread> threads;
   for (int w = 0; w < workers; ++w) {
     threads.emplace_back([&, w] {
       try {
-        Rehearsal own = rehearse_as_worker(lowered, costs, pace, repeat, *transports[w]);
+        Rehearsal own = rehearse_as_worker(lowered, costs, pace, repeat, *transports[w],
+                                           groups != nullptr ? &here : nullptr);
         if (w == 0) result = std::move(own);
       } catch (const std::exception& e) {
         errors[w] = std::current_exception();

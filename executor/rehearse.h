@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "executor/comm/transport.h"
+#include "executor/rehearse_groups.h"
 #include "executor/timed_runner.h"
 #include "pipeline/simulate.h"
 
@@ -16,6 +17,10 @@ struct MeasuredStep {
   double makespan = 0;
   double step_time = 0;
   double throughput = 0;
+  /// Pipelines that average in groups: updates that each has applied on all its stages, and how far
+  /// the weights' mean over the pipelines is from what the updates alone make it, relative.
+  std::vector<std::int64_t> updates;
+  double mean_drift = 0;
   std::vector<TraceEvent> events;  ///< microseconds of real time since the step's start, by worker
 };
 
@@ -33,16 +38,19 @@ struct Rehearsal {
 /// plan.workers x plan.lowering.pipelines.
 void check_workers(const Schedule& lowered, int workers);
 
-/// Runs a warm-up step and `repeat` steps of the plan as one of its workers; every worker of the
-/// transport calls it and gets the same result. Throws InvalidArgument unless the job has
+/// Runs a warm-up step (of a plan whose body repeats, a short one) and `repeat` steps of the plan
+/// as one of its workers; every worker of the transport calls it and gets the same result. With
+/// `groups` pipelines average payload_bytes of weights and go on at their own pace: a step is a
+/// whole run, of total_micros updates per pipeline. Throws InvalidArgument unless the job has
 /// plan.workers x plan.lowering.pipelines workers and repeat >= 1; otherwise as simulate, and as
 /// the waits of a transport.
 Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
-                   comm::Transport& transport);
+                   comm::Transport& transport, const RehearsedGroups* groups = nullptr);
 
 /// The same in one process, with a thread per worker.
 Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                              int repeat, const comm::Options& options);
+                              int repeat, const comm::Options& options,
+                              const RehearsedGroups* groups = nullptr);
 
 /// Measured beside predicted: the step, each kind of instruction, each worker. Several lines.
 std::string to_text(const Rehearsal& rehearsal);

@@ -17,7 +17,7 @@ int run_grain(const Schedule& plan) {
   return shift / plan.micro_batches;
 }
 
-RepeatedRun::RepeatedRun(TrainRunner& runner, const Interpreter::Links& links, std::size_t fetches,
+RepeatedRun::RepeatedRun(StageRunner& runner, const Interpreter::Links& links, std::size_t fetches,
                          comm::Group group, Averager* averager)
     : runner_(runner),
       links_(links),

@@ -1,14 +1,14 @@
 // Runs of a plan whose body repeats over many steps: filled once, drained once, in between at the
-// pace of the pipeline. One per worker, driven by Trainer; knows no method.
+// pace of the pipeline. One per worker, driven by Trainer and by `hetu rehearse`; knows no method.
 #pragma once
 #include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "executor/averager.h"
 #include "executor/interpreter.h"
 #include "executor/run_channel.h"
-#include "executor/train_runner.h"
 
 namespace hetu {
 
@@ -18,9 +18,9 @@ int run_grain(const Schedule& plan);
 
 class RepeatedRun {
  public:
-  /// `fetches`: of the graph. `group`: workers whose runs have one length and one report per step;
+  /// `fetches`: of a report. `group`: workers whose runs have one length and one report per step;
   /// all, or, with an averager, those of this pipeline. Runner, links and averager must outlive it.
-  RepeatedRun(TrainRunner& runner, const Interpreter::Links& links, std::size_t fetches,
+  RepeatedRun(StageRunner& runner, const Interpreter::Links& links, std::size_t fetches,
               comm::Group group, Averager* averager = nullptr);
 
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
@@ -58,7 +58,7 @@ class RepeatedRun {
   void grant_averaged();
   int repetitions() const;
 
-  TrainRunner& runner_;
+  StageRunner& runner_;
   Interpreter::Links links_;
   RunChannel channel_;
   Averager* averager_ = nullptr;

@@ -54,8 +54,30 @@ void TimedRunner::compute(Kind kind, int stage, int micro) {
   take(timing_.compute(instr, worker_, computed_++, at));
 }
 
-void TimedRunner::update(int stage, int) {
+void TimedRunner::update(int stage, int step) {
   take(timing_.update({Kind::Update, false, 0, stage, -1}, worker_));
+  if (averager_ == nullptr) return;
+  const auto change = averager_->change();
+  averager_->bring_into(weights_.data());
+  for (float& w : weights_) w += 1;
+  reports_.push_back({step, {}, 0});
+}
+
+void TimedRunner::fill_weights(float value) {
+  weights_.assign(std::max<std::size_t>(1, pace_.payload_bytes / sizeof(float)), value);
+}
+
+void TimedRunner::begin_average(int /*stage*/, int /*step*/) {
+  if (averager_->overlaps())
+    averager_->begin();
+  else
+    free_ns_ = std::max(free_ns_, averager_->average_now(weights_.data()));
+}
+
+std::int64_t TimedRunner::end_average(int /*stage*/) {
+  const std::int64_t done_ns = averager_->end();
+  free_ns_ = std::max(free_ns_, done_ns);
+  return done_ns;
 }
 
 void TimedRunner::reduce_scalars(comm::Transport& transport, int step) {

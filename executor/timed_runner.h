@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "executor/averager.h"
 #include "executor/interpreter.h"
 #include "pipeline/cost.h"
 #include "pipeline/producers.h"
@@ -33,6 +35,13 @@ class TimedRunner final : public StageRunner {
   TimedRunner(const TimedRunner&) = delete;  // timing_ refers to pace_
   TimedRunner& operator=(const TimedRunner&) = delete;
 
+  /// PARTIAL_REDUCE averages payload_bytes of weights by it; it must outlive the runner. An update
+  /// adds 1 to each.
+  void average_by(Averager& averager) { averager_ = &averager; }
+  /// All weights become `value`: between two runs.
+  void fill_weights(float value);
+  std::vector<float>& weights() { return weights_; }
+
   /// The moment at which the next step starts, in comm::now_ns(); sleeps until then.
   void start_at(std::int64_t start_ns);
 
@@ -42,6 +51,9 @@ class TimedRunner final : public StageRunner {
   void weight_grad(int stage, int micro) override { compute(Kind::WeightGrad, stage, micro); }
   void recompute(int stage, int micro) override { compute(Kind::Recompute, stage, micro); }
   void update(int stage, int step) override;
+  void begin_average(int stage, int step) override;
+  std::int64_t end_average(int stage) override;
+  std::vector<StepReport> take_reports() override { return std::exchange(reports_, {}); }
   void reduce_scalars(comm::Transport& transport, int step) override;
   Buffer out_buffer(const Instr& send) override;
   std::optional<Buffer> in_buffer(const Instr& recv) override;
@@ -77,6 +89,9 @@ class TimedRunner final : public StageRunner {
   std::vector<std::pair<Instr, std::vector<std::byte>>> incoming_;
   std::vector<std::vector<std::byte>> spare_;
   std::map<std::pair<int, int>, std::vector<float>> gradients_;
+  Averager* averager_ = nullptr;
+  std::vector<float> weights_;
+  std::vector<StepReport> reports_;
 };
 
 /// Sleeps until comm::now_ns() has reached the moment.

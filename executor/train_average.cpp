@@ -16,12 +16,10 @@ void TrainRunner::begin_averaged_run(std::int64_t steps) {
 }
 
 void TrainRunner::begin_average(int placement, int /*step*/) {
-  options_.averager->begin();
-  if (options_.averager->overlaps()) return;
-  // No micro-batch has used the version that the update has just made: it is replaced in place.
-  end_average(placement);
-  const auto change = options_.averager->change();
-  options_.averager->bring_into(at(placement).memory->newest_weights());
+  if (options_.averager->overlaps())
+    options_.averager->begin();
+  else
+    options_.averager->average_now(at(placement).memory->newest_weights());
 }
 
 std::int64_t TrainRunner::end_average(int /*placement*/) { return options_.averager->end(); }

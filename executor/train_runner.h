@@ -42,13 +42,6 @@ struct NamedScalar {
   double value = 0;
 };
 
-/// What one worker knows of a step once it has updated its stage: summed over its micro-batches.
-struct StepReport {
-  int step = 0;
-  std::vector<double> fetches;  ///< of the graph, in its order; 0 where another stage has it
-  double squares = 0;           ///< of the gradient of the parameters that this worker counts
-};
-
 class TrainRunner : public StageRunner {
  public:
   /// `plans` are indexed by placement id; null where the placement stands on another worker. The
@@ -126,8 +119,7 @@ class TrainRunner : public StageRunner {
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
   void set_rate_factor(double factor) { optimizer_.rate.factor = factor; }
-  /// Reports of a repeated plan since the last call, in the order of their steps.
-  std::vector<StepReport> take_reports() { return std::exchange(reports_, {}); }
+  std::vector<StepReport> take_reports() override { return std::exchange(reports_, {}); }
 
  private:
   struct GradientRange {  // a bucket: accumulators that lie one after the other

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/averager.h"
 #include "executor/block_times.h"
 #include "executor/checkpoint.h"
 #include "executor/comm/transport.h"

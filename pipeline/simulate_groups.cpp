@@ -59,7 +59,7 @@ class GroupRun {
     add_figures(result_.run);
     sort_events(result_.run);
     result_.run.asynchronous = true;
-    add_rates();
+    result_.run.throughput = steady_rate(finished_, workers_, result_.run.makespan);
     return std::move(result_);
   }
 
@@ -227,24 +227,6 @@ class GroupRun {
                                   time * unit_us_});
   }
 
-  // Backwards of the last stages per time, from when every pipeline is filled to when the first one
-  // ends; of each pipeline between its first and last in there.
-  void add_rates() {
-    double from = 0, to = result_.run.makespan;
-    for (const std::vector<double>& at : finished_) {
-      if (at.empty()) return;
-      from = std::max(from, at[std::min<std::size_t>(at.size() - 1, workers_)]);
-      to = std::min(to, at.back());
-    }
-    for (const std::vector<double>& at : finished_) {
-      const auto first = std::lower_bound(at.begin(), at.end(), from);
-      const auto last = std::upper_bound(first, at.end(), to);
-      if (last - first > 1)
-        result_.run.throughput +=
-            static_cast<double>(last - first - 1) / (*std::prev(last) - *first);
-    }
-  }
-
   const Progress& progress_;
   const PlanIndex& index_;
   const Costs& costs_;
@@ -283,6 +265,22 @@ void check_plan(const PlanIndex& index, const SimulateOptions& options) {
 }
 
 }  // namespace
+
+double steady_rate(const std::vector<std::vector<double>>& ends, int fill, double until) {
+  double from = 0, to = until, rate = 0;
+  for (const std::vector<double>& at : ends) {
+    if (at.empty()) return 0;
+    from = std::max(from, at[std::min<std::size_t>(at.size() - 1, fill)]);
+    to = std::min(to, at.back());
+  }
+  for (const std::vector<double>& at : ends) {
+    const auto first = std::lower_bound(at.begin(), at.end(), from);
+    const auto last = std::upper_bound(first, at.end(), to);
+    if (last - first > 1)
+      rate += static_cast<double>(last - first - 1) / (*std::prev(last) - *first);
+  }
+  return rate;
+}
 
 GroupSimulation simulate_groups(const Schedule& schedule, const Costs& costs,
                                 const SimulateOptions& options, const groups::Options& policy) {

@@ -26,6 +26,12 @@ struct GroupSimulation {
 GroupSimulation simulate_groups(const Schedule& schedule, const Costs& costs,
                                 const SimulateOptions& options, const groups::Options& policy);
 
+/// Micro-batches per time of pipelines that go on each at its own pace: `ends` are the ends of the
+/// last stage's backwards, ascending, per pipeline. Counted from when every pipeline has done
+/// `fill` of them to when the first one ends, no later than `until`; of each pipeline between its
+/// first and last in there. 0 if a pipeline has none.
+double steady_rate(const std::vector<std::vector<double>>& ends, int fill, double until);
+
 /// The JSON of the contract, with the groups' sizes, one object.
 std::string to_json(const GroupSimulation& simulation);
 

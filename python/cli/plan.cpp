@@ -146,18 +146,23 @@ bool averages_in_groups(const PlanOptions& o) {
   return o.sync_method != "allreduce" || o.overlap.value_or(false);
 }
 
-GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events) {
+groups::Options policy_of(const PlanOptions& o) {
   using groups::Method;
-  SimulateOptions run = o.run;
-  run.send_slots = o.send_slots;
-  run.events = events;
   groups::Options policy = o.policy;
   if (o.sync_method == "adpsgd") policy.method = Method::AdPsgd;
   if (o.sync_method == "adpsgd-lockstep") policy.method = Method::AdPsgdLockstep;
   if (o.sync_method == "allreduce") policy.sync_period = 1;
   policy.overlapped =
       o.overlap.value_or(policy.method != Method::PartialReduce || policy.sync_period > 1);
-  return simulate_groups(lowered, costs_for(o, model_stages(lowered)), run, policy);
+  policy.seed = o.run.seed;
+  return policy;
+}
+
+GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events) {
+  SimulateOptions run = o.run;
+  run.send_slots = o.send_slots;
+  run.events = events;
+  return simulate_groups(lowered, costs_for(o, model_stages(lowered)), run, policy_of(o));
 }
 
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events) {

@@ -146,7 +146,8 @@ void parse_constants(const std::string& text, groups::Options& policy) {
       {"patience", &policy.patience},
       {"smoothing", &policy.smoothing},
       {"late_share", &policy.late_share},
-      {"late_spread", &policy.late_spread}};
+      {"late_spread", &policy.late_spread},
+      {"stale_share", &policy.stale_share}};
   std::vector<const char*> names = {"late_us"};
   for (const auto& [name, into] : constants) names.push_back(name);
   for (const std::string& part : split(text, ',')) {
@@ -177,9 +178,16 @@ void add_policy(PlanOptions& o, std::vector<Option>& t) {
         o.policy.max_group, 2);
   count("--pair-above", "N", "preduce: pairs with more pipelines than this (8)",
         o.policy.pair_above, 1);
+  t.push_back({"--preduce-weights", "HOW",
+               "preduce: uniform (default), or staleness: who lags counts less in a mean",
+               [&o](const std::string& v) {
+                 const bool uniform = one_of(v, {"uniform", "staleness"}) == "uniform";
+                 o.policy.weights = uniform ? groups::Weights::Uniform : groups::Weights::Staleness;
+                 o.of_preduce = "--preduce-weights";
+               }});
   t.push_back({"--group-options", "K=V,…",
                "preduce: wait, horizon, soft, hard, patience, smoothing, late_us, late_share, "
-               "late_spread",
+               "late_spread, stale_share",
                [&o](const std::string& v) {
                  parse_constants(v, o.policy);
                  o.of_preduce = "--group-options";
@@ -287,6 +295,17 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments,
           "--costs and --forward, --backward, --input-grad, --weight-grad or --recompute exclude "
           "each other");
   return typed;
+}
+
+Option group_log_option(std::string& path) {
+  return {"--group-log", "FILE", "writes who averages with whom and when (hetu timeline --groups)",
+          [&path](const std::string& v) { path = v; }};
+}
+
+void check_group_log(const std::string& path, const PlanOptions& o) {
+  require(path.empty() || averages_in_groups(o),
+          "--group-log: --sync-method {} has no groups; preduce, adpsgd and adpsgd-lockstep have",
+          o.sync_method);
 }
 
 std::string plan_help(const char* command, const char* meaning, const std::vector<Option>& own) {

@@ -77,6 +77,14 @@ Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events)
 /// True if pipelines average their weights in groups, by the sync method.
 bool averages_in_groups(const PlanOptions& o);
 
+/// --group-log of the commands that run such pipelines, and its refusal where there are none.
+Option group_log_option(std::string& path);
+void check_group_log(const std::string& path, const PlanOptions& o);
+
+/// How such pipelines find together: the constants of the options, and what the method makes of
+/// them. Sizes are the plan's.
+groups::Options policy_of(const PlanOptions& o);
+
 /// The same for such pipelines.
 GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events);
 

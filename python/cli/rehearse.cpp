@@ -25,6 +25,7 @@ struct RehearseOptions {
   double unit_ns = 0;  // 0: not given
   int repeat = 5;
   std::string trace;
+  std::string group_log;
 };
 
 // "10ms", "1.5s", "200us" in nanoseconds.
@@ -53,6 +54,7 @@ std::vector<Option> rehearse_options(RehearseOptions& o) {
        [&o](const std::string& v) { o.repeat = static_cast<int>(to_integer(v, 1, 100000)); }},
       {"--trace", "FILE", "writes predicted and measured events",
        [&o](const std::string& v) { o.trace = v; }},
+      group_log_option(o.group_log),
   };
 }
 
@@ -62,6 +64,7 @@ struct Prepared {
   Costs costs;
   Schedule lowered;
   Pace pace;
+  std::optional<RehearsedGroups> groups;
 };
 
 Prepared prepare(const Arguments& arguments) {
@@ -69,9 +72,7 @@ Prepared prepare(const Arguments& arguments) {
   p.plan_options = parse_plan_options(arguments, rehearse_options(p.own));
   const PlanOptions& o = p.plan_options;
   require(o.format != "csv", "--format csv: rehearse prints a table, json or trace, or draws");
-  require(!averages_in_groups(o),
-          "--sync-method {}: rehearse averages by allreduce; simulate predicts the others",
-          o.sync_method);
+  check_group_log(p.own.group_log, o);
   const Schedule plan = plan_of(o);
   p.costs = costs_for(o, model_stages(plan));
   p.lowered = lowered_plan(o, plan);
@@ -80,6 +81,11 @@ Prepared prepare(const Arguments& arguments) {
   p.pace.unit_ns = p.own.unit_ns > 0 ? p.own.unit_ns : p.costs.unit == "ms" ? 1e6 : 1e7;
   p.pace.payload_bytes = p.own.payload;
   p.pace.disturb = o.run;
+  if (averages_in_groups(o)) {
+    p.groups = {policy_of(o), p.own.group_log, [](const ps::ClientOptions& client) {
+                  return ps::connect_coordinator(env().coordinator, client);
+                }};
+  }
   return p;
 }
 
@@ -138,12 +144,14 @@ int rehearse_command(const Arguments& arguments) {
   comm::Options options;
   options.timeout_s = env().timeout_s;
   if (env().workers == 1) {
-    print(p, rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat, options));
+    print(p, rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat, options,
+                                 p.groups ? &*p.groups : nullptr));
     return 0;
   }
   const auto transport = comm::connect_mpi(options);
   try {
-    const Rehearsal result = rehearse(p.lowered, p.costs, p.pace, p.own.repeat, *transport);
+    const Rehearsal result = rehearse(p.lowered, p.costs, p.pace, p.own.repeat, *transport,
+                                      p.groups ? &*p.groups : nullptr);
     if (transport->worker() == 0) print(p, result);
   } catch (const Error& e) {
     transport->abort(exit_status(e.code()), e.what());

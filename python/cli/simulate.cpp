@@ -23,9 +23,7 @@ void write_log(const std::string& path, const GroupSimulation& simulation) {
 
 int simulate_command(const Arguments& arguments) {
   std::string log;
-  const std::vector<Option> own = {
-      {"--group-log", "FILE", "writes who averages with whom and when (hetu timeline --groups)",
-       [&log](const std::string& v) { log = v; }}};
+  const std::vector<Option> own = {group_log_option(log)};
   if (wants_help(arguments)) {
     put(plan_help("simulate", "Predicts a plan's times, bubbles and memory under given costs.",
                   own),
@@ -33,9 +31,7 @@ int simulate_command(const Arguments& arguments) {
     return 0;
   }
   const PlanOptions o = parse_plan_options(arguments, own);
-  require(log.empty() || averages_in_groups(o),
-          "--group-log: --sync-method {} has no groups; preduce, adpsgd and adpsgd-lockstep have",
-          o.sync_method);
+  check_group_log(log, o);
   const Schedule plan = plan_of(o);
   const Schedule lowered = lowered_plan(o, plan);
   prove(o, plan, lowered);

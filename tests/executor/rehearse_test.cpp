@@ -139,6 +139,96 @@ TEST(Rehearsal, ReportsMeasuredBesidePredicted) {
   EXPECT_NEAR(json["measured"]["throughput"], 2 / r.measured.step_time, 1e-9);
 }
 
+// Pipelines that average in groups, each at its own pace: one rehearsal per method and size.
+struct Grouped {
+  const char* name;
+  groups::Options policy;
+  int stages, pipelines;
+};
+
+groups::Options policy_with(void (*change)(groups::Options&)) {
+  groups::Options options;
+  change(options);
+  return options;
+}
+
+std::vector<Grouped> grouped() {
+  using groups::Method;
+  return {
+      {"PartialReduce", {}, 2, 3},
+      {"OneStage", {}, 1, 4},
+      {"Pairs", policy_with([](groups::Options& o) { o.max_group = 2; }), 2, 3},
+      {"PeriodOne", policy_with([](groups::Options& o) { o.sync_period = 1; }), 2, 2},
+      {"Blocking", policy_with([](groups::Options& o) { o.overlapped = false; }), 3, 2},
+      {"AdPsgd", policy_with([](groups::Options& o) { o.method = Method::AdPsgd; }), 2, 3},
+      {"Lockstep", policy_with([](groups::Options& o) { o.method = Method::AdPsgdLockstep; }), 2,
+       4},
+  };
+}
+
+Rehearsal rehearse_groups(const Grouped& c, int updates) {
+  Sizes sizes;
+  sizes.stages = c.stages;
+  sizes.micro_batches = 1;
+  sizes.steps = updates;
+  Lowering how;
+  how.pipelines = c.pipelines;
+  how.average_weights = true;
+  Costs costs;
+  costs.allreduce = 0.5;
+  Pace pace;
+  pace.unit_ns = 1e6;
+  pace.disturb.slow.push_back({.pipeline = 1, .factor = 2});
+  comm::Options options;
+  options.timeout_s = 30;
+  const RehearsedGroups groups{c.policy};
+  return rehearse_in_threads(lower(generate("pipedream", sizes), how), costs, pace, 2, options,
+                             &groups);
+}
+
+class RehearsedPipelines : public testing::TestWithParam<Grouped> {};
+
+TEST_P(RehearsedPipelines, StopTogetherAndKeepTheMean) {
+  const Grouped& c = GetParam();
+  constexpr int kUpdates = 30;
+  const Rehearsal r = rehearse_groups(c, kUpdates);
+  ASSERT_EQ(static_cast<int>(r.measured.updates.size()), c.pipelines) << to_text(r);
+  std::int64_t sum = 0;
+  for (const std::int64_t n : r.measured.updates) sum += n;
+  EXPECT_GE(sum, c.pipelines * kUpdates);
+  EXPECT_LE(sum, c.pipelines * (kUpdates + c.stages + 1));
+  const bool free = c.policy.method != groups::Method::AdPsgdLockstep && c.policy.sync_period > 1;
+  EXPECT_EQ(r.measured.updates[1] < r.measured.updates[0], free) << "pipeline 1 is the slow one";
+  EXPECT_LT(r.measured.mean_drift, 1e-5);
+  std::int64_t averages = 0;
+  for (const TraceEvent& e : r.measured.events)
+    averages += e.kind == kind_name(Kind::PartialReduce) ? 1 : 0;
+  EXPECT_EQ(averages, sum * c.stages);
+  EXPECT_GT(r.measured.throughput, 0);
+  EXPECT_GT(r.predicted.throughput, 0);
+  EXPECT_EQ(nlohmann::json::parse(to_json(r))["groups"]["updates"].size(),
+            r.measured.updates.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, RehearsedPipelines, testing::ValuesIn(grouped()),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+TEST(RehearsedGroups, WeightsByStalenessMoveTheMeanToThoseAhead) {
+  const auto staleness = policy_with([](groups::Options& o) {
+    o.weights = groups::Weights::Staleness;
+    o.stale_share = 0.5;
+  });
+  EXPECT_GT(rehearse_groups({"", staleness, 2, 3}, 40).measured.mean_drift, 1e-3);
+}
+
+TEST(RehearsedGroups, RefuseAPlanThatIsTooShort) {
+  EXPECT_THAT(
+      [] {
+        rehearse_groups({"", {}, 3, 2}, 7);
+      },
+      ThrowsMessage<Error>(HasSubstr("at least 8 micro-batches; 'pipedream' has 7")));
+}
+
 TEST(Rehearsal, RefusesWhatDoesNotFit) {
   Case c{"", "gpipe", 2, 2, 1, {}, {}};
   const Schedule plan = plan_of(c);
