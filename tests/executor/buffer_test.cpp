@@ -6,13 +6,12 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <mutex>
-#include <thread>
 
 #include "executor/comm/inproc.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/conv_model.h"
+#include "tests/executor/worker_threads.h"
 
 namespace hetu {
 namespace {
@@ -71,37 +70,24 @@ Worker train(Trainer& trainer) {
 std::vector<Worker> train(const std::string& method, int pipelines, int stages, int micros = 4,
                           KernelChoice kernels = KernelChoice::Best,
                           const std::function<void(TrainerOptions&)>& change = {}) {
-  auto transports = comm::make_inproc(pipelines * stages);
-  std::vector<Worker> workers(transports.size());
-  std::vector<std::thread> threads;
-  std::mutex mutex;
-  std::string error;
-  for (auto& transport : transports) {
-    threads.emplace_back([&, t = transport.get()] {
-      try {
-        TrainerOptions options;
-        options.method = method;
-        options.pipelines = pipelines;
-        options.stages = stages;
-        options.micro_batches = micros;
-        options.batch_size = kBatchSize;
-        options.seed = 5;
-        options.threads = 1;
-        options.kernels = kernels;
-        if (change) change(options);
-        OptimizerConfig sgd;
-        sgd.rate.base = 0.1;
-        Trainer trainer(testing_model::residual_model(), sgd, options, *t);
-        workers[static_cast<std::size_t>(t->worker())] = train(trainer);
-      } catch (const std::exception& e) {
-        const std::lock_guard lock(mutex);
-        error = e.what();
-        t->abort(1, error);
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  EXPECT_EQ(error, "");
+  TrainerOptions options;
+  options.method = method;
+  options.pipelines = pipelines;
+  options.stages = stages;
+  options.micro_batches = micros;
+  options.batch_size = kBatchSize;
+  options.seed = 5;
+  options.threads = 1;
+  options.kernels = kernels;
+  if (change) change(options);
+  OptimizerConfig sgd;
+  sgd.rate.base = 0.1;
+  std::vector<Worker> workers(static_cast<std::size_t>(pipelines * stages));
+  const auto work = [&](comm::Transport& links) {
+    Trainer trainer(testing_model::residual_model(), sgd, options, links);
+    workers[static_cast<std::size_t>(links.worker())] = train(trainer);
+  };
+  EXPECT_EQ(on_worker_threads(pipelines * stages, work), "");
   return workers;
 }
 

@@ -11,7 +11,6 @@
 #include <numeric>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "executor/comm/inproc.h"
@@ -21,6 +20,7 @@
 #include "pipeline/verify.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/worker_threads.h"
 
 namespace hetu::testing_replay {
 
@@ -154,24 +154,10 @@ inline Outcome pipelined(const Setting& s) {
   links.timeout_s = 60;
   int count = s.pipelines * s.stages;
   if (!s.replicas.empty()) count = std::accumulate(s.replicas.begin(), s.replicas.end(), 0);
-  auto transports = comm::make_inproc(count, links);
   Outcome outcome;
   std::mutex mutex;
-  std::string error;
-  std::vector<std::thread> workers;
-  for (auto& transport : transports) {
-    workers.emplace_back([&, t = transport.get()] {
-      try {
-        work(s, *t, outcome, mutex);
-      } catch (const std::exception& e) {
-        const std::lock_guard lock(mutex);
-        if (error.empty()) error = e.what();
-        t->abort(1, error);
-      }
-    });
-  }
-  for (std::thread& w : workers) w.join();
-  EXPECT_EQ(error, "");
+  const auto work_here = [&](comm::Transport& t) { work(s, t, outcome, mutex); };
+  EXPECT_EQ(on_worker_threads(count, work_here, links), "");
   return outcome;
 }
 

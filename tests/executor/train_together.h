@@ -8,13 +8,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "executor/comm/inproc.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/worker_threads.h"
 
 namespace hetu::testing_model {
 
@@ -71,70 +70,67 @@ inline void expect_planned_peak(const Trainer& trainer, const comm::Transport& l
   EXPECT_EQ(measured.bytes, planned.bytes) << plan.method << ", worker " << row;
 }
 
+inline TrainerOptions options_of(const Setting& s) {
+  TrainerOptions options;
+  options.method = s.method;
+  options.plan = s.plan;
+  options.pipelines = s.pipelines;
+  options.stages = s.stages;
+  options.chunks = s.chunks;
+  options.pairs = s.pairs;
+  options.concat = s.concat;
+  options.sync = s.sync;
+  options.with_recompute = s.recompute;
+  options.micro_batches = s.micro_batches;
+  options.batch_size = s.batch_size;
+  options.seed = 11;
+  options.threads = 1;
+  return options;
+}
+
+// The global batch of a step, and the part of it that a pipeline reads.
+inline Tokens batch_of(const Setting& s, int step) {
+  return tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
+}
+inline FieldLookup part_of(const Setting& s, const Tokens& batch, int pipeline) {
+  return [&s, &batch, pipeline](const std::string& field, std::int64_t) -> const void* {
+    return (field == "ids" ? batch.ids : batch.labels).data() +
+           pipeline * s.batch_size * s.model.length;
+  };
+}
+
 // Trains with one thread per worker; the outcome of all workers together.
 inline Outcome train(const Setting& s) {
-  auto transports = comm::make_inproc(s.pipelines * s.stages);
   Outcome outcome;
   std::mutex mutex;
-  std::vector<std::thread> workers;
-  std::string error;
-  for (auto& transport : transports) {
-    workers.emplace_back([&, t = transport.get()] {
-      try {
-        TrainerOptions options;
-        options.method = s.method;
-        options.plan = s.plan;
-        options.pipelines = s.pipelines;
-        options.stages = s.stages;
-        options.chunks = s.chunks;
-        options.pairs = s.pairs;
-        options.concat = s.concat;
-        options.sync = s.sync;
-        options.with_recompute = s.recompute;
-        options.micro_batches = s.micro_batches;
-        options.batch_size = s.batch_size;
-        options.seed = 11;
-        options.threads = 1;
-        Trainer trainer(language_model(s.model), s.optimizer, options, *t);
-        std::vector<double> losses, norms;
-        double validated = 0;
-        for (int step = 0; step < s.steps; ++step) {
-          const Tokens batch = tokens(s.model, static_cast<int>(s.batch_size) * s.pipelines, step);
-          const std::int64_t offset = trainer.pipeline() * s.batch_size * s.model.length;
-          const FieldLookup fields = [&](const std::string& field,
-                                         std::int64_t bytes) -> const void* {
-            EXPECT_EQ(bytes, s.batch_size * s.model.length * 4);
-            return (field == "ids" ? batch.ids.data() : batch.labels.data()) + offset;
-          };
-          const StepResult result = trainer.train(fields);
-          losses.push_back(result.at("loss"));
-          norms.push_back(result.gradient_norm);
-          if (step == 0) validated = trainer.validate(fields).at("loss");
-        }
-        expect_planned_peak(trainer, *t);
-        const std::lock_guard lock(mutex);
-        if (outcome.losses.empty()) {
-          outcome.losses = losses;
-          outcome.norms = norms;
-          outcome.validated = validated;
-        }
-        EXPECT_EQ(outcome.losses, losses) << "workers disagree on the loss";
-        for (const StateTensor& tensor : trainer.state()) {
-          if (!tensor.state.empty()) continue;
-          const std::vector<float> weight(tensor.data, tensor.data + tensor.elements);
-          const auto [at, fresh] = outcome.weights.emplace(tensor.name, weight);
-          EXPECT_TRUE(fresh || at->second == weight)
-              << tensor.name << " differs between its holders";
-        }
-      } catch (const std::exception& e) {
-        const std::lock_guard lock(mutex);
-        error = e.what();
-        t->abort(1, error);
-      }
-    });
-  }
-  for (std::thread& w : workers) w.join();
-  EXPECT_EQ(error, "");
+  const auto work = [&](comm::Transport& links) {
+    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+    std::vector<double> losses, norms;
+    double validated = 0;
+    for (int step = 0; step < s.steps; ++step) {
+      const Tokens batch = batch_of(s, step);
+      const FieldLookup fields = part_of(s, batch, trainer.pipeline());
+      const StepResult result = trainer.train(fields);
+      losses.push_back(result.at("loss"));
+      norms.push_back(result.gradient_norm);
+      if (step == 0) validated = trainer.validate(fields).at("loss");
+    }
+    expect_planned_peak(trainer, links);
+    const std::lock_guard lock(mutex);
+    if (outcome.losses.empty()) {
+      outcome.losses = losses;
+      outcome.norms = norms;
+      outcome.validated = validated;
+    }
+    EXPECT_EQ(outcome.losses, losses) << "workers disagree on the loss";
+    for (const StateTensor& tensor : trainer.state()) {
+      if (!tensor.state.empty()) continue;
+      const std::vector<float> weight(tensor.data, tensor.data + tensor.elements);
+      const auto [at, fresh] = outcome.weights.emplace(tensor.name, weight);
+      EXPECT_TRUE(fresh || at->second == weight) << tensor.name << " differs between its holders";
+    }
+  };
+  EXPECT_EQ(on_worker_threads(s.pipelines * s.stages, work), "");
   return outcome;
 }
 

@@ -1,0 +1,218 @@
+// The weights of pipelines that average are those of a replay in one process.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <tuple>
+
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "pipeline/verify.h"
+#include "tests/executor/average_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_average;  // NOLINT
+
+// The same pipelines in one process, one stage's update after the other, with the groups that the
+// job had: a gradient is that of the versions its micro-batch used, an average the mean of the
+// weights that its members had after the updates they asked for.
+class Replay {
+ public:
+  Replay(const Setting& s, const Outcome& known) : s_(s), known_(known) {
+    OptimizerConfig none;
+    none.rate.base = 0;
+    Setting one = s;
+    one.stages = one.pipelines = 1;
+    TrainerOptions options = options_of(one);
+    options.method = "gpipe";
+    trainer_ = std::make_unique<Trainer>(testing_model::language_model(model()), none, options,
+                                         *transports_[0]);
+    const auto alone = comm::make_inproc(1);
+    Trainer start(testing_model::language_model(model()), s.optimizer, options, *alone[0]);
+    for (const StateTensor& t : start.state())
+      newest_[key(t)] = std::vector<float>(t.data, t.data + t.elements);
+    for (const Parameter& p : start.graph().parameters) decay_[p.name] = p.decay;
+    for (const auto& [at, members] : known.meetings) {
+      const Meeting& m = members.begin()->second;
+      for (std::size_t i = 0; i < m.members.size(); ++i)
+        groups_[{at.first, m.members[i], m.updates[i]}] = &m;
+    }
+  }
+
+  Tensors run() {
+    std::vector<std::int64_t> done(s_.pipelines, 0);
+    std::int64_t first = 0;
+    for (std::size_t r = 0; r < s_.runs.size(); ++r) {
+      replay(done, first, known_.lengths[r], s_.runs[r]);
+      for (int d = 0; d < s_.pipelines; ++d) done[d] += known_.lengths[r][d];
+      first += s_.runs[r];
+    }
+    return newest_;
+  }
+
+ private:
+  using At = std::tuple<int, int, std::int64_t>;  // stage, pipeline, update of the training
+
+  // A stage of a pipeline within a run: its state after each update, before it was averaged.
+  struct Copy {
+    std::vector<Tensors> after;
+  };
+
+  void replay(const std::vector<std::int64_t>& done, std::int64_t first,
+              const std::vector<int>& lengths, int nominal) {
+    copies_.assign(s_.stages * s_.pipelines, {});
+    gradients_.clear();
+    for (int s = 0; s < s_.stages; ++s) {
+      Tensors own;
+      for (const auto& [name, values] : newest_)
+        if (stage_of(name) == s) own[name] = values;
+      for (int d = 0; d < s_.pipelines; ++d) copy(s, d).after = {own};
+    }
+    std::vector<VerifyReport> reports;
+    for (const int length : lengths) {
+      const int stages = s_.stages;
+      reports.push_back(verify(
+          lower(generate("pipedream", {.stages = stages, .micro_batches = 1, .steps = length}))));
+    }
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int d = 0; d < s_.pipelines; ++d)
+        for (int s = s_.stages - 1; s >= 0; --s) {
+          while (advance(s, d, done, first, lengths, nominal, reports[d])) moved = true;
+        }
+    }
+    consensus(done, lengths);
+  }
+
+  bool advance(int s, int d, const std::vector<std::int64_t>& done, std::int64_t first,
+               const std::vector<int>& lengths, int nominal, const VerifyReport& report) {
+    Copy& own = copy(s, d);
+    const int update = static_cast<int>(own.after.size());
+    if (update > lengths[d]) return false;
+    Tensors base;
+    if (!averaged(s, d, update - 1, done, base)) return false;
+    const Tensors* gradient = gradient_of(d, update - 1, done[d], lengths[d], report);
+    if (gradient == nullptr) return false;
+    const std::int64_t number = first + std::min(update, nominal);
+    for (auto& [name, values] : base) {
+      if (name.find('/') != std::string::npos) continue;
+      ParameterSpan span;
+      span.weight = values.data();
+      span.gradient = gradient->at(name).data();
+      span.elements = static_cast<std::int64_t>(values.size());
+      span.decay = decay_.at(name);
+      for (int i = 0; i < optimizer_states(s_.optimizer.kind); ++i)
+        span.state[i] = base.at(name + "/" + optimizer_state_name(s_.optimizer.kind, i)).data();
+      apply_update(s_.optimizer, span, 1, number);
+    }
+    own.after.push_back(std::move(base));
+    return true;
+  }
+
+  // The state after an update and its average; false while a member has not come so far.
+  bool averaged(int s, int d, int update, const std::vector<std::int64_t>& done, Tensors& out) {
+    out = copy(s, d).after.at(update);
+    const auto at = groups_.find({s, d, done[d] + update});
+    if (update == 0 || at == groups_.end()) return true;
+    const Meeting& m = *at->second;
+    std::vector<const Tensors*> members;
+    for (std::size_t i = 0; i < m.members.size(); ++i) {
+      const Copy& other = copy(s, m.members[i]);
+      const auto theirs = static_cast<std::size_t>(m.updates[i] - done[m.members[i]]);
+      if (theirs >= other.after.size()) return false;
+      members.push_back(&other.after[theirs]);
+    }
+    mean(members, out, /*states=*/false);
+    return true;
+  }
+
+  static void mean(const std::vector<const Tensors*>& members, Tensors& out, bool states) {
+    const float share = 1.0F / static_cast<float>(members.size());
+    for (auto& [name, values] : out) {
+      if (!states && name.find('/') != std::string::npos) continue;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        float sum = members[0]->at(name)[i];
+        for (std::size_t k = 1; k < members.size(); ++k) sum += members[k]->at(name)[i];
+        values[i] = sum * share;
+      }
+    }
+  }
+
+  // Of a micro-batch of pipeline d; null while the weights it used are not there.
+  const Tensors* gradient_of(int d, int micro, std::int64_t done, int length,
+                             const VerifyReport& report) {
+    const auto known = gradients_.find({d, micro});
+    if (known != gradients_.end()) return &known->second;
+    for (int s = 0; s < s_.stages; ++s)
+      if (report.versions[s * length + micro] >= static_cast<int>(copy(s, d).after.size()))
+        return nullptr;
+    for (const StateTensor& t : trainer_->state()) {
+      const int s = stage_of(t.name);
+      const int version = report.versions[s * length + micro];
+      const std::vector<float>& used = copy(s, d).after[version].at(t.name);
+      std::copy(used.begin(), used.end(), t.data);
+    }
+    const Tokens batch = batch_of(d, static_cast<int>(done) + micro);
+    trainer_->train([&](const std::string& field, std::int64_t) -> const void* {
+      return field == "ids" ? batch.ids.data() : batch.labels.data();
+    });
+    Tensors& out = gradients_[{d, micro}];
+    for (const StateTensor& t : trainer_->gradients())
+      out[t.name] = std::vector<float>(t.data, t.data + t.elements);
+    return &out;
+  }
+
+  void consensus(const std::vector<std::int64_t>& done, const std::vector<int>& lengths) {
+    for (int s = 0; s < s_.stages; ++s) {
+      std::vector<Tensors> last(s_.pipelines);
+      std::vector<const Tensors*> members;
+      for (int d = 0; d < s_.pipelines; ++d) {
+        ASSERT_TRUE(averaged(s, d, lengths[d], done, last[d]))
+            << "pipeline " << d << " stands still";
+        members.push_back(&last[d]);
+      }
+      Tensors out = last[0];
+      mean(members, out, /*states=*/true);
+      for (auto& [name, values] : out) newest_[name] = std::move(values);
+    }
+  }
+
+  Copy& copy(int s, int d) { return copies_[s * s_.pipelines + d]; }
+  int stage_of(const std::string& name) const {
+    return known_.stage_of.at(name.substr(0, name.find('/')));
+  }
+
+  const Setting& s_;
+  const Outcome& known_;
+  std::vector<std::unique_ptr<comm::Transport>> transports_ = comm::make_inproc(1);
+  std::unique_ptr<Trainer> trainer_;
+  Tensors newest_;
+  std::map<std::string, bool> decay_;
+  std::map<At, const Meeting*> groups_;
+  std::vector<Copy> copies_;
+  std::map<std::pair<int, int>, Tensors> gradients_;
+};
+
+TEST(PartialReduce, EqualsAReplayInOneProcessWithEveryOptimizer) {
+  using Kind = OptimizerConfig::Kind;
+  int n = 0;
+  for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::AdaGrad, Kind::Adam,
+                          Kind::AmsGrad, Kind::AdamW, Kind::Lamb}) {
+    Setting s;
+    s.stages = 1 + n++ % 3;
+    s.optimizer = optimizer(kind);
+    s.runs = {16, 9};
+    s.sleep_ms = {1, 3, 0};
+    const Outcome got = train(s);
+    expect_sound(s, got);
+    EXPECT_GT(got.meetings.size(), 5U);
+    const Tensors want = Replay(s, got).run();
+    for (const auto& [name, values] : want)
+      EXPECT_EQ(std::memcmp(values.data(), got.tensors.at(name).data(), values.size() * 4), 0)
+          << name << " with " << optimizer_name(kind) << " on " << s.stages << " stages";
+  }
+}
+
+}  // namespace
+}  // namespace hetu

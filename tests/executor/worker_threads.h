@@ -1,0 +1,37 @@
+// A job whose workers are threads of the test: links, threads, and an error of one that ends all.
+#pragma once
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/comm/inproc.h"
+
+namespace hetu {
+
+/// Runs `work` once per worker, each on a thread of its own. Returns what the first that threw
+/// says, "" if none did.
+inline std::string on_worker_threads(int workers, const std::function<void(comm::Transport&)>& work,
+                                     const comm::Options& options = {}) {
+  auto transports = comm::make_inproc(workers, options);
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::string error;
+  for (auto& transport : transports) {
+    threads.emplace_back([&, links = transport.get()] {
+      try {
+        work(*links);
+      } catch (const std::exception& e) {
+        const std::lock_guard lock(mutex);
+        if (error.empty()) error = e.what();
+        links->abort(1, error);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return error;
+}
+
+}  // namespace hetu
