@@ -1,5 +1,7 @@
 #include "executor/executor.h"
 
+#include <map>
+
 #include "config/env.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/mpi.h"
@@ -18,6 +20,13 @@ std::unique_ptr<Loader> loader_for(const Trainer& trainer, std::unique_ptr<RowSo
   return std::make_unique<Loader>(std::move(data), options);
 }
 
+const void* checked(const std::vector<std::byte>& data, const std::string& field,
+                    std::int64_t bytes) {
+  require(static_cast<std::int64_t>(data.size()) == bytes,
+          "field '{}' of a batch has {} bytes, the model reads {}", field, data.size(), bytes);
+  return data.data();
+}
+
 }  // namespace
 
 std::unique_ptr<comm::Transport> open_links(int number) {
@@ -30,11 +39,20 @@ std::unique_ptr<comm::Transport> open_links(int number) {
 
 FieldLookup fields_of(Batch& batch) {
   return [&batch](const std::string& field, std::int64_t bytes) -> const void* {
-    const FieldData& data = batch.at(field);
-    require(static_cast<std::int64_t>(data.bytes.size()) == bytes,
-            "field '{}' of a batch has {} bytes, the model reads {}", field, data.bytes.size(),
-            bytes);
-    return data.bytes.data();
+    return checked(batch.at(field).bytes, field, bytes);
+  };
+}
+
+FieldLookup joined_fields(const std::vector<Batch>& parts) {
+  auto joined = std::make_shared<std::map<std::string, std::vector<std::byte>>>();
+  return [&parts, joined](const std::string& field, std::int64_t bytes) -> const void* {
+    std::vector<std::byte>& all = (*joined)[field];
+    all.clear();
+    for (const Batch& part : parts) {
+      const std::vector<std::byte>& data = part.at(field).bytes;
+      all.insert(all.end(), data.begin(), data.end());
+    }
+    return checked(all, field, bytes);
   };
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "datasets/source.h"
 #include "executor/trainer.h"
@@ -46,5 +47,9 @@ class Executor {
 /// The bytes of a field of `batch`, for Trainer. Throws InvalidArgument if it is missing or not as
 /// long as the model reads.
 FieldLookup fields_of(Batch& batch);
+
+/// The same of the batches of several pipelines, one after the other. It holds until they change,
+/// and no longer than the lookup lives.
+FieldLookup joined_fields(const std::vector<Batch>& parts);
 
 }  // namespace hetu

@@ -227,13 +227,13 @@ void TrainRunner::launch(Stage& stage, const Launch& l, int micro, const RunCont
 // `half`: the id is that of a half micro-batch.
 void TrainRunner::run(Stage& stage, const Function& function, int micro, bool half) {
   const int whole = half ? micro / 2 : micro;
+  const int of_all = options_.pipeline * options_.micro_batches + whole % options_.micro_batches;
   context_.step = step_ + step_of(whole);
-  context_.sample_offset = (static_cast<std::int64_t>(options_.pipeline) * options_.micro_batches +
-                            whole % options_.micro_batches) *
-                           stage.plan->micro_batch;
+  context_.sample_offset = of_all * stage.plan->micro_batch;
   if (half && micro % 2 == 1) context_.sample_offset += stage.plan->micro_batch / 2;
   std::size_t next = 0;
   BlockTimes* const times = training_ ? block_times_ : nullptr;
+  TensorLog* const log = training_ && !half ? tensor_log_ : nullptr;
   if (times != nullptr) times->begin();
   const auto& accumulates = function.accumulates;
   for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
@@ -256,6 +256,8 @@ void TrainRunner::run(Stage& stage, const Function& function, int micro, bool ha
       }
       launch(stage, redirected, micro, context_);
     }
+    if (log != nullptr)
+      log->ran(l.node, stage.plan->stage, of_all, stage.plan->micro_batch, output_pointers_.data());
     for (std::size_t a = first; a < next; ++a) accumulate(stage, accumulates[a], micro);
     if (times != nullptr) times->ran(l.node);
   }

@@ -19,6 +19,7 @@
 #include "executor/row_needs.h"
 #include "executor/stage_memory.h"
 #include "executor/state_tensor.h"
+#include "executor/tensor_log.h"
 
 namespace hetu {
 
@@ -63,6 +64,12 @@ class TrainRunner : public StageRunner {
 
   /// Where the time of blocks is noted, from here on; nullptr: nowhere.
   void time_blocks(BlockTimes* times) { block_times_ = times; }
+  /// Where the results of kernels are noted, from here on, in training and by whole micro-batches;
+  /// nullptr: nowhere.
+  void log_tensors(TensorLog* log) { tensor_log_ = log; }
+  /// Called in every training step of a synchronous plan when its gradient sums are whole, before
+  /// norm and update.
+  void on_gradients(std::function<void()> whole) { gradients_whole_ = std::move(whole); }
 
   /// Training (dropout on, gradients follow) or validation, for the steps from here on.
   void set_training(bool training) { training_ = training; }
@@ -111,6 +118,7 @@ class TrainRunner : public StageRunner {
   std::vector<StateTensor> state(int placement) const;
   /// Gradient sums of the last step, before clipping, in model order.
   std::vector<StateTensor> gradients() const;
+  std::vector<StateTensor> gradients(int placement) const;
   /// The most that training has kept at once so far; equal to what the plan says.
   ActivationPeak measured_peak() const {
     return {most_halves_ / (2.0 * options_.plan->chunks), most_bytes_};
@@ -219,6 +227,8 @@ class TrainRunner : public StageRunner {
   std::vector<void*> output_pointers_;
   RunContext context_;
   BlockTimes* block_times_ = nullptr;
+  TensorLog* tensor_log_ = nullptr;
+  std::function<void()> gradients_whole_;
   bool training_ = true;
   bool asks_to_stop_ = false;
   bool stop_asked_ = false;

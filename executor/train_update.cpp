@@ -48,6 +48,7 @@ double TrainRunner::squares_of(const Stage& stage, const StageParameter& p) cons
 
 void TrainRunner::reduce_scalars(comm::Transport& transport, int step) {
   if (training_) join_all();
+  if (training_ && gradients_whole_) gradients_whole_();
   std::vector<double> values = step_scalars();
   if (training_) values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport);
@@ -157,16 +158,23 @@ std::vector<StateTensor> TrainRunner::state() const {
   return out;
 }
 
+std::vector<StateTensor> TrainRunner::gradients(int placement) const {
+  std::vector<StateTensor> out;
+  const Stage& stage = stages_[placement];
+  for (const StageParameter& p : stage.plan->parameters) {
+    const Parameter& parameter = graph_.parameters[p.parameter];
+    const Loc& sum = stage.plan->uses[p.uses[0]].accumulator;
+    out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape,
+                   stage.memory->floats(sum), p.elements, p.owner});
+  }
+  return out;
+}
+
 std::vector<StateTensor> TrainRunner::gradients() const {
   std::vector<StateTensor> out;
-  for (const Stage& stage : stages_) {
-    if (!stage.plan) continue;
-    for (const StageParameter& p : stage.plan->parameters) {
-      const Parameter& parameter = graph_.parameters[p.parameter];
-      const Loc& sum = stage.plan->uses[p.uses[0]].accumulator;
-      out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape,
-                     stage.memory->floats(sum), p.elements, p.owner});
-    }
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    if (!stages_[i].plan) continue;
+    for (StateTensor& t : gradients(static_cast<int>(i))) out.push_back(std::move(t));
   }
   return out;
 }

@@ -108,6 +108,15 @@ std::vector<SavePart> Trainer::save_parts() const {
   return parts;
 }
 
+void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {
+  const bool weights = what == TensorRecord::What::Weight;
+  for (const StageHere& here : stages_) {
+    for (const StateTensor& t :
+         weights ? runner_->state(here.placement) : runner_->gradients(here.placement))
+      if (!weights || t.state.empty()) log.add(what, t.name, here.stage, t.data, t.elements);
+  }
+}
+
 ActivationPeak Trainer::planned_peak() const {
   std::vector<std::int64_t> saved(lowered_.placements.size(), 0);
   for (std::size_t i = 0; i < stages_.size(); ++i) saved[stages_[i].placement] = stages_[i].saved;

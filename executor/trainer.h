@@ -148,6 +148,12 @@ class Trainer {
 
   std::vector<StateTensor> state() const { return runner_->state(); }
   std::vector<StateTensor> gradients() const { return runner_->gradients(); }
+  /// Notes, from here on, what kernels make in training steps; nullptr: nothing. See TensorLog.
+  void log_tensors(TensorLog* log) { runner_->log_tensors(log); }
+  /// Notes the gradient sums, or the weights, as they are.
+  void log_state(TensorLog& log, TensorRecord::What what) const;
+  /// See TrainRunner.
+  void on_gradients(std::function<void()> whole) { runner_->on_gradients(std::move(whole)); }
   const Graph& graph() const { return graph_; }
   const Schedule& schedule() const { return lowered_; }
   const TrainerOptions& options() const { return options_; }

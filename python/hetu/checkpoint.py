@@ -75,8 +75,8 @@ class Checkpoints:
         places = run.get("positions", [])
         if e.loader and e.averages and len(places) == e.layout.pipelines:
             e.loader.seek(places[e.job.pipeline])
-        elif e.loader and run.get("position"):
-            e.loader.seek(run["position"])
+        elif run.get("position"):
+            e.seek(run["position"])
         if e.is_chief:
             weights = ", with imported weights and optimizer states of zero" if run.get("weights_only") else ""
             print(f"Resumed from {self.folder} at step {step}{weights}", flush=True)

@@ -86,6 +86,7 @@ class Executor:
     averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
     and a method without a flush (pipedream). disturbance: stragglers on purpose.
     first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
+    compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Executor:
         device: str = "auto",
         averaging: Averaging | None = None,
         disturbance: Disturbance | None = None,
+        compare_single: bool = False,
     ) -> None:
         trains = [item for items in fetches.values() for item in items if isinstance(item, Train)]
         if len(trains) != 1:
@@ -161,6 +163,12 @@ class Executor:
         }
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
         self.loader = self._loader(self.data)
+        self.loaders_of_all: list[Any] = []  # by pipeline, where one process does the same steps
+        self.compares = compare_single
+        if compare_single and (fields := list(self.job.compare_single())):
+            self.loaders_of_all = [
+                self.data.loader(self.layout.pipelines, d, fields) for d in range(self.layout.pipelines)
+            ]
 
     def _choose(
         self, micro_batches: int, costs: str | None, memory_limit: int, sync: str
@@ -258,7 +266,7 @@ class Executor:
             while True:
                 if stop.asked():
                     self.job.ask_to_stop()
-                step = self._step(self.job.next, self.loader, training=True)
+                step = self._step(self._next, self.loader, training=True)
                 if step is None:
                     break
                 yield step
@@ -267,11 +275,22 @@ class Executor:
         if self.stopped and self.is_chief:
             print(f"Stopped as asked after {self.step} steps; " + (f"saved in {checkpoint}" if store else "nothing saved: "
                   "no checkpoint folder was given"), flush=True)
+        if self.compares and self.is_chief:
+            print(f"compare-single: {self.job.compared}", flush=True)
         if self.loader and self.loader.skipped_rows:
             print(f"worker {self.transport.worker}: {self.loader.skipped_rows} damaged pictures among those read (and read "
                   "ahead); others of their classes stood in", flush=True)
         if trace:
             self.job.write_trace(trace)
+
+    def _next(self, loader: Any) -> Any:
+        return self.job.next(loader, self.loaders_of_all)
+
+    def seek(self, position: dict[str, Any]) -> None:
+        """Goes on reading from a saved place."""
+        for loader in [self.loader, *self.loaders_of_all]:
+            if loader:
+                loader.seek(position)
 
     def _run_length(self, steps: int, *periods: int) -> int:
         """Steps of the next run: to the end of all, or of a period; one where each step ends with an update."""

@@ -66,6 +66,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--keep", type=int, default=3, help="newest checkpoints that are kept (default %(default)s)")
     add("--resume", action="store_true", help="go on from the newest checkpoint of --checkpoint")
     add("--no-drain", action="store_true", help="a method without a flush (pipedream) runs on over the ends of epochs")
+    add("--compare-single", action="store_true",
+        help="do every step in one process beside it; the first tensor that differs is named, and ends the job")
     add("--trace", metavar="FILE.json", help="write what happened beside what was planned; opens in Perfetto")
 
 
@@ -112,6 +114,7 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
         with_recompute=args.with_recompute, sync=args.sync, costs=args.costs,
         threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
         first_blocks=first_blocks, averaging=args.averaging, disturbance=args.disturbance,
+        compare_single=args.compare_single,
     )
 
 

@@ -11,6 +11,7 @@
 #include "executor/checksum.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
+#include "executor/compare_single.h"
 #include "executor/executor.h"
 #include "executor/gather.h"
 #include "executor/shared_folder.h"
@@ -142,11 +143,12 @@ nb::dict result_dict(const StepResult& r) {
   return out;
 }
 
-// One worker's training job for Python: the trainer and the batch that is being read.
+// One worker's training job for Python: the trainer and the batch that is being read; the same
+// steps in one process beside it, where that is asked for.
 struct Job {
-  Job(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+  Job(const Graph& model, const OptimizerConfig& optimizer, const TrainerOptions& options,
       comm::Transport& links)
-      : transport(links), trainer(graph, optimizer, options, links) {}
+      : graph(model), transport(links), trainer(model, optimizer, options, links) {}
 
   StepResult step(Loader* loader, bool training) {
     if (loader) loader->next(batch);
@@ -154,16 +156,34 @@ struct Job {
     return training ? trainer.train(lookup) : trainer.validate(lookup);
   }
 
-  std::optional<StepResult> next(Loader* loader) {
-    return trainer.next([&] {
+  std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
+    if (compare && !std::exchange(begun, true)) compare->begin();
+    const std::optional<StepResult> result = trainer.next([&] {
       loader->next(batch);
       return fields_of(batch);
     });
+    if (compare && result) {
+      parts.resize(of_all.size());
+      for (std::size_t d = 0; d < parts.size(); ++d) of_all[d]->next(parts[d]);
+      compare->check(*result, joined_fields(parts));
+    }
+    return result;
   }
 
+  // Of all who do this training: the run, and one process beside it.
+  template <class Function>
+  void each(const Function& function) {
+    function(trainer);
+    if (compare && compare->single() != nullptr) function(*compare->single());
+  }
+
+  Graph graph;
   comm::Transport& transport;
   Trainer trainer;
   Batch batch;
+  std::unique_ptr<CompareSingle> compare;
+  std::vector<Batch> parts;  // by pipeline, for the one process
+  bool begun = false;
 };
 
 nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
@@ -194,8 +214,16 @@ void load(Job& job, const std::string& folder) {
   for (const Parameter& p : job.trainer.graph().parameters) known.push_back(p.name);
   for (const StateBuffer& b : job.trainer.graph().buffers) known.push_back(b.name);
   refuse_strangers(manifest, known);
-  load_checkpoint(manifest, job.trainer.state());
-  job.trainer.set_step(manifest.step);
+  job.each([&](Trainer& trainer) {
+    load_checkpoint(manifest, trainer.state());
+    trainer.set_step(manifest.step);
+  });
+}
+
+nb::list names_of(const std::vector<FeedSpec>& fields) {
+  nb::list out;
+  for (const FeedSpec& f : fields) out.append(f.name);
+  return out;
 }
 
 }  // namespace
@@ -279,16 +307,29 @@ void bind_executor(nb::module_& m) {
           "A run of so many steps; next() gives their results.")
       .def(
           "next",
-          [](Job& j, Loader* loader) -> nb::object {
+          [](Job& j, Loader* loader, const std::vector<Loader*>& of_all) -> nb::object {
             std::optional<StepResult> r;
             {
               nb::gil_scoped_release free;
-              r = j.next(loader);
+              r = j.next(loader, of_all);
             }
             if (!r) return nb::none();
             return result_dict(*r);
           },
-          nb::arg("loader").none(), "The next step of the run, None once it is over.")
+          nb::arg("loader").none(), nb::arg("of_all") = std::vector<Loader*>(),
+          "The next step of the run, None once it is over. `of_all`: loaders of all pipelines, on "
+          "the worker that compares.")
+      .def(
+          "compare_single",
+          [](Job& j) {
+            j.compare = std::make_unique<CompareSingle>(j.graph, j.trainer, j.transport);
+            const Trainer* single = j.compare->single();
+            return names_of(single != nullptr ? single->fields() : std::vector<FeedSpec>());
+          },
+          "Lays every step of runs beside one process; the fields which that reads, on worker 0.")
+      .def_prop_ro(
+          "compared", [](const Job& j) { return j.compare->summary(); },
+          "What the comparison found, on worker 0.")
       .def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
       .def_prop_ro(
           "is_reporter", [](const Job& j) { return j.trainer.is_reporter(); },
@@ -315,9 +356,11 @@ void bind_executor(nb::module_& m) {
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
-          "set_rate_factor", [](Job& j, double factor) { j.trainer.set_rate_factor(factor); },
+          "set_rate_factor",
+          [](Job& j, double factor) { j.each([&](Trainer& t) { t.set_rate_factor(factor); }); },
           "Multiplies the learning rate of the updates that follow.")
-      .def("set_step", [](Job& j, std::int64_t step) { j.trainer.set_step(step); })
+      .def("set_step",
+           [](Job& j, std::int64_t step) { j.each([&](Trainer& t) { t.set_step(step); }); })
       .def_prop_ro("step", [](const Job& j) { return j.trainer.step(); })
       .def_prop_ro("pipeline", [](const Job& j) { return j.trainer.pipeline(); })
       .def_prop_ro("stage", [](const Job& j) { return j.trainer.stage(); })
@@ -332,11 +375,7 @@ void bind_executor(nb::module_& m) {
           },
           "(micro-batches, bytes) that the plan keeps at once, and that were kept so far.")
       .def_prop_ro("memory_peak", [](const Job& j) { return j.trainer.memory().peak(); })
-      .def_prop_ro("fields", [](const Job& j) {
-        nb::list out;
-        for (const FeedSpec& f : j.trainer.fields()) out.append(f.name);
-        return out;
-      });
+      .def_prop_ro("fields", [](const Job& j) { return names_of(j.trainer.fields()); });
 }
 
 }  // namespace hetu

@@ -1,0 +1,249 @@
+// --compare-single: equal for every synchronous kind of plan; of what a worker does otherwise, the
+// first tensor is named.
+#include "executor/compare_single.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <random>
+
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "tests/executor/train_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_model;  // NOLINT
+
+// What a worker does otherwise: to its options before it starts, to its state before a step, to the
+// batch that it reads.
+struct Fault {
+  int worker = 0;
+  std::function<void(TrainerOptions&)> options = [](TrainerOptions&) {};
+  std::function<void(Trainer&, int step)> state = [](Trainer&, int) {};
+  std::function<void(Tokens&, int step)> batch = [](Tokens&, int) {};
+};
+
+struct Compared {
+  std::string error;    // of the worker that was first
+  std::string summary;  // of worker 0
+};
+
+Compared compared(const Setting& s, const Fault& fault = {.worker = -1}) {
+  Compared out;
+  const auto work = [&](comm::Transport& links) {
+    const bool faulty = links.worker() == fault.worker;
+    const Graph graph = language_model(s.model);
+    TrainerOptions options = options_of(s);
+    if (faulty) fault.options(options);
+    Trainer trainer(graph, s.optimizer, options, links);
+    CompareSingle compare(graph, trainer, links);
+    compare.begin();
+    for (int step = 0; step < s.steps; ++step) {
+      const Tokens whole = batch_of(s, step);
+      Tokens mine = whole;
+      if (faulty) fault.state(trainer, step);
+      if (faulty) fault.batch(mine, step);
+      const StepResult result = trainer.train(part_of(s, mine, trainer.pipeline()));
+      compare.check(result, part_of(s, whole, 0));
+    }
+    if (links.worker() == 0) out.summary = compare.summary();
+  };
+  out.error = on_worker_threads(s.pipelines * s.stages, work);
+  return out;
+}
+
+struct Case {
+  const char* method;
+  int workers;
+  int pipelines = 1;
+  const char* concat = "direct";
+  bool recompute = false;
+  bool bitwise = true;
+};
+
+class CompareSingleOf : public testing::TestWithParam<Case> {};
+
+TEST_P(CompareSingleOf, IsEqual) {
+  const Case& c = GetParam();
+  for (const bool adam : {false, true}) {
+    Setting s;
+    s.method = c.method;
+    s.stages = c.workers;
+    s.pipelines = c.pipelines;
+    s.concat = c.concat;
+    s.recompute = c.recompute;
+    s.optimizer = adam ? adamw() : sgd();
+    s.model.blocks = 8;
+    s.model.skip = true;
+    s.micro_batches = 8;
+    s.batch_size = 16;
+    s.steps = 3;
+    const Compared got = compared(s);
+    EXPECT_EQ(got.error, "");
+    EXPECT_THAT(got.summary, testing::HasSubstr("equal in 3 steps, "));
+    EXPECT_EQ(got.summary.find("but gradient sums") == std::string::npos, c.bitwise) << got.summary;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, CompareSingleOf,
+                         testing::Values(Case{"1f1b", 1}, Case{"gpipe", 4},
+                                         Case{"1f1b", 4, 1, "direct", true},
+                                         Case{"interleaved-1f1b", 2}, Case{"zb-h1", 4},
+                                         Case{"zb-v", 4}, Case{"zb-2p", 4, 1, "direct", true},
+                                         Case{"dualpipev", 4}, Case{"varuna", 4},
+                                         Case{"looped-bfs", 2, 1, "direct", false, false},
+                                         Case{"chimera", 4, 1, "direct", true, false},
+                                         Case{"chimera", 4, 1, "halving", false, false},
+                                         Case{"chimera", 2, 2, "doubling", false, false},
+                                         Case{"gems", 2, 1, "direct", false, false},
+                                         Case{"dp", 1, 3, "direct", false, false},
+                                         Case{"1f1b", 2, 2, "direct", false, false}));
+
+float* weight_of(Trainer& trainer, const std::string& name, std::int64_t* elements = nullptr) {
+  for (const StateTensor& t : trainer.state()) {
+    if (t.name != name || !t.state.empty()) continue;
+    if (elements != nullptr) *elements = t.elements;
+    return t.data;
+  }
+  ADD_FAILURE() << "no weight " << name << " on this worker";
+  return nullptr;
+}
+
+Setting two_stages() {
+  Setting s;
+  s.stages = 2;
+  s.optimizer = sgd();
+  s.model.tied = false;
+  s.steps = 3;
+  return s;
+}
+
+// A weight that one worker changes by a hair, as a damaged memory does.
+TEST(CompareSingle, NamesTheFirstResultOfAChangedWeight) {
+  Fault fault{.worker = 1};
+  fault.state = [](Trainer& trainer, int step) {
+    if (step == 1) weight_of(trainer, "block2.down.weight")[5] *= 1.0001F;
+  };
+  EXPECT_THAT(compared(two_stages(), fault).error,
+              testing::HasSubstr("step 1 differs from one process: forward of 'block2.down', stage "
+                                 "1, micro-batch 0, worker 1: about "));
+}
+
+// Under replicas as well: a difference that is more than another order of additions makes.
+TEST(CompareSingle, NamesItBeyondTheToleranceOfReplicas) {
+  Setting s = two_stages();
+  s.pipelines = 2;
+  Fault fault{.worker = 3};  // stage 1 of pipeline 1
+  fault.state = [](Trainer& trainer, int step) {
+    if (step == 2) weight_of(trainer, "block3.up.weight")[0] += 0.001F;
+  };
+  EXPECT_THAT(compared(s, fault).error,
+              testing::HasSubstr("step 2 differs from one process: forward of 'block3.up', stage "
+                                 "1, micro-batch 0 of pipeline 1, worker 3: about "));
+}
+
+TEST(CompareSingle, NamesTheWeightThatAnotherSeedMade) {
+  Fault fault{.worker = 1};
+  fault.options = [](TrainerOptions& options) { options.seed = 12; };
+  EXPECT_THAT(compared(two_stages(), fault).error,
+              testing::HasSubstr("step 0 differs from one process before it: weight "
+                                 "'block2.up.weight', stage 1, worker 1"));
+}
+
+// An optimizer of another rate: the step's results and gradients are right, its weights are not.
+TEST(CompareSingle, NamesTheWeightOfAnotherUpdate) {
+  Fault fault{.worker = 0};
+  fault.state = [](Trainer& trainer, int step) {
+    if (step == 1) trainer.set_rate_factor(1.001);
+  };
+  EXPECT_THAT(compared(two_stages(), fault).error,
+              testing::HasSubstr("step 1 differs from one process: weight 'embedding', stage 0, "
+                                 "worker 0"));
+}
+
+// The weights of the step before, which an update that is lost leaves behind.
+TEST(CompareSingle, FindsAStaleWeight) {
+  for (const int pipelines : {1, 2}) {
+    Setting s = two_stages();
+    s.pipelines = pipelines;
+    s.optimizer = adamw();
+    std::vector<float> before;
+    Fault fault{.worker = 1};
+    fault.state = [&](Trainer& trainer, int step) {
+      std::int64_t elements = 0;
+      float* weight = weight_of(trainer, "block2.up.weight", &elements);
+      if (step == 1) before.assign(weight, weight + elements);
+      if (step == 2) std::copy(before.begin(), before.end(), weight);
+    };
+    EXPECT_THAT(compared(s, fault).error,
+                testing::ContainsRegex("step 2 differs from one process: forward of 'block2.up', "
+                                       "stage 1, micro-batch 0( of pipeline 0)?, worker 1"));
+  }
+}
+
+// Two micro-batches of a pipeline change places: the sums of gradients hardly feel it.
+TEST(CompareSingle, FindsTwoSwappedMicroBatches) {
+  for (const int pipelines : {1, 2}) {
+    Setting s = two_stages();
+    s.pipelines = pipelines;
+    Fault fault{.worker = 2 * pipelines - 2};  // the first stage of the last pipeline
+    fault.batch = [&](Tokens& batch, int) {
+      const std::int64_t micro = s.batch_size / s.micro_batches * s.model.length;
+      const auto first = batch.ids.begin() + (pipelines - 1) * s.batch_size * s.model.length;
+      std::swap_ranges(first + micro, first + 2 * micro, first + 2 * micro);
+    };
+    EXPECT_THAT(compared(s, fault).error,
+                testing::ContainsRegex("step 0 differs from one process: forward of 'embed', stage "
+                                       "0, micro-batch 1"));
+  }
+}
+
+TEST(CompareSingle, RefusesPlansThatUpdateWithinAStep) {
+  Setting s;
+  s.method = "pipedream";
+  s.stages = 2;
+  s.micro_batches = 1;
+  EXPECT_THAT(compared(s).error,
+              testing::HasSubstr("compare-single: 'pipedream' updates within a step"));
+}
+
+TEST(AddsInOrder, OneReplicaWithAscendingBackwards) {
+  const auto of = [](const std::string& method, int pipelines = 1) {
+    const Schedule plan = generate(method, {.stages = 4, .micro_batches = 8});
+    return adds_in_order(lower(plan, {.pipelines = pipelines}), pipelines);
+  };
+  for (const char* method : {"gpipe", "1f1b", "zb-h2", "zb-v", "hanayo", "varuna"})
+    EXPECT_TRUE(of(method)) << method;
+  for (const char* method : {"looped-bfs", "chimera", "gems", "dualpipe"})
+    EXPECT_FALSE(of(method)) << method;
+  EXPECT_FALSE(of("1f1b", 2));
+}
+
+// The distance of two tensors, told from their sketches.
+TEST(TensorSketch, TellsTheDistance) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (const int elements : {1, 7, 1000}) {
+    for (int i = 0; i < 50; ++i) {
+      std::vector<float> a(static_cast<std::size_t>(elements)), b = a;
+      for (float& x : a) x = normal(random);
+      b = a;
+      const auto sketch = [&](const std::vector<float>& v) {
+        return sketch_of(v.data(), DType::Float32, elements);
+      };
+      EXPECT_EQ(distance(sketch(a), sketch(b)), 0);
+      EXPECT_EQ(sketch(a).checksum, sketch(b).checksum);
+      EXPECT_NEAR(sketch(a).norm, norm(a), 1e-9 * norm(a));
+      for (float& x : b) x += 1e-3F * normal(random);
+      const double apart = distance(sketch(a), sketch(b)), exact = difference(a, b);
+      EXPECT_GT(apart, exact / 4);
+      EXPECT_LT(apart, exact * 3);
+      EXPECT_NE(sketch(a).checksum, sketch(b).checksum);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hetu
