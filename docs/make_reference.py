@@ -69,12 +69,14 @@ torch.distributed.pipelining.
 
 ```
 {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,
-  "activation_bytes": 0, "weight_bytes": 0}], "link": {"latency": 0, "bandwidth": 0, "pairs": [{"from": 0, "to": 1,
-  "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "workers": [{"speed": 1, "memory_limit": 0}]}
+  "activation_bytes": 0, "weight_bytes": 0, "reduce_grad": 0}], "link": {"latency": 0, "bandwidth": 0, "pairs": [
+  {"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "reduce_scalars": 0,
+  "workers": [{"speed": 1, "memory_limit": 0}]}
 ```
 
-`"blocks"`, if there, holds one entry per block of the model as `"stages"` does per stage, with `"weight"`, what training
-cuts by: the costs of plans of other numbers of stages ([compare.md](compare.md)).
+`"reduce_grad"` is the time of a step's sum of the stage's gradient over its copies; where it is 0 (or `--allreduce` is
+given), `"allreduce"` stands for it. `"blocks"`, if there, holds one entry per block of the model as `"stages"` does per
+stage, with `"weight"`, what training cuts by: the costs of plans of other numbers of stages ([compare.md](compare.md)).
 
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.

@@ -103,7 +103,7 @@ std::vector<double> block_flops(const Graph& graph) {
 }
 
 std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::string>& measured,
-                                   std::int64_t micro_batch, int states) {
+                                   const BlockSizes& sizes) {
   Samples samples = read_samples(measured);
   const std::vector<double> weights = block_flops(graph);
   std::vector<BlockCost> blocks(graph.blocks);
@@ -119,17 +119,19 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
     const StageNodes alone(graph, each, b, /*training=*/true);
     for (const NodeId n : alone.forward) {
       for (const ValueId v : graph.nodes[n].outputs)
-        if (alone.in_backward(v)) c.activation_bytes += bytes_of(graph, v, micro_batch);
+        if (alone.in_backward(v)) c.activation_bytes += bytes_of(graph, v, sizes.micro_batch);
     }
     if (b + 1 == graph.blocks) continue;
     const std::vector<int> halves = {0, b + 1};
     const StageNodes cut(graph, halves, 0, /*training=*/true);
     for (const ValueId v : cut.crossing(0, 1, /*backward=*/false))
-      c.bytes_out += bytes_of(graph, v, micro_batch);
+      c.bytes_out += bytes_of(graph, v, sizes.micro_batch);
   }
   for (const Parameter& p : graph.parameters) {
     const double one = bytes_of(graph, p.value, 1);  // a weight has no batch
-    blocks[graph.producer(p.value).block].cost.weight_bytes += one * (2 + states);
+    StageCost& c = blocks[graph.producer(p.value).block].cost;
+    c.weight_bytes += one * (2 + sizes.states);
+    c.reduce_grad += one * sizes.sum_ms_per_byte;
   }
   return blocks;
 }

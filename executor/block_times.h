@@ -39,13 +39,20 @@ class BlockTimes {
   std::map<Part, std::vector<float>> samples_us_;
 };
 
-/// What all blocks of a graph come to, in ms and bytes of one micro-batch of so many samples: the
-/// medians of all workers' samples (their `json`), a recompute as a forward, what gradients read of
-/// a forward's results, what a cut behind the block sends, weights with gradient and `states`
-/// optimizer tensors, and the operations that cuts are balanced by. Empty where a block was not
+/// What the costs of a block depend on beside the model.
+struct BlockSizes {
+  std::int64_t micro_batch = 1;  ///< samples
+  int states = 0;                ///< optimizer tensors per weight
+  double sum_ms_per_byte = 0;    ///< of a gradient, over its copies
+};
+
+/// What all blocks of a graph come to, in ms and bytes of one micro-batch: the medians of all
+/// workers' samples (their `json`), a recompute as a forward, what gradients read of a forward's
+/// results, what a cut behind the block sends, weights with gradient and optimizer tensors, the
+/// gradient's sum, and the operations that cuts are balanced by. Empty where a block was not
 /// measured. Throws Io: a text that is none of BlockTimes.
 std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::string>& measured,
-                                   std::int64_t micro_batch, int states);
+                                   const BlockSizes& sizes);
 
 /// Floating-point operations of each block, by which stages are balanced.
 std::vector<double> block_flops(const Graph& graph);

@@ -76,6 +76,7 @@ void share_out(Costs& costs, const ModelBlocks& model, bool split) {
       sum.weight_grad += c.weight_grad;
       sum.activation_bytes += c.activation_bytes;
       sum.weight_bytes += c.weight_bytes;
+      sum.reduce_grad += c.reduce_grad;
     }
     StageCost& stage = costs.stages[s];
     const double backward = sum.input_grad + sum.weight_grad;
@@ -90,6 +91,9 @@ void share_out(Costs& costs, const ModelBlocks& model, bool split) {
     const double input = share(stage.input_grad, sum.input_grad);
     const double weight = share(stage.weight_grad, sum.weight_grad);
     const double update = share(stage.update, sum.weight_bytes);
+    // The run's own sums, where its plan has any.
+    if (stage.reduce_grad == 0) stage.reduce_grad = sum.reduce_grad;
+    const double reduce = share(stage.reduce_grad, sum.weight_bytes);
     for (std::size_t b = first; b < end; ++b) {
       StageCost& c = costs.blocks[b].cost;
       c.recompute = c.forward * again;
@@ -97,6 +101,7 @@ void share_out(Costs& costs, const ModelBlocks& model, bool split) {
       c.input_grad *= input;
       c.weight_grad *= weight;
       c.update = c.weight_bytes * update;
+      c.reduce_grad = c.weight_bytes * reduce;
     }
     stage.bytes_out = costs.blocks[end - 1].cost.bytes_out;
     stage.activation_bytes = sum.activation_bytes;

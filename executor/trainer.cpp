@@ -12,6 +12,7 @@
 #include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
 #include "executor/run_trace.h"
+#include "executor/sum_speed.h"
 #include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
@@ -270,6 +271,7 @@ void Trainer::write_trace(const std::string& path) {
   const Trace mine{trace_->events(transport_.worker(), origin_ns_),
                    fmt::format(R"({{"blocks":{}}})", blocks_->json())};
   trace_->clear();
+  const double sum_ms = sum_ms_per_byte(transport_, reducer_);
   const auto what = [] { return std::string("the traces of all workers"); };
   const std::vector<std::string> texts =
       gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
@@ -283,10 +285,10 @@ void Trainer::write_trace(const std::string& path) {
     }
     const std::vector<PlannedRun> runs =
         runs_ ? std::exchange(recorded_, {}) : runs_by_step(all, lowered_);
-    const ModelBlocks model{
-        block_costs(graph_, blocks, options_.batch_size / options_.micro_batches,
-                    optimizer_states(optimizer_.kind)),
-        options_.first_block};
+    const ModelBlocks model{block_costs(graph_, blocks,
+                                        {options_.batch_size / options_.micro_batches,
+                                         optimizer_states(optimizer_.kind), sum_ms}),
+                            options_.first_block};
     write_beside(path, trace_to_json(with_prediction(std::move(all), runs, model)));
   }
 }

@@ -29,15 +29,22 @@ class Comparer {
 
   std::vector<ComparedKind> kinds() const {
     std::map<Kind, ComparedKind> sums;
-    each([&](const RunTimes& run, int, int position, std::int64_t cell) {
+    each([&](const RunTimes& run, int row, int position, std::int64_t cell) {
       const Kind kind = index_.at(position).kind;
       const Span &plan = run.at(kPlan, cell), &real = run.at(kRun, cell);
       if (is_send(kind) || is_recv(kind) || !plan.there() || !real.there()) return;
       ComparedKind& sum = sums[kind];
       sum.kind = kind_name(kind);
       ++sum.count;
-      sum.time.predicted += plan.duration_us();
-      sum.time.measured += real.duration_us();
+      double planned = plan.duration_us(), took = real.duration_us();
+      if (is_collective(kind)) {  // waiting for the other members is no time of its own
+        const RunGraph graph(progress_, run);
+        const int pipeline = row / index_.workers();
+        planned = plan.end_us - graph.begun_us(kPlan, pipeline, position);
+        took = real.end_us - graph.begun_us(kRun, pipeline, position);
+      }
+      sum.time.predicted += planned;
+      sum.time.measured += took;
     });
     std::vector<ComparedKind> kinds;
     for (auto& [kind, sum] : sums) {

@@ -24,6 +24,7 @@ void check_stage(const StageCost& c) {
   check_number(c.bytes_out, "message size");
   check_number(c.activation_bytes, "activation bytes");
   check_number(c.weight_bytes, "weight bytes");
+  check_number(c.reduce_grad, "time of a gradient's sum");
 }
 
 void check_link(const LinkCost& l) {
@@ -58,6 +59,7 @@ void add(StageCost& sum, const StageCost& part, double share) {
   sum.update += part.update * share;
   sum.activation_bytes += part.activation_bytes * share;
   sum.weight_bytes += part.weight_bytes * share;
+  sum.reduce_grad += part.reduce_grad * share;
 }
 
 constexpr StageCost kNothing{.forward = 0, .input_grad = 0, .weight_grad = 0};
@@ -139,6 +141,7 @@ void check_costs(const Costs& costs, const Schedule& schedule, int pipelines) {
             "link from worker {} to {}: the workers are 0…{}", l.from, l.to, workers - 1);
   }
   check_number(costs.allreduce, "all-reduce time");
+  check_number(costs.reduce_scalars, "time of the sum of scalars");
   check_count(costs.speed.size(), schedule, pipelines, "speed");
   for (const double s : costs.speed)
     require(std::isfinite(s) && s > 0, "speed must be a finite number above 0, got {}", s);

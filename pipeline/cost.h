@@ -18,6 +18,7 @@ struct StageCost {
   double bytes_out = 0;         ///< of one micro-batch to the next stage, and of its gradient
   double activation_bytes = 0;  ///< kept from F to the end of the backward, one micro-batch
   double weight_bytes = 0;
+  double reduce_grad = 0;  ///< a step's sum of its gradient over its copies; 0: Costs::allreduce
 
   bool operator==(const StageCost&) const = default;
 };
@@ -49,6 +50,7 @@ struct Costs {
   bool has_link = false;  ///< the file named a link, which then overrides --latency
   std::vector<LinkCost> pairs;
   double allreduce = 0;              ///< per gradient group of a stage
+  double reduce_scalars = 0;         ///< norm and loss of a step, from the last worker's arrival
   std::vector<double> speed;         ///< per worker (of one or of all pipelines); empty: all 1
   std::vector<double> memory_limit;  ///< bytes per worker, 0: none; empty: no limits
 

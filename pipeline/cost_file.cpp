@@ -9,6 +9,7 @@
 
 #include "graph/base/error.h"
 #include "graph/base/trace.h"
+#include "pipeline/collective_times.h"
 #include "pipeline/cost.h"
 #include "pipeline/text_file.h"
 
@@ -68,8 +69,9 @@ double unit_of(const json& in, const std::string& origin) {
 }
 
 StageCost stage_from(const json& s, double ms, const std::string& at, bool block = false) {
-  std::vector<const char*> known = {"forward", "input_grad", "weight_grad",      "recompute",
-                                    "update",  "bytes_out",  "activation_bytes", "weight_bytes"};
+  std::vector<const char*> known = {"forward",          "input_grad",   "weight_grad",
+                                    "recompute",        "update",       "bytes_out",
+                                    "activation_bytes", "weight_bytes", "reduce_grad"};
   if (block) known.push_back("weight");
   check_keys(s, known, at);
   StageCost c;
@@ -81,6 +83,7 @@ StageCost stage_from(const json& s, double ms, const std::string& at, bool block
   c.bytes_out = number(s, "bytes_out", 0, at);
   c.activation_bytes = number(s, "activation_bytes", 0, at);
   c.weight_bytes = number(s, "weight_bytes", 0, at);
+  c.reduce_grad = number(s, "reduce_grad", 0, at) * ms;
   return c;
 }
 
@@ -111,7 +114,8 @@ void read_links(const json& in, double ms, const std::string& origin, Costs& cos
 }
 
 Costs from_json(const json& in, const std::string& origin) {
-  check_keys(in, {"unit", "stages", "blocks", "link", "allreduce", "workers"}, origin);
+  check_keys(in, {"unit", "stages", "blocks", "link", "allreduce", "reduce_scalars", "workers"},
+             origin);
   const double ms = unit_of(in, origin);
   Costs costs;
   costs.unit = "ms";
@@ -130,6 +134,7 @@ Costs from_json(const json& in, const std::string& origin) {
   }
   read_links(in, ms, origin, costs);
   costs.allreduce = number(in, "allreduce", 0, origin) * ms;
+  costs.reduce_scalars = number(in, "reduce_scalars", 0, origin) * ms;
   if (!in.contains("workers")) return costs;
   for (const json& w : list(in, "workers", origin)) {
     const std::string at = fmt::format("{}: worker {}", origin, costs.speed.size());
@@ -169,7 +174,8 @@ nlohmann::ordered_json stage_json(const StageCost& c, double chunk) {
           {"update", c.update},
           {"bytes_out", c.bytes_out},
           {"activation_bytes", c.activation_bytes},
-          {"weight_bytes", c.weight_bytes}};
+          {"weight_bytes", c.weight_bytes},
+          {"reduce_grad", c.reduce_grad}};
 }
 
 // What times of instructions do not tell: links, bytes, blocks, limits, and, where every backward
@@ -189,6 +195,7 @@ void add_metadata(const json& metadata, const std::string& origin, bool split, C
     costs.stages[s].bytes_out = told.stages[s].bytes_out;
     costs.stages[s].activation_bytes = told.stages[s].activation_bytes;
     costs.stages[s].weight_bytes = told.stages[s].weight_bytes;
+    if (costs.stages[s].reduce_grad == 0) costs.stages[s].reduce_grad = told.stages[s].reduce_grad;
     const double input = told.stages[s].input_grad, whole = input + told.stages[s].weight_grad;
     if (split || whole == 0) continue;
     const double measured = costs.stages[s].input_grad + costs.stages[s].weight_grad;
@@ -245,6 +252,11 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     costs.stages.push_back(c);
   }
   if (costs.stages.empty()) wrong(origin, "no events of any stage");
+  const CollectiveTimes sums =
+      collective_times(trace, measured ? TraceSource::Measured : TraceSource::Predicted, model);
+  for (std::size_t s = 0; s < costs.stages.size(); ++s)
+    costs.stages[s].reduce_grad = sums.reduce_grad[s] * 1e-3;
+  costs.reduce_scalars = sums.reduce_scalars * 1e-3;
   add_metadata(metadata, origin, split, costs);
   return costs;
 }
@@ -344,6 +356,7 @@ std::string to_json(const Costs& costs, const Schedule& schedule) {
       {"link",
        {{"latency", costs.link.latency}, {"bandwidth", costs.link.bandwidth}, {"pairs", pairs}}},
       {"allreduce", costs.allreduce},
+      {"reduce_scalars", costs.reduce_scalars},
       {"workers", workers}};
   if (!blocks.empty()) out["blocks"] = std::move(blocks);
   return out.dump();

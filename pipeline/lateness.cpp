@@ -44,6 +44,31 @@ RunGraph::Node RunGraph::before(const Node& n) const {
   return {n.pipeline, -1};
 }
 
+// The sum of gradients before it in its row.
+RunGraph::Node RunGraph::sum_before(const Node& n) const {
+  const int first = index_.row_begin(index_.worker_of(n.position));
+  for (int p = n.position - 1; p >= first; --p) {
+    if (index_.at(p).kind == Kind::ReduceGrad && is_node({n.pipeline, p})) return {n.pipeline, p};
+  }
+  return {n.pipeline, -1};
+}
+
+double RunGraph::begun_us(TraceSource source, int pipeline, int position) const {
+  const double end = at(source, {pipeline, position}).end_us;
+  double begun = 0;
+  for (int d = 0; d < progress_.pipelines(); ++d) {
+    for (const int post : progress_.collectives()[progress_.collective_at(position)].posts) {
+      const Span& member = at(source, {d, post});
+      if (member.there()) begun = std::max(begun, member.start_us);
+      if (index_.at(post).kind != Kind::ReduceGrad) continue;
+      const Node earlier = sum_before({d, post});
+      if (earlier.position >= 0 && at(source, earlier).end_us <= end)
+        begun = std::max(begun, at(source, earlier).end_us);
+    }
+  }
+  return std::min(begun, end);
+}
+
 void RunGraph::consider_node(const Node& candidate, Bound& bound) const {
   if (candidate.position < 0 || !is_node(candidate)) return;
   const double end = at(kRun, candidate).end_us;
@@ -69,8 +94,13 @@ void RunGraph::consider_message(const Node& receive, Bound& bound) const {
 RunGraph::Bound RunGraph::bound_of_collective(int collective) const {
   Bound bound;
   for (int d = 0; d < progress_.pipelines(); ++d) {
-    for (const int post : progress_.collectives()[collective].posts)
+    for (const int post : progress_.collectives()[collective].posts) {
       consider_node(before({d, post}), bound);
+      const Node earlier = sum_before({d, post});
+      if (index_.at(post).kind == Kind::ReduceGrad && earlier.position >= 0 &&
+          at(kRun, earlier).end_us <= at(kRun, {d, post}).end_us)
+        consider_node(earlier, bound);
+    }
   }
   return bound;
 }

@@ -46,6 +46,10 @@ class RunGraph {
   /// The instruction that ended last.
   Late last() const;
 
+  /// When a member's collective began: its last member was there, and those before it were done,
+  /// since a worker carries out its sums of gradients one at a time. Microseconds.
+  double begun_us(TraceSource source, int pipeline, int position) const;
+
  private:
   struct Node {
     int pipeline = 0;
@@ -70,6 +74,7 @@ class RunGraph {
   double late_us(const Node& n) const;
   std::vector<Node> nodes() const;
   Node before(const Node& n) const;
+  Node sum_before(const Node& n) const;
   void consider_message(const Node& receive, Bound& bound) const;
   void consider_node(const Node& candidate, Bound& bound) const;
   Bound bound_of(const Node& n) const;

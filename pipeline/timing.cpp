@@ -33,8 +33,10 @@ double Timing::update(const Instr& instr, int row) const {
 }
 
 double Timing::collective(const Instr& instr) const {
-  if (instr.kind == Kind::ReduceScalars) return 0;
-  return costs_.allreduce / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
+  if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
+  const double own = stage_cost(costs_, schedule_.placements[instr.stage].model_stage).reduce_grad;
+  const double whole = own > 0 ? own : costs_.allreduce;
+  return whole / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
 }
 
 double Timing::message(const Instr& made, int user_stage, int from_row, int to_row) const {

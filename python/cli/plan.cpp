@@ -189,8 +189,12 @@ Costs costs_of(const PlanOptions& o) {
   for (StageCost& c : costs.stages) {
     if (o.update) c.update = *o.update;
     if (o.bytes) c.bytes_out = *o.bytes;
+    if (o.allreduce) c.reduce_grad = 0;
   }
-  if (o.allreduce) costs.allreduce = *o.allreduce;
+  if (o.allreduce) {
+    costs.allreduce = *o.allreduce;
+    for (BlockCost& b : costs.blocks) b.cost.reduce_grad = 0;
+  }
   // A link in the file overrides the options.
   if (!costs.has_link) {
     costs.link.latency = o.latency.value_or(0);

@@ -1,26 +1,35 @@
-"""Hetu's side of pipeline_step.py; run by heturun in two workers. Arguments: steps, rows, micro-batches."""
+"""Hetu's side of pipeline_step.py and real_methods.py: BERT-base in two workers; run by heturun. Prints {"steps": […]},
+seconds of each step after one to warm up.
+"""
 
+import argparse
 import json
-import sys
-import time
+import os
 
 import bert_step
 import hetu as ht
+from hetu import _hetu
 
 
 def main() -> None:
-    steps, rows, micros = map(int, sys.argv[1:4])
-    data = ht.data.Batches([bert_step.drawn_batch(rows, 128)], batch_size=rows)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("method")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--micro-batches", type=int, required=True)
+    parser.add_argument("--trace")
+    parser.add_argument("--pin", action="store_true", help="each worker, with all its threads, to one core")
+    args = parser.parse_args()
+    if args.pin:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[_hetu.env()["worker"] % len(cores)]})
+    data = ht.data.Batches([bert_step.drawn_batch(args.rows, 128)], batch_size=args.rows)
     loss = ht.models.Bert(ht.models.BertConfig(**bert_step.BASE)).pretraining_loss(data)
     train = ht.optim.AdamW(1e-5).minimize(loss)
-    job = ht.Executor({"train": [loss, train]}, "pipe_1_2", "1f1b", micros, threads=1)
-    times = []
-    for _ in range(steps + 1):  # one to warm up
-        start = time.perf_counter()
-        job.job.train(job.loader)
-        times.append(time.perf_counter() - start)
+    job = ht.Executor({"train": [loss, train]}, "pipe_1_2", args.method, args.micro_batches, threads=1)
+    seconds = [step.seconds for step in job.run("train", steps=args.steps + 1, trace=args.trace)]
     if job.is_chief:
-        print(json.dumps({"steps": times[1:]}), flush=True)
+        print(json.dumps({"steps": seconds[1:]}), flush=True)
     ht.close()
 
 

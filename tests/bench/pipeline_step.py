@@ -40,7 +40,8 @@ def main() -> int:
     args = parser.parse_args()
     sizes = [str(args.steps), str(args.rows), str(args.micro_batches)]
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    ours = ["heturun", "-w", "2", sys.executable, str(HERE / "pipeline_hetu.py"), *sizes]
+    ours = ["heturun", "-w", "2", sys.executable, str(HERE / "pipeline_hetu.py"), "1f1b", "--steps", sizes[0], "--rows",
+            sizes[1], "--micro-batches", sizes[2]]
     theirs = [args.torch, str(HERE / "pipeline_torch.py"), *sizes]
     have = subprocess.run([args.torch, "-c", "import torch, transformers"], capture_output=True, check=False).returncode == 0
     if not have:

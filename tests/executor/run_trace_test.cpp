@@ -70,6 +70,7 @@ TEST_P(RunTrace, HoldsTheCostsOfItsBlocks) {
     EXPECT_GT(b.cost.weight_grad, 0);
     EXPECT_GT(b.cost.activation_bytes, 0);
     EXPECT_GT(b.cost.weight_bytes, 2 * 4 * 2 * 96 * 96);
+    EXPECT_GT(b.cost.reduce_grad, 0);
     EXPECT_EQ(b.cost.bytes_out > 0, &b != &costs.blocks.back());
     whole.forward += b.cost.forward;
     whole.input_grad += b.cost.input_grad;

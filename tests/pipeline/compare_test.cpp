@@ -201,6 +201,26 @@ TEST(Compare, NamesTheSlowReduction) {
   EXPECT_NEAR(c.first_behind.losses[0].us, 2000, 1e-6);
 }
 
+TEST(Compare, WaitingForOtherMembersIsNoTimeOfASum) {
+  const Schedule plan = lowered_plan("chimera", 4, 8);
+  Costs costs = with_latency(0.1);
+  costs.allreduce = 3;
+  Trace trace = beside(plan, costs, costs);
+  for (TraceEvent& e : trace.events) {
+    if (e.source != TraceSource::Measured || e.kind != "REDUCE_GRAD" || e.worker >= 2) continue;
+    e.start_us -= 700;
+    e.duration_us += 700;
+  }
+  const Comparison c = compare(trace, plan);
+  SCOPED_TRACE(to_text(c));
+  const auto sums = std::find_if(c.kinds.begin(), c.kinds.end(),
+                                 [](const ComparedKind& k) { return k.kind == "REDUCE_GRAD"; });
+  ASSERT_NE(sums, c.kinds.end());
+  EXPECT_NEAR(sums->time.measured, sums->time.predicted, 1e-6);
+  EXPECT_NEAR(sums->time.predicted, 3000, 1e-6);
+  EXPECT_LT(c.first_behind.worker, 0);
+}
+
 TEST(Compare, TakesSeveralStepsApart) {
   const Schedule plan = lowered_plan("1f1b", 3, 4);
   const std::vector<TraceEvent> planned = simulated(plan, {});

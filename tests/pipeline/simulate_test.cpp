@@ -10,6 +10,7 @@
 #include "pipeline/generate.h"
 #include "pipeline/jitter.h"
 #include "pipeline/lower.h"
+#include "pipeline/plan_file.h"
 
 namespace hetu {
 namespace {
@@ -223,7 +224,7 @@ TEST(Costs, JsonIsReadWithItsUnitsAndLinks) {
   const Costs c =
       parse_costs(R"({"unit": "s", "stages": [{"forward": 0.5}, {"input_grad": 2, "bytes_out": 7}],
       "link": {"latency": 0.001, "bandwidth": 1000, "pairs": [{"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]},
-      "allreduce": 1, "workers": [{"speed": 0.5, "memory_limit": 9}, {}]})",
+      "allreduce": 1, "reduce_scalars": 0.25, "workers": [{"speed": 0.5, "memory_limit": 9}, {}]})",
                   "c.json");
   EXPECT_EQ(c.unit, "ms");
   EXPECT_FALSE(c.per_worker);
@@ -236,6 +237,7 @@ TEST(Costs, JsonIsReadWithItsUnitsAndLinks) {
   EXPECT_DOUBLE_EQ(c.pairs[0].latency, 200);
   EXPECT_EQ(c.speed, (std::vector<double>{0.5, 1}));
   EXPECT_DOUBLE_EQ(c.allreduce, 1000);
+  EXPECT_DOUBLE_EQ(c.reduce_scalars, 250);
 }
 
 TEST(Costs, TablesGiveBlocksOfAStage) {
@@ -248,6 +250,47 @@ TEST(Costs, TablesGiveBlocksOfAStage) {
   EXPECT_DOUBLE_EQ(c.stages[0].activation_bytes, 24 * 1048576.0);
   EXPECT_THAT([&] { parse_costs(table, "t.csv", {.micro_batch_size = 4, .blocks_per_stage = 1}); },
               ThrowsMessage<Error>("t.csv: no row for a micro-batch size of 4; there are 1, 2"));
+}
+
+TEST(Costs, SumsAreReadFromATraceWithoutTheWaitForTheirMembers) {
+  Costs c;
+  c.unit = "ms";
+  c.stages = {{.forward = 1, .reduce_grad = 0.7}, {.forward = 3, .reduce_grad = 1.3}};
+  c.reduce_scalars = 0.4;
+  Lowering how;
+  how.reduce_scalars = true;
+  const Schedule plan = lower(generate("chimera", {.stages = 2, .micro_batches = 4}), how);
+  const Simulation r = simulate(plan, c, {.events = true});
+  Trace trace{r.events, "{\"plan\":" + to_json(plan) + "}"};
+  const Costs back = parse_costs(trace_to_json(trace), "run.json");
+  ASSERT_EQ(back.stages.size(), 2u);
+  EXPECT_NEAR(back.stages[0].reduce_grad, 0.7, 1e-5);
+  EXPECT_NEAR(back.stages[1].reduce_grad, 1.3, 1e-5);
+  EXPECT_NEAR(back.reduce_scalars, 0.4, 1e-5);
+  // As measured: a member that was there 5 ms before the last one.
+  for (TraceEvent& e : trace.events) {
+    e.source = TraceSource::Measured;
+    if (e.worker != 0 || e.kind.rfind("REDUCE", 0) != 0) continue;
+    e.start_us -= 5000;
+    e.duration_us += 5000;
+  }
+  const Costs measured = parse_costs(trace_to_json(trace), "run.json");
+  EXPECT_NEAR(measured.stages[0].reduce_grad, 0.7, 1e-5);
+  EXPECT_NEAR(measured.stages[1].reduce_grad, 1.3, 1e-5);
+  EXPECT_NEAR(measured.reduce_scalars, 0.4, 1e-5);
+}
+
+TEST(Costs, AStagesOwnSumGoesBeforeTheCommonOne) {
+  const Schedule plan = lower(generate("chimera", {.stages = 2, .micro_batches = 2}));
+  Costs c;
+  c.unit = "ms";
+  c.per_worker = false;
+  c.stages.assign(2, {});
+  c.allreduce = 2;
+  const double common = simulate(plan, c).step_time;
+  c.stages[0].reduce_grad = c.stages[1].reduce_grad = 5;
+  EXPECT_GT(simulate(plan, c).step_time, common + 2.9);
+  EXPECT_EQ(parse_costs(to_json(c, plan), "c").stages, c.stages);
 }
 
 TEST(Costs, ATraceGivesBackTheCostsItWasSimulatedWith) {
