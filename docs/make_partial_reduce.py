@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from figures import heterogeneity
+from figures import bars, heterogeneity
 from figures.heterogeneity import HEAD, METHODS, PAUSES, Case
 
 DOCS = Path(__file__).resolve().parent
@@ -181,34 +181,6 @@ def sizes_table() -> str:
     return table_of(["P", "median", "quartiles", "range", "mean"], rows)
 
 
-COLOURS = {"all-reduce": "#8fa3b5", "partial reduce": "#1d3557", "AD-PSGD": "#3a7ca5"}
-
-
-def chart(rows: list[list[str]]) -> str:
-    """A bar per case and method, with a line at the ideal."""
-    left, wide, high = 330, 520, 64
-    parts = []
-    for k, row in enumerate(rows):
-        top = 40 + k * high
-        parts.append(f'<text x="{left - 10}" y="{top + 16}" text-anchor="end" font-weight="bold">{row[0]}</text>')
-        parts.append(f'<text x="{left - 10}" y="{top + 32}" text-anchor="end" font-size="10">{row[1]}</text>')
-        for j, (method, value) in enumerate(zip(METHODS, row[2:5], strict=True)):
-            y, width = top + 14 * j, wide * float(value)
-            parts.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="11" fill="{COLOURS[method]}"/>')
-            parts.append(f'<text x="{left + width + 5:.1f}" y="{y + 9.5}" font-size="10">{value}</text>')
-        x = left + wide * float(row[5])
-        parts.append(f'<path d="M{x:.1f} {top - 4}V{top + 44}" stroke="#c1440e" stroke-width="1.6"/>')
-    for j, method in enumerate(METHODS):
-        parts.append(f'<rect x="{left + 120 * j}" y="12" width="10" height="10" fill="{COLOURS[method]}"/>')
-        parts.append(f'<text x="{left + 120 * j + 15}" y="21">{method}</text>')
-    parts.append(f'<path d="M{left + 365} 10V24" stroke="#c1440e" stroke-width="1.6"/>')
-    parts.append(f'<text x="{left + 372}" y="21">ideal</text>')
-    height = 40 + high * len(rows)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="940" height="{height}" viewBox="0 0 940 {height}"'
-    font = "font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\" font-size=\"11\" fill=\"#1b2430\""
-    return "\n".join([f"{head} {font}>", '<rect width="100%" height="100%" fill="#fff"/>', *parts, "</svg>", ""])
-
-
 def made() -> dict[Path, str]:
     """Every file of the page."""
     slow = Case(4, 4, "one pipeline 2x slower", slower=2, updates=200)
@@ -225,7 +197,7 @@ def made() -> dict[Path, str]:
         PICTURES / "preduce.svg": drawn(slow, "preduce", (9000, 10000)),
         PICTURES / "adpsgd.svg": drawn(slow, "adpsgd", (9000, 10000)),
         PICTURES / "pairs.svg": drawn(pairs, "preduce", (9000, 10000), stages="0"),
-        PICTURES / "throughput.svg": chart(rows),
+        PICTURES / "throughput.svg": bars.chart(list(METHODS), rows),
         DOCS / "partial-reduce.md": text,
     }
 

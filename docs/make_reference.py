@@ -85,7 +85,7 @@ stage, with `"weight"`, what training cuts by: the costs of plans of other numbe
 (pipelines), `updates` (of each, its count), `arrived_us`, `reason`, with AD-PSGD `initiator`; `{"time_us", "lost"}` for a
 pipeline that left. Of a simulation, a plain time unit counts as 1 ms.
 
-**Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, learning_rate, gradient_norm.
+**Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, seconds, learning_rate, gradient_norm.
 
 **TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch: Train/loss, Train/samples_per_s; of
 pictures also Train/acc, Validation/loss, Validation/acc, Validation/acc5.

@@ -38,11 +38,11 @@ class Case:
         words = ["simulate", "pipedream", "--stages", f"{self.stages}", "--micro-batches", "8"]
         words += ["--steps", f"{self.updates // 8}", "--pipelines", f"{self.pipelines}"]
         words += ["--forward", f"{FORWARD}", "--backward", f"{BACKWARD}", "--allreduce", f"{AVERAGING}"]
-        if self.slower != 1:
-            words += ["--slow", f"pipeline=1,factor={self.slower:g}"]
-        if self.hetero:
-            words += ["--hetero", f"{self.hetero:g}"]
-        return (*words, *self.more)
+        return (*words, *self.disturbance(), *self.more)
+
+    def disturbance(self) -> tuple[str, ...]:
+        slow = ("--slow", f"pipeline=1,factor={self.slower:g}") if self.slower != 1 else ()
+        return (*slow, "--hetero", f"{self.hetero:g}") if self.hetero else slow
 
 
 CASES = [

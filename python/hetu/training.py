@@ -170,6 +170,7 @@ class Records:
         if self.file:
             record = {
                 "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2),
+                "seconds": round(step.seconds, 6),
                 "learning_rate": step.learning_rate, "gradient_norm": step.gradient_norm,
             }
             try:

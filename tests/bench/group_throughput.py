@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Throughput beside slow pipelines, measured: real processes, coordinator and averages, devices that wait.
+
+usage: group_throughput.py [--window 20] [--cases WORD,…] [--attempts 3] [--csv FILE] [--json FILE] [-o FILE.svg]
+                           [--logs FOLDER] [--sample]
+
+Forward 30 ms, backward 60 ms, averaging 5 ms; the cases of docs/figures/heterogeneity.py, each rehearsed (`hetu rehearse`)
+for so long that its steady part is --window seconds. The all-reduce sums gradients of all pipelines after every backward of
+pipedream's order, and each stage waits for it: so that equal pipelines lose its 5 ms. Figures are in parts of as many equal
+pipelines that never wait; beside each what `hetu simulate` says of the same run, and the ideal. *To all-reduce* is the same
+in parts of the all-reduce of equal pipelines that was measured in this run (with pauses: of the one with pauses). A bound
+holds in both ways. A figure that is more than 5 % from the simulated one, or beyond its bound, is measured again, up to
+--attempts times; the attempt nearest to the simulated figure counts. Exit status 1: one is still beyond.
+
+--sample: two small cases, to see that all of this works; nothing is bounded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from turns import OtherWork
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
+from figures import bars, heterogeneity  # noqa: E402
+from figures.heterogeneity import AVERAGING, BACKWARD, CASES, FORWARD, METHODS, PAUSES, Case  # noqa: E402
+
+NEAR = 0.05  # measured against simulated
+# At most for the all-reduce, at least for the others; in parts of equal pipelines, whichever way is harder (see `parts`).
+BOUNDS = {
+    (4, 4, 1.0): {"partial reduce": 0.97, "AD-PSGD": 0.96},
+    (4, 4, 2.0): {"all-reduce": 0.55, "partial reduce": 0.86, "AD-PSGD": 0.85},
+    (4, 4, 4.0): {"all-reduce": 0.30, "partial reduce": 0.79, "AD-PSGD": 0.79},
+    (1, 8, 4.0): {"all-reduce": 0.30, "partial reduce": 0.89, "AD-PSGD": 0.89},
+    (4, 16, 2.0): {"partial reduce": 0.955},
+    (4, 64, 2.0): {"partial reduce": 0.98},
+}
+PAUSED = 1.22  # partial reduce with pauses, in parts of a blocking all-reduce with pauses
+OVERLAPPED = "overlapped all-reduce"
+SAMPLE = [Case(2, 2, "equal"), Case(2, 2, "one pipeline 2x slower", slower=2)]
+
+
+@dataclass
+class Figure:
+    """One run: throughput in parts of equal pipelines that never wait."""
+
+    case: Case
+    method: str
+    simulated: float
+    measured: float | None = None  # None: simulated only
+    to_all_reduce: float | None = None
+    bound: float | None = None
+    held: bool = True
+    attempts: int = 0
+    others: float = 0.0  # processors that other work took
+    wanted: int = 0  # updates of each pipeline
+    updates: list[int] = field(default_factory=list)  # what each did, where they need not do as many
+    mean_drift: float = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.measured is None else self.measured / self.simulated
+
+
+def sync_words(method: str) -> list[str]:
+    return ["--sync-method", "allreduce", "--overlap"] if method == OVERLAPPED else ["--sync-method", METHODS[method]]
+
+
+def updates_for(case: Case, method: str, window: float) -> int:
+    """Updates per pipeline whose steady part is so long: from when all are filled to the first end, or, where all go at one
+    pace, the middle half."""
+    rate = heterogeneity.throughput(case, *sync_words(method)) / case.pipelines  # per ms and pipeline
+    seconds = 2 * window + 2 if method == "all-reduce" else window + 3
+    return max(2 * case.stages + 4, math.ceil(1000 * seconds * rate))
+
+
+def rehearse(case: Case, method: str, steps: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The report of one run."""
+    with tempfile.TemporaryDirectory(prefix="hetu-groups-") as folder:
+        report = Path(folder) / "report.json"
+        words = ["heturun", "-w", str(case.stages * case.pipelines), "hetu", "rehearse", "pipedream",
+                 "--stages", str(case.stages), "--pipelines", str(case.pipelines), "--micro-batches", "1",
+                 "--steps", str(steps), "--forward", str(FORWARD), "--backward", str(BACKWARD),
+                 "--allreduce", str(AVERAGING), "--time-unit", "1ms", "--repeat", "1",
+                 *sync_words(method), *case.disturbance(), "--format", "json", "-o", str(report)]
+        if args.logs and method != "all-reduce":
+            args.logs.mkdir(parents=True, exist_ok=True)
+            name = f"{case.stages}x{case.pipelines} {case.words} {method}.jsonl".replace(" ", "-")
+            words += ["--group-log", str(args.logs / name)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(words)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+        answer: dict[str, Any] = json.loads(report.read_text())
+        return answer
+
+
+def parts(case: Case, per_ms: float) -> float:
+    """In parts of as many equal pipelines that never wait."""
+    return per_ms * (FORWARD + BACKWARD) / case.pipelines
+
+
+def judge(figure: Figure, base: float) -> bool:
+    """Sets bound and to_all_reduce; whether the figure holds. `base`: the equal pipelines' all-reduce."""
+    value = figure.simulated if figure.measured is None else figure.measured
+    figure.to_all_reduce = value / base
+    case = figure.case
+    if case.hetero:
+        figure.bound = PAUSED if figure.method == "partial reduce" else None
+        ok = figure.bound is None or figure.to_all_reduce >= figure.bound
+    else:
+        figure.bound = BOUNDS.get((case.stages, case.pipelines, float(case.slower)), {}).get(figure.method)
+        if figure.bound is None:
+            ok = True
+        elif figure.method == "all-reduce":
+            ok = max(value, figure.to_all_reduce) <= figure.bound
+        else:
+            ok = min(value, figure.to_all_reduce) >= figure.bound
+    near = figure.ratio is None or abs(figure.ratio - 1) <= NEAR
+    figure.held = ok and near
+    return figure.held
+
+
+def measure(case: Case, method: str, args: argparse.Namespace, base: float | None) -> Figure:
+    """The attempt nearest to the simulated figure."""
+    best: Figure | None = None
+    steps = updates_for(case, method, args.window)
+    for attempt in range(1, args.attempts + 1):
+        work = OtherWork()
+        report = rehearse(case, method, steps, args)
+        groups = report.get("groups", {})
+        figure = Figure(case, method, parts(case, report["predicted"]["throughput"]),
+                        parts(case, report["measured"]["throughput"]), attempts=attempt, others=work.seen()[0],
+                        wanted=steps, updates=groups.get("updates", []), mean_drift=groups.get("mean_drift", 0.0))
+        held = judge(figure, base or figure.measured or 1.0)
+        if best is None or held or (not best.held and abs((figure.ratio or 0) - 1) < abs((best.ratio or 0) - 1)):
+            best = figure
+        if held or args.sample:
+            break
+    assert best is not None
+    return best
+
+
+def simulated_only(case: Case, method: str, base: float) -> Figure:
+    figure = Figure(case, method, parts(case, heterogeneity.throughput(case, *sync_words(method))))
+    judge(figure, base)
+    return figure
+
+
+def line(figure: Figure) -> str:
+    """A row of the table."""
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    case = figure.case
+    sign = "<=" if figure.method == "all-reduce" else ">="
+    bound = "" if figure.bound is None else f"{sign} {figure.bound:g}"
+    return (f"{case.stages} x {case.pipelines:<4}{case.words[:34]:<36}{figure.method:<23}{number(figure.measured):>9}"
+            f"{number(figure.simulated):>10}{number(figure.ratio):>8}{case.ideal():>8.3f}{number(figure.to_all_reduce):>15}"
+            f"{bound:>10}{figure.attempts:>9}{figure.others:>8.2f}{'' if figure.held else '  beyond'}")
+
+
+HEAD = (f"{'grid':<8}{'case':<36}{'method':<23}{'measured':>9}{'simulated':>10}{'ratio':>8}{'ideal':>8}"
+        f"{'to all-reduce':>15}{'bound':>10}{'attempts':>9}{'others':>8}")
+
+
+def is_simulated(case: Case) -> bool:
+    """Too many processes for one machine."""
+    return case.pipelines > 8
+
+
+def run_case(case: Case, args: argparse.Namespace, base: float | None, done: list[Figure]) -> list[Figure]:
+    """Every method of one case but those done, printed as it is known."""
+    figures = []
+    for method in [*METHODS, OVERLAPPED] if case.hetero else list(METHODS):
+        if any(f.case == case and f.method == method for f in done):
+            continue
+        if is_simulated(case):
+            figure = simulated_only(case, method, base or 1.0)
+        else:
+            figure = measure(case, method, args, base)
+        figures.append(figure)
+        if base is None:  # the all-reduce of this case comes first, and is what the others are compared with
+            base = figure.measured
+        print(line(figure), flush=True)
+    return figures
+
+
+def draw(figures: list[Figure]) -> str:
+    rows, marks = [], []
+    for case in dict.fromkeys(f.case for f in figures):
+        here = {f.method: f for f in figures if f.case == case}
+        values = [here[m].measured or here[m].simulated for m in METHODS]
+        words = case.words if here["all-reduce"].measured is not None else f"{case.words} (simulated)"
+        rows.append([f"{case.stages} x {case.pipelines}", words, *(f"{v:.3f}" for v in values), f"{case.ideal():.3f}"])
+        marks.append([f"{here[m].simulated:.3f}" for m in METHODS])
+    return bars.chart(list(METHODS), rows, marks)
+
+
+def write(figures: list[Figure], args: argparse.Namespace) -> None:
+    rows = [asdict(f) | {"ratio": f.ratio, "ideal": f.case.ideal(), "case": f.case.words, "stages": f.case.stages,
+                         "pipelines": f.case.pipelines} for f in figures]
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
+    if args.csv:
+        with args.csv.open("w", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
+    if args.picture:
+        args.picture.write_text(draw(figures))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--window", type=float, default=20, help="seconds (default %(default)s)")
+    parser.add_argument("--cases", default="", help="only those whose grid or words have one of these, as in 4x4,pause")
+    parser.add_argument("--attempts", type=int, default=3)
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("-o", dest="picture", type=Path, metavar="FILE.svg")
+    parser.add_argument("--logs", type=Path, help="keep the group logs in this folder")
+    parser.add_argument("--sample", action="store_true", help="two small cases without bounds")
+    args = parser.parse_args()
+    wanted = args.cases.split(",")
+    cases = [c for c in (SAMPLE if args.sample else [*CASES, PAUSES])
+             if any(word in f"{c.stages}x{c.pipelines} {c.words}" for word in wanted)]
+    figures: list[Figure] = []
+    bases: dict[tuple[int, int], float] = {}  # of equal pipelines by all-reduce
+    print(HEAD)
+    for case in cases:
+        grid = (case.stages, case.pipelines)
+        if grid not in bases and is_simulated(case):
+            bases[grid] = parts(case, heterogeneity.throughput(replace(case, slower=1), *sync_words("all-reduce")))
+        elif grid not in bases:
+            equal = measure(replace(case, words="equal", slower=1, hetero=0), "all-reduce", args, None)
+            bases[grid] = equal.measured or 1.0
+            print(line(equal), flush=True)
+            figures += [equal] if equal.case in cases else []
+        figures += run_case(case, args, None if case.hetero else bases[grid], figures)
+    write(figures, args)
+    return 0 if args.sample or all(f.held for f in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
