@@ -29,6 +29,7 @@ cairo_status_t append(void* text, const unsigned char* data, unsigned length) {
 class PdfWriter {
  public:
   explicit PdfWriter(const Picture& picture);
+  void set_title(const std::string& title);
   std::string write();
 
  private:
@@ -61,6 +62,13 @@ PdfWriter::PdfWriter(const Picture& picture)
   // The same input gives the same bytes: no date.
   cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_CREATE_DATE, nullptr);
   cairo_scale(c_, kPointsPerPixel, kPointsPerPixel);
+}
+
+/// What a viewer calls the file, and what a search finds: the words on the page are glyphs.
+void PdfWriter::set_title(const std::string& title) {
+  if (title.empty()) return;
+  cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_TITLE,
+                                 printable(title).c_str());
 }
 
 /// Lines at 45 degrees on one grid of the page, as a pattern's would be.
@@ -164,7 +172,10 @@ std::string PdfWriter::write() {
 }  // namespace
 
 std::string render_pdf(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
-  return pdf_of(lay_out(sets, options));
+  const Picture picture = lay_out(sets, options);
+  PdfWriter writer(picture);
+  writer.set_title(options.title);
+  return writer.write();
 }
 
 std::string pdf_of(const Picture& picture) { return PdfWriter(picture).write(); }

@@ -89,12 +89,20 @@ Prepared prepare(const Arguments& arguments) {
   return p;
 }
 
+// Says that the kernels waited, and for what: such a picture is easily taken for a run's.
+std::string title_of(const Prepared& p) {
+  std::string title =
+      picture_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches) + ", rehearsed";
+  const std::string& costs = p.plan_options.costs;
+  if (!costs.empty()) title += " with " + costs.substr(costs.rfind('/') + 1);
+  return title;
+}
+
 // Predicted above measured on one axis.
 std::string picture(const Prepared& p, const Rehearsal& result) {
   const PlanOptions& o = p.plan_options;
   const std::vector<TimelineRowSet> sets = timeline_rows(to_trace(result), {}, &p.lowered);
-  const std::string title =
-      picture_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches);
+  const std::string title = title_of(p);
   if (is_page(o.format)) {
     SvgOptions options;
     options.style = style_of(o.style);

@@ -29,6 +29,7 @@ TEST(Pdf, IsOnePageOfThePicturesSizeAndDeterministic) {
       EXPECT_NEAR(std::stod(box[1]), picture.width * 0.75, 0.01);
       EXPECT_NEAR(std::stod(box[2]), picture.height * 0.75, 0.01);
       EXPECT_THAT(pdf, testing::Not(testing::HasSubstr("CreationDate")));
+      EXPECT_THAT(pdf, testing::HasSubstr("/Title (title)"));
       EXPECT_EQ(pdf, render_pdf(sets, options));
     }
   }

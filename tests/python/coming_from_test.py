@@ -56,6 +56,8 @@ CHECKS = {
     "partial_reduce": ["`--preduce`", "`--adpsgd`", "`--hetero`", "`DEBUG_HETERO`"],
     "chimera_and_varuna": ["`main_bert.py --pipeline_method chimera`, `--chunks`, `--recompute`",
                            "training by its schedule"],
+    "chimera_pdf": ["`scripts/plot_cuda_timeline.sh`: `bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf`"],
+    "chimera_copies": ["BERT by Chimera, 4 or 8 stages, several copies"],
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
 }
 
@@ -308,6 +310,35 @@ class Checks(TrainCase):
         for options in [("chimera",), ("interleaved-1f1b", "--chunks", 2), ("varuna",), ("1f1b", "--with-recompute")]:
             done = self.train((1, 2), "--pipeline", *options, "--steps", 2)
             self.assertEqual(done.steps, [0, 1], options)
+
+    def test_chimera_pdf(self):
+        """The commands as they stand on the page, from a folder that sees the tree's files."""
+        small = "hetu simulate gpipe --stages 1 --micro-batches 1 --format pdf -o small.pdf"
+        if "without cairo" in subprocess.run(shlex.split(small), capture_output=True, text=True, cwd=self.folder).stderr:
+            self.skipTest("this build draws no pdf")
+        block = re.search(r"```\n(mkdir -p bert_prof\n.*?)```", PAGE.read_text(), re.S)[1]
+        (self.folder / "config").symlink_to(ROOT / "config")
+        self.run_words("bash", "-e", "-c", block, cwd=self.folder)
+        name = "bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf"
+        pdf = (self.folder / "bert_prof" / name).read_bytes()
+        self.assertEqual(pdf[:5], b"%PDF-")
+        title = b"/Title (chimera: 8 stages, 8 micro-batches, rehearsed with bert-large_p100.csv)"
+        self.assertIn(title, pdf)
+
+    def test_chimera_copies(self):
+        """From shards of `hetu data sample`; the losses are those of one process with the same batch."""
+        shards, model = self.folder / "shards", self.folder / "eight.json"
+        self.run_words("hetu", "data", "sample", shards, "--rows", 64, "--sequence-length", 32, "--max-predictions", 4)
+        model.write_text(json.dumps({**SIZES, "num_hidden_layers": 8, "max_position_embeddings": 32}))
+        common = ("--data", shards, "--model", model, "--steps", 3)
+        for copies, stages in ((3, 4), (2, 8)):  # pipe_2_4 is SD-PIPE's own list, of hosts w0 to w7
+            with self.subTest(stages=stages):
+                whole = 8 * copies
+                alone = self.train((1, 1), *common, "--pipeline", "gpipe", "--batch-size", whole, "--micro-batches", whole)
+                done = self.train((copies, stages), *common, "--pipeline", "chimera", "--batch-size", 8, "--micro-batches", 8)
+                self.assertEqual(done.steps, [0, 1, 2])
+                for mine, theirs in zip(done.losses, alone.losses, strict=True):
+                    self.assertAlmostEqual(mine, theirs, delta=1e-4)
 
     def test_stops_and_saves(self):
         saved = self.folder / "saved"
