@@ -43,7 +43,8 @@ def line_of(script):
     return next(block.replace("\\\n", " ") for block in blocks if script in block).strip()
 
 
-README_BERT, README_RESNET = line_of("train_bert.py"), line_of("train_resnet.py")
+AVERAGED = {script: line_of(script) for script in ("train_bert.py", "train_resnet.py")}  # with --preduce
+README_BERT, README_RESNET = (line.removesuffix("--preduce") for line in AVERAGED.values())
 BERT = README_BERT.replace("--pipeline pipedream", "--pipeline 1f1b")
 slow = unittest.skipUnless(WHOLE, "takes long; --whole runs it")
 
@@ -151,16 +152,24 @@ class Readme(HostsCase):
         done = self.same_weights(README_BERT, self.bert("--steps", 8))
         self.assertIn("pipedream, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
 
-    def test_bert_that_averages_weights(self):
-        """The coordinator stands on w0; w1 reaches it, and no key stands on any command line."""
-        log = self.folder / "groups.jsonl"
-        model = self.folder / "untied.json"
-        model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
-        options = self.bert("--model", model, "--steps", 8, "--preduce", "--group-log", log)
-        self.check(self.on_w0(self.words(README_BERT, *options, "--devices", "pipe_2_2")))
+    def averages(self, script, *options):
+        """Trains on both hosts by the line as it stands; both stages of both pipelines meet."""
+        line, log = AVERAGED[script], self.folder / "groups.jsonl"
+        self.assertEqual(shlex.split(line)[-3:], ["--pipeline", "pipedream", "--preduce"])
+        self.check(self.on_w0(self.words(line, *options, "--group-log", log, "--devices", "pipe_2_2")))
         groups = [json.loads(line) for line in log.read_text().splitlines()]
         self.assertEqual({group["stage"] for group in groups}, {0, 1})
         self.assertEqual({member for group in groups for member in group["members"]}, {0, 1})
+        self.assertTrue(any(len(group["members"]) == 2 for group in groups))
+
+    def test_bert_that_averages_weights(self):
+        """The coordinator stands on w0; w1 reaches it, and no key stands on any command line."""
+        model = self.folder / "untied.json"
+        model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
+        self.averages("train_bert.py", *self.bert("--model", model, "--steps", 8))
+
+    def test_resnet_that_averages_weights(self):
+        self.averages("train_resnet.py", *self.resnet(16, "--model", "resnet18", "--batch-size", 8, "--steps", 3))
 
     def test_resnet(self):
         """Cut down to resnet18 and 32 pixels; the folders come from SD-PIPE's names, through the environment."""
