@@ -103,6 +103,7 @@ class Cut(ResNetCase):
         done = self.train((2, 1), "--epochs", 1)
         self.assertIn(f"each epoch runs {ITERATIONS // 2} iteration\n", done.out)
         self.assertEqual(len(EVALUATED.findall(done.out)), 1)
+        self.assertIn(", top-5 1.0000\n", done.out)  # of four classes, over the samples of both pipelines
 
 
 class WithoutAFlush(ResNetCase):
