@@ -76,7 +76,7 @@ void ClientState::on_news(std::function<void()> ring) {
   ring_ = std::move(ring);
 }
 
-std::vector<int> ClientState::lost_pipelines() {
+std::vector<Lost> ClientState::lost_pipelines() {
   const std::lock_guard lock(mutex_);
   return lost_;
 }
@@ -114,7 +114,9 @@ void ClientState::on_lost(std::function<void(int pipeline)> lost) {
   const std::lock_guard ring_lock(ring_mutex_);
   tell_lost_ = std::move(lost);
   if (!tell_lost_) return;
-  for (const int pipeline : lost_pipelines()) tell_lost_(pipeline);
+  for (const Lost& before : lost_pipelines()) tell_lost_(before.pipeline);
+  const std::lock_guard lock(mutex_);
+  if (dead_) tell_lost_(options_.pipeline);
 }
 
 void ClientState::leave() {
@@ -157,7 +159,8 @@ void ClientState::take_message(const FromCoordinator& message) {
     if (std::holds_alternative<Welcome>(message)) {
       welcome_ = true;
     } else if (const auto* lost = std::get_if<Lost>(&message)) {
-      lost_.insert(std::lower_bound(lost_.begin(), lost_.end(), lost->pipeline), lost->pipeline);
+      const auto before = [](const Lost& a, const Lost& b) { return a.pipeline < b.pipeline; };
+      lost_.insert(std::lower_bound(lost_.begin(), lost_.end(), *lost, before), *lost);
     } else if (const auto* gathering = std::get_if<Gathering>(&message)) {
       gathering_ = *gathering;
     } else if (const auto* endpoints = std::get_if<Endpoints>(&message)) {
@@ -188,6 +191,7 @@ void ClientState::die(Code code, const std::string& text) {
   }
   changed_.notify_all();
   const std::lock_guard lock(ring_mutex_);
+  if (tell_lost_) tell_lost_(options_.pipeline);
   if (ring_) ring_();
 }
 

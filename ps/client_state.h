@@ -18,7 +18,7 @@ class ClientState : public GroupClient {
   std::optional<Answer> poll_invitation() override;
   Answer wait(const std::function<std::string()>& what) override;
   void on_news(std::function<void()> ring) override;
-  std::vector<int> lost_pipelines() override;
+  std::vector<Lost> lost_pipelines() override;
   Gathering gather(bool ok, bool flag, const std::function<std::string()>& what) override;
   std::vector<std::string> endpoints() override;
   void on_lost(std::function<void(int pipeline)> lost) override;
@@ -56,7 +56,7 @@ class ClientState : public GroupClient {
   std::string failure_;
   std::optional<Answer> answer_;
   std::deque<Answer> invitations_;
-  std::vector<int> lost_;
+  std::vector<Lost> lost_;
   std::optional<Gathering> gathering_;
   std::vector<std::string> endpoints_;
   std::mutex ring_mutex_;

@@ -26,7 +26,11 @@ struct Coordinator::Seat {
   bool open = false;  ///< a request without an answer, or an early one
   std::int64_t heard_us = 0;
   std::string endpoint;
-  std::optional<Gather> gather;       ///< has come to where its stage meets
+  std::optional<Gather> gather;  ///< has come to where all meet
+  std::int64_t asked = 0;        ///< the newest update that it has asked a group for
+  std::int64_t averaged = 0;     ///< the newest one that is known to have reached another
+  std::vector<int> group;        ///< of its last answer, until its average is known as done
+  std::vector<std::int64_t> group_updates;
   std::optional<BeginRun> next;       ///< has begun a run that others have not
   std::optional<std::int64_t> early;  ///< its request of that run
 
@@ -140,7 +144,7 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   seat_of_[from] = &seat;
   send(from, Welcome{});
   for (std::size_t p = 0; p < job_->lost.size(); ++p) {
-    if (job_->lost[p]) send(from, Lost{static_cast<int>(p)});
+    if (job_->lost[p]) send(from, loss_of(static_cast<int>(p), "died before this worker came"));
   }
   introduce(seat.stage);
 }
@@ -157,27 +161,37 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     if (seat.gather) return drop(seat.describe() + " gathers twice");
     seat.gather = *gather;
-    gather_if_all_have(seat.stage);
+    confirm_average(seat);
+    gather_if_all_have();
   } else {
     take_ask(seat, std::get<Ask>(message).update, now_us);
   }
 }
 
-void Coordinator::gather_if_all_have(int stage) {
+// All stages at once, so that those of one pipeline hear the same, whoever dies in between.
+void Coordinator::gather_if_all_have() {
   Gathering gathering;
-  for (int p = 0; p < job_->options.policy.pipelines; ++p) {
-    const Seat& seat = job_->seat(p, stage);
-    if (job_->lost[p]) continue;
+  for (const Seat& seat : job_->seats) {
+    if (job_->lost[seat.pipeline]) continue;
     if (!seat.gather) return;
-    gathering.members.push_back(p);
+    if (seat.stage == 0) gathering.members.push_back(seat.pipeline);
     gathering.all_ok = gathering.all_ok && seat.gather->ok;
     gathering.any_flag = gathering.any_flag || seat.gather->flag;
   }
-  for (const int p : gathering.members) {
-    Seat& seat = job_->seat(p, stage);
+  for (Seat& seat : job_->seats) {
+    if (job_->lost[seat.pipeline]) continue;
     seat.gather.reset();
     send(seat.peer, gathering);
   }
+}
+
+// Whoever goes on has ended its last average: what the others gave has reached it.
+void Coordinator::confirm_average(Seat& seat) {
+  for (std::size_t i = 0; i < seat.group.size(); ++i) {
+    std::int64_t& averaged = job_->seat(seat.group[i], seat.stage).averaged;
+    averaged = std::max(averaged, seat.group_updates[i]);
+  }
+  seat.group.clear();
 }
 
 void Coordinator::introduce(int stage) {
@@ -229,10 +243,15 @@ void Coordinator::begin_if_all_have(std::int64_t now_us) {
     job_->policy.begin_run(job_->done, updates);
     if (job_->first_begin_us < 0) job_->first_begin_us = now_us;
     job_->running = true;
-    for (Seat* seat : all) seat->next.reset();
+    for (Seat* seat : all) {
+      seat->asked = seat->averaged = seat->next->done;
+      seat->group.clear();
+      seat->next.reset();
+    }
     for (Seat* seat : all) {
       if (!seat->early) continue;
-      job_->policy.arrive({seat->stage, seat->pipeline, *std::exchange(seat->early, {})}, now_us);
+      seat->asked = *std::exchange(seat->early, {});
+      job_->policy.arrive({seat->stage, seat->pipeline, seat->asked}, now_us);
     }
   } catch (const Error& error) {
     fail_all(error.code(), error.what());
@@ -253,6 +272,8 @@ void Coordinator::take_ask(Seat& seat, std::int64_t update, std::int64_t now_us)
     seat.early = update;
     return;
   }
+  confirm_average(seat);
+  seat.asked = update;
   try {
     job_->policy.arrive({seat.stage, seat.pipeline, update}, now_us);
   } catch (const Error& error) {
@@ -268,7 +289,13 @@ void Coordinator::hand_out() {
     for (std::size_t i = 0; i < decision.members.size(); ++i) {
       Seat& seat = job_->seat(decision.members[i], decision.stage);
       if (job_->lost[seat.pipeline]) continue;
-      if (decision.initiator < 0 || decision.initiator == seat.pipeline) seat.open = false;
+      if (decision.initiator < 0 || decision.initiator == seat.pipeline) {
+        seat.open = false;
+        if (decision.members.size() > 1) {
+          seat.group = decision.members;
+          seat.group_updates = decision.updates;
+        }
+      }
       send(seat.peer, Answer{decision.members, decision.updates, decision.serial,
                              decision.stop_after[i], decision.initiator, decision.weights});
     }
@@ -342,6 +369,7 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   log(Level::Warning, "coordinator: {}; the job goes on without pipeline {}", reason, pipeline);
   job_->lost[pipeline] = true;
   job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
+  const Lost lost = loss_of(pipeline, reason);
   bool any_left = false;
   for (const Seat& seat : job_->seats) {
     if (!job_->lost[seat.pipeline]) any_left = true;
@@ -349,7 +377,7 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
     if (seat.pipeline == pipeline) {
       send(seat.peer, Refusal{Code::Comm, reason});
     } else {
-      send(seat.peer, Lost{pipeline});
+      send(seat.peer, lost);
     }
   }
   if (!any_left) {
@@ -366,8 +394,18 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   if (failure_.empty()) hand_out();
   for (int stage = 0; stage < job_->options.policy.stages && failure_.empty(); ++stage) {
     introduce(stage);
-    gather_if_all_have(stage);
   }
+  if (failure_.empty()) gather_if_all_have();
+}
+
+Lost Coordinator::loss_of(int pipeline, const std::string& reason) {
+  Lost lost{pipeline, 0, groups::kRunsOn, reason};
+  for (int stage = 0; stage < job_->options.policy.stages; ++stage) {
+    const Seat& seat = job_->seat(pipeline, stage);
+    lost.updates = std::max(lost.updates, seat.asked);
+    lost.averaged = std::min(lost.averaged, seat.averaged);
+  }
+  return lost;
 }
 
 void Coordinator::fail_all(Code code, const std::string& text) {

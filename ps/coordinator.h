@@ -63,10 +63,12 @@ class Coordinator {
   void take_ask(Seat& seat, std::int64_t update, std::int64_t now_us);
   void begin_if_all_have(std::int64_t now_us);
   void hand_out();
-  void gather_if_all_have(int stage);
+  void gather_if_all_have();
+  void confirm_average(Seat& seat);
   void introduce(int stage);
   void check_beats(std::int64_t now_us);
   void lose(int pipeline, const std::string& reason, std::int64_t now_us);
+  Lost loss_of(int pipeline, const std::string& reason);
   void fail_all(Code code, const std::string& text);
   void send(Peer to, const FromCoordinator& message);
   void drop(const std::string& why);

@@ -26,11 +26,21 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-/// What the living copies of a stage have told each other.
+/// What the workers of all living pipelines have told each other, the same for each of them.
 struct Gathering {
   std::vector<int> members;  ///< pipelines, ascending
   bool all_ok = true;
   bool any_flag = false;
+};
+
+/// A pipeline that has left the job (on_failure_shrink), and what was lost with it: the updates
+/// after the last one that is known to have reached another pipeline, at all of its stages.
+struct Lost {
+  int pipeline = 0;
+  std::int64_t updates = 0;   ///< those that any of its stages had asked a group for
+  std::int64_t averaged = 0;  ///< the last one of which every stage was averaged with others
+  std::string reason;
+  bool operator==(const Lost&) const = default;
 };
 
 /// Who a client is and what its job agrees upon; all clients of a job give the same policy and log.
@@ -76,21 +86,20 @@ class GroupClient {
   /// must not block nor call the client. An empty function withdraws it.
   virtual void on_news(std::function<void()> ring) = 0;
 
-  /// Sleeps until the workers of this stage in all living pipelines have called it: they hear who
-  /// they are, whether all said `ok`, and whether one raised `flag`. Throws Timeout, naming `what`;
-  /// Comm.
+  /// Sleeps until all workers of all living pipelines have called it: they hear who they are,
+  /// whether all said `ok`, and whether one raised `flag`. Throws Timeout, naming `what`; Comm.
   virtual Gathering gather(bool ok, bool flag, const std::function<std::string()>& what) = 0;
 
   /// Where the workers of this stage are reached, by pipeline; "" for a lost one. Sleeps until all
   /// have connected. With on_failure_shrink. Throws Timeout, Comm.
   virtual std::vector<std::string> endpoints() = 0;
 
-  /// Calls `lost` from another thread for each pipeline that leaves, at once for those that have;
-  /// under the same rules as on_news.
+  /// Calls `lost` from another thread for each pipeline that leaves, at once for those that have,
+  /// and for this worker's own when the client is dead; under the same rules as on_news.
   virtual void on_lost(std::function<void(int pipeline)> lost) = 0;
 
   /// Pipelines that have left the job (on_failure_shrink), ascending.
-  virtual std::vector<int> lost_pipelines() = 0;
+  virtual std::vector<Lost> lost_pipelines() = 0;
 
   /// Tells the coordinator that this worker has ended in order. Called by the destructor, too,
   /// unless an exception passes.
@@ -102,5 +111,16 @@ class GroupClient {
 /// coordinator does not answer or refuses, Unsupported in a build without ZeroMQ.
 std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
                                                  const ClientOptions& options);
+
+/// Where a worker may listen for its copies in other pipelines, and the key pair of the job's
+/// workers.
+struct Door {
+  std::string endpoint;  ///< of the coordinator's kind: "ipc://PATH" beside it, or "tcp://OWN IP:*"
+  std::string public_key;
+  std::string secret_key;
+};
+
+/// The door of a worker of the job that HETU_COORDINATOR is of. Throws as connect_coordinator.
+Door door_of_worker(const std::string& address, int worker);
 
 }  // namespace hetu::ps

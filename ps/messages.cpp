@@ -213,6 +213,15 @@ Gathering read_gathering(Reader& from) {
   return gathering;
 }
 
+Lost read_lost(Reader& from) {
+  Lost lost;
+  lost.pipeline = from.between(0, kMostPipelines - 1, "pipeline");
+  lost.updates = from.number<std::int64_t>();
+  lost.averaged = from.number<std::int64_t>();
+  lost.reason = from.text("reason");
+  return lost;
+}
+
 struct Encode {
   Bytes operator()(const Hello& m) const {
     Writer to(kHello);
@@ -280,6 +289,9 @@ struct Encode {
   Bytes operator()(const Lost& m) const {
     Writer to(kLost);
     to.number(m.pipeline);
+    to.number(m.updates);
+    to.number(m.averaged);
+    to.text(m.reason);
     return to.take();
   }
 };
@@ -354,7 +366,7 @@ FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes
       message = read_gathering(from);
       break;
     case kLost:
-      message = Lost{from.between(0, kMostPipelines - 1, "pipeline")};
+      message = read_lost(from);
       break;
     default:
       fail(Code::Comm, "a message of kind {}, which no coordinator sends", static_cast<int>(kind));

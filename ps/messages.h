@@ -36,7 +36,7 @@ struct Ask {
 };
 /// A sign of life; the coordinator answers with the same.
 struct Beat {};
-/// This worker has come to a point where all copies of its stage meet.
+/// This worker has come to a point where all workers meet.
 struct Gather {
   bool ok = true;
   bool flag = false;
@@ -53,11 +53,6 @@ struct Refusal {
   Code code = Code::Comm;
   std::string text;
 };
-/// A pipeline has left the job.
-struct Lost {
-  int pipeline = 0;
-};
-
 /// Where the copies of a stage are reached, by pipeline.
 struct Endpoints {
   std::vector<std::string> by_pipeline;

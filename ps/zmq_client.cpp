@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <thread>
 #include <zmq.hpp>
 
@@ -59,22 +60,47 @@ Address parse(const std::string& text) {
   return address;
 }
 
-/// Whether something listens at "tcp://A.B.C.D:PORT".
-bool listens(const std::string& endpoint) {
+/// Of "tcp://A.B.C.D:PORT"; nothing if it is none.
+std::optional<sockaddr_in> address_of(const std::string& endpoint) {
   sockaddr_in address{};
   const std::size_t colon = endpoint.rfind(':');
-  if (endpoint.rfind("tcp://", 0) != 0 || colon < 6) return false;
+  if (endpoint.rfind("tcp://", 0) != 0 || colon < 6) return std::nullopt;
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(endpoint.c_str() + colon + 1)));
   if (inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr) != 1) {
-    return false;
+    return std::nullopt;
   }
+  return address;
+}
+
+/// Whether something listens there.
+bool listens(const std::string& endpoint) {
+  const std::optional<sockaddr_in> address = address_of(endpoint);
+  if (!address) return false;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const timeval limit{kProbe_s, 0};  // SO_SNDTIMEO bounds connect, too
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  const bool there = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const bool there =
+      connect(fd, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0;
   close(fd);
   return there;
+}
+
+/// This host's own address on the way to a "tcp://" endpoint; nothing is sent.
+std::string address_towards(const std::string& endpoint) {
+  const std::optional<sockaddr_in> address = address_of(endpoint);
+  sockaddr_in own{};
+  socklen_t size = sizeof own;
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool known =
+      address && fd >= 0 &&
+      connect(fd, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  if (fd >= 0) close(fd);
+  char text[INET_ADDRSTRLEN];
+  if (!known || inet_ntop(AF_INET, &own.sin_addr, text, sizeof text) == nullptr)
+    fail(Code::Comm, "this host has no address on the way to the coordinator at {}", endpoint);
+  return text;
 }
 
 /// The first endpoint that answers; the last if none does, for ZeroMQ goes on trying.
@@ -232,6 +258,17 @@ class ZmqClient : public ClientState {
 };
 
 }  // namespace
+
+Door door_of_worker(const std::string& address, int worker) {
+  const Address where = parse(address);
+  const std::string endpoint = choose(where.endpoints);
+  Door door{"", where.public_key, where.secret_key};
+  if (endpoint.rfind("ipc://", 0) == 0)
+    door.endpoint = fmt::format("{}/mesh-{}", endpoint.substr(0, endpoint.rfind('/')), worker);
+  else
+    door.endpoint = fmt::format("tcp://{}:*", address_towards(endpoint));
+  return door;
+}
 
 std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
                                                  const ClientOptions& options) {

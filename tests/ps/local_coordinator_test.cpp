@@ -103,7 +103,8 @@ TEST(LocalCoordinator, EndsTheJobOfADeadPipelineOrGoesOnWithoutIt) {
                 testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 2 was killed")));
     if (shrink) {
       EXPECT_EQ(clients[0]->wait({}).members, (std::vector<int>{0, 1}));
-      EXPECT_EQ(clients[1]->lost_pipelines(), std::vector<int>{2});
+      ASSERT_EQ(clients[1]->lost_pipelines().size(), 1U);
+      EXPECT_EQ(clients[1]->lost_pipelines()[0].pipeline, 2);
     } else {
       EXPECT_THAT([&] { clients[0]->wait({}); },
                   testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 2 was killed")));
@@ -145,6 +146,54 @@ TEST(LocalCoordinator, GathersTheLivingCopiesOfAStage) {
   gather({0, 1, 2}, 1, 2);
   gather({0, 1}, 9, 0);
   EXPECT_EQ(told, std::vector<int>{2});
+}
+
+TEST(LocalCoordinator, GathersAllStagesAtOnce) {
+  LocalCoordinator coordinator;
+  std::vector<std::unique_ptr<GroupClient>> clients;
+  for (int i = 0; i < 4; ++i) {
+    ClientOptions options = place(sizes(2, 2, 2), i / 2, i % 2);
+    options.on_failure_shrink = true;
+    clients.push_back(coordinator.client(options));
+  }
+  std::vector<Gathering> heard(2);
+  std::vector<std::thread> threads;
+  // The last stage of pipeline 1 never comes, so not even the first stages hear each other.
+  std::thread first([&] { EXPECT_THROW(clients[2]->gather(true, false, {}), Error); });
+  for (std::size_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] { heard[i] = clients[i]->gather(true, i == 1, {}); });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(heard[0].members.empty());
+  coordinator.lose(1, "is dead");
+  for (std::thread& thread : threads) thread.join();
+  first.join();
+  for (const Gathering& each : heard) {
+    EXPECT_EQ(each.members, std::vector<int>{0});
+    EXPECT_TRUE(each.any_flag);
+  }
+}
+
+// What a dead pipeline has done since its last average that is known to have ended.
+TEST(LocalCoordinator, SaysWhatWasLost) {
+  LocalCoordinator coordinator;
+  std::vector<std::unique_ptr<GroupClient>> clients;
+  for (int p = 0; p < 2; ++p) {
+    ClientOptions options = place(sizes(1, 2, 1), p, 0);
+    options.on_failure_shrink = true;
+    clients.push_back(coordinator.client(options));
+    clients.back()->begin_run(10, 20);
+  }
+  for (std::int64_t update = 11; update <= 14; ++update) {
+    for (const auto& client : clients) client->request(update);
+    for (const auto& client : clients) EXPECT_EQ(client->wait({}).members.size(), 2U);
+  }
+  clients[0]->request(15);  // so the average of update 14 has ended
+  clients[1]->request(15);
+  for (const auto& client : clients) client->wait({});
+  coordinator.lose(1, "is dead");  // in the middle of the average of update 15
+  ASSERT_EQ(clients[0]->lost_pipelines().size(), 1U);
+  EXPECT_EQ(clients[0]->lost_pipelines()[0], (Lost{1, 15, 14, "pipeline 1 is dead"}));
 }
 
 TEST(LocalCoordinator, InvitesThePassiveOfAPair) {

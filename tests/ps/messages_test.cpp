@@ -38,7 +38,7 @@ std::vector<Bytes> from_coordinators() {
           encode(FromCoordinator(Answer{{0, 3}, {7, 9}, 5, 12, 3, {0.25, 0.75}})),
           encode(FromCoordinator(Beat{})),
           encode(FromCoordinator(Refusal{Code::Plan, "no"})),
-          encode(FromCoordinator(Lost{2})),
+          encode(FromCoordinator(Lost{2, 40, 38, "was killed"})),
           encode(FromCoordinator(Endpoints{{"tcp://a:1", ""}})),
           encode(FromCoordinator(Gathering{{0, 2}, false, true}))};
 }
