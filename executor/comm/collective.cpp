@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include "graph/base/error.h"
@@ -117,13 +119,19 @@ class Sum {
     return nullptr;
   }
   void check(What what) const {
+    if (!abandoned_.empty()) fail(Code::Comm, "{}: {}", what.text(), abandoned_);
     for (const Peer& peer : peers_) {
       for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
         if (*r) transport_.check(**r, what);
       }
     }
   }
+  // One of its members is dead.
+  void abandon(std::string why) { abandoned_ = std::move(why); }
+  const Group& group() const { return group_; }
+
   bool failed() const {
+    if (!abandoned_.empty()) return true;
     for (const Peer& peer : peers_) {
       for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
         if (*r && (*r)->failed()) return true;
@@ -190,6 +198,7 @@ class Sum {
   std::vector<Peer> peers_;
   Tag tag_ = 0;
   Signal* signal_ = nullptr;
+  std::string abandoned_;
   bool added_ = false;
   bool finished_ = false;
   std::int64_t finished_ns_ = 0;
@@ -203,7 +212,8 @@ struct Reducer::Impl {
   bool stop = false;  // guarded by signal.mutex
   std::mutex mutex;   // guards the sums and what follows
   std::condition_variable finished;
-  bool given_up = false;  // guarded by mutex
+  bool given_up = false;            // guarded by mutex
+  std::map<int, std::string> lost;  // dead workers, and why
   std::vector<std::shared_ptr<Sum>> active;
   std::vector<std::vector<std::byte>> spare;  // scratch of earlier sums, used again
   std::thread thread;
@@ -266,6 +276,11 @@ std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* d
   if (sum->finished()) return sum;
   {
     const std::lock_guard lock(impl_->mutex);
+    for (const auto& [worker, why] : impl_->lost) {
+      if (std::find(group.begin(), group.end(), worker) == group.end()) continue;
+      sum->abandon(why);
+      return sum;
+    }
     sum->start(impl_->scratch(sum->scratch_bytes()), tag, &impl_->signal);
     impl_->active.push_back(sum);
   }
@@ -291,6 +306,18 @@ std::int64_t Reducer::wait(Sum& sum, What what) {
 void Reducer::give_up() {
   const std::lock_guard lock(impl_->mutex);
   impl_->given_up = true;
+  impl_->finished.notify_all();
+}
+
+void Reducer::lose(int worker, const std::string& why) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->lost[worker] = why;
+  std::erase_if(impl_->active, [&](const auto& sum) {
+    const Group& group = sum->group();
+    if (std::find(group.begin(), group.end(), worker) == group.end()) return false;
+    sum->abandon(why);
+    return true;
+  });
   impl_->finished.notify_all();
 }
 

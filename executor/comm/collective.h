@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "executor/comm/transport.h"
@@ -45,6 +46,9 @@ class Reducer {
 
   /// Ends every wait, now and later, with Comm: another thread is about to go away while one waits.
   void give_up();
+  /// A worker is dead: every sum with it, now and later, ends with Comm and `why`, also on members
+  /// that have what they want of it, because others may lack it. To be told to every member.
+  void lose(int worker, const std::string& why);
 
  private:
   struct Impl;
