@@ -119,7 +119,8 @@ void write_manifest(const fs::path& folder, std::int64_t step, const std::string
   sync_directory(folder.string());
 }
 
-// What a job that was killed while it saved left behind.
+// What workers that were killed while they saved left behind. One of them may yet be dying: what it
+// writes in between is left to the next save.
 void remove_unfinished(const fs::path& folder) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -127,7 +128,8 @@ void remove_unfinished(const fs::path& folder) {
     if (name.rfind(std::string(".") + kPrefix, 0) == 0 && entry.path().extension() == kUnfinished)
       found.push_back(entry.path());
   }
-  for (const fs::path& path : found) fs::remove_all(path);
+  std::error_code ignored;
+  for (const fs::path& path : found) fs::remove_all(path, ignored);
 }
 
 // A step that is saved again takes the place of the old one at once: there is no moment without
@@ -240,10 +242,12 @@ std::string weights_only_run(const std::string& source) {
 }
 
 void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
-                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport) {
+                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport,
+                     const std::string& saver) {
   require(keep >= 1, "at least one checkpoint must be kept, got {}", keep);
   const fs::path target = fs::path(folder) / fmt::format("{}{:08}", kPrefix, step);
-  const fs::path beside = fs::path(folder) / fmt::format(".{}{:08}{}", kPrefix, step, kUnfinished);
+  const fs::path beside =
+      fs::path(folder) / fmt::format(".{}{:08}{}{}", kPrefix, step, saver, kUnfinished);
   const bool chief = transport.worker() == 0;
   const auto undo = [&] {
     std::error_code ignored;

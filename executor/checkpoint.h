@@ -58,8 +58,10 @@ struct SavePart {
 
 /// Saves one step; every worker calls it. Keeps the newest `keep` checkpoints. If any worker fails
 /// (a full disk, say) all throw the same Io error, and what was there before is still there.
+/// `saver` names these workers where others might save the same step a moment before they die.
 void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
-                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport);
+                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport,
+                     const std::string& saver = "");
 
 /// The run_json of a checkpoint that holds weights alone, imported from `source`.
 std::string weights_only_run(const std::string& source);
