@@ -88,28 +88,48 @@ struct Loader::Impl {
     std::int64_t index = 0;
   };
 
+  // How the rows of epochs from `epoch` on are cut into slices.
+  struct Division {
+    std::int64_t epoch = 0;
+    int pipelines = 1;
+    int pipeline = 0;
+  };
+
   Impl(std::unique_ptr<RowSource> from, LoaderOptions with)
-      : source(std::move(from)), options(std::move(with)) {}
+      : source(std::move(from)), options(std::move(with)) {
+    divisions.push_back({0, options.pipelines, options.pipeline});
+  }
   ~Impl() { halt(); }
 
-  std::int64_t global() const { return options.pipelines * options.batch_size; }
+  const Division& division(std::int64_t epoch) const {
+    std::size_t last = divisions.size() - 1;
+    while (divisions[last].epoch > epoch) --last;
+    return divisions[last];
+  }
+  std::int64_t global(std::int64_t epoch) const {
+    return division(epoch).pipelines * options.batch_size;
+  }
+  // Of this worker's slice within a global batch.
+  std::int64_t offset(std::int64_t epoch) const {
+    return division(epoch).pipeline * options.batch_size;
+  }
 
   // Moves on to the next epoch where this one has no whole global batch left.
   void roll(Cursor& cursor) {
-    if (source->has(cursor.epoch, cursor.index + global() - 1)) return;
+    if (source->has(cursor.epoch, cursor.index + global(cursor.epoch) - 1)) return;
     if (cursor.index != 0) cursor = {cursor.epoch + 1, 0};
-    require(source->has(cursor.epoch, global() - 1),
+    require(source->has(cursor.epoch, global(cursor.epoch) - 1),
             "loader: epoch {} of {} is shorter than one global batch of {}", cursor.epoch,
-            source->order(), global());
+            source->order(), global(cursor.epoch));
   }
 
   void read(Cursor& cursor, Batch& batch) {
     roll(cursor);
     batch.epoch = cursor.epoch;
-    batch.first = cursor.index + options.pipeline * options.batch_size;
+    batch.first = cursor.index + offset(cursor.epoch);
     resize_batch(batch, fields, options.batch_size);
     source->read(batch);
-    cursor.index += global();
+    cursor.index += global(cursor.epoch);
   }
 
   void read_ahead() {
@@ -164,8 +184,9 @@ struct Loader::Impl {
   std::unique_ptr<RowSource> source;
   LoaderOptions options;
   std::vector<Field> fields;
-  Cursor done;   // of the caller
-  Cursor ahead;  // of the reading thread, while there is one
+  std::vector<Division> divisions;  // by epoch, the first from 0 on; unchanged while a thread reads
+  Cursor done;                      // of the caller
+  Cursor ahead;                     // of the reading thread, while there is one
 
   std::thread reader;
   std::mutex mutex;
@@ -192,29 +213,42 @@ void Loader::next(Batch& batch) {
   }
   impl_->next_from_thread(batch);
   impl_->done.epoch = batch.epoch;
-  impl_->done.index =
-      batch.first - impl_->options.pipeline * impl_->options.batch_size + impl_->global();
+  impl_->done.index = batch.first - impl_->offset(batch.epoch) + impl_->global(batch.epoch);
 }
 
 Position Loader::position() const {
-  return {impl_->done.epoch, impl_->done.index, impl_->global(), impl_->source->order()};
+  return {impl_->done.epoch, impl_->done.index, impl_->global(impl_->done.epoch),
+          impl_->source->order()};
 }
 
 void Loader::seek(const Position& position) {
-  const LoaderOptions& o = impl_->options;
-  require(position.global_batch == impl_->global(),
+  const std::int64_t global = impl_->global(position.epoch);
+  require(position.global_batch == global,
           "loader: saved at a global batch of {} rows, this run has {} ({} pipelines x {}); keep "
           "pipelines x batch size",
-          position.global_batch, impl_->global(), o.pipelines, o.batch_size);
+          position.global_batch, global, impl_->division(position.epoch).pipelines,
+          impl_->options.batch_size);
   const std::string order = impl_->source->order();
   require(position.order == order,
           "loader: saved with the data '{}', this run has '{}'; keep the data and the seed",
           position.order, order);
-  require(position.epoch >= 0 && position.index >= 0 && position.index % impl_->global() == 0,
+  require(position.epoch >= 0 && position.index >= 0 && position.index % global == 0,
           "loader: epoch {}, row {} is not the start of a global batch of {}", position.epoch,
-          position.index, impl_->global());
+          position.index, global);
   impl_->halt();
   impl_->done = impl_->ahead = {position.epoch, position.index};
+}
+
+void Loader::divide(std::int64_t epoch, int pipelines, int pipeline) {
+  require(epoch > impl_->done.epoch && pipelines >= 1 && pipeline >= 0 && pipeline < pipelines,
+          "loader: epoch {} cannot be divided into slice {} of {} after epoch {} has begun", epoch,
+          pipeline, pipelines, impl_->done.epoch);
+  if (impl_->source->rows() == RowSource::kUnknown) return;
+  impl_->halt();  // it may have read ahead into that epoch
+  impl_->ahead = impl_->done;
+  auto& all = impl_->divisions;
+  while (all.back().epoch >= epoch) all.pop_back();
+  all.push_back({epoch, pipelines, pipeline});
 }
 
 void Loader::seek_step(std::int64_t step) {
@@ -223,23 +257,23 @@ void Loader::seek_step(std::int64_t step) {
           impl_->source->order(), step);
   require(step >= 0, "loader: step {} is negative", step);
   impl_->halt();
-  impl_->done = impl_->ahead = {step / steps, step % steps * impl_->global()};
+  impl_->done = impl_->ahead = {step / steps, step % steps * impl_->global(0)};
 }
 
 std::int64_t Loader::batches_per_epoch() const {
   const std::int64_t rows = impl_->source->rows();
-  return rows == RowSource::kUnknown ? -1 : rows / impl_->global();
+  return rows == RowSource::kUnknown ? -1 : rows / global_batch();
 }
 
 std::int64_t Loader::dropped_per_epoch() const {
   const std::int64_t rows = impl_->source->rows();
-  return rows == RowSource::kUnknown ? -1 : rows % impl_->global();
+  return rows == RowSource::kUnknown ? -1 : rows % global_batch();
 }
 
 std::int64_t Loader::skipped_rows() const { return impl_->source->skipped_rows(); }
 
 const std::vector<Field>& Loader::fields() const { return impl_->fields; }
 
-std::int64_t Loader::global_batch() const { return impl_->global(); }
+std::int64_t Loader::global_batch() const { return impl_->global(impl_->done.epoch); }
 
 }  // namespace hetu

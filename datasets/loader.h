@@ -67,7 +67,7 @@ struct Batch {
 struct Position {
   std::int64_t epoch = 0;
   std::int64_t index = 0;  ///< rows of this epoch that are done; a multiple of the global batch
-  std::int64_t global_batch = 0;  ///< pipelines * batch_size of the run that saved it
+  std::int64_t global_batch = 0;  ///< pipelines * batch_size that this epoch is divided by
   std::string order;              ///< RowSource::order(): rows, seed and the like, as text
 };
 
@@ -103,6 +103,13 @@ class Loader {
   /// Goes on from a saved position. Throws InvalidArgument, with both numbers, if the global batch
   /// or the order (rows, seed) is not that of the run that saved it.
   void seek(const Position& position);
+
+  /// From epoch `epoch` on, which this loader has not begun, the rows are those of another
+  /// division: `pipelines` slices, of which this worker takes `pipeline`. For a job that has lost a
+  /// pipeline; if all that are left name one epoch, each of its rows is read once again. A source
+  /// that does not know its rows (a stream of global batches) keeps its slices. Throws
+  /// InvalidArgument.
+  void divide(std::int64_t epoch, int pipelines, int pipeline);
 
   /// Goes to step `step` of the run, counting from the first batch of epoch 0. Only for sources
   /// that know their rows.

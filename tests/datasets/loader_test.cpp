@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -145,6 +146,40 @@ TEST(Loader, CountsStepsAndDroppedRows) {
   const Loader stream(streamed(12, 4, 12), {2, 1, 6, {}, 2});
   EXPECT_EQ(stream.batches_per_epoch(), -1);
   EXPECT_EQ(stream.dropped_per_epoch(), -1);
+}
+
+// Three pipelines at different places lose the second; from the epoch that none of them has begun
+// on, the other two read each row once.
+TEST(Loader, DividesTheRowsOfADeadPipelineAmongTheOthers) {
+  for (const int prefetch : {0, 3}) {
+    std::map<std::int64_t, std::multiset<std::int64_t>> read;  // by epoch
+    for (const int pipeline : {0, 2}) {
+      Loader loader(numbered(36), {3, pipeline, 2, {}, prefetch});
+      Batch batch;
+      for (int i = 0; i < 3 + 2 * pipeline; ++i) loader.next(batch);  // 0: epoch 0; 2: epoch 1
+      const std::int64_t epoch = loader.position().epoch;
+      EXPECT_EQ(epoch, pipeline / 2);
+      EXPECT_THROW(loader.divide(epoch, 2, 0), Error);
+      loader.divide(2, 2, pipeline / 2);
+      EXPECT_EQ(loader.position().global_batch, 6);
+      while (batch.epoch < 4) {
+        loader.next(batch);
+        EXPECT_EQ(loader.position().global_batch, batch.epoch < 2 ? 6 : 4);
+        const std::vector<std::int64_t> rows = numbers(batch);
+        read[batch.epoch].insert(rows.begin(), rows.end());
+      }
+      const Position place = loader.position();
+      loader.next(batch);
+      const std::vector<std::int64_t> next = numbers(batch);
+      loader.seek(place);
+      loader.next(batch);
+      EXPECT_EQ(numbers(batch), next);
+    }
+    for (const std::int64_t epoch : {2, 3}) {
+      EXPECT_EQ(read[epoch].size(), 36U);
+      EXPECT_EQ(std::set<std::int64_t>(read[epoch].begin(), read[epoch].end()).size(), 36U);
+    }
+  }
 }
 
 TEST(Loader, ReadsOnlyTheFieldsAskedFor) {
