@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
@@ -24,18 +25,23 @@ Averager::Averager(comm::Transport& transport, ps::GroupClient& client, Place pl
       client_(client),
       place_(std::move(place)),
       options_(std::move(options)),
+      living_(place_.workers.size()),
       known_(place_.workers.size(), 0),
-      known_before_(known_) {
+      known_before_(known_),
+      lost_(place_.workers.size(), false) {
+  std::iota(living_.begin(), living_.end(), 0);
   counts_.by_size.assign(place_.workers.size() + 1, 0);
   client_.on_news([this] {
     const std::lock_guard lock(mutex_);
     rung_ = true;
     changed_.notify_all();
   });
+  if (may_lose()) client_.on_lost([this](int pipeline) { lose(pipeline); });
   thread_ = std::thread([this] { serve(); });
 }
 
 Averager::~Averager() {
+  client_.on_lost({});
   client_.on_news({});
   reducer_.give_up();
   {
@@ -173,8 +179,10 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
     for (std::int64_t at = 0; at < span.elements; at += most) {
       const Span part = {span.data + at, std::min(most, span.elements - at)};
       if (weight) scale(part, static_cast<float>(*weight));
-      const comm::Tag tag = comm::make_tag(kind, place_.stage, static_cast<int>(buckets.size()), 0,
-                                           static_cast<int>(number & 0x3fff));
+      // All bits of the number: pieces of a sum that a death has broken may lie about for long.
+      const comm::Tag tag =
+          comm::make_tag(kind, place_.stage, static_cast<int>(buckets.size()),
+                         static_cast<int>(number >> 14), static_cast<int>(number & 0x3fff));
       buckets.push_back(
           {part, reducer_.start_sum(group, DType::Float32, part.data, part.elements, tag)});
     }
@@ -191,8 +199,6 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
 void Averager::meet(const ps::Answer& group, bool invited) {
   note(group);
   if (group.members.size() < 2) return;
-  comm::Group workers;
-  for (const int d : group.members) workers.push_back(place_.workers.at(d));
   const bool keep = invited || options_.observe;
   snapshot(mean_.data());
   if (keep) given_ = mean_;
@@ -204,7 +210,13 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   for (std::size_t m = 0; m < group.weights.size(); ++m) {
     if (group.members[m] == place_.pipeline) weight = group.weights[m];
   }
-  mean_over(workers, {{mean_.data(), elements_}}, kAverageTag, group.serial, what, weight);
+  try {
+    mean_over(workers_of(group.members), {{mean_.data(), elements_}}, kAverageTag, group.serial,
+              what, weight);
+  } catch (const Error&) {
+    if (!is_broken(group.members)) throw;
+    return;  // each goes on with what it has
+  }
   if (options_.network_ns > 0)
     std::this_thread::sleep_for(std::chrono::nanoseconds(options_.network_ns));
   if (options_.observe) options_.observe({group, given_.data(), mean_.data(), elements_});
@@ -249,9 +261,16 @@ void Averager::serve() {
 
 // An initiator is here only once its partner has given its weights: after the barrier nobody asks.
 void Averager::end_run() {
-  comm::barrier(transport_, place_.workers,
-                {comm::make_tag(kConsensusTag, place_.stage, 0, 1, static_cast<int>(run_ & 0x3fff)),
-                 [&] { return fmt::format("the end of run {} on stage {}", run_, place_.stage); }});
+  const auto what = [&] {
+    return fmt::format("the end of run {} on stage {}", run_, place_.stage);
+  };
+  if (may_lose()) {
+    gather(true, false);
+  } else {
+    comm::barrier(
+        transport_, place_.workers,
+        {comm::make_tag(kConsensusTag, place_.stage, 0, 1, static_cast<int>(run_ & 0x3fff)), what});
+  }
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return error_ || (!serving_ && !rung_); });
@@ -262,9 +281,21 @@ void Averager::end_run() {
 }
 
 void Averager::consensus(const std::vector<Span>& spans) {
-  mean_over(place_.workers, spans, kConsensusTag, run_, [&] {
+  const auto what = [&] {
     return fmt::format("the consensus of stage {} after run {}", place_.stage, run_);
+  };
+  if (!may_lose()) return mean_over(place_.workers, spans, kConsensusTag, run_, what);
+  std::vector<std::vector<float>> means(spans.size());
+  together("a consensus", [&] {
+    std::vector<Span> copies;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      means[i].assign(spans[i].data, spans[i].data + spans[i].elements);
+      copies.push_back({means[i].data(), spans[i].elements});
+    }
+    mean_over(workers_of(living_), copies, kConsensusTag, gatherings_, what);
   });
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    std::copy(means[i].begin(), means[i].end(), spans[i].data);
 }
 
 }  // namespace hetu

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "executor/comm/collective.h"
+#include "executor/comm/zmq.h"
 #include "ps/group_client.h"
 
 namespace hetu {
@@ -49,11 +51,13 @@ struct MeetingCounts {
 
 class Averager {
  public:
-  /// Who stands where: `workers` hold the stage, one per pipeline; this one's is `pipeline`.
+  /// Who stands where: `workers` hold the stage, one per pipeline; this one's is `pipeline`. Where
+  /// pipelines may die one by one, `mesh` is the transport and links the copies of the stage.
   struct Place {
     int stage = 0;
     int pipeline = 0;
     comm::Group workers;
+    comm::Mesh* mesh = nullptr;
   };
 
   /// Transport and client must outlive it. The client's stage and pipeline are the
@@ -101,12 +105,30 @@ class Averager {
   /// last averages into the weights. Every worker of the stage calls it.
   void end_run();
   /// data[i] = its mean over all pipelines, added in their order; the same bits on each. Every
-  /// worker of the stage calls it, with as many spans. Blocks.
+  /// worker of the stage calls it, with as many spans. Blocks. Where pipelines may die it is the
+  /// mean of those that live, and takes as much memory again as the spans.
   struct Span {
     float* data = nullptr;
     std::int64_t elements = 0;
   };
   void consensus(const std::vector<Span>& spans);
+
+  // Where pipelines may die one by one (Place::mesh). Every worker of every pipeline calls the same
+  // of these, in the same order; each hears of the same members.
+
+  bool may_lose() const { return place_.mesh != nullptr; }
+  /// Pipelines that took part in the last step together, ascending; before the first one all.
+  const std::vector<int>& living() const { return living_; }
+  /// Whether all pipelines before this one are lost, as far as is known now.
+  bool is_first();
+  /// Pipelines that have left the job, as far as is known now.
+  std::vector<ps::Lost> losses() { return client_.lost_pipelines(); }
+  /// Whether any worker raises `flag`.
+  bool any_raises(bool flag);
+  /// The texts of this worker's copies, by pipeline.
+  std::map<int, std::string> exchange(const std::string& mine);
+  /// Does `work` in the workers of one living pipeline, the lowest: of another one if that dies.
+  void in_one_pipeline(const std::function<void()>& work);
 
   /// Of the groups since the last call.
   MeetingCounts take_counts();
@@ -114,6 +136,11 @@ class Averager {
 
  private:
   void serve();
+  void lose(int pipeline);
+  bool is_broken(const std::vector<int>& pipelines);
+  comm::Group workers_of(const std::vector<int>& pipelines) const;
+  ps::Gathering gather(bool ok, bool flag);
+  void together(const std::string& name, const std::function<void()>& work);
   void meet(const ps::Answer& group, bool invited);
   void mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
                  std::int64_t number, comm::What what, std::optional<double> weight = {});
@@ -131,6 +158,8 @@ class Averager {
   std::int64_t updates_ = 0, answered_ = 0;
   std::int64_t stop_after_ = groups::kRunsOn;
   std::int64_t run_ = 0;
+  std::vector<int> living_;
+  std::int64_t gatherings_ = 0;  // the same on every worker of the job
 
   std::mutex weights_mutex_;  // guards the weights, and what is to be brought into them
   float* weights_ = nullptr;
@@ -151,6 +180,7 @@ class Averager {
   std::exception_ptr error_;
   std::vector<std::int64_t> known_;  // updates of each pipeline over the training
   std::vector<std::int64_t> known_before_;
+  std::vector<bool> lost_;  // by pipeline
   MeetingCounts counts_;
   std::thread thread_;
 };

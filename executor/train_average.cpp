@@ -34,6 +34,9 @@ void TrainRunner::end_averaged_run() {
     for (const StageParameter& p : stage.plan->parameters) {
       for (const Loc& state : p.state) spans.push_back({memory.floats(state), p.elements});
     }
+    if (!options_.averager->may_lose()) continue;  // else see average_buffers
+    for (const StageBuffer& b : stage.plan->buffers)
+      spans.push_back({memory.floats(b.value), b.elements});
   }
   options_.averager->consensus(spans);
   average_buffers();

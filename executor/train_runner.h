@@ -27,7 +27,7 @@ namespace hetu {
 struct RunnerOptions {
   const Schedule* plan = nullptr;  ///< lowered; must outlive the runner
   int pipeline = 0;
-  int pipelines = 1;
+  int pipelines = 1;  ///< whose workers the transport links
   int workers_per_pipeline = 1;
   int micro_batches = 1;  ///< per pipeline and step
   int micro_ids = 1;      ///< any two micro-batches in work differ by less; see SlotRing
@@ -176,8 +176,10 @@ class TrainRunner : public StageRunner {
   }
   int due(const Stage& stage) const;
   void note_peak();
-  bool counts_for_all(const Stage& stage) const {
-    return (options_.pipeline == 0 || alone()) && stage.replica == 0;
+  bool counts_for_all(const Stage& stage) const { return speaks_for_all() && stage.replica == 0; }
+  // What all linked pipelines have alike counts once.
+  bool speaks_for_all() const {
+    return options_.pipeline == 0 || options_.pipelines == 1 || alone();
   }
   // This pipeline trains by itself: losses, norms and counts are its own.
   bool alone() const { return options_.averager != nullptr && training_; }

@@ -17,7 +17,7 @@ std::vector<double> TrainRunner::fetch_sums(int step) const {
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
       if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
-        if ((options_.pipeline == 0 || alone()) && runs_here(stage, first))
+        if (speaks_for_all() && runs_here(stage, first))
           values[at] += stage.fetched[f][cell(first)];
         continue;
       }

@@ -63,9 +63,11 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
           replicas.size(), options_.stages, options_.pipelines);
   const int width =
       replicas.empty() ? options_.stages : std::accumulate(replicas.begin(), replicas.end(), 0);
-  const int workers = options_.pipelines * width;
+  const bool apart = options_.averaging && options_.averaging->apart;
+  linked_ = apart ? 1 : options_.pipelines;
+  const int workers = linked_ * width;
   require(options_.pipelines >= 1 && options_.stages >= 1 && workers == transport.workers(),
-          "{} pipelines of {} stages need {} workers, but {} were started", options_.pipelines,
+          "{} pipelines of {} stages need {} workers, but {} were started", linked_,
           options_.stages, workers, transport.workers());
   require(options_.micro_batches >= 1, "micro-batches must be >= 1, got {}",
           options_.micro_batches);
@@ -75,7 +77,7 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
   require(!graph_.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");
   if (options_.kernels == KernelChoice::Best) graph_ = channels_last(fuse_norm(graph_), op_set());
-  pipeline_ = transport.worker() / width;
+  pipeline_ = apart ? options_.averaging->apart->pipeline : transport.worker() / width;
   row_ = transport.worker() % width;
   if (options_.threads > 0) omp_set_num_threads(options_.threads);
   plan();
@@ -99,7 +101,7 @@ void Trainer::feed(const FieldLookup& lookup) {
 std::vector<SavePart> Trainer::save_parts() const {
   std::vector<SavePart> parts;
   for (const StageHere& here : stages_) {
-    if (pipeline_ != 0 || !here.is_first_copy) continue;
+    if ((pipeline_ != 0 && linked_ > 1) || !here.is_first_copy) continue;
     SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
     for (StateTensor& t : runner_->state(here.placement)) {
       if (t.owner) part.tensors.push_back(std::move(t));
@@ -202,7 +204,7 @@ void Trainer::end_run() {
   if (averager_) {
     runner_->end_averaged_run();
     step_ = run_end_;
-    stop_asked_ = sum_over_all(asks_to_stop_) > 0;
+    stop_asked_ = any_asks_to_stop();
     asks_to_stop_ = false;
   }
   runner_->set_updates(step_);
@@ -240,6 +242,7 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
   result.batches = options_.pipelines;
   result.step = step_;
   result.scalars = runner_->scalars();
+  result.batches = linked_;
   return result;
 }
 
@@ -269,6 +272,7 @@ void Trainer::record(bool on) {
 
 void Trainer::write_trace(const std::string& path) {
   require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
+  // Where pipelines are apart, each has the events of its own workers, and the first one writes.
   const Trace mine{trace_->events(transport_.worker(), origin_ns_),
                    fmt::format(R"({{"blocks":{}}})", blocks_->json())};
   trace_->clear();
@@ -276,7 +280,7 @@ void Trainer::write_trace(const std::string& path) {
   const auto what = [] { return std::string("the traces of all workers"); };
   const std::vector<std::string> texts =
       gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
-  if (transport_.worker() == 0) {
+  if (transport_.worker() == 0 && (linked_ > 1 || in_first_pipeline())) {
     Trace all;
     std::vector<std::string> blocks;
     for (const std::string& text : texts) {

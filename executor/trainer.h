@@ -24,6 +24,13 @@
 
 namespace hetu {
 
+/// This pipeline's place in a job whose pipelines may die one by one: the transport of its trainers
+/// links its own workers alone, and weights go to the others through `door`.
+struct Apart {
+  int pipeline = 0;
+  comm::MeshPlace door;  ///< endpoint and keys
+};
+
 /// Pipelines that average their weights, each at its own pace, instead of summing gradients at
 /// every update.
 struct Averaging {
@@ -31,7 +38,8 @@ struct Averaging {
   bool overlap = true;     ///< averages go on beside compute; with P = 1 they never do
   /// This worker's line to the coordinator; called once, while the trainer is made.
   std::function<std::unique_ptr<ps::GroupClient>(const ps::ClientOptions&)> connect;
-  std::string group_log = {};                         ///< see ps::ClientOptions
+  std::string group_log = {};       ///< see ps::ClientOptions
+  std::optional<Apart> apart = {};  ///< the job goes on without a pipeline that dies
   std::function<void(const Averaged&)> observe = {};  ///< see AverageOptions
 };
 
@@ -93,9 +101,9 @@ using BatchSource = std::function<FieldLookup()>;
 class Trainer {
  public:
   /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage;
-  /// or one per replica, stage by stage) makes its own with the same arguments. The transport must
-  /// outlive it. Throws InvalidArgument (sizes that do not fit, a plan over the memory limit),
-  /// Unsupported, Plan.
+  /// or one per replica, stage by stage; or the stages of one pipeline, see Apart) makes its own
+  /// with the same arguments. The transport must outlive it. Throws InvalidArgument (sizes that do
+  /// not fit, a plan over the memory limit), Unsupported, Plan.
   Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
           comm::Transport& transport);
   ~Trainer();
@@ -128,7 +136,7 @@ class Trainer {
   /// True if the plan updates within itself: weights by version, no flush at each step.
   bool is_asynchronous() const { return runs_ != nullptr; }
   /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
-  /// over the whole batch of all pipelines.
+  /// over the whole batch of all pipelines that the transport links.
   StepResult validate(const FieldLookup& lookup);
 
   /// Asks all workers to stop together: the next train() reports it on every one, and a run ends.
@@ -163,6 +171,8 @@ class Trainer {
   ActivationPeak planned_peak() const;
   ActivationPeak measured_peak() const { return runner_->measured_peak(); }
   int pipeline() const { return pipeline_; }
+  /// Whether this worker is in the pipeline that logs: the first of those that live.
+  bool in_first_pipeline() const { return averager_ ? averager_->is_first() : pipeline_ == 0; }
   /// The lowest model stage of this worker; kNone if it has none.
   int stage() const { return stages_.empty() ? kNone : stages_[0].stage; }
   /// What this worker writes to checkpoints: its stages of which it has the first copy.
@@ -189,7 +199,7 @@ class Trainer {
   StepResult result_of(const StepReport& report) const;
   void begin_averaged_run(std::int64_t steps);
   void count_batches(StepResult& result);
-  double sum_over_all(double value);
+  bool any_asks_to_stop();
   void end_run();
   void cut(const Schedule& compute);
   CompileOptions compile_options(const StageNeeds& needs, const StageSlots& slots) const;
@@ -199,6 +209,7 @@ class Trainer {
   void check_averaging(const Schedule& plan) const;
   void join_groups();
   comm::Group own_pipeline() const;
+  int number() const;
   void warn_of_ties() const;
   void check_memory() const;
   void feed(const FieldLookup& lookup);
@@ -207,6 +218,7 @@ class Trainer {
   OptimizerConfig optimizer_;
   TrainerOptions options_;
   comm::Transport& transport_;
+  int linked_ = 1;  // pipelines whose workers the transport links
   int pipeline_ = 0;
   int row_ = 0;  // worker within the pipeline
   std::vector<StageHere> stages_;
@@ -215,6 +227,7 @@ class Trainer {
   WorkerMemory memory_;
   comm::Reducer reducer_;
   std::unique_ptr<Disturbance> disturbance_;  // null: none
+  std::unique_ptr<comm::Mesh> mesh_;          // null unless pipelines may die one by one
   std::unique_ptr<ps::GroupClient> groups_;   // null unless pipelines average weights
   std::unique_ptr<Averager> averager_;
   std::unique_ptr<TrainRunner> runner_;

@@ -30,9 +30,12 @@ void Trainer::check_averaging(const Schedule& plan) const {
 comm::Group Trainer::own_pipeline() const {
   const int width = static_cast<int>(lowered_.workers.size());
   comm::Group group(width);
-  for (int w = 0; w < width; ++w) group[w] = pipeline_ * width + w;
+  for (int w = 0; w < width; ++w) group[w] = transport_.worker() - row_ + w;
   return group;
 }
+
+// Of this worker among those of all pipelines.
+int Trainer::number() const { return pipeline_ * static_cast<int>(lowered_.workers.size()) + row_; }
 
 void Trainer::join_groups() {
   const Averaging& how = *options_.averaging;
@@ -44,20 +47,31 @@ void Trainer::join_groups() {
   const bool waits = policy.method == groups::Method::PartialReduce && policy.sync_period == 1;
   ps::ClientOptions client;
   client.policy = policy;
-  client.worker = transport_.worker();
+  client.worker = number();
   client.pipeline = pipeline_;
   client.stage = stage();
   client.timeout_s = transport_.options().timeout_s;
   client.group_log = how.group_log;
+  if (how.apart) {
+    comm::MeshPlace door = how.apart->door;
+    door.worker = pipeline_;
+    door.workers = options_.pipelines;
+    mesh_ = comm::open_mesh(door, transport_.options());
+    client.endpoint = mesh_->endpoint();
+    client.on_failure_shrink = true;
+  }
   groups_ = how.connect(client);
+  if (mesh_) mesh_->meet(groups_->endpoints());
   const int width = static_cast<int>(lowered_.workers.size());
-  Averager::Place place{stage(), pipeline_, {}};
-  for (int d = 0; d < options_.pipelines; ++d) place.workers.push_back(d * width + row_);
+  Averager::Place place{stage(), pipeline_, {}, mesh_.get()};
+  for (int d = 0; d < options_.pipelines; ++d)
+    place.workers.push_back(mesh_ ? d : d * width + row_);
   AverageOptions options;
   options.policy = policy;
   options.overlap = how.overlap && !waits;
   options.observe = how.observe;
-  averager_ = std::make_unique<Averager>(transport_, *groups_, place, options);
+  comm::Transport& links = mesh_ ? *mesh_ : transport_;
+  averager_ = std::make_unique<Averager>(links, *groups_, place, options);
 }
 
 // Only a run that is known to be short needs a plan of its own length.
@@ -81,11 +95,14 @@ void Trainer::count_batches(StepResult& result) {
   result.learning_rate = optimizer_.rate.at(std::min(result.step + 1, run_end_));
 }
 
-double Trainer::sum_over_all(double value) {
+// The same answer on every worker of the job.
+bool Trainer::any_asks_to_stop() {
+  if (averager_->may_lose()) return averager_->any_raises(asks_to_stop_);
+  double value = asks_to_stop_ ? 1 : 0;
   const auto what = [] { return std::string("whether a worker asks to stop"); };
   comm::sum_f64(transport_, comm::everyone(transport_), &value, 1,
                 {comm::make_tag(kConsensusTag, 0, 0, 2, static_cast<int>(step_ & 0x3fff)), what});
-  return value;
+  return value > 0;
 }
 
 }  // namespace hetu

@@ -79,7 +79,7 @@ Schedule Trainer::compute_plan(int steps) const {
   const char* why = untrainable(compute);
   require(why == nullptr, "training by '{}' is to come: {}; it can be simulated and rehearsed",
           compute.method, why);
-  const int width = transport_.workers() / options_.pipelines;
+  const int width = transport_.workers() / linked_;
   require(compute.micro_batches == options_.micro_batches &&
               static_cast<int>(compute.workers.size()) == width,
           "the schedule is for {} workers and {} micro-batches; the job has {} workers and {} "
@@ -110,7 +110,7 @@ void Trainer::plan() {
   const Schedule one = compute_plan(1);
   if (options_.plan) verify(one);  // as typed: messages then count steps in the user's own rows
   cut(one);
-  how_.pipelines = options_.pipelines;
+  how_.pipelines = linked_;
   how_.sync = options_.sync;
   for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
     if (edge.second != edge.first + 1) how_.extra_edges.push_back(edge);
@@ -136,7 +136,7 @@ void Trainer::plan() {
 
   RunnerOptions run;
   run.pipeline = pipeline_;
-  run.pipelines = options_.pipelines;
+  run.pipelines = linked_;
   run.plan = &lowered_;
   run.workers_per_pipeline = static_cast<int>(lowered_.workers.size());
   run.micro_batches = options_.micro_batches;
@@ -151,10 +151,10 @@ void Trainer::plan() {
   if (options_.averaging) join_groups();
   run.averager = averager_.get();
   runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
-  check_disturbance(options_.disturb, options_.pipelines, transport_.workers());
+  const int width = static_cast<int>(lowered_.workers.size());
+  check_disturbance(options_.disturb, options_.pipelines, options_.pipelines * width);
   if (options_.disturb.hetero > 0 || !options_.disturb.slow.empty())
-    disturbance_ = std::make_unique<Disturbance>(options_.disturb, transport_.worker(),
-                                                 static_cast<int>(lowered_.workers.size()));
+    disturbance_ = std::make_unique<Disturbance>(options_.disturb, number(), width);
   Interpreter::Links links{transport_, reducer_};
   links.disturbance = disturbance_.get();
   if (repeated) {
@@ -162,14 +162,14 @@ void Trainer::plan() {
                                           averager_ ? own_pipeline() : comm::everyone(transport_),
                                           averager_.get());
   } else {
-    training_ = std::make_unique<Interpreter>(
-        bind_row(lowered_, transport_.worker(), options_.pipelines), *runner_, links);
+    training_ = std::make_unique<Interpreter>(bind_row(lowered_, transport_.worker(), linked_),
+                                              *runner_, links);
   }
   // Validation's rows: the forwards of the plan, lowered alike; no updates.
   Lowering how = how_;
   how.reduce_scalars = true;
   how.average_weights = false;
-  Row row = bind_row(lower(forward_only(one), how), transport_.worker(), options_.pipelines);
+  Row row = bind_row(lower(forward_only(one), how), transport_.worker(), linked_);
   for (auto* part : {&row.prologue, &row.body, &row.drain}) drop_updates(*part);
   validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
 }

@@ -50,6 +50,7 @@ class Checkpoints:
             **self._positions(), "seed": e.seed, "method": e.method, "pipelines": e.layout.pipelines,
             "stages": e.layout.stages, "micro_batches": e.micro_batches, "batch_size": e.data.batch_size,
             "optimizer": self._optimizer(),
+            **({"lost": e.job.losses} if e.job.losses else {}),
             **({"plateau": e.plateau.state} if e.plateau else {}),
         }
 
@@ -60,8 +61,11 @@ class Checkpoints:
             return {"position": e.position()}
         texts = _hetu.gather_texts(e.transport, json.dumps([e.job.pipeline, e.position()]))
         places = {pipeline: position for pipeline, position in map(json.loads, texts) if position}
+        if e.job.may_lose:  # the transport links one pipeline
+            texts = e.job.exchange(json.dumps(places[e.job.pipeline]))
+            places = {pipeline: json.loads(text) for pipeline, text in texts.items()}
         least = min(places.values(), key=lambda p: (p["epoch"], p["index"]))
-        return {"position": least, "positions": [places[d] for d in range(e.layout.pipelines)]}
+        return {"position": least, "positions": [places.get(d) for d in range(e.layout.pipelines)]}
 
     def _load(self) -> None:
         e = self.executor
@@ -73,10 +77,13 @@ class Checkpoints:
         if e.plateau and run.get("plateau"):
             e.plateau.state = run["plateau"]
         places = run.get("positions", [])
-        if e.loader and e.averages and len(places) == e.layout.pipelines:
-            e.loader.seek(places[e.job.pipeline])
-        elif run.get("position"):
-            e.seek(run["position"])
+        own = places[e.job.pipeline] if e.averages and len(places) == e.layout.pipelines else None
+        place = own or run.get("position")
+        if places and place and e.loader:  # rows of the epoch that were done, by however many pipelines
+            batch = e.loader.global_batch
+            place = {**place, "index": place["index"] // batch * batch, "global_batch": batch}
+        if place:
+            e.seek(place)
         if e.is_chief:
             weights = ", with imported weights and optimizer states of zero" if run.get("weights_only") else ""
             print(f"Resumed from {self.folder} at step {step}{weights}", flush=True)
@@ -90,6 +97,8 @@ class Checkpoints:
         for name in ("seed", "optimizer"):
             if run[name] != mine[name]:
                 raise ValueError(f"{self.folder} was saved with {name} {run[name]}, this run has {name} {mine[name]}")
+        if e.averages and "positions" in run and run["batch_size"] == mine["batch_size"]:
+            return  # an update is one pipeline's batch, however many pipelines there are
         saved, here = (r["pipelines"] * r["batch_size"] for r in (run, mine))
         if saved != here:
             raise ValueError(

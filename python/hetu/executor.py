@@ -130,10 +130,11 @@ class Executor:
             )
         self.device = resolve_device(device)
         env = _hetu.env()
+        number = self.layout.number_of(env["worker"])
         if env["pipelines"] > 1:
-            raise NotImplementedError("heturun --on-failure shrink: trainings do not go on without a pipeline yet; without "
-                                      "it a death ends the job, and --resume continues it")
-        self.transport = transport(self.layout.number_of(env["worker"]))
+            self._check_apart(env["pipelines"], averaging)
+            number %= self.layout.stages  # of its pipeline, which is a job of its own
+        self.transport = transport(number)
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
         self.seed = seed
@@ -162,6 +163,7 @@ class Executor:
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
+        self.sharers = list(range(self.layout.pipelines))
         self.loader = self._loader(self.data)
         self.loaders_of_all: list[Any] = []  # by pipeline, where one process does the same steps
         self.compares = compare_single
@@ -169,6 +171,15 @@ class Executor:
             self.loaders_of_all = [
                 self.data.loader(self.layout.pipelines, d, fields) for d in range(self.layout.pipelines)
             ]
+
+    def _check_apart(self, pipelines: int, averaging: Averaging | None) -> None:
+        """What a job must be that goes on without a pipeline which dies (heturun --on-failure shrink)."""
+        if averaging is None:
+            raise ValueError("heturun --on-failure shrink: only pipelines that average weights (--preduce, --adpsgd) go on "
+                             "without one; without it a death ends the job, and --resume continues it")
+        if pipelines != self.layout.pipelines:
+            raise ValueError(f"heturun --pipelines {pipelines}: the device list {self.layout.name} has "
+                             f"{self.layout.pipelines}")
 
     def _choose(
         self, micro_batches: int, costs: str | None, memory_limit: int, sync: str
@@ -211,10 +222,23 @@ class Executor:
             return None
         return data.loader(self.layout.pipelines, self.job.pipeline, fields)
 
+    def _share_out(self) -> None:
+        """The rows of pipelines that have died go to those that live, from the first epoch on that none has begun."""
+        if self.job.living == self.sharers:
+            return
+        epochs = self.job.exchange(str(self.position().get("epoch", 0)))
+        self.sharers = sorted(epochs)
+        if self.loader:
+            self.loader.divide(1 + max(map(int, epochs.values())), len(self.sharers), self.sharers.index(self.job.pipeline))
+
     @property
     def is_chief(self) -> bool:
-        """True in the worker that prints: worker 0."""
-        return bool(self.transport.worker == 0)
+        """True in the worker that prints: worker 0; in a job that goes on without a pipeline which dies, the first worker of
+        the first pipeline that lives."""
+        job = getattr(self, "job", None)
+        env = _hetu.env()
+        first = job.in_first_pipeline if job else env["pipelines"] == 1 or env["worker"] == 0
+        return bool(self.transport.worker == 0 and first)
 
     @property
     def averages(self) -> bool:
@@ -270,6 +294,8 @@ class Executor:
                 if step is None:
                     break
                 yield step
+            if self.job.may_lose:
+                self._share_out()
             if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
                 store.save()
         if self.stopped and self.is_chief:
@@ -306,6 +332,9 @@ class Executor:
                 f"training {self.data.fields} of {self.data.batch_size}"
             )
         loader = self._loader(data)
+        if self.job.may_lose:  # every pipeline by itself, for any other may die in it
+            loader = data.loader(1, 0, list(self.job.fields)) if self.job.fields else None
+            batches *= self.layout.pipelines
         for _ in range(batches):
             step = self._step(self.job.validate, loader)
             if step:

@@ -20,7 +20,7 @@ of the first worker that fails (128 + signal for a kill), 0 if all succeed. Stan
   -s, --servers N       N parameter servers on this host; only without -c (default 0)
   -i, --identify KEY    ssh key for the other hosts
       --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
-                        in groups goes on without the pipeline of that worker; the training scripts refuse it so far
+                        in groups (--preduce, --adpsgd) goes on without the pipeline of that worker
       --pipelines N     how many pipelines the workers are, with --on-failure shrink (default: as --devices in the
                         command says)
       --interface NAME  network interface between hosts (default: the one that all share)
@@ -305,8 +305,10 @@ def run(options, say):
             more = dict(environment)
             if options.shrink:
                 more.update(HETU_FIRST_WORKER=str(len(commands) * workers // len(parts)), HETU_PIPELINES=str(len(parts)))
-            if local:
-                argv += mpirun.local(os.path.dirname(job.address[len("unix:"):]), shm)
+            if local:  # a folder each: two that make the same one in it at once fail
+                place = os.path.join(os.path.dirname(job.address[len("unix:"):]), str(len(commands)))
+                os.mkdir(place)
+                argv += mpirun.local(place, shm)
             else:
                 ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR"}
                 names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))

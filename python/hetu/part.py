@@ -21,6 +21,7 @@ class Part:
         self.process = None
         self.failed_at = None  # when its first worker failed
         self.lost_at = None  # when it was decided to go on without it
+        self.loss = ""  # why
         self._force = 0  # how far its end has been forced
         self._text = {1: b"", 2: b""}
         self._streams = 0  # still open

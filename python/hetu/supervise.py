@@ -18,6 +18,7 @@ from hetu.part import FORCE_ALL_S, Part
 
 BLAME_WINDOW_S = 0.5  # a worker that failed because another one did may report first
 FOLLOWERS = (-signal.SIGTERM, 5, 6)  # exit codes that are likely consequences: ended, Comm, Timeout
+TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 
@@ -365,12 +366,17 @@ class Job:
         self._signal_workers(signal.SIGTERM)
 
     def _fail(self, part, code, text):
-        """Ends the job, or goes on without this part while there is another."""
-        if all(other is part or other.lost_at is not None for other in self._parts):
+        """Ends the job, or goes on without this part while there is another; not if it was told what is wrong, for then the
+        others were told the same."""
+        if code in TOLD_WRONG or all(other is part or other.lost_at is not None for other in self._parts):
             left = sum(w.code is None for w in self._workers)
             self._end(code, text + (f"; ending the other {self._others()}" if left else ""))
             return
         part.lost_at = time.monotonic()
+        part.loss = text
+        if self._reporter is not None and self._reporter.part is part:
+            self._display.close()
+            self._reporter = None
         self._say(f"{text}; the job goes on without pipeline {part.number}")
         self._coordinator.tell_pipeline(part.number, f"is lost: {text}")
         for worker in part.workers:
@@ -403,6 +409,9 @@ class Job:
         living = [part for part in self._parts if part.lost_at is None]
         if all(worker.code == 0 for part in living for worker in part.workers):
             self._ended_at, self._code = now, 0
+            for part in self._parts:
+                if part.lost_at is not None:
+                    self._say(f"finished without pipeline {part.number}: {part.loss}")
             return
         for part in living:
             if part.ended(self._statuses) and not part.failed_at and not any(w.guard in self._links for w in part.workers):

@@ -163,8 +163,8 @@ def batches(data: Any, pipelines: int, of: str) -> int:
 class Records:
     """--log: one JSON object per step, written by the chief, whole lines only."""
 
-    def __init__(self, path: str | None, resume: bool) -> None:
-        self.file: TextIO | None = open(path, "a" if resume else "w", buffering=1) if path else None
+    def __init__(self, path: str | None, append: bool) -> None:
+        self.file: TextIO | None = open(path, "a" if append else "w", buffering=1) if path else None
 
     def write(self, step: executor.Step) -> None:
         if self.file:
@@ -195,19 +195,35 @@ def meetings(job: executor.Executor) -> dict[str, float]:
     return {"Train/Partner": mean} | {f"Train/Partner/{size}": float(n) for size, n in enumerate(by_size) if size}
 
 
+class Output:
+    """What the chief keeps: --log, TensorBoard's scalars in `folder`, progress."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path, append: bool) -> None:
+        self.records = Records(args.log, append)
+        self.events = Events(folder)
+        self.reporter = Reporter(args.steps)
+
+    def add(self, step: executor.Step, total: int, tokens: int) -> None:
+        self.records.write(step)
+        rate = {"tokens_per_s": step.samples_per_s * tokens} if tokens else {}
+        self.reporter.update(min(step.index + 1, total), loss=step.loss, samples_per_s=step.samples_per_s, **rate)
+
+    def close(self) -> None:
+        for sink in (self.reporter, self.events, self.records):
+            sink.close()
+
+
 # Called in every worker at the end of each epoch (it may validate); gives TensorBoard's scalars. The chief prints.
 EpochEnd = Callable[[Epoch], dict[str, float]]
 
 
 def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoch_end: EpochEnd, tokens: int = 0) -> None:
     """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, TensorBoard; `tokens` per sample."""
-    chief = job.is_chief
-    if chief:
+    if job.is_chief:
         print(job.describe(), flush=True)
         print(f"Training {args.steps / epoch_steps:g} epoch, each epoch runs {epoch_steps} iteration", flush=True)
-    records = Records(args.log if chief else None, args.resume)
-    events = Events(Path("runs") / (args.name or time.strftime("%b%d_%H-%M-%S"))) if chief else None
-    reporter = Reporter(args.steps) if chief else None
+    folder = Path("runs") / (args.name or time.strftime("%b%d_%H-%M-%S"))
+    output = Output(args, folder, args.resume) if job.is_chief else None
     epoch: Epoch | None = None
     for step in job.run(
         "train", steps=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep,
@@ -215,18 +231,17 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
     ):
         epoch = epoch or Epoch(step.index // epoch_steps)
         epoch.steps.append(step)
-        if reporter:
-            records.write(step)
-            rate = {"tokens_per_s": step.samples_per_s * tokens} if tokens else {}
-            reporter.update(min(step.index + 1, args.steps), loss=step.loss, samples_per_s=step.samples_per_s, **rate)
+        if output is None and job.is_chief:  # the one before has died with its pipeline
+            output = Output(args, folder, append=True)
+        if output:
+            output.add(step, args.steps, tokens)
         done = job.step if job.averages else step.index + 1  # a pipeline that averages has a length of its own
         if (step.last or not job.averages) and (done % epoch_steps == 0 or done >= args.steps):
             epoch.end()
             epoch.drained = not (args.no_drain and job.job.asynchronous) or done >= args.steps
             scalars = meetings(job) | epoch_end(epoch)
-            if events:
-                events.add(epoch.number, scalars)
+            if output:
+                output.events.add(epoch.number, scalars)
             epoch = None
-    for sink in (reporter, events, records):
-        if sink:
-            sink.close()
+    if output:
+        output.close()

@@ -180,6 +180,7 @@ void bind_data(nb::module_& m) {
       .def("next", &next_arrays, "The next batch: a dict of NumPy arrays.")
       .def("position", [](const Loader& l) { return position_dict(l.position()); })
       .def("seek", [](Loader& l, const nb::dict& p) { l.seek(position_of(p)); })
+      .def("divide", &Loader::divide, nb::call_guard<nb::gil_scoped_release>())
       .def("seek_step", &Loader::seek_step, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("batches_per_epoch", &Loader::batches_per_epoch)
       .def_prop_ro("dropped_per_epoch", &Loader::dropped_per_epoch)

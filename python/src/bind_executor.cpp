@@ -1,4 +1,5 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -68,6 +69,17 @@ Slowdown slowdown_of(const nb::dict& d) {
   return slow;
 }
 
+// This worker's place where each pipeline is a job of its own (heturun --on-failure shrink).
+std::optional<Apart> apart_of(const Env& e) {
+  if (e.pipelines == 1) return std::nullopt;
+  const ps::Door door = ps::door_of_worker(e.coordinator, e.worker);
+  comm::MeshPlace place;
+  place.endpoint = door.endpoint;
+  place.public_key = door.public_key;
+  place.secret_key = door.secret_key;
+  return Apart{e.worker / (e.workers / e.pipelines), place};
+}
+
 // Settings of hetu.averaging.Averaging.
 Averaging averaging_of(const nb::dict& d) {
   Averaging how;
@@ -94,6 +106,7 @@ Averaging averaging_of(const nb::dict& d) {
   policy.stale_share = nb::cast<double>(d["stale_share"]);
   how.overlap = nb::cast<bool>(d["overlap"]);
   how.group_log = nb::cast<std::string>(d["group_log"]);
+  how.apart = apart_of(env());
   how.connect = [](const ps::ClientOptions& options) {
     return ps::connect_coordinator(env().coordinator, options);
   };
@@ -198,8 +211,32 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 
 void save(Job& job, const std::string& folder, const std::string& run_json, int keep) {
   job.trainer.settle();
-  save_checkpoint(folder, job.trainer.step(), run_json, job.trainer.save_parts(), keep,
-                  job.transport);
+  Averager* const averager = job.trainer.averager();
+  const bool apart = averager != nullptr && averager->may_lose();
+  const auto write = [&] {
+    save_checkpoint(folder, job.trainer.step(), run_json, job.trainer.save_parts(), keep,
+                    job.transport, apart ? fmt::format("-{}", job.trainer.pipeline()) : "");
+  };
+  if (apart)
+    averager->in_one_pipeline(write);
+  else
+    write();
+}
+
+// Pipelines that have left the job, and what was lost with them.
+nb::list losses(Job& job) {
+  nb::list out;
+  Averager* const averager = job.trainer.averager();
+  if (averager == nullptr) return out;
+  for (const ps::Lost& lost : averager->losses()) {
+    nb::dict one;
+    one["pipeline"] = lost.pipeline;
+    one["reason"] = lost.reason;
+    one["updates"] = lost.updates;
+    one["averaged"] = lost.averaged;
+    out.append(one);
+  }
+  return out;
 }
 
 // Step and run of the newest checkpoint, from which nothing else is read.
@@ -331,6 +368,24 @@ void bind_executor(nb::module_& m) {
           "compared", [](const Job& j) { return j.compare->summary(); },
           "What the comparison found, on worker 0.")
       .def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
+      .def_prop_ro(
+          "in_first_pipeline", [](const Job& j) { return j.trainer.in_first_pipeline(); },
+          "True in the pipeline that logs; another one if it dies.")
+      .def_prop_ro(
+          "may_lose",
+          [](Job& j) {
+            return j.trainer.averager() != nullptr && j.trainer.averager()->may_lose();
+          },
+          "True if the job goes on without a pipeline that dies.")
+      .def_prop_ro(
+          "living", [](Job& j) { return j.trainer.averager()->living(); },
+          "Pipelines that took part in the last step together.")
+      .def_prop_ro("losses", &losses)
+      .def(
+          "exchange",
+          [](Job& j, const std::string& mine) { return j.trainer.averager()->exchange(mine); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "The texts of this worker's copies in the living pipelines, by pipeline.")
       .def_prop_ro(
           "is_reporter", [](const Job& j) { return j.trainer.is_reporter(); },
           "True in the worker that has its pipeline's results.")

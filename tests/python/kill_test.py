@@ -3,14 +3,13 @@
 `kill_test.py --whole` draws 50 moments instead of 5. They come from a seed that is printed.
 """
 import os
-import pathlib
 import random
 import signal
 import sys
 import time
 import unittest
 
-from processes import processes_with, wait_until
+from processes import process_of, wait_until
 from train_cases import END_S, MANY_S, TrainCase, manifest_of
 
 MOMENTS = 50 if "--whole" in sys.argv else 5
@@ -23,13 +22,9 @@ class Kill(TrainCase):
 
     def worker(self, number):
         """Process id of a worker of this test's job."""
-        for pid in processes_with(self.mark):
-            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if words[1:2] == [os.fsencode(self.command((1, 1))[0][1])]:
-                if f"OMPI_COMM_WORLD_RANK={number}".encode() in environment:
-                    return pid
-        self.fail(f"no process of worker {number}")
+        pid = process_of(self.mark, "train_bert.py", number)
+        self.assertIsNotNone(pid, f"no process of worker {number}")
+        return pid
 
     def test_in_mid_training(self):
         saved = self.folder / "saved"

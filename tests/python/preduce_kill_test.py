@@ -5,14 +5,13 @@ with a name and a status, and the last checkpoint is whole.
 """
 import json
 import os
-import pathlib
 import random
 import signal
 import sys
 import time
 import unittest
 
-from processes import processes_with, wait_until
+from processes import process_of, wait_until
 from train_cases import END_S, MANY_S, MODEL, TrainCase, manifest_of
 
 MOMENTS = 50 if "--whole" in sys.argv else 3
@@ -28,16 +27,6 @@ class Kill(TrainCase):
         super().setUpClass()
         cls.model.write_text(json.dumps({**MODEL, "tie_word_embeddings": False}))
 
-    def find(self, word, number=None):
-        """Process id of this test whose command line has `word`, and that is worker `number`."""
-        for pid in processes_with(self.mark):
-            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if any(w.endswith(word.encode()) for w in words[:4]) and not any(b"guard.py" in w for w in words):
-                if number is None or f"OMPI_COMM_WORLD_RANK={number}".encode() in environment:
-                    return pid
-        self.fail(f"no process of {word}")
-
     def kill_at_random_moments(self, who):
         draw = random.Random(f"{SEED} {who}")
         saved = self.folder / "saved"
@@ -52,7 +41,8 @@ class Kill(TrainCase):
                 self.assertTrue(wait_until(lambda log=log: log.exists() and log.read_text().count("\n") > 12),
                                 process.poll())
                 time.sleep(draw.random() * 0.3)
-                victim = self.find("hetu.coordinator" if who == "coordinator" else "train_bert.py", number)
+                victim = process_of(self.mark, "hetu.coordinator" if who == "coordinator" else "train_bert.py", number)
+                self.assertIsNotNone(victim)
                 since = time.monotonic()
                 os.kill(victim, signal.SIGKILL)
                 _, error = process.communicate(timeout=MANY_S)

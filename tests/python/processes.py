@@ -17,6 +17,23 @@ def processes_with(mark):
     return found
 
 
+def process_of(mark, word, number=None):
+    """Id of a process with `mark` that runs `word`, and that is worker `number` of its job; None if there is none."""
+    for pid in processes_with(mark):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")[:4]
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                values = dict(entry.partition("=")[::2] for entry in file.read().decode(errors="replace").split("\0"))
+        except OSError:
+            continue
+        own = int(values.get("HETU_FIRST_WORKER", 0)) + int(values.get("OMPI_COMM_WORLD_RANK", -1))
+        if any(w.endswith(word.encode()) for w in words) and not any(b"guard.py" in w for w in words):
+            if number is None or own == number:
+                return pid
+    return None
+
+
 def wait_until(condition, seconds=180.0):
     """Whether the condition came true in time."""
     end = time.monotonic() + seconds

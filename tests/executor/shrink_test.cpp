@@ -1,0 +1,250 @@
+// Pipelines that average their weights and die one by one, at any moment: those that live finish
+// with one state, say what was lost, and one of them does what is done once.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "executor/comm/inproc.h"
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "ps/local_coordinator.h"
+#include "ps/serve.h"
+#include "tests/executor/small_model.h"
+
+namespace hetu {
+namespace {
+
+using testing_model::Tokens;
+
+constexpr int kRows = 2;
+constexpr int kUpdates = 12;  // of each run
+
+struct Case {
+  groups::Options policy;
+  int pipelines = 3;
+  int stages = 2;
+  int runs = 3;
+  std::set<int> dies = {1};
+  double after_ms = 0;       // from the first batch; then the others, one by one
+  bool dies_saving = false;  // while it does what one pipeline does for all
+};
+
+testing_model::Sizes model() {
+  testing_model::Sizes s;
+  s.tied = false;
+  return s;
+}
+
+// Threads as workers: a transport per pipeline, a mesh per stage.
+class Job {
+ public:
+  explicit Job(const Case& c) : case_(c), keys_(ps::make_curve_keys()), saved_(c.pipelines, 0) {
+    comm::Options links;
+    links.timeout_s = 60;
+    for (int d = 0; d < c.pipelines; ++d) links_.push_back(comm::make_inproc(c.stages, links));
+  }
+
+  void run() {
+    std::vector<std::thread> workers;
+    for (int d = 0; d < case_.pipelines; ++d) {
+      for (int s = 0; s < case_.stages; ++s) workers.emplace_back([this, d, s] { guarded(d, s); });
+    }
+    if (!case_.dies_saving) {
+      while (!begun_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      for (const int d : case_.dies) {
+        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(case_.after_ms));
+        kill(d);
+      }
+    }
+    for (std::thread& w : workers) w.join();
+  }
+
+  void kill(int pipeline) {
+    dead_[pipeline] = true;
+    coordinator_.lose(pipeline, "was killed");
+    for (const auto& link : links_[pipeline]) link->abort(1, "was killed");
+  }
+
+  std::map<std::string, std::vector<float>> tensors;
+  std::map<int, int> finished;  // by pipeline: workers that came to the end
+  std::map<int, std::vector<double>> losses;
+  std::vector<ps::Lost> lost;
+  std::vector<int> saved() const { return saved_; }
+
+ private:
+  void guarded(int pipeline, int stage) {
+    try {
+      work(pipeline, stage);
+    } catch (const std::exception& e) {
+      EXPECT_TRUE(dead_[pipeline]) << "pipeline " << pipeline << " lives, but: " << e.what();
+    }
+  }
+
+  TrainerOptions options(int pipeline) {
+    Averaging how;
+    how.policy = case_.policy;
+    how.connect = [&](const ps::ClientOptions& c) { return coordinator_.client(c); };
+    comm::MeshPlace door;
+    door.endpoint = fmt::format("ipc://{}hetu_shrink_{}_{}", testing::TempDir(), getpid(), ++door_);
+    door.public_key = keys_.public_key;
+    door.secret_key = keys_.secret_key;
+    how.apart = Apart{pipeline, door};
+    TrainerOptions o;
+    o.method = "pipedream";
+    o.pipelines = case_.pipelines;
+    o.stages = case_.stages;
+    o.batch_size = kRows;
+    o.seed = 11;
+    o.threads = 1;
+    o.averaging = how;
+    return o;
+  }
+
+  void work(int pipeline, int stage) {
+    OptimizerConfig optimizer;
+    optimizer.kind = OptimizerConfig::Kind::Momentum;
+    optimizer.rate.base = 0.02;
+    Trainer trainer(testing_model::language_model(model()), optimizer, options(pipeline),
+                    *links_[pipeline][stage]);
+    Tokens batch;
+    int number = 0;
+    const BatchSource source = [&]() -> FieldLookup {
+      begun_ = true;
+      batch = testing_model::tokens(model(), kRows, number++ * 16 + pipeline);
+      return [&batch](const std::string& field, std::int64_t) -> const void* {
+        return field == "ids" ? batch.ids.data() : batch.labels.data();
+      };
+    };
+    std::vector<double> own;
+    for (int r = 0; r < case_.runs; ++r) {
+      trainer.begin_run(kUpdates);
+      while (const auto result = trainer.next(source)) own.push_back(result->at("loss"));
+      once(trainer, pipeline, stage);
+    }
+    const std::lock_guard lock(mutex_);
+    if (dead_[pipeline]) return;
+    ++finished[pipeline];
+    if (stage == 0) losses[pipeline] = own;
+    lost = trainer.averager()->losses();
+    for (const StateTensor& t : trainer.state()) {
+      const std::vector<float> values(t.data, t.data + t.elements);
+      const auto [at, fresh] = tensors.emplace(t.name + "/" + t.state, values);
+      EXPECT_TRUE(fresh || at->second == values) << t.name << " differs between pipelines";
+    }
+  }
+
+  // As a checkpoint is saved: texts of all, then one pipeline alone writes, together.
+  void once(Trainer& trainer, int pipeline, int stage) {
+    const auto texts = trainer.averager()->exchange(std::to_string(pipeline * 100 + stage));
+    EXPECT_EQ(texts.count(pipeline), 1U);
+    for (const auto& [d, text] : texts) EXPECT_EQ(text, std::to_string(d * 100 + stage));
+    trainer.averager()->in_one_pipeline([&] {
+      EXPECT_TRUE(trainer.in_first_pipeline());
+      if (case_.dies_saving && case_.dies.count(pipeline) > 0 && !dead_[pipeline].exchange(true)) {
+        kill(pipeline);
+      }
+      comm::barrier(*links_[pipeline][stage], comm::everyone(*links_[pipeline][stage]),
+                    {comm::make_tag(1, 0, 0, 0, 0), "a save"});
+      if (stage == 0) {
+        const std::lock_guard lock(mutex_);
+        ++saved_[pipeline];
+      }
+    });
+  }
+
+  const Case case_;
+  const ps::CurveKeys keys_;
+  ps::LocalCoordinator coordinator_;
+  std::vector<std::vector<std::unique_ptr<comm::Transport>>> links_;
+  std::atomic<bool> begun_{false};
+  std::atomic<int> door_{0};
+  std::map<int, std::atomic<bool>> dead_ = [] {
+    std::map<int, std::atomic<bool>> all;
+    for (int d = 0; d < 8; ++d) all[d] = false;
+    return all;
+  }();
+  std::vector<int> saved_;
+  std::mutex mutex_;
+};
+
+std::vector<groups::Options> methods() {
+  std::vector<groups::Options> all(4);
+  all[1].sync_period = 1;
+  all[2].method = groups::Method::AdPsgd;
+  all[3].method = groups::Method::AdPsgdLockstep;
+  return all;
+}
+
+void expect_finished(const Case& c, const Job& job) {
+  for (int d = 0; d < c.pipelines; ++d) {
+    if (c.dies.count(d) > 0) continue;
+    ASSERT_EQ(job.finished.count(d), 1U);
+    EXPECT_EQ(job.finished.at(d), c.stages);
+    // Who is left goes on with at least its share.
+    if (c.policy.sync_period == 1) {
+      EXPECT_GE(job.losses.at(d).size(), static_cast<std::size_t>(c.runs * kUpdates));
+    }
+  }
+  EXPECT_LE(job.lost.size(), c.dies.size());
+  for (const ps::Lost& lost : job.lost) {
+    EXPECT_EQ(c.dies.count(lost.pipeline), 1U);
+    EXPECT_LE(lost.averaged, lost.updates);
+    EXPECT_THAT(lost.reason, testing::HasSubstr("was killed"));
+  }
+}
+
+TEST(Shrink, NobodyDies) {
+  for (const groups::Options& policy : methods()) {
+    Case c;
+    c.policy = policy;
+    c.dies = {};
+    SCOPED_TRACE(groups::method_name(policy.method));
+    Job job(c);
+    job.run();
+    expect_finished(c, job);
+    EXPECT_EQ(job.saved(), (std::vector<int>{c.runs, 0, 0}));
+  }
+}
+
+TEST(Shrink, GoesOnWhoeverDiesWhenever) {
+  std::mt19937 draw(3);
+  for (int trial = 0; trial < 18; ++trial) {
+    for (const groups::Options& policy : methods()) {
+      Case c;
+      c.policy = policy;
+      c.pipelines = 2 + trial % 3;
+      c.stages = 1 + trial / 3 % 3;
+      c.dies = {static_cast<int>(draw() % static_cast<unsigned>(c.pipelines))};
+      if (c.pipelines == 4 && trial % 2 == 0) c.dies.insert(static_cast<int>(draw() % 4));
+      c.after_ms = static_cast<double>(draw() % 1000) / 1000 * 20;
+      SCOPED_TRACE(testing::Message()
+                   << "trial " << trial << ", " << groups::method_name(policy.method) << ", P "
+                   << policy.sync_period << ", " << c.pipelines << " x " << c.stages << ", after "
+                   << c.after_ms << " ms");
+      Job job(c);
+      job.run();
+      expect_finished(c, job);
+    }
+  }
+}
+
+TEST(Shrink, AnotherPipelineSavesWhatADyingOneDidNot) {
+  Case c;
+  c.dies = {0, 1};
+  c.dies_saving = true;
+  Job job(c);
+  job.run();
+  expect_finished(c, job);
+  EXPECT_EQ(job.saved()[2], c.runs);
+  EXPECT_EQ(job.lost.size(), 2U);
+}
+
+}  // namespace
+}  // namespace hetu

@@ -1,0 +1,137 @@
+"""heturun --on-failure shrink with trainings: kill -9 of a worker, and those pipelines that live finish, with a checkpoint
+that says what was lost; of the coordinator, and everything ends.
+
+`train_shrink_test.py --whole` draws 50 moments instead of 3. They come from a seed that is printed.
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from processes import process_of, wait_until
+from train_cases import END_S, HETURUN, MANY_S, MODEL, TrainCase, manifest_of
+
+MOMENTS = 50 if "--whole" in sys.argv else 3
+SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
+METHODS = (("--preduce",), ("--adpsgd",), ("--preduce", "--sync-period", "1"), ("--adpsgd", "lockstep"))
+FOREVER = 1000000
+SHRINK = ("--on-failure", "shrink")
+WORDS = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd", "--learning-rate", "5e-2")
+
+
+def lines_of(log):
+    """How many lines a log has so far."""
+    return log.read_text().count("\n") if log.exists() else 0
+
+
+class Shrink(TrainCase):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model.write_text(json.dumps({**MODEL, "tie_word_embeddings": False, "hidden_dropout_prob": 0.0,
+                                         "attention_probs_dropout_prob": 0.0}))
+
+    def command(self, grid, *options, before=()):
+        words, log = super().command(grid, *options, before=before)
+        at = words.index(HETURUN[1])
+        return [*words[:at + 1], *SHRINK, *words[at + 1:]], log
+
+    def check_whole(self, folder):
+        """Every tensor of every checkpoint has the checksum that its manifest states."""
+        hetu = os.path.join(os.environ["HETU_BUILD_DIR"], "bin", "hetu")
+        for step in sorted(folder.glob("step-*")):
+            done = subprocess.run([hetu, "checkpoint", "diff", str(step), str(step)], capture_output=True, text=True,
+                                  timeout=60)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_nobody_dies(self):
+        folder = self.folder / "saved"
+        done = self.train((2, 2), *WORDS, "--preduce", "--steps", 12, "--save-every", 6, "--checkpoint", folder)
+        self.assertEqual(manifest_of(folder)[1]["step"], 12)
+        self.assertNotIn("lost", manifest_of(folder)[1]["run"])
+        self.assertNotIn("without", done.err)
+
+    def test_goes_on_without_a_pipeline(self):
+        draw = random.Random(SEED)
+        for moment in range(MOMENTS):
+            method = METHODS[moment % len(METHODS)]
+            pipelines, stages = ((3, 1), (2, 2))[moment % 2]
+            number = draw.randrange(pipelines * stages)
+            delay = draw.random() * 0.5
+            with self.subTest(moment=moment, seed=SEED, method=method, worker=number, delay=delay):
+                self.lose_one(method, (pipelines, stages), number, delay, self.folder / f"saved{moment}")
+
+    def lose_one(self, method, grid, number, delay, folder):
+        words = (*WORDS, *method, "--save-every", 20, "--checkpoint", folder, "--keep", 2)
+        process, log = self.start(grid, *words, "--steps", 100)
+        self.assertTrue(wait_until(lambda: lines_of(log) > 8), process.poll())
+        time.sleep(delay)
+        victim = process_of(self.mark, "train_bert.py", number)
+        self.assertIsNotNone(victim)
+        before = manifest_of(folder)[1]["step"] if list(folder.glob("step-*/manifest.json")) else 0
+        os.kill(victim, signal.SIGKILL)
+        _, error = process.communicate(timeout=MANY_S)
+        self.check_nothing_runs()
+        self.assertEqual(process.returncode, 0, error)
+        lost = number // grid[1]
+        how = rf"worker {number} \(\S+, pid {victim}\) was killed by SIGKILL"
+        self.assertRegex(error, rf"heturun: {how}; the job goes on without pipeline {lost}\n")
+        self.assertRegex(error.splitlines()[-1], rf"heturun: finished without pipeline {lost}: {how}$")
+        manifest = manifest_of(folder)[1]
+        self.assertEqual(manifest["step"], 100, error)
+        self.assertLessEqual(before, 100)
+        self.check_whole(folder)
+        said = manifest["run"]["lost"]
+        self.assertEqual([one["pipeline"] for one in said], [lost])
+        self.assertRegex(said[0]["reason"], "was killed by SIGKILL")
+        self.assertLessEqual(said[0]["averaged"], said[0]["updates"])
+        self.assertIsNone(manifest["run"]["positions"][lost])
+        losses = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+        self.assertLess(sum(losses[-20:]) / 20, sum(losses[:8]) / 8)
+
+
+    def test_resumes_with_fewer_or_all_pipelines(self):
+        folder = self.folder / "saved"
+        self.lose_one(("--preduce",), (3, 1), 0, 0.1, folder)
+        for grid, steps in (((2, 1), 110), ((3, 1), 120), ((2, 2), 125)):
+            done = self.train(grid, *WORDS, "--preduce", "--checkpoint", folder, "--resume", "--steps", steps)
+            self.assertRegex(done.out, r"Resumed from \S+ at step \d+")
+            manifest = manifest_of(folder)[1]
+            self.assertEqual(manifest["step"], steps)
+            self.assertEqual(len(manifest["run"]["positions"]), grid[0])
+            self.assertNotIn("lost", manifest["run"])
+        self.check_whole(folder)
+
+    def test_the_coordinator_is_missed_by_all(self):
+        draw = random.Random(f"{SEED} coordinator")
+        folder = self.folder / "saved"
+        for moment in range(MOMENTS):
+            method = METHODS[moment % len(METHODS)]
+            with self.subTest(moment=moment, seed=SEED, method=method):
+                process, log = self.start((2, 1), *WORDS, *method, "--steps", FOREVER, "--save-every", 5, "--checkpoint",
+                                          folder, "--resume", "--keep", 2)
+                self.assertTrue(wait_until(lambda log=log: lines_of(log) > 12), process.poll())
+                time.sleep(draw.random() * 0.3)
+                victim = process_of(self.mark, "hetu.coordinator")
+                since = time.monotonic()
+                os.kill(victim, signal.SIGKILL)
+                _, error = process.communicate(timeout=MANY_S)
+                self.assertLess(time.monotonic() - since, END_S, error)
+                self.assertEqual(process.returncode, 128 + signal.SIGKILL, error)
+                self.assertIn(f"heturun: the coordinator (pid {victim}) was killed by SIGKILL; ending the other", error)
+                self.check_nothing_runs()
+                self.check_whole(folder)
+
+    def test_what_cannot_shrink_is_said_in_one_line(self):
+        self.refused((2, 1), *WORDS, "--steps", 2, says="only pipelines that average weights")
+        self.refused((2, 1), *WORDS, "--preduce", "--sync-period", 0, "--steps", 2, says="--sync-period must be >= 1, got 0")
+
+
+if __name__ == "__main__":
+    print(f"random seed {SEED}; TRAIN_TEST_SEED sets it", file=sys.stderr)
+    unittest.main(argv=[word for word in sys.argv if word != "--whole"], verbosity=2)
