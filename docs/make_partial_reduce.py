@@ -106,6 +106,32 @@ the mean over all pipelines is *not* kept: it moves towards those who are ahead.
 Source: the dynamic weights of partial reduce (Miao et al., SIGMOD 2021), which count iterations in that way; that they decay
 by a constant power is ours. The group log says the shares as `weights`.
 
+## When something dies
+
+By default the death of a worker or of the coordinator ends the job within seconds, with a line that names it and a status
+other than 0. `heturun --on-failure shrink` goes on without the pipeline of a dead worker instead:
+
+```
+heturun -w 8 --on-failure shrink python3 python/train_bert.py --devices pipe_4_2 --preduce --checkpoint DIR …
+```
+
+Then each pipeline is an `mpirun` of its own, and averages go from copy to copy over ZeroMQ, encrypted with the job's keys:
+no worker holds an MPI connection outside its pipeline. A death is known at once where `heturun` sees the process end, after
+8 s of silence else.
+
+- An average that the dead pipeline is in is given up; its other members keep the weights that they have.
+- In the run under way (until the next drain: an epoch's end, a save) the others do the updates that it can no longer do.
+- What all pipelines do together at a drain (the consensus average, the checkpoint) is done by those that live, and again if
+  one dies in it. The lowest living pipeline logs and saves.
+- Its rows go to the others from the first epoch on that none of them has begun at the next drain; the rest of its slice of
+  the epochs before that is not read.
+- Validation is done by each pipeline alone, over all of the data: it takes as many times longer as there are pipelines.
+- The checkpoint's `run.lost` names each dead pipeline with the `reason`, its `updates`, and the last one that is known to
+  have reached another pipeline at every stage (`averaged`): what lies between is lost, nothing else.
+- The job exits 0 once a living pipeline has finished; its last lines name the dead ones again, each with its worker, host
+  and signal. A death of the last pipeline or of the coordinator ends it.
+- `--resume` goes on with all pipelines again, or with fewer of the same `--batch-size`.
+
 ## Throughput
 
 Forward 30 ms, backward 60 ms, averaging 5 ms; in parts of equal pipelines that never wait. The steady part of a simulated
