@@ -203,7 +203,7 @@ TEST(PartialReduce, EqualsAReplayInOneProcessWithEveryOptimizer) {
     s.stages = 1 + n++ % 3;
     s.optimizer = optimizer(kind);
     s.runs = {16, 9};
-    s.sleep_ms = {1, 3, 0};
+    s.slow = {1, 3, 1};
     const Outcome got = train(s);
     expect_sound(s, got);
     EXPECT_GT(got.meetings.size(), 5U);

@@ -53,7 +53,7 @@ TEST(AdPsgd, MeetsInPairsThatNobodyWaitsFor) {
         s.policy.method = method;
         s.optimizer = optimizer(OptimizerConfig::Kind::Momentum);
         s.runs = {20, 1, 12};
-        s.sleep_ms = {1, 4, 1, 2};
+        s.slow = {1, 4, 1, 2};
         SCOPED_TRACE(testing::Message()
                      << groups::method_name(method) << " " << pipelines << "x" << stages);
         const Outcome got = train(s);
@@ -72,7 +72,7 @@ TEST(PartialReduce, ASlowPipelineDoesFewerUpdates) {
   Setting s;
   s.optimizer = optimizer(OptimizerConfig::Kind::AdamW);
   s.runs = {60, 40};
-  s.sleep_ms = {1, 6, 1};
+  s.slow = {1, 6, 1};
   const Outcome got = train(s);
   expect_sound(s, got);
   for (const std::vector<int>& run : got.lengths) {
@@ -87,7 +87,7 @@ TEST(PartialReduce, WhoLagsCountsLess) {
   s.policy.stale_share = 0.5;
   s.optimizer = optimizer(OptimizerConfig::Kind::Momentum);
   s.runs = {40, 12};
-  s.sleep_ms = {1, 6, 1};
+  s.slow = {1, 6, 1};
   const Outcome got = train(s);
   expect_sound(s, got);
   int weighted = 0;

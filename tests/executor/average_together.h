@@ -31,7 +31,9 @@ struct Setting {
   bool overlap = true;
   OptimizerConfig optimizer;
   std::vector<int> runs = {30};
-  std::vector<int> sleep_ms = {};  // of each pipeline, per batch
+  /// Of each pipeline: how many times as long as its work, and as 1 ms, a batch takes. Relative, so
+  /// that it holds on a busy machine too.
+  std::vector<int> slow = {};
   bool average = true;
 };
 
@@ -118,9 +120,14 @@ inline void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Tran
   Trainer trainer(testing_model::language_model(model()), s.optimizer, options, transport);
   Tokens batch;
   int number = 0;
+  auto given = std::chrono::steady_clock::now();
   const BatchSource source = [&]() -> FieldLookup {
-    if (!s.sleep_ms.empty() && stage == 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(s.sleep_ms[pipeline]));
+    if (!s.slow.empty() && stage == 0) {
+      const auto worked = std::chrono::steady_clock::now() - given;
+      std::this_thread::sleep_for((s.slow[pipeline] - 1) * worked +
+                                  s.slow[pipeline] * std::chrono::milliseconds(1));
+      given = std::chrono::steady_clock::now();
+    }
     batch = batch_of(pipeline, number++);
     return [&batch](const std::string& field, std::int64_t) -> const void* {
       return field == "ids" ? batch.ids.data() : batch.labels.data();
