@@ -1,5 +1,5 @@
-"""Hetu's side of pipeline_step.py and real_methods.py: BERT-base in two workers; run by heturun. Prints {"steps": […]},
-seconds of each step after one to warm up.
+"""Hetu's side of pipeline_step.py and real_methods.py: BERT-base in two workers; run by heturun. Prints
+{"steps": […], "first_block": […]}: seconds of each step after one to warm up, the block that each stage begins with.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main() -> None:
     job = ht.Executor({"train": [loss, train]}, "pipe_1_2", args.method, args.micro_batches, threads=1)
     seconds = [step.seconds for step in job.run("train", steps=args.steps + 1, trace=args.trace)]
     if job.is_chief:
-        print(json.dumps({"steps": seconds[1:]}), flush=True)
+        print(json.dumps({"steps": seconds[1:], "first_block": list(job.job.first_block)}), flush=True)
     ht.close()
 
 

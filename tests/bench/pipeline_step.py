@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Times a training step of BERT-base cut into two stages, 1F1B, float32, one thread per worker: Hetu under heturun beside
-torch.distributed.pipelining over gloo. Both sides run in turn; prints medians, spread and the ratio ours / theirs.
+"""Times a training step of BERT-base on two workers of one thread, float32, by every method that
+torch.distributed.pipelining has: Hetu under heturun beside torch over gloo, cut at the same blocks. Both sides run in turn.
 
-usage: pipeline_step.py [--rounds N] [--steps N] [--rows 16] [--micro-batches 8] [--torch PYTHON]
+usage: pipeline_step.py [--rounds N] [--steps N] [--rows 16] [--micro-batches 8] [--methods LIST] [--torch PYTHON]
 
+Prints per method and side the median step, and its efficiency: the step that `hetu simulate` makes of the side's own stage
+times, without messages, divided by the measured one. Exit status 1: a method by which ours is not the higher.
 --torch names a Python that has torch and transformers (default: this one).
 """
 
@@ -15,49 +17,123 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
+METHODS = ["gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "dualpipev"]
 
 
-def step_times(command: list[str]) -> list[float]:
-    """Seconds per step that a worker printed, as the line {"steps": [...]}."""
+def report_of(command: list[str]) -> dict[str, Any]:
+    """What a worker printed, as the line {"steps": […], …}."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         at = line.find('{"steps"')
         if at >= 0:
-            return list(json.loads(line[at:])["steps"])
+            report: dict[str, Any] = json.loads(line[at:])
+            return report
     raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def step_times(command: list[str]) -> list[float]:
+    """Seconds per step that a worker printed."""
+    return list(report_of(command)["steps"])
+
+
+def stage_times(trace: Path) -> list[dict[str, float]]:
+    """Milliseconds of each stage in a run's trace, as in a file of costs; without the first step, which warms up."""
+    found: dict[tuple[int, str], list[float]] = {}
+    for event in json.loads(trace.read_text())["traceEvents"]:
+        if event.get("ph") == "X" and event["pid"] == 1 and event["args"]["step"] > 0:
+            found.setdefault((event["args"]["stage"], event["args"]["kind"]), []).append(event["dur"] * 1e-3)
+    stages = 1 + max(stage for stage, _ in found)
+
+    def median(stage: int, kind: str) -> float:
+        return statistics.median(found.get((stage, kind), [0.0]))
+
+    return [{"forward": median(s, "F"), "input_grad": median(s, "I") or median(s, "B") / 2,
+             "weight_grad": median(s, "W") or median(s, "B") / 2, "update": median(s, "UPDATE")} for s in range(stages)]
+
+
+def ideal(method: str, micro_batches: int, stages: list[dict[str, float]]) -> float:
+    """Seconds of a step by these stages, if nothing but the schedule made them wait."""
+    with tempfile.TemporaryDirectory() as folder:
+        costs = Path(folder) / "costs.json"
+        costs.write_text(json.dumps({"unit": "ms", "stages": stages}))
+        words = ["hetu", "simulate", method, "--stages", "2", "--micro-batches", str(micro_batches), "--costs", str(costs),
+                 "--format", "json"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(words)}: exit status {done.returncode}\n{done.stderr}")
+    return float(json.loads(done.stdout)["step_time"]) * 1e-3
+
+
+class Side:
+    """Step times of one side and the efficiency of each of its runs."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.efficiencies: list[float] = []
+
+    def add(self, method: str, micro_batches: int, steps: list[float], stages: list[dict[str, float]]) -> None:
+        self.steps += steps
+        self.efficiencies.append(ideal(method, micro_batches, stages) / statistics.median(steps))
+
+    def efficiency(self) -> float:
+        return statistics.median(self.efficiencies)
+
+    def text(self) -> str:
+        middle = statistics.median(self.steps)
+        return f"{middle:9.3f} ({min(self.steps):.3f} to {max(self.steps):.3f}){self.efficiency():8.3f}"
+
+
+def measure(method: str, args: argparse.Namespace, have_torch: bool) -> tuple[Side, Side]:
+    ours, theirs = Side(), Side()
+    for _ in range(args.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder) / "run.json"
+            mine = report_of(["heturun", "-w", "2", sys.executable, str(HERE / "pipeline_hetu.py"), method,
+                              "--steps", str(args.steps), "--rows", str(args.rows),
+                              "--micro-batches", str(args.micro_batches), "--trace", str(trace)])
+            ours.add(method, args.micro_batches, mine["steps"], stage_times(trace))
+        if have_torch:
+            cuts = ",".join(map(str, mine["first_block"]))
+            other = report_of([args.torch, str(HERE / "pipeline_torch.py"), method, str(args.steps), str(args.rows),
+                               str(args.micro_batches), cuts])
+            theirs.add(method, args.micro_batches, other["steps"], other["stages"])
+    return ours, theirs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--torch", default=sys.executable)
     args = parser.parse_args()
-    sizes = [str(args.steps), str(args.rows), str(args.micro_batches)]
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    ours = ["heturun", "-w", "2", sys.executable, str(HERE / "pipeline_hetu.py"), "1f1b", "--steps", sizes[0], "--rows",
-            sizes[1], "--micro-batches", sizes[2]]
-    theirs = [args.torch, str(HERE / "pipeline_torch.py"), *sizes]
-    have = subprocess.run([args.torch, "-c", "import torch, transformers"], capture_output=True, check=False).returncode == 0
+    asked = "import torch, transformers; print(torch.__version__)"
+    torch = subprocess.run([args.torch, "-c", asked], capture_output=True, text=True, check=False)
+    have = torch.returncode == 0
     if not have:
         print("pipeline_step: torch and transformers are not installed here; only Hetu is timed", file=sys.stderr)
-    a: list[float] = []
-    b: list[float] = []
-    for _ in range(args.rounds):
-        a += step_times(ours)
-        b += step_times(theirs) if have else []
-    print(f"BERT-base, 2 stages, 1f1b, {args.micro_batches} micro-batches, {args.rows} x 128, float32, 1 thread per worker")
-    for name, times in (("Hetu", a), ("torch over gloo", b)):
-        if times:
-            print(f"  {name:16} median {statistics.median(times):6.3f} s, {min(times):.3f} to {max(times):.3f}")
-    if b:
-        print(f"  ratio Hetu / torch: {statistics.median(a) / statistics.median(b):.3f}")
-    return 0
+    version = torch.stdout.strip() if have else "(none)"
+    print(f"BERT-base, 2 workers, {args.micro_batches} micro-batches, {args.rows} x 128, float32, 1 thread per worker; "
+          f"seconds per step, efficiency; beside torch {version} over gloo")
+    held = True
+    for method in args.methods.split(","):
+        ours, theirs = measure(method, args, have)
+        line = f"{method:<18}Hetu {ours.text()}"
+        if have:
+            held = held and ours.efficiency() > theirs.efficiency()
+            ratio = statistics.median(ours.steps) / statistics.median(theirs.steps)
+            line += f"   torch {theirs.text()}   step Hetu / torch {ratio:.3f}"
+            line += "" if ours.efficiency() > theirs.efficiency() else "  LESS EFFICIENT"
+        print(line, flush=True)
+    return 0 if held else 1
 
 
 if __name__ == "__main__":

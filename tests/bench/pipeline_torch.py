@@ -1,9 +1,12 @@
-"""PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, the cut where
-Hetu makes it. Arguments: steps, rows, micro-batches."""
+"""PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, cut where Hetu
+cuts. Arguments: method, steps, rows, micro-batches, the block each stage begins with (embeddings, 12 layers, heads are
+blocks 0 to 13). Prints {"steps": seconds, "stages": milliseconds of each stage}.
+"""
 
 import json
 import os
 import socket
+import statistics
 import sys
 import time
 
@@ -11,40 +14,83 @@ import numpy
 import torch
 import torch.distributed as dist
 import transformers
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.pipelining import PipelineStage, schedules
 
-VOCABULARY, LAYERS_BELOW = 30522, 8
+VOCABULARY, LAYERS = 30522, 12
+CLASSES = {
+    "gpipe": schedules.ScheduleGPipe,
+    "1f1b": schedules.Schedule1F1B,
+    "interleaved-1f1b": schedules.ScheduleInterleaved1F1B,
+    "looped-bfs": schedules.ScheduleLoopedBFS,
+    "interleaved-zb": schedules.ScheduleInterleavedZeroBubble,
+    "zb-v": schedules.ScheduleZBVZeroBubble,
+    "dualpipev": schedules.ScheduleDualPipeV,
+}
+V_SHAPED = ("zb-v", "dualpipev")
 
 
-class Below(torch.nn.Module):
-    def __init__(self, model):
+class Part(torch.nn.Module):
+    """Blocks first to end - 1 of the model."""
+
+    def __init__(self, model, first, end):
         super().__init__()
-        self.embeddings = model.bert.embeddings
-        self.layers = torch.nn.ModuleList(model.bert.encoder.layer[:LAYERS_BELOW])
-
-    def forward(self, ids):
-        x = self.embeddings(input_ids=ids)
-        for layer in self.layers:
-            out = layer(x)
-            x = out[0] if isinstance(out, tuple) else out
-        return x
-
-
-class Above(torch.nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.layers = torch.nn.ModuleList(model.bert.encoder.layer[LAYERS_BELOW:])
-        self.pooler = model.bert.pooler
-        self.heads = model.cls
+        self.embeddings = model.bert.embeddings if first == 0 else None
+        self.layers = torch.nn.ModuleList(model.bert.encoder.layer[max(0, first - 1):end - 1])
+        self.pooler, self.heads = (model.bert.pooler, model.cls) if end == LAYERS + 2 else (None, None)
 
     def forward(self, x):
+        if self.embeddings is not None:
+            x = self.embeddings(input_ids=x)
         for layer in self.layers:
             out = layer(x)
             x = out[0] if isinstance(out, tuple) else out
-        return self.heads(x, self.pooler(x))
+        return x if self.heads is None else self.heads(x, self.pooler(x))
 
 
-def worker(rank, port, steps, rows, micros):
+class Times:
+    """Milliseconds of what a stage does."""
+
+    def __init__(self):
+        self.of = {}
+
+    def measured(self, kind_of, function):
+        def timed(*args, **kwargs):
+            start = time.perf_counter()
+            result = function(*args, **kwargs)
+            self.of.setdefault(kind_of(kwargs), []).append((time.perf_counter() - start) * 1e3)
+            return result
+
+        return timed
+
+    def watch(self, stage):
+        stage.forward_one_chunk = self.measured(lambda _: "F", stage.forward_one_chunk)
+        stage.backward_one_chunk = self.measured(
+            lambda how: "B" if how.get("full_backward", True) else "I", stage.backward_one_chunk)
+        stage.backward_weight_one_chunk = self.measured(lambda _: "W", stage.backward_weight_one_chunk)
+
+    def median(self, kind):
+        return statistics.median(self.of[kind]) if self.of.get(kind) else 0.0
+
+    def stage(self, update):
+        half = self.median("B") / 2
+        return {"forward": self.median("F") + self.median("loss"), "input_grad": self.median("I") or half,
+                "weight_grad": self.median("W") or half, "update": update}
+
+
+def train(schedule, optimizer, mine, last, ids, target):
+    """One step; milliseconds of what the optimizer did."""
+    start = time.perf_counter()
+    optimizer.zero_grad()
+    cleared = time.perf_counter()
+    schedule.step(*([ids] if 0 in mine else []), **({"target": target, "losses": []} if last in mine else {}))
+    ready = time.perf_counter()
+    optimizer.step()
+    done = time.perf_counter()
+    dist.barrier()
+    return (done - ready + cleared - start) * 1e3
+
+
+def worker(rank, port, method, steps, rows, micros, first):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -54,42 +100,54 @@ def worker(rank, port, steps, rows, micros):
         attn_implementation="sdpa",
     )
     model = transformers.BertForPreTraining(config).train()
-    part = Below(model) if rank == 0 else Above(model)
-    optimizer = torch.optim.AdamW(part.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
+    count = len(first)
+    ends = [*first[1:], LAYERS + 2]
+    mine = [rank] if count == 2 else [rank, 3 - rank] if method in V_SHAPED else [rank, rank + 2]
+    parts = [Part(model, first[s], ends[s]) for s in mine]
+    optimizer = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=1e-5, weight_decay=0.01, fused=True)
     random = numpy.random.default_rng(0)
     ids = torch.from_numpy(random.integers(5, VOCABULARY, (rows, 128)))
     labels = torch.where(torch.from_numpy(random.random((rows, 128)) < 0.15), ids, -100)
     target = torch.cat([labels, torch.zeros(rows, 1, dtype=torch.int64)], dim=1)
+    times = {s: Times() for s in mine}
 
     def loss_fn(output, wanted):
         logits, order = output
         tokens = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), wanted[:, :128].reshape(-1))
         return tokens + torch.nn.functional.cross_entropy(order, wanted[:, 128])
 
-    stage = PipelineStage(part, rank, 2, torch.device("cpu"))
-    schedule = Schedule1F1B(stage, micros, loss_fn=loss_fn)
-    times = []
+    if count - 1 in mine:
+        loss_fn = times[count - 1].measured(lambda _: "loss", loss_fn)
+    stages = [PipelineStage(part, s, count, torch.device("cpu")) for part, s in zip(parts, mine, strict=True)]
+    for stage, s in zip(stages, mine, strict=True):
+        times[s].watch(stage)
+    schedule = CLASSES[method](stages if count > 2 else stages[0], micros, loss_fn=loss_fn)
+    seconds, updates = [], []
     for _ in range(steps + 1):
         start = time.perf_counter()
-        optimizer.zero_grad()
-        if rank == 0:
-            schedule.step(ids)
-        else:
-            schedule.step(target=target, losses=[])
-        optimizer.step()
-        dist.barrier()
-        times.append(time.perf_counter() - start)
+        updates.append(train(schedule, optimizer, mine, count - 1, ids, target))
+        seconds.append(time.perf_counter() - start)
+        if len(seconds) == 1:  # to warm up
+            for each in times.values():
+                each.of.clear()
+    update = statistics.median(updates[1:]) / len(mine)
+    gathered = [None, None]
+    dist.all_gather_object(gathered, {s: each.stage(update) for s, each in times.items()})
     if rank == 0:
-        print(json.dumps({"steps": times[1:]}), flush=True)
+        found = {**gathered[0], **gathered[1]}
+        print(json.dumps({"steps": seconds[1:], "stages": [found[s] for s in range(count)]}), flush=True)
     dist.destroy_process_group()
 
 
 def main():
-    steps, rows, micros = map(int, sys.argv[1:4])
+    method, *sizes, first = sys.argv[1:6]
+    steps, rows, micros = map(int, sizes)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    torch.multiprocessing.start_processes(worker, (port, steps, rows, micros), nprocs=2, start_method="spawn")
+    blocks = [int(b) for b in first.split(",")]
+    torch.multiprocessing.start_processes(
+        worker, (port, method, steps, rows, micros, blocks), nprocs=2, start_method="spawn")
 
 
 if __name__ == "__main__":

@@ -335,7 +335,8 @@ class Checks(TrainCase):
             with self.subTest(stages=stages):
                 whole = 8 * copies
                 alone = self.train((1, 1), *common, "--pipeline", "gpipe", "--batch-size", whole, "--micro-batches", whole)
-                done = self.train((copies, stages), *common, "--pipeline", "chimera", "--batch-size", 8, "--micro-batches", 8)
+                done = self.train((copies, stages), *common, "--pipeline", "chimera", "--batch-size", 8,
+                                  "--micro-batches", 8)
                 self.assertEqual(done.steps, [0, 1, 2])
                 for mine, theirs in zip(done.losses, alone.losses, strict=True):
                     self.assertAlmostEqual(mine, theirs, delta=1e-4)
