@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Do pipelines that average weights learn as well as with an all-reduce, and sooner where one of them is slow?
 
-usage: group_convergence.py [--models resnet18,bert-tiny] [--seeds 3] [--factor 2] [--keep FOLDER] [-o FILE.svg]
+usage: group_convergence.py [--models resnet18,bert-tiny] [--seeds 3] [--factor 2] [--keep FILE.json] [-o FILE.svg]
 
 2 pipelines x 2 stages by pipedream, pipeline 1 slower by --factor (`--slow`): ResNet-18 on drawn pictures and BERT-tiny on
 sample shards, all methods on as many samples, by train_resnet.py and train_bert.py through heturun. *Final loss* is that of
@@ -21,11 +21,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from curves import Curve, Panel, draw
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+from figures import curves  # noqa: E402
+from figures.convergence import BOUNDS, Run, panel, summary, write  # noqa: E402
+
 METHODS: dict[str, list[str]] = {"all-reduce": [], "partial reduce": ["--preduce"], "AD-PSGD": ["--adpsgd"]}
-BOUNDS = {"all-reduce": 1.0, "partial reduce": 1.02, "AD-PSGD": 1.05}  # final loss in parts of all-reduce's
 SMOOTHED = 30  # steps of one pipeline
 
 
@@ -63,19 +64,6 @@ MODELS = {
 }
 
 
-@dataclass
-class Run:
-    """One training: its last evaluation, and the loss of pipeline 0 over time."""
-
-    final: float
-    seconds: list[float]
-    losses: list[float]
-
-    def seconds_to(self, loss: float) -> float:
-        """When the smoothed loss was first as low."""
-        return next((s for s, value in zip(self.seconds, self.losses, strict=True) if value <= loss), self.seconds[-1])
-
-
 def smoothed(losses: list[float]) -> list[float]:
     """Mean of the last steps at each step from the first whole window on."""
     return [sum(losses[i - SMOOTHED:i]) / SMOOTHED for i in range(SMOOTHED, len(losses) + 1)]
@@ -98,27 +86,16 @@ def train(model: Model, options: list[str], method: list[str], seed: int, factor
     return Run(float(evaluations[-1]), seconds[SMOOTHED - 1:], smoothed([record["loss"] for record in records]))
 
 
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def show(name: str, runs: dict[str, list[Run]]) -> bool:
     """Prints one model's table; whether its bounds hold."""
-    held = True
     print(f"\n{name}: {'method':<16}{'final loss by seed':<28}{'mean':>8}{'ratio':>8}{'bound':>7}{'same loss after':>17}"
           f"{'ratio':>8}")
-    targets = [max(runs[method][k].losses[-1] for method in runs) for k in range(len(runs["all-reduce"]))]
-    base = mean([run.final for run in runs["all-reduce"]])
-    base_s = mean([run.seconds_to(t) for run, t in zip(runs["all-reduce"], targets, strict=True)])
-    for method, found in runs.items():
-        ratio = mean([run.final for run in found]) / base
-        seconds = mean([run.seconds_to(t) for run, t in zip(found, targets, strict=True)])
-        ok = ratio <= BOUNDS[method] and (method == "all-reduce" or seconds < base_s)
-        held = held and ok
-        losses = " ".join(f"{run.final:.4f}" for run in found)
-        print(f"{'':{len(name) + 2}}{method:<16}{losses:<28}{ratio * base:>8.4f}{ratio:>8.3f}{BOUNDS[method]:>7.2f}"
-              f"{seconds:>15.1f} s{seconds / base_s:>8.3f}{'' if ok else '  beyond the bound'}", flush=True)
-    return held
+    rows = summary(runs)
+    for row in rows:
+        losses = " ".join(f"{final:.4f}" for final in row.finals)
+        print(f"{'':{len(name) + 2}}{row.method:<16}{losses:<28}{row.mean:>8.4f}{row.ratio:>8.3f}{BOUNDS[row.method]:>7.2f}"
+              f"{row.seconds:>15.1f} s{row.seconds_ratio:>8.3f}{'' if row.held else '  beyond the bound'}", flush=True)
+    return all(row.held for row in rows)
 
 
 def main() -> int:
@@ -126,10 +103,11 @@ def main() -> int:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--factor", type=float, default=2)
-    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="write all curves there as JSON")
+    parser.add_argument("--keep", metavar="FILE.json", type=Path, help="write all curves there, with fewer points")
     parser.add_argument("-o", dest="picture", metavar="FILE.svg", type=Path)
     args = parser.parse_args()
-    held, panels = True, []
+    held = True
+    models: dict[str, dict[str, list[Run]]] = {}
     for name in args.models.split(","):
         with tempfile.TemporaryDirectory(prefix="hetu-converge-") as folder:
             options = MODELS[name].prepare(Path(folder))
@@ -140,13 +118,11 @@ def main() -> int:
                     print(f"{name}, seed {seed}, {method}: {runs[method][-1].final:.4f} after "
                           f"{runs[method][-1].seconds[-1]:.1f} s", file=sys.stderr, flush=True)
         held = show(name, runs) and held
-        panels.append(Panel(name, "seconds of training", "loss", [
-            Curve(method, run.seconds, run.losses) for method, found in runs.items() for run in found]))
+        models[name] = runs
         if args.keep:
-            args.keep.mkdir(parents=True, exist_ok=True)
-            (args.keep / f"{name}.json").write_text(json.dumps({m: [vars(r) for r in found] for m, found in runs.items()}))
+            write(args.keep, models)
     if args.picture:
-        args.picture.write_text(draw(panels))
+        args.picture.write_text(curves.draw([panel(name, runs) for name, runs in models.items()]))
     return 0 if held else 1
 
 
