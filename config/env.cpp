@@ -133,6 +133,13 @@ std::vector<Variable> launcher_variables() {
        [](Env& e, const std::string& n, const std::string& v) {
          e.pipelines = parse_int(n, v, 1, kMostWorkers);
        }},
+      {{"HETU_CHECK", "", "heturun",
+        "Workers of the job that is about to start: this process looks whether it can train as its "
+        "options say, and ends."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.check = true;
+         e.workers = parse_int(n, v, 1, kMostWorkers);
+       }},
       {{"HETU_CONTROL_TOKEN", "", "heturun",
         "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
        nullptr},
@@ -205,7 +212,9 @@ Env read_env(const EnvLookup& lookup) {
              result.workers * result.pipelines);
     result.worker += result.first_worker;
     result.workers *= result.pipelines;
-    // Open MPI counts the workers of one pipeline.
+  }
+  // Open MPI counts the workers of one pipeline, and none of a job that is to come.
+  if (result.pipelines > 1 || result.check) {
     for (const HostWorkers& host : result.hosts) {
       result.local_workers = std::max(result.local_workers, host.workers);
     }

@@ -33,6 +33,8 @@ struct Env {
   int progress_fd = -1;
   std::string coordinator;
 
+  bool check = false;  ///< only look whether the job of so many workers can train
+
   int worker = 0;
   int workers = 1;
   int first_worker = 0;

@@ -9,8 +9,10 @@
 
 #include "executor/block_times.h"
 #include "executor/comm/collective.h"
+#include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
+#include "executor/host_memory.h"
 #include "executor/run_trace.h"
 #include "executor/sum_speed.h"
 #include "graph/base/error.h"
@@ -38,6 +40,21 @@ int default_micro_batches(const std::string& method) {
   return updates > 1 ? 1 : 4;
 }
 
+namespace {
+
+// Workers of one pipeline.
+int width_of(const TrainerOptions& options) {
+  const std::vector<int>& each = options.replicas;
+  return each.empty() ? options.stages : std::accumulate(each.begin(), each.end(), 0);
+}
+
+// Pipelines whose workers have links to each other.
+int linked_of(const TrainerOptions& options) {
+  return options.averaging && options.averaging->apart ? 1 : options.pipelines;
+}
+
+}  // namespace
+
 double StepResult::at(const std::string& name) const {
   std::string known;
   for (const NamedScalar& s : scalars) {
@@ -48,7 +65,7 @@ double StepResult::at(const std::string& name) const {
 }
 
 Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
-                 comm::Transport& transport)
+                 comm::Transport& transport, Stop /*planned*/)
     : graph_(std::move(graph)),
       optimizer_(optimizer),
       options_(options),
@@ -61,11 +78,9 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
           "{} numbers of replicas for {} stages in {} pipelines: one number per stage wanted, in 1 "
           "pipeline",
           replicas.size(), options_.stages, options_.pipelines);
-  const int width =
-      replicas.empty() ? options_.stages : std::accumulate(replicas.begin(), replicas.end(), 0);
+  const int width = width_of(options_), workers = linked_of(options_) * width;
   const bool apart = options_.averaging && options_.averaging->apart;
-  linked_ = apart ? 1 : options_.pipelines;
-  const int workers = linked_ * width;
+  linked_ = linked_of(options_);
   require(options_.pipelines >= 1 && options_.stages >= 1 && workers == transport.workers(),
           "{} pipelines of {} stages need {} workers, but {} were started", linked_,
           options_.stages, workers, transport.workers());
@@ -81,9 +96,25 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
   row_ = transport.worker() % width;
   if (options_.threads > 0) omp_set_num_threads(options_.threads);
   plan();
+}
+
+Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+                 comm::Transport& transport)
+    : Trainer(std::move(graph), optimizer, options, transport, Stop::Planned) {
+  check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
+  build();
   comm::barrier(transport_, comm::everyone(transport_),
                 {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});
   origin_ns_ = comm::now_ns();
+}
+
+// Every pipeline is like the first.
+void Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
+                    const TrainerOptions& options) {
+  const int width = std::max(1, width_of(options));
+  const auto links = comm::make_inproc(std::max(1, linked_of(options)) * width);
+  for (int row = 0; row < width; ++row)
+    Trainer(graph, optimizer, options, *links[row], Stop::Planned);
 }
 
 Trainer::~Trainer() = default;

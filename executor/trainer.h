@@ -108,6 +108,12 @@ class Trainer {
           comm::Transport& transport);
   ~Trainer();
 
+  /// Throws what some worker of such a job would throw before its first step: plans that are not
+  /// proved or do not fit the workers and the model, too little memory under the limit. Needs no
+  /// links, and keeps nothing.
+  static void check(const Graph& graph, const OptimizerConfig& optimizer,
+                    const TrainerOptions& options);
+
   /// Fields this worker reads; empty for stages in the middle that read none.
   const std::vector<FeedSpec>& fields() const { return fields_; }
 
@@ -193,9 +199,13 @@ class Trainer {
     std::int64_t saved = 0;  // bytes per micro-batch
   };
 
+  enum class Stop : std::uint8_t { Planned };
+  Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+          comm::Transport& transport, Stop stop);
   Schedule compute_plan(int steps) const;
   Schedule lowered_for(int steps) const;
   void plan();
+  void build();
   StepResult result_of(const StepReport& report) const;
   void begin_averaged_run(std::int64_t steps);
   void count_batches(StepResult& result);
@@ -235,6 +245,9 @@ class Trainer {
   std::unique_ptr<Interpreter> validation_;
   std::unique_ptr<RepeatedRun> runs_;  // null for plans with one update per step
   Lowering how_;
+  Schedule one_step_;                                    // as given, without messages
+  int micro_ids_ = 0;                                    // see RunnerOptions
+  std::vector<std::unique_ptr<StagePlan>> stage_plans_;  // until the runner has them
   std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
   bool asks_to_stop_ = false, stop_asked_ = false;  // averaged
   std::int64_t batches_before_ = 0;                 // averaged: of all pipelines, in this run

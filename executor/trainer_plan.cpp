@@ -107,7 +107,8 @@ void Trainer::cut(const Schedule& compute) {
 }
 
 void Trainer::plan() {
-  const Schedule one = compute_plan(1);
+  one_step_ = compute_plan(1);
+  const Schedule& one = one_step_;
   if (options_.plan) verify(one);  // as typed: messages then count steps in the user's own rows
   cut(one);
   how_.pipelines = linked_;
@@ -126,31 +127,34 @@ void Trainer::plan() {
   // is being made.
   const VerifyReport report = verify(lowered_);
   const int slots = least_send_slots(lowered_);
-  if (repeated) {
-    check_updates(lowered_, report);
-    warn_of_ties();
-  }
-  std::vector<std::unique_ptr<StagePlan>> plans = compile(report, slots + 1);
+  if (repeated) check_updates(lowered_, report);
+  stage_plans_ = compile(report, slots + 1);
   check_memory();
-  check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
+  micro_ids_ = options_.micro_batches * (lowered_.half_micros ? 2 : 1);
+  if (repeated) {
+    for (const StageNeeds& needs : report.stages)
+      micro_ids_ =
+          std::max(micro_ids_, 2 * one.stages * (needs.live_copies + options_.micro_batches) + 16);
+  }
+}
 
+// What runs the plan: memory, loops, and the links that they need.
+void Trainer::build() {
+  const bool repeated = holds(one_step_, Kind::Update);
+  if (repeated) warn_of_ties();
   RunnerOptions run;
   run.pipeline = pipeline_;
   run.pipelines = linked_;
   run.plan = &lowered_;
   run.workers_per_pipeline = static_cast<int>(lowered_.workers.size());
   run.micro_batches = options_.micro_batches;
-  run.micro_ids = options_.micro_batches * (lowered_.half_micros ? 2 : 1);
-  if (repeated) {
-    run.repeated = true;
-    for (const StageNeeds& needs : report.stages)
-      run.micro_ids = std::max(run.micro_ids,
-                               2 * one.stages * (needs.live_copies + options_.micro_batches) + 16);
-  }
+  run.micro_ids = micro_ids_;
+  run.repeated = repeated;
   run.seed = options_.seed;
   if (options_.averaging) join_groups();
   run.averager = averager_.get();
-  runner_ = std::make_unique<TrainRunner>(graph_, std::move(plans), optimizer_, run, transport_);
+  runner_ =
+      std::make_unique<TrainRunner>(graph_, std::move(stage_plans_), optimizer_, run, transport_);
   const int width = static_cast<int>(lowered_.workers.size());
   check_disturbance(options_.disturb, options_.pipelines, options_.pipelines * width);
   if (options_.disturb.hetero > 0 || !options_.disturb.slow.empty())
@@ -169,7 +173,7 @@ void Trainer::plan() {
   Lowering how = how_;
   how.reduce_scalars = true;
   how.average_weights = false;
-  Row row = bind_row(lower(forward_only(one), how), transport_.worker(), linked_);
+  Row row = bind_row(lower(forward_only(one_step_), how), transport_.worker(), linked_);
   for (auto* part : {&row.prologue, &row.body, &row.drain}) drop_updates(*part);
   validation_ = std::make_unique<Interpreter>(std::move(row), *runner_, links);
 }

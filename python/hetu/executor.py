@@ -128,13 +128,13 @@ class Executor:
                 f"{averaging.method} averages whole pipelines, one per column, but the rows of devices differ in length: "
                 f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
             )
-        self.device = resolve_device(device)
         env = _hetu.env()
+        self.device = device if env["check"] else resolve_device(device)
         number = self.layout.number_of(env["worker"])
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)
             number %= self.layout.stages  # of its pipeline, which is a job of its own
-        self.transport = transport(number)
+        self.transport: Any = None if env["check"] else transport(number)
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
         self.seed = seed
@@ -162,6 +162,9 @@ class Executor:
             "disturbance": (disturbance or Disturbance()).settings(),
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
+        if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
+            _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
+            raise SystemExit(0)
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
         self.sharers = list(range(self.layout.pipelines))
         self.loader = self._loader(self.data)
@@ -238,7 +241,7 @@ class Executor:
         job = getattr(self, "job", None)
         env = _hetu.env()
         first = job.in_first_pipeline if job else env["pipelines"] == 1 or env["worker"] == 0
-        return bool(self.transport.worker == 0 and first)
+        return self.transport is not None and bool(self.transport.worker == 0 and first)
 
     @property
     def averages(self) -> bool:

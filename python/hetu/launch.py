@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from hetu import guard, network, pipelines, progress, remote, slurm, supervise
+from hetu import guard, network, pipelines, precheck, progress, remote, slurm, supervise
 
 HELP = """\
 heturun [flags] command...
@@ -283,6 +283,11 @@ def run(options, say):
     if any(n["servers"] for n in nodes):
         say("servers are started only for a command that needs them")
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
+    if precheck.applies(options.command):
+        status = precheck.run(options.command, environment, sum(n["workers"] for n in used))
+        if status:
+            say("refused before any worker was started")
+            return status
     interface, addresses = None, []
     if not local:
         interface, addresses = choose_interface(used, options.interface, say)

@@ -7,13 +7,14 @@ from hetu import devices
 
 
 def option_of(command, name):
-    """The value of an option in a command's words, None if it is not there."""
+    """The value of an option in a command's words, None if it is not there; of several, the last."""
+    value = None
     for i, word in enumerate(command):
         if word == name and i + 1 < len(command):
-            return command[i + 1]
-        if word.startswith(name + "="):
-            return word[len(name) + 1:]
-    return None
+            value = command[i + 1]
+        elif word.startswith(name + "="):
+            value = word[len(name) + 1:]
+    return value
 
 
 def lists_beside(command):

@@ -46,6 +46,7 @@ nb::dict env_for_python() {
   values["hosts"] = hosts;
   values["progress_fd"] = e.progress_fd;
   values["pipelines"] = e.pipelines;
+  values["check"] = e.check;
   values["worker"] = e.worker;
   values["workers"] = e.workers;
   values["local_worker"] = e.local_worker;

@@ -282,6 +282,12 @@ void bind_executor(nb::module_& m) {
   m.def(
       "crc32c", [](const nb::bytes& data) { return crc32c(data.c_str(), data.size()); },
       "CRC-32C of bytes.");
+  m.def(
+      "check_training",
+      [](const Graph& graph, const nb::dict& optimizer, const nb::dict& options) {
+        Trainer::check(graph, optimizer_of(optimizer), trainer_options(options));
+      },
+      "Throws what some worker of such a job would throw before its first step.");
   m.def("default_micro_batches", &default_micro_batches,
         "Micro-batches per step that a method trains with unless told.");
   m.def("list_checkpoints", &list_checkpoints);

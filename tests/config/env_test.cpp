@@ -81,6 +81,16 @@ TEST(Env, ReadsWhatIsSet) {
   EXPECT_EQ(e.local_workers, 4);
 }
 
+// Before a job starts: as many threads per worker as its workers will have.
+TEST(Env, OfACheckCountsTheWorkersToCome) {
+  EXPECT_FALSE(read_from({}).check);
+  const Env e = read_from({{"HETU_CHECK", "12"}, {"HETU_HOSTS", "w0:8,w1:4"}});
+  EXPECT_TRUE(e.check);
+  EXPECT_EQ(e.workers, 12);
+  EXPECT_EQ(e.local_workers, 8);
+  EXPECT_EQ(e.worker, 0);
+}
+
 TEST(Env, WrongValuesNameVariableValueAndRight) {
   struct Case {
     const char* name;

@@ -183,6 +183,43 @@ TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("over the limit of 1000")));
 }
 
+// Without links, and of every worker: the last of these stages needs the most.
+TEST(Trainer, CheckRefusesWhatAWorkerWould) {
+  TrainerOptions options;
+  options.stages = 4;
+  options.batch_size = 4;
+  options.micro_batches = 2;
+  options.threads = 1;  // kernels' scratch depends on it
+  const Graph graph = testing_model::language_model({});
+  std::vector<std::int64_t> peaks(4);
+  const auto measure = [&](comm::Transport& links) {
+    peaks[static_cast<std::size_t>(links.worker())] =
+        Trainer(graph, sgd(), options, links).memory().peak();
+  };
+  EXPECT_EQ(on_worker_threads(4, measure), "");
+  const auto most = std::max_element(peaks.begin(), peaks.end());
+  options.memory_limit = *most;
+  EXPECT_NO_THROW(Trainer::check(graph, sgd(), options));
+  --options.memory_limit;
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr(
+                  fmt::format("worker {} (pipeline 0, stage", most - peaks.begin()))));
+  options.memory_limit = 0;
+  options.plan = generate("1f1b", {.stages = 3, .micro_batches = 2});
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("the schedule is for 3 workers")));
+  options.plan = generate("interleaved-1f1b", {.stages = 4, .micro_batches = 4, .chunks = 2});
+  options.micro_batches = 4;
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("8 stages do not fit")));
+  Program& second = options.plan->workers[1];
+  std::vector<Instr> row = unroll(second);
+  row.pop_back();
+  second = {std::move(row), {}, 0, 0, {}};
+  EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("is missing")));
+}
+
 TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {
   auto transports = comm::make_inproc(1);
   TrainerOptions options;

@@ -118,19 +118,32 @@ class Refused(TrainCase):
         whole = "0F0,0F1,0B0,0B1"
         for rows, says in [
             (("0F0,0F1,0B0", "1F0,1F1,1B0,1B1"), "plan is incomplete: 0B1 is missing"),
-            (("0F0,0F1,0B0,0B1", "1F0,1B1,1F1,1B0"), "(?s)deadlock.*1B1"),
+            (("0F0,0F1,0B0,0B1", "1F0,1B1,1F1,1B0"), "deadlock.*1B1"),
             ((whole, "1F0,1F1,1B0,1B1", "2F0,2F1,2B0,2B1"), "3 rows, but 2 workers"),
             (("0F0,0F1,0B0,0B1,0B1", "1F0,1F1,1B0,1B1"), "0B1"),
         ]:
             with self.subTest(rows=rows):
                 plan = file("plan.csv", *rows)
-                done = self.run_job((1, 2), "--pipeline", plan, "--micro-batches", 2, "--steps", 1)
-                self.assertEqual(done.code, 2, str(done))
-                self.assertRegex("\n".join(done.words()), says)
-                self.assertEqual(done.steps, [])
+                self.refused_at_once(says, "--pipeline", plan, "--micro-batches", 2)
+        folded = self.folder / "folded.csv"  # 8 stages; the model's cut-points allow 6
+        subprocess.run(["hetu", "schedule", "interleaved-1f1b", "--stages", "2", "--chunks", "4", "--micro-batches", "8",
+                        "--format", "csv", "-o", folded], check=True)
+        self.refused_at_once("8 stages do not fit: .* 1 to 6 stages", "--pipeline", folded, *MICROS)
+        (self.folder / "plans.py").write_text(FUNCTION.replace("FIW", "FWI"))
+        self.refused_at_once("0W0 ", "--pipeline", "plans:backwards_last", *MICROS)
+        self.refused_at_once("nowhere:mine: No module named 'nowhere'", "--pipeline", "nowhere:mine")
+        self.refused_at_once("worker 0 .* needs .* over the limit", "--pipeline", "zb-v", *MICROS, "--memory-limit", "1KiB")
+
+    def refused_at_once(self, says, *options):
+        """By heturun itself: there is no worker whose name could stand before a line."""
+        done = self.run_job((1, 2), *options, "--steps", 1)
+        self.assertEqual(done.code, 2, str(done))
+        self.assertRegex(done.err, rf"(?s)\Atrain_bert.py: .*{says}.*\nheturun: refused before any worker was started\n\Z")
+        self.assertNotIn("[w", done.err + done.out)
+        self.assertEqual(done.steps, [])
+
+    def test_options(self):
         self.refused((1, 2), "--pipeline", "hanayo", "--chunks", 4, says="8 stages do not fit: .* 1 to 6 stages")
-        self.refused((1, 2), "--pipeline", "zb-v", *MICROS, "--memory-limit", "100KiB", says="needs .* over the limit")
-        self.refused((1, 2), "--pipeline", "nowhere:mine", says="nowhere:mine: No module named 'nowhere'")
         self.refused((1, 2), "--pipeline", "1f1b", "--pairs", 2, says="--pairs does not apply to 1f1b")
 
 
