@@ -102,6 +102,25 @@ std::vector<double> block_flops(const Graph& graph) {
   return costs;
 }
 
+Costs flop_costs(const Graph& graph, int stages) {
+  Costs costs;
+  costs.per_worker = false;
+  costs.blocks.assign(graph.blocks,
+                      BlockCost{{.forward = 0, .input_grad = 0, .weight_grad = 0}, 0});
+  for (const Node& node : graph.nodes) {
+    if (is_leaf(node)) continue;
+    BlockCost& block = costs.blocks[node.block];
+    const double operations = flops(graph, node);
+    block.weight += operations;
+    if (node.phase == Phase::InputGrad) block.cost.input_grad += operations;
+    if (node.phase == Phase::WeightGrad) block.cost.weight_grad += operations;
+    if (node.phase == Phase::Forward) block.cost.forward += operations;
+  }
+  for (BlockCost& block : costs.blocks) block.cost.recompute = block.cost.forward;
+  costs.stages.clear();
+  return recut(costs, stages);
+}
+
 std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::string>& measured,
                                    const BlockSizes& sizes) {
   Samples samples = read_samples(measured);

@@ -54,6 +54,9 @@ struct BlockSizes {
 std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::string>& measured,
                                    const BlockSizes& sizes);
 
+/// Costs without a measurement: a stage takes as long as it has floating-point operations.
+Costs flop_costs(const Graph& graph, int stages);
+
 /// Floating-point operations of each block, by which stages are balanced.
 std::vector<double> block_flops(const Graph& graph);
 

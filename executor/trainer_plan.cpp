@@ -73,6 +73,15 @@ Schedule Trainer::compute_plan(int steps) const {
   sizes.with_recompute = options_.with_recompute;
   sizes.steps = steps;
   sizes.replicas = options_.replicas;
+  // What a method that goes by costs knows of the model without a measurement.
+  const Method* method = options_.plan ? nullptr : find_method(options_.method);
+  const bool by_costs = method != nullptr && method->by_costs;
+  Costs costs;
+  if (by_costs) {
+    const int stages = options_.stages * resolved(*method, sizes).chunks;
+    if (stages <= graph_.blocks) costs = flop_costs(graph_, stages);
+    sizes.costs = &costs;
+  }
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
   if (options_.plan && steps > compute.steps) compute = with_steps(compute, steps);
   if (options_.with_recompute) compute = with_recompute(compute);

@@ -47,6 +47,7 @@ struct Method {
   int chunks = 1;  ///< model stages per worker unless told; the only number without the option
   const char* chunks_rule = "any V >= 1";
   bool (*legal_chunks)(const Sizes& sizes) = [](const Sizes& s) { return s.chunks >= 1; };
+  bool by_costs = false;  ///< the order depends on Sizes::costs whatever the other sizes
   Schedule (*generate)(const Sizes& sizes);
 };
 

@@ -80,7 +80,8 @@ class Executor:
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
     function of stages and micro_batches that returns rows of action strings. micro_batches: per pipeline and step; None:
     as many as the file has, 1 where the method updates after each, else 4.
-    "choose": the first that `hetu choose` ranks by `costs`, a file or a trace, within the memory limit.
+    "choose": the first that `hetu choose` ranks by `costs`, a file or a trace, within the memory limit. Methods that go by
+    costs (zb-1p, zb-2p, auto) take them too, and without them the operations that each block of the model has.
     chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
     averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
@@ -146,14 +147,17 @@ class Executor:
             pipeline, with_recompute, own = self._choose(micro_batches or 4, costs, memory_limit, sync)
             micro_batches, chunks = micro_batches or 4, own.get("chunks")
         elif costs is not None:
-            raise ValueError("costs are for pipeline choose")
+            if not schedule.goes_by_costs(pipeline):
+                raise ValueError(f"costs are for pipeline choose, and for methods that go by them: "
+                                 f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
+            own["costs"] = costs
         self.method = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
         plan = self._plan(pipeline, micro_batches, own)
         self.micro_batches = plan.micro_batches
         cuts = 1 + max(placement["model_stage"] for placement in plan.placements)
         starts = first_blocks(cuts) if callable(first_blocks) else first_blocks
         options = {
-            "method": self.method, "plan": None if schedule.is_method(pipeline) and not chooses else plan,
+            "method": self.method, "plan": None if schedule.is_method(pipeline) and costs is None else plan,
             "pipelines": self.layout.pipelines, "stages": self.layout.stages, "replicas": list(self.layout.replicas),
             "chunks": chunks or 0, "pairs": pairs or 1, "concat": concat or "direct", "with_recompute": with_recompute,
             "sync": sync, "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,

@@ -98,6 +98,11 @@ def is_method(pipeline: Any) -> bool:
     return any(pipeline == m["name"] or pipeline in m["aliases"] for m in methods())
 
 
+def goes_by_costs(pipeline: Any) -> bool:
+    """True if a `pipeline=` is the name of a method whose order depends on costs."""
+    return any(pipeline == m["name"] and m["by_costs"] for m in methods())
+
+
 def is_file(pipeline: str) -> bool:
     """True if a `pipeline=` is a file of a plan."""
     return pipeline.endswith((".csv", ".json"))

@@ -42,7 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; or a function of stages and "
              "micro_batches that returns rows of action strings; or choose, the best by --costs (default %(default)s)")
     add("--costs", metavar="FILE",
-        help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose")
+        help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose and for methods that go "
+             "by costs: zb-1p, zb-2p, auto (default there: the operations of the model's blocks)")
     add("--chunks", type=int, default=None, metavar="V", help="stages per worker, for methods that use it (default: theirs)")
     add("--pairs", type=int, default=None, metavar="F", help="pipeline pairs of chimera (default 1)")
     add("--concat", default=None, choices=["direct", "doubling", "halving", "best"],

@@ -100,6 +100,7 @@ nb::list method_records() {
     row["options"] = std::vector<std::string>(m.options.begin(), m.options.end());
     row["stages"] = m.stages_rule;
     row["micro_batches"] = m.micros_rule;
+    row["by_costs"] = m.by_costs;
     out.append(row);
   }
   return out;

@@ -201,5 +201,43 @@ INSTANTIATE_TEST_SUITE_P(
                     Recomputed{"dualpipev", 4, false, true}, Recomputed{"varuna", 1, true, true},
                     Recomputed{"varuna", 3, true, true}, Recomputed{"varuna", 4, true, true}));
 
+// What a method that goes by costs is told of the model: the operations of its stages, of which the
+// last has the dearest here.
+TEST(MethodsByCosts, GoByTheOperationsOfTheModel) {
+  for (const char* method : {"zb-1p", "zb-2p", "auto"}) {
+    Setting s;
+    s.method = method;
+    s.stages = 4;
+    s.micro_batches = 8;
+    s.batch_size = 16;
+    s.model.vocabulary = 400;
+    Schedule used;
+    Costs costs;
+    const auto work = [&](comm::Transport& links) {
+      const Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+      if (links.worker() != 0) return;
+      used = trainer.schedule();
+      costs = flop_costs(trainer.graph(), s.stages);
+    };
+    EXPECT_EQ(on_worker_threads(s.stages, work), "");
+    EXPECT_GT(costs.stages[3].forward, 2 * costs.stages[1].forward);
+    const auto orders = [&](const Costs* by) {
+      const Schedule plan =
+          generate(method, {.stages = s.stages, .micro_batches = s.micro_batches, .costs = by});
+      std::vector<std::vector<Instr>> rows;
+      for (const Program& p : plan.workers) rows.push_back(unroll(p));
+      return rows;
+    };
+    std::vector<std::vector<Instr>> ran;
+    for (const Program& p : used.workers) {
+      ran.emplace_back();
+      for (const Instr& i : unroll(p))
+        if (is_compute(i.kind)) ran.back().push_back(i);
+    }
+    EXPECT_EQ(ran, orders(&costs)) << method;
+    EXPECT_NE(ran, orders(nullptr)) << method;
+  }
+}
+
 }  // namespace
 }  // namespace hetu
