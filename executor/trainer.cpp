@@ -270,7 +270,6 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
   validation_->finish();
   runner_->set_buffers(own);
   StepResult result;
-  result.batches = options_.pipelines;
   result.step = step_;
   result.scalars = runner_->scalars();
   result.batches = linked_;
