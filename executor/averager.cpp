@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
@@ -64,6 +65,7 @@ void Averager::begin_run(std::int64_t updates, float* weights, std::int64_t elem
   updates_ = answered_ = 0;
   stop_after_ = groups::known_stop(options_.policy, updates);
   ++run_;
+  stops_soon_ = false;
   {
     const std::lock_guard lock(weights_mutex_);
     weights_ = weights;
@@ -77,6 +79,10 @@ void Averager::begin_run(std::int64_t updates, float* weights, std::int64_t elem
     known_before_ = known_;
   }
   client_.begin_run(done_before_, updates);
+}
+
+void Averager::stop_soon() {
+  if (!std::exchange(stops_soon_, true)) client_.stop_soon();
 }
 
 void Averager::begin() {

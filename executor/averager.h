@@ -74,6 +74,9 @@ class Averager {
   /// A run of about `updates` updates per pipeline, whose weights are now `weights`.
   void begin_run(std::int64_t updates, float* weights, std::int64_t elements);
 
+  /// Ends the run early, for all pipelines, at stops of which all of their stages can be told.
+  void stop_soon();
+
   /// This pipeline has applied one more update: asks for a group and averages, beside what the
   /// caller does next. The weights must stay as they are until end().
   void begin();
@@ -158,6 +161,7 @@ class Averager {
   std::int64_t updates_ = 0, answered_ = 0;
   std::int64_t stop_after_ = groups::kRunsOn;
   std::int64_t run_ = 0;
+  bool stops_soon_ = false;  // this run
   std::vector<int> living_;
   std::int64_t gatherings_ = 0;  // the same on every worker of the job
 

@@ -165,12 +165,14 @@ std::string Trainer::stages_text() const {
 }
 
 void Trainer::ask_to_stop() {
-  if (averager_)
+  if (averager_) {
     asks_to_stop_ = true;
-  else if (runs_)
+    averager_->stop_soon();
+  } else if (runs_) {
     runs_->ask_to_stop();
-  else
+  } else {
     runner_->ask_to_stop();
+  }
 }
 
 StepResult Trainer::train(const FieldLookup& lookup) {
@@ -234,8 +236,8 @@ void Trainer::end_run() {
   run_left_ = 0;
   if (averager_) {
     runner_->end_averaged_run();
-    step_ = run_end_;
     stop_asked_ = any_asks_to_stop();
+    step_ = stop_asked_ ? std::min(run_end_, run_begin_ + mean_updates()) : run_end_;
     asks_to_stop_ = false;
   }
   runner_->set_updates(step_);

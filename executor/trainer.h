@@ -210,6 +210,7 @@ class Trainer {
   void begin_averaged_run(std::int64_t steps);
   void count_batches(StepResult& result);
   bool any_asks_to_stop();
+  std::int64_t mean_updates();
   void end_run();
   void cut(const Schedule& compute);
   CompileOptions compile_options(const StageNeeds& needs, const StageSlots& slots) const;
@@ -251,6 +252,7 @@ class Trainer {
   std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
   bool asks_to_stop_ = false, stop_asked_ = false;  // averaged
   std::int64_t batches_before_ = 0;                 // averaged: of all pipelines, in this run
+  std::int64_t run_begin_ = 0;                      // averaged: step() before it
   std::int64_t run_end_ = 0;                        // averaged: the step that the run leads to
   std::vector<PlannedRun> recorded_;                // where runs_ is not
   std::unique_ptr<TraceRecorder> trace_;

@@ -78,6 +78,7 @@ void Trainer::join_groups() {
 void Trainer::begin_averaged_run(std::int64_t steps) {
   runner_->begin_averaged_run(steps);
   run_left_ = 1;
+  run_begin_ = step_;
   run_end_ = step_ + steps;
   batches_before_ = 0;
   const std::int64_t known = averager_->stop_after();
@@ -100,9 +101,27 @@ bool Trainer::any_asks_to_stop() {
   if (averager_->may_lose()) return averager_->any_raises(asks_to_stop_);
   double value = asks_to_stop_ ? 1 : 0;
   const auto what = [] { return std::string("whether a worker asks to stop"); };
-  comm::sum_f64(transport_, comm::everyone(transport_), &value, 1,
-                {comm::make_tag(kConsensusTag, 0, 0, 2, static_cast<int>(step_ & 0x3fff)), what});
+  comm::sum_f64(
+      transport_, comm::everyone(transport_), &value, 1,
+      {comm::make_tag(kConsensusTag, 0, 0, 2, static_cast<int>(run_begin_ & 0x3fff)), what});
   return value > 0;
+}
+
+// Of the pipelines in this run, rounded down; the same on every worker of the job.
+std::int64_t Trainer::mean_updates() {
+  const std::int64_t own = averager_->updates();
+  if (averager_->may_lose()) {
+    std::int64_t sum = 0;
+    const auto all = averager_->exchange(fmt::format("{}", own));
+    for (const auto& [pipeline, updates] : all) sum += std::stoll(updates);
+    return sum / static_cast<std::int64_t>(all.size());
+  }
+  auto sum = static_cast<double>(own);
+  const auto what = [] { return std::string("how many updates there were"); };
+  comm::sum_f64(
+      transport_, comm::everyone(transport_), &sum, 1,
+      {comm::make_tag(kConsensusTag, 0, 0, 3, static_cast<int>(run_begin_ & 0x3fff)), what});
+  return static_cast<std::int64_t>(sum) / transport_.workers();
 }
 
 }  // namespace hetu

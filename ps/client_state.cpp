@@ -38,6 +38,14 @@ void ClientState::request(std::int64_t update) {
   post(encode(FromWorker(Ask{update})));
 }
 
+void ClientState::stop_soon() {
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_dead();
+  }
+  post(encode(FromWorker(StopSoon{})));
+}
+
 std::optional<Answer> ClientState::poll() {
   const std::lock_guard lock(mutex_);
   throw_if_dead();

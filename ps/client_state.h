@@ -14,6 +14,7 @@ class ClientState : public GroupClient {
  public:
   void begin_run(std::int64_t done, std::int64_t updates) override;
   void request(std::int64_t update) override;
+  void stop_soon() override;
   std::optional<Answer> poll() override;
   std::optional<Answer> poll_invitation() override;
   Answer wait(const std::function<std::string()>& what) override;

@@ -65,6 +65,7 @@ struct Coordinator::Job {
   std::vector<bool> lost;          ///< per pipeline
   std::vector<std::int64_t> done;  ///< per pipeline: updates before the run
   bool running = false;
+  bool stops_soon = false;  ///< the run that is to begin
   std::int64_t first_begin_us = -1;
   GroupLog log;
 };
@@ -156,6 +157,11 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
     seat.left = true;
   } else if (!failure_.empty()) {
     send(seat.peer, Refusal{failure_code_, failure_});
+  } else if (std::holds_alternative<StopSoon>(message)) {
+    if (seat.next)
+      job_->stops_soon = true;
+    else
+      job_->policy.stop_soon();
   } else if (const auto* begin = std::get_if<BeginRun>(&message)) {
     take_begin(seat, *begin, now_us);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
@@ -241,6 +247,7 @@ void Coordinator::begin_if_all_have(std::int64_t now_us) {
   for (const Seat* seat : all) job_->done[seat->pipeline] = seat->next->done;
   try {
     job_->policy.begin_run(job_->done, updates);
+    if (std::exchange(job_->stops_soon, false)) job_->policy.stop_soon();
     if (job_->first_begin_us < 0) job_->first_begin_us = now_us;
     job_->running = true;
     for (Seat* seat : all) {

@@ -68,6 +68,10 @@ class GroupClient {
   /// blocks: requests wait at the coordinator until all workers have begun. Throws Comm.
   virtual void begin_run(std::int64_t done, std::int64_t updates) = 0;
 
+  /// Ends the run that this worker has begun early, for all; see groups::Policy::stop_soon. Never
+  /// blocks. Throws Comm.
+  virtual void stop_soon() = 0;
+
   /// Asks for a group for the weights after update `update` (this pipeline's count). Never blocks.
   /// At most one request may be open. Throws Comm; InvalidArgument while one is open.
   virtual void request(std::int64_t update) = 0;

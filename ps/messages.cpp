@@ -25,7 +25,8 @@ enum Kind : std::uint8_t {
   kLost,
   kGather,
   kEndpoints,
-  kGathering
+  kGathering,
+  kStopSoon
 };
 
 /// Appends values in a fixed order; the machines that Hetu runs on are little-endian.
@@ -243,6 +244,7 @@ struct Encode {
     to.number(m.update);
     return to.take();
   }
+  Bytes operator()(const StopSoon&) const { return Writer(kStopSoon).take(); }
   Bytes operator()(const Beat&) const { return Writer(kBeat).take(); }
   Bytes operator()(const Leave&) const { return Writer(kLeave).take(); }
   Bytes operator()(const Welcome&) const { return Writer(kWelcome).take(); }
@@ -327,6 +329,9 @@ FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
       break;
     case kLeave:
       message = Leave{};
+      break;
+    case kStopSoon:
+      message = StopSoon{};
       break;
     case kGather: {
       const bool ok = from.flag();

@@ -34,6 +34,8 @@ struct BeginRun {
 struct Ask {
   std::int64_t update = 0;
 };
+/// The run is to end early.
+struct StopSoon {};
 /// A sign of life; the coordinator answers with the same.
 struct Beat {};
 /// This worker has come to a point where all workers meet.
@@ -58,7 +60,7 @@ struct Endpoints {
   std::vector<std::string> by_pipeline;
 };
 
-using FromWorker = std::variant<Hello, BeginRun, Ask, Beat, Leave, Gather>;
+using FromWorker = std::variant<Hello, BeginRun, Ask, Beat, Leave, Gather, StopSoon>;
 using FromCoordinator = std::variant<Welcome, Answer, Beat, Refusal, Lost, Endpoints, Gathering>;
 
 /// What all workers of a job must give alike (policy, log, failure), as bytes to compare.

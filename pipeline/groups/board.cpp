@@ -130,10 +130,15 @@ void Board::answer(int stage, int pipeline) {
 // can be told in time is the largest u + n - s + 1. A decision raises it by at most 1 per member:
 // the sum over all pipelines meets the target, or passes it by less than one group.
 void Board::stop_if_due() {
-  if (due_) return;
   const std::int64_t sum = std::accumulate(underway_.begin(), underway_.end(), std::int64_t{0});
-  due_ = sum >= target_;
-  if (due_) stop_ = underway_;
+  if (sum >= target_) stop_soon();
+}
+
+// Requests that are open now are not yet the last ones, so that nobody waits for news of this.
+void Board::stop_soon() {
+  if (due_) return;
+  due_ = true;
+  stop_ = underway_;
 }
 
 // A copy is as new as the newest weights that have come into it.

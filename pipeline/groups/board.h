@@ -57,6 +57,7 @@ class Board {
   void arrive(const Request& request, std::int64_t now_us);
   void pass_time(std::int64_t now_us) { now_us_ = std::max(now_us_, now_us); }
   void remove(int pipeline);
+  void stop_soon();
 
   /// Closes a group of open requests; with a passive partner (AD-PSGD) of the one open request.
   void close(int stage, std::vector<int> members, Reason reason);

@@ -88,6 +88,8 @@ void Policy::remove(int pipeline, std::int64_t now_us) {
   impl_->rule->on_death(pipeline);
 }
 
+void Policy::stop_soon() { impl_->board.stop_soon(); }
+
 std::optional<std::int64_t> Policy::wakes_at_us() const { return impl_->rule->wakes_at_us(); }
 
 std::vector<Decision> Policy::take() { return impl_->board.take(); }

@@ -96,6 +96,10 @@ class Policy {
   /// already is. N, and so the constants, stay.
   void remove(int pipeline, std::int64_t now_us);
 
+  /// Ends the run early: every pipeline stops as soon as all of its stages can still be told. Of
+  /// no effect where the stop is known from the start (known_stop).
+  void stop_soon();
+
   /// When tick must be called next, if nothing arrives before.
   std::optional<std::int64_t> wakes_at_us() const;
   /// Decisions since the last take, in order.

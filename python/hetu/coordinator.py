@@ -41,10 +41,11 @@ class Coordinator:
         return self._keys["address"] if self._keys else ""
 
     def start(self):
-        """Starts the process on the socket."""
+        """Starts the process on the socket. What is told to it is not buffered: the rest would be written when its end is
+        known, which fails."""
         words = [sys.executable, "-m", "hetu.coordinator", self._endpoint, str(self.listener.fileno())]
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0,
             pass_fds=[self.listener.fileno()], start_new_session=True,
             env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))))
         self._write(json.dumps({name: self._keys[name] for name in ("server_secret", "worker_public")}))

@@ -24,13 +24,15 @@ namespace {
 using testing_model::Tokens;
 
 constexpr int kRows = 2;
-constexpr int kUpdates = 12;  // of each run
+constexpr int kUpdates = 12;
 
 struct Case {
   groups::Options policy;
   int pipelines = 3;
   int stages = 2;
   int runs = 3;
+  int updates = kUpdates;  // of each run
+  bool asks = false;       // one worker asks all to stop early
   std::set<int> dies = {1};
   double after_ms = 0;       // from the first batch; then the others, one by one
   bool dies_saving = false;  // while it does what one pipeline does for all
@@ -76,6 +78,7 @@ class Job {
   std::map<int, int> finished;  // by pipeline: workers that came to the end
   std::map<int, std::vector<double>> losses;
   std::vector<ps::Lost> lost;
+  std::set<std::int64_t> steps;  // where workers ended
   std::vector<int> saved() const { return saved_; }
 
  private:
@@ -124,8 +127,12 @@ class Job {
     };
     std::vector<double> own;
     for (int r = 0; r < case_.runs; ++r) {
-      trainer.begin_run(kUpdates);
-      while (const auto result = trainer.next(source)) own.push_back(result->at("loss"));
+      trainer.begin_run(case_.updates);
+      while (const auto result = trainer.next(source)) {
+        own.push_back(result->at("loss"));
+        if (case_.asks && pipeline == 1 && stage == 0 && own.size() > 10) trainer.ask_to_stop();
+        if (result->last) EXPECT_EQ(result->stop_asked, case_.asks);
+      }
       once(trainer, pipeline, stage);
     }
     const std::lock_guard lock(mutex_);
@@ -133,6 +140,7 @@ class Job {
     ++finished[pipeline];
     if (stage == 0) losses[pipeline] = own;
     lost = trainer.averager()->losses();
+    steps.insert(trainer.step());
     for (const StateTensor& t : trainer.state()) {
       const std::vector<float> values(t.data, t.data + t.elements);
       const auto [at, fresh] = tensors.emplace(t.name + "/" + t.state, values);
@@ -232,6 +240,23 @@ TEST(Shrink, GoesOnWhoeverDiesWhenever) {
       job.run();
       expect_finished(c, job);
     }
+  }
+}
+
+TEST(Shrink, AllStopSoonAfterOneIsAskedTo) {
+  for (const groups::Options& policy : {methods()[0], methods()[2]}) {
+    Case c;
+    c.policy = policy;
+    c.dies = {};
+    c.runs = 1;
+    c.updates = 1000000;
+    c.asks = true;
+    Job job(c);
+    job.run();
+    expect_finished(c, job);
+    ASSERT_EQ(job.steps.size(), 1U);
+    EXPECT_GE(*job.steps.begin(), 3);
+    EXPECT_LT(*job.steps.begin(), 10000);
   }
 }
 

@@ -30,7 +30,8 @@ std::vector<Bytes> from_workers() {
           encode(FromWorker(Ask{13})),
           encode(FromWorker(Beat{})),
           encode(FromWorker(Leave{})),
-          encode(FromWorker(Gather{true, false}))};
+          encode(FromWorker(Gather{true, false})),
+          encode(FromWorker(StopSoon{}))};
 }
 
 std::vector<Bytes> from_coordinators() {

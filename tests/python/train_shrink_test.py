@@ -19,6 +19,7 @@ MOMENTS = 50 if "--whole" in sys.argv else 3
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 METHODS = (("--preduce",), ("--adpsgd",), ("--preduce", "--sync-period", "1"), ("--adpsgd", "lockstep"))
 FOREVER = 1000000
+LAST = 300  # steps of a training that shall be under way when a worker dies
 SHRINK = ("--on-failure", "shrink")
 WORDS = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd", "--learning-rate", "5e-2")
 
@@ -68,12 +69,11 @@ class Shrink(TrainCase):
 
     def lose_one(self, method, grid, number, delay, folder):
         words = (*WORDS, *method, "--save-every", 20, "--checkpoint", folder, "--keep", 2)
-        process, log = self.start(grid, *words, "--steps", 100)
+        process, log = self.start(grid, *words, "--steps", LAST)
         self.assertTrue(wait_until(lambda: lines_of(log) > 8), process.poll())
         time.sleep(delay)
         victim = process_of(self.mark, "train_bert.py", number)
         self.assertIsNotNone(victim)
-        before = manifest_of(folder)[1]["step"] if list(folder.glob("step-*/manifest.json")) else 0
         os.kill(victim, signal.SIGKILL)
         _, error = process.communicate(timeout=MANY_S)
         self.check_nothing_runs()
@@ -83,8 +83,7 @@ class Shrink(TrainCase):
         self.assertRegex(error, rf"heturun: {how}; the job goes on without pipeline {lost}\n")
         self.assertRegex(error.splitlines()[-1], rf"heturun: finished without pipeline {lost}: {how}$")
         manifest = manifest_of(folder)[1]
-        self.assertEqual(manifest["step"], 100, error)
-        self.assertLessEqual(before, 100)
+        self.assertEqual(manifest["step"], LAST, error)
         self.check_whole(folder)
         said = manifest["run"]["lost"]
         self.assertEqual([one["pipeline"] for one in said], [lost])
@@ -98,7 +97,7 @@ class Shrink(TrainCase):
     def test_resumes_with_fewer_or_all_pipelines(self):
         folder = self.folder / "saved"
         self.lose_one(("--preduce",), (3, 1), 0, 0.1, folder)
-        for grid, steps in (((2, 1), 110), ((3, 1), 120), ((2, 2), 125)):
+        for grid, steps in (((2, 1), LAST + 10), ((3, 1), LAST + 20), ((2, 2), LAST + 25)):
             done = self.train(grid, *WORDS, "--preduce", "--checkpoint", folder, "--resume", "--steps", steps)
             self.assertRegex(done.out, r"Resumed from \S+ at step \d+")
             manifest = manifest_of(folder)[1]
@@ -126,6 +125,25 @@ class Shrink(TrainCase):
                 self.assertIn(f"heturun: the coordinator (pid {victim}) was killed by SIGKILL; ending the other", error)
                 self.check_nothing_runs()
                 self.check_whole(folder)
+
+    def test_sigusr1_saves_soon(self):
+        for before in ((), SHRINK):
+            folder = self.folder / f"saved{len(before)}"
+            words, log = super().command((2, 2), *WORDS, "--preduce", "--steps", FOREVER, "--checkpoint", folder,
+                                         "--no-drain")
+            at = words.index(HETURUN[1])
+            process = subprocess.Popen([*words[:at + 1], *before, *words[at + 1:]], env=self.env, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, cwd=self.folder)
+            self.addCleanup(lambda process=process: process.poll() is None and process.kill())
+            self.assertTrue(wait_until(lambda log=log: lines_of(log) > 12), process.poll())
+            process.send_signal(signal.SIGUSR1)
+            out, error = process.communicate(timeout=MANY_S)
+            self.assertEqual(process.returncode, 0, error)
+            step = manifest_of(folder)[1]["step"]
+            self.assertIn(f"Stopped as asked after {step} steps", out)
+            self.assertGreater(step, 12)
+            self.assertLess(step, 100000)
+            self.check_whole(folder)
 
     def test_what_cannot_shrink_is_said_in_one_line(self):
         self.refused((2, 1), *WORDS, "--steps", 2, says="only pipelines that average weights")

@@ -47,6 +47,46 @@ TEST(Policy, PeriodOneClosesWithAllAndStopsAfterM) {
   }
 }
 
+// Asked at any moment, every pipeline stops at one count of all its stages, of which each stage has
+// heard before it comes there.
+TEST(Policy, StopsSoon) {
+  for (const Method method : {Method::PartialReduce, Method::AdPsgd}) {
+    for (int asked_after = 0; asked_after < 40; ++asked_after) {
+      Options options = sizes(3, 4, 10);
+      options.method = method;
+      Policy policy(options);
+      policy.begin_run(100, 1000);
+      std::vector<std::vector<std::int64_t>> done(3, std::vector<std::int64_t>(4, 100));
+      std::vector<std::vector<std::int64_t>> stop(3, std::vector<std::int64_t>(4, kRunsOn));
+      std::int64_t now_us = 0;
+      for (int round = 0; round < 200; ++round) {
+        if (round == asked_after) policy.stop_soon();
+        for (int s = 2; s >= 0; --s) {  // the last stage leads by one update per stage
+          for (int p = 0; p < 4; ++p) {
+            const bool may = s == 2 || done[s][p] < done[s + 1][p];
+            if (may && done[s][p] < stop[s][p] && !policy.is_pending(s, p))
+              policy.arrive({s, p, done[s][p] + 1}, now_us += 100);
+          }
+        }
+        policy.tick(now_us += 1000);
+        for (const Decision& d : policy.take()) {
+          for (std::size_t m = 0; m < d.members.size(); ++m) {
+            if (d.initiator >= 0 && d.initiator != d.members[m]) continue;
+            EXPECT_EQ(d.updates[m], ++done[d.stage][d.members[m]]);
+            stop[d.stage][d.members[m]] = d.stop_after[m];
+            EXPECT_LE(d.updates[m], d.stop_after[m]);
+          }
+        }
+      }
+      for (int p = 0; p < 4; ++p) {
+        EXPECT_LE(done[2][p], 100 + asked_after + 8);
+        for (int s = 0; s < 3; ++s) EXPECT_EQ(done[s][p], done[2][p]) << s << " " << p;
+        EXPECT_EQ(done[0][p], stop[0][p]);
+      }
+    }
+  }
+}
+
 std::string refusal(const std::function<void()>& f) {
   try {
     f();
