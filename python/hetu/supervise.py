@@ -315,7 +315,7 @@ class Job:
         self._coordinator.forget()
         if status == 0:
             self._await_coordinator()
-        elif all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
+        elif status < 0 or all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
             how = f"was killed by {signal_name(-status)}" if status < 0 else f"exited with status {status}"
             self._end(128 - status if status < 0 else status,
                       f"the coordinator (pid {process.pid}) {how}; ending the other {self._others()}")
@@ -387,17 +387,19 @@ class Job:
         """Lets a part fail by the worker that failed first, past those that failed because of it."""
         failed = [worker for worker in part.workers if worker.code]
         causes = [worker for worker in failed if worker.code not in FOLLOWERS]
-        if not causes and now - part.failed_at < BLAME_WINDOW_S and len(failed) < len(part.workers):
+        # All failed because of another: of the coordinator, if there is one, whose end is seen a moment later.
+        untold = len(failed) < len(part.workers) or self._coordinator.process is not None
+        if not causes and now - part.failed_at < BLAME_WINDOW_S and untold:
             return
         worker = (causes or failed)[0]
         self._fail(part, worker.code if worker.code > 0 else 128 - worker.code, worker.death())
 
     def _tick(self, now):
+        if self._ended_at is None:
+            self._check_coordinator()
         for part in self._parts:
             if part.failed_at is not None and part.lost_at is None and self._ended_at is None:
                 self._blame(part, now)
-        if self._ended_at is None:
-            self._check_coordinator()
         if self._ended_at is None:
             self._check_end(now)
         self._press(now)
