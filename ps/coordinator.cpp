@@ -128,6 +128,10 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
                     options.worker));
   }
   Seat& seat = job_->seat(options.pipeline, options.stage);
+  if (seat.taken && seat.left) {  // it is done with a training that others are still in
+    early_.emplace_back(from, hello);
+    return;
+  }
   if (seat.taken) {
     return refuse(
         Code::InvalidArgument,
@@ -155,6 +159,7 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
     send(seat.peer, Beat{});
   } else if (std::holds_alternative<Leave>(message)) {
     seat.left = true;
+    if (finished() && !early_.empty()) begin_next_job(now_us);
   } else if (!failure_.empty()) {
     send(seat.peer, Refusal{failure_code_, failure_});
   } else if (std::holds_alternative<StopSoon>(message)) {
@@ -415,12 +420,22 @@ Lost Coordinator::loss_of(int pipeline, const std::string& reason) {
   return lost;
 }
 
+void Coordinator::begin_next_job(std::int64_t now_us) {
+  for (std::size_t p = 0; p < job_->lost.size(); ++p) {
+    if (job_->lost[p]) died_before_[static_cast<int>(p)] = "died in the training before";
+  }
+  seat_of_.clear();
+  job_.reset();
+  for (const auto& [peer, hello] : std::exchange(early_, {})) take_hello(peer, hello, now_us);
+}
+
 void Coordinator::fail_all(Code code, const std::string& text) {
   failure_code_ = code;
   failure_ = text;
   for (const Seat& seat : job_->seats) {
     if (seat.taken && !seat.left) send(seat.peer, Refusal{code, text});
   }
+  for (const auto& [peer, hello] : std::exchange(early_, {})) send(peer, Refusal{code, text});
 }
 
 bool Coordinator::finished() const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ps/messages.h"
@@ -69,6 +70,7 @@ class Coordinator {
   void check_beats(std::int64_t now_us);
   void lose(int pipeline, const std::string& reason, std::int64_t now_us);
   Lost loss_of(int pipeline, const std::string& reason);
+  void begin_next_job(std::int64_t now_us);
   void fail_all(Code code, const std::string& text);
   void send(Peer to, const FromCoordinator& message);
   void drop(const std::string& why);
@@ -77,6 +79,7 @@ class Coordinator {
   std::map<int, std::string> died_before_;  ///< pipelines that died before the first Hello, and how
   std::unique_ptr<Job> job_;                ///< none before the first Hello
   std::map<Peer, Seat*> seat_of_;
+  std::vector<std::pair<Peer, Hello>> early_;  ///< who wants the next job before this one is over
   std::vector<Outgoing> outgoing_;
   std::string failure_;
   Code failure_code_ = Code::Comm;
