@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <thread>
 
@@ -63,6 +65,30 @@ TEST(LocalCoordinator, RefusesWhatDoesNotFitTheOthers) {
   EXPECT_THAT([&] { other.client(nowhere); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("cannot write the group log")));
   EXPECT_THAT([&] { other.client(place(sizes(1, 2, 0), 0, 0)); }, testing::Throws<Error>());
+}
+
+TEST(LocalCoordinator, HoldsWhoBeginsTheNextTrainingUntilAllHaveLeftTheLast) {
+  LocalCoordinator coordinator;
+  const groups::Options policy = sizes(1, 2, 5);
+  auto first = coordinator.client(place(policy, 0, 0));
+  auto second = coordinator.client(place(policy, 1, 0));
+  second->leave();
+  std::atomic<bool> is_in = false;
+  std::string refusal;
+  std::thread again([&] {
+    try {
+      second = coordinator.client(place(policy, 1, 0));
+      is_in = true;
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(is_in);
+  first->leave();
+  again.join();
+  EXPECT_EQ(refusal, "");
+  EXPECT_TRUE(is_in);
 }
 
 TEST(LocalCoordinator, NamesTheWaitThatTakesTooLong) {
