@@ -8,13 +8,14 @@
 #include "executor/stage_nodes.h"
 #include "graph/base/error.h"
 #include "ops/registry.h"
+#include "pipeline/averages.h"
 
 namespace hetu {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostSamples = 4096;  // of a block and phase; medians need no more
+constexpr std::size_t kMostSamples = 4096;  // of a block and phase; enough for their mean
 
 const char* phase_name(Phase phase) {
   constexpr const char* kNames[] = {"count", "forward", "input_grad", "weight_grad"};
@@ -59,12 +60,8 @@ Samples read_samples(const std::vector<std::string>& measured) {
 }
 
 // In ms; 0 where the block has none.
-double median_ms(Samples& samples, int block, Phase phase) {
-  std::vector<double>& all = samples[{block, phase_name(phase)}];
-  if (all.empty()) return 0;
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-  std::nth_element(all.begin(), middle, all.end());
-  return *middle * 1e-3;
+double typical_ms(Samples& samples, int block, Phase phase) {
+  return typical(samples[{block, phase_name(phase)}]) * 1e-3;
 }
 
 }  // namespace
@@ -130,10 +127,10 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
   std::iota(each.begin(), each.end(), 0);
   for (int b = 0; b < graph.blocks; ++b) {
     StageCost& c = blocks[b].cost;
-    c.forward = c.recompute = median_ms(samples, b, Phase::Forward);
+    c.forward = c.recompute = typical_ms(samples, b, Phase::Forward);
     if (c.forward == 0) return {};
-    c.input_grad = median_ms(samples, b, Phase::InputGrad);
-    c.weight_grad = median_ms(samples, b, Phase::WeightGrad);
+    c.input_grad = typical_ms(samples, b, Phase::InputGrad);
+    c.weight_grad = typical_ms(samples, b, Phase::WeightGrad);
     blocks[b].weight = weights[b];
     const StageNodes alone(graph, each, b, /*training=*/true);
     for (const NodeId n : alone.forward) {

@@ -46,11 +46,11 @@ struct BlockSizes {
   double sum_ms_per_byte = 0;    ///< of a gradient, over its copies
 };
 
-/// What all blocks of a graph come to, in ms and bytes of one micro-batch: the medians of all
-/// workers' samples (their `json`), a recompute as a forward, what gradients read of a forward's
-/// results, what a cut behind the block sends, weights with gradient and optimizer tensors, the
-/// gradient's sum, and the operations that cuts are balanced by. Empty where a block was not
-/// measured. Throws Io: a text that is none of BlockTimes.
+/// What all blocks of a graph come to, in ms and bytes of one micro-batch: the typical times of
+/// all workers' samples (their `json`), a recompute as a forward, what gradients read of a
+/// forward's results, what a cut behind the block sends, weights with gradient and optimizer
+/// tensors, the gradient's sum, and the operations that cuts are balanced by. Empty where a block
+/// was not measured. Throws Io: a text that is none of BlockTimes.
 std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::string>& measured,
                                    const BlockSizes& sizes);
 

@@ -7,6 +7,7 @@
 
 #include "executor/safetensors.h"
 #include "graph/base/error.h"
+#include "pipeline/averages.h"
 #include "pipeline/compare.h"
 #include "pipeline/cost.h"
 #include "pipeline/plan_file.h"
@@ -52,10 +53,7 @@ double link_latency(const Trace& both, const Schedule& plan) {
   std::vector<double> ways;
   for (const ComparedEdge& e : compare(both, plan, {.all = true}).edges)
     if (e.awaited > 0) ways.push_back(e.way.measured * 1e-3);
-  if (ways.empty()) return 0;
-  const auto middle = ways.begin() + static_cast<std::ptrdiff_t>(ways.size() / 2);
-  std::nth_element(ways.begin(), middle, ways.end());
-  return std::max(0.0, *middle);
+  return std::max(0.0, median(ways));
 }
 
 // A stage's times are those of its blocks and of what it does between them: each block takes its

@@ -1,5 +1,5 @@
 // A run laid beside its plan: the measured events of all workers, and the plan simulated with their
-// medians.
+// typical times.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ struct ModelBlocks {
 };
 
 /// Adds predicted events to measured ones: each run once more, as the simulator runs its plan with
-/// the median time of each kind and stage, one run after the other from the first one's start. The
+/// the typical time of each kind and stage, one run after the other from the first one's start. The
 /// metadata get the last plan and costs, with those of the model's blocks and the median latency of
 /// the run's own messages.
 Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "pipeline/averages.h"
 #include "pipeline/schedule.h"
 
 namespace hetu {
@@ -37,13 +38,6 @@ std::vector<Collective> collectives(const Trace& trace, TraceSource source, Kind
   return all;
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace
 
 CollectiveTimes collective_times(const Trace& trace, TraceSource source,
@@ -63,7 +57,7 @@ CollectiveTimes collective_times(const Trace& trace, TraceSource source,
   for (const auto& steps : of_step) {
     std::vector<double> sums;
     for (const auto& [step, us] : steps) sums.push_back(us);
-    times.reduce_grad.push_back(median(std::move(sums)));
+    times.reduce_grad.push_back(typical(sums));
   }
   std::vector<double> scalars;
   for (const Collective& c : collectives(trace, source, Kind::ReduceScalars, model_stage)) {
@@ -71,7 +65,7 @@ CollectiveTimes collective_times(const Trace& trace, TraceSource source,
     for (const TraceEvent* e : c.members) begin_us = std::max(begin_us, e->start_us);
     scalars.push_back(std::max(0.0, c.end_us - begin_us));
   }
-  times.reduce_scalars = median(std::move(scalars));
+  times.reduce_scalars = typical(scalars);
   return times;
 }
 

@@ -6,8 +6,8 @@
 
 namespace hetu {
 
-/// Medians over the steps of a trace, microseconds, each from the arrival of the last member, or
-/// from the end of the collective before it, to the end.
+/// Typical times (averages.h) over the steps of a trace, microseconds, each from the arrival of the
+/// last member, or from the end of the collective before it, to the end.
 struct CollectiveTimes {
   std::vector<double> reduce_grad;  ///< by model stage, all its parts together; 0: it has none
   double reduce_scalars = 0;

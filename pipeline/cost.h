@@ -82,8 +82,8 @@ struct BlockTable {
 };
 
 /// Reads costs in milliseconds from a JSON file, a CSV table of one block's times, or a trace of
-/// Hetu's (medians per kind and stage). Throws Io: cannot be read; Config: what is wrong, with file
-/// and place.
+/// Hetu's (the typical time of each kind and stage, see averages.h). Throws Io: cannot be read;
+/// Config: what is wrong, with file and place.
 Costs read_costs(const std::string& path, const BlockTable& table = {});
 
 /// The same from text; `origin` names it in messages.

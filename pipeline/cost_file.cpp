@@ -5,10 +5,12 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "graph/base/error.h"
 #include "graph/base/trace.h"
+#include "pipeline/averages.h"
 #include "pipeline/collective_times.h"
 #include "pipeline/cost.h"
 #include "pipeline/text_file.h"
@@ -159,13 +161,6 @@ std::vector<int> model_stages_of(const json& metadata, int stages) {
   return of;
 }
 
-double median(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + values.size() / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 nlohmann::ordered_json stage_json(const StageCost& c, double chunk) {
   return {{"forward", c.forward * chunk},
           {"input_grad", c.input_grad * chunk},
@@ -204,14 +199,21 @@ void add_metadata(const json& metadata, const std::string& origin, bool split, C
   }
 }
 
-// Medians are robust against a first step that warms up. Measured events count, where there are
-// any.
+// The first step of more than two, which warms up, as in compare; else -1.
+int warm_up_step(const Trace& trace) {
+  std::set<int> steps;
+  for (const TraceEvent& e : trace.events) steps.insert(e.step);
+  return steps.size() > 2 ? *steps.begin() : -1;
+}
+
+// Measured events count, where there are any, but not those of a step that warms up.
 Costs from_trace(const std::string& text, const std::string& origin) {
   const Trace trace = trace_from_json(text, origin);
   const bool measured =
       std::any_of(trace.events.begin(), trace.events.end(),
                   [](const TraceEvent& e) { return e.source == TraceSource::Measured; });
   int ids = 0;
+  const int warm_up = warm_up_step(trace);
   for (const TraceEvent& e : trace.events) {
     if (e.stage > 1000000) wrong(origin, fmt::format("stage {} is not a stage", e.stage));
     ids = std::max(ids, e.stage + 1);
@@ -230,6 +232,7 @@ Costs from_trace(const std::string& text, const std::string& origin) {
   std::vector<std::map<std::string, std::vector<double>>> times(stages);
   for (const TraceEvent& e : trace.events) {
     if (e.stage < 0 || (e.source == TraceSource::Measured) != measured) continue;
+    if (e.step == warm_up) continue;
     if (!std::isfinite(e.duration_us) || e.duration_us < 0)
       wrong(origin, fmt::format("an event of stage {} lasts {} us", e.stage, e.duration_us));
     times[model[e.stage]][e.kind].push_back(e.duration_us * 1e-3);
@@ -244,11 +247,11 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     if (t["F"].empty() || (t["B"].empty() && t["I"].empty()))
       wrong(origin, fmt::format("stage {} has no forward or no backward", costs.stages.size()));
     StageCost c;
-    c.forward = median(t["F"]);
-    c.input_grad = t["I"].empty() ? median(t["B"]) / 2 : median(t["I"]);
-    c.weight_grad = t["W"].empty() ? median(t["B"]) / 2 : median(t["W"]);
-    c.recompute = median(t["R"]);
-    c.update = median(t["UPDATE"]);
+    c.forward = typical(t["F"]);
+    c.input_grad = t["I"].empty() ? typical(t["B"]) / 2 : typical(t["I"]);
+    c.weight_grad = t["W"].empty() ? typical(t["B"]) / 2 : typical(t["W"]);
+    c.recompute = typical(t["R"]);
+    c.update = typical(t["UPDATE"]);
     costs.stages.push_back(c);
   }
   if (costs.stages.empty()) wrong(origin, "no events of any stage");

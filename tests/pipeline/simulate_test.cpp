@@ -293,6 +293,25 @@ TEST(Costs, AStagesOwnSumGoesBeforeTheCommonOne) {
   EXPECT_EQ(parse_costs(to_json(c, plan), "c").stages, c.stages);
 }
 
+// A step is a sum of kernels: what some of them took longer counts, a process that was stopped not.
+TEST(Costs, OfATraceAreMeansWithoutAccidentsAndWarmUp) {
+  Trace trace;
+  const auto ran = [&](int step, const char* kind, double us) {
+    trace.events.push_back({.source = TraceSource::Measured,
+                            .kind = kind,
+                            .stage = 0,
+                            .step = step,
+                            .duration_us = us});
+  };
+  for (const double us : {5000, 5000, 5000, 5000}) ran(0, "F", us);  // warms up
+  for (const double us : {1000, 1000, 1900, 9000}) ran(1, "F", us);  // 9000: stopped
+  for (const double us : {1000, 1000, 1900, 1000}) ran(2, "F", us);
+  for (int step = 0; step < 3; ++step) ran(step, "B", 4000);
+  const Costs costs = parse_costs(trace_to_json(trace), "run.json");
+  EXPECT_DOUBLE_EQ(costs.stages.at(0).forward, 8.8 / 7);
+  EXPECT_DOUBLE_EQ(costs.stages.at(0).input_grad, 2);
+}
+
 TEST(Costs, ATraceGivesBackTheCostsItWasSimulatedWith) {
   Costs c;
   c.unit = "ms";
