@@ -33,6 +33,23 @@ bool decouples(OptimizerConfig::Kind kind) {
   return kind == OptimizerConfig::Kind::AdamW || kind == OptimizerConfig::Kind::Lamb;
 }
 
+constexpr int kLanes = 16;  // of a block, element i in lane i % 16: no chain of additions is long
+
+// Sum of term(i) in float64 from begin to end, a multiple of kLanes but in the last block.
+template <class Term>
+double sum_of_block(std::int64_t begin, std::int64_t end, const Term& term) {
+  double lanes[kLanes] = {};
+  std::int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+#pragma omp simd
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+  }
+  for (int lane = 0; i + lane < end; ++lane) lanes[lane] += term(i + lane);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
 // Sum of term(i) in float64, over fixed blocks added in order.
 template <class Term>
 double sum_in_order(std::int64_t elements, const Term& term) {
@@ -46,11 +63,7 @@ double sum_in_order(std::int64_t elements, const Term& term) {
 #pragma omp parallel for schedule(static)
     for (std::int64_t b = 0; b < some; ++b) {
       const std::int64_t begin = (first + b) * kBlock, end = std::min(elements, begin + kBlock);
-      double lanes[16] = {};
-      for (std::int64_t i = begin; i < end; ++i) lanes[i % 16] += term(i);
-      double sum = 0;
-      for (const double lane : lanes) sum += lane;
-      sums[b] = sum;
+      sums[b] = sum_of_block(begin, end, term);
     }
     for (std::int64_t b = 0; b < some; ++b) total += sums[b];
   }
