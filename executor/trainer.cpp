@@ -109,12 +109,16 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
 }
 
 // Every pipeline is like the first.
-void Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options) {
+std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
+                            const TrainerOptions& options) {
   const int width = std::max(1, width_of(options));
   const auto links = comm::make_inproc(std::max(1, linked_of(options)) * width);
-  for (int row = 0; row < width; ++row)
-    Trainer(graph, optimizer, options, *links[row], Stop::Planned);
+  std::int64_t most = 0;
+  for (int row = 0; row < width; ++row) {
+    const Trainer planned(graph, optimizer, options, *links[row], Stop::Planned);
+    most = std::max(most, planned.memory_.peak());
+  }
+  return most;
 }
 
 Trainer::~Trainer() = default;

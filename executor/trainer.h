@@ -110,9 +110,9 @@ class Trainer {
 
   /// Throws what some worker of such a job would throw before its first step: plans that are not
   /// proved or do not fit the workers and the model, too little memory under the limit. Needs no
-  /// links, and keeps nothing.
-  static void check(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options);
+  /// links, and keeps nothing. Returns the bytes that the worker with the largest peak needs.
+  static std::int64_t check(const Graph& graph, const OptimizerConfig& optimizer,
+                            const TrainerOptions& options);
 
   /// Fields this worker reads; empty for stages in the middle that read none.
   const std::vector<FeedSpec>& fields() const { return fields_; }
@@ -187,8 +187,8 @@ class Trainer {
   /// Starts or stops recording instructions.
   void record(bool on);
   /// Writes what all workers recorded since record(true), beside what the plan predicts from the
-  /// medians of those times, as one trace file with the plan and the costs in its metadata. Every
-  /// worker calls it; worker 0 writes. Throws Io.
+  /// typical ones of those times, as one trace file with the plan and the costs in its metadata.
+  /// Every worker calls it; worker 0 writes. Throws Io.
   void write_trace(const std::string& path);
 
  private:

@@ -139,33 +139,26 @@ class Executor:
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
         self.seed = seed
-        own: dict[str, Any] = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}
-        chooses = pipeline == "choose"
-        if chooses:
-            if with_recompute or any(value is not None for value in own.values()):
-                raise ValueError("pipeline choose picks chunks, pairs, concat and recompute itself; leave these options out")
-            pipeline, with_recompute, own = self._choose(micro_batches or 4, costs, memory_limit, sync)
-            micro_batches, chunks = micro_batches or 4, own.get("chunks")
-        elif costs is not None:
-            if not schedule.goes_by_costs(pipeline):
-                raise ValueError(f"costs are for pipeline choose, and for methods that go by them: "
-                                 f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
-            own["costs"] = costs
-        self.method = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
-        plan = self._plan(pipeline, micro_batches, own)
-        self.micro_batches = plan.micro_batches
-        cuts = 1 + max(placement["model_stage"] for placement in plan.placements)
-        starts = first_blocks(cuts) if callable(first_blocks) else first_blocks
-        options = {
-            "method": self.method, "plan": None if schedule.is_method(pipeline) and costs is None else plan,
+        common = {
             "pipelines": self.layout.pipelines, "stages": self.layout.stages, "replicas": list(self.layout.replicas),
-            "chunks": chunks or 0, "pairs": pairs or 1, "concat": concat or "direct", "with_recompute": with_recompute,
-            "sync": sync, "micro_batches": self.micro_batches, "batch_size": self.data.batch_size,
-            "first_block": starts or [], "seed": seed,
+            "sync": sync, "batch_size": self.data.batch_size, "seed": seed,
             "averaging": averaging.settings() if averaging else None,
             "disturbance": (disturbance or Disturbance()).settings(),
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
         }
+        own: dict[str, Any] = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}
+        if pipeline == "choose":
+            if with_recompute or any(value is not None for value in own.values()):
+                raise ValueError("pipeline choose picks chunks, pairs, concat and recompute itself; leave these options out")
+            options = self._choose(micro_batches or 4, costs, first_blocks, common)
+        else:
+            if costs is not None:
+                if not schedule.goes_by_costs(pipeline):
+                    raise ValueError(f"costs are for pipeline choose, and for methods that go by them: "
+                                     f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
+                own["costs"] = costs
+            options = self._planned(pipeline, micro_batches, own, with_recompute, first_blocks, common)
+        self.method, self.micro_batches = options["method"], options["micro_batches"]
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
@@ -188,20 +181,47 @@ class Executor:
             raise ValueError(f"heturun --pipelines {pipelines}: the device list {self.layout.name} has "
                              f"{self.layout.pipelines}")
 
-    def _choose(
-        self, micro_batches: int, costs: str | None, memory_limit: int, sync: str
-    ) -> tuple[str, bool, dict[str, Any]]:
-        """The method that `hetu choose` ranks first, whether it recomputes, and its options; the chief says which."""
+    def _choose(self, micro_batches: int, costs: str | None, first_blocks: Any, common: dict[str, Any]) -> dict[str, Any]:
+        """Options of a job by the first method of those that `hetu choose` ranks whose compiled stages keep to the limit of
+        memory; the chief says which."""
         if costs is None:
             raise ValueError("pipeline choose needs costs: a file of them, or the trace of a run (--costs FILE)")
-        limit = f"{memory_limit / 1024}KiB" if memory_limit else None
-        best = schedule.chosen(stages=self.layout.stages, pipelines=self.layout.pipelines, micro_batches=[micro_batches],
-                               costs=costs, memory_limit=limit, sync=sync)
-        method, recompute = best.pop("method"), best.pop("with_recompute")
-        if self.is_chief:
-            options = "".join(f" --{name} {value}" for name, value in best.items()) + " --with-recompute" * recompute
-            print(f"pipeline choose: --pipeline {method}{options}", flush=True)
-        return method, recompute, {**best, "costs": costs, "memory_limit": limit}
+        limit = common["memory_limit"]
+        text = f"{limit / 1024}KiB" if limit else None
+        for best in schedule.ranked(stages=self.layout.stages, pipelines=self.layout.pipelines, costs=costs,
+                                    micro_batches=[micro_batches], memory_limit=text, sync=common["sync"]):
+            method, recompute = best.pop("method"), best.pop("with_recompute")
+            name = "".join(f" --{option} {value}" for option, value in {"pipeline": method, **best}.items())
+            name += " --with-recompute" * recompute
+            options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, recompute,
+                                    first_blocks, common)
+            peak = self._peak_bytes(options) if limit else 0
+            if self.is_chief:
+                over = f" needs {peak} bytes in a worker, over the limit of {limit}; going on to the next"
+                print(f"pipeline choose:{name}{over if peak > limit else ''}", flush=True)
+            if peak <= limit:
+                return options
+        raise ValueError(f"pipeline choose: no method keeps to {limit} bytes per worker; use more stages or smaller "
+                         "micro-batches")
+
+    def _peak_bytes(self, options: dict[str, Any]) -> int:
+        """What the worker that needs most of a job would need, whatever the limit."""
+        free = {**options, "memory_limit": 0}
+        return int(_hetu.check_training(self.graph, self.train_handle.optimizer.settings(), free))
+
+    def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any],
+                 with_recompute: bool, first_blocks: Any, common: dict[str, Any]) -> dict[str, Any]:
+        """Options of a job by this plan, besides the common ones."""
+        plan = self._plan(pipeline, micro_batches, own)
+        cuts = 1 + max(placement["model_stage"] for placement in plan.placements)
+        starts = first_blocks(cuts) if callable(first_blocks) else first_blocks
+        by_name = schedule.is_method(pipeline) and own.get("costs") is None
+        return {
+            **common, "method": pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function"),
+            "plan": None if by_name else plan, "chunks": own.get("chunks") or 0, "pairs": own.get("pairs") or 1,
+            "concat": own.get("concat") or "direct", "with_recompute": with_recompute,
+            "micro_batches": plan.micro_batches, "first_block": starts or [],
+        }
 
     def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
         """The plan of one step, as given."""

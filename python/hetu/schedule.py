@@ -80,17 +80,17 @@ def choose(**options: Any) -> dict[str, Any]:
     return ranking
 
 
-def chosen(**options: Any) -> dict[str, Any]:
-    """The first of `choose`, as options of a training: method, chunks, pairs, concat, with_recompute. Throws ValueError,
-    with the reasons, where no method comes into question."""
+def ranked(**options: Any) -> list[dict[str, Any]]:
+    """What `choose` ranks, as options of a training: method, chunks, pairs, concat, with_recompute. Throws ValueError, with
+    the reasons, where no method comes into question."""
     ranking = choose(**options)
     if not ranking["ranked"]:
         reasons = sorted({one["why"] for one in ranking["refused"]})
         raise ValueError(f"pipeline choose: no method comes into question: {'; '.join(reasons[:3])}")
-    best = ranking["ranked"][0]
-    method = next(m for m in methods() if m["name"] == best["method"])
-    own = {name: best[name] for name in ("chunks", "pairs", "concat") if name in method["options"]}
-    return {"method": best["method"], "with_recompute": best["recompute"], **own}
+    known = {method["name"]: method["options"] for method in methods()}
+    return [{"method": one["method"], "with_recompute": one["recompute"],
+             **{name: one[name] for name in ("chunks", "pairs", "concat") if name in known[one["method"]]}}
+            for one in ranking["ranked"]]
 
 
 def is_method(pipeline: Any) -> bool:

@@ -285,9 +285,11 @@ void bind_executor(nb::module_& m) {
   m.def(
       "check_training",
       [](const Graph& graph, const nb::dict& optimizer, const nb::dict& options) {
-        Trainer::check(graph, optimizer_of(optimizer), trainer_options(options));
+        return Trainer::check(graph, optimizer_of(optimizer), trainer_options(options));
       },
-      "Throws what some worker of such a job would throw before its first step.");
+      "Throws what some worker of such a job would throw before its first step; returns the "
+      "largest "
+      "peak of a worker's memory, bytes.");
   m.def("default_micro_batches", &default_micro_batches,
         "Micro-batches per step that a method trains with unless told.");
   m.def("list_checkpoints", &list_checkpoints);

@@ -5,9 +5,11 @@ The grid of methods and sizes is in tests/executor; here is the way through scri
 """
 import json
 import pathlib
+import re
 import subprocess
 import unittest
 
+from hetu import schedule
 from train_cases import TrainCase, checksums, tensors
 
 STEPS = 4
@@ -90,6 +92,24 @@ class Methods(TrainCase):
         self.assertIn(f"pipeline choose: --pipeline {ranking['ranked'][0]['method']}", two.out)
         for mine, other in zip(one.losses, two.losses, strict=True):
             self.assertAlmostEqual(mine, other, delta=1e-6 * mine)
+
+    def test_chooses_what_keeps_to_the_limit_once_compiled(self):
+        trace, options = self.folder / "trace.json", (*MICROS, "--steps", 1)
+        self.train((1, 2), *options, "--pipeline", "1f1b", "--trace", trace)
+        ranked = schedule.ranked(stages=2, micro_batches=[8], costs=str(trace))
+        first = [word for name, value in ranked[0].items() if name not in ("method", "with_recompute")
+                 for word in (f"--{name}", value)] + ["--with-recompute"] * ranked[0]["with_recompute"]
+        error = self.run_job((1, 2), *options, "--pipeline", ranked[0]["method"], *first, "--memory-limit", 1).err
+        needs = max(map(int, re.findall(r"needs (\d+) bytes, over the limit of 1:", error)), default=0)
+        self.assertGreater(needs, 0, error)
+        done = self.train((1, 2), *options, "--pipeline", "choose", "--costs", trace, "--memory-limit", needs - 1)
+        said = re.findall(r"pipeline choose: --pipeline (.*)", done.out)
+        self.assertGreater(len(said), 1, done.out)
+        for line in said[:-1]:
+            self.assertRegex(line, rf" needs \d+ bytes in a worker, over the limit of {needs - 1}; going on to the next$")
+        self.assertTrue(said[0].startswith(ranked[0]["method"]), said)
+        self.refused((1, 2), *options, "--pipeline", "choose", "--costs", trace, "--memory-limit", 1,
+                     says="pipeline choose: no ")
 
     def test_goes_by_costs(self):
         """The order that a run of zb-2p had is that of `hetu schedule` by the same costs."""

@@ -41,15 +41,15 @@ class Plans(unittest.TestCase):
         expected = json.loads(tool("choose", *words, "--format", "json"))
         options = {"stages": 4, "micro_batches": [8, 16], "memory_limit": 3}
         self.assertEqual(schedule.choose(**options), expected)
-        best = schedule.chosen(**options)
+        best = schedule.ranked(**options)[0]
         self.assertEqual(best.pop("method"), expected["ranked"][0]["method"])
         self.assertEqual(best.pop("with_recompute"), expected["ranked"][0]["recompute"])
         for name, value in best.items():
             self.assertEqual(value, expected["ranked"][0][name])
-        pairs = schedule.chosen(stages=4, micro_batches=[4], methods=["chimera"])
+        pairs = schedule.ranked(stages=4, micro_batches=[4], methods=["chimera"])[0]
         self.assertEqual(pairs, {"method": "chimera", "with_recompute": False, "pairs": 2, "concat": "direct"})
         with self.assertRaisesRegex(ValueError, "no method comes into question: dualpipe takes an even M"):
-            schedule.chosen(stages=4, micro_batches=[4], methods=["dualpipe"])
+            schedule.ranked(stages=4, micro_batches=[4], methods=["dualpipe"])
 
     def test_options_have_the_command_lines_names(self):
         plan = schedule.generate("1f1b", **SIZES)
