@@ -15,6 +15,7 @@
 #include "executor/trainer.h"
 #include "ps/local_coordinator.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
 namespace hetu::testing_average {
@@ -87,7 +88,7 @@ inline std::string key(const StateTensor& t) {
 }
 
 inline TrainerOptions options_of(const Setting& s) {
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.method = "pipedream";
   options.pipelines = s.pipelines;
   options.stages = s.stages;

@@ -11,6 +11,7 @@
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/conv_model.h"
+#include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
 namespace hetu {
@@ -68,9 +69,9 @@ Worker train(Trainer& trainer) {
 }
 
 std::vector<Worker> train(const std::string& method, int pipelines, int stages, int micros = 4,
-                          KernelChoice kernels = KernelChoice::Best,
+                          KernelChoice kernels = env().kernels,
                           const std::function<void(TrainerOptions&)>& change = {}) {
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.method = method;
   options.pipelines = pipelines;
   options.stages = stages;
@@ -128,7 +129,7 @@ TEST(Buffers, OfSeveralStagesPerWorkerAndOfRecomputesEqualThoseOfOneProcessBitwi
       if (recompute && method == std::string("varuna")) continue;
       SCOPED_TRACE(fmt::format("{} on {} workers, recompute {}", method, workers, recompute));
       for (const Worker& w :
-           train(method, 1, workers, 4, KernelChoice::Best,
+           train(method, 1, workers, 4, env().kernels,
                  [&](TrainerOptions& options) { options.with_recompute = recompute; })) {
         expect_same_bits(w.own, one.own);
         EXPECT_EQ(w.losses, one.losses);
@@ -161,7 +162,7 @@ TEST(Buffers, OfReplicasInAPipelineAreTheirMean) {
 
 TEST(Buffers, AreNotOfHalfMicroBatches) {
   auto transports = comm::make_inproc(2);
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.method = "chimera";
   options.concat = "halving";
   options.stages = 2;

@@ -15,6 +15,7 @@
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
 #include "tests/executor/train_together.h"
 
 namespace hetu {
@@ -165,7 +166,7 @@ TEST(TwoPipelines, EqualOneProcessWithTwiceTheBatch) {
 
 TEST(Trainer, RefusesABatchThatMicroBatchesDoNotDivide) {
   auto transports = comm::make_inproc(1);
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.batch_size = 10;
   options.micro_batches = 4;
   EXPECT_THAT([&] { Trainer(testing_model::language_model({}), sgd(), options, *transports[0]); },
@@ -175,7 +176,7 @@ TEST(Trainer, RefusesABatchThatMicroBatchesDoNotDivide) {
 
 TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
   auto transports = comm::make_inproc(1);
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.batch_size = 4;
   options.micro_batches = 2;
   options.memory_limit = 1000;
@@ -185,7 +186,7 @@ TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
 
 // Without links, and of every worker: the last of these stages needs the most.
 TEST(Trainer, CheckRefusesWhatAWorkerWould) {
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.stages = 4;
   options.batch_size = 4;
   options.micro_batches = 2;
@@ -222,7 +223,7 @@ TEST(Trainer, CheckRefusesWhatAWorkerWould) {
 
 TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {
   auto transports = comm::make_inproc(1);
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.batch_size = 4;
   options.micro_batches = 2;
   OptimizerConfig wild;
@@ -242,7 +243,7 @@ TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {
 
 TEST(Trainer, ValidationChangesNothingAndIsWithoutDropout) {
   auto transports = comm::make_inproc(1);
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.batch_size = 4;
   options.micro_batches = 2;
   Trainer trainer(testing_model::language_model({}), sgd(), options, *transports[0]);

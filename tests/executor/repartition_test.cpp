@@ -12,6 +12,7 @@
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
 
 namespace hetu {
 namespace {
@@ -39,7 +40,7 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
   std::vector<std::thread> workers;
   for (auto& transport : transports) {
     workers.emplace_back([&, t = transport.get()] {
-      TrainerOptions options;
+      TrainerOptions options = test_options();
       options.stages = part.stages;
       options.micro_batches = 2;
       options.batch_size = kRows;

@@ -20,6 +20,7 @@
 #include "pipeline/verify.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
 namespace hetu::testing_replay {
@@ -102,7 +103,7 @@ inline BatchSource source(const Setting& s, int rows, std::int64_t first, Batch&
 }
 
 inline TrainerOptions options_of(const Setting& s) {
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.method = s.method;
   options.pipelines = s.pipelines;
   options.stages = s.stages;

@@ -13,6 +13,7 @@
 #include "pipeline/plan_file.h"
 #include "pipeline/text_file.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
 
 namespace hetu {
 namespace {
@@ -21,7 +22,7 @@ constexpr int kSteps = 6;
 
 // The trace of a run over two pipelines, with a thread per worker.
 std::string traced(const char* method, int stages, const testing_model::Sizes& model) {
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.pipelines = 2;
   options.stages = stages;
   options.method = method;

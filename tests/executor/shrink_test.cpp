@@ -17,6 +17,7 @@
 #include "ps/local_coordinator.h"
 #include "ps/serve.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
 
 namespace hetu {
 namespace {
@@ -99,7 +100,7 @@ class Job {
     door.public_key = keys_.public_key;
     door.secret_key = keys_.secret_key;
     how.apart = Apart{pipeline, door};
-    TrainerOptions o;
+    TrainerOptions o = test_options();
     o.method = "pipedream";
     o.pipelines = case_.pipelines;
     o.stages = case_.stages;
@@ -131,7 +132,9 @@ class Job {
       while (const auto result = trainer.next(source)) {
         own.push_back(result->at("loss"));
         if (case_.asks && pipeline == 1 && stage == 0 && own.size() > 10) trainer.ask_to_stop();
-        if (result->last) EXPECT_EQ(result->stop_asked, case_.asks);
+        if (result->last) {
+          EXPECT_EQ(result->stop_asked, case_.asks);
+        }
       }
       once(trainer, pipeline, stage);
     }

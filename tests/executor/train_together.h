@@ -13,6 +13,7 @@
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
 
 namespace hetu::testing_model {
@@ -71,7 +72,7 @@ inline void expect_planned_peak(const Trainer& trainer, const comm::Transport& l
 }
 
 inline TrainerOptions options_of(const Setting& s) {
-  TrainerOptions options;
+  TrainerOptions options = test_options();
   options.method = s.method;
   options.plan = s.plan;
   options.pipelines = s.pipelines;
