@@ -1,14 +1,12 @@
-"""Hetu's side of pipeline_step.py and real_methods.py: BERT-base in two workers; run by heturun. Prints
+"""Hetu's side of pipeline_step.py: BERT-base in two workers; run by heturun. Prints
 {"steps": […], "first_block": […]}: seconds of each step after one to warm up, the block that each stage begins with.
 """
 
 import argparse
 import json
-import os
 
 import bert_step
 import hetu as ht
-from hetu import _hetu
 
 
 def main() -> None:
@@ -18,11 +16,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--micro-batches", type=int, required=True)
     parser.add_argument("--trace")
-    parser.add_argument("--pin", action="store_true", help="each worker, with all its threads, to one core")
     args = parser.parse_args()
-    if args.pin:
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[_hetu.env()["worker"] % len(cores)]})
     data = ht.data.Batches([bert_step.drawn_batch(args.rows, 128)], batch_size=args.rows)
     loss = ht.models.Bert(ht.models.BertConfig(**bert_step.BASE)).pretraining_loss(data)
     train = ht.optim.AdamW(1e-5).minimize(loss)

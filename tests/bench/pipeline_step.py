@@ -5,7 +5,9 @@ torch.distributed.pipelining has: Hetu under heturun beside torch over gloo, cut
 usage: pipeline_step.py [--rounds N] [--steps N] [--rows 16] [--micro-batches 8] [--methods LIST] [--torch PYTHON]
 
 Prints per method and side the median step, and its efficiency: the step that `hetu simulate` makes of the side's own stage
-times, without messages, divided by the measured one. Exit status 1: a method by which ours is not the higher.
+times in that step (means, without messages), divided by the measured one; the median over the steps. The gradient norm that
+only Hetu computes counts as part of its update: what it took the worker that came to it last.
+Exit status 1: a method by which ours is not the higher.
 --torch names a Python that has torch and transformers (default: this one).
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+WORKERS = 2
 METHODS = ["gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "dualpipev"]
 
 
@@ -41,19 +44,24 @@ def step_times(command: list[str]) -> list[float]:
     return list(report_of(command)["steps"])
 
 
-def stage_times(trace: Path) -> list[dict[str, float]]:
-    """Milliseconds of each stage in a run's trace, as in a file of costs; without the first step, which warms up."""
-    found: dict[tuple[int, str], list[float]] = {}
+def stage_times(trace: Path) -> list[list[dict[str, float]]]:
+    """Mean milliseconds of each stage as in a file of costs, for every step of a trace but the first, which warms up."""
+    found: dict[tuple[int, int, str], list[float]] = {}
     for event in json.loads(trace.read_text())["traceEvents"]:
-        if event.get("ph") == "X" and event["pid"] == 1 and event["args"]["step"] > 0:
-            found.setdefault((event["args"]["stage"], event["args"]["kind"]), []).append(event["dur"] * 1e-3)
-    stages = 1 + max(stage for stage, _ in found)
+        if event.get("ph") == "X" and event["pid"] == 1:
+            key = event["args"]["step"], event["args"]["stage"], event["args"]["kind"]
+            found.setdefault(key, []).append(event["dur"] * 1e-3)
+    steps, stages = (1 + max(key[of] for key in found) for of in (0, 1))
 
-    def median(stage: int, kind: str) -> float:
-        return statistics.median(found.get((stage, kind), [0.0]))
+    def mean(step: int, stage: int, kind: str) -> float:
+        return statistics.mean(found.get((step, stage, kind), [0.0]))
 
-    return [{"forward": median(s, "F"), "input_grad": median(s, "I") or median(s, "B") / 2,
-             "weight_grad": median(s, "W") or median(s, "B") / 2, "update": median(s, "UPDATE")} for s in range(stages)]
+    def update(step: int, stage: int) -> float:
+        return mean(step, stage, "UPDATE") + min(found[step, -1, "REDUCE_SCALARS"]) / (stages / WORKERS)
+
+    return [[{"forward": mean(k, s, "F"), "input_grad": mean(k, s, "I") or mean(k, s, "B") / 2,
+              "weight_grad": mean(k, s, "W") or mean(k, s, "B") / 2, "update": update(k, s)}
+             for s in range(stages)] for k in range(1, steps)]
 
 
 def ideal(method: str, micro_batches: int, stages: list[dict[str, float]]) -> float:
@@ -74,11 +82,12 @@ class Side:
 
     def __init__(self) -> None:
         self.steps: list[float] = []
-        self.efficiencies: list[float] = []
+        self.efficiencies: list[float] = []  # of each step
 
-    def add(self, method: str, micro_batches: int, steps: list[float], stages: list[dict[str, float]]) -> None:
+    def add(self, method: str, micro_batches: int, steps: list[float], stages: list[list[dict[str, float]]]) -> None:
         self.steps += steps
-        self.efficiencies.append(ideal(method, micro_batches, stages) / statistics.median(steps))
+        self.efficiencies += [ideal(method, micro_batches, of_step) / seconds
+                              for of_step, seconds in zip(stages, steps, strict=True)]
 
     def efficiency(self) -> float:
         return statistics.median(self.efficiencies)
@@ -93,7 +102,7 @@ def measure(method: str, args: argparse.Namespace, have_torch: bool) -> tuple[Si
     for _ in range(args.rounds):
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "run.json"
-            mine = report_of(["heturun", "-w", "2", sys.executable, str(HERE / "pipeline_hetu.py"), method,
+            mine = report_of(["heturun", "-w", str(WORKERS), sys.executable, str(HERE / "pipeline_hetu.py"), method,
                               "--steps", str(args.steps), "--rows", str(args.rows),
                               "--micro-batches", str(args.micro_batches), "--trace", str(trace)])
             ours.add(method, args.micro_batches, mine["steps"], stage_times(trace))

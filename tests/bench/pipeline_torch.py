@@ -1,6 +1,6 @@
 """PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, cut where Hetu
 cuts. Arguments: method, steps, rows, micro-batches, the block each stage begins with (embeddings, 12 layers, heads are
-blocks 0 to 13). Prints {"steps": seconds, "stages": milliseconds of each stage}.
+blocks 0 to 13). Prints {"steps": seconds, "stages": milliseconds of each stage in each step}.
 """
 
 import json
@@ -48,7 +48,7 @@ class Part(torch.nn.Module):
 
 
 class Times:
-    """Milliseconds of what a stage does."""
+    """Milliseconds of what a stage does within a step."""
 
     def __init__(self):
         self.of = {}
@@ -68,13 +68,16 @@ class Times:
             lambda how: "B" if how.get("full_backward", True) else "I", stage.backward_one_chunk)
         stage.backward_weight_one_chunk = self.measured(lambda _: "W", stage.backward_weight_one_chunk)
 
-    def median(self, kind):
-        return statistics.median(self.of[kind]) if self.of.get(kind) else 0.0
+    def mean(self, kind):
+        return statistics.mean(self.of[kind]) if self.of.get(kind) else 0.0
 
-    def stage(self, update):
-        half = self.median("B") / 2
-        return {"forward": self.median("F") + self.median("loss"), "input_grad": self.median("I") or half,
-                "weight_grad": self.median("W") or half, "update": update}
+    def end_step(self, update):
+        """Means of the step, as in a file of costs; the next step begins."""
+        half = self.mean("B") / 2
+        stage = {"forward": self.mean("F") + self.mean("loss"), "input_grad": self.mean("I") or half,
+                 "weight_grad": self.mean("W") or half, "update": update}
+        self.of.clear()
+        return stage
 
 
 def train(schedule, optimizer, mine, last, ids, target):
@@ -122,20 +125,18 @@ def worker(rank, port, method, steps, rows, micros, first):
     for stage, s in zip(stages, mine, strict=True):
         times[s].watch(stage)
     schedule = CLASSES[method](stages if count > 2 else stages[0], micros, loss_fn=loss_fn)
-    seconds, updates = [], []
+    seconds, told = [], []
     for _ in range(steps + 1):
         start = time.perf_counter()
-        updates.append(train(schedule, optimizer, mine, count - 1, ids, target))
+        update = train(schedule, optimizer, mine, count - 1, ids, target) / len(mine)
         seconds.append(time.perf_counter() - start)
-        if len(seconds) == 1:  # to warm up
-            for each in times.values():
-                each.of.clear()
-    update = statistics.median(updates[1:]) / len(mine)
+        told.append({s: each.end_step(update) for s, each in times.items()})
     gathered = [None, None]
-    dist.all_gather_object(gathered, {s: each.stage(update) for s, each in times.items()})
+    dist.all_gather_object(gathered, told)
     if rank == 0:
-        found = {**gathered[0], **gathered[1]}
-        print(json.dumps({"steps": seconds[1:], "stages": [found[s] for s in range(count)]}), flush=True)
+        found = [{**one, **other} for one, other in zip(*gathered, strict=True)]
+        stages = [[of_step[s] for s in range(count)] for of_step in found]
+        print(json.dumps({"steps": seconds[1:], "stages": stages[1:]}), flush=True)  # the first step warms up
     dist.destroy_process_group()
 
 
