@@ -217,8 +217,9 @@ class Mpirun:
             argv += ["--mca", f"btl_{self.shared_memory()}_single_copy_mechanism", "none"]
         return argv
 
-    def remote(self, key, interface, exported):
-        """For several hosts: ssh with its configuration, TCP on the chosen interface or network."""
+    def remote(self, key, interface, exported, number):
+        """For several hosts: ssh with its configuration, TCP on the chosen interface or network. `number` of the job's
+        mpiruns: daemons of two on one host, that make or remove the same folder at once, fail, so each has its own."""
         tool = "--prtemca" if self.major >= 5 else "--mca"
         shell = "plm_ssh" if self.major >= 5 else "plm_rsh"
         argv = ["--mca", "btl", f"self,{self.shared_memory()},tcp"]
@@ -227,6 +228,8 @@ class Mpirun:
                      tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", interface]
         # Inside an allocation it would take Slurm's own way, which knows neither our key nor our deadline.
         argv += [tool, "plm", shell[len("plm_"):], tool, f"{shell}_args", " ".join(remote.ssh_options(key))]
+        if number > 0:
+            argv += [tool, f"{'prte' if self.major >= 5 else 'orte'}_tmpdir_base", f"/tmp/hetu-{os.getuid()}/{number}"]
         for name in exported:
             argv += ["-x", name]
         return argv
@@ -317,7 +320,7 @@ def run(options, say):
             else:
                 ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR"}
                 names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))
-                argv += mpirun.remote(options.key, interface, names)
+                argv += mpirun.remote(options.key, interface, names, len(commands))
             argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,
                      ":".join(job.directories), *options.command]
             commands.append((argv, more))

@@ -289,6 +289,38 @@ class Ends(HostsCase):
         self.assertRegex(err, r"heturun: worker \d \(w1, pid \d+\) was killed by SIGKILL; ending the other 3 workers\n")
         self.assertTrue(wait_until(lambda: not self.left(), END_S - (time.monotonic() - since)), self.left())
 
+    def start_of_three(self, saved, steps):
+        """Starts three averaging pipelines of two stages: one on w0, one across both hosts, one on w1."""
+        cluster, model = self.folder / "cluster.yml", self.folder / "untied.json"
+        cluster.write_text("nodes:\n  - {host: w0, workers: 3, chief: true}\n  - {host: w1, workers: 3, chief: false}\n")
+        model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
+        line = AVERAGED["train_bert.py"].replace("config/w0_w1.yml", str(cluster))
+        line = line.replace("heturun ", "heturun --on-failure shrink ", 1)
+        return self.start("--devices", "pipe_3_2", "--model", model, "--steps", steps, "--checkpoint", saved, line=line)
+
+    def check_shrunk(self, process, saved, steps, lost):
+        _, err = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual([one["pipeline"] for one in manifest_of(saved)[1]["run"]["lost"]], lost)
+        self.assertEqual(manifest_of(saved)[1]["step"], steps)
+
+    def test_shrinks_by_the_pipeline_across_both_hosts(self):
+        """Every host has daemons of two mpiruns, and the lost pipeline workers on both."""
+        saved, steps = self.folder / "saved", 200
+        process, _ = self.start_of_three(saved, steps)
+        victim = next(pid for pid, words in self.hosts.left("w1").items() if words.startswith("python3 train_bert.py")
+                      and "HETU_FIRST_WORKER=2" in pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0"))
+        os.kill(victim, signal.SIGKILL)
+        self.check_shrunk(process, saved, steps, [1])
+
+    @slow
+    def test_shrinks_by_all_that_a_lost_host_had(self):
+        saved, steps = self.folder / "saved", 2000
+        process, _ = self.start_of_three(saved, steps)
+        self.hosts.link("w1", "down")
+        self.addCleanup(self.hosts.link, "w1", "up")
+        self.check_shrunk(process, saved, steps, [1, 2])
+
     @slow
     def test_a_killed_heturun_leaves_nothing_on_either_host(self):
         process, _ = self.start("--steps", FOREVER)

@@ -74,11 +74,12 @@ class Shrink(TrainCase):
         time.sleep(delay)
         victim = process_of(self.mark, "train_bert.py", number)
         self.assertIsNotNone(victim)
+        lost = number // grid[1]
         os.kill(victim, signal.SIGKILL)
+        self.check_nobody_hangs(process, log, [lost * grid[1] + stage for stage in range(grid[1])])
         _, error = process.communicate(timeout=MANY_S)
         self.check_nothing_runs()
         self.assertEqual(process.returncode, 0, error)
-        lost = number // grid[1]
         how = rf"worker {number} \(\S+, pid {victim}\) was killed by SIGKILL"
         self.assertRegex(error, rf"heturun: {how}; the job goes on without pipeline {lost}\n")
         self.assertRegex(error.splitlines()[-1], rf"heturun: finished without pipeline {lost}: {how}$")
@@ -93,6 +94,14 @@ class Shrink(TrainCase):
         losses = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
         self.assertLess(sum(losses[-20:]) / 20, sum(losses[:8]) / 8)
 
+    def check_nobody_hangs(self, process, log, dead):
+        """Within END_S of a death the workers of its pipeline are gone and the others train on, or are through."""
+        since, before = time.monotonic(), lines_of(log)
+        self.assertTrue(wait_until(lambda: lines_of(log) > before + 2 or process.poll() is not None, END_S),
+                        f"the losses stand still at step {before}")
+        gone = wait_until(lambda: all(process_of(self.mark, "train_bert.py", one) is None for one in dead),
+                          END_S - (time.monotonic() - since))
+        self.assertTrue(gone, f"of workers {dead} some still run")
 
     def test_resumes_with_fewer_or_all_pipelines(self):
         folder = self.folder / "saved"
