@@ -89,7 +89,7 @@ class StageCompiler {
             {i, last_to_end.count(v) ? steps : i, placement_.bytes(v, in_backward_)});
       }
       kernel_index.push_back(static_cast<int>(lifetimes.size()));
-      lifetimes.push_back({i, i, kernel(list[i])->scratch_bytes});
+      lifetimes.push_back({i, i, scratch_bytes(list[i])});
     }
     const std::vector<std::int64_t> offsets = assign_offsets(lifetimes, &out.scratch_bytes);
     for (const auto& [v, i] : index) local[v] = {Region::Scratch, kNoRing, offsets[i], 0};
@@ -128,7 +128,8 @@ class StageCompiler {
   Launch launch(NodeId n, const std::map<ValueId, Loc>& local) {
     Launch out;
     out.node = n;
-    out.kernel = kernel(n);
+    out.kernel = kernel(n, batch());
+    if (second_batch() != batch()) out.of_second = kernel(n, second_batch());
     for (const ValueId v : graph_.nodes[n].inputs) out.inputs.push_back(seen(v, local));
     for (const ValueId v : graph_.nodes[n].outputs) out.outputs.push_back(seen(v, local));
     return out;
@@ -161,10 +162,17 @@ class StageCompiler {
          g.use, graph_.parameters[g.parameter].name);
   }
 
-  std::shared_ptr<const PreparedKernel> kernel(NodeId n) {
-    auto& slot = kernels_[{n, in_backward_}];
+  std::int64_t scratch_bytes(NodeId n) {
+    return std::max(kernel(n, batch())->scratch_bytes, kernel(n, second_batch())->scratch_bytes);
+  }
+
+  std::shared_ptr<const PreparedKernel> kernel(NodeId n, std::int64_t samples) {
+    auto& slot = kernels_[{n, samples}];
     if (slot) return slot;
     const Node& node = graph_.nodes[n];
+    const auto bound = [&](ValueId v) -> TensorType {
+      return {graph_.values[v].type.dtype, bind_batch(graph_.values[v].type.shape, samples)};
+    };
     KernelDesc desc;
     desc.op = node.op;
     desc.name = node.name;
@@ -172,19 +180,18 @@ class StageCompiler {
     for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
     desc.attrs = &node.attrs;
     desc.images = image_layout(graph_, op_set().find(node.op), node);
-    desc.batch = batch();
+    desc.batch = samples;
     desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
     slot = std::make_shared<const PreparedKernel>(prepare_cpu(desc, options_.kernels));
     return slot;
   }
 
-  TensorType bound(ValueId v) const {
-    const TensorType& type = graph_.values[v].type;
-    return {type.dtype, bind_batch(type.shape, batch())};
-  }
-
+  // Samples of what the functions run, and, of half micro-batches, of the second half.
   std::int64_t batch() const {
     return in_backward_ ? placement_.backward_batch() : options_.micro_batch;
+  }
+  std::int64_t second_batch() const {
+    return in_backward_ && options_.half_backward ? options_.micro_batch - batch() : batch();
   }
 
   // One scratch area for all functions: a worker runs one at a time.
@@ -236,7 +243,7 @@ class StageCompiler {
   const StageNodes& nodes_;
   bool recomputing_ = false;
   bool in_backward_ = false;  // what runs once per backward: recompute too
-  std::map<std::pair<NodeId, bool>, std::shared_ptr<const PreparedKernel>> kernels_;
+  std::map<std::pair<NodeId, std::int64_t>, std::shared_ptr<const PreparedKernel>> kernels_;
 };
 
 }  // namespace
@@ -253,9 +260,8 @@ StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
   }
   require(options.stage >= 0 && options.stage < static_cast<int>(first.size()),
           "stage {} of {} does not exist", options.stage, first.size());
-  require(!options.half_backward || options.micro_batch % 2 == 0,
-          "micro-batches of {} samples have no halves: choose a batch size of an even number of "
-          "samples per micro-batch",
+  require(!options.half_backward || options.micro_batch > 1,
+          "micro-batches of {} sample have no halves: choose a larger batch size",
           options.micro_batch);
   return StageCompiler(graph, options).compile();
 }

@@ -34,7 +34,7 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
 }
 
 std::int64_t StagePlacement::backward_batch() const {
-  return options_.half_backward ? options_.micro_batch / 2 : options_.micro_batch;
+  return options_.half_backward ? (options_.micro_batch + 1) / 2 : options_.micro_batch;
 }
 
 std::int64_t StagePlacement::bytes(ValueId v, bool in_backward) const {
@@ -58,7 +58,7 @@ Loc StagePlacement::halved(ValueId v, Loc loc) const {
          "'{}' of a micro-batch, {}, does not fall into halves; half micro-batches want a model "
          "whose samples do not meet (no batch norm)",
          graph_.producer(v).name, to_string(type));
-  if (any) loc.half = tensor_bytes(type, options_.micro_batch) / 2;
+  if (any) loc.half = tensor_bytes(type, backward_batch());
   return loc;
 }
 

@@ -45,6 +45,7 @@ struct Loc {
 struct Launch {
   NodeId node = kNone;
   std::shared_ptr<const PreparedKernel> kernel;
+  std::shared_ptr<const PreparedKernel> of_second;  ///< for a second half of fewer samples
   std::vector<Loc> inputs;
   std::vector<Loc> outputs;
   Loc scratch;

@@ -220,7 +220,8 @@ void TrainRunner::launch(Stage& stage, const Launch& l, int micro, const RunCont
     input_pointers_[i] = memory.at(l.inputs[i], micro);
   for (std::size_t i = 0; i < l.outputs.size(); ++i)
     output_pointers_[i] = memory.at(l.outputs[i], micro);
-  l.kernel->run(
+  const PreparedKernel& kernel = l.of_second && micro % 2 == 1 ? *l.of_second : *l.kernel;
+  kernel.run(
       {input_pointers_.data(), output_pointers_.data(), memory.at(l.scratch, micro), context});
 }
 
@@ -230,7 +231,7 @@ void TrainRunner::run(Stage& stage, const Function& function, int micro, bool ha
   const int of_all = options_.pipeline * options_.micro_batches + whole % options_.micro_batches;
   context_.step = step_ + step_of(whole);
   context_.sample_offset = of_all * stage.plan->micro_batch;
-  if (half && micro % 2 == 1) context_.sample_offset += stage.plan->micro_batch / 2;
+  if (half && micro % 2 == 1) context_.sample_offset += (stage.plan->micro_batch + 1) / 2;
   std::size_t next = 0;
   BlockTimes* const times = training_ ? block_times_ : nullptr;
   TensorLog* const log = training_ && !half ? tensor_log_ : nullptr;

@@ -173,7 +173,7 @@ TEST(Buffers, AreNotOfHalfMicroBatches) {
   options.batch_size = 4;
   EXPECT_THAT([&] { Trainer(testing_model::residual_model(), {}, options, *transports[0]); },
               testing::ThrowsMessage<Error>(
-                  testing::HasSubstr("micro-batches of 1 samples have no halves")));
+                  testing::HasSubstr("micro-batches of 1 sample have no halves")));
 }
 
 TEST(Buffers, OfTheReferenceKernelsAgree) {

@@ -70,6 +70,7 @@ struct Replicated {
   const char* concat = "direct";
   int pipelines = 1;
   bool recompute = false;
+  int samples = 2;  // of a micro-batch; halves of an odd number differ
 };
 
 class ReplicasInAPipeline : public testing::TestWithParam<Replicated> {};
@@ -83,7 +84,7 @@ TEST_P(ReplicasInAPipeline, EqualOneProcess) {
     one.model.tied = one.model.skip = (k & 2) != 0;
     one.model.blocks = c.workers;
     one.micro_batches = c.micro_batches * c.pipelines;
-    one.batch_size = 2 * one.micro_batches;
+    one.batch_size = c.samples * one.micro_batches;
     Setting many = one;
     many.method = c.method;
     many.stages = c.workers;
@@ -113,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Replicated{"chimera", 4, 5, 1, "halving"},
                     Replicated{"chimera", 2, 4, 1, "halving", 2},
                     Replicated{"chimera", 4, 9, 1, "halving", 1, true},
+                    Replicated{"chimera", 4, 8, 1, "halving", 1, false, 3},
+                    Replicated{"chimera", 2, 4, 1, "halving", 2, true, 5},
                     Replicated{"chimera", 4, 4, 1, "direct", 2},
                     Replicated{"chimera", 2, 4, 1, "direct", 3}, Replicated{"dualpipe", 2, 4},
                     Replicated{"dualpipe", 4, 8}, Replicated{"dualpipe", 2, 4, 1, "direct", 2}));
