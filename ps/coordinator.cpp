@@ -70,7 +70,7 @@ struct Coordinator::Job {
   GroupLog log;
 };
 
-Coordinator::Coordinator(CoordinatorOptions options) : options_(options) {}
+Coordinator::Coordinator(CoordinatorOptions options) : options_(std::move(options)) {}
 Coordinator::~Coordinator() = default;
 
 void Coordinator::send(Peer to, const FromCoordinator& message) {
@@ -379,6 +379,7 @@ void Coordinator::pipeline_died(int pipeline, const std::string& reason, std::in
 
 void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now_us) {
   log(Level::Warning, "coordinator: {}; the job goes on without pipeline {}", reason, pipeline);
+  if (options_.on_loss) options_.on_loss(pipeline, reason);
   job_->lost[pipeline] = true;
   job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
   const Lost lost = loss_of(pipeline, reason);

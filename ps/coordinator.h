@@ -3,6 +3,7 @@
 // by fuzz tests.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,8 @@ namespace hetu::ps {
 /// What a coordinator needs to know before anyone speaks. Times in seconds.
 struct CoordinatorOptions {
   double dead_after_s = kDeadAfterS;  ///< silence of a worker that means death; 0 = never
+  /// Is told of each pipeline that the job goes on without, and why.
+  std::function<void(int pipeline, const std::string& reason)> on_loss = nullptr;
 };
 
 /// Events in, frames out. Times are microseconds of one monotonic clock.

@@ -30,12 +30,14 @@ struct ServeOptions {
   std::string server_secret;
   std::string client_key;  ///< public key of the job's workers: nobody else gets in
   int control_fd = -1;     ///< see serve_coordinator; -1 for none
+  int report_fd = -1;      ///< likewise
   double dead_after_s = kDeadAfterS;
 };
 
 /// Serves one job: returns when every worker has left, or when control_fd ends. Lines on
-/// control_fd: "worker N died: REASON", "pipeline N died: REASON". One thread, one event loop.
-/// Throws Unsupported, Comm (the endpoint cannot be served), and what ended the job.
+/// control_fd: "worker N died: REASON", "pipeline N died: REASON". Written to report_fd: "pipeline
+/// N died: REASON" of each that the job goes on without. One thread, one event loop. Throws
+/// Unsupported, Comm (the endpoint cannot be served), and what ended the job.
 void serve_coordinator(const ServeOptions& options);
 
 }  // namespace hetu::ps

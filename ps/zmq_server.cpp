@@ -51,7 +51,9 @@ class Server {
  public:
   explicit Server(const ServeOptions& options)
       : options_(options),
-        rules_({.dead_after_s = options.dead_after_s}),
+        rules_(
+            {.dead_after_s = options.dead_after_s,
+             .on_loss = [this](int pipeline, const std::string& why) { report(pipeline, why); }}),
         doorkeeper_(context_, options.client_key) {
     router_.set(zmq::sockopt::linger, 1000);
     serve_encrypted(router_, options.server_secret);
@@ -137,6 +139,13 @@ class Server {
     } else if (std::sscanf(line.c_str(), "pipeline %d died: %n", &number, &text) == 1 && text > 0) {
       rules_.pipeline_died(number, line.substr(static_cast<std::size_t>(text)), now_us());
     }
+  }
+
+  // Whoever does not listen is told nothing: its end is seen by control_fd.
+  void report(int pipeline, const std::string& reason) const {
+    if (options_.report_fd < 0) return;
+    const std::string line = fmt::format("pipeline {} died: {}\n", pipeline, reason);
+    [[maybe_unused]] const ssize_t written = write(options_.report_fd, line.data(), line.size());
   }
 
   const ServeOptions& options_;

@@ -2,7 +2,7 @@
 worker connects. A job whose workers never ask pays a socket.
 
 `python3 -m hetu.coordinator` is that process. It inherits the socket, and reads its keys and what heturun sees of the
-workers from standard input, whose end is its own.
+workers from standard input, whose end is its own. On standard output it says which pipelines it gives up, and why.
 """
 import json
 import os
@@ -45,7 +45,7 @@ class Coordinator:
         known, which fails."""
         words = [sys.executable, "-m", "hetu.coordinator", self._endpoint, str(self.listener.fileno())]
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0,
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             pass_fds=[self.listener.fileno()], start_new_session=True,
             env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))))
         self._write(json.dumps({name: self._keys[name] for name in ("server_secret", "worker_public")}))
@@ -69,9 +69,12 @@ class Coordinator:
 
     def forget(self):
         """The process has ended: closes what belonged to it. The socket stays, for the next who asks."""
-        self.process.stdin.close()
-        self.process.stderr.close()
+        self._close_streams()
         self.process = None
+
+    def _close_streams(self):
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
 
     def close(self):
         """Ends the process, in order if it can, and closes the socket."""
@@ -84,7 +87,7 @@ class Coordinator:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stderr.close()
+        self._close_streams()
 
 
 def main(endpoint, listener):
@@ -102,7 +105,7 @@ def main(endpoint, listener):
             line += byte
     keys = json.loads(line)
     try:
-        _hetu.serve_coordinator(endpoint, listener, keys["server_secret"], keys["worker_public"], 0)
+        _hetu.serve_coordinator(endpoint, listener, keys["server_secret"], keys["worker_public"], 0, 1)
     except (_hetu.CommError, OSError, RuntimeError) as error:
         sys.stderr.write(f"coordinator: {' '.join(str(error).split())}\n")
         return 5

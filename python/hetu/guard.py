@@ -2,14 +2,13 @@
 
 It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
 ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
-`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library alone; heturun
-(hetu/supervise.py) imports the frames from here.
+`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library and hetu/processes.py alone;
+heturun (hetu/links.py) imports the frames from here.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines), PROGRESS (one JSON object), EXIT (JSON), BEAT.
 Down: NONCE (16 bytes), SIGNAL (its number), BEAT.
 """
-import ctypes
 import hashlib
 import hmac
 import json
@@ -23,17 +22,21 @@ import subprocess
 import sys
 import time
 
+if __name__ == "__main__":  # -I leaves the package out
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+from hetu import processes  # noqa: E402
+
 PROTOCOL = 1
 HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, BEAT, NONCE, SIGNAL = b"HSOEPXBNK"
 HEADER = struct.Struct(">BI")
 LONGEST_FRAME = 8 << 20
+LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard
 LONGEST_LINE = 1 << 20  # a longer one is cut, so that memory stays bounded
 TERM_GRACE_S = 3.0  # from SIGTERM to SIGKILL
 BEAT_S = 1.0
 DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
+STOPPED_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody for silence
 CONNECT_S = 30.0
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def pack(kind, payload=b""):
@@ -44,9 +47,10 @@ def pack(kind, payload=b""):
 
 
 class Frames:
-    """Cuts a byte stream into frames."""
+    """Cuts a byte stream into frames of at most `longest` bytes."""
 
-    def __init__(self):
+    def __init__(self, longest=LONGEST_FRAME):
+        self.longest = longest
         self._data = bytearray()
 
     def feed(self, data):
@@ -54,8 +58,8 @@ class Frames:
         self._data += data
         while len(self._data) >= HEADER.size:
             kind, length = HEADER.unpack_from(self._data)
-            if length > LONGEST_FRAME:
-                raise ValueError(f"a frame of {length} bytes; at most {LONGEST_FRAME} are allowed")
+            if length > self.longest:
+                raise ValueError(f"a frame of {length} bytes; at most {self.longest} are allowed")
             if len(self._data) < HEADER.size + length:
                 return
             payload = bytes(self._data[HEADER.size:HEADER.size + length])
@@ -89,83 +93,6 @@ def proof(token, nonce, worker):
     return hmac.new(token.encode(), nonce + str(worker).encode(), hashlib.sha256).hexdigest()
 
 
-def die_with_parent(signal_number, parent):
-    """For a child between fork and exec: be signalled when the parent ends."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def adopt_orphans():
-    """Makes this process the parent of descendants whose own parent ends."""
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def families():
-    """{parent: its living children} of all processes."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-        except OSError:
-            continue
-        if state not in (b"Z", b"X"):
-            found.setdefault(int(parent), []).append(int(name))
-    return found
-
-
-def children(parent):
-    """Process ids of the living children of `parent`."""
-    return families().get(parent, [])
-
-
-def descendants(root):
-    """Process ids of all living descendants of `root`."""
-    below_of = families()
-    found, todo = [], [root]
-    while todo:
-        below = below_of.get(todo.pop(), [])
-        found += below
-        todo += below
-    return found
-
-
-def reap(into):
-    """Collects ended children into the dict pid -> wait status."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        into[pid] = status
-
-
-def kill_descendants(into, grace_s=0.0):
-    """Waits `grace_s` for descendants to leave by themselves, then kills what is left; gives up after 2 s more."""
-    start = time.monotonic()
-    while time.monotonic() - start < grace_s + 2.0:
-        reap(into)
-        left = descendants(os.getpid())
-        if not left:
-            return
-        if time.monotonic() - start >= grace_s:
-            for pid in left:
-                _kill(os.kill, pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-def _kill(function, target, number):
-    try:
-        function(target, number)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
 def connect(address):
     """A socket to heturun: `unix:PATH` or `tcp:IP:PORT,IP:PORT` (the first that answers)."""
     kind, _, rest = address.partition(":")
@@ -187,6 +114,7 @@ class Guard:
     """One worker's command, from start to exit status."""
 
     def __init__(self, address, directories, command):
+        self.address = address
         self.remote = not address.startswith("unix:")
         self.directories = directories
         self.command = command
@@ -199,7 +127,8 @@ class Guard:
         self.target = None  # the process that gets SIGUSR1: the command, or what registered itself
         self.kill_at = None
         self.lost = False  # heturun is gone
-        self.heard = self.beat = time.monotonic()
+        self.orphaned = False  # mpirun is gone
+        self.heard = self.beat = self.looked = time.monotonic()
 
     def send(self, kind, payload=b""):
         if not self.lost:
@@ -238,7 +167,7 @@ class Guard:
         self.child = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=environment, pass_fds=[progress_end], start_new_session=True,
-            preexec_fn=lambda: die_with_parent(signal.SIGKILL, me))
+            preexec_fn=lambda: processes.die_with_parent(signal.SIGKILL, me))
         os.close(progress_end)
         self.target = self.child.pid
         self.send(STARTED, {"pid": self.child.pid})
@@ -252,17 +181,17 @@ class Guard:
         """Sends a signal to the command's group; SIGKILL follows if it does not end."""
         if self.child is None or self.child.pid in self.statuses:
             return
-        _kill(os.killpg, self.child.pid, number)
+        processes.signal_to(os.killpg, self.child.pid, number)
         if number == signal.SIGKILL:
-            for pid in descendants(os.getpid()):
-                _kill(os.kill, pid, signal.SIGKILL)
+            for pid in processes.descendants(os.getpid()):
+                processes.signal_to(os.kill, pid, signal.SIGKILL)
         elif self.kill_at is None:
             self.kill_at = time.monotonic() + TERM_GRACE_S
 
     def take_signal(self, number):
         if number in (signal.SIGUSR1, signal.SIGUSR2):
             if self.child is not None and self.child.pid not in self.statuses:
-                _kill(os.kill, self.target, number)
+                processes.signal_to(os.kill, self.target, number)
         elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
             self.end(number if number == signal.SIGKILL else signal.SIGTERM)
 
@@ -310,11 +239,13 @@ class Guard:
         if self.kill_at is not None and now >= self.kill_at:
             self.end(signal.SIGKILL)
             self.kill_at = now + TERM_GRACE_S
-        if os.getppid() != self.parent:
-            self.lose()
+        if os.getppid() != self.parent and not self.orphaned:  # mpirun is gone, heturun and other pipelines need not be
+            self.orphaned = True
+            self.end(signal.SIGTERM)
+        if now - self.looked > STOPPED_S:
+            self.heard = now
+        self.looked = now
         if self.remote and now - self.beat >= BEAT_S:
-            if now - self.beat > 2 * DEAD_S:  # stopped or asleep in between: no blame on heturun
-                self.heard = now
             self.beat = now
             self.send(BEAT)
             if now - self.heard > DEAD_S:
@@ -336,17 +267,18 @@ class Guard:
                             self.take_signal(number)
                     elif not self.take_output(streams, key.fd):
                         selector.unregister(key.fd)
-                reap(self.statuses)
+                processes.reap(self.statuses)
                 self.tick()
 
     def finish(self, streams):
         """Ends what the command left behind, forwards the rest of its output, reports; returns the exit status."""
-        kill_descendants(self.statuses, grace_s=0.5)
-        deadline = time.monotonic() + 2.0
-        while streams and time.monotonic() < deadline:
+        processes.kill_descendants(self.statuses, grace_s=0.5)
+        patience_s = 2.0  # for streams that someone else holds open; heturun may take as long as it wants for what they hold
+        while streams and patience_s > 0:
             for descriptor in list(streams):
                 self.take_output(streams, descriptor)
-            time.sleep(0.005 if streams else 0)
+            time.sleep(0.005)
+            patience_s -= 0.005
         return self.report(os.waitstatus_to_exitcode(self.statuses[self.child.pid]))
 
     def end_daemon(self):
@@ -361,22 +293,29 @@ class Guard:
         if name(self.parent) not in ("orted", "prted"):
             return
         patience = time.monotonic() + 2 * TERM_GRACE_S
-        while set(children(self.parent)) - {os.getpid()} and time.monotonic() < patience:
+        while set(processes.children(self.parent)) - {os.getpid()} and time.monotonic() < patience:
             time.sleep(0.05)
         for number in (signal.SIGTERM, signal.SIGKILL):
             if os.getppid() == self.parent:
-                _kill(os.kill, self.parent, number)
+                processes.signal_to(os.kill, self.parent, number)
             patience = time.monotonic() + 1.0
             while os.getppid() == self.parent and time.monotonic() < patience:
                 time.sleep(0.05)
 
-    def report(self, code, error=""):
-        self.send(EXIT, {"code": code, "error": error})
-        if self.lost:
+    def remove_directories(self):
+        """Removes those of the job, unless heturun lives: it has only dropped this guard then, and others use them."""
+        try:
+            connect(self.address).close()
+        except OSError:
             for directory in self.directories:
                 shutil.rmtree(directory, ignore_errors=True)
-            if self.remote:
-                self.end_daemon()
+
+    def report(self, code, error=""):
+        self.send(EXIT, {"code": code, "error": error})
+        if self.lost and self.remote:
+            self.end_daemon()
+        elif self.lost:
+            self.remove_directories()
         else:
             try:  # closing with unread input could drop the report
                 self.sock.shutdown(socket.SHUT_WR)
@@ -395,7 +334,7 @@ def main(argv):
     signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    adopt_orphans()
+    processes.adopt_orphans()
     try:
         guard = Guard(address, directories, command)
         guard.hello()

@@ -1,15 +1,58 @@
 """One mpirun and its workers: the whole job, or, where a job goes on without a dead pipeline, one of its pipelines.
 Used by hetu/supervise.py."""
+import dataclasses
 import os
 import re
 import signal
 import subprocess
 import time
 
-from hetu import guard
+from hetu import guard, processes
 
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
+BLAME_WINDOW_S = 0.5  # a worker that failed because another one did may report first
+COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.errors, which the launcher does without
+FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # of workers that are likely to have failed because of another
+
+
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def ending(code):
+    """How a process ended, by its exit status or minus the number of a signal."""
+    return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with status {code}"
+
+
+def status_of(code):
+    """What heturun exits with for it."""
+    return 128 - code if code < 0 else code
+
+
+@dataclasses.dataclass(eq=False)
+class Worker:
+    """What is known of one worker."""
+    number: int
+    host: str = ""
+    pid: int = 0
+    part: "Part | None" = None
+    started: bool = False
+    code: int | None = None  # exit status, or minus the signal's number
+    error: str = ""
+
+    def describe(self):
+        return f"worker {self.number} ({self.host}, pid {self.pid})" if self.pid else f"worker {self.number}"
+
+    def end(self):
+        """How it ended."""
+        return self.error or ending(self.code)
+
+    def death(self):
+        return f"{self.describe()}{':' if self.error else ''} {self.end()}"
 
 
 class Part:
@@ -22,7 +65,8 @@ class Part:
         self.failed_at = None  # when its first worker failed
         self.lost_at = None  # when it was decided to go on without it
         self.loss = ""  # why
-        self._force = 0  # how far its end has been forced
+        self._killed = False  # mpirun was, before any worker failed
+        self._pressed = False  # its end has been asked for
         self._text = {1: b"", 2: b""}
         self._streams = 0  # still open
         for worker in workers:
@@ -33,7 +77,7 @@ class Part:
         me = os.getpid()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=environment, preexec_fn=lambda: guard.die_with_parent(signal.SIGTERM, me))
+            env=environment, preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
         self._streams = 2
         return (1, self.process.stdout), (2, self.process.stderr)
 
@@ -60,17 +104,55 @@ class Part:
         """Whether mpirun has ended, and all it said is here."""
         return self.process.pid in statuses and not self._streams
 
+    def code(self, statuses):
+        """mpirun's exit status or minus the number of the signal that killed it; None while it runs."""
+        status = statuses.get(self.process.pid)
+        return None if status is None else os.waitstatus_to_exitcode(status)
+
     def note_failure(self):
         if self.failed_at is None:
             self.failed_at = time.monotonic()
 
+    def note_mpirun(self, statuses):
+        """Notes mpirun's death by a signal, unless a worker failed before: what its workers do then only follows."""
+        if self.failed_at is None and (self.code(statuses) or 0) < 0:
+            self._killed = True
+            self.note_failure()
+
+    def failure(self, now, statuses, untold):
+        """(heturun's exit status, why) of what failed first, past the workers that failed because of it. None while the
+        cause may yet be told: by a worker that has not ended or, as `untold` says, by someone else."""
+        early = now - self.failed_at < BLAME_WINDOW_S
+        if self._killed:
+            return None if early else self.without_mpirun(statuses)
+        failed = [worker for worker in self.workers if worker.code]
+        causes = [worker for worker in failed if worker.code not in FOLLOWERS]
+        if not causes and early and (untold or len(failed) < len(self.workers)):
+            return None
+        worker = (causes or failed)[0]
+        return status_of(worker.code), worker.death()
+
+    def without_mpirun(self, statuses):
+        """(heturun's exit status, why) of an mpirun that ended before its workers; None if it did not."""
+        left = [str(worker.number) for worker in self.workers if worker.code != 0]
+        if not left:
+            return None
+        code = self.code(statuses)
+        return status_of(code) or 1, f"mpirun {ending(code)} before worker{'s' * (len(left) > 1)} {', '.join(left)} ended"
+
     def press(self, since, now, statuses):
-        """Ends mpirun when it does not end by itself after the decision of `since`. True once nothing milder is left."""
-        if self.process.pid in statuses:
-            return False
-        if self._force == 0 and now - since > FORCE_MPIRUN_S:
-            self._force = 1
-            self.process.send_signal(signal.SIGTERM)
-        elif self._force == 1 and now - since > FORCE_ALL_S:
-            self._force = 2
-        return self._force == 2
+        """Ends mpirun when it does not end by itself after the decision of `since`."""
+        if not self._pressed and now - since > FORCE_MPIRUN_S:
+            self._pressed = True
+            self.signal(signal.SIGTERM, statuses)
+
+    def signal(self, number, statuses):
+        """Signals mpirun, if it runs. Popen's own way would take its exit status away from `statuses`."""
+        if self.process.pid not in statuses:
+            processes.signal_to(os.kill, self.process.pid, number)
+
+    def kill(self, statuses):
+        """Kills mpirun, if it runs, and all below it."""
+        if self.process.pid not in statuses:
+            for pid in [*processes.descendants(self.process.pid), self.process.pid]:
+                processes.signal_to(os.kill, pid, signal.SIGKILL)

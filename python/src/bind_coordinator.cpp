@@ -21,13 +21,14 @@ nb::object keys_for_python(const std::string& endpoints) {
 }
 
 void serve(const std::string& endpoint, int listener, const std::string& server_secret,
-           const std::string& worker_public, int control) {
+           const std::string& worker_public, int control, int report) {
   ps::ServeOptions options;
   options.endpoint = endpoint;
   options.listener_fd = listener;
   options.server_secret = server_secret;
   options.client_key = worker_public;
   options.control_fd = control;
+  options.report_fd = report;
   const nb::gil_scoped_release release;
   ps::serve_coordinator(options);
 }
@@ -39,8 +40,9 @@ void bind_coordinator(nb::module_& m) {
         "New keys of a job's coordinator: server_secret, worker_public, and the address for its "
         "workers, which holds theirs. None in a build without ZeroMQ.");
   m.def("serve_coordinator", &serve, nb::arg("endpoint"), nb::arg("listener"),
-        nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"),
-        "Serves one job on a listening socket until every worker has left or `control` ends.");
+        nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("report"),
+        "Serves one job on a listening socket until every worker has left or `control` ends; what "
+        "is lost goes to `report`.");
 }
 
 }  // namespace hetu

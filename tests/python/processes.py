@@ -34,6 +34,12 @@ def process_of(mark, word, number=None):
     return None
 
 
+def parent_of(pid):
+    """Id of a process's parent."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
 def wait_until(condition, seconds=180.0):
     """Whether the condition came true in time."""
     end = time.monotonic() + seconds

@@ -1,0 +1,163 @@
+"""heturun's end of the guards' connections: who is let in, who is heard, what is sent to them. Used by hetu/supervise.py."""
+import json
+import os
+import secrets
+import selectors
+import socket
+import threading
+import time
+
+from hetu import guard
+
+STRANGER_S = 10.0  # until whoever connects must have proved to be a guard of this job
+NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # what foreign bytes can raise
+
+
+class Link:
+    """One connection. Two threads send on it."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.frames = guard.Frames(guard.LONGEST_HELLO)
+        self.nonce = secrets.token_bytes(16)
+        self.worker = None  # whose guard it is; None for a stranger
+        self.heard = time.monotonic()
+        self._sending = threading.Lock()
+
+    def send(self, kind, payload=b""):
+        try:
+            with self._sending:
+                self.sock.sendall(guard.pack(kind, payload))
+        except OSError:
+            pass  # its end of file tells
+
+    def close(self):
+        with self._sending:
+            self.sock.close()
+
+
+class Links:
+    """All connections, which `selector` serves. `place` is the folder of the socket, or None for a job on several hosts, of
+    which this one has the IPv4 `addresses`; nobody may take longer than `timeout_s` to take what is sent.
+
+    `on_frame(worker, kind, payload)` gets the frames of guards that have proved themselves, HELLO first; `on_gone(worker)`
+    is called when such a connection has ended.
+    """
+
+    def __init__(self, selector, workers, place, addresses, timeout_s, on_frame, on_gone):
+        self.token = secrets.token_hex(16)
+        self._selector = selector
+        self._workers = workers
+        self._timeout_s = timeout_s
+        self._on_frame = on_frame
+        self._on_gone = on_gone
+        self._open = []
+        self._known = set()  # the workers whose guards have come
+        self._remote = place is None
+        self._looked = 0.0
+        self._closed = threading.Event()
+        if self._remote:
+            self._listener = socket.create_server(("0.0.0.0", 0), backlog=1024)
+            port = self._listener.getsockname()[1]
+            self.address = "tcp:" + ",".join(f"{a}:{port}" for a in addresses)
+        else:
+            path = os.path.join(place, "heturun")
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(path)
+            self._listener.listen(1024)
+            self.address = "unix:" + path
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def of(self, part):
+        """The links of a part's guards."""
+        return [link for link in self._open if link.worker is not None and link.worker.part is part]
+
+    def signal(self, number, workers=None):
+        """Hands a signal to the workers that have not ended, to all or to those of `workers`."""
+        for link in self._open:
+            if link.worker in (self._workers if workers is None else workers) and link.worker.code is None:
+                link.send(guard.SIGNAL, str(int(number)).encode())
+
+    def start_beats(self):
+        """Tells the guards of other hosts that this one lives, whatever the loop waits for: a terminal that was paused takes
+        no output."""
+        if self._remote:
+            threading.Thread(target=self._beat, daemon=True).start()
+
+    def _beat(self):
+        while not self._closed.wait(guard.BEAT_S):
+            for link in list(self._open):
+                if link.worker is not None:
+                    link.send(guard.BEAT)
+
+    def check(self, now):
+        """Drops whoever has been silent for too long; to be called every second."""
+        stopped = now - self._looked > guard.STOPPED_S
+        self._looked = now
+        for link in list(self._open):
+            if stopped:
+                link.heard = now
+            if link.worker is None:
+                patience = STRANGER_S
+            else:
+                patience = guard.DEAD_S if self._remote else float("inf")
+            if now - link.heard > patience:
+                self.drop(link)
+
+    def drop(self, link):
+        if link not in self._open:
+            return
+        self._selector.unregister(link.sock)
+        self._open.remove(link)
+        link.close()
+        if link.worker is not None:
+            self._on_gone(link.worker)
+
+    def close(self):
+        self._closed.set()
+        for link in self._open:
+            link.close()
+        self._listener.close()
+
+    def _accept(self):
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:  # it has gone again, or there are too many
+            return
+        sock.settimeout(self._timeout_s)
+        link = Link(sock)
+        self._open.append(link)
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._take(link))
+        link.send(guard.NONCE, link.nonce)
+
+    def _take(self, link):
+        try:
+            data = link.sock.recv(1 << 18)
+        except OSError:
+            data = b""
+        if link.worker is not None:
+            link.heard = time.monotonic()
+        try:
+            for kind, payload in link.frames.feed(data):
+                if link.worker is None:
+                    self._admit(link, kind, payload)
+                self._on_frame(link.worker, kind, payload)
+        except NO_GUARD:
+            data = b""
+        if not data:
+            self.drop(link)
+
+    def _admit(self, link, kind, payload):
+        """Lets a guard in by its first frame. Raises one of NO_GUARD for anyone else."""
+        if kind != guard.HELLO:
+            raise ValueError("a frame before hello")
+        hello = json.loads(payload)
+        number = int(hello["worker"])
+        proved = secrets.compare_digest(str(hello["proof"]), guard.proof(self.token, link.nonce, number))
+        if not proved or not 0 <= number < len(self._workers) or number in self._known:
+            raise ValueError("not a guard of this job")
+        self._known.add(number)
+        link.worker = self._workers[number]
+        link.heard = time.monotonic()
+        link.frames.longest = guard.LONGEST_FRAME

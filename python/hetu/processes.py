@@ -1,0 +1,86 @@
+"""The processes below heturun or a guard: who ends with whom, who is left, and how all of them are ended."""
+import ctypes
+import os
+import signal
+import time
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(signal_number, parent):
+    """For a child between fork and exec: be signalled when the parent ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans():
+    """Makes this process the parent of descendants whose own parent ends."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def families():
+    """{parent: its living children} of all processes."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except OSError:
+            continue
+        if state not in (b"Z", b"X"):
+            found.setdefault(int(parent), []).append(int(name))
+    return found
+
+
+def children(parent):
+    """Process ids of the living children of `parent`."""
+    return families().get(parent, [])
+
+
+def descendants(root):
+    """Process ids of all living descendants of `root`."""
+    below_of = families()
+    found, todo = [], [root]
+    while todo:
+        below = below_of.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def reap(into):
+    """Collects ended children into the dict pid -> wait status."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        into[pid] = status
+
+
+def kill_descendants(into, grace_s=0.0):
+    """Waits `grace_s` for descendants to leave by themselves, then kills what is left; gives up after 2 s more."""
+    start = time.monotonic()
+    while time.monotonic() - start < grace_s + 2.0:
+        reap(into)
+        left = descendants(os.getpid())
+        if not left:
+            return
+        if time.monotonic() - start >= grace_s:
+            for pid in left:
+                signal_to(os.kill, pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def signal_to(function, target, number):
+    """Signals a process (os.kill) or a group (os.killpg), which may have ended."""
+    try:
+        function(target, number)
+    except (ProcessLookupError, PermissionError):
+        pass

@@ -1,0 +1,64 @@
+"""heturun's channel of jobs on several hosts, with this host in the part of another one."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from launch_test import END_S, MANY, SLEEPER, LaunchCase
+from processes import parent_of
+
+
+class OverTcp(LaunchCase):
+    PRETEND = ("import sys; from hetu import launch, network, remote\n"
+               "remote.check = lambda *_: []\n"
+               "network.is_this_host = lambda host: False\n"
+               "name = next((n for n in network.interfaces() if n != 'lo'), 'lo')  # Open MPI 5 takes no loopback\n"
+               "launch.choose_interface = lambda *_: (name, ['127.0.0.2', '127.0.0.1'])\n"
+               "sys.exit(launch.main(sys.argv[1:]))\n")
+
+    def job_over_tcp(self, *args):
+        return subprocess.Popen([sys.executable, "-c", self.PRETEND, *args], env=self.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def test_output_variables_and_status(self):
+        self.env["HETU_THREADS"] = "3"
+        process = self.job_over_tcp("-w", "2", "sh", "-c", "echo $HETU_THREADS $HETU_HOSTS '$X'; exit 6")
+        out, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 6, error)
+        self.assertIn("[w1] 3 localhost:2 $X\n", out)
+
+    def test_a_silent_host_is_taken_for_dead(self):
+        process = self.job_over_tcp("-w", "2", *SLEEPER)
+        pids = {}
+        while len(pids) < 2:
+            line = process.stdout.readline()
+            self.assertTrue(line, "the job ended")
+            if found := re.match(r"\[w(\d)\] up (\d+) (\w+)", line):
+                pids[found[1]] = int(found[2])
+        start = time.monotonic()
+        os.kill(parent_of(pids["1"]), signal.SIGSTOP)  # as a host that lost its power: no end of file
+        _, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 137, error)
+        self.assertIn("worker 1 ", error)
+        self.assertIn("is gone without a word", error)
+        self.assertLess(time.monotonic() - start, 8 + END_S)
+
+
+    def test_a_paused_terminal_pauses_the_job(self):
+        """Nobody reads for longer than silence may last: the quiet worker's guard still hears that heturun lives."""
+        command = "test $OMPI_COMM_WORLD_RANK = 1 && sleep 12 || seq 2000000; echo last"
+        process = self.job_over_tcp("-w", "2", "sh", "-c", command)
+        self.assertEqual(process.stdout.readline(), "Cluster: {\n")
+        time.sleep(11)
+        out, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 0, error)
+        self.assertIn("[w0] 2000000\n", out)
+        for worker in (0, 1):
+            self.assertIn(f"[w{worker}] last\n", out)
+
+
+if __name__ == "__main__":
+    unittest.main()

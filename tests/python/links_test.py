@@ -1,0 +1,185 @@
+"""heturun's end of the guards' connections: who gets in, and who is dropped."""
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+from hetu import guard, links, processes
+from hetu.part import FORCE_MPIRUN_S, Part, Worker
+
+
+class Door(unittest.TestCase):
+    """A listener of a job on several hosts with two workers, and those who knock."""
+
+    def setUp(self):
+        self.frames, self.gone = [], []
+        self.selector = selectors.DefaultSelector()
+        self.workers = [Worker(0), Worker(1)]
+        self.links = links.Links(self.selector, self.workers, None, ["127.0.0.1"], 5.0,
+                                 lambda worker, kind, payload: self.frames.append((worker.number, kind, payload)),
+                                 lambda worker: self.gone.append(worker.number))
+        self.addCleanup(self.selector.close)
+        self.addCleanup(self.links.close)
+
+    def serve(self, seconds=0.2):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for key, _ in self.selector.select(timeout=0.02):
+                key.data()
+
+    def knock(self):
+        """(socket, nonce) of a new connection."""
+        sock = guard.connect(self.links.address)
+        sock.settimeout(0.0)
+        self.addCleanup(sock.close)
+        self.serve()
+        [(kind, nonce)] = guard.Frames().feed(sock.recv(4096))
+        self.assertEqual(kind, guard.NONCE)
+        return sock, nonce
+
+    def hello(self, nonce, worker=1, token=None):
+        return guard.pack(guard.HELLO, {"worker": worker, "host": "w1", "protocol": guard.PROTOCOL,
+                                        "proof": guard.proof(token or self.links.token, nonce, worker)})
+
+    @staticmethod
+    def closed(sock):
+        try:
+            return sock.recv(4096) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def test_a_guard_gets_in_once(self):
+        sock, nonce = self.knock()
+        long = guard.pack(guard.OUT, b"x" * 5000)  # longer than what a stranger may send
+        sock.sendall(self.hello(nonce) + long)
+        self.serve()
+        self.assertEqual([(number, kind) for number, kind, _ in self.frames], [(1, guard.HELLO), (1, guard.OUT)])
+        again, nonce = self.knock()
+        again.sendall(self.hello(nonce))
+        self.serve()
+        self.assertTrue(self.closed(again))
+        self.assertFalse(self.closed(sock))
+        sock.close()
+        self.serve()
+        self.assertEqual(self.gone, [1])
+
+    def test_strangers_are_dropped_before_anything_is_held(self):
+        _, nonce = self.knock()
+        deep = b'{"worker": ' + b"[" * 4000
+        for name, sent in (
+                ("no frame", b"GET / HTTP/1.1\r\n\r\n"),
+                ("too long", guard.HEADER.pack(guard.HELLO, guard.LONGEST_HELLO + 1)),
+                ("another frame", guard.pack(guard.OUT, b"x\n")),
+                ("no JSON", guard.pack(guard.HELLO, b"\xff\xfe")),
+                ("too deep", guard.pack(guard.HELLO, deep)),
+                ("too large a number", guard.pack(guard.HELLO, b'{"worker": 1e999, "proof": ""}')),
+                ("a list", guard.pack(guard.HELLO, b"[]")),
+                ("another secret", self.hello(nonce, token="guessed")),
+                ("a worker too many", self.hello(nonce, worker=2))):
+            with self.subTest(name):
+                sock, _ = self.knock()
+                with contextlib.suppress(OSError):
+                    sock.sendall(sent)
+                self.serve()
+                self.assertTrue(self.closed(sock))
+        self.assertEqual((self.frames, self.gone), ([], []))
+
+    def test_who_says_nothing_is_dropped(self):
+        stranger, _ = self.knock()
+        known, nonce = self.knock()
+        known.sendall(self.hello(nonce))
+        self.serve()
+        now = time.monotonic()
+        self.links.check(now)
+        self.links.check(now + 1.5)
+        stranger.sendall(guard.HEADER.pack(guard.HELLO, 100))  # half a frame buys no time
+        for second in range(3, int(links.STRANGER_S) + 1):
+            self.serve(0.01)
+            known.sendall(guard.pack(guard.BEAT))
+            with mock.patch.object(links.time, "monotonic", lambda second=second: now + second):
+                self.selector_once()
+            self.links.check(now + second)
+            self.assertFalse(self.closed(known), second)
+            self.assertFalse(self.closed(stranger), second)
+        self.links.check(now + links.STRANGER_S + 1)
+        self.assertTrue(self.closed(stranger))
+        self.assertFalse(self.closed(known))
+        for second in range(int(links.STRANGER_S) + 2, int(links.STRANGER_S + guard.DEAD_S) + 2):
+            self.links.check(now + second)
+        self.assertTrue(self.closed(known))
+        self.assertEqual(self.gone, [1])
+
+    def selector_once(self):
+        for key, _ in self.selector.select(timeout=1.0):
+            key.data()
+
+    def test_nobody_is_blamed_for_a_pause_of_ones_own(self):
+        known, nonce = self.knock()
+        known.sendall(self.hello(nonce))
+        self.serve()
+        now = time.monotonic()
+        self.links.check(now)
+        self.links.check(now + 3 * guard.DEAD_S)
+        self.assertFalse(self.closed(known))
+
+    def test_a_connection_that_cannot_be_accepted(self):
+        with mock.patch.object(socket.socket, "accept", side_effect=OSError(24, "Too many open files")):
+            sock = guard.connect(self.links.address)
+            self.addCleanup(sock.close)
+            self.serve()
+        self.serve()
+        self.assertEqual(len(sock.recv(4096)), guard.HEADER.size + 16)
+
+
+class Mpirun(unittest.TestCase):
+    def test_the_status_of_one_that_ends_while_it_is_ended_is_not_lost(self):
+        part = Part(0, [Worker(0)])
+        list(part.start(["true"], os.environ))
+        self.addCleanup(part.process.stdout.close)
+        self.addCleanup(part.process.stderr.close)
+        os.waitid(os.P_PID, part.process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody knows yet
+        statuses = {}
+        part.press(0.0, FORCE_MPIRUN_S + 1.0, statuses)
+        part.kill(statuses)
+        processes.reap(statuses)
+        self.assertEqual(statuses, {part.process.pid: 0})
+        self.assertEqual(part.code(statuses), 0)
+
+
+class Directories(unittest.TestCase):
+    def test_a_guard_that_is_dropped_leaves_what_others_use(self):
+        """Only the end of heturun itself, whose socket then refuses, lets a guard remove the job's folders."""
+        with tempfile.TemporaryDirectory() as place, selectors.DefaultSelector() as selector:
+            shared = os.path.join(place, "shared")
+            os.mkdir(shared)
+            workers = [Worker(0), Worker(1)]
+            parts = [Part(i, [worker]) for i, worker in enumerate(workers)]
+            door = links.Links(selector, workers, place, [], 5.0, lambda *_: None, lambda *_: None)
+            self.addCleanup(door.close)
+            for part, lives in zip(parts, (True, False), strict=True):
+                environment = dict(os.environ, HETU_CONTROL_TOKEN=door.token, HETU_FIRST_WORKER=str(part.number))
+                environment.pop("OMPI_COMM_WORLD_RANK", None)
+                words = [sys.executable, "-I", "-S", guard.__file__, door.address, shared, "sleep", "1000"]
+                process = subprocess.Popen(words, env=environment)
+                while not door.of(part):
+                    for key, _ in selector.select(timeout=1.0):
+                        key.data()
+                if lives:
+                    door.drop(door.of(part)[0])
+                else:
+                    door.close()
+                self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
+                self.assertEqual(os.path.isdir(shared), lives)
+
+
+if __name__ == "__main__":
+    unittest.main()
