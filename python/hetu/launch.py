@@ -3,6 +3,7 @@ import getopt
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -286,11 +287,6 @@ def run(options, say):
     if any(n["servers"] for n in nodes):
         say("servers are started only for a command that needs them")
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
-    if precheck.applies(options.command):
-        status = precheck.run(options.command, environment, sum(n["workers"] for n in used))
-        if status:
-            say("refused before any worker was started")
-            return status
     interface, addresses = None, []
     if not local:
         interface, addresses = choose_interface(used, options.interface, say)
@@ -299,6 +295,10 @@ def run(options, say):
         for line in remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", "")):
             say(f"warning: {line}")
     workers = sum(n["workers"] for n in used)
+    if precheck.applies(options.command):
+        status = precheck.run(options.command, environment, workers, settings["timeout_s"], say)
+        if status:
+            return status
     parts = [used]
     if options.shrink:
         count_of_pipelines = options.pipelines or pipelines.count_of(options.command, used, os.environ)
@@ -344,6 +344,9 @@ def main(argv=None):
             print(HELP, end="")
             return 0
         return run(options, say)
+    except KeyboardInterrupt:  # once workers run, the loop takes it
+        say("SIGINT: ended before any worker was started")
+        return 128 + signal.SIGINT
     except (UsageError, ValueError) as error:
         say(str(error))
         return 2

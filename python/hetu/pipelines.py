@@ -17,9 +17,14 @@ def option_of(command, name):
     return value
 
 
+def script_of(command):
+    """The Python script that a command runs, None if there is none."""
+    return next((word for word in command if word.endswith(".py")), None)
+
+
 def lists_beside(command):
     """The device lists of the device_list.py beside the script that the command runs."""
-    script = next((word for word in command if word.endswith(".py")), None)
+    script = script_of(command)
     path = os.path.join(os.path.dirname(os.path.realpath(script)), "device_list.py") if script else ""
     if not os.path.isfile(path):
         return {}

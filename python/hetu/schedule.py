@@ -66,7 +66,7 @@ def named(pipeline: str | Callable[..., Rows | Schedule], **options: Any) -> Sch
     rows or a plan. The options are those of `hetu schedule`; `stages` and `micro_batches` are needed but for a file."""
     if isinstance(pipeline, str) and is_file(pipeline):
         return read(pipeline, **options)
-    function = _function(pipeline) if isinstance(pipeline, str) and ":" in pipeline else pipeline
+    function = _function(pipeline) if isinstance(pipeline, str) and is_function(pipeline) else pipeline
     if not callable(function):
         return generate(function, **options)
     made = function(options["stages"], options["micro_batches"])
@@ -106,6 +106,11 @@ def goes_by_costs(pipeline: Any) -> bool:
 def is_file(pipeline: str) -> bool:
     """True if a `pipeline=` is a file of a plan."""
     return pipeline.endswith((".csv", ".json"))
+
+
+def is_function(pipeline: str) -> bool:
+    """True if a `pipeline=` is module:function."""
+    return ":" in pipeline
 
 
 def _function(name: str) -> Callable[..., Rows | Schedule]:
