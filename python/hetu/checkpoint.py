@@ -50,7 +50,6 @@ class Checkpoints:
             **self._positions(), "seed": e.seed, "method": e.method, "pipelines": e.layout.pipelines,
             "stages": e.layout.stages, "micro_batches": e.micro_batches, "batch_size": e.data.batch_size,
             "optimizer": self._optimizer(),
-            **({"lost": e.job.losses} if e.job.losses else {}),
             **({"plateau": e.plateau.state} if e.plateau else {}),
         }
 
@@ -110,6 +109,18 @@ class Checkpoints:
     def _optimizer(self) -> str:
         return str(self.executor.train_handle.optimizer.settings()["kind"])
 
+    @staticmethod
+    def _without(run: dict[str, Any], losses: list[dict[str, Any]]) -> dict[str, Any]:
+        """What is known of a run when pipelines have died, perhaps while the checkpoint was to be written."""
+        lost = {one["pipeline"] for one in losses}
+        positions = [None if pipeline in lost else place for pipeline, place in enumerate(run["positions"])]
+        return {**run, "positions": positions, "lost": losses}
+
     def save(self) -> None:
         """Saves the present step; every worker calls it."""
-        self.executor.job.save(self.folder, json.dumps(self._run()), self.keep)
+        job, run = self.executor.job, self._run()
+
+        def run_json() -> str:
+            return json.dumps(self._without(run, job.losses) if job.losses else run)
+
+        job.save(self.folder, run_json, self.keep)

@@ -1,4 +1,5 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -209,12 +210,15 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
   return out;
 }
 
-void save(Job& job, const std::string& folder, const std::string& run_json, int keep) {
+// `run_json` is asked where the checkpoint is written: by then a pipeline may have died that was to
+// write it.
+void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
+          int keep) {
   job.trainer.settle();
   Averager* const averager = job.trainer.averager();
   const bool apart = averager != nullptr && averager->may_lose();
   const auto write = [&] {
-    save_checkpoint(folder, job.trainer.step(), run_json, job.trainer.save_parts(), keep,
+    save_checkpoint(folder, job.trainer.step(), run_json(), job.trainer.save_parts(), keep,
                     job.transport, apart ? fmt::format("-{}", job.trainer.pipeline()) : "");
   };
   if (apart)
