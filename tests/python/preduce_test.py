@@ -10,7 +10,8 @@ from train_cases import MODEL, TrainCase, checksums, manifest_of, tensors
 PREDUCE = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd")
 METHODS = {
     "preduce": ("--preduce",), "all": ("--preduce", "--sync-period", "1"), "adpsgd": ("--adpsgd",),
-    "lockstep": ("--adpsgd", "lockstep"), "staleness": ("--preduce", "--preduce-weights", "staleness"),
+    "lockstep": ("--adpsgd", "lockstep"),
+    "staleness": ("--preduce", "--preduce-weights", "staleness", "--slow", "pipeline=1,factor=3"),
 }
 
 
@@ -52,6 +53,9 @@ class Averaged(TrainCase):
                 self.assertTrue(any(len(g["members"]) == 2 for g in groups))
                 if name == "all":
                     self.assertTrue(all(len(g["members"]) == 2 for g in groups))
+                shares = [g["weights"] for g in groups if "weights" in g]
+                self.assertEqual(bool(shares), name == "staleness")
+                self.assertTrue(all(min(share) < max(share) for share in shares))
                 self.train((2, 2), *words, "--steps", 30, "--resume")
                 self.assertEqual(manifest_of(folder)[1]["step"], 30)
 
