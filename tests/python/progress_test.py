@@ -158,7 +158,7 @@ class Network(unittest.TestCase):
         mpirun = launch.Mpirun.__new__(launch.Mpirun)
         mpirun.path, mpirun.major = "mpirun", 4
         nodes = [{"host": "w0", "workers": 8}, {"host": "w1", "workers": 4}, {"host": "w2", "workers": 0}]
-        argv = mpirun.start(nodes) + mpirun.remote("key", "10.0.0.0/24", ["HETU_JOB"])
+        argv = mpirun.start(nodes) + mpirun.remote("key", "10.0.0.0/24", ["HETU_JOB"], 0)
         text = " ".join(argv)
         for part in ("--host " + "w0," * 8 + "w1,w1,w1,w1 -np 12", "--bind-to none", "btl_tcp_if_include 10.0.0.0/24",
                      "oob_tcp_if_include 10.0.0.0/24", "-x HETU_JOB", "btl self,vader,tcp"):
@@ -166,6 +166,8 @@ class Network(unittest.TestCase):
         self.assertIn("-o BatchMode=yes -o ConnectTimeout=10 -i key", argv)
         self.assertIn("plm rsh", text)
         self.assertNotIn("isolated", text)
+        self.assertNotIn("tmpdir_base", text)  # of several mpiruns, all but the first have a folder of their own
+        self.assertIn("orte_tmpdir_base", " ".join(mpirun.remote("key", None, [], 1)))
 
     def test_what_an_enclosing_job_left_is_not_inherited(self):
         left = {"OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3", "HETU_JOB": "x", "OMPI_MCA_btl": "self", "DMLC_ROLE": ""}
