@@ -65,7 +65,7 @@ class Part:
         self.failed_at = None  # when its first worker failed
         self.lost_at = None  # when it was decided to go on without it
         self.loss = ""  # why
-        self._killed = False  # mpirun was, before any worker failed
+        self.killed = False  # mpirun was, before any worker failed
         self._pressed = False  # its end has been asked for
         self._text = {1: b"", 2: b""}
         self._streams = 0  # still open
@@ -116,14 +116,14 @@ class Part:
     def note_mpirun(self, statuses):
         """Notes mpirun's death by a signal, unless a worker failed before: what its workers do then only follows."""
         if self.failed_at is None and (self.code(statuses) or 0) < 0:
-            self._killed = True
+            self.killed = True
             self.note_failure()
 
     def failure(self, now, statuses, untold):
         """(heturun's exit status, why) of what failed first, past the workers that failed because of it. None while the
         cause may yet be told: by a worker that has not ended or, as `untold` says, by someone else."""
         early = now - self.failed_at < BLAME_WINDOW_S
-        if self._killed:
+        if self.killed:
             return None if early else self.without_mpirun(statuses)
         failed = [worker for worker in self.workers if worker.code]
         causes = [worker for worker in failed if worker.code not in FOLLOWERS]

@@ -209,7 +209,7 @@ class Job:
                 self._fail(part, COMM, reason)
 
     def _tell_coordinator(self, worker):
-        if worker.code:
+        if worker.code and not worker.part.killed:  # of whose end the whole pipeline's loss tells the cause
             self._coordinator.tell(worker.number, worker.end())
 
     def _check_coordinator(self):

@@ -14,7 +14,7 @@ import types
 import unittest
 
 from hetu.checkpoint import Checkpoints
-from processes import process_of, wait_until
+from processes import parent_of, process_of, wait_until
 from train_cases import END_S, HETURUN, MANY_S, MODEL, TrainCase, manifest_of
 
 MOMENTS = 50 if "--whole" in sys.argv else 3
@@ -105,6 +105,26 @@ class Shrink(TrainCase):
         gone = wait_until(lambda: all(process_of(self.mark, "train_bert.py", one) is None for one in dead),
                           END_S - (time.monotonic() - since))
         self.assertTrue(gone, f"of workers {dead} some still run")
+
+    def test_goes_on_without_a_killed_mpirun(self):
+        """At the start, and in the middle; the manifest has the cause, not what the workers then die of."""
+        died = "mpirun was killed by SIGKILL before worker 1 ended"
+        for steps in (0, 8):
+            with self.subTest(steps=steps):
+                folder = self.folder / f"saved{steps}"
+                process, log = self.start((3, 1), *WORDS, "--preduce", "--steps", 5 * LAST, "--checkpoint", folder)
+                self.assertTrue(wait_until(lambda: process_of(self.mark, "train_bert.py", 1)), process.poll())
+                self.assertTrue(wait_until(lambda steps=steps, log=log: lines_of(log) >= steps), process.poll())
+                os.kill(parent_of(parent_of(process_of(self.mark, "train_bert.py", 1))), signal.SIGKILL)
+                _, error = process.communicate(timeout=MANY_S)
+                self.assertEqual(process.returncode, 0, error)
+                self.assertIn(f"heturun: {died}; the job goes on without pipeline 1\n", error)
+                manifest = manifest_of(folder)[1]
+                self.assertEqual(manifest["step"], 5 * LAST)
+                [lost] = manifest["run"]["lost"]
+                self.assertEqual(lost["pipeline"], 1)
+                if steps:
+                    self.assertEqual(lost["reason"], f"pipeline 1 is lost: {died}")
 
     def test_resumes_with_fewer_or_all_pipelines(self):
         folder = self.folder / "saved"
