@@ -3,72 +3,13 @@
 #include <algorithm>
 
 #include "graph/base/log.h"
-#include "ps/group_log.h"
+#include "ps/coordinator_job.h"
 
 namespace hetu::ps {
 
 namespace {
-constexpr std::int64_t kSecond_us = 1000000;
-constexpr std::int64_t kCheck_us = kSecond_us;  // between looks for silence
-constexpr std::int64_t kStopped_us =
-    2 * kSecond_us;  // a longer gap: this process itself stood still
 constexpr int kDropsLogged = 5;
 }  // namespace
-
-/// The place of one worker: one stage of one pipeline.
-struct Coordinator::Seat {
-  int pipeline = 0;
-  int stage = 0;
-  int worker = 0;
-  Peer peer = 0;
-  bool taken = false;
-  bool left = false;
-  bool open = false;  ///< a request without an answer, or an early one
-  std::int64_t heard_us = 0;
-  std::string endpoint;
-  std::optional<Gather> gather;  ///< has come to where all meet
-  std::int64_t asked = 0;        ///< the newest update that it has asked a group for
-  std::int64_t averaged = 0;     ///< the newest one that is known to have reached another
-  std::vector<int> group;        ///< of its last answer, until its average is known as done
-  std::vector<std::int64_t> group_updates;
-  std::optional<BeginRun> next;       ///< has begun a run that others have not
-  std::optional<std::int64_t> early;  ///< its request of that run
-
-  std::string describe() const {
-    return fmt::format("worker {} (pipeline {}, stage {})", worker, pipeline, stage);
-  }
-};
-
-/// What the first Hello brings, and all that follows from it.
-struct Coordinator::Job {
-  explicit Job(const ClientOptions& agreed)
-      : options(agreed),
-        policy(agreed.policy),
-        seats(static_cast<std::size_t>(agreed.policy.stages) * agreed.policy.pipelines),
-        introduced(agreed.policy.stages, false),
-        lost(agreed.policy.pipelines, false),
-        done(agreed.policy.pipelines, 0) {
-    for (std::size_t i = 0; i < seats.size(); ++i) {
-      seats[i].pipeline = static_cast<int>(i) / agreed.policy.stages;
-      seats[i].stage = static_cast<int>(i) % agreed.policy.stages;
-    }
-    log.open(agreed.group_log);
-  }
-  Seat& seat(int pipeline, int stage) {
-    return seats[static_cast<std::size_t>(pipeline) * options.policy.stages + stage];
-  }
-
-  ClientOptions options;
-  groups::Policy policy;
-  std::vector<Seat> seats;
-  std::vector<bool> introduced;    ///< per stage
-  std::vector<bool> lost;          ///< per pipeline
-  std::vector<std::int64_t> done;  ///< per pipeline: updates before the run
-  bool running = false;
-  bool stops_soon = false;  ///< the run that is to begin
-  std::int64_t first_begin_us = -1;
-  GroupLog log;
-};
 
 Coordinator::Coordinator(CoordinatorOptions options) : options_(std::move(options)) {}
 Coordinator::~Coordinator() = default;
@@ -95,8 +36,10 @@ void Coordinator::receive(Peer from, const std::byte* data, std::size_t bytes,
   }
   const auto found = seat_of_.find(from);
   if (const auto* hello = std::get_if<Hello>(&message)) {
-    if (found != seat_of_.end()) {
-      drop(fmt::format("{} says hello twice", found->second->describe()));
+    const bool is_early = std::any_of(early_.begin(), early_.end(),
+                                      [&](const auto& held) { return held.first == from; });
+    if (found != seat_of_.end() || is_early) {
+      drop(fmt::format("worker {} says hello twice", hello->options.worker));
     } else {
       take_hello(from, *hello, now_us);
     }
@@ -112,6 +55,11 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   const ClientOptions& options = hello.options;
   const auto refuse = [&](Code code, const std::string& text) { send(from, Refusal{code, text}); };
   if (!failure_.empty()) return refuse(failure_code_, failure_);
+  if (job_ && is_done_with_it(options.worker)) {
+    early_.emplace_back(from, hello);
+    begin_next_job_if_over(now_us);
+    return;
+  }
   try {
     if (!job_) job_ = std::make_unique<Job>(options);
   } catch (const Error& error) {
@@ -120,6 +68,7 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   for (const auto& [pipeline, reason] : std::exchange(died_before_, {})) {
     pipeline_died(pipeline, reason, now_us);
   }
+  if (!failure_.empty()) return refuse(failure_code_, failure_);
   if (agreed_part(options) != agreed_part(job_->options)) {
     return refuse(
         Code::InvalidArgument,
@@ -128,10 +77,6 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
                     options.worker));
   }
   Seat& seat = job_->seat(options.pipeline, options.stage);
-  if (seat.taken && seat.left) {  // it is done with a training that others are still in
-    early_.emplace_back(from, hello);
-    return;
-  }
   if (seat.taken) {
     return refuse(
         Code::InvalidArgument,
@@ -159,7 +104,7 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
     send(seat.peer, Beat{});
   } else if (std::holds_alternative<Leave>(message)) {
     seat.left = true;
-    if (finished() && !early_.empty()) begin_next_job(now_us);
+    begin_next_job_if_over(now_us);
   } else if (!failure_.empty()) {
     send(seat.peer, Refusal{failure_code_, failure_});
   } else if (std::holds_alternative<StopSoon>(message)) {
@@ -312,137 +257,6 @@ void Coordinator::hand_out() {
                              decision.stop_after[i], decision.initiator, decision.weights});
     }
   }
-}
-
-void Coordinator::tick(std::int64_t now_us) {
-  if (!job_ || !failure_.empty()) return;
-  if (job_->running) {
-    try {
-      job_->policy.tick(now_us);
-    } catch (const Error& error) {
-      fail_all(error.code(), error.what());
-      return;
-    }
-    hand_out();
-  }
-  if (now_us - looked_us_ >= kCheck_us) check_beats(now_us);
-}
-
-void Coordinator::check_beats(std::int64_t now_us) {
-  const bool stood_still = now_us - looked_us_ > kStopped_us;
-  looked_us_ = now_us;
-  job_->log.flush();
-  if (options_.dead_after_s <= 0) return;
-  const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
-  for (Seat& seat : job_->seats) {
-    if (!seat.taken || seat.left || job_->lost[seat.pipeline]) continue;
-    if (stood_still) seat.heard_us = now_us;
-    if (now_us - seat.heard_us <= limit_us) continue;
-    worker_died(seat.worker, fmt::format("is silent for {:g} s", options_.dead_after_s), now_us);
-    if (!failure_.empty()) return;
-  }
-}
-
-std::optional<std::int64_t> Coordinator::wakes_at_us() const {
-  if (!job_ || !failure_.empty()) return std::nullopt;
-  const std::int64_t check = looked_us_ + kCheck_us;
-  const std::optional<std::int64_t> policy =
-      job_->running ? job_->policy.wakes_at_us() : std::nullopt;
-  return policy ? std::min(*policy, check) : check;
-}
-
-void Coordinator::worker_died(int worker, const std::string& reason, std::int64_t now_us) {
-  if (!job_ || !failure_.empty()) return;
-  for (Seat& seat : job_->seats) {
-    if (!seat.taken || seat.worker != worker || seat.left || job_->lost[seat.pipeline]) continue;
-    const std::string text = fmt::format("{} {}", seat.describe(), reason);
-    if (job_->options.on_failure_shrink) {
-      lose(seat.pipeline, text, now_us);
-    } else {
-      fail_all(Code::Comm, text);
-    }
-    return;
-  }
-}
-
-void Coordinator::pipeline_died(int pipeline, const std::string& reason, std::int64_t now_us) {
-  if (!job_ && pipeline >= 0 && pipeline < kMostPipelines) died_before_[pipeline] = reason;
-  if (!job_ || !failure_.empty()) return;
-  if (pipeline < 0 || pipeline >= job_->options.policy.pipelines || job_->lost[pipeline]) return;
-  const std::string text = fmt::format("pipeline {} {}", pipeline, reason);
-  if (job_->options.on_failure_shrink) {
-    lose(pipeline, text, now_us);
-  } else {
-    fail_all(Code::Comm, text);
-  }
-}
-
-void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now_us) {
-  log(Level::Warning, "coordinator: {}; the job goes on without pipeline {}", reason, pipeline);
-  if (options_.on_loss) options_.on_loss(pipeline, reason);
-  job_->lost[pipeline] = true;
-  job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
-  const Lost lost = loss_of(pipeline, reason);
-  bool any_left = false;
-  for (const Seat& seat : job_->seats) {
-    if (!job_->lost[seat.pipeline]) any_left = true;
-    if (!seat.taken || seat.left) continue;
-    if (seat.pipeline == pipeline) {
-      send(seat.peer, Refusal{Code::Comm, reason});
-    } else {
-      send(seat.peer, lost);
-    }
-  }
-  if (!any_left) {
-    fail_all(Code::Comm, reason + "; no pipeline is left");
-    return;
-  }
-  try {
-    job_->policy.remove(pipeline, now_us);
-  } catch (const Error& error) {
-    fail_all(error.code(), error.what());
-    return;
-  }
-  begin_if_all_have(now_us);
-  if (failure_.empty()) hand_out();
-  for (int stage = 0; stage < job_->options.policy.stages && failure_.empty(); ++stage) {
-    introduce(stage);
-  }
-  if (failure_.empty()) gather_if_all_have();
-}
-
-Lost Coordinator::loss_of(int pipeline, const std::string& reason) {
-  Lost lost{pipeline, 0, groups::kRunsOn, reason};
-  for (int stage = 0; stage < job_->options.policy.stages; ++stage) {
-    const Seat& seat = job_->seat(pipeline, stage);
-    lost.updates = std::max(lost.updates, seat.asked);
-    lost.averaged = std::min(lost.averaged, seat.averaged);
-  }
-  return lost;
-}
-
-void Coordinator::begin_next_job(std::int64_t now_us) {
-  for (std::size_t p = 0; p < job_->lost.size(); ++p) {
-    if (job_->lost[p]) died_before_[static_cast<int>(p)] = "died in the training before";
-  }
-  seat_of_.clear();
-  job_.reset();
-  for (const auto& [peer, hello] : std::exchange(early_, {})) take_hello(peer, hello, now_us);
-}
-
-void Coordinator::fail_all(Code code, const std::string& text) {
-  failure_code_ = code;
-  failure_ = text;
-  for (const Seat& seat : job_->seats) {
-    if (seat.taken && !seat.left) send(seat.peer, Refusal{code, text});
-  }
-  for (const auto& [peer, hello] : std::exchange(early_, {})) send(peer, Refusal{code, text});
-}
-
-bool Coordinator::finished() const {
-  if (!job_) return false;
-  return std::all_of(job_->seats.begin(), job_->seats.end(),
-                     [&](const Seat& seat) { return seat.left || job_->lost[seat.pipeline]; });
 }
 
 }  // namespace hetu::ps

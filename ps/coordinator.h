@@ -73,14 +73,16 @@ class Coordinator {
   void check_beats(std::int64_t now_us);
   void lose(int pipeline, const std::string& reason, std::int64_t now_us);
   Lost loss_of(int pipeline, const std::string& reason);
-  void begin_next_job(std::int64_t now_us);
+  bool is_done_with_it(int worker) const;
+  void begin_next_job_if_over(std::int64_t now_us);
   void fail_all(Code code, const std::string& text);
   void send(Peer to, const FromCoordinator& message);
   void drop(const std::string& why);
 
   CoordinatorOptions options_;
-  std::map<int, std::string> died_before_;  ///< pipelines that died before the first Hello, and how
-  std::unique_ptr<Job> job_;                ///< none before the first Hello
+  /// Pipelines that died before the first Hello of a training, and how.
+  std::map<int, std::string> died_before_;
+  std::unique_ptr<Job> job_;  ///< none before the first Hello
   std::map<Peer, Seat*> seat_of_;
   std::vector<std::pair<Peer, Hello>> early_;  ///< who wants the next job before this one is over
   std::vector<Outgoing> outgoing_;

@@ -7,7 +7,7 @@
 
 namespace hetu::ps {
 
-/// One job's coordinator. Its clients keep it alive.
+/// One job's coordinator, of its trainings one after the other. Its clients keep it alive.
 class LocalCoordinator {
  public:
   LocalCoordinator();
@@ -15,8 +15,9 @@ class LocalCoordinator {
   LocalCoordinator(const LocalCoordinator&) = delete;
   LocalCoordinator& operator=(const LocalCoordinator&) = delete;
 
-  /// A worker's client. Throws InvalidArgument if options differ from those of the clients before,
-  /// or name a place that is taken or does not exist.
+  /// A worker's client. Whoever has left begins the next training: it waits here until all others
+  /// have left, too. Throws InvalidArgument if options differ from those of this training's clients
+  /// before, or name a place that is taken or does not exist; Timeout.
   std::unique_ptr<GroupClient> client(const ClientOptions& options);
 
   /// Declares a pipeline dead, as a silent worker would be.

@@ -67,28 +67,93 @@ TEST(LocalCoordinator, RefusesWhatDoesNotFitTheOthers) {
   EXPECT_THAT([&] { other.client(place(sizes(1, 2, 0), 0, 0)); }, testing::Throws<Error>());
 }
 
+/// A worker that comes for the next training, on a thread of its own.
+class Again {
+ public:
+  Again(LocalCoordinator& coordinator, ClientOptions options)
+      : thread_([this, &coordinator, options = std::move(options)] {
+          try {
+            client_ = coordinator.client(options);
+            is_in_ = true;
+          } catch (const Error& error) {
+            refusal_ = error.what();
+          }
+        }) {}
+  ~Again() { join(); }
+  bool is_in() const { return is_in_; }
+  /// Why it was refused, or "".
+  std::string refusal() {
+    join();
+    return refusal_;
+  }
+  GroupClient& client() {
+    join();
+    return *client_;
+  }
+
+ private:
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  std::unique_ptr<GroupClient> client_;
+  std::atomic<bool> is_in_{false};
+  std::string refusal_;
+  std::thread thread_;
+};
+
+constexpr auto kMoment = std::chrono::milliseconds(50);
+
+// The next training may have other options, and other places for the workers.
 TEST(LocalCoordinator, HoldsWhoBeginsTheNextTrainingUntilAllHaveLeftTheLast) {
-  LocalCoordinator coordinator;
-  const groups::Options policy = sizes(1, 2, 5);
-  auto first = coordinator.client(place(policy, 0, 0));
-  auto second = coordinator.client(place(policy, 1, 0));
-  second->leave();
-  std::atomic<bool> is_in = false;
-  std::string refusal;
-  std::thread again([&] {
-    try {
-      second = coordinator.client(place(policy, 1, 0));
-      is_in = true;
-    } catch (const Error& error) {
-      refusal = error.what();
+  for (const groups::Options& next : {sizes(2, 2, 5), sizes(2, 2, 7), sizes(1, 4, 5)}) {
+    SCOPED_TRACE(testing::Message() << next.pipelines << ", P " << next.sync_period);
+    LocalCoordinator coordinator;
+    std::vector<std::unique_ptr<GroupClient>> last;
+    for (int w = 0; w < 4; ++w)
+      last.push_back(coordinator.client(place(sizes(2, 2, 5), w / 2, w % 2)));
+    std::vector<std::unique_ptr<Again>> again;
+    for (int w = 3; w >= 0; --w) {
+      last[static_cast<std::size_t>(w)]->leave();
+      again.push_back(
+          std::make_unique<Again>(coordinator, place(next, w / next.stages, w % next.stages)));
+      if (w == 0) break;
+      std::this_thread::sleep_for(kMoment);
+      for (const auto& each : again) EXPECT_FALSE(each->is_in());
     }
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(is_in);
-  first->leave();
-  again.join();
-  EXPECT_EQ(refusal, "");
-  EXPECT_TRUE(is_in);
+    for (const auto& each : again) EXPECT_EQ(each->refusal(), "");
+  }
+}
+
+TEST(LocalCoordinator, BeginsTheNextTrainingAfterTheLastHasLeft) {
+  LocalCoordinator coordinator;
+  for (const int period : {5, 7}) {
+    std::vector<std::unique_ptr<GroupClient>> clients;
+    for (int p = 0; p < 2; ++p) {
+      ClientOptions options = place(sizes(1, 2, period), p, 0);
+      options.timeout_s = 5;
+      clients.push_back(coordinator.client(options));
+    }
+  }
+}
+
+TEST(LocalCoordinator, BeginsTheNextTrainingWhenTheLastOfTheOldOneDies) {
+  LocalCoordinator coordinator;
+  ClientOptions options[2];
+  std::vector<std::unique_ptr<GroupClient>> last;
+  for (int p = 0; p < 2; ++p) {
+    options[p] = place(sizes(1, 2, 5), p, 0);
+    options[p].on_failure_shrink = true;
+    options[p].timeout_s = 5;
+    last.push_back(coordinator.client(options[p]));
+  }
+  last[1]->leave();
+  Again again(coordinator, options[1]);
+  std::this_thread::sleep_for(kMoment);
+  EXPECT_FALSE(again.is_in());
+  coordinator.lose(0, "was killed by SIGKILL");
+  ASSERT_EQ(again.refusal(), "");
+  ASSERT_EQ(again.client().lost_pipelines().size(), 1U);
+  EXPECT_EQ(again.client().lost_pipelines()[0].pipeline, 0);
 }
 
 TEST(LocalCoordinator, NamesTheWaitThatTakesTooLong) {
@@ -220,6 +285,30 @@ TEST(LocalCoordinator, SaysWhatWasLost) {
   coordinator.lose(1, "is dead");  // in the middle of the average of update 15
   ASSERT_EQ(clients[0]->lost_pipelines().size(), 1U);
   EXPECT_EQ(clients[0]->lost_pipelines()[0], (Lost{1, 15, 14, "pipeline 1 is dead"}));
+}
+
+// An average that a death has broken has reached nobody.
+TEST(LocalCoordinator, DoesNotCountAnAverageThatADeathHasBroken) {
+  LocalCoordinator coordinator;
+  std::vector<std::unique_ptr<GroupClient>> clients;
+  for (int p = 0; p < 3; ++p) {
+    ClientOptions options = place(sizes(1, 3, 1), p, 0);
+    options.on_failure_shrink = true;
+    clients.push_back(coordinator.client(options));
+    clients.back()->begin_run(0, 20);
+  }
+  const auto average = [&](std::int64_t update, std::size_t members) {
+    for (std::size_t p = 0; p < members; ++p) clients[p]->request(update);
+    for (std::size_t p = 0; p < members; ++p)
+      EXPECT_EQ(clients[p]->wait({}).members.size(), members);
+  };
+  average(1, 3);
+  average(2, 3);
+  coordinator.lose(2, "is dead");  // in the middle of it
+  average(3, 2);
+  coordinator.lose(1, "is dead");
+  ASSERT_EQ(clients[0]->lost_pipelines().size(), 2U);
+  EXPECT_EQ(clients[0]->lost_pipelines()[0], (Lost{1, 3, 1, "pipeline 1 is dead"}));
 }
 
 TEST(LocalCoordinator, InvitesThePassiveOfAPair) {

@@ -1,0 +1,69 @@
+// What the coordinator knows of one training: its seats and the state of each. Read by
+// coordinator.cpp and coordinator_life.cpp alone.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ps/coordinator.h"
+#include "ps/group_log.h"
+
+namespace hetu::ps {
+
+/// The place of one worker: one stage of one pipeline.
+struct Coordinator::Seat {
+  int pipeline = 0;
+  int stage = 0;
+  int worker = 0;
+  Peer peer = 0;
+  bool taken = false;
+  bool left = false;
+  bool open = false;  ///< a request without an answer, or an early one
+  std::int64_t heard_us = 0;
+  std::string endpoint;
+  std::optional<Gather> gather;  ///< has come to where all meet
+  std::int64_t asked = 0;        ///< the newest update that it has asked a group for
+  std::int64_t averaged = 0;     ///< the newest one that is known to have reached another
+  std::vector<int> group;        ///< of its last answer, until its average is known as done
+  std::vector<std::int64_t> group_updates;
+  std::optional<BeginRun> next;       ///< has begun a run that others have not
+  std::optional<std::int64_t> early;  ///< its request of that run
+
+  std::string describe() const {
+    return fmt::format("worker {} (pipeline {}, stage {})", worker, pipeline, stage);
+  }
+};
+
+/// What the first Hello brings, and all that follows from it.
+struct Coordinator::Job {
+  explicit Job(const ClientOptions& agreed)
+      : options(agreed),
+        policy(agreed.policy),
+        seats(static_cast<std::size_t>(agreed.policy.stages) * agreed.policy.pipelines),
+        introduced(agreed.policy.stages, false),
+        lost(agreed.policy.pipelines, false),
+        done(agreed.policy.pipelines, 0) {
+    for (std::size_t i = 0; i < seats.size(); ++i) {
+      seats[i].pipeline = static_cast<int>(i) / agreed.policy.stages;
+      seats[i].stage = static_cast<int>(i) % agreed.policy.stages;
+    }
+    log.open(agreed.group_log);
+  }
+  Seat& seat(int pipeline, int stage) {
+    return seats[static_cast<std::size_t>(pipeline) * options.policy.stages + stage];
+  }
+
+  ClientOptions options;
+  groups::Policy policy;
+  std::vector<Seat> seats;
+  std::vector<bool> introduced;    ///< per stage
+  std::vector<bool> lost;          ///< per pipeline
+  std::vector<std::int64_t> done;  ///< per pipeline: updates before the run
+  bool running = false;
+  bool stops_soon = false;  ///< the run that is to begin
+  std::int64_t first_begin_us = -1;
+  GroupLog log;
+};
+
+}  // namespace hetu::ps

@@ -1,0 +1,165 @@
+// What time brings, and who lives: beats, deaths, what is lost with a pipeline, and the end of a
+// training, after which the next may begin.
+#include <algorithm>
+
+#include "graph/base/log.h"
+#include "ps/coordinator.h"
+#include "ps/coordinator_job.h"
+
+namespace hetu::ps {
+
+namespace {
+constexpr std::int64_t kSecond_us = 1000000;
+constexpr std::int64_t kCheck_us = kSecond_us;  // between looks for silence
+constexpr std::int64_t kStopped_us =
+    2 * kSecond_us;  // a longer gap: this process itself stood still
+}  // namespace
+
+void Coordinator::tick(std::int64_t now_us) {
+  if (!job_ || !failure_.empty()) return;
+  if (job_->running) {
+    try {
+      job_->policy.tick(now_us);
+    } catch (const Error& error) {
+      fail_all(error.code(), error.what());
+      return;
+    }
+    hand_out();
+  }
+  if (now_us - looked_us_ >= kCheck_us) check_beats(now_us);
+}
+
+std::optional<std::int64_t> Coordinator::wakes_at_us() const {
+  if (!job_ || !failure_.empty()) return std::nullopt;
+  const std::int64_t check = looked_us_ + kCheck_us;
+  const std::optional<std::int64_t> policy =
+      job_->running ? job_->policy.wakes_at_us() : std::nullopt;
+  return policy ? std::min(*policy, check) : check;
+}
+
+void Coordinator::check_beats(std::int64_t now_us) {
+  const bool stood_still = now_us - looked_us_ > kStopped_us;
+  looked_us_ = now_us;
+  job_->log.flush();
+  if (options_.dead_after_s <= 0) return;
+  const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
+  std::vector<int> silent;  // a death may end the job, and its seats with it
+  for (Seat& seat : job_->seats) {
+    if (!seat.taken || seat.left || job_->lost[seat.pipeline]) continue;
+    if (stood_still) seat.heard_us = now_us;
+    if (now_us - seat.heard_us > limit_us) silent.push_back(seat.worker);
+  }
+  for (const int worker : silent) {
+    worker_died(worker, fmt::format("is silent for {:g} s", options_.dead_after_s), now_us);
+  }
+}
+
+void Coordinator::worker_died(int worker, const std::string& reason, std::int64_t now_us) {
+  if (!job_ || !failure_.empty()) return;
+  for (Seat& seat : job_->seats) {
+    if (!seat.taken || seat.worker != worker || seat.left || job_->lost[seat.pipeline]) continue;
+    const std::string text = fmt::format("{} {}", seat.describe(), reason);
+    if (job_->options.on_failure_shrink) {
+      lose(seat.pipeline, text, now_us);
+    } else {
+      fail_all(Code::Comm, text);
+    }
+    return;
+  }
+}
+
+void Coordinator::pipeline_died(int pipeline, const std::string& reason, std::int64_t now_us) {
+  if (!job_ && pipeline >= 0 && pipeline < kMostPipelines) died_before_[pipeline] = reason;
+  if (!job_ || !failure_.empty()) return;
+  if (pipeline < 0 || pipeline >= job_->options.policy.pipelines || job_->lost[pipeline]) return;
+  const std::string text = fmt::format("pipeline {} {}", pipeline, reason);
+  if (job_->options.on_failure_shrink) {
+    lose(pipeline, text, now_us);
+  } else {
+    fail_all(Code::Comm, text);
+  }
+}
+
+void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now_us) {
+  log(Level::Warning, "coordinator: {}; the job goes on without pipeline {}", reason, pipeline);
+  if (options_.on_loss) options_.on_loss(pipeline, reason);
+  job_->lost[pipeline] = true;
+  job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
+  const Lost lost = loss_of(pipeline, reason);
+  for (Seat& seat : job_->seats) {  // an average that this death may have broken
+    if (std::find(seat.group.begin(), seat.group.end(), pipeline) != seat.group.end())
+      seat.group.clear();
+  }
+  bool any_left = false;
+  for (const Seat& seat : job_->seats) {
+    if (!job_->lost[seat.pipeline]) any_left = true;
+    if (!seat.taken || seat.left) continue;
+    if (seat.pipeline == pipeline) {
+      send(seat.peer, Refusal{Code::Comm, reason});
+    } else {
+      send(seat.peer, lost);
+    }
+  }
+  if (!any_left) {
+    fail_all(Code::Comm, reason + "; no pipeline is left");
+    return;
+  }
+  try {
+    job_->policy.remove(pipeline, now_us);
+  } catch (const Error& error) {
+    fail_all(error.code(), error.what());
+    return;
+  }
+  begin_if_all_have(now_us);
+  if (failure_.empty()) hand_out();
+  for (int stage = 0; stage < job_->options.policy.stages && failure_.empty(); ++stage) {
+    introduce(stage);
+  }
+  if (failure_.empty()) gather_if_all_have();
+  begin_next_job_if_over(now_us);
+}
+
+Lost Coordinator::loss_of(int pipeline, const std::string& reason) {
+  Lost lost{pipeline, 0, groups::kRunsOn, reason};
+  for (int stage = 0; stage < job_->options.policy.stages; ++stage) {
+    const Seat& seat = job_->seat(pipeline, stage);
+    lost.updates = std::max(lost.updates, seat.asked);
+    lost.averaged = std::min(lost.averaged, seat.averaged);
+  }
+  return lost;
+}
+
+// A worker that comes for the next training; others may still be in this one. By its number, for
+// the next one may place it elsewhere.
+bool Coordinator::is_done_with_it(int worker) const {
+  return finished() || std::any_of(job_->seats.begin(), job_->seats.end(), [&](const Seat& seat) {
+           return seat.taken && seat.left && seat.worker == worker;
+         });
+}
+
+void Coordinator::begin_next_job_if_over(std::int64_t now_us) {
+  if (!failure_.empty() || early_.empty() || !finished()) return;
+  for (std::size_t p = 0; p < job_->lost.size(); ++p) {
+    if (job_->lost[p]) died_before_[static_cast<int>(p)] = "died in the training before";
+  }
+  seat_of_.clear();
+  job_.reset();
+  for (const auto& [peer, hello] : std::exchange(early_, {})) take_hello(peer, hello, now_us);
+}
+
+void Coordinator::fail_all(Code code, const std::string& text) {
+  failure_code_ = code;
+  failure_ = text;
+  for (const Seat& seat : job_->seats) {
+    if (seat.taken && !seat.left) send(seat.peer, Refusal{code, text});
+  }
+  for (const auto& [peer, hello] : std::exchange(early_, {})) send(peer, Refusal{code, text});
+}
+
+bool Coordinator::finished() const {
+  if (!job_) return false;
+  return std::all_of(job_->seats.begin(), job_->seats.end(),
+                     [&](const Seat& seat) { return seat.left || job_->lost[seat.pipeline]; });
+}
+
+}  // namespace hetu::ps
