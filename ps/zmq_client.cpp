@@ -235,7 +235,9 @@ class ZmqClient : public ClientState {
       std::memcpy(&number, event.data(), sizeof number);
       if (number == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
         die(Code::Comm, fmt::format("the coordinator at {} refuses this worker's key", endpoint_));
-      } else if (welcome() && !over_) {
+      } else if (!welcome() && !over_) {  // the hello may have gone with it; heturun starts another
+        post(encode(FromWorker(Hello{options_})));
+      } else if (!over_) {
         take_frames();  // why, perhaps
         gone("has closed the line: it has ended, or its host is lost");
       }

@@ -4,12 +4,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <zmq.hpp>
 
@@ -17,8 +15,7 @@
 #include "graph/base/log.h"
 #include "ps/coordinator.h"
 #include "ps/curve.h"
-#include "ps/serve.h"
-#include "tests/ps/group_workers.h"
+#include "tests/ps/served.h"
 
 namespace hetu::ps {
 namespace {
@@ -30,106 +27,6 @@ using testing::ThrowsMessage;
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-/// A listening socket as heturun makes it, and the endpoint of it.
-std::pair<int, std::string> listen_on(bool tcp) {
-  static int number = 0;
-  if (tcp) {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-    EXPECT_EQ(listen(fd, 128), 0);
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
-    return {fd, "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port))};
-  }
-  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path =
-      testing::TempDir() + "hetu_ps_" + std::to_string(getpid()) + "_" + std::to_string(++number);
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  unlink(path.c_str());
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_EQ(listen(fd, 128), 0);
-  return {fd, "ipc://" + path};
-}
-
-/// A coordinator in a process of its own.
-class Served {
- public:
-  explicit Served(bool tcp = true, double dead_after_s = kDeadAfterS) {
-    int control[2];
-    EXPECT_EQ(pipe(control), 0);
-    const auto [listener, endpoint] = listen_on(tcp);
-    options_.endpoint = endpoint;
-    options_.listener_fd = listener;
-    server_ = make_curve_keys();
-    options_.server_secret = server_.secret_key;
-    worker_ = make_curve_keys();
-    options_.client_key = worker_.public_key;
-    options_.control_fd = control[0];
-    options_.dead_after_s = dead_after_s;
-    pid_ = fork();
-    if (pid_ == 0) {
-      close(control[1]);
-      int status = 0;
-      try {
-        serve_coordinator(options_);
-      } catch (const Error& error) {
-        status = exit_status(error.code());
-      }
-      _exit(status);
-    }
-    close(control[0]);
-    close(listener);
-    control_ = control[1];
-  }
-  ~Served() {
-    if (pid_ > 0) end();
-    if (options_.endpoint.rfind("ipc://", 0) == 0) unlink(options_.endpoint.c_str() + 6);
-  }
-
-  std::string address() const { return address_with(server_.public_key, worker_); }
-  std::string address_with(const std::string& server, const CurveKeys& worker) const {
-    return coordinator_address(options_.endpoint, server, worker);
-  }
-  const std::string& endpoint() const { return options_.endpoint; }
-  const std::string& server_key() const { return server_.public_key; }
-  const CurveKeys& worker() const { return worker_; }
-  pid_t pid() const { return pid_; }
-  void say(const std::string& line) const {
-    EXPECT_EQ(write(control_, line.data(), line.size()), static_cast<ssize_t>(line.size()));
-  }
-  Connect connect() const {
-    return [this](const ClientOptions& options) { return connect_coordinator(address(), options); };
-  }
-  /// Its exit status once it has ended, by itself or because the control line does.
-  int end(bool by_itself = false) {
-    if (!by_itself) close(control_);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    if (by_itself) close(control_);
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  double rss_MB() const {
-    std::ifstream file("/proc/" + std::to_string(pid_) + "/statm");
-    double total = 0;
-    double resident = 0;
-    file >> total >> resident;
-    return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
-  }
-
- private:
-  ServeOptions options_;
-  CurveKeys server_;
-  CurveKeys worker_;
-  pid_t pid_ = 0;
-  int control_ = -1;
-};
 
 TEST(Zmq, AnswersAsWithinAProcess) {
   for (const bool tcp : {true, false}) {
@@ -333,6 +230,23 @@ TEST(Zmq, ADeadCoordinatorIsNamedToAll) {
   };
   EXPECT_THROW(throws(), Error);
   EXPECT_LT(since(start), 10);
+}
+
+// Between two trainings: it ends when the last worker has left, and somebody has just come again.
+TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
+  for (const bool tcp : {true, false}) {
+    Served served(tcp);
+    const groups::Options policy = sizes(1, 2, 1);
+    std::vector<std::unique_ptr<GroupClient>> last;
+    for (int p = 0; p < 2; ++p) last.push_back(served.connect()(place(policy, p, 0)));
+    last[0]->leave();
+    std::thread again([&] { EXPECT_NO_THROW(served.connect()(place(policy, 0, 0))); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is held
+    served.end();
+    served.start();
+    EXPECT_NO_THROW(served.connect()(place(policy, 1, 0)));
+    again.join();
+  }
 }
 
 TEST(Zmq, AStoppedCoordinatorIsNoticed) {

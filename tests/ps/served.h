@@ -1,0 +1,126 @@
+// A coordinator in a process of its own, on a socket as heturun makes it; used by the tests of ps/.
+#pragma once
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "graph/base/error.h"
+#include "ps/serve.h"
+#include "tests/ps/group_workers.h"
+
+namespace hetu::ps {
+
+/// A listening socket as heturun makes it, and the endpoint of it.
+inline std::pair<int, std::string> listen_on(bool tcp) {
+  static int number = 0;
+  if (tcp) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    EXPECT_EQ(listen(fd, 128), 0);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
+    return {fd, "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port))};
+  }
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path =
+      testing::TempDir() + "hetu_ps_" + std::to_string(getpid()) + "_" + std::to_string(++number);
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  unlink(path.c_str());
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(listen(fd, 128), 0);
+  return {fd, "ipc://" + path};
+}
+
+/// A coordinator in a process of its own.
+class Served {
+ public:
+  explicit Served(bool tcp = true, double dead_after_s = kDeadAfterS) {
+    const auto [listener, endpoint] = listen_on(tcp);
+    options_.endpoint = endpoint;
+    options_.listener_fd = listener;
+    server_ = make_curve_keys();
+    options_.server_secret = server_.secret_key;
+    worker_ = make_curve_keys();
+    options_.client_key = worker_.public_key;
+    options_.dead_after_s = dead_after_s;
+    start();
+  }
+  ~Served() {
+    if (pid_ > 0) end();
+    close(options_.listener_fd);
+    if (options_.endpoint.rfind("ipc://", 0) == 0) unlink(options_.endpoint.c_str() + 6);
+  }
+
+  /// Another one on the same socket.
+  void start() {
+    int control[2];
+    EXPECT_EQ(pipe(control), 0);
+    options_.control_fd = control[0];
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(control[1]);
+      int status = 0;
+      try {
+        serve_coordinator(options_);
+      } catch (const Error& error) {
+        status = exit_status(error.code());
+      }
+      _exit(status);
+    }
+    close(control[0]);
+    control_ = control[1];
+  }
+
+  std::string address() const { return address_with(server_.public_key, worker_); }
+  std::string address_with(const std::string& server, const CurveKeys& worker) const {
+    return coordinator_address(options_.endpoint, server, worker);
+  }
+  const std::string& endpoint() const { return options_.endpoint; }
+  const std::string& server_key() const { return server_.public_key; }
+  const CurveKeys& worker() const { return worker_; }
+  pid_t pid() const { return pid_; }
+  void say(const std::string& line) const {
+    EXPECT_EQ(write(control_, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  }
+  Connect connect() const {
+    return [this](const ClientOptions& options) { return connect_coordinator(address(), options); };
+  }
+  /// Its exit status once it has ended, by itself or because the control line does.
+  int end(bool by_itself = false) {
+    if (!by_itself) close(control_);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    if (by_itself) close(control_);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  double rss_MB() const {
+    std::ifstream file("/proc/" + std::to_string(pid_) + "/statm");
+    double total = 0;
+    double resident = 0;
+    file >> total >> resident;
+    return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
+  }
+
+ private:
+  ServeOptions options_;
+  CurveKeys server_;
+  CurveKeys worker_;
+  pid_t pid_ = 0;
+  int control_ = -1;
+};
+
+}  // namespace hetu::ps
