@@ -74,9 +74,10 @@ torch.distributed.pipelining.
   "workers": [{"speed": 1, "memory_limit": 0}]}
 ```
 
-`"reduce_grad"` is the time of a step's sum of the stage's gradient over its copies; where it is 0 (or `--allreduce` is
-given), `"allreduce"` stands for it. `"blocks"`, if there, holds one entry per block of the model as `"stages"` does per
-stage, with `"weight"`, what training cuts by: the costs of plans of other numbers of stages ([compare.md](compare.md)).
+`"reduce_grad"` is the time of a step's sum of the stage's gradient over its copies, and of an average of its weights;
+where it is 0 (or `--allreduce` is given), `"allreduce"` stands for it. `"blocks"`, if there, holds one entry per block of
+the model as `"stages"` does per stage, with `"weight"`, what training cuts by: the costs of plans of other numbers of
+stages ([compare.md](compare.md)).
 
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.

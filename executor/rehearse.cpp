@@ -205,7 +205,7 @@ class Rehearser {
 
 // A first step opens connections and touches memory; of a long run a short one does.
 Schedule warm_up(const Schedule& plan) {
-  const int least = 2 * static_cast<int>(plan.workers.size()) + 2, grain = run_grain(plan);
+  const int least = least_steps(plan), grain = run_grain(plan);
   if (grain == 0 || plan.steps <= least) return plan;
   return with_steps(plan, least + (plan.steps - least) % grain);
 }

@@ -3,12 +3,10 @@
 #include <numeric>
 
 #include "graph/base/error.h"
+#include "pipeline/timing.h"
 
 namespace hetu {
 namespace {
-
-// The shortest of its kind: of a run that goes on for as long as the coordinator says.
-int least_steps(const Schedule& plan) { return 2 * static_cast<int>(plan.workers.size()) + 2; }
 
 comm::Group pipeline_of(const Schedule& plan, int worker) {
   const int width = static_cast<int>(plan.workers.size());
@@ -51,7 +49,8 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   AverageOptions options;
   options.policy = client.policy;
   options.overlap = client.policy.overlapped;
-  options.network_ns = static_cast<std::int64_t>(costs.allreduce * pace.unit_ns);
+  const double takes = Timing(lowered, costs, pace.disturb).over_copies(client.stage);
+  options.network_ns = static_cast<std::int64_t>(takes * pace.unit_ns);
   averager_ = std::make_unique<Averager>(transport, *client_, place, options);
 }
 

@@ -17,6 +17,8 @@ int run_grain(const Schedule& plan) {
   return shift / plan.micro_batches;
 }
 
+int least_steps(const Schedule& plan) { return 2 * static_cast<int>(plan.workers.size()) + 2; }
+
 RepeatedRun::RepeatedRun(StageRunner& runner, const Interpreter::Links& links, std::size_t fetches,
                          comm::Group group, Averager* averager)
     : runner_(runner),

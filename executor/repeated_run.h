@@ -16,6 +16,9 @@ namespace hetu {
 /// 0 if a row has no body that repeats.
 int run_grain(const Schedule& plan);
 
+/// A length at which each row of such a plan, on as many workers as `plan`, has its body.
+int least_steps(const Schedule& plan);
+
 class RepeatedRun {
  public:
   /// `fetches`: of a report. `group`: workers whose runs have one length and one report per step;

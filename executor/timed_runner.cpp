@@ -86,6 +86,7 @@ void TimedRunner::reduce_scalars(comm::Transport& transport, int step) {
   comm::sum_f64(transport, comm::everyone(transport), &value, 1,
                 {comm::make_tag(static_cast<int>(Kind::ReduceScalars), 0, 0, 0, step), what});
   free_ns_ = std::max(free_ns_, comm::now_ns());
+  take(timing_.collective({Kind::ReduceScalars, false, 0, -1, -1}));
 }
 
 TimedRunner::Ring& TimedRunner::ring(Kind kind, int stage, int part) {

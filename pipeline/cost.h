@@ -18,7 +18,9 @@ struct StageCost {
   double bytes_out = 0;         ///< of one micro-batch to the next stage, and of its gradient
   double activation_bytes = 0;  ///< kept from F to the end of the backward, one micro-batch
   double weight_bytes = 0;
-  double reduce_grad = 0;  ///< a step's sum of its gradient over its copies; 0: Costs::allreduce
+  /// A step's sum of its gradient over its copies, a group's mean of its weights; 0:
+  /// Costs::allreduce.
+  double reduce_grad = 0;
 
   bool operator==(const StageCost&) const = default;
 };

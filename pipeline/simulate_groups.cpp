@@ -202,12 +202,12 @@ class GroupRun {
       double start = now_;
       for (const int p : d.members) start = std::max(start, rows_[row_of(p, d.stage)].network_free);
       const bool alone = d.members.size() == 1;
-      const double done = alone ? now_ : start + costs_.allreduce;
+      const double takes = timing_.over_copies(d.stage);
+      const double done = alone ? now_ : start + takes;
       for (std::size_t k = 0; k < d.members.size(); ++k) {
         const int r = row_of(d.members[k], d.stage);
         if (!alone) rows_[r].network_free = done;
-        if (!alone)
-          add_event(r, {.kind = Kind::PartialReduce, .stage = d.stage}, start, costs_.allreduce);
+        if (!alone) add_event(r, {.kind = Kind::PartialReduce, .stage = d.stage}, start, takes);
         if (d.initiator < 0 || d.initiator == d.members[k]) push(done, r, true, d.stop_after[k]);
       }
       result_.run.step_time = std::max(result_.run.step_time, done);

@@ -17,9 +17,10 @@ struct GroupSimulation {
 /// Runs a plan that is lowered with average_weights on schedule.lowering.pipelines pipelines until
 /// they have applied its total_micros updates each on average; a fast pipeline goes on with further
 /// micro-batches, in the order of the same plan over more steps. `policy` gives the method and its
-/// constants; sizes and `seed` are set here. An average of two and more takes costs.allreduce, one
-/// at a time per worker; with policy.overlapped only the next update waits for it, else the row
-/// does. throughput counts the last stages between the fill of all pipelines and the first end.
+/// constants; sizes and `seed` are set here. An average of two and more takes what the sum of
+/// the stage's gradient over its copies does, one at a time per worker; with policy.overlapped only
+/// the next update waits for it, else the row does. throughput counts the last stages between the
+/// fill of all pipelines and the first end.
 ///
 /// Throws as simulate; InvalidArgument also for fewer than 2 pipelines, a plan that does not update
 /// after every backward, one that cannot go on, or bounded send slots.

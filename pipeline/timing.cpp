@@ -32,11 +32,14 @@ double Timing::update(const Instr& instr, int row) const {
   return instr_time(costs_, schedule_, instr) * slowness_[row];
 }
 
+double Timing::over_copies(int placement) const {
+  const double own = stage_cost(costs_, schedule_.placements[placement].model_stage).reduce_grad;
+  return own > 0 ? own : costs_.allreduce;
+}
+
 double Timing::collective(const Instr& instr) const {
   if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
-  const double own = stage_cost(costs_, schedule_.placements[instr.stage].model_stage).reduce_grad;
-  const double whole = own > 0 ? own : costs_.allreduce;
-  return whole / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
+  return over_copies(instr.stage) / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
 }
 
 double Timing::message(const Instr& made, int user_stage, int from_row, int to_row) const {

@@ -22,6 +22,9 @@ class Timing {
   /// row.
   double compute(const Instr& instr, int row, std::int64_t index, double at) const;
   double update(const Instr& instr, int row) const;
+  /// The sum of a placement's whole gradient over the copies of its stage, or the mean of its
+  /// weights over some of them.
+  double over_copies(int placement) const;
   /// REDUCE_GRAD or REDUCE_SCALARS, from the last member's post.
   double collective(const Instr& instr) const;
   /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on

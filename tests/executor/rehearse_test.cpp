@@ -66,6 +66,8 @@ std::vector<Case> cases() {
                    c.stages[0].update = 1;
                  }),
                  {}});
+  all.push_back(
+      {"Scalars", "1f1b", 2, 3, 2, costs_with([](Costs& c) { c.reduce_scalars = 4; }), {}});
   all.push_back({"Jitter", "gpipe", 3, 4, 2, {}, disturbed([](SimulateOptions& o) {
                    o.jitter = 0.5;
                    o.seed = 7;
@@ -83,6 +85,7 @@ Schedule plan_of(const Case& c) {
   sizes.micro_batches = c.micros;
   Lowering how;
   how.pipelines = c.pipelines;
+  how.reduce_scalars = c.costs.reduce_scalars > 0;
   return lower(generate(c.method, sizes), how);
 }
 
@@ -166,7 +169,11 @@ std::vector<Grouped> grouped() {
   };
 }
 
-Rehearsal rehearse_groups(const Grouped& c, int updates) {
+Costs averaged_costs() {
+  return costs_with([](Costs& costs) { costs.allreduce = 0.5; });
+}
+
+Rehearsal rehearse_groups(const Grouped& c, int updates, const Costs& costs = averaged_costs()) {
   Sizes sizes;
   sizes.stages = c.stages;
   sizes.micro_batches = 1;
@@ -174,8 +181,6 @@ Rehearsal rehearse_groups(const Grouped& c, int updates) {
   Lowering how;
   how.pipelines = c.pipelines;
   how.average_weights = true;
-  Costs costs;
-  costs.allreduce = 0.5;
   Pace pace;
   pace.unit_ns = 1e6;
   pace.disturb.slow.push_back({.pipeline = 1, .factor = 2});
@@ -219,6 +224,19 @@ TEST(RehearsedGroups, WeightsByStalenessMoveTheMeanToThoseAhead) {
     o.stale_share = 0.5;
   });
   EXPECT_GT(rehearse_groups({"", staleness, 2, 3}, 40).measured.mean_drift, 1e-3);
+}
+
+// Costs from a trace have the time of each stage's sum, and none for all stages.
+TEST(RehearsedGroups, AveragesTakeAsLongAsTheStagesOwnSums) {
+  constexpr int kUpdates = 10;
+  Costs costs;
+  costs.stages[0].reduce_grad = 20;
+  groups::Options policy;
+  policy.sync_period = 1;
+  policy.overlapped = false;
+  const Rehearsal r = rehearse_groups({"", policy, 2, 2}, kUpdates, costs);
+  EXPECT_GE(r.predicted.step_time, 20 * kUpdates);
+  EXPECT_GE(r.measured.step_time, 20 * kUpdates);
 }
 
 TEST(RehearsedGroups, RefuseAPlanThatIsTooShort) {

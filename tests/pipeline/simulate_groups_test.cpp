@@ -86,6 +86,20 @@ TEST(SimulateGroups, PeriodOneIsTheAllReduce) {
   }
 }
 
+// Costs from a trace have the time of each stage's sum, and none for all stages.
+TEST(SimulateGroups, AStagesOwnSumGoesBeforeTheCommonOne) {
+  const Case c{2, 3, 50};
+  Costs costs = timed_devices();
+  const auto step_time = [&] {
+    return simulate_groups(plan_of(c, true), costs, disturbed(c), partial_reduce(1)).run.step_time;
+  };
+  const double common = step_time();
+  costs.allreduce = 0;
+  EXPECT_LT(step_time(), common);
+  costs.stages[0].reduce_grad = 5;
+  EXPECT_DOUBLE_EQ(step_time(), common);
+}
+
 // The table. All figures in parts of what equal pipelines reach without any averaging, one
 // micro-batch per 90 ms each; the gates are relative to all-reduce with equal pipelines, which is
 // less.
