@@ -235,6 +235,11 @@ struct Reducer::Impl {
     return buffer;
   }
 
+  void withdraw(const std::shared_ptr<Sum>& sum) {
+    const std::lock_guard lock(mutex);
+    std::erase(active, sum);
+  }
+
   void run() {
     for (std::uint64_t seen = 0;;) {
       {
@@ -256,7 +261,7 @@ struct Reducer::Impl {
   }
 };
 
-Reducer::Reducer(Transport& transport) : impl_(std::make_unique<Impl>(transport)) {
+Reducer::Reducer(Transport& transport) : impl_(std::make_shared<Impl>(transport)) {
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }
 
@@ -285,7 +290,9 @@ std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* d
     impl_->active.push_back(sum);
   }
   impl_->ring(false);
-  return sum;
+  // An error passes its owner's wait, and then the owner of the data.
+  Sum* const raw = sum.get();
+  return {raw, [impl = impl_, own = std::move(sum)](Sum*) { impl->withdraw(own); }};
 }
 
 std::int64_t Reducer::wait(Sum& sum, What what) {

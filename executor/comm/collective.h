@@ -33,9 +33,10 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
 
   /// Starts data[0..count) = sum over the group's members of their data, added in the order in
-  /// which `group` lists them, the same list on every member; never blocks. The data
-  /// must stay in place until wait returns. Moves 2 (g - 1) / g of the bytes per member. A group of
-  /// one is done at once. Throws InvalidArgument if the group names a worker twice or lacks this
+  /// which `group` lists them, the same list on every member; never blocks. The data must stay in
+  /// place until wait returns or the last copy of the pointer goes, which gives the sum up: nothing
+  /// touches the data afterwards. Moves 2 (g - 1) / g of the bytes per member. A group of one is
+  /// done at once. Throws InvalidArgument if the group names a worker twice or lacks this
   /// worker, Unsupported on a dtype other than float32 and float64.
   std::shared_ptr<Sum> start_sum(const Group& group, DType dtype, void* data, std::int64_t count,
                                  Tag tag);
@@ -52,7 +53,7 @@ class Reducer {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // of its sums, too
 };
 
 /// What an exchange is called: the tag of its messages, and its name in errors. A function argument

@@ -315,6 +315,20 @@ TEST(SumsAtOnce, NameTheMissingMember) {
                   testing::AllOf(HasSubstr("0REDUCE_GRAD (step 2)"), HasSubstr("from worker 1"))));
 }
 
+// Its data may be gone by then.
+TEST(SumsAtOnce, AreGivenUpByThoseWhoLetGo) {
+  auto transports = make_inproc(2, quick(0.2));
+  Reducer reducer(*transports[0]), other(*transports[1]);
+  std::vector<float> data(10, 1), others(10, 2);
+  {
+    const auto sum = reducer.start_sum({0, 1}, DType::Float32, data.data(), 10, 3);
+    EXPECT_THROW(reducer.wait(*sum, "a sum"), Error);
+  }
+  const auto late = other.start_sum({0, 1}, DType::Float32, others.data(), 10, 3);
+  EXPECT_THROW(other.wait(*late, "a sum"), Error);
+  EXPECT_EQ(data, std::vector<float>(10, 1));
+}
+
 TEST(SumsAtOnce, FailWithTheJob) {
   auto transports = make_inproc(2, quick(20));
   Reducer reducer(*transports[0]);
