@@ -11,7 +11,7 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/transport.h"
 #include "executor/disturbance.h"
-#include "graph/base/trace.h"
+#include "executor/trace_recorder.h"
 #include "pipeline/schedule.h"
 
 namespace hetu {
@@ -114,36 +114,10 @@ class StageRunner {
   std::function<void(int stage, int bucket)> bucket_ready = [](int, int) {};
 };
 
-/// Instructions as they happened on one worker. Times are comm::now_ns() until `events`.
-class TraceRecorder {
- public:
-  void add(const Instr& instr, int step, std::int64_t start_ns, std::int64_t end_ns) {
-    records_.push_back({instr, step, start_ns, end_ns});
-  }
-  void clear() { records_.clear(); }
-  /// One instruction as it happened.
-  struct Record {
-    Instr instr;
-    int step;
-    std::int64_t start_ns;
-    std::int64_t end_ns;
-  };
-  const std::vector<Record>& records() const { return records_; }
-  /// Measured events of `worker`, microseconds since origin_ns (a common start, in this worker's
-  /// clock).
-  std::vector<TraceEvent> events(int worker, std::int64_t origin_ns) const;
-
- private:
-  std::vector<Record> records_;
-};
-
 /// The row of one worker of a lowered plan, each message with its peer and each gradient sum with
 /// its group. The same plan runs on `pipelines` pipelines side by side: worker w of pipeline d is
 /// global worker d * plan.stages + w.
 Row bind_row(const Schedule& lowered, int global_worker, int pipelines);
-
-/// "0SEND_F7 (stage 0, micro-batch 7, step 214)".
-std::string describe(const Instr& instr, int step);
 
 /// Runs one worker's row, step after step. Receives are posted ahead; sends never block compute (a
 /// buffer's send is awaited only before the buffer is overwritten); gradient sums run beside

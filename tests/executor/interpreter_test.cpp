@@ -12,6 +12,7 @@
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
+#include "tests/executor/worker_threads.h"
 
 namespace hetu {
 namespace {
@@ -143,25 +144,23 @@ TEST_P(Runs, ComputeWhatOneProcessComputes) {
   const int workers = stages * pipelines;
   comm::Options options;
   options.timeout_s = 20;
-  auto transports = comm::make_inproc(workers, options);
   std::vector<double> weights(workers);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < workers; ++w) {
-    threads.emplace_back([&, w, n = doubles, p = pipelines, s = stages, m = micros, name = method] {
-      comm::Reducer reducer(*transports[w]);
-      ExactRunner runner(plan, w, n);
-      runner.slots = name == "gpipe" ? m : std::min(m, s - w % s);
-      runner.early = w % 2 == 0;
-      Interpreter loop(bind_row(plan, w, p), runner, {*transports[w], reducer, 1 + w % 4});
-      TraceRecorder trace;
-      for (int step = 0; step < 3; ++step) loop.run_step(step, &trace);
-      loop.finish();
-      weights[w] = runner.weight;
-      const std::size_t row = unroll(plan.workers[w % s]).size();
-      EXPECT_EQ(trace.events(w, 0).size(), 3 * row);
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  const auto work = [&, n = doubles, p = pipelines, s = stages, m = micros,
+                     name = method](comm::Transport& links) {
+    const int w = links.worker();
+    comm::Reducer reducer(links);
+    ExactRunner runner(plan, w, n);
+    runner.slots = name == "gpipe" ? m : std::min(m, s - w % s);
+    runner.early = w % 2 == 0;
+    Interpreter loop(bind_row(plan, w, p), runner, {links, reducer, 1 + w % 4});
+    TraceRecorder trace;
+    for (int step = 0; step < 3; ++step) loop.run_step(step, &trace);
+    loop.finish();
+    weights[w] = runner.weight;
+    const std::size_t row = unroll(plan.workers[w % s]).size();
+    EXPECT_EQ(trace.events(w, 0).size(), 3 * row);
+  };
+  EXPECT_EQ(on_worker_threads(workers, work, options), "");
   const std::vector<double> expected = reference(stages, micros, pipelines, 3);
   for (int w = 0; w < workers; ++w) EXPECT_EQ(weights[w], expected[w % stages]) << "worker " << w;
 }
@@ -207,29 +206,26 @@ TEST(Loop, SaysWhereAPeerStands) {
 // its last backward.
 TEST(Loop, SharesItsRunnerWithAnother) {
   const Schedule plan = lowered("1f1b", 1, 3, 2);
-  auto transports = comm::make_inproc(2);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < 2; ++w) {
-    threads.emplace_back([&, w] {
-      comm::Reducer reducer(*transports[w]);
-      ExactRunner runner(plan, w, 1);
-      Interpreter first(bind_row(plan, w, 2), runner, {*transports[w], reducer});
-      Interpreter second({}, runner, {*transports[w], reducer});
-      for (int step = 0; step < 3; ++step) {
-        second.run_step(step);
-        TraceRecorder trace;
-        first.run_step(step, &trace);
-        std::int64_t last_backward = 0, sum = 0;
-        for (const auto& r : trace.records()) {
-          if (r.instr.kind == Kind::Backward) last_backward = r.end_ns;
-          if (r.instr.kind == Kind::ReduceGrad) sum = r.start_ns;
-        }
-        EXPECT_LE(sum, last_backward) << "the sum did not start inside the backward";
+  const auto work = [&](comm::Transport& links) {
+    const int w = links.worker();
+    comm::Reducer reducer(links);
+    ExactRunner runner(plan, w, 1);
+    Interpreter first(bind_row(plan, w, 2), runner, {links, reducer});
+    Interpreter second({}, runner, {links, reducer});
+    for (int step = 0; step < 3; ++step) {
+      second.run_step(step);
+      TraceRecorder trace;
+      first.run_step(step, &trace);
+      std::int64_t last_backward = 0, sum = 0;
+      for (const auto& r : trace.records()) {
+        if (r.instr.kind == Kind::Backward) last_backward = r.end_ns;
+        if (r.instr.kind == Kind::ReduceGrad) sum = r.start_ns;
       }
-      EXPECT_EQ(runner.weight, reference(1, 3, 2, 3)[0]);
-    });
-  }
-  for (auto& thread : threads) thread.join();
+      EXPECT_LE(sum, last_backward) << "the sum did not start inside the backward";
+    }
+    EXPECT_EQ(runner.weight, reference(1, 3, 2, 3)[0]);
+  };
+  EXPECT_EQ(on_worker_threads(2, work), "");
 }
 
 TEST(BindRow, FindsPeersAndGroups) {

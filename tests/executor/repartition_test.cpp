@@ -5,14 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "executor/checkpoint.h"
-#include "executor/comm/inproc.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
+#include "tests/executor/worker_threads.h"
 
 namespace hetu {
 namespace {
@@ -34,41 +33,37 @@ struct Part {
 // Trains until a step; all weights and states by "name state".
 State train(const OptimizerConfig& optimizer, const Part& part) {
   const Sizes model;
-  auto transports = comm::make_inproc(part.stages);
   State out;
   std::mutex mutex;
-  std::vector<std::thread> workers;
-  for (auto& transport : transports) {
-    workers.emplace_back([&, t = transport.get()] {
-      TrainerOptions options = test_options();
-      options.stages = part.stages;
-      options.micro_batches = 2;
-      options.batch_size = kRows;
-      options.seed = 3;
-      options.threads = 1;
-      Trainer trainer(testing_model::language_model(model), optimizer, options, *t);
-      if (!part.from.empty()) {
-        const Manifest manifest = read_manifest(part.from);
-        load_checkpoint(manifest, trainer.state());
-        trainer.set_step(manifest.step);
-      }
-      while (trainer.step() < part.until) {
-        const Tokens batch = testing_model::tokens(model, kRows, static_cast<int>(trainer.step()));
-        trainer.train([&](const std::string& field, std::int64_t) -> const void* {
-          return field == "ids" ? batch.ids.data() : batch.labels.data();
-        });
-      }
-      for (const StateTensor& tensor : trainer.state()) {
-        const std::lock_guard lock(mutex);
-        const std::vector<float> data(tensor.data, tensor.data + tensor.elements);
-        const auto [at, fresh] = out.emplace(tensor.name + " " + tensor.state, data);
-        EXPECT_TRUE(fresh || at->second == data) << at->first << " differs between its holders";
-      }
-      if (!part.to.empty())
-        save_checkpoint(part.to, trainer.step(), "{}", trainer.save_parts(), 1, *t);
-    });
-  }
-  for (std::thread& w : workers) w.join();
+  const auto work = [&](comm::Transport& links) {
+    TrainerOptions options = test_options();
+    options.stages = part.stages;
+    options.micro_batches = 2;
+    options.batch_size = kRows;
+    options.seed = 3;
+    options.threads = 1;
+    Trainer trainer(testing_model::language_model(model), optimizer, options, links);
+    if (!part.from.empty()) {
+      const Manifest manifest = read_manifest(part.from);
+      load_checkpoint(manifest, trainer.state());
+      trainer.set_step(manifest.step);
+    }
+    while (trainer.step() < part.until) {
+      const Tokens batch = testing_model::tokens(model, kRows, static_cast<int>(trainer.step()));
+      trainer.train([&](const std::string& field, std::int64_t) -> const void* {
+        return field == "ids" ? batch.ids.data() : batch.labels.data();
+      });
+    }
+    for (const StateTensor& tensor : trainer.state()) {
+      const std::lock_guard lock(mutex);
+      const std::vector<float> data(tensor.data, tensor.data + tensor.elements);
+      const auto [at, fresh] = out.emplace(tensor.name + " " + tensor.state, data);
+      EXPECT_TRUE(fresh || at->second == data) << at->first << " differs between its holders";
+    }
+    if (!part.to.empty())
+      save_checkpoint(part.to, trainer.step(), "{}", trainer.save_parts(), 1, links);
+  };
+  EXPECT_EQ(on_worker_threads(part.stages, work), "");
   return out;
 }
 

@@ -4,9 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdio>
-#include <thread>
 
-#include "executor/comm/inproc.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "pipeline/compare.h"
@@ -14,6 +12,7 @@
 #include "pipeline/text_file.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
+#include "tests/executor/worker_threads.h"
 
 namespace hetu {
 namespace {
@@ -30,24 +29,20 @@ std::string traced(const char* method, int stages, const testing_model::Sizes& m
   options.batch_size = 32;
   OptimizerConfig optimizer;
   const std::string path = testing::TempDir() + "run_trace_test.json";
-  auto transports = comm::make_inproc(2 * stages, comm::Options{});
-  std::vector<std::thread> threads;
-  for (int w = 0; w < 2 * stages; ++w) {
-    threads.emplace_back([&, w] {
-      Trainer trainer(testing_model::language_model(model), optimizer, options, *transports[w]);
-      trainer.record(true);
-      for (int step = 0; step < kSteps; ++step) {
-        const testing_model::Tokens t = testing_model::tokens(model, 64, step);
-        const std::size_t offset = static_cast<std::size_t>(trainer.pipeline()) * 32 *
-                                   static_cast<std::size_t>(model.length);
-        trainer.train([&](const std::string& field, std::int64_t) -> const void* {
-          return (field == "ids" ? t.ids : t.labels).data() + offset;
-        });
-      }
-      trainer.write_trace(path);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  const auto work = [&](comm::Transport& links) {
+    Trainer trainer(testing_model::language_model(model), optimizer, options, links);
+    trainer.record(true);
+    for (int step = 0; step < kSteps; ++step) {
+      const testing_model::Tokens t = testing_model::tokens(model, 64, step);
+      const std::size_t offset = static_cast<std::size_t>(trainer.pipeline()) * 32 *
+                                 static_cast<std::size_t>(model.length);
+      trainer.train([&](const std::string& field, std::int64_t) -> const void* {
+        return (field == "ids" ? t.ids : t.labels).data() + offset;
+      });
+    }
+    trainer.write_trace(path);
+  };
+  EXPECT_EQ(on_worker_threads(2 * stages, work), "");
   std::string text = read_text(path);
   std::remove(path.c_str());
   return text;
