@@ -17,6 +17,7 @@
 #include "executor/gather.h"
 #include "executor/safetensors.h"
 #include "graph/base/error.h"
+#include "graph/base/log.h"
 
 namespace hetu {
 namespace {
@@ -133,27 +134,35 @@ void remove_unfinished(const fs::path& folder) {
 }
 
 // A step that is saved again takes the place of the old one at once: there is no moment without
-// either.
+// either. The old one may be that of a dying saver, a moment old.
 void put_in_place(const fs::path& beside, const fs::path& target) {
-  if (!fs::exists(target)) {
-    fs::rename(beside, target);
-    return;
-  }
+  std::error_code there;
+  fs::rename(beside, target, there);
+  if (!there) return;
+  if (there != std::errc::directory_not_empty && there != std::errc::file_exists)
+    fail(Code::Io, "{}: cannot get its name: {}", target.string(), there.message());
   if (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
     fail(Code::Io, "{}: cannot take the place of the checkpoint that is there: {}", target.string(),
          std::strerror(errno));
   }
-  fs::remove_all(beside);
+  std::error_code ignored;  // what is left goes with the next save
+  fs::remove_all(beside, ignored);
 }
 
+// Old ones that a dying saver prunes at the same time are gone, or half gone; the next save removes
+// what is left.
 void prune(const fs::path& folder, int keep) {
   const std::vector<std::string> all = list_checkpoints(folder.string());
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < all.size(); ++i) {
     // Renamed first: what a kill leaves of a folder half removed is no checkpoint.
     const fs::path old(all[i]);
     const fs::path away = folder / ("." + old.filename().string() + kUnfinished);
-    fs::rename(old, away);
-    fs::remove_all(away);
+    std::error_code error;
+    fs::rename(old, away, error);
+    if (!error) fs::remove_all(away, error);
+    std::error_code ignored;
+    if (error && fs::exists(old, ignored))
+      log(Level::Warning, "{}: cannot be removed: {}", old.string(), error.message());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/safetensors.h"
 #include "graph/base/error.h"
+#include "tests/executor/worker_threads.h"
 
 namespace hetu {
 namespace {
@@ -29,19 +31,16 @@ class Checkpoint : public testing::Test {
 
   // Two workers, one tensor each.
   void save(std::int64_t step, float value, int keep = 3) {
-    auto transports = comm::make_inproc(2);
-    std::vector<std::thread> threads;
-    for (int w = 0; w < 2; ++w) {
-      threads.emplace_back([&, w] {
-        std::vector<float> data(6, value + static_cast<float>(w));
-        const std::string name = w == 0 ? "a" : "b";
-        const SavePart part = {"stage-" + std::to_string(w) + ".safetensors",
-                               {{name, "", {2, 3}, data.data(), 6, true},
-                                {name, "exp_avg", {2, 3}, data.data(), 6, true}}};
-        save_checkpoint(folder(), step, R"({"seed":5})", {part}, keep, *transports[w]);
-      });
-    }
-    for (std::thread& t : threads) t.join();
+    const auto work = [&](comm::Transport& links) {
+      const int w = links.worker();
+      std::vector<float> data(6, value + static_cast<float>(w));
+      const std::string name = w == 0 ? "a" : "b";
+      const SavePart part = {"stage-" + std::to_string(w) + ".safetensors",
+                             {{name, "", {2, 3}, data.data(), 6, true},
+                              {name, "exp_avg", {2, 3}, data.data(), 6, true}}};
+      save_checkpoint(folder(), step, R"({"seed":5})", {part}, keep, links);
+    };
+    EXPECT_EQ(on_worker_threads(2, work), "");
   }
 
   float load(const std::string& name) {
@@ -67,6 +66,31 @@ TEST_F(Checkpoint, ComesBackAndKeepsTheNewest) {
   save(5, 99);  // the same step again
   EXPECT_EQ(load("a"), 99);
   EXPECT_EQ(list_checkpoints(folder()).size(), 3U);
+}
+
+// As a saver of another pipeline does that is about to die: what both remove is removed once.
+TEST_F(Checkpoint, PrunesBesideAnotherThatPrunes) {
+  save(0, 0, 1);
+  std::atomic<bool> over{false};
+  int moved = 0;
+  std::thread other([&] {
+    std::error_code taken;
+    while (!over) {
+      const std::vector<std::string> all = list_checkpoints(folder());
+      for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+        const fs::path away = folder_ / ("." + fs::path(all[i]).filename().string() + ".saving");
+        fs::rename(all[i], away, taken);
+        if (!taken) ++moved;
+        fs::remove_all(away, taken);
+      }
+    }
+  });
+  for (int step = 1; step <= 100; ++step) save(step, static_cast<float>(step), 1);
+  over = true;
+  other.join();
+  EXPECT_GT(moved, 0);
+  EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
+  EXPECT_EQ(load("a"), 100);
 }
 
 TEST_F(Checkpoint, NamesWhatIsMissingOrOfAnotherShape) {
