@@ -76,13 +76,14 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
       "compare-single: '{}' updates within a step, and one process has no such weights; compare "
       "a synchronous method",
       run.schedule().method);
-  run_.log_tensors(&log_);
-  if (transport.worker() != 0) return;
-  links_ = comm::make_inproc(1);
-  single_ = std::make_unique<Trainer>(graph, run.optimizer(), alone(run.options()), *links_[0]);
-  single_log_ = std::make_unique<TensorLog>(single_->graph());
-  single_->log_tensors(single_log_.get());
-  single_->on_gradients([this] { replace_sums(); });
+  if (transport.worker() == 0) {
+    links_ = comm::make_inproc(1);
+    single_ = std::make_unique<Trainer>(graph, run.optimizer(), alone(run.options()), *links_[0]);
+    single_log_ = std::make_unique<TensorLog>(single_->graph());
+    single_->log_tensors(single_log_.get());
+    single_->on_gradients([this] { replace_sums(); });
+  }
+  run_.log_tensors(&log_);  // last: nothing takes it back if this throws
 }
 
 CompareSingle::~CompareSingle() { run_.log_tensors(nullptr); }

@@ -17,7 +17,7 @@ struct TensorSketch {
   /// Sums of the elements, each with a sign that depends on sum and element alone: linear, so the
   /// difference of two sketches is that of the difference, and its mean square is about |a - b|^2.
   /// Source: Achlioptas 2003, "Database-friendly random projections", theorem 1.1.
-  std::array<double, 8> sums{};
+  std::array<double, 32> sums{};
   std::uint32_t checksum = 0;
 };
 
