@@ -109,7 +109,8 @@ class Averager {
   void end_run();
   /// data[i] = its mean over all pipelines, added in their order; the same bits on each. Every
   /// worker of the stage calls it, with as many spans. Blocks. Where pipelines may die it is the
-  /// mean of those that live, and takes as much memory again as the spans.
+  /// mean of those that live, and takes as much memory again as the spans, which
+  /// MemoryPlan::averages counts.
   struct Span {
     float* data = nullptr;
     std::int64_t elements = 0;
@@ -128,7 +129,7 @@ class Averager {
   std::vector<ps::Lost> losses() { return client_.lost_pipelines(); }
   /// Whether any worker raises `flag`.
   bool any_raises(bool flag);
-  /// The texts of this worker's copies, by pipeline.
+  /// The texts of this worker's copies, at most 16 MiB each, by pipeline.
   std::map<int, std::string> exchange(const std::string& mine);
   /// Does `work` in the workers of one living pipeline, the lowest: of another one if that dies.
   void in_one_pipeline(const std::function<void()>& work);

@@ -9,6 +9,11 @@
 #include "graph/base/error.h"
 
 namespace hetu {
+namespace {
+
+constexpr std::uint64_t kLongestText = 16 << 20;  // bytes, of an exchange
+
+}  // namespace
 
 // On the client's thread. Sums first: what starts after the links are broken must fail, too.
 void Averager::lose(int pipeline) {
@@ -40,8 +45,9 @@ comm::Group Averager::workers_of(const std::vector<int>& pipelines) const {
 }
 
 ps::Gathering Averager::gather(bool ok, bool flag) {
-  ps::Gathering all =
-      client_.gather(ok, flag, [&] { return fmt::format("the end of run {}", run_); });
+  ps::Gathering all = client_.gather(ok, flag, [&] {
+    return run_ == 0 ? "the start of training" : fmt::format("the end of run {}", run_);
+  });
   ++gatherings_;
   living_ = all.members;
   return all;
@@ -66,6 +72,8 @@ bool Averager::any_raises(bool flag) { return gather(true, flag).any_flag; }
 
 // Everyone sends to everyone: nobody needs a third one to be told.
 std::map<int, std::string> Averager::exchange(const std::string& mine) {
+  require(mine.size() <= kLongestText, "a text of {} bytes for the other pipelines; at most {}",
+          mine.size(), kLongestText);
   std::map<int, std::string> texts;
   together("an exchange", [&] {
     texts.clear();
@@ -82,6 +90,9 @@ std::map<int, std::string> Averager::exchange(const std::string& mine) {
     for (const int d : living_) {
       std::uint64_t bytes = 0;
       transport_.wait(*transport_.recv(place_.workers.at(d), head, &bytes, sizeof bytes), what);
+      if (bytes > kLongestText)
+        fail(Code::Comm, "{}: pipeline {} has one of {} bytes; at most {} are right", what(), d,
+             bytes, kLongestText);
       std::string text(bytes, '\0');
       transport_.wait(*transport_.recv(place_.workers.at(d), body, text.data(), bytes), what);
       texts[d] = std::move(text);

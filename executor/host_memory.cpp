@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <sstream>
 
 #include "executor/comm/collective.h"
 #include "graph/base/error.h"
@@ -79,7 +80,8 @@ std::string overfull_host(const std::vector<WorkerNeed>& workers) {
   return "";
 }
 
-void check_host_memory(comm::Transport& transport, std::int64_t needs, comm::Tag tag) {
+std::vector<WorkerNeed> gather_needs(comm::Transport& transport, std::int64_t needs,
+                                     comm::Tag tag) {
   const int workers = transport.workers();
   struct Said {
     std::int64_t needs;
@@ -95,8 +97,26 @@ void check_host_memory(comm::Transport& transport, std::int64_t needs, comm::Tag
   for (int w = 0; w < workers; ++w) {
     table.push_back({transport.host_of(w), said[w].needs, said[w].machine});
   }
-  const std::string why = overfull_host(table);
-  require(why.empty(), "{}", why);
+  return table;
+}
+
+std::string to_text(const std::vector<WorkerNeed>& workers) {
+  std::string text;
+  for (const WorkerNeed& w : workers) text += fmt::format("{} {} {}\n", w.needs, w.machine, w.host);
+  return text;
+}
+
+std::vector<WorkerNeed> needs_from(const std::string& text) {
+  std::vector<WorkerNeed> workers;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    WorkerNeed w;
+    if (!(words >> w.needs >> w.machine >> w.host))
+      fail(Code::Comm, "'{}' is not what a worker needs, bytes, machine and host", line);
+    workers.push_back(w);
+  }
+  return workers;
 }
 
 }  // namespace hetu

@@ -1,5 +1,5 @@
-// Whether the plans of all workers fit into the machines they run on: asked before anything is
-// allocated. Read by trainer.cpp.
+// Whether the plans of all workers fit into the machines they run on: asked before anything large
+// is allocated. Read by trainer.cpp.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,8 +24,13 @@ std::int64_t machine_bytes();
 /// order of the workers' numbers.
 std::string overfull_host(const std::vector<WorkerNeed>& workers);
 
-/// Every worker calls it with its plan's bytes. Throws InvalidArgument on all of them, in the same
-/// words, if a host is overfull. Blocks.
-void check_host_memory(comm::Transport& transport, std::int64_t needs, comm::Tag tag);
+/// What the workers of the transport need, in their order. Each calls it with its plan's bytes.
+/// Blocks.
+std::vector<WorkerNeed> gather_needs(comm::Transport& transport, std::int64_t needs, comm::Tag tag);
+
+/// A line per worker, for those to whom there is no link, and back. needs_from throws Comm unless
+/// it is such a text.
+std::string to_text(const std::vector<WorkerNeed>& workers);
+std::vector<WorkerNeed> needs_from(const std::string& text);
 
 }  // namespace hetu

@@ -159,7 +159,7 @@ struct MemoryPlan {
   std::int64_t buffers = 0;  ///< state that forward replaces
   std::int64_t optimizer = 0;
   std::int64_t gradients = 0;
-  std::int64_t averages = 0;  ///< weights on their way to and from other pipelines
+  std::int64_t averages = 0;  ///< weights and states on their way to and from other pipelines
   std::int64_t feeds = 0;     ///< of all micro-batches kept
   int feed_slots = 0;
   std::int64_t saved = 0;  ///< per micro-batch in flight

@@ -101,7 +101,8 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
 Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
                  comm::Transport& transport)
     : Trainer(std::move(graph), optimizer, options, transport, Stop::Planned) {
-  check_host_memory(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
+  if (options_.averaging) join_groups();
+  check_hosts();
   build();
   comm::barrier(transport_, comm::everyone(transport_),
                 {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});

@@ -12,6 +12,7 @@
 #include "executor/block_times.h"
 #include "executor/checkpoint.h"
 #include "executor/comm/transport.h"
+#include "executor/host_memory.h"
 #include "executor/optimizer.h"
 #include "executor/plan.h"
 #include "executor/repeated_run.h"
@@ -108,9 +109,10 @@ class Trainer {
           comm::Transport& transport);
   ~Trainer();
 
-  /// Throws what some worker of such a job would throw before its first step: plans that are not
-  /// proved or do not fit the workers and the model, too little memory under the limit. Needs no
-  /// links, and keeps nothing. Returns the bytes that the worker with the largest peak needs.
+  /// Throws what some worker of such a job would throw while it is made, as far as that needs
+  /// neither links nor a coordinator: plans that are not proved or do not fit the workers and the
+  /// model, disturbances and averages that do not fit the job, too little memory under the limit.
+  /// Keeps nothing. Returns the bytes that the worker with the largest peak needs.
   static std::int64_t check(const Graph& graph, const OptimizerConfig& optimizer,
                             const TrainerOptions& options);
 
@@ -218,11 +220,14 @@ class Trainer {
   void add_field(const StageFeed& feed, std::int64_t micro_batch);
   std::string stages_text() const;
   void check_averaging(const Schedule& plan) const;
+  groups::Options group_policy() const;
   void join_groups();
   comm::Group own_pipeline() const;
   int number() const;
   void warn_of_ties() const;
   void check_memory() const;
+  std::vector<WorkerNeed> needs();
+  void check_hosts();
   void feed(const FieldLookup& lookup);
 
   Graph graph_;

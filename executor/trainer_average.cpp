@@ -16,7 +16,7 @@ void Trainer::check_averaging(const Schedule& plan) const {
           "{} averages the weights of pipelines, and there is 1: give devices for at least 2 "
           "(pipe_2_{}), or leave it out",
           method, options_.stages);
-  require(holds(plan, Kind::Update) && run_grain(compute_plan(2 * plan.stages + 2)) == 1,
+  require(holds(plan, Kind::Update) && run_grain(compute_plan(least_steps(plan))) == 1,
           "{} needs a method whose stages update one by one without a flush, such as pipedream; "
           "'{}' sums gradients of all pipelines once per step",
           method, plan.method);
@@ -25,6 +25,16 @@ void Trainer::check_averaging(const Schedule& plan) const {
          "stages {} and {} share a weight, but {} averages each stage with other pipelines: untie "
          "it (\"tie_word_embeddings\": false), or use one stage",
          tie.first, tie.second, method);
+  group_policy();
+}
+
+// With every constant filled in; throws what is out of range.
+groups::Options Trainer::group_policy() const {
+  groups::Options policy = options_.averaging->policy;
+  policy.stages = options_.stages;
+  policy.pipelines = options_.pipelines;
+  policy.overlapped = options_.averaging->overlap;
+  return groups::with_defaults(policy);
 }
 
 comm::Group Trainer::own_pipeline() const {
@@ -39,11 +49,7 @@ int Trainer::number() const { return pipeline_ * static_cast<int>(lowered_.worke
 
 void Trainer::join_groups() {
   const Averaging& how = *options_.averaging;
-  groups::Options policy = how.policy;
-  policy.stages = options_.stages;
-  policy.pipelines = options_.pipelines;
-  policy.overlapped = how.overlap;
-  policy = groups::with_defaults(policy);
+  const groups::Options policy = group_policy();
   const bool waits = policy.method == groups::Method::PartialReduce && policy.sync_period == 1;
   ps::ClientOptions client;
   client.policy = policy;
@@ -82,8 +88,8 @@ void Trainer::begin_averaged_run(std::int64_t steps) {
   run_end_ = step_ + steps;
   batches_before_ = 0;
   const std::int64_t known = averager_->stop_after();
-  const Schedule plan = lowered_for(
-      static_cast<int>(known == groups::kRunsOn ? 2 * lowered_.workers.size() + 2 : known));
+  const Schedule plan =
+      lowered_for(known == groups::kRunsOn ? least_steps(lowered_) : static_cast<int>(known));
   runs_->begin_averaged(plan, static_cast<int>(step_), trace_.get());
   if (trace_) recorded_.push_back({static_cast<int>(step_), plan});
 }

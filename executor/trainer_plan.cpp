@@ -100,7 +100,7 @@ Schedule Trainer::compute_plan(int steps) const {
 // The plan of a run of `steps` steps of a method that updates within itself: as long as it needs to
 // be for every row to have its body, and by whole repetitions shorter than the run.
 Schedule Trainer::lowered_for(int steps) const {
-  const int least = 2 * static_cast<int>(lowered_.workers.size()) + 2;
+  const int least = least_steps(lowered_);
   if (steps <= least) return lower(compute_plan(steps), how_);
   const int grain = run_grain(compute_plan(least));
   if (grain == 0) return lower(compute_plan(steps), how_);
@@ -129,6 +129,8 @@ void Trainer::plan() {
   const bool repeated = holds(one, Kind::Update);
   how_.average_weights = options_.averaging.has_value();
   check_averaging(one);
+  check_disturbance(options_.disturb, options_.pipelines,
+                    options_.pipelines * static_cast<int>(one.workers.size()));
   how_.reduce_scalars = !repeated;
   // Long enough for every version and copy that a run of any length needs.
   lowered_ = repeated ? lower(compute_plan(4 * one.stages + 4), how_) : lower(one, how_);
@@ -160,12 +162,10 @@ void Trainer::build() {
   run.micro_ids = micro_ids_;
   run.repeated = repeated;
   run.seed = options_.seed;
-  if (options_.averaging) join_groups();
   run.averager = averager_.get();
   runner_ =
       std::make_unique<TrainRunner>(graph_, std::move(stage_plans_), optimizer_, run, transport_);
   const int width = static_cast<int>(lowered_.workers.size());
-  check_disturbance(options_.disturb, options_.pipelines, options_.pipelines * width);
   if (options_.disturb.hetero > 0 || !options_.disturb.slow.empty())
     disturbance_ = std::make_unique<Disturbance>(options_.disturb, number(), width);
   Interpreter::Links links{transport_, reducer_};
@@ -232,7 +232,11 @@ std::vector<std::unique_ptr<StagePlan>> Trainer::compile(const VerifyReport& rep
     plans[i] = std::make_unique<StagePlan>(compile_stage(graph_, compile));
     if (options_.averaging) {
       const bool passive = options_.averaging->policy.method == groups::Method::AdPsgd;
-      plans[i]->memory.averages = plans[i]->memory.weights * (passive ? 3 : 1);
+      MemoryPlan& memory = plans[i]->memory;
+      memory.averages = memory.weights * (passive ? 3 : 1);
+      // Pipelines that may die agree in copies; see Averager::consensus.
+      if (options_.averaging->apart)
+        memory.averages += memory.weights + memory.optimizer + memory.buffers;
     }
     stages_.push_back({placement.model_stage, static_cast<int>(i), placement.replica == 0,
                        plans[i]->memory.saved});
@@ -258,6 +262,29 @@ void Trainer::check_memory() const {
        "or a method that keeps fewer activations",
        transport_.worker(), pipeline_, stages_text(), memory_.peak(), options_.memory_limit,
        to_string(memory_));
+}
+
+// What all workers of the job need, in the order of their numbers.
+std::vector<WorkerNeed> Trainer::needs() {
+  std::vector<WorkerNeed> own =
+      gather_needs(transport_, memory_.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
+  if (!mesh_) return own;
+  std::vector<WorkerNeed> all(own.size() * options_.pipelines);
+  for (const auto& [pipeline, text] : averager_->exchange(to_text(own))) {
+    const std::vector<WorkerNeed> others = needs_from(text);
+    if (others.size() != own.size())
+      fail(Code::Comm, "pipeline {} has {} workers, this one has {}", pipeline, others.size(),
+           own.size());
+    std::copy(others.begin(), others.end(),
+              all.begin() + pipeline * static_cast<std::ptrdiff_t>(own.size()));
+  }
+  return all;
+}
+
+// The same answer on all of them.
+void Trainer::check_hosts() {
+  const std::string why = overfull_host(needs());
+  require(why.empty(), "{}", why);
 }
 
 }  // namespace hetu

@@ -30,5 +30,13 @@ TEST(HostMemory, SumsTheWorkersOfAHost) {
             "keeps fewer activations");
 }
 
+TEST(HostMemory, GoesFromPipelineToPipelineAsText) {
+  const std::vector<WorkerNeed> two = {{"w0", 4 * kGiB, 8 * kGiB}, {"10.0.0.7", 5, 0}};
+  EXPECT_EQ(to_text(needs_from(to_text(two))), to_text(two));
+  EXPECT_EQ(to_text(two), "4294967296 8589934592 w0\n5 0 10.0.0.7\n");
+  for (const char* bad : {"\n", "5 0\n", "five 0 w0\n"})
+    EXPECT_THROW(needs_from(bad), Error) << bad;
+}
+
 }  // namespace
 }  // namespace hetu

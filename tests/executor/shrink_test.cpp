@@ -1,10 +1,12 @@
 // Pipelines that average their weights and die one by one, at any moment: those that live finish
 // with one state, say what was lost, and one of them does what is done once.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
@@ -12,6 +14,7 @@
 #include <thread>
 
 #include "executor/comm/inproc.h"
+#include "executor/comm/tag_kinds.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
 #include "ps/local_coordinator.h"
@@ -35,8 +38,11 @@ struct Case {
   int updates = kUpdates;  // of each run
   bool asks = false;       // one worker asks all to stop early
   std::set<int> dies = {1};
-  double after_ms = 0;       // from the first batch; then the others, one by one
+  int after_batches = 1;     // of all pipelines together
+  double after_ms = 0;       // from then; then the others, one by one
   bool dies_saving = false;  // while it does what one pipeline does for all
+  std::int64_t rows = kRows;
+  bool refused = false;  // all are, when they start
 };
 
 testing_model::Sizes model() {
@@ -57,10 +63,17 @@ class Job {
   void run() {
     std::vector<std::thread> workers;
     for (int d = 0; d < case_.pipelines; ++d) {
-      for (int s = 0; s < case_.stages; ++s) workers.emplace_back([this, d, s] { guarded(d, s); });
+      for (int s = 0; s < case_.stages; ++s) {
+        workers.emplace_back([this, d, s] {
+          guarded(d, s);
+          ++ended_;
+        });
+      }
     }
     if (!case_.dies_saving) {
-      while (!begun_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      const int all = case_.pipelines * case_.stages;
+      while (!case_.dies.empty() && batches_ < case_.after_batches && ended_ < all)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
       for (const int d : case_.dies) {
         std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(case_.after_ms));
         kill(d);
@@ -80,6 +93,8 @@ class Job {
   std::map<int, std::vector<double>> losses;
   std::vector<ps::Lost> lost;
   std::set<std::int64_t> steps;  // where workers ended
+  std::multiset<std::string> refusals;
+  std::int64_t averages = 0;  // bytes that the plan has for them
   std::vector<int> saved() const { return saved_; }
 
  private:
@@ -87,6 +102,11 @@ class Job {
     try {
       work(pipeline, stage);
     } catch (const std::exception& e) {
+      if (case_.refused) {
+        const std::lock_guard lock(mutex_);
+        refusals.insert(e.what());
+        return;
+      }
       EXPECT_TRUE(dead_[pipeline]) << "pipeline " << pipeline << " lives, but: " << e.what();
     }
   }
@@ -104,7 +124,7 @@ class Job {
     o.method = "pipedream";
     o.pipelines = case_.pipelines;
     o.stages = case_.stages;
-    o.batch_size = kRows;
+    o.batch_size = case_.rows;
     o.seed = 11;
     o.threads = 1;
     o.averaging = how;
@@ -120,7 +140,7 @@ class Job {
     Tokens batch;
     int number = 0;
     const BatchSource source = [&]() -> FieldLookup {
-      begun_ = true;
+      ++batches_;
       batch = testing_model::tokens(model(), kRows, number++ * 16 + pipeline);
       return [&batch](const std::string& field, std::int64_t) -> const void* {
         return field == "ids" ? batch.ids.data() : batch.labels.data();
@@ -143,6 +163,7 @@ class Job {
     ++finished[pipeline];
     if (stage == 0) losses[pipeline] = own;
     lost = trainer.averager()->losses();
+    averages = trainer.memory().stages.front().second.averages;
     steps.insert(trainer.step());
     for (const StateTensor& t : trainer.state()) {
       const std::vector<float> values(t.data, t.data + t.elements);
@@ -174,7 +195,8 @@ class Job {
   const ps::CurveKeys keys_;
   ps::LocalCoordinator coordinator_;
   std::vector<std::vector<std::unique_ptr<comm::Transport>>> links_;
-  std::atomic<bool> begun_{false};
+  std::atomic<int> batches_{0};
+  std::atomic<int> ended_{0};
   std::atomic<int> door_{0};
   std::map<int, std::atomic<bool>> dead_ = [] {
     std::map<int, std::atomic<bool>> all;
@@ -226,6 +248,7 @@ TEST(Shrink, NobodyDies) {
 
 TEST(Shrink, GoesOnWhoeverDiesWhenever) {
   std::mt19937 draw(3);
+  int trials = 0, in_training = 0;
   for (int trial = 0; trial < 18; ++trial) {
     for (const groups::Options& policy : methods()) {
       Case c;
@@ -234,16 +257,22 @@ TEST(Shrink, GoesOnWhoeverDiesWhenever) {
       c.stages = 1 + trial / 3 % 3;
       c.dies = {static_cast<int>(draw() % static_cast<unsigned>(c.pipelines))};
       if (c.pipelines == 4 && trial % 2 == 0) c.dies.insert(static_cast<int>(draw() % 4));
-      c.after_ms = static_cast<double>(draw() % 1000) / 1000 * 20;
+      c.after_batches =
+          1 + static_cast<int>(draw() % static_cast<unsigned>(c.pipelines * c.runs * c.updates));
+      c.after_ms = static_cast<double>(draw() % 1000) / 1000 * 2;
       SCOPED_TRACE(testing::Message()
                    << "trial " << trial << ", " << groups::method_name(policy.method) << ", P "
                    << policy.sync_period << ", " << c.pipelines << " x " << c.stages << ", after "
-                   << c.after_ms << " ms");
+                   << c.after_batches << " batches and " << c.after_ms << " ms");
       Job job(c);
       job.run();
       expect_finished(c, job);
+      ++trials;
+      if (!job.lost.empty()) ++in_training;  // else they had ended before
     }
   }
+  std::printf("%d of %d died in training\n", in_training, trials);
+  EXPECT_GT(in_training, trials / 2);
 }
 
 TEST(Shrink, AllStopSoonAfterOneIsAskedTo) {
@@ -261,6 +290,92 @@ TEST(Shrink, AllStopSoonAfterOneIsAskedTo) {
     EXPECT_GE(*job.steps.begin(), 3);
     EXPECT_LT(*job.steps.begin(), 10000);
   }
+}
+
+// Bytes of a training on so many rows, on one worker.
+std::int64_t needed_bytes(std::int64_t rows) {
+  TrainerOptions o;
+  o.method = "pipedream";
+  o.batch_size = rows;
+  return Trainer::check(testing_model::language_model(model()), OptimizerConfig(), o);
+}
+
+// Makes what is not refused fail soon instead of taking the machine's memory.
+class AddressSpace {
+ public:
+  explicit AddressSpace(std::int64_t more) {
+    getrlimit(RLIMIT_AS, &before_);
+    std::ifstream file("/proc/self/statm");
+    rlim_t pages = 0;
+    file >> pages;
+    rlimit limit = before_;
+    limit.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more;
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~AddressSpace() { setrlimit(RLIMIT_AS, &before_); }
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// Each fits alone; they have no links to each other's workers.
+TEST(Shrink, CountsTheMemoryOfAllPipelinesOfAHost) {
+  const std::int64_t each = (needed_bytes(2000) - needed_bytes(1000)) / 1000;
+  Case c;
+  c.pipelines = 2;
+  c.stages = 1;
+  c.dies = {};
+  c.refused = true;
+  c.rows = machine_bytes() * 7 / 10 / each;
+  const AddressSpace guard(std::int64_t{1} << 30);
+  Job job(c);
+  job.run();
+  ASSERT_EQ(job.refusals.size(), 2U);
+  EXPECT_EQ(*job.refusals.begin(), *job.refusals.rbegin());
+  EXPECT_THAT(*job.refusals.begin(), testing::HasSubstr("(2 workers; the most, "));
+}
+
+// What an average over pipelines that may die takes beside the training.
+TEST(Shrink, PlansTheMemoryOfTheConsensus) {
+  Case c;
+  c.stages = c.runs = 1;
+  c.dies = {};
+  Job job(c);
+  job.run();
+  expect_finished(c, job);
+  std::int64_t state = 0, weights = 0;
+  for (const auto& [name, values] : job.tensors) {
+    const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(float));
+    state += bytes;
+    if (name.back() == '/') weights += bytes;
+  }
+  EXPECT_GT(weights, 0);
+  EXPECT_GE(job.averages, weights + state);
+}
+
+TEST(Shrink, RefusesATextThatNoPipelineWrites) {
+  const ps::CurveKeys keys = ps::make_curve_keys();
+  std::vector<std::unique_ptr<comm::Mesh>> meshes;
+  std::vector<std::string> endpoints;
+  for (int d = 0; d < 2; ++d) {
+    meshes.push_back(
+        comm::open_mesh({d, 2, "tcp://127.0.0.1:*", keys.public_key, keys.secret_key}));
+    endpoints.push_back(meshes.back()->endpoint());
+  }
+  for (const auto& mesh : meshes) mesh->meet(endpoints);
+  ps::LocalCoordinator coordinator;
+  ps::ClientOptions client;
+  client.policy.pipelines = 2;
+  client.on_failure_shrink = true;
+  const auto line = coordinator.client(client);
+  Averager averager(*meshes[0], *line, {0, 0, {0, 1}, meshes[0].get()}, {});
+  const std::uint64_t bytes = std::uint64_t{1} << 60;
+  const comm::Tag head = comm::make_tag(kConsensusTag, 0, 0x3ffff, 0, 0);
+  meshes[1]->wait(*meshes[1]->send(0, head, &bytes, sizeof bytes), "a length");
+  EXPECT_THAT([&] { averager.exchange("mine"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 1 has one of 11529215")));
 }
 
 TEST(Shrink, AnotherPipelineSavesWhatADyingOneDidNot) {
