@@ -36,9 +36,10 @@ struct ServeOptions {
 
 /// Serves a job's trainings, one after the other, for as long as somebody wants the next one before
 /// the last worker has left: returns when every worker has left and nobody has come again, or when
-/// control_fd ends. Lines on control_fd: "worker N died: REASON", "pipeline N died: REASON". Written
-/// to report_fd: "pipeline N died: REASON" of each that the job goes on without. One thread, one
-/// event loop. Throws Unsupported, Comm (the endpoint cannot be served), and what ended the job.
+/// control_fd ends. Lines on control_fd: "worker N died: REASON", "pipeline N died: REASON".
+/// Written to report_fd: "pipeline N died: REASON" of each that the job goes on without. One
+/// thread, one event loop. Throws Unsupported, Comm (the endpoint cannot be served), and what ended
+/// the job.
 void serve_coordinator(const ServeOptions& options);
 
 }  // namespace hetu::ps
