@@ -94,7 +94,7 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
   seat_of_[from] = &seat;
   send(from, Welcome{});
   for (std::size_t p = 0; p < job_->lost.size(); ++p) {
-    if (job_->lost[p]) send(from, loss_of(static_cast<int>(p), "died before this worker came"));
+    if (job_->lost[p]) send(from, loss_of(static_cast<int>(p), job_->lost_by[p]));
   }
   introduce(seat.stage);
 }

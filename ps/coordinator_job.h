@@ -43,6 +43,7 @@ struct Coordinator::Job {
         seats(static_cast<std::size_t>(agreed.policy.stages) * agreed.policy.pipelines),
         introduced(agreed.policy.stages, false),
         lost(agreed.policy.pipelines, false),
+        lost_by(agreed.policy.pipelines),
         done(agreed.policy.pipelines, 0) {
     for (std::size_t i = 0; i < seats.size(); ++i) {
       seats[i].pipeline = static_cast<int>(i) / agreed.policy.stages;
@@ -57,9 +58,10 @@ struct Coordinator::Job {
   ClientOptions options;
   groups::Policy policy;
   std::vector<Seat> seats;
-  std::vector<bool> introduced;    ///< per stage
-  std::vector<bool> lost;          ///< per pipeline
-  std::vector<std::int64_t> done;  ///< per pipeline: updates before the run
+  std::vector<bool> introduced;      ///< per stage
+  std::vector<bool> lost;            ///< per pipeline
+  std::vector<std::string> lost_by;  ///< per pipeline: why
+  std::vector<std::int64_t> done;    ///< per pipeline: updates before the run
   bool running = false;
   bool stops_soon = false;  ///< the run that is to begin
   std::int64_t first_begin_us = -1;

@@ -84,6 +84,7 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   log(Level::Warning, "coordinator: {}; the job goes on without pipeline {}", reason, pipeline);
   if (options_.on_loss) options_.on_loss(pipeline, reason);
   job_->lost[pipeline] = true;
+  job_->lost_by[pipeline] = reason;
   job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
   const Lost lost = loss_of(pipeline, reason);
   for (Seat& seat : job_->seats) {  // an average that this death may have broken

@@ -180,7 +180,7 @@ class Job:
             self._tell_coordinator(worker)
         for part in self._parts:
             if part.lost_at is not None:
-                self._coordinator.tell_pipeline(part.number, "died before the coordinator was asked for")
+                self._tell_loss(part)
         process = self._coordinator.process
         for stream, take in ((process.stderr, self._take_complaint), (process.stdout, self._take_losses)):
             self._selector.register(stream, selectors.EVENT_READ, self._reader(stream, guard.Lines(), take))
@@ -211,6 +211,9 @@ class Job:
     def _tell_coordinator(self, worker):
         if worker.code and not worker.part.killed:  # of whose end the whole pipeline's loss tells the cause
             self._coordinator.tell(worker.number, worker.end())
+
+    def _tell_loss(self, part):
+        self._coordinator.tell_pipeline(part.number, f"is lost: {part.loss}")
 
     def _check_coordinator(self):
         """Its death is the job's; its end in order, when all workers have left it, is not."""
@@ -277,7 +280,7 @@ class Job:
             self._display.close()
             self._reporter = None
         self._say(f"{text}; the job goes on without pipeline {part.number}")
-        self._coordinator.tell_pipeline(part.number, f"is lost: {text}")
+        self._tell_loss(part)
         self._links.signal(signal.SIGTERM, part.workers)
 
     def _blame(self, part, now):
