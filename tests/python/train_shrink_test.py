@@ -173,7 +173,7 @@ class Shrink(TrainCase):
             self.assertEqual(process.returncode, 0, error)
             step = manifest_of(folder)[1]["step"]
             self.assertIn(f"Stopped as asked after {step} steps", out)
-            self.assertGreater(step, 12)
+            self.assertGreaterEqual(2 * step + 1, done)  # the mean of two pipelines, of which one logs
             self.assertLess(step, done + SOON)
             self.check_whole(folder)
 
