@@ -359,9 +359,11 @@ TEST(Shrink, RefusesATextThatNoPipelineWrites) {
   const ps::CurveKeys keys = ps::make_curve_keys();
   std::vector<std::unique_ptr<comm::Mesh>> meshes;
   std::vector<std::string> endpoints;
+  comm::Options links;
+  links.timeout_s = 20;
   for (int d = 0; d < 2; ++d) {
     meshes.push_back(
-        comm::open_mesh({d, 2, "tcp://127.0.0.1:*", keys.public_key, keys.secret_key}));
+        comm::open_mesh({d, 2, "tcp://127.0.0.1:*", keys.public_key, keys.secret_key}, links));
     endpoints.push_back(meshes.back()->endpoint());
   }
   for (const auto& mesh : meshes) mesh->meet(endpoints);
