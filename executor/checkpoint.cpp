@@ -250,13 +250,13 @@ std::string weights_only_run(const std::string& source) {
   return json({{kWeightsOnly, true}, {"source", source}}).dump();
 }
 
-void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
-                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport,
-                     const std::string& saver) {
-  require(keep >= 1, "at least one checkpoint must be kept, got {}", keep);
+void save_checkpoint(const SavePlace& place, std::int64_t step, const std::string& run_json,
+                     const std::vector<SavePart>& parts, comm::Transport& transport) {
+  const std::string& folder = place.folder;
+  require(place.keep >= 1, "at least one checkpoint must be kept, got {}", place.keep);
   const fs::path target = fs::path(folder) / fmt::format("{}{:08}", kPrefix, step);
   const fs::path beside =
-      fs::path(folder) / fmt::format(".{}{:08}{}{}", kPrefix, step, saver, kUnfinished);
+      fs::path(folder) / fmt::format(".{}{:08}{}{}", kPrefix, step, place.saver, kUnfinished);
   const bool chief = transport.worker() == 0;
   const auto undo = [&] {
     std::error_code ignored;
@@ -281,7 +281,7 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const std::st
       write_manifest(beside, step, run_json, written);
       put_in_place(beside, target);
       sync_directory(folder);
-      prune(folder, keep);
+      prune(folder, place.keep);
       return json();
     });
   } catch (...) {

@@ -56,12 +56,18 @@ struct SavePart {
   std::vector<StateTensor> tensors;  ///< written in this order
 };
 
-/// Saves one step; every worker calls it. Keeps the newest `keep` checkpoints. If any worker fails
-/// (a full disk, say) all throw the same Io error, and what was there before is still there.
-/// `saver` names these workers where others might save the same step a moment before they die.
-void save_checkpoint(const std::string& folder, std::int64_t step, const std::string& run_json,
-                     const std::vector<SavePart>& parts, int keep, comm::Transport& transport,
-                     const std::string& saver = "");
+/// Where checkpoints go.
+struct SavePlace {
+  std::string folder;
+  int keep = 1;            ///< the newest so many stay
+  std::string saver = "";  ///< names the workers that save, where others might save the same step a
+                           ///< moment before they die
+};
+
+/// Saves one step; every worker calls it. If any worker fails (a full disk, say) all throw the same
+/// Io error, and what was there before is still there.
+void save_checkpoint(const SavePlace& place, std::int64_t step, const std::string& run_json,
+                     const std::vector<SavePart>& parts, comm::Transport& transport);
 
 /// The run_json of a checkpoint that holds weights alone, imported from `source`.
 std::string weights_only_run(const std::string& source);

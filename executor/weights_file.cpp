@@ -181,7 +181,7 @@ Imported import_weights(const std::string& path, const std::string& folder) {
                             static_cast<std::int64_t>(weight.data.size()), true});
   }
   const auto alone = comm::make_inproc(1);
-  save_checkpoint(folder, 0, weights_only_run(path), {part}, 1, *alone[0]);
+  save_checkpoint({folder}, 0, weights_only_run(path), {part}, *alone[0]);
   out.tensors = static_cast<int>(weights.size());
   out.folder = list_checkpoints(folder).back();
   return out;

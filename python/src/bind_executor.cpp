@@ -218,8 +218,9 @@ void save(Job& job, const std::string& folder, const std::function<std::string()
   Averager* const averager = job.trainer.averager();
   const bool apart = averager != nullptr && averager->may_lose();
   const auto write = [&] {
-    save_checkpoint(folder, job.trainer.step(), run_json(), job.trainer.save_parts(), keep,
-                    job.transport, apart ? fmt::format("-{}", job.trainer.pipeline()) : "");
+    const std::string saver = apart ? fmt::format("-{}", job.trainer.pipeline()) : "";
+    save_checkpoint({folder, keep, saver}, job.trainer.step(), run_json(), job.trainer.save_parts(),
+                    job.transport);
   };
   if (apart)
     averager->in_one_pipeline(write);

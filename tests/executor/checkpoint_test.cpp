@@ -38,7 +38,7 @@ class Checkpoint : public testing::Test {
       const SavePart part = {"stage-" + std::to_string(w) + ".safetensors",
                              {{name, "", {2, 3}, data.data(), 6, true},
                               {name, "exp_avg", {2, 3}, data.data(), 6, true}}};
-      save_checkpoint(folder(), step, R"({"seed":5})", {part}, keep, links);
+      save_checkpoint({folder(), keep}, step, R"({"seed":5})", {part}, links);
     };
     EXPECT_EQ(on_worker_threads(2, work), "");
   }
@@ -157,8 +157,11 @@ TEST_F(Checkpoint, AFailedSaveLeavesTheOldOneWhole) {
   }
   const SavePart part = {"sub/stage-0.safetensors", {}};  // a folder that does not exist
   auto transports = comm::make_inproc(1);
-  EXPECT_THAT([&] { save_checkpoint(folder(), 2, "{}", {part}, 3, *transports[0]); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("saving step 2 failed")));
+  EXPECT_THAT(
+      [&] {
+        save_checkpoint({folder(), 3}, 2, "{}", {part}, *transports[0]);
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("saving step 2 failed")));
   EXPECT_EQ(list_checkpoints(folder()).size(), 1U);
   EXPECT_EQ(load("a"), 1);
   for (const auto& entry : fs::directory_iterator(folder_))

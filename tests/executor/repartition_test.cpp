@@ -61,7 +61,7 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
       EXPECT_TRUE(fresh || at->second == data) << at->first << " differs between its holders";
     }
     if (!part.to.empty())
-      save_checkpoint(part.to, trainer.step(), "{}", trainer.save_parts(), 1, links);
+      save_checkpoint({part.to}, trainer.step(), "{}", trainer.save_parts(), links);
   };
   EXPECT_EQ(on_worker_threads(part.stages, work), "");
   return out;

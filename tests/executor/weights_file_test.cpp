@@ -49,7 +49,7 @@ class WeightsFile : public testing::Test {
       }
     }
     const auto alone = comm::make_inproc(1);
-    save_checkpoint(in(name), 7, R"({"seed":5,"position":{"index":3}})", {part}, 3, *alone[0]);
+    save_checkpoint({in(name), 3}, 7, R"({"seed":5,"position":{"index":3}})", {part}, *alone[0]);
   }
 
   std::vector<float> weight(const std::string& name, const std::string& parameter) {
