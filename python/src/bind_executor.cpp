@@ -21,127 +21,12 @@
 #include "pipeline/plan_file.h"
 #include "ps/group_client.h"
 #include "python/src/bindings.h"
+#include "python/src/settings.h"
 
 namespace nb = nanobind;
 
 namespace hetu {
 namespace {
-
-LearningRate rate_of(const nb::dict& d) {
-  LearningRate r;
-  r.kind = parse_rate(nb::cast<std::string>(d["kind"]));
-  r.base = nb::cast<double>(d["base"]);
-  r.warmup = nb::cast<std::int64_t>(d["warmup"]);
-  r.total = nb::cast<std::int64_t>(d["total"]);
-  r.every = nb::cast<std::int64_t>(d["every"]);
-  r.gamma = nb::cast<double>(d["gamma"]);
-  r.power = nb::cast<double>(d["power"]);
-  r.floor = nb::cast<double>(d["floor"]);
-  r.milestones = nb::cast<std::vector<std::int64_t>>(d["milestones"]);
-  return r;
-}
-
-OptimizerConfig optimizer_of(const nb::dict& d) {
-  OptimizerConfig c;
-  c.kind = parse_optimizer(nb::cast<std::string>(d["kind"]));
-  c.rate = rate_of(nb::cast<nb::dict>(d["rate"]));
-  c.momentum = nb::cast<double>(d["momentum"]);
-  c.beta1 = nb::cast<double>(d["beta1"]);
-  c.beta2 = nb::cast<double>(d["beta2"]);
-  c.epsilon = nb::cast<double>(d["epsilon"]);
-  c.l2 = nb::cast<double>(d["l2"]);
-  c.weight_decay = nb::cast<double>(d["weight_decay"]);
-  c.clip_norm = nb::cast<double>(d["clip_norm"]);
-  return c;
-}
-
-// Fields as --slow names them; what is not given stays.
-Slowdown slowdown_of(const nb::dict& d) {
-  Slowdown slow;
-  const auto set = [&d](const char* name, auto& field) {
-    using Field = std::remove_reference_t<decltype(field)>;
-    if (d.contains(name)) field = static_cast<Field>(nb::cast<double>(d[name]));
-  };
-  set("pipeline", slow.pipeline);
-  set("worker", slow.worker);
-  set("factor", slow.factor);
-  set("from", slow.from);
-  set("to", slow.to);
-  return slow;
-}
-
-// This worker's place where each pipeline is a job of its own (heturun --on-failure shrink).
-std::optional<Apart> apart_of(const Env& e) {
-  if (e.pipelines == 1) return std::nullopt;
-  const ps::Door door = ps::door_of_worker(e.coordinator, e.worker);
-  comm::MeshPlace place;
-  place.endpoint = door.endpoint;
-  place.public_key = door.public_key;
-  place.secret_key = door.secret_key;
-  return Apart{e.worker / (e.workers / e.pipelines), place};
-}
-
-// Settings of hetu.averaging.Averaging.
-Averaging averaging_of(const nb::dict& d) {
-  Averaging how;
-  groups::Options& policy = how.policy;
-  const auto method = nb::cast<std::string>(d["method"]);
-  for (const auto known : {groups::Method::AdPsgd, groups::Method::AdPsgdLockstep})
-    if (method == groups::method_name(known)) policy.method = known;
-  policy.sync_period = nb::cast<int>(d["sync_period"]);
-  policy.min_group = nb::cast<int>(d["min_group"]);
-  policy.max_group = nb::cast<int>(d["max_group"]);
-  policy.pair_above = nb::cast<int>(d["pair_above"]);
-  policy.wait = nb::cast<double>(d["wait"]);
-  policy.horizon = nb::cast<double>(d["horizon"]);
-  policy.soft = nb::cast<double>(d["soft"]);
-  policy.hard = nb::cast<double>(d["hard"]);
-  policy.patience = nb::cast<double>(d["patience"]);
-  policy.smoothing = nb::cast<double>(d["smoothing"]);
-  policy.late_us = nb::cast<std::int64_t>(d["late_us"]);
-  policy.late_share = nb::cast<double>(d["late_share"]);
-  policy.late_spread = nb::cast<double>(d["late_spread"]);
-  policy.seed = nb::cast<std::uint64_t>(d["seed"]);
-  if (nb::cast<std::string>(d["weights"]) == groups::weights_name(groups::Weights::Staleness))
-    policy.weights = groups::Weights::Staleness;
-  policy.stale_share = nb::cast<double>(d["stale_share"]);
-  how.overlap = nb::cast<bool>(d["overlap"]);
-  how.group_log = nb::cast<std::string>(d["group_log"]);
-  how.apart = apart_of(env());
-  how.connect = [](const ps::ClientOptions& options) {
-    return ps::connect_coordinator(env().coordinator, options);
-  };
-  return how;
-}
-
-TrainerOptions trainer_options(const nb::dict& d) {
-  TrainerOptions o;
-  o.method = nb::cast<std::string>(d["method"]);
-  o.pipelines = nb::cast<int>(d["pipelines"]);
-  o.stages = nb::cast<int>(d["stages"]);
-  if (!d["plan"].is_none()) o.plan = nb::cast<Schedule>(d["plan"]);
-  o.chunks = nb::cast<int>(d["chunks"]);
-  o.pairs = nb::cast<int>(d["pairs"]);
-  o.concat = nb::cast<std::string>(d["concat"]);
-  o.with_recompute = nb::cast<bool>(d["with_recompute"]);
-  o.sync = parse_sync_place(nb::cast<std::string>(d["sync"]));
-  o.replicas = nb::cast<std::vector<int>>(d["replicas"]);
-  o.micro_batches = nb::cast<int>(d["micro_batches"]);
-  o.batch_size = nb::cast<std::int64_t>(d["batch_size"]);
-  o.first_block = nb::cast<std::vector<int>>(d["first_block"]);
-  o.seed = nb::cast<std::uint64_t>(d["seed"]);
-  o.threads = nb::cast<int>(d["threads"]);
-  o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
-  o.kernels =
-      env().kernels == KernelChoice::Reference ? KernelChoice::Reference : KernelChoice::Best;
-  if (!d["averaging"].is_none()) o.averaging = averaging_of(nb::cast<nb::dict>(d["averaging"]));
-  const auto disturb = nb::cast<nb::dict>(d["disturbance"]);
-  o.disturb.hetero = nb::cast<double>(disturb["hetero"]);
-  o.disturb.seed = nb::cast<std::uint64_t>(disturb["seed"]);
-  for (const nb::handle slow : nb::cast<nb::list>(disturb["slow"]))
-    o.disturb.slow.push_back(slowdown_of(nb::cast<nb::dict>(slow)));
-  return o;
-}
 
 nb::dict result_dict(const StepResult& r) {
   nb::dict scalars;
@@ -172,7 +57,7 @@ struct Job {
 
   std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
     if (compare && !std::exchange(begun, true)) compare->begin();
-    const std::optional<StepResult> result = trainer.next([&] {
+    std::optional<StepResult> result = trainer.next([&] {
       loader->next(batch);
       return fields_of(batch);
     });
@@ -268,67 +153,20 @@ nb::list names_of(const std::vector<FeedSpec>& fields) {
   return out;
 }
 
-}  // namespace
+using JobClass = nb::class_<Job>;
 
-void bind_executor(nb::module_& m) {
-  nb::class_<comm::Transport>(m, "Transport", "Links of this worker to the others of its job.")
-      .def_prop_ro("worker", &comm::Transport::worker)
-      .def_prop_ro("workers", &comm::Transport::workers)
-      .def("host_of", &comm::Transport::host_of)
-      .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>());
-  m.def(
-      "rate_at",
-      [](const nb::dict& rate, std::int64_t update) {
-        const LearningRate r = rate_of(rate);
-        check_rate(r);
-        return r.at(update);
-      },
-      "Learning rate of an update, counted from 1.");
-  m.def(
-      "crc32c", [](const nb::bytes& data) { return crc32c(data.c_str(), data.size()); },
-      "CRC-32C of bytes.");
-  m.def(
-      "check_training",
-      [](const Graph& graph, const nb::dict& optimizer, const nb::dict& options) {
-        return Trainer::check(graph, optimizer_of(optimizer), trainer_options(options));
-      },
-      "Throws what some worker of such a job would throw before its first step; returns the "
-      "largest "
-      "peak of a worker's memory, bytes.");
-  m.def("default_micro_batches", &default_micro_batches,
-        "Micro-batches per step that a method trains with unless told.");
-  m.def("list_checkpoints", &list_checkpoints);
-  m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
-        "Throws on all workers if one of them does not see the folder that worker 0 sees.");
-  m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
-  m.def(
-      "gather_texts",
-      [](comm::Transport& links, const std::string& mine) {
-        return gather_texts(mine, links,
-                            {comm::make_tag(kSaveTag, 0, 0, 7, 0), "a text of every worker"});
-      },
-      nb::call_guard<nb::gil_scoped_release>(), "The texts of all workers, in every worker.");
-  m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
-  m.def(
-      "thread_links",
-      [](int workers) {
-        nb::list out;
-        for (auto& links : comm::make_inproc(workers)) out.append(nb::cast(std::move(links)));
-        return out;
-      },
-      "The links of a job whose workers are threads of this process.");
-
-  nb::class_<Job>(m, "Job", "One worker's part of a training job.")
-      .def(
-          "__init__",
-          [](Job* self, const Graph& graph, const nb::dict& optimizer, const nb::dict& options,
-             comm::Transport& links) {
-            const OptimizerConfig config = optimizer_of(optimizer);
-            const TrainerOptions how = trainer_options(options);
-            nb::gil_scoped_release free;  // workers may be threads: they meet in there
-            new (self) Job(graph, config, how, links);
-          },
-          nb::keep_alive<1, 5>())
+// Its making and its steps.
+void bind_steps(JobClass& job) {
+  job.def(
+         "__init__",
+         [](Job* self, const Graph& graph, const nb::dict& optimizer, const nb::dict& options,
+            comm::Transport& links) {
+           const OptimizerConfig config = optimizer_of(optimizer);
+           const TrainerOptions how = trainer_options(options);
+           nb::gil_scoped_release free;  // workers may be threads: they meet in there
+           new (self) Job(graph, config, how, links);
+         },
+         nb::keep_alive<1, 5>())
       .def(
           "train",
           [](Job& j, Loader* loader) {
@@ -368,19 +206,12 @@ void bind_executor(nb::module_& m) {
           },
           nb::arg("loader").none(), nb::arg("of_all") = std::vector<Loader*>(),
           "The next step of the run, None once it is over. `of_all`: loaders of all pipelines, on "
-          "the worker that compares.")
-      .def(
-          "compare_single",
-          [](Job& j) {
-            j.compare = std::make_unique<CompareSingle>(j.graph, j.trainer, j.transport);
-            const Trainer* single = j.compare->single();
-            return names_of(single != nullptr ? single->fields() : std::vector<FeedSpec>());
-          },
-          "Lays every step of runs beside one process; the fields which that reads, on worker 0.")
-      .def_prop_ro(
-          "compared", [](const Job& j) { return j.compare->summary(); },
-          "What the comparison found, on worker 0.")
-      .def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
+          "the worker that compares.");
+}
+
+// What it is among pipelines that average weights.
+void bind_pipelines(JobClass& job) {
+  job.def_prop_ro("averages", [](Job& j) { return j.trainer.averager() != nullptr; })
       .def_prop_ro(
           "in_first_pipeline", [](const Job& j) { return j.trainer.in_first_pipeline(); },
           "True in the pipeline that logs; another one if it dies.")
@@ -408,16 +239,35 @@ void bind_executor(nb::module_& m) {
             const MeetingCounts counts = j.trainer.averager()->take_counts();
             return std::make_pair(counts.mean(), counts.by_size);
           },
-          "(mean group size, groups by size) since the last call.")
+          "(mean group size, groups by size) since the last call.");
+}
+
+// How it runs.
+void bind_course(JobClass& job) {
+  job.def(
+         "compare_single",
+         [](Job& j) {
+           j.compare = std::make_unique<CompareSingle>(j.graph, j.trainer, j.transport);
+           const Trainer* single = j.compare->single();
+           return names_of(single != nullptr ? single->fields() : std::vector<FeedSpec>());
+         },
+         "Lays every step of runs beside one process; the fields which that reads, on worker 0.")
+      .def_prop_ro(
+          "compared", [](const Job& j) { return j.compare->summary(); },
+          "What the comparison found, on worker 0.")
       .def_prop_ro("asynchronous", [](const Job& j) { return j.trainer.is_asynchronous(); })
       .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
       .def("record", [](Job& j, bool on) { j.trainer.record(on); })
       .def(
           "write_trace", [](Job& j, const std::string& path) { j.trainer.write_trace(path); },
-          nb::call_guard<nb::gil_scoped_release>())
-      .def(
-          "state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
-          "(parameter, state, array, owner): the arrays are the worker's own memory.")
+          nb::call_guard<nb::gil_scoped_release>());
+}
+
+// What it holds.
+void bind_state(JobClass& job) {
+  job.def(
+         "state", [](const Job& j) { return tensor_list(j, j.trainer.state()); },
+         "(parameter, state, array, owner): the arrays are the worker's own memory.")
       .def(
           "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
           "Gradient sums of the last step, before clipping.")
@@ -444,6 +294,69 @@ void bind_executor(nb::module_& m) {
           "(micro-batches, bytes) that the plan keeps at once, and that were kept so far.")
       .def_prop_ro("memory_peak", [](const Job& j) { return j.trainer.memory().peak(); })
       .def_prop_ro("fields", [](const Job& j) { return names_of(j.trainer.fields()); });
+}
+
+void bind_links(nb::module_& m) {
+  nb::class_<comm::Transport>(m, "Transport", "Links of this worker to the others of its job.")
+      .def_prop_ro("worker", &comm::Transport::worker)
+      .def_prop_ro("workers", &comm::Transport::workers)
+      .def("host_of", &comm::Transport::host_of)
+      .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>());
+  m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "thread_links",
+      [](int workers) {
+        nb::list out;
+        for (auto& links : comm::make_inproc(workers)) out.append(nb::cast(std::move(links)));
+        return out;
+      },
+      "The links of a job whose workers are threads of this process.");
+}
+
+void bind_questions(nb::module_& m) {
+  m.def(
+      "rate_at",
+      [](const nb::dict& rate, std::int64_t update) {
+        const LearningRate r = rate_of(rate);
+        check_rate(r);
+        return r.at(update);
+      },
+      "Learning rate of an update, counted from 1.");
+  m.def(
+      "crc32c", [](const nb::bytes& data) { return crc32c(data.c_str(), data.size()); },
+      "CRC-32C of bytes.");
+  m.def(
+      "check_training",
+      [](const Graph& graph, const nb::dict& optimizer, const nb::dict& options) {
+        return Trainer::check(graph, optimizer_of(optimizer), trainer_options(options));
+      },
+      "Throws what some worker of such a job would throw before its first step; returns the "
+      "largest peak of a worker's memory, bytes.");
+  m.def("default_micro_batches", &default_micro_batches,
+        "Micro-batches per step that a method trains with unless told.");
+  m.def("list_checkpoints", &list_checkpoints);
+  m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
+        "Throws on all workers if one of them does not see the folder that worker 0 sees.");
+  m.def("read_run", &read_run, "(step, run as JSON) of the newest checkpoint of a folder.");
+  m.def(
+      "gather_texts",
+      [](comm::Transport& links, const std::string& mine) {
+        return gather_texts(mine, links,
+                            {comm::make_tag(kSaveTag, 0, 0, 7, 0), "a text of every worker"});
+      },
+      nb::call_guard<nb::gil_scoped_release>(), "The texts of all workers, in every worker.");
+}
+
+}  // namespace
+
+void bind_executor(nb::module_& m) {
+  bind_links(m);
+  bind_questions(m);
+  JobClass job(m, "Job", "One worker's part of a training job.");
+  bind_steps(job);
+  bind_pipelines(job);
+  bind_course(job);
+  bind_state(job);
 }
 
 }  // namespace hetu

@@ -1,0 +1,16 @@
+// Settings as Python hands them over, dictionaries with the names of its classes' fields.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include "executor/trainer.h"
+
+namespace hetu {
+
+/// Of hetu.lr. Throws InvalidArgument: an unknown kind.
+LearningRate rate_of(const nanobind::dict& d);
+/// Of hetu.optim.
+OptimizerConfig optimizer_of(const nanobind::dict& d);
+/// Of hetu.Executor; what the environment says of kernels and of this worker's place is added.
+TrainerOptions trainer_options(const nanobind::dict& d);
+
+}  // namespace hetu
