@@ -234,9 +234,6 @@ TEST(Zmq, ADeadCoordinatorIsNamedToAll) {
 
 // Between two trainings: it ends when the last worker has left, and somebody has just come again.
 TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "it forks beside threads, after which the thread sanitizer allows no new ones";
-#endif
   for (const bool tcp : {true, false}) {
     Served served(tcp);
     const groups::Options policy = sizes(1, 2, 1);
