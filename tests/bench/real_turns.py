@@ -1,5 +1,6 @@
-"""A worker of real_methods.py, run by heturun: BERT-base in two workers of one core, one job per method, a step of each in
-turn. Prints a line per round, {"round": N, "trace": file, "seconds": {method: […]}}; the traced run comes first.
+"""A worker of real_methods.py, run by heturun: BERT-base in two workers of one core, one job per method, in turn. Before the
+steps that count a job makes one that does not: its memory lay idle while the others ran, and the system may have taken it.
+Prints a line per round, {"round": N, "trace": file, "seconds": {method: […]}}; the traced run comes first.
 """
 
 import argparse
@@ -32,18 +33,18 @@ def main() -> None:
     methods = args.methods.split(",")
     jobs = {method: job_of(method, args.rows, args.micro_batches) for method in methods}
 
-    def seconds(method: str, steps: int, trace: str | None = None) -> list[float]:
+    def seconds(method: str, trace: str | None = None) -> list[float]:
         job = jobs[method]
-        return [step.seconds for step in job.run("train", steps=job.step + steps, trace=trace)]
+        for _ in job.run("train", steps=job.step + 1):
+            pass
+        return [step.seconds for step in job.run("train", steps=job.step + args.steps, trace=trace)]
 
-    for method in methods:
-        seconds(method, 1)  # to warm up
     for number in range(args.rounds):
         trace = os.path.join(args.traces, f"round-{number}.json")
-        found = {"traced": seconds(methods[0], args.steps, trace)}
+        found = {"traced": seconds(methods[0], trace)}
         turn = number % len(methods)
         for method in [*methods[turn:], *methods[:turn]]:
-            found[method] = seconds(method, args.steps)
+            found[method] = seconds(method)
         if jobs[methods[0]].is_chief:
             print(json.dumps({"round": number, "trace": trace, "seconds": found}), flush=True)
     ht.close()
