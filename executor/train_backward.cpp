@@ -7,27 +7,26 @@
 
 namespace hetu {
 
-void TrainRunner::backward(int placement, int micro) {
-  Stage& stage = at(placement);
+// What makes input gradients: they go to the stages before.
+void TrainRunner::run_back(Stage& stage, const Function& function, int micro) {
   for (const Border& border : stage.plan->borders) {
     if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
   }
   stage.memory->ring(kHeldRing).take(micro);
-  run(stage, stage.plan->backward, micro, stage.plan->half_backward);
+  run(stage, function, micro, stage.plan->half_backward);
   pack(stage, true, micro);
   hand_over(stage, true, micro);
+}
+
+void TrainRunner::backward(int placement, int micro) {
+  Stage& stage = at(placement);
+  run_back(stage, stage.plan->backward, micro);
   end_backward(stage, micro, true, true);
 }
 
 void TrainRunner::input_grad(int placement, int micro) {
   Stage& stage = at(placement);
-  for (const Border& border : stage.plan->borders) {
-    if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
-  }
-  stage.memory->ring(kHeldRing).take(micro);
-  run(stage, stage.plan->input_grad, micro, stage.plan->half_backward);
-  pack(stage, true, micro);
-  hand_over(stage, true, micro);
+  run_back(stage, stage.plan->input_grad, micro);
   end_backward(stage, micro, true, false);
 }
 

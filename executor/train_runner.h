@@ -207,6 +207,7 @@ class TrainRunner : public StageRunner {
   void replace_buffers(Stage& stage, int micro);
   void forget_validated(Stage& stage);
   void read_fetches(Stage& stage, int micro);
+  void run_back(Stage& stage, const Function& function, int micro);
   void end_backward(Stage& stage, int micro, bool input_done, bool weight_done);
   void pack(Stage& stage, bool backward, int micro);
   void gradient_done(Stage& stage, int parameter);

@@ -2,6 +2,7 @@
 /// One figure for many measurements of the same thing.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace hetu {
@@ -14,5 +15,8 @@ double median(std::vector<double> values);
 /// in bursts lie well above the medians; times beyond, of a process that was stopped or of a first
 /// touch of memory, are accidents.
 double typical(const std::vector<double>& values);
+
+/// Whether the first of so many measured steps warms up, and does not count.
+constexpr bool first_warms_up(std::size_t steps) { return steps > 2; }
 
 }  // namespace hetu

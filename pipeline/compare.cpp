@@ -4,6 +4,7 @@
 #include <map>
 
 #include "graph/base/error.h"
+#include "pipeline/averages.h"
 #include "pipeline/verify.h"
 
 namespace hetu {
@@ -195,7 +196,7 @@ Comparison compare(const Trace& trace, const Schedule& plan, const CompareOption
   c.micro_batches = plan.micro_batches;
   c.pipelines = pipelines;
   for (const RunTimes& run : runs) c.unplanned += run.unplanned;
-  if (runs.size() > 2 && !options.all && options.step != runs[0].first_step) {
+  if (first_warms_up(runs.size()) && !options.all && options.step != runs[0].first_step) {
     runs.erase(runs.begin());
     c.warm_up = 1;
   }

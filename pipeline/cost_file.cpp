@@ -199,11 +199,11 @@ void add_metadata(const json& metadata, const std::string& origin, bool split, C
   }
 }
 
-// The first step of more than two, which warms up, as in compare; else -1.
+// The step that warms up; -1: none does.
 int warm_up_step(const Trace& trace) {
   std::set<int> steps;
   for (const TraceEvent& e : trace.events) steps.insert(e.step);
-  return steps.size() > 2 ? *steps.begin() : -1;
+  return first_warms_up(steps.size()) ? *steps.begin() : -1;
 }
 
 // Measured events count, where there are any, but not those of a step that warms up.

@@ -120,8 +120,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.seed = nb::cast<std::uint64_t>(d["seed"]);
   o.threads = nb::cast<int>(d["threads"]);
   o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
-  o.kernels =
-      env().kernels == KernelChoice::Reference ? KernelChoice::Reference : KernelChoice::Best;
+  o.kernels = env().kernels;
   if (!d["averaging"].is_none()) o.averaging = averaging_of(nb::cast<nb::dict>(d["averaging"]));
   const auto disturb = nb::cast<nb::dict>(d["disturbance"]);
   o.disturb.hetero = nb::cast<double>(disturb["hetero"]);
