@@ -55,7 +55,8 @@ def train(optimizer: Any, workers: int = 1, pipelines: int = 1, micro_batches: i
     graph = handle.graph.builder.finish()
     options = {
         "method": "gpipe", "plan": None, "pipelines": pipelines, "stages": workers, "replicas": [], "chunks": 0, "pairs": 1,
-        "concat": "direct", "with_recompute": False, "sync": "eager-opt", "micro_batches": micro_batches, "batch_size": rows,
+        "concat": "direct", "with_recompute": False, "runtime_rule": False, "sync": "eager-opt",
+        "micro_batches": micro_batches, "batch_size": rows,
         "first_block": [], "seed": SEED, "threads": 1, "memory_limit": 0,
         "averaging": None, "disturbance": Disturbance().settings(), **plan,
     }

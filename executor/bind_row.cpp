@@ -123,6 +123,7 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
     fail(Code::Plan,
          "the body of worker {} raises its micro-batches by {}, but its peers recur after {}",
          global_worker - first, program.shift, cycle);
+  row.forwards_first = lowered.run_policy == RunPolicy::ForwardBeforeLateGradient;
   row.repeat = program.repeat;
   row.shift = program.shift;
   // Half-micros have ids of their own; a synchronous plan is one step in any case.

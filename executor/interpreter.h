@@ -35,6 +35,8 @@ struct Row {
   int repeat = 0;
   int shift = 0;            ///< of micro-batch ids from one repetition to the next
   int micros_per_step = 0;  ///< 0: every id belongs to the step that the run starts with
+  /// RunPolicy::ForwardBeforeLateGradient; kept by run_step.
+  bool forwards_first = false;
 };
 
 /// A message or gradient in memory, owned by the runner.

@@ -227,7 +227,8 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
                              const RehearsedGroups* groups) {
   check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
-  const Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
+  Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
+  plan.run_policy = RunPolicy::AsPlanned;  // its rows are what the policy makes of these costs
   Rehearsal result;
   SimulateOptions options = pace.disturb;
   options.events = true;

@@ -25,7 +25,8 @@ struct ActivationPeak {
   bool operator==(const ActivationPeak&) const = default;
 };
 
-/// The peak of a worker of a lowered plan whose placements save so many bytes per micro-batch.
+/// The peak of a worker of a lowered plan whose placements save so many bytes per micro-batch;
+/// under a run policy the most that any run of the plan comes to.
 ActivationPeak planned_peak(const Schedule& lowered, int worker,
                             const std::vector<std::int64_t>& saved_bytes);
 

@@ -11,6 +11,7 @@
 #include "pipeline/compare.h"
 #include "pipeline/cost.h"
 #include "pipeline/plan_file.h"
+#include "pipeline/run_policy.h"
 #include "pipeline/simulate.h"
 
 namespace hetu {
@@ -36,7 +37,7 @@ std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedR
   for (std::size_t i = 0; i < runs.size(); ++i) {
     // Runs of one step have one plan: it is simulated once.
     const bool again = i > 0 && runs[i].plan.steps == runs[i - 1].plan.steps;
-    if (!again) simulated = simulate(runs[i].plan, costs, options);
+    if (!again) simulated = simulate(run_order(runs[i].plan, costs), costs, options);
     for (TraceEvent e : simulated.events) {
       e.step += runs[i].first_step;
       e.start_us += start_us;
@@ -122,8 +123,10 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
   both.events = beside(measured, runs, costs, simulated);
   costs.link.latency = is_lowered(plan) ? link_latency(both, plan) : 0;
   if (costs.link.latency > 0) both.events = beside(measured, runs, costs, simulated);
-  both.metadata_json = fmt::format(R"({{"plan":{},"costs":{},"simulated":{}}})", to_json(plan),
-                                   to_json(costs, plan), to_json(simulated));
+  // In the order that is predicted.
+  const Schedule predicted = run_order(plan, costs);
+  both.metadata_json = fmt::format(R"({{"plan":{},"costs":{},"simulated":{}}})", to_json(predicted),
+                                   to_json(costs, predicted), to_json(simulated));
   return both;
 }
 

@@ -53,8 +53,9 @@ struct TrainerOptions {
   int chunks =
       0;          ///< stages per worker, for methods that take it; 0: as many as it has unless told
   int pairs = 1;  ///< pipelines down, and as many up (chimera)
-  std::string concat = "direct";         ///< of more micro-batches than stages (chimera)
-  bool with_recompute = false;           ///< activations are made again before each backward
+  std::string concat = "direct";  ///< of more micro-batches than stages (chimera)
+  bool with_recompute = false;    ///< activations are made again before each backward
+  bool runtime_rule = false;  ///< RunPolicy::ForwardBeforeLateGradient, for methods that take it
   SyncPlace sync = SyncPlace::EagerOpt;  ///< where the gradient sums of a stage start
   /// Of each stage, where stages have replicas of their own: one pipeline, micro-batch g of a step
   /// on replica g mod D. Empty: 1 each.

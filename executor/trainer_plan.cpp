@@ -39,7 +39,8 @@ const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
   if (holds(plan, Kind::Update) && plan.placements.size() != plan.workers.size())
     return "it updates within itself and has several stages on a worker";
-  if (plan.run_policy != RunPolicy::AsPlanned) return "it is reordered at run time";
+  if (plan.run_policy != RunPolicy::AsPlanned && holds(plan, Kind::Update))
+    return "it is reordered at run time and updates within itself";
   return nullptr;
 }
 
@@ -84,6 +85,12 @@ Schedule Trainer::compute_plan(int steps) const {
   }
   Schedule compute = options_.plan ? *options_.plan : generate(options_.method, sizes);
   if (options_.plan && steps > compute.steps) compute = with_steps(compute, steps);
+  if (options_.runtime_rule) {
+    // The method's own rows: what a run makes of them is found while it runs.
+    require(method != nullptr && takes(*method, "runtime-rule"),
+            "--runtime-rule does not apply to {}", compute.method);
+    compute.run_policy = RunPolicy::ForwardBeforeLateGradient;
+  }
   if (options_.with_recompute) compute = with_recompute(compute);
   const char* why = untrainable(compute);
   require(why == nullptr, "training by '{}' is to come: {}; it can be simulated and rehearsed",

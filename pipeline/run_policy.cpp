@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "graph/base/error.h"
+#include "pipeline/lower.h"
 #include "pipeline/plan_index.h"
 #include "pipeline/timing.h"
 #include "pipeline/verify.h"
@@ -89,6 +90,18 @@ class Runner {
   std::vector<std::vector<int>> order_;
 };
 
+// What lowering made the plan from.
+Schedule computes_of(const Schedule& lowered) {
+  Schedule s = lowered;
+  for (Program& row : s.workers) {
+    std::vector<Instr> computes = unroll(row);
+    std::erase_if(computes, [](const Instr& i) { return !is_compute(i.kind); });
+    row = {};
+    row.prologue = std::move(computes);
+  }
+  return s;
+}
+
 }  // namespace
 
 void check_run_policy(const Schedule& plan) {
@@ -114,8 +127,8 @@ void check_run_policy(const Schedule& plan) {
 Schedule run_order(const Schedule& plan, const Costs& costs, const SimulateOptions& options) {
   check_costs(costs, plan, plan.lowering.pipelines);
   if (plan.run_policy == RunPolicy::AsPlanned) return plan;
-  require(!is_lowered(plan), "the order of a run is found before messages are added");
   check_run_policy(plan);
+  if (is_lowered(plan)) return lower(run_order(computes_of(plan), costs, options), plan.lowering);
   const PlanIndex index(plan);
   const auto order = Runner(index, costs, options).run();
   Schedule s = plan;

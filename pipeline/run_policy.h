@@ -9,8 +9,8 @@ namespace hetu {
 
 /// The plan with its rows in the order in which a run under its run policy does them, with these
 /// times and disturbances; the plan itself where everything is as planned. The rows that go in are
-/// those without the policy, without messages (InvalidArgument). Throws Plan if it cannot run, or
-/// if the policy is not defined for it (see RunPolicy).
+/// those without the policy; of a lowered plan the computes are ordered, and lowered alike. Throws
+/// Plan if it cannot run, or if the policy is not defined for it (see RunPolicy).
 Schedule run_order(const Schedule& plan, const Costs& costs, const SimulateOptions& options = {});
 
 /// Throws Plan, naming worker and instruction, unless the plan's run policy is defined for it.

@@ -82,7 +82,8 @@ class Executor:
     as many as the file has, 1 where the method updates after each, else 4.
     "choose": the first that `hetu choose` ranks by `costs`, a file or a trace, within the memory limit. Methods that go by
     costs (zb-1p, zb-2p, auto) take them too, and without them the operations that each block of the model has.
-    chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`.
+    chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`. runtime_rule (varuna): where a gradient is
+    late, the next forward may go before its recompute.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
     averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
     and a method without a flush (pipedream). disturbance: stragglers on purpose.
@@ -102,6 +103,7 @@ class Executor:
         concat: str | None = None,
         replicas: int | None = None,
         with_recompute: bool = False,
+        runtime_rule: bool = False,
         sync: str = "eager-opt",
         costs: str | None = None,
         seed: int = 0,
@@ -144,12 +146,13 @@ class Executor:
             "sync": sync, "batch_size": self.data.batch_size, "seed": seed,
             "averaging": averaging.settings() if averaging else None,
             "disturbance": (disturbance or Disturbance()).settings(),
-            "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit,
+            "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit, "runtime_rule": runtime_rule,
         }
         own: dict[str, Any] = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}
         if pipeline == "choose":
-            if with_recompute or any(value is not None for value in own.values()):
-                raise ValueError("pipeline choose picks chunks, pairs, concat and recompute itself; leave these options out")
+            if with_recompute or runtime_rule or any(value is not None for value in own.values()):
+                raise ValueError("pipeline choose picks chunks, pairs, concat, recompute and run-time rule itself; leave "
+                                 "these options out")
             options = self._choose(micro_batches or 4, costs, first_blocks, common)
         else:
             if costs is not None:

@@ -51,6 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--replicas", type=int, default=None, metavar="R",
         help="copies of the model in a FILE or a function's rows (default 1)")
     add("--with-recompute", action="store_true", help="keep inputs only and make activations again before each backward")
+    add("--runtime-rule", action="store_true",
+        help="varuna: while the gradient of the next backward is late, the next forward may go before its recompute")
     add("--sync", default="eager-opt", choices=["end", "eager", "eager-opt"],
         help="where gradient sums start: at the end, as soon as a stage's gradient is whole, or there where idle time hides "
              "it (default %(default)s)")
@@ -112,7 +114,7 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
     return executor.Executor(
         fetches, devices=args.devices, pipeline=args.pipeline, micro_batches=args.micro_batches, seed=args.seed,
         chunks=args.chunks, pairs=args.pairs, concat=args.concat, replicas=args.replicas,
-        with_recompute=args.with_recompute, sync=args.sync, costs=args.costs,
+        with_recompute=args.with_recompute, runtime_rule=args.runtime_rule, sync=args.sync, costs=args.costs,
         threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
         first_blocks=first_blocks, averaging=args.averaging, disturbance=args.disturbance,
         compare_single=args.compare_single,

@@ -112,6 +112,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.pairs = nb::cast<int>(d["pairs"]);
   o.concat = nb::cast<std::string>(d["concat"]);
   o.with_recompute = nb::cast<bool>(d["with_recompute"]);
+  o.runtime_rule = nb::cast<bool>(d["runtime_rule"]);
   o.sync = parse_sync_place(nb::cast<std::string>(d["sync"]));
   o.replicas = nb::cast<std::vector<int>>(d["replicas"]);
   o.micro_batches = nb::cast<int>(d["micro_batches"]);

@@ -2,9 +2,11 @@
 // the other.
 #include "executor/interpreter.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -34,18 +36,23 @@ class ExactRunner final : public StageRunner {
   double weight = 0;  // += gradient at each update
   int slots = 1;      // inputs that may be held at once
   bool early = true;  // announce the gradient inside the last backward
+  std::string order;  // of what was computed in this step
+  std::function<void(int micro)> recomputes = [](int) { FAIL(); };
 
   void begin_step(int step) override {
     step_ = step;
     backwards_ = 0;
     gradient_ = 0;
+    order.clear();
   }
   void forward(int stage, int micro) override {
+    order += fmt::format(" F{}", micro);
     x_[micro] = first(stage) ? micro + 1.0 + pipeline() * 100 + step_ : front(in_f_.at(micro));
     std::this_thread::sleep_for(std::chrono::microseconds((micro * 37 + stage * 11) % 200));
     fill(out_f_, 3 * x_[micro] + stage);
   }
   void backward(int stage, int micro) override {
+    order += fmt::format(" B{}", micro);
     const double x = x_.at(micro);
     const double gy = last(stage) ? 3 * x + stage + weight : front(in_b_.at(micro));
     x_.erase(micro);
@@ -57,7 +64,10 @@ class ExactRunner final : public StageRunner {
   }
   void input_grad(int, int) override { FAIL(); }
   void weight_grad(int, int) override { FAIL(); }
-  void recompute(int, int) override { FAIL(); }
+  void recompute(int, int micro) override {
+    order += fmt::format(" R{}", micro);
+    recomputes(micro);
+  }
   void update(int, int) override { weight += gradient_; }
   void reduce_scalars(comm::Transport&, int) override { FAIL(); }
 
@@ -227,6 +237,82 @@ TEST(Loop, SharesItsRunnerWithAnother) {
   };
   EXPECT_EQ(on_worker_threads(2, work), "");
 }
+
+// Worker 2 of varuna's P = 4, M = 5, its neighbours played by the test: F0 F1 F2 R0 B0 R1 B1 R2 B2
+// F3 F4 R3 B3 R4 B4. Gradients come at a recompute.
+struct RuleCase {
+  const char* what;
+  int inputs;            // activations that are there from the start; the others come with R1
+  int gradients;         // the same
+  int outputs;           // that worker 3 takes from the start; the others at R0
+  const char* expected;  // order
+};
+class RunTimeRule : public testing::TestWithParam<RuleCase> {};
+
+TEST_P(RunTimeRule, LetsForwardsGoFirst) {
+  const RuleCase& c = GetParam();
+  Schedule plan = lowered("varuna", 4, 5, 1);
+  plan.run_policy = RunPolicy::ForwardBeforeLateGradient;
+  comm::Options options;
+  options.timeout_s = 20;
+  auto transports = comm::make_inproc(4, options);
+  constexpr std::size_t kDoubles = 50000;  // waits for its receive
+  std::vector<double> input(kDoubles, 7), gradient(kDoubles, 3);
+  std::vector<std::vector<double>> taken(10, std::vector<double>(kDoubles));
+  std::vector<std::unique_ptr<comm::Request>> requests;
+  const std::size_t bytes = kDoubles * sizeof(double);
+  const auto tag = [](Kind kind, int stage, int micro) {
+    return comm::make_tag(static_cast<int>(kind), stage, micro, 0, 0);
+  };
+  const auto give = [&](int from, int to) {
+    for (int m = from; m < to; ++m)
+      requests.push_back(transports[1]->send(2, tag(Kind::SendForward, 1, m), input.data(), bytes));
+  };
+  const auto answer = [&](int from, int to) {
+    for (int m = from; m < to; ++m)
+      requests.push_back(
+          transports[3]->send(2, tag(Kind::SendBackward, 3, m), gradient.data(), bytes));
+  };
+  const auto take = [&](int from, int to) {
+    for (int m = from; m < to; ++m)
+      requests.push_back(
+          transports[3]->recv(2, tag(Kind::SendForward, 2, m), taken[m].data(), bytes));
+  };
+  for (int m = 0; m < 5; ++m)
+    requests.push_back(
+        transports[1]->recv(2, tag(Kind::SendBackward, 2, m), taken[5 + m].data(), bytes));
+  give(0, c.inputs);
+  answer(0, c.gradients);
+  take(0, c.outputs);
+  comm::Reducer reducer(*transports[2]);
+  ExactRunner runner(plan, 2, kDoubles);
+  runner.slots = 5;
+  runner.early = false;
+  runner.recomputes = [&](int micro) {
+    if (micro == 0) {
+      answer(c.gradients, 5);
+      take(c.outputs, 5);
+    }
+    if (micro == 1) give(c.inputs, 5);
+  };
+  Interpreter loop(bind_row(plan, 2, 1), runner, {*transports[2], reducer});
+  loop.run_step(0);
+  EXPECT_EQ(runner.order, c.expected) << c.what;
+  loop.finish();
+  EXPECT_EQ(taken[4].front(), 3 * 7 + 2);
+}
+
+constexpr const char* kRowOrder = " F0 F1 F2 R0 B0 R1 B1 R2 B2 F3 F4 R3 B3 R4 B4";
+INSTANTIATE_TEST_SUITE_P(Varuna, RunTimeRule,
+                         testing::Values(RuleCase{"late gradients", 5, 0, 5,
+                                                  " F0 F1 F2 F3 F4 R0 B0 R1 B1 R2 B2 R3 B3 R4 B4"},
+                                         RuleCase{"gradients in time", 5, 5, 5, kRowOrder},
+                                         RuleCase{"activations later still", 3, 0, 5, kRowOrder},
+                                         RuleCase{"one of them in time", 4, 0, 5,
+                                                  " F0 F1 F2 F3 R0 B0 R1 B1 R2 B2 F4 R3 B3 R4 B4"},
+                                         RuleCase{
+                                             "no room for what they make", 5, 0, 3,
+                                             " F0 F1 F2 F3 R0 B0 R1 B1 R2 B2 F4 R3 B3 R4 B4"}));
 
 TEST(BindRow, FindsPeersAndGroups) {
   const Schedule plan = lowered("1f1b", 3, 2, 2);

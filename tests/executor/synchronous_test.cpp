@@ -1,5 +1,7 @@
 // Every synchronous kind of plan trains to the weights of one process: several stages on a worker,
 // replicas, recompute, half micro-batches; and keeps exactly the activations that its plan says.
+#include <gmock/gmock.h>
+
 #include <array>
 
 #include "pipeline/generate.h"
@@ -203,6 +205,47 @@ INSTANTIATE_TEST_SUITE_P(
                     Recomputed{"dualpipe", 2, false, false},
                     Recomputed{"dualpipev", 4, false, true}, Recomputed{"varuna", 1, true, true},
                     Recomputed{"varuna", 3, true, true}, Recomputed{"varuna", 4, true, true}));
+
+// Where gradients come late, forwards go first: more inputs are kept than in row order, and the
+// weights are the same.
+TEST(RunTimeRule, EqualsOneProcess) {
+  for (const bool adam : {false, true}) {
+    Setting one;
+    one.optimizer = adam ? adamw() : sgd();
+    one.model.skip = adam;
+    one.model.blocks = 4;
+    one.micro_batches = 8;
+    one.batch_size = 16;
+    one.steps = 3;
+    Setting ruled = one;
+    ruled.method = "varuna";
+    ruled.stages = 4;
+    ruled.rule = true;
+    Slowdown last;
+    last.worker = 3;
+    last.factor = 40;
+    ruled.disturb.slow = {last};
+    const Outcome alone = train(one), many = train(ruled);
+    expect_equal(alone, many, true, adam, "varuna by its run-time rule");
+    const Schedule plan = generate("varuna", {.stages = 4, .micro_batches = 8});
+    EXPECT_GT(many.kept.at(2), verify(plan).peak_activations[2]);
+  }
+}
+
+TEST(RunTimeRule, IsForMethodsThatHaveIt) {
+  Setting s;
+  s.stages = 2;
+  s.rule = true;
+  for (const bool file : {false, true}) {
+    if (file) s.plan = generate("1f1b", {.stages = 2, .micro_batches = 4});
+    EXPECT_THAT(on_worker_threads(2,
+                                  [&](comm::Transport& links) {
+                                    Trainer(language_model(s.model), s.optimizer, options_of(s),
+                                            links);
+                                  }),
+                testing::HasSubstr("--runtime-rule does not apply to 1f1b"));
+  }
+}
 
 // What a method that goes by costs is told of the model: the operations of its stages, of which the
 // last has the dearest here.

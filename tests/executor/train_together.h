@@ -24,7 +24,8 @@ struct Outcome {
   Weights weights;
   std::vector<double> losses;
   std::vector<double> norms;
-  double validated = 0;  // loss without dropout, after the first step
+  double validated = 0;        // loss without dropout, after the first step
+  std::map<int, double> kept;  // by worker: most micro-batches at once
 };
 
 struct Setting {
@@ -36,6 +37,8 @@ struct Setting {
   std::string concat = "direct";
   SyncPlace sync = SyncPlace::EagerOpt;
   bool recompute = false;
+  bool rule = false;  // RunPolicy::ForwardBeforeLateGradient
+  SimulateOptions disturb;
   int micro_batches = 4;
   std::int64_t batch_size = 8;  // per pipeline
   OptimizerConfig optimizer;
@@ -60,14 +63,19 @@ inline OptimizerConfig adamw() {
   return c;
 }
 
-// What a worker kept at once is what the plan says: neither more nor less.
+// What a worker kept at once is what the plan says: neither more nor, unless the run may leave its
+// order, less.
 inline void expect_planned_peak(const Trainer& trainer, const comm::Transport& links) {
   const Schedule& plan = trainer.schedule();
   const int row = links.worker() % static_cast<int>(plan.workers.size());
   const ActivationPeak planned = trainer.planned_peak(), measured = trainer.measured_peak();
   EXPECT_EQ(planned.micros, verify(plan).peak_activations[row])
       << plan.method << ", worker " << row;
-  EXPECT_EQ(measured.micros, planned.micros) << plan.method << ", worker " << row;
+  if (plan.run_policy != RunPolicy::AsPlanned) {
+    EXPECT_LE(measured.micros, planned.micros) << plan.method << ", worker " << row;
+  } else {
+    EXPECT_EQ(measured.micros, planned.micros) << plan.method << ", worker " << row;
+  }
   EXPECT_EQ(measured.bytes, planned.bytes) << plan.method << ", worker " << row;
 }
 
@@ -82,6 +90,8 @@ inline TrainerOptions options_of(const Setting& s) {
   options.concat = s.concat;
   options.sync = s.sync;
   options.with_recompute = s.recompute;
+  options.runtime_rule = s.rule;
+  options.disturb = s.disturb;
   options.micro_batches = s.micro_batches;
   options.batch_size = s.batch_size;
   options.seed = 11;
@@ -118,6 +128,7 @@ inline Outcome train(const Setting& s) {
     }
     expect_planned_peak(trainer, links);
     const std::lock_guard lock(mutex);
+    outcome.kept[links.worker()] = trainer.measured_peak().micros;
     if (outcome.losses.empty()) {
       outcome.losses = losses;
       outcome.norms = norms;

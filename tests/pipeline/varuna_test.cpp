@@ -190,6 +190,20 @@ TEST(RunPolicy, IsPartOfThePlan) {
   EXPECT_THROW(run_order(apart, times(0)), Error);
 }
 
+// What training predicts of a run: its lowered rows in the order of the rule.
+TEST(RunPolicy, OrdersLoweredPlansToo) {
+  Schedule s = varuna(4, 8);
+  s.run_policy = RunPolicy::ForwardBeforeLateGradient;
+  Lowering how;
+  how.reduce_scalars = true;
+  how.pipelines = 2;
+  for (const double latency : {0.0, 2.0, 20.0}) {
+    const Schedule expected = lower(run_order(s, times(latency)), how);
+    EXPECT_EQ(run_order(lower(s, how), times(latency)), expected) << latency;
+    EXPECT_EQ(expected == run_order(lower(s, how), times(0)), latency == 0);
+  }
+}
+
 // Whatever order a run takes, a worker may hold all forwards that it can pull ahead.
 TEST(RunPolicy, TheProofCountsWhatMayBePulledAhead) {
   const Schedule s = with_rule(3, 12, times(0));

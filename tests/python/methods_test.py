@@ -38,12 +38,29 @@ class Methods(TrainCase):
         expected, losses = self.alone()
         for options in [
             ("--pipeline", "interleaved-1f1b", "--chunks", 3), ("--pipeline", "zb-v", "--with-recompute"),
-            ("--pipeline", "varuna"),
+            ("--pipeline", "varuna"), ("--pipeline", "varuna", "--runtime-rule"),
         ]:
             with self.subTest(options=options):
                 folder, got = self.weights((1, 2), *options)
                 self.assertEqual(got, losses)
                 self.assertEqual(checksums(folder), checksums(expected))
+
+    def test_run_time_rule(self):
+        """A late gradient lets forwards go first; what the trace says of the run keeps to what was done."""
+        expected, losses = self.alone()
+        trace = self.folder / "trace.json"
+        folder, got = self.weights((1, 3), "--pipeline", "varuna", "--runtime-rule", "--trace", trace,
+                                   "--slow", "worker=2,factor=8")
+        self.assertEqual(got, losses)
+        self.assertEqual(tensors(folder).keys(), tensors(expected).keys())
+        events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("ph") == "X"]
+        for pid in (0, 1):  # predicted, measured: of worker 1 the forward 3 stands behind B0 in row order
+            at = {(a["kind"], a["micro"]): e["ts"] for e in events if e["pid"] == pid and e["tid"] == 1
+                  if (a := e["args"])["step"] == STEPS - 1}
+            self.assertLess(at["F", 3], at["B", 0], pid)
+        report = json.loads(self.hetu("compare", trace, "--format", "json"))
+        self.assertEqual(len(report["runs"]) + report["warm_up_runs"], STEPS)
+        self.refused((1, 2), "--pipeline", "1f1b", "--runtime-rule", says="--runtime-rule does not apply to 1f1b")
 
     def test_replicas(self):
         expected, losses = self.alone()
