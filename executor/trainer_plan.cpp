@@ -141,10 +141,14 @@ void Trainer::plan() {
   how_.reduce_scalars = !repeated;
   // Long enough for every version and copy that a run of any length needs.
   lowered_ = repeated ? lower(compute_plan(4 * one.stages + 4), how_) : lower(one, how_);
-  // As many messages of a border may be on their way as the plan needs to go on, and one more that
-  // is being made.
+  // As many messages of a border may be on their way as the plan needs to go on, and to go on at
+  // once by its own order, and one more that is being made.
   const VerifyReport report = verify(lowered_);
-  const int slots = least_send_slots(lowered_);
+  int slots = least_send_slots(lowered_);
+  if (!repeated) {
+    for (const Costs& costs : {Costs{}, flop_costs(graph_, model_stages(lowered_))})
+      slots = std::max(slots, ample_send_slots(lowered_, costs));
+  }
   if (repeated) check_updates(lowered_, report);
   stage_plans_ = compile(report, slots + 1);
   check_memory();

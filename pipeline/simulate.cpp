@@ -6,6 +6,7 @@
 #include "pipeline/audit.h"
 #include "pipeline/simulate_figures.h"
 #include "pipeline/timing.h"
+#include "pipeline/verify.h"
 
 namespace hetu {
 namespace {
@@ -195,6 +196,27 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   Simulation result = simulator.finish();
   describe(result, index, costs);
   return result;
+}
+
+int ample_send_slots(const Schedule& lowered, const Costs& costs) {
+  constexpr double kSame = 1 + 1e-9;
+  const double most = simulate(lowered, costs).makespan * kSame;
+  const auto ample = [&](int slots) {
+    return simulate(lowered, costs, {.send_slots = slots}).makespan <= most;
+  };
+  int low = least_send_slots(lowered), high = low;  // ample(high), soon
+  while (!ample(high)) {
+    low = high + 1;
+    high *= 2;
+  }
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (ample(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return high;
 }
 
 }  // namespace hetu

@@ -67,6 +67,10 @@ struct Simulation {
 Simulation simulate(const Schedule& schedule, const Costs& costs,
                     const SimulateOptions& options = {});
 
+/// The least number of send slots, not below least_send_slots, with which a step of a lowered plan
+/// takes no longer by these costs than without a bound. Throws as simulate.
+int ample_send_slots(const Schedule& lowered, const Costs& costs);
+
 /// The JSON of the contract, one object.
 std::string to_json(const Simulation& simulation);
 

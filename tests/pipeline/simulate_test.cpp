@@ -11,6 +11,7 @@
 #include "pipeline/jitter.h"
 #include "pipeline/lower.h"
 #include "pipeline/plan_file.h"
+#include "pipeline/verify.h"
 
 namespace hetu {
 namespace {
@@ -23,6 +24,35 @@ Costs unit_costs(double f, double b, double w, double latency = 0) {
   c.stages = {{.forward = f, .input_grad = b, .weight_grad = w}};
   c.link.latency = latency;
   return c;
+}
+
+// So many that no worker waits for another to take what is made for it; one fewer delays the step.
+TEST(Simulate, AmpleSendSlotsAreTheFewestThatDelayNothing) {
+  int beyond_least = 0;
+  for (const Method& method : methods()) {
+    for (const int p : {2, 4}) {
+      const Sizes sizes{.stages = p, .micro_batches = 2 * p};
+      if (!is_legal(method, sizes)) continue;
+      const Schedule s = lower(generate(method.name, sizes));
+      for (const Costs& costs : {unit_costs(1, 1, 1), unit_costs(3, 1, 2, 0.5)}) {
+        const int slots = ample_send_slots(s, costs), least = least_send_slots(s);
+        const auto takes = [&](int given) {
+          return simulate(s, costs, {.send_slots = given}).makespan;
+        };
+        const double free = simulate(s, costs).makespan;
+        EXPECT_NEAR(takes(slots), free, 1e-9 * free) << method.name;
+        EXPECT_GE(slots, least) << method.name;
+        if (slots > least) {
+          EXPECT_GT(takes(slots - 1), free) << method.name;
+        }
+        beyond_least += slots > least;
+      }
+    }
+  }
+  EXPECT_GT(beyond_least, 0);
+  // Every gradient of the upper stages waits until those of the lower ones are begun.
+  const Schedule looped = lower(generate("looped-bfs", {.stages = 2, .micro_batches = 8}));
+  EXPECT_GT(ample_send_slots(looped, unit_costs(1, 1, 1)), least_send_slots(looped));
 }
 
 TEST(Simulate, BubbleAndBusyMeetTheClosedForms) {
