@@ -1,29 +1,50 @@
-"""Hetu's side of pipeline_step.py: BERT-base in two workers; run by heturun. Prints
-{"steps": […], "first_block": […]}: seconds of each step after one to warm up, the block that each stage begins with.
+"""Hetu's side of pipeline_step.py: BERT-base in two workers; run by heturun. In turn a traced step of the serial plan and a
+traced one of the method, ending with the serial plan. Prints {"steps": […], "first_block": […]}: seconds of the method's
+steps, the block that each stage begins with; the traces are serial-N.json and run-N.json.
 """
 
 import argparse
 import json
+import os
 
 import bert_step
 import hetu as ht
 
 
+def job_of(pipeline: str, rows: int, micro_batches: int) -> ht.Executor:
+    data = ht.data.Batches([bert_step.drawn_batch(rows, 128)], batch_size=rows)
+    loss = ht.models.Bert(ht.models.BertConfig(**bert_step.BASE)).pretraining_loss(data)
+    train = ht.optim.AdamW(1e-5).minimize(loss)
+    return ht.Executor({"train": [loss, train]}, "pipe_1_2", pipeline, micro_batches, threads=1)
+
+
+def step(job: ht.Executor, trace: str | None = None) -> float:
+    """Seconds of one more step."""
+    (seconds,) = [done.seconds for done in job.run("train", steps=job.step + 1, trace=trace)]
+    return seconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("method")
+    parser.add_argument("--serial", required=True, help="the serial plan's file")
+    parser.add_argument("--serial-micro-batches", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--micro-batches", type=int, required=True)
-    parser.add_argument("--trace")
+    parser.add_argument("--traces", required=True, help="a folder")
     args = parser.parse_args()
-    data = ht.data.Batches([bert_step.drawn_batch(args.rows, 128)], batch_size=args.rows)
-    loss = ht.models.Bert(ht.models.BertConfig(**bert_step.BASE)).pretraining_loss(data)
-    train = ht.optim.AdamW(1e-5).minimize(loss)
-    job = ht.Executor({"train": [loss, train]}, "pipe_1_2", args.method, args.micro_batches, threads=1)
-    seconds = [step.seconds for step in job.run("train", steps=args.steps + 1, trace=args.trace)]
+    job = job_of(args.method, args.rows, args.micro_batches)
+    serial = job_of(args.serial, args.rows // args.micro_batches * args.serial_micro_batches, args.serial_micro_batches)
+    step(serial)
+    step(job)  # both warm up
+    seconds = []
+    for turn in range(args.steps + 1):
+        step(serial, os.path.join(args.traces, f"serial-{turn}.json"))
+        if turn < args.steps:
+            seconds.append(step(job, os.path.join(args.traces, f"run-{turn}.json")))
     if job.is_chief:
-        print(json.dumps({"steps": seconds[1:], "first_block": list(job.job.first_block)}), flush=True)
+        print(json.dumps({"steps": seconds, "first_block": list(job.job.first_block)}), flush=True)
     ht.close()
 
 

@@ -2,12 +2,16 @@
 """Times a training step of BERT-base on two workers of one thread, float32, by every method that
 torch.distributed.pipelining has: Hetu under heturun beside torch over gloo, cut at the same blocks. Both sides run in turn.
 
-usage: pipeline_step.py [--rounds N] [--steps N] [--rows 16] [--micro-batches 8] [--methods LIST] [--torch PYTHON]
+usage: pipeline_step.py [--rounds N] [--steps N] [--rows 8] [--micro-batches 8] [--methods LIST] [--torch PYTHON]
 
-Prints per method and side the median step, and its efficiency: the step that `hetu simulate` makes of the side's own stage
-times in that step (means, without messages), divided by the measured one; the median over the steps. The gradient norm that
-only Hetu computes counts as part of its update: what it took the worker that came to it last.
-Exit status 1: a method by which ours is not the higher.
+Prints per method and side the median step, and its efficiency twice: the step that `hetu simulate` makes of the side's own
+stage times (without messages), divided by the measured one.
+  run    stage times of that very step: what the pipeline loses by waiting, messages and whatever is no kernel
+  alone  stage times that the same two processes measure between those steps, each side by the same plan from a file in which
+         one worker computes at a time: what the workers take from each other's kernels counts as lost too
+All are medians over the steps of a run, and over the runs (--rounds). The gradient norm that only Hetu computes counts as
+part of its update: what it took the worker that came to it last.
+Exit status 1: a method by which ours is not the higher by `run`.
 --torch names a Python that has torch and transformers (default: this one).
 """
 
@@ -25,7 +29,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 WORKERS = 2
+SERIAL_MICRO_BATCHES = 4
+SPLIT, V_SHAPED = ("interleaved-zb", "zb-v", "dualpipev"), ("zb-v", "dualpipev")  # I and W apart; where the stages lie
 METHODS = ["gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "dualpipev"]
+
+Stages = list[dict[str, float]]  # of each stage what a file of costs says, ms
 
 
 def report_of(command: list[str]) -> dict[str, Any]:
@@ -39,32 +47,52 @@ def report_of(command: list[str]) -> dict[str, Any]:
     raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-def step_times(command: list[str]) -> list[float]:
-    """Seconds per step that a worker printed."""
-    return list(report_of(command)["steps"])
+def serial_plan(method: str, micro_batches: int) -> str:
+    """A plan's file in the form that both sides read: the stages of `method` on its workers, one instruction at a time."""
+    stages = WORKERS if method in ("gpipe", "1f1b") else 2 * WORKERS
+
+    def worker_of(stage: int) -> int:
+        return stage if stage < WORKERS else 2 * WORKERS - 1 - stage if method in V_SHAPED else stage - WORKERS
+
+    backward = "I" if method in SPLIT else "B"
+    order: list[tuple[int, str]] = []  # worker, instruction: one after another
+    waiting: list[list[str]] = [[] for _ in range(WORKERS)]  # weight gradients for the next time the others wait
+
+    def after(stage: int, cell: str) -> None:
+        worker = worker_of(stage)
+        if order and order[-1][0] == worker:  # the others wait for this one anyway
+            order.extend((worker, one) for one in waiting[worker])
+            waiting[worker].clear()
+        order.append((worker, cell))
+
+    for m in range(micro_batches):
+        for s in range(stages):
+            after(s, f"{s}F{m}")
+        for s in reversed(range(stages)):
+            after(s, f"{s}{backward}{m}")
+            if method in SPLIT:
+                waiting[worker_of(s)].append(f"{s}W{m}")
+    order.extend((worker, one) for worker in range(WORKERS) for one in waiting[worker])
+    return "".join(",".join(cell if worker == of else "" for of, cell in order) + "\n" for worker in range(WORKERS))
 
 
-def stage_times(trace: Path) -> list[list[dict[str, float]]]:
-    """Mean milliseconds of each stage as in a file of costs, for every step of a trace but the first, which warms up."""
-    found: dict[tuple[int, int, str], list[float]] = {}
+def stage_times(trace: Path) -> Stages:
+    """Mean milliseconds of each stage in a traced step, as in a file of costs."""
+    found: dict[tuple[int, str], list[float]] = {}
     for event in json.loads(trace.read_text())["traceEvents"]:
         if event.get("ph") == "X" and event["pid"] == 1:
-            key = event["args"]["step"], event["args"]["stage"], event["args"]["kind"]
-            found.setdefault(key, []).append(event["dur"] * 1e-3)
-    steps, stages = (1 + max(key[of] for key in found) for of in (0, 1))
+            found.setdefault((event["args"]["stage"], event["args"]["kind"]), []).append(event["dur"] * 1e-3)
+    stages = 1 + max(stage for stage, _ in found)
 
-    def mean(step: int, stage: int, kind: str) -> float:
-        return statistics.mean(found.get((step, stage, kind), [0.0]))
+    def mean(stage: int, kind: str) -> float:
+        return statistics.mean(found.get((stage, kind), [0.0]))
 
-    def update(step: int, stage: int) -> float:
-        return mean(step, stage, "UPDATE") + min(found[step, -1, "REDUCE_SCALARS"]) / (stages / WORKERS)
-
-    return [[{"forward": mean(k, s, "F"), "input_grad": mean(k, s, "I") or mean(k, s, "B") / 2,
-              "weight_grad": mean(k, s, "W") or mean(k, s, "B") / 2, "update": update(k, s)}
-             for s in range(stages)] for k in range(1, steps)]
+    norm = min(found[-1, "REDUCE_SCALARS"]) / (stages / WORKERS)
+    return [{"forward": mean(s, "F"), "input_grad": mean(s, "I") or mean(s, "B") / 2,
+             "weight_grad": mean(s, "W") or mean(s, "B") / 2, "update": mean(s, "UPDATE") + norm} for s in range(stages)]
 
 
-def ideal(method: str, micro_batches: int, stages: list[dict[str, float]]) -> float:
+def ideal(method: str, micro_batches: int, stages: Stages) -> float:
     """Seconds of a step by these stages, if nothing but the schedule made them wait."""
     with tempfile.TemporaryDirectory() as folder:
         costs = Path(folder) / "costs.json"
@@ -78,47 +106,71 @@ def ideal(method: str, micro_batches: int, stages: list[dict[str, float]]) -> fl
 
 
 class Side:
-    """Step times of one side and the efficiency of each of its runs."""
+    """Step times of one side and the efficiencies of its runs."""
 
     def __init__(self) -> None:
         self.steps: list[float] = []
-        self.efficiencies: list[float] = []  # of each step
+        self.run: list[float] = []  # of each step
+        self.alone: list[float] = []  # of each run
 
-    def add(self, method: str, micro_batches: int, steps: list[float], stages: list[list[dict[str, float]]]) -> None:
+    def add(self, method: str, micro_batches: int, steps: list[float], run: list[Stages], serial: list[Stages]) -> None:
+        """The steps of one run; the stage times of each, and of the serial steps between them."""
+        alone = [{what: statistics.median(step[s][what] for step in serial) for what in serial[0][s]}
+                 for s in range(len(serial[0]))]
         self.steps += steps
-        self.efficiencies += [ideal(method, micro_batches, of_step) / seconds
-                              for of_step, seconds in zip(stages, steps, strict=True)]
+        self.run += [ideal(method, micro_batches, of_step) / seconds for of_step, seconds in zip(run, steps, strict=True)]
+        self.alone.append(ideal(method, micro_batches, alone) / statistics.median(steps))
 
-    def efficiency(self) -> float:
-        return statistics.median(self.efficiencies)
+    def join(self, other: Side) -> None:
+        self.steps += other.steps
+        self.run += other.run
+        self.alone += other.alone
 
     def text(self) -> str:
-        middle = statistics.median(self.steps)
-        return f"{middle:9.3f} ({min(self.steps):.3f} to {max(self.steps):.3f}){self.efficiency():8.3f}"
+        step, run, alone = map(statistics.median, (self.steps, self.run, self.alone))
+        return f"{step:7.3f} ({min(self.steps):.3f} to {max(self.steps):.3f}) run {run:.3f} alone {alone:.3f}"
 
 
-def measure(method: str, args: argparse.Namespace, have_torch: bool) -> tuple[Side, Side]:
+Sides = tuple[Side, Side]  # ours, theirs
+
+
+def line_of(method: str, sides: Sides) -> tuple[str, bool]:
+    """A line of the table; whether ours is the more efficient, if there is another side."""
+    ours, theirs = sides
+    line = f"{method:<17}Hetu {ours.text()}"
+    if not theirs.steps:
+        return line, True
+    held = statistics.median(ours.run) > statistics.median(theirs.run)
+    ratio = statistics.median(ours.steps) / statistics.median(theirs.steps)
+    return f"{line}   torch {theirs.text()}   step Hetu / torch {ratio:.3f}{'' if held else '  LESS EFFICIENT'}", held
+
+
+def measure(method: str, args: argparse.Namespace, have_torch: bool) -> Sides:
+    """One run of each side."""
     ours, theirs = Side(), Side()
-    for _ in range(args.rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            trace = Path(folder) / "run.json"
-            mine = report_of(["heturun", "-w", str(WORKERS), sys.executable, str(HERE / "pipeline_hetu.py"), method,
-                              "--steps", str(args.steps), "--rows", str(args.rows),
-                              "--micro-batches", str(args.micro_batches), "--trace", str(trace)])
-            ours.add(method, args.micro_batches, mine["steps"], stage_times(trace))
+    with tempfile.TemporaryDirectory() as folder:
+        serial = Path(folder) / "serial.csv"
+        serial.write_text(serial_plan(method, SERIAL_MICRO_BATCHES))
+        mine = report_of(["heturun", "-w", str(WORKERS), sys.executable, str(HERE / "pipeline_hetu.py"), method,
+                          "--steps", str(args.steps), "--rows", str(args.rows), "--micro-batches", str(args.micro_batches),
+                          "--serial", str(serial), "--serial-micro-batches", str(SERIAL_MICRO_BATCHES), "--traces", folder])
+        run, alone = ([stage_times(Path(folder) / f"{name}-{turn}.json") for turn in range(count)]
+                      for name, count in (("run", args.steps), ("serial", args.steps + 1)))
+        ours.add(method, args.micro_batches, mine["steps"], run, alone)
         if have_torch:
             cuts = ",".join(map(str, mine["first_block"]))
-            other = report_of([args.torch, str(HERE / "pipeline_torch.py"), method, str(args.steps), str(args.rows),
-                               str(args.micro_batches), cuts])
-            theirs.add(method, args.micro_batches, other["steps"], other["stages"])
+            sizes = [str(args.steps), str(args.rows), str(args.micro_batches)]
+            other = report_of([args.torch, str(HERE / "pipeline_torch.py"), method, *sizes, str(serial),
+                               str(SERIAL_MICRO_BATCHES), cuts])
+            theirs.add(method, args.micro_batches, other["steps"], other["run"], other["serial"])
     return ours, theirs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--torch", default=sys.executable)
@@ -131,18 +183,19 @@ def main() -> int:
         print("pipeline_step: torch and transformers are not installed here; only Hetu is timed", file=sys.stderr)
     version = torch.stdout.strip() if have else "(none)"
     print(f"BERT-base, 2 workers, {args.micro_batches} micro-batches, {args.rows} x 128, float32, 1 thread per worker; "
-          f"seconds per step, efficiency; beside torch {version} over gloo")
-    held = True
-    for method in args.methods.split(","):
-        ours, theirs = measure(method, args, have)
-        line = f"{method:<18}Hetu {ours.text()}"
-        if have:
-            held = held and ours.efficiency() > theirs.efficiency()
-            ratio = statistics.median(ours.steps) / statistics.median(theirs.steps)
-            line += f"   torch {theirs.text()}   step Hetu / torch {ratio:.3f}"
-            line += "" if ours.efficiency() > theirs.efficiency() else "  LESS EFFICIENT"
-        print(line, flush=True)
-    return 0 if held else 1
+          f"seconds per step, efficiencies; beside torch {version} over gloo")
+    table: dict[str, Sides] = {method: (Side(), Side()) for method in args.methods.split(",")}
+    for turn in range(args.rounds):
+        for method, sides in table.items():
+            run = measure(method, args, have)
+            print(f"{turn + 1}: {line_of(method, run)[0]}", flush=True)
+            for side, more in zip(sides, run, strict=True):
+                side.join(more)
+    lines = [line_of(method, sides) for method, sides in table.items()]
+    print("\nall rounds")
+    for line, _ in lines:
+        print(line)
+    return 0 if all(held for _, held in lines) else 1
 
 
 if __name__ == "__main__":

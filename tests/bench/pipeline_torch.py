@@ -1,6 +1,8 @@
 """PyTorch's side of pipeline_step.py: torch.distributed.pipelining over gloo, two processes of one thread, cut where Hetu
-cuts. Arguments: method, steps, rows, micro-batches, the block each stage begins with (embeddings, 12 layers, heads are
-blocks 0 to 13). Prints {"steps": seconds, "stages": milliseconds of each stage in each step}.
+cuts. Arguments: method, steps, rows, micro-batches, the serial plan's file, its micro-batches, the block each stage begins
+with (embeddings, 12 layers, heads are blocks 0 to 13). In turn a step of the serial plan and one of the method, ending with
+the serial plan. Prints {"steps": seconds of the method's, "run": milliseconds of each stage in each of them, "serial": the
+same of the serial steps}.
 """
 
 import json
@@ -80,75 +82,115 @@ class Times:
         return stage
 
 
-def train(schedule, optimizer, mine, last, ids, target):
-    """One step; milliseconds of what the optimizer did."""
-    start = time.perf_counter()
-    optimizer.zero_grad()
-    cleared = time.perf_counter()
-    schedule.step(*([ids] if 0 in mine else []), **({"target": target, "losses": []} if last in mine else {}))
-    ready = time.perf_counter()
-    optimizer.step()
-    done = time.perf_counter()
-    dist.barrier()
-    return (done - ready + cleared - start) * 1e3
+class Worker:
+    """Its stages, and what trains them by one schedule or another."""
+
+    def __init__(self, rank, method, first):
+        torch.manual_seed(0)
+        config = transformers.BertConfig(
+            vocab_size=VOCABULARY, max_position_embeddings=128, hidden_act="relu", tie_word_embeddings=False,
+            attn_implementation="sdpa",
+        )
+        model = transformers.BertForPreTraining(config).train()
+        self.count = len(first)
+        ends = [*first[1:], LAYERS + 2]
+        self.mine = [rank] if self.count == 2 else [rank, 3 - rank] if method in V_SHAPED else [rank, rank + 2]
+        self.parts = [Part(model, first[s], ends[s]) for s in self.mine]
+        weights = [p for part in self.parts for p in part.parameters()]
+        self.optimizer = torch.optim.AdamW(weights, lr=1e-5, weight_decay=0.01, fused=True)
+
+    def stages(self):
+        cpu = torch.device("cpu")
+        return [PipelineStage(part, s, self.count, cpu) for part, s in zip(self.parts, self.mine, strict=True)]
+
+    def train(self, schedule, ids, target):
+        """One step; milliseconds of what the optimizer did."""
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        cleared = time.perf_counter()
+        given = {"target": target, "losses": []} if self.count - 1 in self.mine else {}
+        schedule.step(*([ids] if 0 in self.mine else []), **given)
+        ready = time.perf_counter()
+        self.optimizer.step()
+        done = time.perf_counter()
+        dist.barrier()
+        return (done - ready + cleared - start) * 1e3
 
 
-def worker(rank, port, method, steps, rows, micros, first):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=VOCABULARY, max_position_embeddings=128, hidden_act="relu", tie_word_embeddings=False,
-        attn_implementation="sdpa",
-    )
-    model = transformers.BertForPreTraining(config).train()
-    count = len(first)
-    ends = [*first[1:], LAYERS + 2]
-    mine = [rank] if count == 2 else [rank, 3 - rank] if method in V_SHAPED else [rank, rank + 2]
-    parts = [Part(model, first[s], ends[s]) for s in mine]
-    optimizer = torch.optim.AdamW([p for part in parts for p in part.parameters()], lr=1e-5, weight_decay=0.01, fused=True)
+class Job:
+    """A schedule of the worker's stages, whose steps tell what each stage takes."""
+
+    def __init__(self, worker, rows, schedule_of):
+        self.worker, self.batch = worker, batch(rows)
+        stages = worker.stages()
+        self.times = {s: Times() for s in worker.mine}
+        for stage, s in zip(stages, worker.mine, strict=True):
+            self.times[s].watch(stage)
+        last = self.times.get(worker.count - 1)
+        self.schedule = schedule_of(stages, last.measured(lambda _: "loss", loss_fn) if last else loss_fn)
+
+    def step(self):
+        """Means of each stage of this worker, as in a file of costs."""
+        update = self.worker.train(self.schedule, *self.batch) / len(self.worker.mine)
+        return {s: each.end_step(update) for s, each in self.times.items()}
+
+
+def serial_schedule(stages, micros, loss, file):
+    schedule = schedules._PipelineScheduleRuntime(stages, micros, loss_fn=loss)
+    schedule._load_csv(file)
+    return schedule
+
+
+def batch(rows):
     random = numpy.random.default_rng(0)
     ids = torch.from_numpy(random.integers(5, VOCABULARY, (rows, 128)))
     labels = torch.where(torch.from_numpy(random.random((rows, 128)) < 0.15), ids, -100)
-    target = torch.cat([labels, torch.zeros(rows, 1, dtype=torch.int64)], dim=1)
-    times = {s: Times() for s in mine}
+    return ids, torch.cat([labels, torch.zeros(rows, 1, dtype=torch.int64)], dim=1)
 
-    def loss_fn(output, wanted):
-        logits, order = output
-        tokens = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), wanted[:, :128].reshape(-1))
-        return tokens + torch.nn.functional.cross_entropy(order, wanted[:, 128])
 
-    if count - 1 in mine:
-        loss_fn = times[count - 1].measured(lambda _: "loss", loss_fn)
-    stages = [PipelineStage(part, s, count, torch.device("cpu")) for part, s in zip(parts, mine, strict=True)]
-    for stage, s in zip(stages, mine, strict=True):
-        times[s].watch(stage)
-    schedule = CLASSES[method](stages if count > 2 else stages[0], micros, loss_fn=loss_fn)
-    seconds, told = [], []
-    for _ in range(steps + 1):
+def loss_fn(output, wanted):
+    logits, order = output
+    tokens = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), wanted[:, :128].reshape(-1))
+    return tokens + torch.nn.functional.cross_entropy(order, wanted[:, 128])
+
+
+def work(rank, port, method, steps, rows, micros, file, serial_micros, first):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    worker = Worker(rank, method, first)
+    many = worker.count > 2
+    job = Job(worker, rows, lambda stages, loss: CLASSES[method](stages if many else stages[0], micros, loss_fn=loss))
+    serial = Job(worker, rows // micros * serial_micros,
+                 lambda stages, loss: serial_schedule(stages, serial_micros, loss, file))
+    serial.step()
+    job.step()  # both warm up
+    seconds, told = [], {"run": [], "serial": [serial.step()]}
+    for _ in range(steps):
         start = time.perf_counter()
-        update = train(schedule, optimizer, mine, count - 1, ids, target) / len(mine)
+        told["run"].append(job.step())
         seconds.append(time.perf_counter() - start)
-        told.append({s: each.end_step(update) for s, each in times.items()})
+        told["serial"].append(serial.step())
     gathered = [None, None]
     dist.all_gather_object(gathered, told)
     if rank == 0:
-        found = [{**one, **other} for one, other in zip(*gathered, strict=True)]
-        stages = [[of_step[s] for s in range(count)] for of_step in found]
-        print(json.dumps({"steps": seconds[1:], "stages": stages[1:]}), flush=True)  # the first step warms up
+        def together(which):
+            found = [{**one, **other} for one, other in zip(gathered[0][which], gathered[1][which], strict=True)]
+            return [[of_step[s] for s in range(worker.count)] for of_step in found]
+
+        print(json.dumps({"steps": seconds, "run": together("run"), "serial": together("serial")}), flush=True)
     dist.destroy_process_group()
 
 
 def main():
-    method, *sizes, first = sys.argv[1:6]
-    steps, rows, micros = map(int, sizes)
+    method, steps, rows, micros, file, serial_micros, first = sys.argv[1:8]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     blocks = [int(b) for b in first.split(",")]
     torch.multiprocessing.start_processes(
-        worker, (port, method, steps, rows, micros, blocks), nprocs=2, start_method="spawn")
+        work, (port, method, int(steps), int(rows), int(micros), file, int(serial_micros), blocks), nprocs=2,
+        start_method="spawn")
 
 
 if __name__ == "__main__":
