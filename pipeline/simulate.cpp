@@ -201,8 +201,12 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
 int ample_send_slots(const Schedule& lowered, const Costs& costs) {
   constexpr double kSame = 1 + 1e-9;
   const double most = simulate(lowered, costs).makespan * kSame;
+  const PlanIndex index(lowered);
   const auto ample = [&](int slots) {
-    return simulate(lowered, costs, {.send_slots = slots}).makespan <= most;
+    Progress progress(index, slots, lowered.lowering.pipelines);
+    const SimulateOptions undisturbed;
+    Simulator simulator(progress, costs, undisturbed);
+    return progress.run(simulator) && simulator.finish().makespan <= most;
   };
   int low = least_send_slots(lowered), high = low;  // ample(high), soon
   while (!ample(high)) {

@@ -53,6 +53,10 @@ TEST(Simulate, AmpleSendSlotsAreTheFewestThatDelayNothing) {
   // Every gradient of the upper stages waits until those of the lower ones are begun.
   const Schedule looped = lower(generate("looped-bfs", {.stages = 2, .micro_batches = 8}));
   EXPECT_GT(ample_send_slots(looped, unit_costs(1, 1, 1)), least_send_slots(looped));
+  // A skip connection shares the way between two workers: more messages than micro-batches.
+  const Schedule skipping =
+      lower(generate("looped-bfs", {.stages = 2, .micro_batches = 8}), {.extra_edges = {{0, 3}}});
+  EXPECT_GT(ample_send_slots(skipping, unit_costs(1, 1, 1)), 8);
 }
 
 TEST(Simulate, BubbleAndBusyMeetTheClosedForms) {
