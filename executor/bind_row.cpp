@@ -109,9 +109,16 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
   const Binder binder(lowered, first, pipelines);
   const Program& program = lowered.workers[global_worker - first];
   Row row;
-  row.prologue = binder.bind(program.prologue);
-  row.body = binder.bind(program.body);
-  row.drain = binder.bind(program.drain);
+  row.forwards_first = lowered.run_policy == RunPolicy::ForwardBeforeLateGradient;
+  if (row.forwards_first) {
+    row.drain = binder.bind(unroll(program));
+  } else {
+    row.prologue = binder.bind(program.prologue);
+    row.body = binder.bind(program.body);
+    row.drain = binder.bind(program.drain);
+    row.repeat = program.repeat;
+    row.shift = program.shift;
+  }
   if (lowered.steps == 1) drop_early_sums(row.drain);
   if (lowered.lowering.sync != SyncPlace::End) {
     mark_last_gradients(row.prologue, false);
@@ -119,13 +126,10 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
     mark_last_gradients(row.drain, false);
   }
   const int cycle = StageGraph(lowered, /*lowered=*/true).cycle();
-  if (program.repeat > 0 && program.shift % cycle != 0)
+  if (row.repeat > 0 && row.shift % cycle != 0)
     fail(Code::Plan,
          "the body of worker {} raises its micro-batches by {}, but its peers recur after {}",
-         global_worker - first, program.shift, cycle);
-  row.forwards_first = lowered.run_policy == RunPolicy::ForwardBeforeLateGradient;
-  row.repeat = program.repeat;
-  row.shift = program.shift;
+         global_worker - first, row.shift, cycle);
   // Half-micros have ids of their own; a synchronous plan is one step in any case.
   row.micros_per_step = lowered.steps > 1 ? lowered.micro_batches : 0;
   return row;

@@ -116,14 +116,6 @@ Interpreter::Interpreter(Row row, StageRunner& runner, const Links& links)
 Interpreter::~Interpreter() = default;
 
 void Interpreter::run_step(int step, TraceRecorder* trace) {
-  if (impl_->row.forwards_first) {
-    impl_->begin(step, trace);
-    expect({impl_->row.repeat, true});
-    impl_->run_by_rule();
-    impl_->await_reductions();
-    impl_->await_average(-1);
-    return;
-  }
   start(step, {impl_->row.repeat, true}, trace);
   for (int r = 0; r < impl_->row.repeat; ++r) repeat();
   drain();
@@ -149,7 +141,10 @@ void Interpreter::repeat() {
 
 void Interpreter::drain() {
   HETU_ASSERT(impl_->all_expected && impl_->done == impl_->expected);
-  impl_->run_all(impl_->row.drain, impl_->drain_raised());
+  if (impl_->row.forwards_first)
+    impl_->run_by_rule();
+  else
+    impl_->run_all(impl_->row.drain, impl_->drain_raised());
   impl_->await_reductions();
   impl_->await_average(-1);
 }

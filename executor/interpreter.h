@@ -35,7 +35,7 @@ struct Row {
   int repeat = 0;
   int shift = 0;            ///< of micro-batch ids from one repetition to the next
   int micros_per_step = 0;  ///< 0: every id belongs to the step that the run starts with
-  /// RunPolicy::ForwardBeforeLateGradient; kept by run_step.
+  /// RunPolicy::ForwardBeforeLateGradient; such a row is all drain.
   bool forwards_first = false;
 };
 

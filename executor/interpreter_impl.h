@@ -48,11 +48,6 @@ struct Interpreter::Impl {
     Cursor next;                                        // of `receives`: the first not posted
     std::deque<std::unique_ptr<comm::Request>> posted;  // not yet awaited, in row order
   };
-  // An instruction of a step, and what is added to its micro-batch ids.
-  struct Turn {
-    const Action* action;
-    int raised;
-  };
 
   Impl(Row bound, StageRunner& stage_runner, const Links& with);
   ~Impl() {
@@ -78,7 +73,7 @@ struct Interpreter::Impl {
     for (Way& way : ways) post_ahead(way);
   }
   bool arrived(Kind recv, std::size_t count);
-  bool has_room(Instr compute);
+  bool has_room(const Instr& compute);
   void await_receive(const Instr& instr);
   void start_send(const Action& action, const Instr& instr);
   void await_sends_of(const void* address);

@@ -25,7 +25,7 @@ bool Interpreter::Impl::arrived(Kind recv, std::size_t count) {
 }
 
 // What it makes has a place from which nothing is being sent any more.
-bool Interpreter::Impl::has_room(Instr compute) {
+bool Interpreter::Impl::has_room(const Instr& compute) {
   reap_sends();
   addresses.clear();
   runner.overwrites(compute, addresses);
@@ -35,17 +35,10 @@ bool Interpreter::Impl::has_room(Instr compute) {
 }
 
 void Interpreter::Impl::run_by_rule() {
-  std::vector<Turn> turns;
-  const auto add = [&](const std::vector<Action>& actions, int raised) {
-    for (const Action& action : actions) turns.push_back({&action, raised});
-  };
-  add(row.prologue, 0);
-  for (int r = 0; r < row.repeat; ++r) add(row.body, r * row.shift);
-  add(row.drain, drain_raised());
-
-  const auto kind = [&](std::size_t at) { return turns[at].action->instr.kind; };
+  const std::vector<Action>& turns = row.drain;
+  const auto kind = [&](std::size_t at) { return turns[at].instr.kind; };
   const auto run_span = [&](Span span) {
-    for (std::size_t at = span.begin; at < span.end; ++at) run(*turns[at].action, turns[at].raised);
+    for (std::size_t at = span.begin; at < span.end; ++at) run(turns[at], 0);
   };
   // A forward behind `at` with its messages, which stand around it; empty if there is none.
   const auto next_forward = [&](std::size_t at) {
@@ -67,9 +60,8 @@ void Interpreter::Impl::run_by_rule() {
       if (first.begin >= turns.size()) break;
       std::size_t forward = first.begin;
       while (kind(forward) != Kind::Forward) ++forward;
-      Instr instr = turns[forward].action->instr;
-      instr.micro += turns[forward].raised;
-      if (!arrived(Kind::RecvForward, forward - first.begin) || !has_room(instr)) break;
+      if (!arrived(Kind::RecvForward, forward - first.begin) || !has_room(turns[forward].instr))
+        break;
       run_span(first);
       std::fill(gone.begin() + static_cast<std::ptrdiff_t>(first.begin),
                 gone.begin() + static_cast<std::ptrdiff_t>(first.end), true);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pipeline/producers.h"
+#include "pipeline/run_policy.h"
 
 namespace hetu {
 namespace {
@@ -18,17 +19,6 @@ struct Level {
   void raise() { most = std::max(most, ++now); }
 };
 
-// A worker's row; under a run policy in the order that keeps most: everything that may go before
-// the first recompute does.
-std::vector<Instr> worst_order(const Schedule& lowered, int worker) {
-  std::vector<Instr> row = unroll(lowered.workers[worker]);
-  if (lowered.run_policy == RunPolicy::AsPlanned) return row;
-  const auto first = std::find_if(row.begin(), row.end(),
-                                  [](const Instr& i) { return i.kind == Kind::Recompute; });
-  std::stable_partition(first, row.end(), [](const Instr& i) { return i.kind == Kind::Forward; });
-  return row;
-}
-
 // A worker's row, instruction by instruction. With half micro-batches a backward's ids are those of
 // halves, and what the forward left goes with the second half.
 class RowWalk {
@@ -36,7 +26,7 @@ class RowWalk {
   RowWalk(const Schedule& lowered, int worker, std::vector<std::int64_t> saved_bytes)
       : plan_(lowered),
         graph_(lowered, /*lowered=*/true),
-        row_(worst_order(lowered, worker)),
+        row_(fullest_row(lowered, worker)),
         saved_bytes_(std::move(saved_bytes)),
         saved_(lowered.placements.size()),
         halves_(lowered.half_micros ? 2 : 1) {

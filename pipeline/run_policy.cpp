@@ -104,6 +104,15 @@ Schedule computes_of(const Schedule& lowered) {
 
 }  // namespace
 
+std::vector<Instr> fullest_row(const Schedule& plan, int worker) {
+  std::vector<Instr> row = unroll(plan.workers[worker]);
+  if (plan.run_policy == RunPolicy::AsPlanned) return row;
+  const auto first = std::find_if(row.begin(), row.end(),
+                                  [](const Instr& i) { return i.kind == Kind::Recompute; });
+  std::stable_partition(first, row.end(), [](const Instr& i) { return i.kind == Kind::Forward; });
+  return row;
+}
+
 void check_run_policy(const Schedule& plan) {
   if (plan.run_policy == RunPolicy::AsPlanned) return;
   if (plan.most_versions != 1)

@@ -87,7 +87,7 @@ enum class VersionRule : std::uint8_t { Newest, Lag1, Wave };
 
 /// What a worker may do at run time other than its row says. ForwardBeforeLateGradient: where a
 /// recompute is next and the gradient that its backward waits for has not arrived, the next forward
-/// of the row goes first if its input has. Defined for compute-only plans of one weight version
+/// of the row goes first if its input has. Defined for plans of one weight version
 /// with each R directly before its backward. A named choice of the plan, not of whoever runs it.
 /// Source: Athlur et al. 2022 (Varuna), section 3.2.
 enum class RunPolicy : std::uint8_t { AsPlanned, ForwardBeforeLateGradient };

@@ -165,8 +165,7 @@ void check_members(const Progress& progress) {
   }
 }
 
-// What a run may hold more than the rows do: before a worker's first R everything behind it that is
-// a forward may have been pulled ahead.
+// What a run may hold more than the rows do: most before a worker's first R.
 void widen_for_policy(const PlanIndex& index, VerifyReport& report) {
   if (index.schedule().run_policy == RunPolicy::AsPlanned) return;
   check_run_policy(index.schedule());
@@ -174,12 +173,12 @@ void widen_for_policy(const PlanIndex& index, VerifyReport& report) {
     std::vector<int> held(report.stages.size(), 0);
     int all = 0;
     bool pulls = false;
-    for (int p = index.row_begin(w); p < index.row_end(w); ++p) {
-      const Instr& i = index.at(p);
-      pulls |= i.kind == Kind::Recompute;
+    for (const Instr& i : fullest_row(index.schedule(), w)) {
+      pulls = i.kind == Kind::Recompute;
+      if (pulls) break;
       // In quarters of a micro-batch, so that halves of a split half-micro count.
       const int quarters = i.kind == Kind::Forward        ? 4
-                           : pulls || !is_compute(i.kind) ? 0
+                           : !is_compute(i.kind)          ? 0
                            : index.schedule().half_micros ? -1
                                                           : -2;
       held[std::max(i.stage, 0)] += i.kind == Kind::Backward ? 2 * quarters : quarters;
