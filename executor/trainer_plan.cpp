@@ -222,7 +222,8 @@ CompileOptions Trainer::compile_options(const StageNeeds& needs, const StageSlot
   compile.local = slots.local;
   if (holds(lowered_, Kind::Update) && !how_.reduce_scalars) {
     compile.weight_copies = needs.weight_versions;
-    compile.feed_slots = compile.saved_copies - 1 + options_.micro_batches;
+    // Fields are read again by R, B and W: unlike what is saved they stay where R makes it anew.
+    compile.feed_slots = std::max(1, needs.live_copies) - 1 + options_.micro_batches;
   }
   compile.optimizer_states = optimizer_states(optimizer_.kind);
   compile.kernels = options_.kernels;

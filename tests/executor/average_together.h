@@ -36,6 +36,7 @@ struct Setting {
   /// that it holds on a busy machine too.
   std::vector<int> slow = {};
   bool average = true;
+  bool recompute = false;
 };
 
 inline constexpr int kRows = 2;
@@ -92,6 +93,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.method = "pipedream";
   options.pipelines = s.pipelines;
   options.stages = s.stages;
+  options.with_recompute = s.recompute;
   options.batch_size = kRows;
   options.seed = 11;
   options.threads = 1;

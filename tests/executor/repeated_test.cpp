@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tuple>
 
 #include "tests/executor/replay.h"
 
@@ -114,6 +115,34 @@ TEST(Repeated, BatchNormsEqualTheReplayBitwise) {
   }
 }
 
+// What R makes again is what its forward made: with its weight version, its fields and its dropout,
+// while the fields of later micro-batches are in.
+enum class Model { Tokens, TokensTwice, Pictures };
+class Recomputed : public testing::TestWithParam<std::tuple<std::string, int, Model>> {};
+
+TEST_P(Recomputed, EqualsTheReplayOfItsVersions) {
+  const auto& [method, stages, model] = GetParam();
+  Setting s;
+  s.method = method;
+  s.stages = stages;
+  s.recompute = true;
+  s.pictures = model == Model::Pictures;
+  s.pipelines = model == Model::TokensTwice ? 2 : 1;
+  if (method == "pipedream-2bw") s.micro_batches = model == Model::Tokens ? 8 : 4;
+  s.batch_size = 3 * s.micro_batches;
+  s.model.tied = !s.pictures && stages % 2 == 0;
+  s.model.skip = true;
+  s.optimizer =
+      optimizer(s.pictures ? OptimizerConfig::Kind::Momentum : OptimizerConfig::Kind::AdamW);
+  s.runs = {13, 1, 6};
+  expect_equal(s);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Grid, Recomputed,
+    testing::Combine(testing::Values("pipedream", "pipedream-2bw"), testing::Values(1, 2, 3, 4),
+                     testing::Values(Model::Tokens, Model::TokensTwice, Model::Pictures)));
+
 // Stages with replicas of their own: the same sums in another order.
 TEST(Replicas, EqualOneProcessWithTheSameMicroBatches) {
   for (const char* method : {"gpipe", "1f1b"}) {
@@ -188,8 +217,11 @@ TEST(Replicas, WithoutAFlushEqualTheReplay) {
     s.model.tied = false;
     s.model.dropout = 0;  // it depends on the place in the batch, which a micro-batch alone lacks
     s.runs = {17, 3};
-    SCOPED_TRACE("replicas " + testing::PrintToString(replicas));
-    expect_equal(s);
+    for (const bool recompute : {false, true}) {
+      s.recompute = recompute;
+      SCOPED_TRACE("replicas " + testing::PrintToString(replicas) + (recompute ? ", R" : ""));
+      expect_equal(s);
+    }
   }
 }
 

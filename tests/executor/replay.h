@@ -37,6 +37,7 @@ struct Setting {
   int micro_batches = 1;
   std::int64_t batch_size = 3;  // per pipeline and step
   std::vector<int> replicas;    // of each stage
+  bool recompute = false;
   OptimizerConfig optimizer;
   bool pictures = false;        // the residual network instead of the language model
   testing_model::Sizes model;   // of the language model
@@ -108,6 +109,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.pipelines = s.pipelines;
   options.stages = s.stages;
   options.replicas = s.replicas;
+  options.with_recompute = s.recompute;
   options.micro_batches = s.micro_batches;
   options.batch_size = s.batch_size;
   options.seed = 11;
@@ -171,6 +173,7 @@ class Reference {
     one.method = "gpipe";
     one.stages = one.pipelines = 1;
     one.replicas.clear();
+    one.recompute = false;
     one.micro_batches = s.micro_batches * s.pipelines;
     one.batch_size = s.batch_size * s.pipelines;
     one.model.tied = false;

@@ -31,6 +31,15 @@ class WithoutAFlush(TrainCase):
                 self.assertRegex(done.out, r"weights \d+\.\d MiB x 2 versions")
                 self.assertEqual(manifest_of(folder)[1]["step"], 30)
 
+    def test_recompute_changes_no_bit(self):
+        for (name, options), stages in itertools.product(METHODS.items(), (2, 3, 4) if WHOLE else (2,)):
+            with self.subTest(method=name, stages=stages):
+                kept, again = self.folder / f"kept-{name}-{stages}", self.folder / f"again-{name}-{stages}"
+                one = self.train((1, stages), *options, "--steps", 14, "--checkpoint", kept)
+                two = self.train((1, stages), *options, "--steps", 14, "--checkpoint", again, "--with-recompute")
+                self.assertEqual(one.losses, two.losses)
+                self.assertEqual(checksums(kept), checksums(again))
+
     def test_micro_batches_are_one_unless_told(self):
         words, log = self.command((1, 1), "--pipeline", "pipedream", "--steps", 2)
         at = words.index("--micro-batches")

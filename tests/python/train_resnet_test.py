@@ -123,6 +123,19 @@ class WithoutAFlush(ResNetCase):
                 self.assertEqual(len(TRAINED.findall(done.stdout)), 2)
                 self.assertEqual(log.read_text().count("\n"), 2 * ITERATIONS)
 
+    def test_recompute_changes_no_bit(self):
+        grid = [(m, s) for m in ("pipedream", "pipedream-2bw") for s in (2, 3, 4)]
+        for method, stages in grid if WHOLE else grid[:1]:
+            with self.subTest(method=method, stages=stages):
+                left = []
+                for options in ((), ("--with-recompute",)):
+                    folder = self.folder / f"{method}-{stages}-{len(left)}"
+                    micros = 1 if method == "pipedream" else 2 * (stages // 2)
+                    done = self.train((1, stages), "--steps", 6, "--checkpoint", folder, "--pipeline", method,
+                                      "--micro-batches", micros, *options)
+                    left.append((done.losses, checksums(folder)))
+                self.assertEqual(*left)
+
 
 class Options(ResNetCase):
     def test_refused(self):
