@@ -60,7 +60,8 @@ ABOUT = {
     ),
     "hetpipe": (
         "Waves of M micro-batches run on local updates; a wave is pushed to, and weights are pulled from, a "
-        "parameter server when it ends. No bubble in the steady state."
+        "parameter server when it ends. No bubble in the steady state. One pipeline today: several, which meet at "
+        "that server, are refused until it is there."
     ),
     "gems": (
         "Two copies of the model in opposite directions; one micro-batch is alive on a worker at a time. The least "

@@ -6,10 +6,20 @@
 
 namespace hetu {
 
+// The sum or mean at each update that would stand in a row in place of the server is another
+// method's.
+void check_pipelines(const Schedule& schedule, int pipelines) {
+  require(pipelines >= 1, "pipelines must be at least 1, got {}", pipelines);
+  require(pipelines == 1 || schedule.version_rule != VersionRule::Wave,
+          "'{}' on {} pipelines is to come: its versions go by waves, which pipelines push to and "
+          "pull from a parameter server; one pipeline is proved and simulated",
+          schedule.method, pipelines);
+}
+
 Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
   const Lowering& how = schedule.lowering;
   const int n = model_stages(schedule);
-  require(how.pipelines >= 1, "pipelines must be at least 1, got {}", how.pipelines);
+  check_pipelines(schedule, how.pipelines);
   require(how.gradient_buckets.empty() || static_cast<int>(how.gradient_buckets.size()) == n,
           "gradient buckets: one number per model stage, {}, or none; got {}", n,
           how.gradient_buckets.size());

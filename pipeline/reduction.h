@@ -8,11 +8,17 @@
 
 namespace hetu {
 
+/// Throws InvalidArgument unless the plan can have so many pipelines side by side: one, where its
+/// versions go by waves.
+void check_pipelines(const Schedule& schedule, int pipelines);
+
 /// The reductions of a plan. A model stage with more than one copy (replicas x pipelines) reduces
 /// its buckets over all of them; a tied pair is reduced over all copies of both stages. Where
 /// weights are averaged instead, only over those of one pipeline.
 class Reductions {
  public:
+  /// Throws InvalidArgument: as check_pipelines; numbers of buckets that cannot be; ties between
+  /// stages that are not there.
   explicit Reductions(const Schedule& schedule);
 
   /// Parts that this placement reduces before its update: buckets 0…n-1, then n + t for tied pair

@@ -6,6 +6,7 @@
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
 #include "pipeline/plan_file.h"
+#include "pipeline/reduction.h"
 #include "pipeline/verify.h"
 #include "python/cli/plan_options.h"
 
@@ -94,6 +95,11 @@ PlanFacts facts_of(const PlanOptions& o) {
   return facts;
 }
 
+Schedule finished(const PlanOptions& o, const Schedule& plan) {
+  check_pipelines(plan, o.pipelines);
+  return o.with_recompute ? with_recompute(plan) : plan;
+}
+
 // The least that a stage's bytes come to, worker by worker, against the bound.
 void check_bytes(const PlanOptions& o, const Schedule& lowered) {
   const Costs costs = costs_for(o, model_stages(lowered));
@@ -122,14 +128,12 @@ Schedule plan_of(const PlanOptions& o) {
                                           std::filesystem::exists(o.source, ignored));
   if (method == nullptr && !file) generate(o.source, {});  // refuses, naming what is known
   check_applicable(o, method);
-  Schedule plan = method != nullptr ? generated(o, *method) : read_plan(o.source, facts_of(o));
-  return o.with_recompute ? with_recompute(plan) : plan;
+  return finished(o, method != nullptr ? generated(o, *method) : read_plan(o.source, facts_of(o)));
 }
 
 Schedule plan_from_text(const PlanOptions& o, const std::string& text) {
   check_applicable(o, nullptr);
-  Schedule plan = parse_plan(text, o.source, facts_of(o));
-  return o.with_recompute ? with_recompute(plan) : plan;
+  return finished(o, parse_plan(text, o.source, facts_of(o)));
 }
 
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {

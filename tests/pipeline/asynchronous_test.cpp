@@ -47,7 +47,8 @@ TEST(Asynchronous, EverySizeIsValidComputeOnlyAndLowered) {
           const Sizes sizes{.stages = p, .micro_batches = m, .steps = k};
           const Schedule s = generate(method, sizes);
           ASSERT_EQ(failure(s), "") << method << " " << p << " " << m << " " << k;
-          ASSERT_EQ(failure(lower(s, {.pipelines = 2})), "") << method << " " << p << " " << m;
+          if (s.version_rule != VersionRule::Wave)
+            ASSERT_EQ(failure(lower(s, {.pipelines = 2})), "") << method << " " << p << " " << m;
           ASSERT_EQ(failure(with_recompute(s)), "");
           ASSERT_NO_THROW(verify(lower(s), {.send_slots = 1}));
           EXPECT_EQ(s.steps, k);
@@ -172,6 +173,24 @@ TEST(Asynchronous, NoBubbleOnceFilled) {
   // A wave shorter than the pipeline leaves workers idle.
   const Sizes few{.stages = 4, .micro_batches = 2, .steps = 32};
   EXPECT_NEAR(simulate(generate("hetpipe", few), times(1, 2)).steady_bubble, 0.5, 1e-12);
+}
+
+// Pipelines of waves meet at a parameter server; whatever else they would meet by is no hetpipe.
+TEST(Asynchronous, WavesOnSeveralPipelinesAreRefused) {
+  const auto refused = testing::ThrowsMessage<Error>(
+      AllOf(HasSubstr("'hetpipe' on 2 pipelines is to come"), HasSubstr("parameter server")));
+  for (int p = 1; p <= 4; ++p) {
+    for (const int m : {1, 2, 5}) {
+      const Schedule wave = generate("hetpipe", {.stages = p, .micro_batches = m, .steps = 2});
+      EXPECT_NO_THROW(verify(lower(wave)));
+      for (const bool average : {false, true})
+        EXPECT_THAT([&] { lower(wave, {.pipelines = 2, .average_weights = average}); }, refused);
+      Schedule told = lower(wave);  // as a file may say it
+      told.lowering.pipelines = 2;
+      EXPECT_THAT([&] { verify(told); }, refused);
+      EXPECT_THAT([&] { simulate(told, times(1, 1)); }, refused);
+    }
+  }
 }
 
 TEST(Asynchronous, TwoVersionsNeedAsManyMicroBatchesAsStages) {

@@ -81,7 +81,7 @@ Schedule RandomPlans::of_no_method(int most) {
 Schedule RandomPlans::lowered(const Schedule& schedule) {
   Lowering how;
   const int n = model_stages(schedule);
-  if (coin()) how.pipelines = 2;
+  if (coin() && schedule.version_rule != VersionRule::Wave) how.pipelines = 2;
   if (n > 2 && below(3) == 0) how.extra_edges = {{0, 2}};
   // Sums that start as soon as they may, and those of tied stages, can wait for each other in a
   // ring where copies of stages stand anyhow: then such a lowering is a wrong plan.

@@ -76,6 +76,21 @@ class Plans(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "4F.*"):
             schedule.from_rows([["0F0", "4F"]])
 
+    def test_waves_on_several_pipelines_are_refused(self):
+        to_come = "'hetpipe' on 2 pipelines is to come: its versions go by waves, .* parameter server"
+        wave = schedule.generate("hetpipe", **SIZES, steps=2)
+        schedule.verify(wave)
+        for refused in (lambda: schedule.generate("hetpipe", **SIZES, steps=2, pipelines=2),
+                        lambda: schedule.verify(wave, pipelines=2), lambda: schedule.simulate(wave, pipelines=2),
+                        lambda: schedule.ranked(stages=4, micro_batches=[4], methods=["hetpipe"], pipelines=2,
+                                                asynchronous=True)):
+            with self.assertRaisesRegex(ValueError, to_come):
+                refused()
+        done = subprocess.run(["hetu", "rehearse", "hetpipe", "--stages", "2", "--micro-batches", "4", "--pipelines", "2"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, to_come)
+
     def test_deadlock_and_memory(self):
         plan = schedule.generate("1f1b", **SIZES)
         schedule.verify(plan, send_slots=1)

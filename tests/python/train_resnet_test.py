@@ -130,9 +130,9 @@ class WithoutAFlush(ResNetCase):
                 left = []
                 for options in ((), ("--with-recompute",)):
                     folder = self.folder / f"{method}-{stages}-{len(left)}"
-                    micros = 1 if method == "pipedream" else 2 * (stages // 2)
+                    micros = 1 if method == "pipedream" else 4
                     done = self.train((1, stages), "--steps", 6, "--checkpoint", folder, "--pipeline", method,
-                                      "--micro-batches", micros, *options)
+                                      "--batch-size", 8, "--micro-batches", micros, *options)
                     left.append((done.losses, checksums(folder)))
                 self.assertEqual(*left)
 
