@@ -46,6 +46,8 @@ struct Census {
   std::unordered_map<int, int> parts_of;   // stage id -> number of reduction parts
   std::int64_t highest_stage = -1;
   std::int64_t highest_micro = -1;
+  int highest_worker = -1;  // the first that has an instruction of it, which is `highest`
+  Instr highest = {};
   bool scalars = false;
   bool averages = false;
 
@@ -61,7 +63,12 @@ struct Census {
       const bool forward =
           i.kind == Kind::Forward || i.kind == Kind::SendForward || i.kind == Kind::RecvForward;
       const std::int64_t micro = i.micro + raise;
-      highest_micro = std::max(highest_micro, half_micros && !forward ? micro / 2 : micro);
+      const std::int64_t whole = half_micros && !forward ? micro / 2 : micro;
+      if (whole <= highest_micro) continue;
+      highest_micro = whole;
+      highest_worker = worker;
+      highest = i;
+      highest.micro = static_cast<int>(std::min<std::int64_t>(micro, 1 << 28));
     }
   }
 };
@@ -168,8 +175,10 @@ void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origi
     s.micro_batches = static_cast<int>(total / s.steps);
   }
   if (static_cast<std::int64_t>(s.micro_batches) * s.steps < total)
-    wrong(origin, fmt::format("micro-batch {} occurs, but {} x {} step(s) were stated",
-                              census.highest_micro, s.micro_batches, s.steps));
+    wrong(origin, fmt::format("micro-batch {} occurs ({} of worker {}), but {} x {} step(s) were "
+                              "stated; ids run from 0",
+                              census.highest_micro, to_string(census.highest),
+                              census.highest_worker, s.micro_batches, s.steps));
   if (s.lowering == Lowering{}) infer_lowering(s, census, facts);
 }
 

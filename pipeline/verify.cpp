@@ -39,17 +39,22 @@ class Contents {
     return cyclic() ? micro % index_.graph().replicas(s) : home_[micro];
   }
 
-  // A micro-batch lives where its first F on the lowest stage stands.
+  // A micro-batch lives where its first F on the lowest stage stands, or else whatever there is.
   void find_homes() {
-    for (int s = 0; s < index_.graph().stages(); ++s) {
-      for (int m = 0; m < index_.forward_micros(); ++m) {
-        const bool runs = index_.find({.kind = Kind::Forward, .stage = s, .micro = m}) >= 0;
-        if (runs && home_[m] < 0) home_[m] = schedule_.placements[s].replica;
+    for (const Kind kind : {Kind::Forward, Kind::InputGrad, Kind::WeightGrad}) {
+      const int halves = schedule_.half_micros && kind != Kind::Forward ? 2 : 1;
+      for (int s = 0; s < index_.graph().stages(); ++s) {
+        for (int m = 0; m < index_.forward_micros() * halves; ++m) {
+          int& home = home_[m / halves];
+          if (home < 0 && index_.find({.kind = kind, .stage = s, .micro = m}) >= 0)
+            home = schedule_.placements[s].replica;
+        }
       }
+      if (lost() == home_.end()) return;
     }
-    const auto lost = std::find(home_.begin(), home_.end(), -1);
-    if (lost == home_.end()) return;
-    const int micro = static_cast<int>(lost - home_.begin());
+    const int micro = static_cast<int>(lost() - home_.begin());
+    const auto [least, most] = least_and_most();
+    if (least.lacking < most.lacking) missing(least.first);
     std::string lines;
     for (const Placement& p : schedule_.placements)
       if (p.model_stage == 0)
@@ -57,6 +62,10 @@ class Contents {
                              placement_of(schedule_, 0, p.replica), micro);
     fail(Code::Plan, "plan is incomplete: micro-batch {} of 0…{} never runs:{}", micro,
          index_.forward_micros() - 1, lines);
+  }
+
+  std::vector<int>::const_iterator lost() const {
+    return std::find(home_.begin(), home_.end(), -1);
   }
 
   void check_backward(int s, int micro, bool here) {
@@ -121,9 +130,66 @@ class Contents {
          schedule_.placements[i.stage].replica, index_.describe(at));
   }
 
-  [[noreturn]] void missing(const Instr& i) {
-    fail(Code::Plan, "plan is incomplete: {} is missing:\n  worker {} never runs {}", to_string(i),
-         index_.graph().worker(i.stage), to_string(i));
+  // Compute that its home lacks of a micro-batch: how much, and the first of it.
+  struct Gaps {
+    int micro = -1, lacking = 0, present = 0;
+    Instr first = {}, last_present = {};
+  };
+
+  Gaps gaps(int micro) const {
+    Gaps found{.micro = micro};
+    const int halves = schedule_.half_micros ? 2 : 1;
+    const auto look = [&](const Instr& wanted, int at) {
+      if (at < 0 && found.lacking++ == 0) found.first = wanted;
+      if (at < 0) return;
+      ++found.present;
+      found.last_present = index_.at(at);
+    };
+    for (int s = 0; s < index_.graph().stages(); ++s) {
+      if (home(s, micro) != schedule_.placements[s].replica) continue;
+      const Instr forward{.kind = Kind::Forward, .stage = s, .micro = micro};
+      look(forward, index_.find(forward));
+      for (int m = micro * halves; m < (micro + 1) * halves; ++m) {
+        const Instr input{.kind = Kind::InputGrad, .stage = s, .micro = m};
+        const Instr weight{.kind = Kind::WeightGrad, .stage = s, .micro = m};
+        const int i = index_.find(input), w = index_.find(weight);
+        if (i < 0 && w < 0) {
+          look({.kind = Kind::Backward, .stage = s, .micro = m}, -1);
+        } else {
+          look(input, i);
+          if (i != w) look(weight, w);
+        }
+      }
+    }
+    return found;
+  }
+
+  // Of the micro-batches that lack something and have something.
+  std::pair<Gaps, Gaps> least_and_most() const {
+    Gaps least, most;
+    for (int m = 0; m < index_.forward_micros(); ++m) {
+      if (home(0, m) < 0) continue;
+      const Gaps here = gaps(m);
+      if (here.lacking == 0) continue;
+      if (least.lacking == 0 || here.lacking < least.lacking) least = here;
+      if (here.lacking > most.lacking) most = here;
+    }
+    return {least, most};
+  }
+
+  // Of several micro-batches that lack something the one that lacks least is named: one wrong id,
+  // as 3F8 for 3F0 of 8, makes a further micro-batch of which nearly everything is missing.
+  [[noreturn]] void missing(Instr i) {
+    std::string more;
+    if (is_compute(i.kind)) {
+      const auto [least, most] = least_and_most();
+      if (least.lacking < most.lacking) i = least.first;
+      if (most.present == 1 && most.micro != least.micro)
+        more = fmt::format("\n  {}, all there is of micro-batch {}",
+                           index_.describe(index_.find(most.last_present)), most.micro);
+    }
+    fail(Code::Plan, "plan is incomplete: {} is missing:\n  worker {} never runs {}{}",
+         to_string(i), index_.graph().worker(i.stage), to_string(i), more);
   }
 
   const PlanIndex& index_;

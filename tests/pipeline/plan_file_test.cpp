@@ -125,7 +125,8 @@ TEST(PlanFile, StatedSizesFindWhatIsCutOff) {
   EXPECT_EQ(failure(whole, {.stages = 4}),
             "f: 3 rows, but 4 workers were stated; one row per worker");
   EXPECT_EQ(failure(whole, {.micro_batches = 3}),
-            "f: micro-batch 3 occurs, but 3 x 1 step(s) were stated");
+            "f: micro-batch 3 occurs (0F3 of worker 0), but 3 x 1 step(s) were stated; ids run "
+            "from 0");
   EXPECT_THROW(verify(parse_plan(whole, "f", {.micro_batches = 5})), Error);
 }
 

@@ -172,6 +172,30 @@ TEST(Verify, NamesWhatIsWrongWithTheContents) {
     EXPECT_THAT(failure(plan(rows, micros)), HasSubstr(message));
 }
 
+// One instruction with a wrong id, in a file whose ids say how many micro-batches there are: named
+// is what it should have been.
+TEST(Verify, NamesWhatAWrongIdLeavesOut) {
+  for (const char* method : {"gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "gems", "chimera"}) {
+    for (const auto& [micros, above] : {std::pair(4, 0), {8, 0}, {8, 3}, {12, 1}}) {
+      const Schedule whole = generate(method, {.stages = 4, .micro_batches = micros});
+      for (std::size_t w = 0; w < whole.workers.size(); ++w) {
+        for (std::size_t k = 0; k < whole.workers[w].prologue.size(); ++k) {
+          Schedule s = whole;
+          Instr& i = s.workers[w].prologue[k];
+          const std::string lost = to_string(i);
+          i.micro = micros + above;
+          s.micro_batches = i.micro + 1;
+          EXPECT_EQ(failure(s),
+                    fmt::format("plan is incomplete: {0} is missing:\n  worker {1} never runs {0}"
+                                "\n  worker {1} at step {2}: {3}, all there is of micro-batch {4}",
+                                lost, w, k, to_string(i), i.micro))
+              << method;
+        }
+      }
+    }
+  }
+}
+
 TEST(Verify, ReductionsMustBeWholeAndInOneOrder) {
   // Two replicas in opposite directions, so that both workers hold both stages.
   Schedule s = plan({{"0F0", "3F1", "3B1", "0B0"}, {"2F1", "1F0", "1B0", "2B1"}}, 2);
