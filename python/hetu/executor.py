@@ -162,6 +162,7 @@ class Executor:
                 own["costs"] = costs
             options = self._planned(pipeline, micro_batches, own, with_recompute, first_blocks, common)
         self.method, self.micro_batches = options["method"], options["micro_batches"]
+        self.cut_by = "as told" if options["first_block"] else "by operations"
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
@@ -384,10 +385,13 @@ class Executor:
                     last=result["last"], own_samples=own)
 
     def describe(self) -> str:
-        """One line: method, grid, micro-batches, memory of this worker."""
+        """One line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""
+        starts = list(self.job.first_block)
+        blocks = [end - start for start, end in zip(starts, [*starts[1:], self.graph.blocks], strict=True)]
+        cut = f", blocks {' + '.join(map(str, blocks))} {self.cut_by}" if len(blocks) > 1 else ""
         return (
-            f"{self.method}, {self.layout.describe()}, {self.micro_batches} micro-batches; worker {self.transport.worker} "
-            f"(pipeline {self.job.pipeline}, stage {self.job.stage}): {self.job.memory}"
+            f"{self.method}, {self.layout.describe()}{cut}, {self.micro_batches} micro-batches; "
+            f"worker {self.transport.worker} (pipeline {self.job.pipeline}, stage {self.job.stage}): {self.job.memory}"
         )
 
     def position(self) -> dict[str, Any]:

@@ -38,6 +38,42 @@ class Rate:
         return float(_hetu.rate_at(self.settings(), update))
 
 
+def _shape(rate: Rate, unit: str) -> str:
+    """What a rate does after its warm-up."""
+    ends = f"to {rate.floor:g} at {unit} {rate.total}"
+    return {
+        "constant": "constant",
+        "linear": f"straight {ends}",
+        "step": f"x {rate.gamma:g} every {rate.every}",
+        "multi_step": f"x {rate.gamma:g} after {', '.join(map(str, rate.milestones))}",
+        "polynomial": f"to the power {rate.power:g} {ends}",
+        "cosine": f"half a cosine wave {ends}",
+    }[rate.kind]
+
+
+def describe(rate: float | Rate | ReduceOnPlateau, updates: int, unit: str = "update") -> str:
+    """One line: what the rate will be over so many updates, and why. `unit`: what an update is to the reader."""
+    made = as_rate(rate)
+    first, last = made.at(1), made.at(updates)
+    reaches = f"{first:.4g}" + (f" to {last:.4g}" if updates > 1 else "") + f" over {updates} {unit}s"
+    warms = f"warm-up of {made.warmup} to {made.base:g}, then " if made.warmup else ""
+    text = f"learning rate: {reaches} ({warms}{_shape(made, unit)}"
+    if isinstance(rate, ReduceOnPlateau):
+        text += f"; x {rate.factor:g} where the measure has not improved for {rate.patience} reports"
+    return text + ")"
+
+
+def cut_short(rate: float | Rate | ReduceOnPlateau, updates: int, option: str = "") -> str:
+    """A warning if so many updates end inside the warm-up, else nothing. `option` sets its length."""
+    made = as_rate(rate)
+    if updates >= made.warmup or not made.base:
+        return ""
+    last = made.at(updates)
+    return (f"warning: this run ends inside the warm-up: {updates} of {made.warmup} updates, which reach {last:.4g}, "
+            f"{100 * last / made.base:.2g} % of {made.base:g}; little may be learnt, ask for a shorter warm-up"
+            + (f" ({option})" if option else ""))
+
+
 def constant(rate: float) -> Rate:
     """The same rate for every update."""
     return Rate(rate)

@@ -2,6 +2,8 @@
 
 Written here, not by tensorboardX: two message types are less than protobuf as a dependency, and a full disk is an error of
 the step that met it instead of one lost in a background thread.
+
+Two axes: `Step/…` are points of single steps, at the number of steps done; all other tags are of epochs, at their number.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from hetu import _hetu
 
@@ -39,6 +43,54 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
+def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(place, event) of whole records, up to the first that is torn or damaged."""
+    at = 0
+    while at + 16 <= len(data):
+        length = int(struct.unpack_from("<Q", data, at)[0])
+        body = data[at + 12:at + 12 + length]
+        whole = len(body) == length and at + 16 + length <= len(data)
+        if not whole or data[at + 12 + length:at + 16 + length] != _checksum(body):
+            return
+        yield at, body
+        at += 16 + length
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A varint, and where it ends."""
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 0x80:
+            return value, at
+
+
+def _step_and_tag(event: bytes) -> tuple[int, str]:
+    """Step and first tag of an event as `_event` makes it; the tag is empty where it has no scalars."""
+    step, at = _number(event, 10)
+    if event[at] != 5 << 3 | 2:
+        return step, ""
+    for _ in range(3):  # into the summary, its first value and that one's tag
+        length, at = _number(event, at + 1)
+    return step, event[at:at + length].decode()
+
+
+def take_back(folder: str | Path, stale: Callable[[int, str], bool]) -> None:
+    """Cuts the event files of a folder before the first record of which `stale`, given step and tag, is true: a run that
+    goes on from a checkpoint writes again what came after it. A file is in the order of its run, so all that follows is
+    stale too; a record that a kill has torn goes as well."""
+    for path in sorted(Path(folder).glob("events.out.tfevents.*")):
+        data, end = path.read_bytes(), 0
+        for at, event in _records(data):
+            step, tag = _step_and_tag(event)
+            if tag and stale(step, tag):
+                break
+            end = at + 16 + len(event)
+        if end < len(data):
+            os.truncate(path, end)
+
+
 class Events:
     """An event file in `folder`, which is made. An `add` is written when it returns. Throws OSError with the file's name."""
 
@@ -65,3 +117,25 @@ class Events:
 
     def close(self) -> None:
         self._file.close()
+
+
+class Course:
+    """A point of the course of a training after every `every` steps (0: none) and after the last of `total`: loss, rate and
+    gradient norm of that step, samples per second since the point before."""
+
+    def __init__(self, events: Events, every: int, total: int) -> None:
+        self._events, self._every, self._total = events, every, total
+        self._last = self._samples = 0
+        self._seconds = 0.0
+
+    def add(self, step: Any) -> None:
+        """One step, as hetu.executor.Step has it."""
+        self._samples += step.samples
+        self._seconds += step.seconds
+        done = step.index + 1
+        if not self._every or done <= self._last or (done % self._every and done != self._total):
+            return
+        rate = self._samples / self._seconds if self._seconds > 0 else 0.0
+        self._events.add(done, {"Step/loss": step.loss, "Step/learning_rate": step.learning_rate,
+                                "Step/gradient_norm": step.gradient_norm, "Step/samples_per_s": rate})
+        self._last, self._samples, self._seconds = done, 0, 0.0

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO
 from hetu import _hetu, averaging, executor, lr, optim, schedule
 from hetu.errors import parse_bytes
 from hetu.progress import Reporter
-from hetu.tensorboard import Events
+from hetu.tensorboard import Course, Events, take_back
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb")
 
@@ -58,6 +58,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
              "it (default %(default)s)")
     averaging.add_options(parser)
     add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
+    add("--points-every", type=int, default=10, metavar="N",
+        help="steps between TensorBoard's points of loss, rate, gradient norm and speed; 0 = none (default %(default)s)")
     add("--devices", default=None, help="a list of device_list.py, or pipe_<pipelines>_<stages>")
     add("--device", default="auto", choices=["auto", "cpu", "cuda"], help="what a worker computes on (default %(default)s)")
     add("--threads", type=int, default=0, help="per worker; 0 = cores / workers of the host (default)")
@@ -82,6 +84,8 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     for name in ("epochs", "steps", "batch_size", "micro_batches"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
+    if args.points_every < 0:
+        raise ValueError(f"--points-every must be >= 0, got {args.points_every}")
     if args.micro_batches is None and schedule.is_method(args.pipeline):
         args.micro_batches = _hetu.default_micro_batches(args.pipeline)
     if args.micro_batches and args.batch_size % args.micro_batches:
@@ -199,21 +203,43 @@ def meetings(job: executor.Executor) -> dict[str, float]:
 
 
 class Output:
-    """What the chief keeps: --log, TensorBoard's scalars in `folder`, progress."""
+    """What the chief keeps: --log, TensorBoard's scalars in `folder`, progress. `append`: after those of an earlier run,
+    less what it had written of the steps that are done again."""
 
-    def __init__(self, args: argparse.Namespace, folder: Path, append: bool) -> None:
+    def __init__(self, args: argparse.Namespace, folder: Path, append: bool, epoch_steps: int) -> None:
+        self.folder, self.epoch_steps, self.appends = folder, epoch_steps, append
         self.records = Records(args.log, append)
         self.events = Events(folder)
+        self.course = Course(self.events, args.points_every, args.steps)
         self.reporter = Reporter(args.steps)
 
     def add(self, step: executor.Step, total: int, tokens: int) -> None:
+        if self.appends:
+            take_back(self.folder, lambda number, tag: step.index < (
+                number if tag.startswith("Step/") else (number + 1) * self.epoch_steps))
+            self.appends = False
         self.records.write(step)
+        self.course.add(step)
         rate = {"tokens_per_s": step.samples_per_s * tokens} if tokens else {}
         self.reporter.update(min(step.index + 1, total), loss=step.loss, samples_per_s=step.samples_per_s, **rate)
 
     def close(self) -> None:
         for sink in (self.reporter, self.events, self.records):
             sink.close()
+
+
+def announce(args: argparse.Namespace, job: executor.Executor, epoch_steps: int) -> None:
+    """Before the first step: the rate that is to come, the job, and how long it is."""
+    rate = job.train_handle.optimizer.learning_rate
+    print(lr.describe(rate, args.steps, "step"), flush=True)
+    option = next((f"--{name.replace('_', '-')}" for name in vars(args) if name.startswith("warmup_")), "")
+    if warning := lr.cut_short(rate, args.steps, option):
+        print(warning, flush=True)
+    print(job.describe(), flush=True)
+    whole, rest = divmod(args.steps, epoch_steps)
+    to = f"Going on to step {args.steps}" if args.resume else f"Training {args.steps} steps"
+    print(f"{to}; an epoch is {epoch_steps} steps" if rest or args.resume else
+          f"Training {whole} epoch, each epoch runs {epoch_steps} iteration", flush=True)
 
 
 # Called in every worker at the end of each epoch (it may validate); gives TensorBoard's scalars. The chief prints.
@@ -223,10 +249,9 @@ EpochEnd = Callable[[Epoch], dict[str, float]]
 def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoch_end: EpochEnd, tokens: int = 0) -> None:
     """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, TensorBoard; `tokens` per sample."""
     if job.is_chief:
-        print(job.describe(), flush=True)
-        print(f"Training {args.steps / epoch_steps:g} epoch, each epoch runs {epoch_steps} iteration", flush=True)
+        announce(args, job, epoch_steps)
     folder = Path("runs") / (args.name or time.strftime("%b%d_%H-%M-%S"))
-    output = Output(args, folder, args.resume) if job.is_chief else None
+    output = Output(args, folder, args.resume, epoch_steps) if job.is_chief else None
     epoch: Epoch | None = None
     for step in job.run(
         "train", steps=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep,
@@ -235,7 +260,7 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
         epoch = epoch or Epoch(step.index // epoch_steps)
         epoch.steps.append(step)
         if output is None and job.is_chief:  # the one before has died with its pipeline
-            output = Output(args, folder, append=True)
+            output = Output(args, folder, True, epoch_steps)
         if output:
             output.add(step, args.steps, tokens)
         done = job.step if job.averages else step.index + 1  # a pipeline that averages has a length of its own

@@ -334,6 +334,8 @@ void bind_questions(nb::module_& m) {
       "largest peak of a worker's memory, bytes.");
   m.def("default_micro_batches", &default_micro_batches,
         "Micro-batches per step that a method trains with unless told.");
+  m.def("balance_stages", &balance_stages,
+        "First block of each of so many stages, cut by the floating-point operations of blocks.");
   m.def("list_checkpoints", &list_checkpoints);
   m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
         "Throws on all workers if one of them does not see the folder that worker 0 sees.");

@@ -6,9 +6,10 @@ import pathlib
 import resource
 import struct
 import tempfile
+import types
 import unittest
 
-from hetu.tensorboard import Events
+from hetu.tensorboard import Course, Events, take_back
 
 SCALARS = [(0, {"Train/loss": 6.91, "Train/acc": 0.0}), (1, {"Train/loss": -1e-30}), (300, {"a" * 300: 3.0e38})]
 
@@ -67,6 +68,22 @@ def fields(data: bytes) -> list[tuple[int, object]]:
     return out
 
 
+def scalars_of(path: pathlib.Path) -> list[tuple[int, str, float]]:
+    """(step, tag, value) of all that a file holds."""
+    out = []
+    for body in records(path.read_bytes()):
+        event = dict(fields(body))
+        for _, value in fields(event.get(5, b"")):  # type: ignore[arg-type]
+            one = dict(fields(value))  # type: ignore[arg-type]
+            out.append((int(event[2]), one[1].decode(), float(one[2])))  # type: ignore[attr-defined,call-overload]
+    return out
+
+
+def step_of(index: int) -> types.SimpleNamespace:
+    return types.SimpleNamespace(index=index, loss=index / 8, learning_rate=index / 4, gradient_norm=index / 2, samples=3,
+                                 seconds=0.5)
+
+
 class EventFiles(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -92,6 +109,58 @@ class EventFiles(unittest.TestCase):
                 one = dict(fields(value))  # type: ignore[arg-type]
                 got[one[1].decode()] = one[2]  # type: ignore[attr-defined]
             self.assertEqual(got, {k: struct.unpack("<f", struct.pack("<f", v))[0] for k, v in scalars.items()})
+
+    def test_points_of_the_course(self) -> None:
+        """Every so many steps and after the last, with that step's figures; what other pipelines count twice, once."""
+        for every in (0, 1, 3, 10):
+            for total in (1, 7, 30):
+                with self.subTest(every=every, total=total):
+                    folder = self.folder / f"{every}-{total}"
+                    events = Events(folder)
+                    course = Course(events, every, total)
+                    for index in [*range(total), *range(max(0, total - 3), total)]:
+                        course.add(step_of(index))
+                    events.close()
+                    got = scalars_of(events.path)
+                    wanted = [n for n in range(1, total + 1) if every and (n % every == 0 or n == total)]
+                    for tag, factor in (("loss", 8), ("learning_rate", 4), ("gradient_norm", 2)):
+                        self.assertEqual([(n, v) for n, t, v in got if t == f"Step/{tag}"],
+                                         [(n, (n - 1) / factor) for n in wanted])
+                    self.assertEqual([(n, v) for n, t, v in got if t == "Step/samples_per_s"], [(n, 6.0) for n in wanted])
+
+    def test_a_run_that_goes_on_takes_back_what_it_writes_again(self) -> None:
+        """Killed after any step and in the middle of a record, resumed at any saved one: together the points of one run."""
+        def write(name: str, first: int, end: int) -> pathlib.Path:
+            events = Events(self.folder / name)
+            course = Course(events, 2, 12)
+            for index in range(first, end):
+                course.add(step_of(index))
+                if (index + 1) % 4 == 0:
+                    events.add(index // 4, {"Train/loss": float(index), "Train/acc": 0.5})
+            events.close()
+            return pathlib.Path(str(events.path))
+
+        def points(name: str) -> list[tuple[int, str, float]]:
+            found = [p for path in sorted((self.folder / name).iterdir()) for p in scalars_of(path)]
+            return sorted(found)
+
+        write("whole", 0, 12)
+        for end in range(1, 12):
+            for first in range(end + 1):
+                for torn in (0, 1, 30):
+                    name = f"{end}-{first}-{torn}"
+                    path = write(name, 0, end)
+                    if torn and path.stat().st_size > 40 + torn:
+                        with path.open("ab") as file:
+                            file.write(path.read_bytes()[40:40 + torn])
+                    path.rename(path.with_name("events.out.tfevents.1"))
+                    take_back(self.folder / name, lambda step, tag, done=first: done < (
+                        step if tag.startswith("Step/") else 4 * (step + 1)))
+                    write(name, first, 12)
+                    self.assertEqual([p for p in points(name) if "samples" not in p[1]],
+                                     [p for p in points("whole") if "samples" not in p[1]], name)
+                    for path in (self.folder / name).iterdir():
+                        records(path.read_bytes())  # whole ones only
 
     @unittest.skipUnless(importlib.util.find_spec("tensorboard"), "TensorBoard is not installed")
     def test_tensorboard_reads_them(self) -> None:

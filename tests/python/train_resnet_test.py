@@ -2,13 +2,14 @@
 a stop, weights out and in under torchvision's names, and options that do not fit."""
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import unittest
 
 import hetu as ht
 from hetu import _hetu
-from tensorboard_test import fields, records
+from tensorboard_test import scalars_of
 from train_cases import HETURUN, MANY_S, ROOT, TrainCase, checksums
 
 WHOLE = "--whole" in sys.argv
@@ -47,17 +48,24 @@ class ResNetCase(TrainCase):
 
 class Alone(ResNetCase):
     def test_lines_and_scalars(self):
-        done = self.train((1, 1), "--epochs", 2)
+        done = self.train((1, 1), "--epochs", 2, "--points-every", 3)
+        self.assertTrue(done.out.startswith(
+            "learning rate: 0.0025 to 0.01 over 8 steps (warm-up of 4 to 0.01, then x 0.2 every 120)\n1f1b, "), done.out)
         self.assertIn(f"Training 2 epoch, each epoch runs {ITERATIONS} iteration\n", done.out)
         self.assertEqual(TRAINED.findall(done.out), [("0", "1.00e-02"), ("1", "1.00e-02")])
         self.assertEqual(EVALUATED.findall(done.out), ["0", "1"])
         self.assertEqual(done.steps, list(range(2 * ITERATIONS)))
         (events,) = (self.folder / "runs" / "test").iterdir()
-        tags = []
-        for body in records(events.read_bytes())[1:]:
-            tags.append([dict(fields(value))[1].decode() for _, value in fields(dict(fields(body))[5])])
-        wanted = {"Train/loss", "Train/acc", "Validation/loss", "Validation/acc"}
-        self.assertEqual([wanted & set(t) for t in tags], [wanted, wanted])
+        points = scalars_of(events)
+        for tag in ("Train/loss", "Train/acc", "Validation/loss", "Validation/acc"):
+            self.assertEqual([step for step, name, _ in points if name == tag], [0, 1], tag)
+        for tag in ("loss", "learning_rate", "gradient_norm", "samples_per_s"):
+            course = [(step, value) for step, name, value in points if name == f"Step/{tag}"]
+            self.assertEqual([step for step, _ in course], [3, 6, 8])
+            self.assertTrue(all(value > 0 for _, value in course))
+            if tag == "loss":
+                for step, value in course:
+                    self.assertAlmostEqual(value, done.losses[step - 1], delta=1e-5)
 
     def test_a_plateau_follows_the_evaluation(self):
         """The rates printed are those that the evaluated losses printed give; a high rate makes them differ widely."""
@@ -72,9 +80,23 @@ class Alone(ResNetCase):
     def test_goes_on_in_the_middle_of_an_epoch(self):
         whole, parts = self.folder / "whole", self.folder / "parts"
         self.train((1, 1), "--steps", 5, "--checkpoint", whole)
-        self.train((1, 1), "--steps", 2, "--checkpoint", parts)
-        self.train((1, 1), "--steps", 5, "--checkpoint", parts, "--resume")
+        first = self.train((1, 1), "--steps", 2, "--checkpoint", parts, "--name", "parts", "--points-every", 1)
+        self.assertIn("warning: this run ends inside the warm-up: 2 of 4 updates, which reach 0.005, 50 % of 0.01; ",
+                      first.out)
+        self.assertIn(" (--warmup-epochs)\n", first.out)
+        self.assertIn("Training 2 steps; an epoch is 4 steps\n", first.out)
+        again = self.train((1, 1), "--steps", 5, "--checkpoint", parts, "--resume", "--name", "parts", "--points-every", 1)
+        self.assertIn("Going on to step 5; an epoch is 4 steps\n", again.out)
+        self.assertNotIn("warning", again.out)
         self.assertEqual(checksums(parts), checksums(whole))
+        # As if it had been killed after step 5 and step 2 were the newest that is saved: nothing stands there twice.
+        self.train((1, 1), "--steps", 2, "--checkpoint", self.folder / "two")
+        shutil.rmtree(parts)
+        shutil.copytree(self.folder / "two", parts)
+        self.train((1, 1), "--steps", 5, "--checkpoint", parts, "--resume", "--name", "parts", "--points-every", 1)
+        points = [p for path in sorted((self.folder / "runs" / "parts").iterdir()) for p in scalars_of(path)]
+        self.assertEqual(sorted(step for step, tag, _ in points if tag == "Step/loss"), [1, 2, 3, 4, 5])
+        self.assertEqual(sorted(step for step, tag, _ in points if tag == "Train/loss"), [0, 1])
 
     def test_weights_go_out_and_in_bitwise(self):
         saved, again, file = self.folder / "saved", self.folder / "again", self.folder / "resnet18.safetensors"
