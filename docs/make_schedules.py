@@ -128,7 +128,7 @@ ABOUT = {
 FORMS = {
     "chimera": ("P F + (2P-2)(B+W) - M T (M = P)", "P/2 + 1 to P (M = P)"),
     "v-half": ("at most (3P-7)/2, odd P (3P-4)/2 (F = B = W = 1, M > P/2)", "at most (P+2) div 2"),
-    "v-min": ("at most 2P - 2.5, 3 divides P: 2P - 3.5 (F = B = W = 1, M > 1)", "at most (P+4) div 3"),
+    "v-min": ("at most 2P - 2.5, 3 divides P: 2P - 3.5 (F = B = W = 1, M >= P)", "at most (P+4) div 3"),
     "varuna": ("", "min(M, 3(P-1)) (P > 1)"),
     "zb-1p": ("", "at most P"),
     "zb-2p": ("", "at most 2P"),

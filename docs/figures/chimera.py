@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from figures import published
 from figures.page import Page, command, simulated, worst_of
 
-from hetu import graph, models, schedule
+from hetu import _hetu, graph, models, schedule
 
 COSTS = Path(__file__).resolve().parents[2] / "config" / "costs"
 PICTURE = "bert-large_chimera_8stages_8gpus_microbs32_acc1.svg"
@@ -186,20 +187,19 @@ def blocks(page: Page) -> None:
     page.table(["method", "step, ms", "busy, %", "samples/s", "with PipeFisher, samples/s", "steps per refresh"], rows)
 
 
-def model_parameters(layers: int) -> dict[str, int]:
-    """Name -> count of floats, of BERT with width 1024 as Hetu builds it."""
-    counts: dict[str, int] = {}
+def bert_graph(config: models.BertConfig) -> Any:
+    """The graph that trains a BERT on rows of 128 tokens."""
     building = graph.new_graph()
-    made = building.parameter
-
-    def counted(name: str, shape: Any, *more: Any, **named: Any) -> graph.Value:
-        counts[name] = math.prod(shape)
-        return made(name, shape, *more, **named)
-
-    building.parameter = counted  # type: ignore[method-assign]
     batch = SimpleNamespace(next_sentence_labels=graph.placeholder("next_sentence_labels", "int32", [graph.BATCH]))
     for field in ("input_ids", "input_mask", "segment_ids", "masked_lm_labels"):
         setattr(batch, field, graph.placeholder(field, "int32", [graph.BATCH, 128]))
+    building.builder.differentiate(models.Bert(config).pretraining_loss(batch).number)
+    graph.new_graph()
+    return building.builder.finish()
+
+
+def wide_bert(layers: int) -> Any:
+    """BERT with width 1024, decoder untied."""
     config = models.BertConfig(
         hidden_size=1024,
         num_hidden_layers=layers,
@@ -207,9 +207,13 @@ def model_parameters(layers: int) -> dict[str, int]:
         intermediate_size=4096,
         tie_word_embeddings=False,
     )
-    models.Bert(config).pretraining_loss(batch)
-    graph.new_graph()
-    return counts
+    return bert_graph(config)
+
+
+def blocks_of_stages(model: Any, stages: int) -> list[int]:
+    """How many blocks each stage has where a model is cut by operations."""
+    starts = [*_hetu.balance_stages(model, stages), model.blocks]
+    return [end - start for start, end in pairwise(starts)]
 
 
 def sizes(page: Page) -> None:
@@ -219,7 +223,7 @@ def sizes(page: Page) -> None:
         "is BERT-Large's on 8:",
         "the embeddings and 3 layers.",
     )
-    counts = model_parameters(48)
+    counts = {name: math.prod(shape) for name, shape in wide_bert(48).parameters}
 
     def total(*starts: str) -> int:
         return sum(count for name, count in counts.items() if name.startswith(starts))
@@ -298,6 +302,11 @@ def profile(page: Page) -> str:
     page.prose(
         f"With the same blocks {shares}: Chimera comes first, as in its paper. Gradients, optimizer state and working",
         "memory are not in the bytes.",
+    )
+    page.prose(
+        "`train_bert.py` would cut this model otherwise, by floating-point operations, in which the heads count:",
+        f"into stages of {' + '.join(map(str, blocks_of_stages(wide_bert(24), 8)))} blocks, the first",
+        "block being the embeddings and the last the heads ([training.md](training.md)).",
     )
     sizes(page)
     return str(schedule.render(plan, "svg", style="profile", **costs))

@@ -52,6 +52,7 @@ class Law(NamedTuple):
 
 
 TIMES = [(1.0, 1.0, 1.0), (2.0, 1.5, 1.0), (1.0, 1.25, 0.5), (1.5, 1.0, 2.0), (1.0, 2.0, 1.5), (3.0, 1.0, 0.5)]
+TIMES += [(1.0, 2.0, 1.0)]
 SIZES = [(p, m) for p in (1, 2, 3, 4, 6, 8) for m in (1, 2, 3, 4, 7, 8, 12, 16, 24, 32)]
 
 
@@ -104,8 +105,9 @@ def _laws() -> Iterator[Law]:
               lambda x: 0 if x.equal and x.m >= 2 * x.p - 1 else None)  # fmt: skip
     yield Law("zb-v", {}, "makespan", "(P-1) F/2", "F = B = W, M >= 2P-1",
               lambda x: (x.p - 1) * x.f / 2 if x.equal and x.m >= 2 * x.p - 1 else None)  # fmt: skip
-    yield Law("zb-v", {}, "makespan", "(M+P-1)(F+B) + W - M T", "F = B = W, M <= P",
-              lambda x: (x.m + x.p - 1) * (x.f + x.b) + x.w - x.m * x.t if x.equal and x.m <= x.p else None)  # fmt: skip
+    yield Law("zb-v", {}, "makespan", "(M+P-1)(F+B) + W - M T", "F = W <= B, M <= P",
+              lambda x: (x.m + x.p - 1) * (x.f + x.b) + x.w - x.m * x.t
+              if x.f == x.w <= x.b and x.m <= x.p else None)  # fmt: skip
     yield Law("zb-v", {}, "peak", "P", "F = B = W, any M", lambda x: x.p if x.equal else None, most=True)
     for v in (2, 4):
         yield Law("hanayo", {"chunks": v}, "makespan", "(P-1)(F + K (B+W-F))/(V/2)", "M = K P, B+W >= F",
