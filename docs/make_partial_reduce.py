@@ -8,6 +8,7 @@ usage: docs/make_partial_reduce.py [--check]   with hetu in reach; --check: exit
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
 import tempfile
@@ -69,16 +70,16 @@ were last joined, the *age*. A request comes at the end of a backward. Then, at 
 7. The last request of a pipeline in a run holds up nothing behind it: it is kept as a partner for those that still run.
 
 A prediction is the last request plus the smoothed interval between requests; one that is overdue by more than three mean
-deviations, or 2 ms, counts as not coming.
+deviations, and by more than 2 ms or 0.05 intervals, whichever is less, counts as not coming.
 
 | constant | default | meaning |
 |---|---|---|
 | `--sync-period` P | 10 | every window of P N + N updates of a stage (N pipelines) joins all pipelines |
 | `--min-group` g | 2 N / P rounded up, at least 2 | smaller groups wait, while arrivals are near |
 | `--max-group` | N; 2 above 8 pipelines | no group is larger, but for the last one of a run |
-| `wait` b | 1.1 - P/10, from 0.1 to 0.9; a third of it where averaging blocks | how long they wait, in intervals |
-| `soft` | 0.6 P N | see above |
-| `hard` | 0.9 (P N + N) | see above |
+| `wait` b | 1.1 - P/10, from 0.1 to 0.9; where averaging blocks 0.35 - 0.03 P, from 0.1 to 0.3 | how long they wait, in intervals |
+| `soft` | {soft} P N, at least N | see above |
+| `hard` | {hard} (P N + N), at least N + 1 | see above |
 
 Constants without an option of their own are set as `--group-options wait=0.5,soft=0.7`; `horizon`, `patience`, `smoothing`,
 `late_us`, `late_share`, `late_spread` and `stale_share` are explained in `pipeline/groups/options.h`. Training takes the
@@ -259,6 +260,15 @@ def sizes_table() -> str:
     return table_of(["P", "median", "quartiles", "range", "mean"], rows)
 
 
+def default_of(constant: str) -> str:
+    """As the policy has it."""
+    text = (DOCS.parent / "pipeline" / "groups" / "options.h").read_text()
+    found = re.search(rf"double {constant} = ([\d.]+);", text)
+    if found is None:
+        raise ValueError(f"pipeline/groups/options.h has no default of '{constant}'; this page names it")
+    return found[1]
+
+
 def made() -> dict[Path, str]:
     """Every file of the page."""
     slow = Case(4, 4, "one pipeline 2x slower", slower=2, updates=200)
@@ -271,6 +281,7 @@ def made() -> dict[Path, str]:
         methods=table_of(["`--sync-method`", "who is averaged together", "who waits"], ABOUT),
         sizes=sizes_table(), table=table_of(HEAD, rows), measured=table_of(HEAD, seen), far=far,
         convergence=convergence_table(models),
+        soft=default_of("soft"), hard=default_of("hard"),
         pauses_blocking=heterogeneity.to_all_reduce(PAUSES, "partial reduce")
         / heterogeneity.to_all_reduce(PAUSES, "all-reduce"),
         pauses_overlapped=heterogeneity.throughput(PAUSES, "--sync-method", "preduce") / overlapped)

@@ -30,7 +30,7 @@ struct Options {
   double wait = -1;     ///< of a group below min_group, in intervals between requests
   double horizon = -1;  ///< how near an arrival must be to widen a group that may close, likewise
   double soft = 0.6;    ///< age (in P * N) from which both parts of the graph seek each other
-  double hard = 0.85;   ///< age (in P * N) from which a stage releases nothing that joins no parts
+  double hard = 0.85;   ///< age (in P * N + N) from which nothing goes that joins no parts
   double patience = 1;  ///< intervals that the smaller part waits for the other between the two
   bool overlapped = true;       ///< averaging goes on beside the next forward and backward
   double smoothing = 0.25;      ///< weight of the newest interval in the moving average
