@@ -22,13 +22,32 @@ function(hetu_install_library name)
   endforeach()
 endfunction()
 
-# hetu_install_module(target): the Python package with its compiled module and its stubs.
-function(hetu_install_module target)
+# Where `cmake --install` or pip lays down the Python package.
+macro(hetu_site_folder)
   if(SKBUILD)
     set(site .)
   else()
     set(site ${CMAKE_INSTALL_LIBDIR}/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
   endif()
+endmacro()
+
+# hetu_install_opened(target): a module that is opened at run time, where datasets/opencv_image.h seeks it: in the
+# folder of libraries for programs, and beside the Python module.
+function(hetu_install_opened target)
+  if(NOT SKBUILD)
+    foreach(component tool cpp)
+      install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
+    endforeach()
+  endif()
+  if(HETU_WITH_PYTHON)
+    hetu_site_folder()
+    install(TARGETS ${target} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
+  endif()
+endfunction()
+
+# hetu_install_module(target): the Python package with its compiled module and its stubs.
+function(hetu_install_module target)
+  hetu_site_folder()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python
           FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
   install(TARGETS ${target} LIBRARY DESTINATION ${site}/hetu COMPONENT python)

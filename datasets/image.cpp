@@ -1,6 +1,7 @@
 #include "datasets/image.h"
 
 #include "datasets/jpeg.h"
+#include "datasets/opencv_image.h"
 #include "datasets/png_image.h"
 
 namespace hetu {
@@ -13,8 +14,7 @@ DecodeTrouble decode_part(const std::vector<std::uint8_t>& bytes, const PartOf& 
                           Box& there) {
   if (bytes.empty()) return "the file is empty";
   if (is_jpeg(bytes)) return decode_jpeg(bytes, part, image, there);
-  if (!is_png(bytes)) return "neither a JPEG nor a PNG picture";
-  DecodeTrouble trouble = decode_png(bytes, image);
+  DecodeTrouble trouble = is_png(bytes) ? decode_png(bytes, image) : decode_by_opencv(bytes, image);
   if (trouble.empty()) there = part(image.width, image.height);
   return trouble;
 }

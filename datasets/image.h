@@ -1,6 +1,6 @@
-// Pixels of one picture, and the way between them and files' bytes. jpeg.cpp (libjpeg) and
-// png_image.cpp (libpng) alone see those libraries; no_image.cpp stands in for all three. Read by
-// the sources, checks and drawings of pictures.
+// Pixels of one picture, and the way between them and files' bytes. jpeg.cpp (libjpeg),
+// png_image.cpp (libpng) and opencv_module.cpp (OpenCV) alone see those libraries; no_image.cpp
+// stands in for all. Read by the sources, checks and drawings of pictures.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,11 +31,12 @@ struct Box {
 /// Pictures with more are refused: what a damaged size would ask for.
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
-/// Decodes the bytes of a JPEG or PNG file to the pixels that OpenCV's imread(IMREAD_COLOR) gives,
-/// red first: grey, CMYK, palette and 16-bit pictures are converted, alpha is dropped, the
-/// orientation that a camera noted in a JPEG (EXIF) is applied. Returns the trouble and leaves
-/// `image` unspecified where the bytes are no such picture, end early or are damaged. Throws
-/// Unsupported in a build without libjpeg and libpng.
+/// Decodes the bytes of a JPEG, PNG, BMP, TIFF, WebP or PNM file, told apart by content, to the
+/// pixels that OpenCV's imread(IMREAD_COLOR) gives, red first: grey, CMYK, palette and 16-bit
+/// pictures (the upper 8) are converted, alpha is dropped, the orientation that a camera noted
+/// (EXIF, TIFF) is applied. Returns the trouble and leaves `image` unspecified where the bytes are
+/// no such picture, end early or are damaged. Throws Unsupported in a build without libjpeg and
+/// libpng, and for all but JPEG and PNG where there is no module of OpenCV (opencv_image.h).
 DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image);
 
 /// Which part of a picture is needed, given its size.

@@ -23,6 +23,16 @@ struct Desk {
   Resampler resampler;
 };
 
+// What a build lacks ends the run with the picture named: another build would read it.
+DecodeTrouble decode_named(const std::string& path, const PartOf& part, Desk& desk) {
+  try {
+    return decode_part(read_whole_file(path), part, desk.image, desk.there);
+  } catch (const Error& error) {
+    if (error.code() != Code::Unsupported) throw;
+    fail(Code::Unsupported, "{}: {}", path, error.what());
+  }
+}
+
 class ImageFolder final : public RowSource {
  public:
   explicit ImageFolder(const ImageFolderOptions& options)
@@ -83,7 +93,7 @@ void ImageFolder::decode_or_next_of_class(std::int64_t picture, const PartOf& pa
   const std::int64_t count = list_.first_of(label + 1) - first;
   for (std::int64_t step = 0; step < count; ++step) {
     const std::string path = list_.path(first + (picture - first + step) % count);
-    const DecodeTrouble trouble = decode_part(read_whole_file(path), part, desk.image, desk.there);
+    const DecodeTrouble trouble = decode_named(path, part, desk);
     if (trouble.empty()) return;
     if (step == 0) warn(path, trouble);
   }

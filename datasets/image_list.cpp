@@ -17,7 +17,8 @@
 namespace hetu {
 namespace {
 
-constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png"};
+constexpr const char* kEndings[] = {".jpg",  ".jpeg", ".png", ".bmp", ".tif",
+                                    ".tiff", ".webp", ".ppm", ".pgm"};
 
 struct Entry {
   std::string name;
@@ -96,8 +97,8 @@ void ImageList::add_class(const std::string& name) {
     digest_ = digest_with(digest_, entry.name);
   }
   if (images() == class_first_.back()) {
-    fail(Code::Io,
-         "{}: the class folder holds no picture (.jpg, .jpeg, .png); remove it or fill it", path);
+    fail(Code::Io, "{}: the class folder holds no picture ({}); remove it or fill it", path,
+         fmt::join(kEndings, ", "));
   }
   class_names_.push_back(name);
 }

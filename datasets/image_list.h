@@ -13,10 +13,10 @@ namespace hetu {
 class ImageList {
  public:
   /// Lists `folder`. Classes are its sub-folders, pictures the files in them that end in .jpg,
-  /// .jpeg or .png in either case; other files, names that begin with a dot and folders within
-  /// classes are passed over. Throws Io for a folder that is missing or
-  /// cannot be read, has no class folder (saying so if pictures lie in it directly), or whose class
-  /// folder has no picture.
+  /// .jpeg, .png, .bmp, .tif, .tiff, .webp, .ppm or .pgm in either case (torchvision's endings);
+  /// other files, names that begin with a dot and folders within classes are passed over. Throws Io
+  /// for a folder that is missing or cannot be read, has no class folder (saying so if pictures lie
+  /// in it directly), or whose class folder has no picture.
   explicit ImageList(std::string folder);
 
   const std::string& folder() const { return folder_; }

@@ -4,8 +4,6 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <utility>
 
 // libjpeg's headers want <cstdio> before them.
 // clang-format off
@@ -13,6 +11,7 @@
 #include <jerror.h>
 // clang-format on
 
+#include "datasets/orientation.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -152,53 +151,7 @@ class Decompression {
   Errors errors_ = {};
 };
 
-// The picture upright, given how the camera was held: rows and columns swapped from 5 on, then
-// mirrored one way, the other, or both.
-void set_upright(Image& image, int orientation) {
-  const bool swap = orientation >= 5;
-  const bool mirror_x =
-      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
-  const bool mirror_y =
-      orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
-  Image out{swap ? image.height : image.width, swap ? image.width : image.height, {}};
-  out.rgb.resize(image.rgb.size());
-  for (int y = 0; y < out.height; ++y) {
-    for (int x = 0; x < out.width; ++x) {
-      const int across = mirror_x ? out.width - 1 - x : x;
-      const int down = mirror_y ? out.height - 1 - y : y;
-      const int from_x = swap ? down : across, from_y = swap ? across : down;
-      std::copy_n(image.rgb.begin() + (std::ptrdiff_t{from_y} * image.width + from_x) * 3, 3,
-                  out.rgb.begin() + (std::ptrdiff_t{y} * out.width + x) * 3);
-    }
-  }
-  image = std::move(out);
-}
-
 }  // namespace
-
-int exif_orientation(const std::uint8_t* segment, std::size_t bytes) {
-  constexpr std::size_t kHeader = 6;  // "Exif" and two zeros, then a TIFF file
-  if (bytes < kHeader + 8 || std::memcmp(segment, "Exif\0", kHeader) != 0) return 1;
-  const std::uint8_t* tiff = segment + kHeader;
-  const std::size_t size = bytes - kHeader;
-  const bool little = tiff[0] == 'I';
-  const auto number = [&](std::size_t at, int width) {
-    std::size_t out = 0;
-    for (int i = 0; i < width; ++i) {
-      out = out << 8 | tiff[at + static_cast<std::size_t>(little ? width - 1 - i : i)];
-    }
-    return out;
-  };
-  const std::size_t directory = number(4, 4);
-  if (directory > size - 2) return 1;
-  for (std::size_t i = 0, at = directory + 2; i < number(directory, 2); ++i, at += 12) {
-    if (at + 12 > size) return 1;
-    if (number(at, 2) != 0x0112) continue;
-    const std::size_t value = number(at + 8, 2);
-    return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
-  }
-  return 1;
-}
 
 bool is_jpeg(const std::vector<std::uint8_t>& bytes) {
   return bytes.size() >= 3 && bytes[0] == 0xFF && bytes[1] == 0xD8 && bytes[2] == 0xFF;

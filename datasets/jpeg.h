@@ -15,8 +15,4 @@ bool is_jpeg(const std::vector<std::uint8_t>& bytes);
 DecodeTrouble decode_jpeg(const std::vector<std::uint8_t>& bytes, const PartOf& part, Image& image,
                           Box& there);
 
-/// The orientation (1 to 8) that the EXIF block of an APP1 segment states; 1 if it states none.
-/// Source: TIFF 6.0, section 2 (image file directories); EXIF 2.3, tag 0x0112.
-int exif_orientation(const std::uint8_t* segment, std::size_t bytes);
-
 }  // namespace hetu

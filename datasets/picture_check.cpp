@@ -38,6 +38,7 @@ std::string check_one(const std::string& path, Seen& seen) {
     note_size(seen);
     return "";
   } catch (const Error& error) {
+    if (error.code() == Code::Unsupported) return fmt::format("{}: {}", path, error.what());
     if (error.code() != Code::Io) throw;
     return error.what();
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "datasets/orientation.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -66,12 +67,18 @@ class Reader {
   bool read_rows(std::uint8_t** rows) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_read_image(png_, rows);
-    png_read_end(png_, nullptr);
+    png_read_end(png_, info_);
     return true;
   }
 
   int width() const { return static_cast<int>(png_get_image_width(png_, info_)); }
   int height() const { return static_cast<int>(png_get_image_height(png_, info_)); }
+  // Of the chunk eXIf, which may stand behind the pixels.
+  int orientation() const {
+    png_uint_32 bytes = 0;
+    png_bytep block = nullptr;
+    return png_get_eXIf_1(png_, info_, &bytes, &block) == 0 ? 1 : exif_orientation(block, bytes);
+  }
   std::size_t row_bytes() const { return png_get_rowbytes(png_, info_); }
   std::string trouble() const { return "damaged PNG: " + input_.trouble; }
 
@@ -101,7 +108,9 @@ DecodeTrouble decode_png(const std::vector<std::uint8_t>& bytes, Image& image) {
   image.rgb.resize(row_bytes * static_cast<std::size_t>(image.height));
   std::vector<std::uint8_t*> rows(static_cast<std::size_t>(image.height));
   for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = image.rgb.data() + y * row_bytes;
-  return png.read_rows(rows.data()) ? "" : png.trouble();
+  if (!png.read_rows(rows.data())) return png.trouble();
+  set_upright(image, png.orientation());
+  return "";
 }
 
 }  // namespace hetu

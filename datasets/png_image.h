@@ -11,7 +11,7 @@ namespace hetu {
 bool is_png(const std::vector<std::uint8_t>& bytes);
 
 /// Decodes as decode_image: grey and palettes become colours, 16 bits the upper 8, alpha is
-/// dropped.
+/// dropped, the chunk eXIf's orientation applied.
 DecodeTrouble decode_png(const std::vector<std::uint8_t>& bytes, Image& image);
 
 }  // namespace hetu

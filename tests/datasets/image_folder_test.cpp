@@ -299,8 +299,8 @@ TEST(ImageList, NumbersClassesAndPicturesByTheirNames) {
   for (const char* below : {"b", "a", "C", ".hidden", "b/deeper"}) {
     std::filesystem::create_directories(folder / below);
   }
-  for (const char* name : {"a/2.jpg", "a/10.JPEG", "a/notes.txt", "a/3.webp", "a/.x.jpg", "b/1.PnG",
-                           "b/deeper/3.jpg", "C/z.jPeg", ".hidden/1.jpg", "stray.jpg"}) {
+  for (const char* name : {"a/2.jpg", "a/10.JPEG", "a/notes.txt", "a/3.gif", "a/4.WebP", "a/.x.jpg",
+                           "b/1.PnG", "b/deeper/3.jpg", "C/z.jPeg", ".hidden/1.jpg", "stray.jpg"}) {
     testing::write_bytes(folder / name, {1});
   }
   std::filesystem::create_directory(folder / "linked_to");
@@ -312,8 +312,9 @@ TEST(ImageList, NumbersClassesAndPicturesByTheirNames) {
   for (int i = 0; i < list.images(); ++i) {
     names.push_back(fmt::format("{} {}", list.label(i), list.path(i).substr(folder.path().size())));
   }
-  EXPECT_THAT(names, ::testing::ElementsAre("0 /C/z.jPeg", "1 /a/10.JPEG", "1 /a/2.jpg",
-                                            "2 /b/1.PnG", "3 /linked_to/l.jpg", "4 /zz/l.jpg"));
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("0 /C/z.jPeg", "1 /a/10.JPEG", "1 /a/2.jpg", "1 /a/4.WebP",
+                                     "2 /b/1.PnG", "3 /linked_to/l.jpg", "4 /zz/l.jpg"));
 }
 
 TEST(ImageList, WrongFoldersAreToldInOneLine) {

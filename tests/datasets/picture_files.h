@@ -1,8 +1,10 @@
 // What the tests of pictures share: the fixture, digests, and folders of pictures of their own.
 #pragma once
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,15 @@
 namespace hetu::testing {
 
 using Bytes = std::vector<std::uint8_t>;
+
+/// The text of a file of tests/fixtures.
+inline std::string fixture_text(const std::string& name) {
+  const char* root = std::getenv("HETU_SOURCE_DIR");
+  std::ifstream file(std::string(root == nullptr ? "." : root) + "/tests/fixtures/" + name);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
 /// FNV-1a of 64 bits, as tests/python/make_pictures_fixture.py.
 inline std::uint64_t digest(const void* data, std::size_t bytes) {

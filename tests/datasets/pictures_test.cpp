@@ -3,13 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "datasets/augment.h"
 #include "datasets/image.h"
-#include "datasets/jpeg.h"
+#include "datasets/orientation.h"
 #include "datasets/resample.h"
 #include "graph/base/error.h"
 #include "tests/datasets/picture_files.h"
@@ -19,17 +18,12 @@ namespace {
 
 using testing::Bytes;
 using ::testing::HasSubstr;
+using testing::hex;
 
 const nlohmann::json& fixture() {
-  static const nlohmann::json kFixture = [] {
-    const char* root = std::getenv("HETU_SOURCE_DIR");
-    return nlohmann::json::parse(
-        std::ifstream(std::string(root == nullptr ? "." : root) + "/tests/fixtures/pictures.json"));
-  }();
+  static const auto kFixture = nlohmann::json::parse(testing::fixture_text("pictures.json"));
   return kFixture;
 }
-
-std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
 class EveryPicture : public ::testing::TestWithParam<std::string> {
  protected:
@@ -213,7 +207,7 @@ TEST(Picture, OtherBytesAreToldInOneLine) {
   Image image;
   EXPECT_EQ(decode_image({}, image), "the file is empty");
   EXPECT_THAT(decode_image({'G', 'I', 'F', '8', '9', 'a'}, image),
-              HasSubstr("neither a JPEG nor a PNG"));
+              HasSubstr("no JPEG, PNG, BMP, TIFF, WebP or PNM picture"));
   EXPECT_THAT(decode_image({0xFF, 0xD8, 0xFF}, image), HasSubstr("damaged JPEG"));
 }
 

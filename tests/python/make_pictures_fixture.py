@@ -10,7 +10,6 @@ quantiles of torchvision's RandomResizedCrop and cuts of CIFAR-100's augmentatio
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
 from pathlib import Path
@@ -23,31 +22,11 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import functional
 
+from fixture_pictures import digest, drawn, encoded
+
 OUT = Path(__file__).resolve().parent.parent / "fixtures" / "pictures.json"
 QUANTILES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99]
 DRAWS = 200000
-
-
-def digest(data: bytes) -> str:
-    """FNV-1a of 64 bits."""
-    out = 0xCBF29CE484222325
-    for byte in data:
-        out = (out ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return f"{out:016x}"
-
-
-def drawn(width: int, height: int, seed: int) -> Image.Image:
-    """Soft colours with some grain: neither flat nor noise."""
-    rng = np.random.default_rng(seed)
-    soft = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize((width, height), Image.BICUBIC)
-    grain = rng.integers(-6, 7, (height, width, 3))
-    return Image.fromarray(np.clip(np.asarray(soft).astype(int) + grain, 0, 255).astype(np.uint8))
-
-
-def encoded(image: Image.Image, form: str, **options: object) -> bytes:
-    out = io.BytesIO()
-    image.save(out, form, **options)
-    return out.getvalue()
 
 
 def turned(orientation: int) -> bytes:

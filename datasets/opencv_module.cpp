@@ -1,0 +1,83 @@
+#include "datasets/opencv_module.h"
+
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <opencv2/core.hpp>
+#include <opencv2/core/utils/logger.hpp>
+#include <opencv2/imgcodecs.hpp>
+#include <string>
+
+namespace {
+
+thread_local bool quiet = false;
+
+// imdecode writes what it catches to std::cerr. Bytes of a thread that decodes go nowhere, those of
+// others where they always went.
+class Muffler final : public std::streambuf {
+ public:
+  explicit Muffler(std::streambuf* to) : to_(to) {}
+
+ private:
+  int_type overflow(int_type c) override {
+    if (quiet || c == traits_type::eof()) return traits_type::not_eof(c);
+    return to_->sputc(traits_type::to_char_type(c));
+  }
+  std::streamsize xsputn(const char* text, std::streamsize count) override {
+    return quiet ? count : to_->sputn(text, count);
+  }
+  int sync() override { return quiet ? 0 : to_->pubsync(); }
+
+  std::streambuf* to_;
+};
+
+// Once per process, before the first picture. Rows are shared out by Hetu's own threads.
+bool set_up() {
+  cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);
+  cv::setNumThreads(1);
+  static auto* muffler = new Muffler(std::cerr.rdbuf());  // for as long as anyone may write
+  std::cerr.rdbuf(muffler);
+  return true;
+}
+
+void say(const std::string& why, hetu::OpenCvPixels& pixels) {
+  const std::string line = why.substr(0, why.find('\n'));
+  std::strncpy(pixels.trouble, line.c_str(), sizeof(pixels.trouble) - 1);
+}
+
+void decode(const std::uint8_t* bytes, std::size_t count, hetu::OpenCvPixels& pixels) {
+  // OpenCV's interface has no const; it does not write there.
+  const cv::Mat file(1, static_cast<int>(count), CV_8UC1, const_cast<std::uint8_t*>(bytes));
+  constexpr int kHow = cv::IMREAD_COLOR | cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION;
+  const cv::Mat found = cv::imdecode(file, kHow);
+  if (found.empty())
+    return say("OpenCV finds it damaged, or in a form that it does not read", pixels);
+  const int type = found.type();
+  if (type != CV_8UC3 && type != CV_16UC3) return say("its pixels are not of 8 or 16 bits", pixels);
+  std::uint8_t* out = pixels.room(pixels.image, found.cols, found.rows);
+  for (int y = 0; y < found.rows; ++y) {
+    for (int x = 0; x < found.cols; ++x, out += 3) {
+      for (int k = 0; k < 3; ++k) {  // blue first there
+        out[k] = type == CV_8UC3
+                     ? found.ptr<std::uint8_t>(y)[3 * x + 2 - k]
+                     : static_cast<std::uint8_t>(found.ptr<std::uint16_t>(y)[3 * x + 2 - k] >> 8);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) void hetu_opencv_decode_1(
+    const std::uint8_t* bytes, std::size_t count, hetu::OpenCvPixels* pixels) {
+  static const bool kSetUp = set_up();
+  quiet = kSetUp;
+  try {
+    decode(bytes, count, *pixels);
+  } catch (const cv::Exception& error) {
+    say(error.err, *pixels);
+  } catch (const std::exception& error) {
+    say(error.what(), *pixels);
+  }
+  quiet = false;
+}

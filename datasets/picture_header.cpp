@@ -1,0 +1,177 @@
+#include "datasets/picture_header.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "datasets/orientation.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+bool has(const Bytes& bytes, std::size_t at, std::string_view text) {
+  return bytes.size() >= at + text.size() &&
+         std::memcmp(bytes.data() + at, text.data(), text.size()) == 0;
+}
+
+// Little endian, as in BMP and RIFF; 0 beyond the end.
+std::uint32_t number(const Bytes& bytes, std::size_t at, int width) {
+  if (bytes.size() < at + static_cast<std::size_t>(width)) return 0;
+  std::uint32_t out = 0;
+  for (int i = width - 1; i >= 0; --i) out = out << 8 | bytes[at + static_cast<std::size_t>(i)];
+  return out;
+}
+
+// Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER to BITMAPV5HEADER of Windows.
+void read_bmp(const Bytes& bytes, PictureHeader& header) {
+  const std::uint32_t size = number(bytes, 14, 4);
+  if (size == 12) {
+    header.width = number(bytes, 18, 2);
+    header.height = number(bytes, 20, 2);
+    return;
+  }
+  header.width = static_cast<std::int32_t>(number(bytes, 18, 4));
+  header.height = std::abs(std::int64_t{static_cast<std::int32_t>(number(bytes, 22, 4))});
+  constexpr std::uint32_t kMasks = 3;
+  if (number(bytes, 28, 2) != 32 || number(bytes, 30, 4) != kMasks) return;
+  const std::uint32_t red = number(bytes, 54, 4), green = number(bytes, 58, 4),
+                      blue = number(bytes, 62, 4);
+  if (red != 0xFF0000 || green != 0xFF00 || blue != 0xFF) {
+    header.unreadable = fmt::format(
+        " with the masks {:x}, {:x} and {:x} of red, green and blue; ff0000, ff00 and ff are read",
+        red, green, blue);
+  }
+}
+
+// libtiff leaves rows that lie beyond the end as they are, and colours too.
+bool holds_its_pixels(const TiffTags& tags, std::size_t bytes) {
+  if (!tags.is_whole()) return false;
+  const auto lies_within = [&tags, bytes](std::uint32_t offsets, std::uint32_t lengths) {
+    const std::vector<std::uint32_t> from = tags.numbers(offsets, bytes);
+    std::vector<std::uint32_t> length = tags.numbers(lengths, bytes);
+    length.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if (std::uint64_t{from[i]} + length[i] > bytes) return false;
+    }
+    return true;
+  };
+  return lies_within(273, 279) && lies_within(324, 325);  // strips, tiles
+}
+
+// Source: TIFF 6.0, sections 3 to 8 and 15.
+void read_tiff(const Bytes& bytes, PictureHeader& header) {
+  const TiffTags tags(bytes.data(), bytes.size());
+  const auto value = [&tags](std::uint32_t tag, std::uint32_t otherwise) {
+    return tags.number(tag).value_or(otherwise);
+  };
+  header.whole = holds_its_pixels(tags, bytes.size());
+  header.width = value(256, 0);
+  header.height = value(257, 0);
+  const std::uint32_t bits = value(258, 1), colours = value(262, 1), samples = value(277, 1);
+  const std::uint32_t sample_format = value(339, 1), planes = value(284, 1);
+  if (bits != 1 && bits != 8 && bits != 16) {
+    header.unreadable = fmt::format(" of {} bits a value; 1, 8 and 16 are read", bits);
+  } else if (sample_format != 1) {
+    header.unreadable = " of signed or floating-point values; whole numbers from 0 on are read";
+  } else if (samples > 4) {
+    header.unreadable = fmt::format(" of {} channels; at most 4 are read", samples);
+  } else if (colours == 4 || colours > 6) {
+    header.unreadable = fmt::format(
+        " of colours by rule {}; grey, RGB, palettes, CMYK and YCbCr (0 to 3, 5, 6) are read",
+        colours);
+  } else if (bits == 16 && ((colours != 1 && colours != 2) || (planes != 1 && samples > 1))) {
+    header.unreadable = " of 16 bits that is not grey from black or RGB with its channels together";
+  }
+}
+
+// Source: RFC 9649, sections 2.3 to 2.7; RFC 6386, section 9.1.
+void read_webp(const Bytes& bytes, PictureHeader& header) {
+  constexpr std::size_t kFirst = 12;  // chunk: name, length, content
+  if (has(bytes, kFirst, "VP8 ")) {
+    header.width = number(bytes, 26, 2) & 0x3FFF;
+    header.height = number(bytes, 28, 2) & 0x3FFF;
+  } else if (has(bytes, kFirst, "VP8L") && bytes.size() >= 25) {
+    const std::uint32_t sizes = number(bytes, 21, 4);
+    header.width = (sizes & 0x3FFF) + 1;
+    header.height = (sizes >> 14 & 0x3FFF) + 1;
+  } else if (has(bytes, kFirst, "VP8X") && bytes.size() >= 30) {
+    header.width = number(bytes, 24, 3) + 1;
+    header.height = number(bytes, 27, 3) + 1;
+    if ((bytes[20] & 2) != 0) header.unreadable = " that moves; still ones are read";
+  }
+  for (std::size_t at = kFirst; at + 8 <= bytes.size();) {
+    const std::size_t length = number(bytes, at + 4, 4);
+    const std::size_t there = std::min(length, bytes.size() - at - 8);
+    if (has(bytes, at, "EXIF")) {
+      header.orientation = exif_orientation(bytes.data() + at + 8, there);
+      return;
+    }
+    at += 8 + there + there % 2;
+  }
+}
+
+// The next number of a PNM header, or -1. Source: Netpbm, ppm(5).
+std::int64_t next_number(const Bytes& bytes, std::size_t& at) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  while (at < bytes.size() && (bytes[at] == '#' || std::isspace(bytes[at]) != 0)) {
+    if (bytes[at] == '#') {
+      while (at < bytes.size() && bytes[at] != '\n') ++at;
+    } else {
+      ++at;
+    }
+  }
+  std::int64_t value = -1;
+  for (; at < bytes.size() && std::isdigit(bytes[at]) != 0 && value < kMost; ++at) {
+    value = std::max<std::int64_t>(value, 0) * 10 + (bytes[at] - '0');
+  }
+  return value;
+}
+
+void read_pnm(const Bytes& bytes, PictureHeader& header) {
+  std::size_t at = 2;
+  header.width = next_number(bytes, at);
+  header.height = next_number(bytes, at);
+  if (bytes[1] == '1' || bytes[1] == '4') return;  // black and white
+  const std::int64_t brightest = next_number(bytes, at);
+  if (brightest != 255 && brightest != 65535) {
+    header.unreadable =
+        fmt::format(" whose brightest value is {}; 255 and 65535 are read", brightest);
+  }
+}
+
+}  // namespace
+
+PictureHeader read_picture_header(const Bytes& bytes) {
+  PictureHeader header;
+  if (has(bytes, 0, "BM")) {
+    header.kind = "BMP";
+    read_bmp(bytes, header);
+  } else if (TiffTags(bytes.data(), bytes.size()).is_tiff()) {
+    header.kind = "TIFF";
+    read_tiff(bytes, header);
+  } else if (has(bytes, 0, "RIFF") && has(bytes, 8, "WEBP")) {
+    header.kind = "WebP";
+    read_webp(bytes, header);
+  } else if (bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
+             (std::isspace(bytes[2]) != 0 || bytes[2] == '#')) {
+    header.kind = "PNM";
+    read_pnm(bytes, header);
+  }
+  return header;
+}
+
+bool has_separate_alpha(const Bytes& tiff, std::size_t& at) {
+  constexpr std::uint32_t kBits = 258, kExtraSamples = 338, kSeparate = 2;
+  const TiffTags tags(tiff.data(), tiff.size());
+  const std::optional<std::size_t> entry =
+      tags.is_tiff() ? tags.entry(kExtraSamples) : std::nullopt;
+  if (!entry || tags.number(kBits) != 8U || tags.number(kExtraSamples) != kSeparate) return false;
+  at = *entry + 8 + (tags.little_endian() ? 0 : 1);
+  return tags.read(*entry + 2, 2) == 3 && tags.read(*entry + 4, 4) == 1;
+}
+
+}  // namespace hetu

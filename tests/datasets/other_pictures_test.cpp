@@ -1,0 +1,122 @@
+// BMP, TIFF, WebP and PNM through the module of OpenCV, and the rarer traits of PNG and JPEG:
+// pixels by format, what is refused, damage told in one line and without a word on standard error.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "datasets/image.h"
+#include "tests/datasets/picture_files.h"
+
+namespace hetu {
+namespace {
+
+using testing::Bytes;
+using ::testing::HasSubstr;
+
+const nlohmann::json& fixture() {
+  static const auto kFixture = nlohmann::json::parse(testing::fixture_text("other_pictures.json"));
+  return kFixture;
+}
+
+class EveryOtherPicture : public ::testing::TestWithParam<std::string> {
+ protected:
+  nlohmann::json described_ = fixture()["pictures"][GetParam()];
+  Bytes bytes_ = testing::from_base64(described_["file"]);
+};
+
+TEST_P(EveryOtherPicture, HasItsPixels) {
+  Image image;
+  ASSERT_EQ(decode_image(bytes_, image), "");
+  EXPECT_EQ(image.width, described_["width"]);
+  EXPECT_EQ(image.height, described_["height"]);
+  EXPECT_EQ(testing::hex(testing::digest(image.rgb.data(), image.rgb.size())),
+            described_["pixels"]);
+}
+
+TEST_P(EveryOtherPicture, PartsLieInTheWhole) {
+  Image image;
+  Box there;
+  const auto middle = [](int width, int height) { return Box{width / 3, height / 3, 2, 1}; };
+  ASSERT_EQ(decode_part(bytes_, middle, image, there), "");
+  Image whole;
+  ASSERT_EQ(decode_image(bytes_, whole), "");
+  const auto* mine = image.rgb.data() + (there.y * image.width + there.x) * 3;
+  EXPECT_TRUE(std::equal(
+      mine, mine + 6,
+      whole.rgb.data() + (whole.height / 3 * whole.width + whole.width / 3) * std::ptrdiff_t{3}));
+}
+
+// Cut anywhere, it is told as damaged, or what is missing holds no pixel; and memory that was never
+// written shows nowhere, so that every run makes the same of it.
+TEST_P(EveryOtherPicture, OneThatEndsEarlyIsDamagedOrWhole) {
+  Image whole;
+  ASSERT_EQ(decode_image(bytes_, whole), "");
+  ::testing::internal::CaptureStderr();
+  int told = 0;
+  for (std::size_t keep = 0; keep < bytes_.size(); ++keep) {
+    const Bytes bytes(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(keep));
+    Image image;
+    const DecodeTrouble trouble = decode_image(bytes, image);
+    EXPECT_EQ(trouble.find('\n'), std::string::npos) << trouble;
+    told += trouble.empty() ? 0 : 1;
+    if (trouble.empty()) {
+      EXPECT_TRUE(image.rgb == whole.rgb) << keep << " of " << bytes_.size();
+    }
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_GE(told, static_cast<int>(bytes_.size() / 2));
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> names;
+  for (const auto& [name, described] : fixture()["pictures"].items()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixture, EveryOtherPicture, ::testing::ValuesIn(names()),
+                         [](const auto& name) { return name.param; });
+
+TEST(OtherPictures, WhatIsNotReadIsNamed) {
+  for (const auto& [name, row] : fixture()["refused"].items()) {
+    Image image;
+    EXPECT_THAT(decode_image(testing::from_base64(row[0]), image),
+                HasSubstr(row[1].get<std::string>()))
+        << name;
+  }
+}
+
+TEST(OtherPictures, TheirSizeIsRefusedBeforeMemoryIsTaken) {
+  const Bytes bytes = testing::from_base64(fixture()["pictures"]["tiff_plain"]["file"]);
+  for (const std::size_t entry : {0U, 1U}) {  // width, height: the first two of the directory
+    Bytes bomb = bytes;
+    const std::size_t directory = bytes[4] | bytes[5] << 8U | bytes[6] << 16U;
+    const std::size_t at = directory + 2 + 12 * entry;
+    bomb[at + 2] = 4;  // a long
+    for (std::size_t i = 0; i < 4; ++i) bomb[at + 8 + i] = i == 3 ? 0x7F : 0xFF;
+    Image image;
+    EXPECT_THAT(decode_image(bomb, image), HasSubstr("at most 268435456 are read"));
+  }
+}
+
+TEST(OtherPictures, OtherThreadsKeepStandardError) {
+  Bytes broken = testing::from_base64(fixture()["pictures"]["tiff_lzw"]["file"]);
+  broken.resize(broken.size() - 4);
+  Image image;
+  ::testing::internal::CaptureStderr();
+  std::string spoken;
+  std::thread other([&spoken] {
+    for (int i = 0; i < 200; ++i) {
+      std::cerr << "word " << i << std::endl;
+      spoken += fmt::format("word {}\n", i);
+    }
+  });
+  for (int i = 0; i < 200; ++i) decode_image(broken, image);
+  other.join();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), spoken);
+}
+
+}  // namespace
+}  // namespace hetu
