@@ -79,7 +79,9 @@ DecodeTrouble refused(const PictureHeader& header, std::size_t bytes) {
     return fmt::format("a {} of {} x {} pixels; at most {} are read", header.kind, header.width,
                        header.height, kMostPixels);
   }
-  if (!header.whole) return fmt::format("damaged {}: its end is missing", header.kind);
+  const std::int64_t least = header.width * header.height * header.pixel_bits / 8;
+  if (!header.whole || least > static_cast<std::int64_t>(bytes))
+    return fmt::format("damaged {}: its end is missing", header.kind);
   return header.unreadable.empty() ? "" : fmt::format("a {}{}", header.kind, header.unreadable);
 }
 

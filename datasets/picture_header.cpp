@@ -32,12 +32,15 @@ void read_bmp(const Bytes& bytes, PictureHeader& header) {
   if (size == 12) {
     header.width = number(bytes, 18, 2);
     header.height = number(bytes, 20, 2);
+    header.pixel_bits = number(bytes, 24, 2);
     return;
   }
   header.width = static_cast<std::int32_t>(number(bytes, 18, 4));
   header.height = std::abs(std::int64_t{static_cast<std::int32_t>(number(bytes, 22, 4))});
-  constexpr std::uint32_t kMasks = 3;
-  if (number(bytes, 28, 2) != 32 || number(bytes, 30, 4) != kMasks) return;
+  constexpr std::uint32_t kPlain = 0, kMasks = 3;
+  const std::uint32_t bits = number(bytes, 28, 2), way = number(bytes, 30, 4);
+  header.pixel_bits = way == kPlain || way == kMasks ? bits : 0;
+  if (bits != 32 || way != kMasks) return;
   const std::uint32_t red = number(bytes, 54, 4), green = number(bytes, 58, 4),
                       blue = number(bytes, 62, 4);
   if (red != 0xFF0000 || green != 0xFF00 || blue != 0xFF) {
@@ -135,7 +138,11 @@ void read_pnm(const Bytes& bytes, PictureHeader& header) {
   std::size_t at = 2;
   header.width = next_number(bytes, at);
   header.height = next_number(bytes, at);
-  if (bytes[1] == '1' || bytes[1] == '4') return;  // black and white
+  const int way =
+      bytes[1] - '0';  // black and white, grey, colours: as text from 1, as bytes from 4
+  const int values = way % 3 == 0 ? 3 : 1;
+  header.pixel_bits = way == 4 ? 1 : 8 * values;
+  if (way == 1 || way == 4) return;
   const std::int64_t brightest = next_number(bytes, at);
   if (brightest != 255 && brightest != 65535) {
     header.unreadable =

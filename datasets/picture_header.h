@@ -11,9 +11,10 @@ struct PictureHeader {
   std::string kind;        ///< "BMP", "TIFF", "WebP" or "PNM"; empty for all else
   std::int64_t width = 0;  ///< 0 where the header ends early; as stored, before it is turned
   std::int64_t height = 0;
-  int orientation = 1;     ///< that OpenCV does not apply
-  bool whole = true;       ///< false where its end is known to be missing
-  std::string unreadable;  ///< why it is not read although it may be whole, after "a BMP"
+  std::int64_t pixel_bits = 0;  ///< of the file, that a pixel takes at least; 0 where packed
+  int orientation = 1;          ///< that OpenCV does not apply
+  bool whole = true;            ///< false where its end is known to be missing
+  std::string unreadable;       ///< why it is not read although it may be whole, after "a BMP"
 };
 
 /// Goes by the content, whatever the file's name. Forms whose pixels OpenCV makes up or its

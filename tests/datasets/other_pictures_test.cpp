@@ -101,10 +101,26 @@ TEST(OtherPictures, TheirSizeIsRefusedBeforeMemoryIsTaken) {
   }
 }
 
+TEST(OtherPictures, NoMemoryIsTakenForPixelsThatTheFileCannotHold) {
+  for (const char* name : {"bmp_rgb", "bmp_os2", "pnm_ppm", "pnm_pbm", "pnm_text"}) {
+    Bytes bytes = testing::from_base64(fixture()["pictures"][name]["file"]);
+    if (bytes[0] == 'B') {
+      bytes[19] = bytes[14] == 12 ? 0x7F : 0x3F;  // the width's second byte
+    } else {
+      const Bytes more = {'9', '9', '9', '9'};  // 19 pixels become 199999
+      bytes.insert(std::find(bytes.begin(), bytes.end(), '9'), more.begin(), more.end());
+    }
+    Image image;
+    EXPECT_THAT(decode_image(bytes, image), HasSubstr("its end is missing")) << name;
+    EXPECT_TRUE(image.rgb.empty());
+  }
+}
+
 TEST(OtherPictures, OtherThreadsKeepStandardError) {
-  Bytes broken = testing::from_base64(fixture()["pictures"]["tiff_lzw"]["file"]);
+  Bytes broken = testing::from_base64(fixture()["pictures"]["bmp_rgb"]["file"]);
   broken.resize(broken.size() - 4);
   Image image;
+  EXPECT_THAT(decode_image(broken, image), HasSubstr("damaged BMP: OpenCV finds it damaged"));
   ::testing::internal::CaptureStderr();
   std::string spoken;
   std::thread other([&spoken] {
