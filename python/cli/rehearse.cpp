@@ -136,7 +136,8 @@ void print(const Prepared& p, const Rehearsal& result) {
 int rehearse_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
     RehearseOptions unused;
-    put(plan_help("rehearse", kMeaning, rehearse_options(unused)), "");
+    const std::string help = plan_help("rehearse", kMeaning, rehearse_options(unused));
+    if (env().worker == 0) put(help, "");
     return 0;
   }
   Prepared p;

@@ -6,7 +6,8 @@ ends the command with all its descendants when heturun, mpirun or the guard's ho
 heturun (hetu/links.py) imports the frames from here.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
-Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines), PROGRESS (one JSON object), EXIT (JSON), BEAT.
+Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
+object), EXIT (JSON), BEAT.
 Down: NONCE (16 bytes), SIGNAL (its number), BEAT.
 """
 import hashlib
@@ -68,13 +69,15 @@ class Frames:
 
 
 class Lines:
-    """Holds back the unfinished last line of a stream."""
+    """Holds back the unfinished last line of a stream. `end` is put after a line that is cut, and after a last one without
+    a newline."""
 
-    def __init__(self):
+    def __init__(self, end=b"\n"):
+        self._end = end
         self._tail = b""
 
     def feed(self, data):
-        """The whole lines there are now, b"" if none."""
+        """The whole lines there are now, b"" if none; of a line that is too long, a piece."""
         data = self._tail + data
         end = data.rfind(b"\n") + 1
         self._tail = data[end:]
@@ -83,9 +86,9 @@ class Lines:
         return data[:end]
 
     def flush(self):
-        """The unfinished line, ended with a newline; b"" if there is none."""
+        """The unfinished line; b"" if there is none."""
         tail, self._tail = self._tail, b""
-        return tail + b"\n" if tail else b""
+        return tail + self._end if tail else b""
 
 
 def proof(token, nonce, worker):
@@ -171,7 +174,7 @@ class Guard:
         os.close(progress_end)
         self.target = self.child.pid
         self.send(STARTED, {"pid": self.child.pid})
-        streams = {self.child.stdout.fileno(): (OUT, Lines()), self.child.stderr.fileno(): (ERR, Lines()),
+        streams = {self.child.stdout.fileno(): (OUT, Lines(b"")), self.child.stderr.fileno(): (ERR, Lines(b"")),
                    progress: (PROGRESS, Lines())}
         for descriptor in (*streams, wakeup):
             os.set_blocking(descriptor, False)

@@ -1,4 +1,5 @@
 """heturun: starts a command as the workers of a job, on this host or on those of a cluster file."""
+import contextlib
 import getopt
 import os
 import re
@@ -7,13 +8,14 @@ import signal
 import subprocess
 import sys
 
-from hetu import guard, network, pipelines, precheck, progress, remote, slurm, supervise
+from hetu import guard, network, output, pipelines, precheck, progress, remote, slurm, supervise
 
 HELP = """\
 heturun [flags] command...
 
-Starts the command once per worker under Open MPI, prefixes every line with its worker, and exits with the status
-of the first worker that fails (128 + signal for a kill), 0 if all succeed. Standard input of workers is empty.
+Starts the command once per worker under Open MPI, hands on what the workers write, and exits with the status of the
+first worker that fails (128 + signal for a kill), 0 if all succeed. Standard input of workers is empty. What heturun
+itself says goes to standard error, and nothing of it to standard output.
 
   -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
   -w, --workers N       N workers on this host; only without -c. Without both, inside a Slurm allocation: its hosts,
@@ -24,6 +26,9 @@ of the first worker that fails (128 + signal for a kill), 0 if all succeed. Stan
                         in groups (--preduce, --adpsgd) goes on without the pipeline of that worker
       --pipelines N     how many pipelines the workers are, with --on-failure shrink (default: as --devices in the
                         command says)
+      --output HOW      standard output of workers: tagged, [w0] and the like before every line; raw, as it is. Default:
+                        raw where one worker alone writes (a job of one worker, hetu rehearse), else tagged. Lines of
+                        standard error are always tagged
       --interface NAME  network interface between hosts (default: the one that all share)
   -v, --verbose         show mpirun's command line
   -h, --help            this text
@@ -54,10 +59,11 @@ class Options:
         self.config, self.key, self.interface, self.verbose, self.help = None, None, None, False, False
         self.workers, self.servers = None, None
         self.shrink, self.pipelines = False, None
+        self.output = None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
-                                     "pipelines=", "verbose", "help"])
+                                     "pipelines=", "output=", "verbose", "help"])
         except getopt.GetoptError as error:
             raise UsageError(f"{error.msg}; heturun --help lists the flags") from None
         for flag, value in flags:
@@ -79,9 +85,9 @@ class Options:
         elif flag == "--interface":
             self.interface = value
         elif flag == "--on-failure":
-            if value not in ("end", "shrink"):
-                raise UsageError(f"--on-failure {value}: it must be end or shrink")
-            self.shrink = value == "shrink"
+            self.shrink = one_of(flag, value, "end", "shrink") == "shrink"
+        elif flag == "--output":
+            self.output = one_of(flag, value, "raw", "tagged")
         elif flag == "--pipelines":
             self.pipelines = count(flag, value)
         elif flag in ("-v", "--verbose"):
@@ -109,6 +115,12 @@ def count(flag, value):
     if not re.fullmatch(r"[0-9]{1,4}", value):
         raise UsageError(f"{flag} {value}: it must be a whole number from 0 to 9999")
     return int(value)
+
+
+def one_of(flag, value, *right):
+    if value not in right:
+        raise UsageError(f"{flag} {value}: it must be {' or '.join(right)}")
+    return value
 
 
 def find_config(path):
@@ -283,9 +295,6 @@ def run(options, say):
         if not shutil.which(options.command[0]):
             say(f"cannot start '{options.command[0]}': not found, or not executable")
             return 127
-    print(cluster_block(nodes), flush=True)
-    if any(n["servers"] for n in nodes):
-        say("servers are started only for a command that needs them")
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
     interface, addresses = None, []
     if not local:
@@ -304,6 +313,10 @@ def run(options, say):
         count_of_pipelines = options.pipelines or pipelines.count_of(options.command, used, os.environ)
         pipelines.check(count_of_pipelines, workers)
         parts = pipelines.split(used, count_of_pipelines)
+    with contextlib.suppress(BrokenPipeError):
+        supervise.write_all(2, cluster_block(nodes).encode() + b"\n")
+    if any(n["servers"] for n in nodes):
+        say("servers are started only for a command that needs them")
     job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts))
     try:
         shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
@@ -326,7 +339,8 @@ def run(options, say):
             commands.append((argv, more))
             if options.verbose:
                 say(" ".join(argv))
-        return job.run(commands)
+        raw = options.output == "raw" if options.output else output.writes_alone(options.command, workers)
+        return job.run(commands, raw)
     finally:
         job.close()
 
@@ -334,10 +348,8 @@ def run(options, say):
 def main(argv=None):
     """Runs heturun; returns its exit status."""
     def say(text):
-        try:
+        with contextlib.suppress(BrokenPipeError):
             supervise.write_all(2, f"heturun: {text}\n".encode())
-        except BrokenPipeError:
-            pass
     try:
         options = Options(sys.argv[1:] if argv is None else argv)
         if options.help:

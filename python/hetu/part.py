@@ -89,16 +89,15 @@ class Part:
         return bool(data)
 
     def text(self):
-        """[(1 or 2, what mpirun said since the last call)], unless a worker's failure explains the end: then heturun has
-        said it, and mpirun only complains of being ended. Workers' output does not come this way."""
-        kept = []
+        """What mpirun said since the last call, unless a worker's failure explains the end: then heturun has said it, and
+        mpirun only complains of being ended. Workers' output does not come this way."""
+        kept = ""
         for number, text in self._text.items():
             blocks = re.split(r"^-{20,}$\n?", text.decode(errors="replace"), flags=re.M)
             said = "" if self.failed_at else "".join(b for b in blocks if b.strip())
             self._text[number] = b""
-            if said:
-                kept.append((number, said.encode()))
-        return kept
+            kept += said if said.endswith("\n") or not said else said + "\n"
+        return kept.encode()
 
     def ended(self, statuses):
         """Whether mpirun has ended, and all it said is here."""

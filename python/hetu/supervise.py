@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 
-from hetu import coordinator, guard, processes
+from hetu import coordinator, guard, output, processes
 from hetu.links import Links
 from hetu.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, ending, signal_name, status_of
 
@@ -43,6 +43,7 @@ class Job:
         self._coordinator = coordinator.Coordinator(place, addresses)
         self._statuses = {}
         self._reporter = None  # the worker whose progress is drawn
+        self._raw = None  # what puts the output of workers together, where it is not tagged
         self._ended_at = None  # when the end was decided
         self._code = None
         self._forced = False  # everything here was killed
@@ -66,9 +67,10 @@ class Job:
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, commands):
+    def run(self, commands, raw=False):
         """Runs an mpirun per part, `commands` being their (arguments, environment), to the end of the job; returns the exit
-        status."""
+        status. `raw`: standard output of workers goes on as it is."""
+        self._raw = output.Raw() if raw else None
         processes.adopt_orphans()
         wakeup, wakeup_end = os.pipe()
         for descriptor in (wakeup, wakeup_end):
@@ -126,6 +128,8 @@ class Job:
     def _take_frame(self, worker, kind, payload):
         if kind == guard.HELLO:
             self._take_hello(worker, json.loads(payload))
+        elif kind == guard.OUT and self._raw is not None:
+            self._put(1, self._raw.join(worker, payload))
         elif kind in (guard.OUT, guard.ERR):
             self._forward(f"[w{worker.number}] ".encode(), 1 if kind == guard.OUT else 2, payload)
         elif kind == guard.STARTED:
@@ -238,20 +242,19 @@ class Job:
         self._display.redraw()
 
     def _forward(self, prefix, descriptor, text):
-        lines = text.split(b"\n")
-        if lines[-1] == b"":
-            lines.pop()
+        self._put(descriptor, output.tagged(prefix, text))
+
+    def _put(self, descriptor, data):
         self._display.clear()
         try:
-            write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
+            write_all(descriptor, data)
         except BrokenPipeError:
             self._end(128 + signal.SIGPIPE, "")
         self._display.redraw()
 
     def _show_mpirun(self):
         for part in self._parts:
-            for number, text in part.text():
-                self._forward(b"[mpirun] ", number, text)
+            self._forward(b"[mpirun] ", 2, part.text())
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

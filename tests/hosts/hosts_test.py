@@ -141,7 +141,7 @@ class Readme(HostsCase):
         """Trains on both hosts and on one; returns what the first left."""
         one, two = self.folder / "one", self.folder / "two"
         done = self.check(self.on_w0(self.words(line, *options, "--checkpoint", two, "--devices", devices)))
-        self.assertIn(f"  Workers({2 * WORKERS}): {{'w0': {WORKERS}, 'w1': {WORKERS}}},\n", done.stdout)
+        self.assertIn(f"  Workers({2 * WORKERS}): {{'w0': {WORKERS}, 'w1': {WORKERS}}},\n", done.stderr)
         self.assertIn("heturun: interface hetu0, network 10.77.0.0/30; w0 10.77.0.1, w1 10.77.0.2; "
                       "--interface overrides\n", done.stderr)
         self.check(self.alone(line, *options, "--checkpoint", one))

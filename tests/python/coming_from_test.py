@@ -226,7 +226,7 @@ class Checks(TrainCase):
         for worker in range(2):
             self.assertIn(f"[w{worker}] a b||$X|--workers|eth7|1|4242|\n", done.stdout)
         self.assertIn("Cluster: {\n  Chief: localhost,\n  Servers(0): {},\n  Workers(2): {'localhost': 2},\n}\n",
-                      done.stdout)
+                      done.stderr)
         exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if launch.EXPORTED.match(name)]
         self.assertEqual(exported, ["DMLC_ROLE", "PS_RESEND", "PORT"])
         self.run_words("heturun", "--workers", 1, "--identify", key, "true")

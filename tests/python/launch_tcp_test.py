@@ -51,7 +51,7 @@ class OverTcp(LaunchCase):
         """Nobody reads for longer than silence may last: the quiet worker's guard still hears that heturun lives."""
         command = "test $OMPI_COMM_WORLD_RANK = 1 && sleep 12 || seq 2000000; echo last"
         process = self.job_over_tcp("-w", "2", "sh", "-c", command)
-        self.assertEqual(process.stdout.readline(), "Cluster: {\n")
+        self.assertEqual(process.stderr.readline(), "Cluster: {\n")
         time.sleep(11)
         out, error = process.communicate(timeout=MANY)
         self.assertEqual(process.returncode, 0, error)

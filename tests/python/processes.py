@@ -1,5 +1,6 @@
 """What tests of jobs ask of the machine: which processes are left, and whether something happens in time."""
 import os
+import re
 import time
 
 
@@ -32,6 +33,14 @@ def process_of(mark, word, number=None):
             if number is None or own == number:
                 return pid
     return None
+
+
+def without_block(error):
+    """A job's standard error without the first that heturun says of one that starts, the Cluster block."""
+    rest, blocks = re.subn(r"^Cluster: \{\n(?:  .*\n)+\}\n", "", error, flags=re.M)
+    if blocks != 1:
+        raise AssertionError(f"{blocks} Cluster blocks in place of one in: {error}")
+    return rest
 
 
 def parent_of(pid):

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 import uuid
 
-from processes import processes_with, wait_until
+from processes import processes_with, wait_until, without_block
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
@@ -109,7 +109,8 @@ class Done:
 
     def words(self):
         """The job's own complaints on standard error: no prefix, no progress, not what heturun says, nor the device."""
-        lines = [re.sub(r"^\[w\d+\] ", "", line) for line in self.err.splitlines()]
+        text = without_block(self.err) if "Cluster: {" in self.err else self.err  # alone, or refused before the start
+        lines = [re.sub(r"^\[w\d+\] ", "", line) for line in text.splitlines()]
         return [line for line in lines if not re.match(r"heturun: |hetu: computing on |step \d+/", line)]
 
     def __str__(self):

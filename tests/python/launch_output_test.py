@@ -1,0 +1,84 @@
+"""What heturun writes where: standard output holds what workers write and nothing else, raw or tagged."""
+import itertools
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+
+from launch_test import HETURUN, MANY, LaunchCase
+
+REHEARSE = ["hetu", "rehearse", "1f1b", "--stages", "2", "--micro-batches", "4", "--repeat", "1", "--time-unit", "1ms"]
+WRITER = "import os, sys; w = os.environ['OMPI_COMM_WORLD_RANK']; "
+
+
+class Raw(LaunchCase):
+    def test_json_and_a_trace_of_a_rehearsal_are_read_by_whoever_reads_json(self):
+        for form, key in (("json", "ratio"), ("trace", "traceEvents")):
+            with self.subTest(format=form):
+                heturun = subprocess.Popen([*HETURUN, "-w", "2", *REHEARSE, "--format", form], env=self.env, text=True,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                reader = subprocess.run([sys.executable, "-m", "json.tool"], stdin=heturun.stdout, capture_output=True,
+                                        text=True, timeout=MANY)
+                heturun.stdout.close()
+                error = heturun.stderr.read()
+                heturun.stderr.close()
+                self.assertEqual((heturun.wait(MANY), reader.returncode), (0, 0), error + reader.stderr)
+                self.assertIn(key, json.loads(reader.stdout))
+                self.assertTrue(error.startswith("Cluster: {\n"), error)
+
+    def test_every_byte_of_one_that_writes_alone(self):
+        """Lines longer than what a guard holds back, no last newline, bytes that are no text; by one worker of three."""
+        seed = random.randrange(2**32)
+        draw = random.Random(seed)
+        expected = b"\n".join(draw.randbytes(size).replace(b"\n", b" ") for size in (0, 3, 70000, 2500000, 0, 1, 9))
+        file = pathlib.Path(self.tmp) / "written"
+        file.write_bytes(expected)
+        script = f"test $OMPI_COMM_WORLD_RANK != 1 || cat {file}"
+        done = subprocess.run([*HETURUN, "-w", "3", "--output", "raw", "sh", "-c", script], env=self.env, timeout=MANY,
+                              capture_output=True, stdin=subprocess.DEVNULL)
+        file.unlink()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout == expected, f"seed {seed}: {len(done.stdout)} bytes for {len(expected)}")
+
+    def test_lines_of_several_workers_stay_whole(self):
+        script = WRITER + ("\nfor i in range(300):\n"
+                           "    for piece in ('', w * (i * 37 % 9000), '.\\n'): os.write(1, piece.encode())\n"
+                           "os.write(1, b'end')")
+        done = self.run_it("-w", "3", "--output", "raw", sys.executable, "-c", script)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        expected = sorted([w * (i * 37 % 9000) + "." for w in "012" for i in range(300)] + ["end"] * 3)
+        self.assertEqual(sorted(line for line in done.stdout.split("\n") if line), expected)
+
+
+class Default(LaunchCase):
+    def test_tags(self):
+        """Raw where one worker alone writes; standard error is tagged always."""
+        for workers, output in itertools.product(("1", "2"), (None, "raw", "tagged")):
+            with self.subTest(workers=workers, output=output):
+                flags = ["--output", output] if output else []
+                done = self.run_it("-w", workers, *flags, "sh", "-c", "echo out; echo err >&2")
+                raw = output == "raw" or (output is None and workers == "1")
+                self.assertEqual(sorted(done.stdout.splitlines()),
+                                 ["out" if raw else f"[w{w}] out" for w in range(int(workers))])
+                self.assertEqual([line for line in sorted(done.stderr.splitlines()) if line.startswith("[w")],
+                                 [f"[w{w}] err" for w in range(int(workers))])
+
+    def test_other_commands_of_hetu_write_in_every_worker(self):
+        done = self.run_it("-w", "2", "hetu", "simulate", "gpipe", "--stages", "2",
+                           "--micro-batches", "2", "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(all(line.startswith("[w") for line in done.stdout.splitlines()))
+
+    def test_help_is_said_once(self):
+        self.assertEqual(self.run_it("-w", "2", "hetu", "rehearse", "--help").stdout.count("usage"), 1)
+
+    def test_a_wrong_choice_is_refused(self):
+        done = self.run_it("-w", "2", "--output", "clean", "true")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, "heturun: --output clean: it must be raw or tagged\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
