@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 import hetu as ht
-from hetu import training
+from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 
 STEPS_PER_EPOCH = 100
 

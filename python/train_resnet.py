@@ -13,7 +13,7 @@ import argparse
 import sys
 
 import hetu as ht
-from hetu import training
+from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.models.resnet import CONFIGS
 
 # SD-PIPE's: after the first epoch, through which the rate warms up, it is multiplied by `gamma` every `epochs` epochs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -38,8 +39,8 @@ def report(program: str, message: str) -> None:
 
 @contextlib.contextmanager
 def one_line_errors(program: str) -> Iterator[None]:
-    """Errors of Hetu and of the operating system become one line and an exit status; bugs keep their traceback. Inside,
-    SIGUSR1 asks trainings to save and end."""
+    """Errors of Hetu and of the operating system, and Ctrl-C, become one line and an exit status; bugs keep their traceback.
+    Inside, SIGUSR1 asks trainings to save and end."""
     from hetu import executor
 
     stop.watch()
@@ -50,4 +51,8 @@ def one_line_errors(program: str) -> Iterator[None]:
         report(program, str(error))
         executor.close(status)
         sys.exit(status)
+    except KeyboardInterrupt:
+        report(program, "ended by SIGINT")
+        executor.close(128 + signal.SIGINT)
+        sys.exit(128 + signal.SIGINT)
     executor.close()

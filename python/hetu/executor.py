@@ -296,7 +296,7 @@ class Executor:
         """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
         from the start of `data` (validation; the training data if none is given). With `checkpoint`, saves every `every`
         steps (0: only at the end). With `trace`, writes what happened beside what the plan predicts from the measured times.
-        Training ends early, and saves, when a worker was asked to stop (hetu.stop).
+        Training ends early, and saves, when a worker was asked to stop (SIGUSR1, the first Ctrl-C; see hetu.stop).
 
         A method that updates within a step (pipedream) runs without a flush: its pipeline is drained every `drain` steps
         (0: never for that), where it saves and in the end. Only then one may validate; and only the chief has scalars and
@@ -314,21 +314,22 @@ class Executor:
         self.stopped = False
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         self.job.record(trace is not None)
-        while self.step < steps and not self.stopped:
-            if self.plateau:
-                self.job.set_rate_factor(self.plateau.state["multiplier"])
-            self.job.begin_run(self._run_length(steps, every if store else 0, drain))
-            while True:
-                if stop.asked():
-                    self.job.ask_to_stop()
-                step = self._step(self._next, self.loader, training=True)
-                if step is None:
-                    break
-                yield step
-            if self.job.may_lose:
-                self._share_out()
-            if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
-                store.save()
+        with stop.training(checkpoint):
+            while self.step < steps and not self.stopped:
+                if self.plateau:
+                    self.job.set_rate_factor(self.plateau.state["multiplier"])
+                self.job.begin_run(self._run_length(steps, every if store else 0, drain))
+                while True:
+                    if stop.asked():
+                        self.job.ask_to_stop()
+                    step = self._step(self._next, self.loader, training=True)
+                    if step is None:
+                        break
+                    yield step
+                if self.job.may_lose:
+                    self._share_out()
+                if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
+                    store.save()
         if self.stopped and self.is_chief:
             print(f"Stopped as asked after {self.step} steps; " + (f"saved in {checkpoint}" if store else "nothing saved: "
                   "no checkpoint folder was given"), flush=True)

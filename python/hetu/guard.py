@@ -10,18 +10,22 @@ Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long
 object), EXIT (JSON), BEAT.
 Down: NONCE (16 bytes), SIGNAL (its number), BEAT.
 """
-import hashlib
-import hmac
-import json
-import os
-import selectors
-import shutil
 import signal
-import socket
-import struct
-import subprocess
-import sys
-import time
+
+HELD_BACK = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT}
+if __name__ == "__main__":  # first of all: until main() takes them they would be the end
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+import hashlib  # noqa: E402
+import hmac  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import selectors  # noqa: E402
+import shutil  # noqa: E402
+import socket  # noqa: E402
+import struct  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
 
 if __name__ == "__main__":  # -I leaves the package out
     sys.path.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -33,6 +37,7 @@ HEADER = struct.Struct(">BI")
 LONGEST_FRAME = 8 << 20
 LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard
 LONGEST_LINE = 1 << 20  # a longer one is cut, so that memory stays bounded
+HELD_S = 10.0  # after so long the worker's output says that a signal waits for somebody to take it
 TERM_GRACE_S = 3.0  # from SIGTERM to SIGKILL
 BEAT_S = 1.0
 DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
@@ -128,6 +133,8 @@ class Guard:
         self.statuses = {}
         self.child = None
         self.target = None  # the process that gets SIGUSR1: the command, or what registered itself
+        self.held = {}  # signals that nobody takes yet: {number: when it came}
+        self.blocking = set()  # (pid, number) of who held one back at the last look
         self.kill_at = None
         self.lost = False  # heturun is gone
         self.orphaned = False  # mpirun is gone
@@ -193,10 +200,31 @@ class Guard:
 
     def take_signal(self, number):
         if number in (signal.SIGUSR1, signal.SIGUSR2):
-            if self.child is not None and self.child.pid not in self.statuses:
-                processes.signal_to(os.kill, self.target, number)
+            self.held.setdefault(number, time.monotonic())
         elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
             self.end(number if number == signal.SIGKILL else signal.SIGTERM)
+
+    def hand_on(self):
+        """Gives what is held to the first process that takes it: until a script has put its handler there, such a signal
+        would be its death. One that is blocked at two looks is taken by other means than a handler."""
+        if self.child is None or self.child.pid in self.statuses:
+            return
+        blocking = set()
+        for number, since in list(self.held.items()):
+            for pid in dict.fromkeys((self.target, self.child.pid, *processes.descendants(self.child.pid))):
+                handled, blocked = processes.ways_of(pid, number)
+                if handled or (blocked and (pid, number) in self.blocking):
+                    processes.signal_to(os.kill, pid, number)
+                    del self.held[number]
+                    break
+                if blocked:
+                    blocking.add((pid, number))
+            else:
+                if since is not None and time.monotonic() - since > HELD_S:
+                    self.held[number] = None
+                    name = signal.Signals(number).name
+                    self.send(ERR, f"heturun: {name} is held: no process of this worker has a handler for it yet\n".encode())
+        self.blocking = blocking
 
     def take_frames(self):
         try:
@@ -260,7 +288,8 @@ class Guard:
             for descriptor in (*streams, wakeup, self.sock):
                 selector.register(descriptor, selectors.EVENT_READ)
             while self.child.pid not in self.statuses:
-                for key, _ in selector.select(timeout=BEAT_S if self.kill_at is None else 0.1):
+                waits = self.kill_at is None and not self.held
+                for key, _ in selector.select(timeout=BEAT_S if waits else 0.1):
                     if key.fileobj is self.sock:
                         self.take_frames()
                         if self.lost:
@@ -271,6 +300,7 @@ class Guard:
                     elif not self.take_output(streams, key.fd):
                         selector.unregister(key.fd)
                 processes.reap(self.statuses)
+                self.hand_on()
                 self.tick()
 
     def finish(self, streams):
@@ -337,6 +367,7 @@ def main(argv):
     signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
     processes.adopt_orphans()
     try:
         guard = Guard(address, directories, command)

@@ -34,8 +34,9 @@ itself says goes to standard error, and nothing of it to standard output.
   -h, --help            this text
 
 Other hosts are reached by ssh, which takes user and port from its own configuration, and must have the same Hetu at
-the same place. Ctrl-C, SIGTERM or the death of any worker ends all of them. SIGUSR1 is handed to the workers, which
-save a checkpoint and exit 0.
+the same place. SIGUSR1 is handed to the workers, each as soon as it takes it; they save a checkpoint and exit 0. So is
+the first Ctrl-C where the workers train with a checkpoint folder; the second, or the first elsewhere, ends all of
+them, and so do SIGTERM and the death of any worker.
 """
 # Variables that workers on other hosts get too.
 EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
@@ -340,7 +341,7 @@ def run(options, say):
             if options.verbose:
                 say(" ".join(argv))
         raw = options.output == "raw" if options.output else output.writes_alone(options.command, workers)
-        return job.run(commands, raw)
+        return job.run(commands, raw, precheck.saves(options.command))
     finally:
         job.close()
 
@@ -351,6 +352,7 @@ def main(argv=None):
         with contextlib.suppress(BrokenPipeError):
             supervise.write_all(2, f"heturun: {text}\n".encode())
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it is taken below; SIGUSR1 by the loop
         options = Options(sys.argv[1:] if argv is None else argv)
         if options.help:
             print(HELP, end="")

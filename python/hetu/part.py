@@ -41,6 +41,7 @@ class Worker:
     pid: int = 0
     part: "Part | None" = None
     started: bool = False
+    training: str = ""  # what it has said of it: saves, unsaved, over
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
 

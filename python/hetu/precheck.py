@@ -21,6 +21,16 @@ def applies(command):
     own = schedule.is_file(pipeline) or schedule.is_function(pipeline)
     if not own and option_of(command, "--memory-limit") is None:
         return False
+    return uses_hetu(command)
+
+
+def saves(command):
+    """True for a script of Hetu whose options name a folder for checkpoints: what is known before it has said anything."""
+    return option_of(command, "--checkpoint") is not None and uses_hetu(command)
+
+
+def uses_hetu(command):
+    """Whether the Python script that a command runs imports Hetu."""
     try:
         with open(script_of(command) or "", encoding="utf-8") as file:
             return bool(USES_HETU.search(file.read()))

@@ -52,6 +52,20 @@ def descendants(root):
     return found
 
 
+def ways_of(pid, number):
+    """(whether a process has a handler for a signal, whether it holds the signal back)."""
+    masks = {}
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name in ("SigCgt", "SigBlk"):
+                    masks[name] = int(value, 16) >> (number - 1) & 1
+    except OSError:
+        return False, False
+    return bool(masks.get("SigCgt")), bool(masks.get("SigBlk"))
+
+
 def reap(into):
     """Collects ended children into the dict pid -> wait status."""
     while True:

@@ -2,7 +2,8 @@
 
 A script makes one Reporter, in the worker that knows the loss. Under heturun the records go to heturun, which draws;
 without it the script's own process draws. Records are JSON objects, one per line:
-{"step", "total", "loss", "samples_per_s", "tokens_per_s", "extra": {name: value}}, {"pid"} first, {"closed"} last.
+{"step", "total", "loss", "samples_per_s", "tokens_per_s", "extra": {name: value}}, {"pid"} first, {"closed"} last. A worker
+that trains sends {"pid", "training": "saves" or "unsaved"} and in the end {"training": "over"}: what Ctrl-C would do.
 """
 import collections
 import json
@@ -178,12 +179,23 @@ class Reporter:
             self._send(record)
 
     def _send(self, record):
-        if self._fd is None:
-            return
-        try:
-            os.write(self._fd, json.dumps(record).encode() + b"\n")
-        except OSError:  # heturun is ending; training must not fail for a bar
+        if self._fd is not None and not _write(self._fd, record):
             self._fd = None
+
+
+def tell(record):
+    """Sends one record to heturun, if there is one."""
+    fd = _inherited()
+    if fd is not None:
+        _write(fd, record)
+
+
+def _write(fd, record):
+    try:
+        os.write(fd, json.dumps(record).encode() + b"\n")
+    except OSError:  # heturun is ending; training must not fail for a bar
+        return False
+    return True
 
 
 def _inherited():

@@ -1,23 +1,47 @@
-"""SIGUSR1: save a checkpoint and end in order. `heturun` hands the signal to all workers; they stop after the same step."""
+"""SIGUSR1 and Ctrl-C: save a checkpoint and end in order. `heturun` hands them to all workers, once they take them; the
+workers stop after the same step."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
-from types import FrameType
+import threading
+from collections.abc import Iterator
 
-_asked = False
-
-
-def _note(number: int, frame: FrameType | None) -> None:
-    global _asked
-    _asked = True
+from hetu import _hetu, progress
 
 
 def watch() -> None:
-    """From here on SIGUSR1 is noted instead of ending the process. Main thread only, as Python has it."""
-    signal.signal(signal.SIGUSR1, _note)
+    """From here on SIGUSR1 is noted instead of ending the process."""
+    _hetu.watch_signal(signal.SIGUSR1, "", asks=True, once=False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})  # see hetu/hold.py
 
 
 def asked() -> bool:
-    """Whether SIGUSR1 came since watch()."""
-    return _asked
+    """Whether SIGUSR1, or Ctrl-C in a training that saves, came since it is watched."""
+    return bool(_hetu.stop_asked())
+
+
+@contextlib.contextmanager
+def training(folder: str | None) -> Iterator[None]:
+    """While a training runs: SIGUSR1 is noted, and the first Ctrl-C too if there is a `folder` for checkpoints; without one
+    it is Python's KeyboardInterrupt. The second Ctrl-C ends the process at once. What the script itself does with these
+    signals stands. heturun is told whether this worker saves."""
+    watched = []
+    if threading.current_thread() is threading.main_thread():
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            if _hetu.watch_signal(signal.SIGUSR1, "", asks=True, once=False):
+                watched.append(signal.SIGUSR1)
+        what = f"the training saves in {folder}" if folder else "no checkpoint folder was given, and nothing is saved"
+        text = f"SIGINT: ending after this step; {what}; once more ends at once\n"
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            if _hetu.watch_signal(signal.SIGINT, text, asks=folder is not None, once=True):
+                watched.append(signal.SIGINT)
+    progress.tell({"pid": os.getpid(), "training": "saves" if folder else "unsaved"})
+    try:
+        yield
+    finally:
+        progress.tell({"training": "over"})
+        for number in watched:
+            _hetu.forget_signal(number)

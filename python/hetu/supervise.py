@@ -44,6 +44,9 @@ class Job:
         self._statuses = {}
         self._reporter = None  # the worker whose progress is drawn
         self._raw = None  # what puts the output of workers together, where it is not tagged
+        self._will_save = False
+        self._asked = False  # the workers were asked to save and end
+        self._interrupted = False  # by Ctrl-C
         self._ended_at = None  # when the end was decided
         self._code = None
         self._forced = False  # everything here was killed
@@ -67,9 +70,11 @@ class Job:
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
-    def run(self, commands, raw=False):
+    def run(self, commands, raw=False, saves=False):
         """Runs an mpirun per part, `commands` being their (arguments, environment), to the end of the job; returns the exit
-        status. `raw`: standard output of workers goes on as it is."""
+        status. `raw`: standard output of workers goes on as it is. `saves`: they will save, as far as is known before they
+        say so."""
+        self._will_save = saves
         self._raw = output.Raw() if raw else None
         processes.adopt_orphans()
         wakeup, wakeup_end = os.pipe()
@@ -78,6 +83,7 @@ class Job:
         signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # what came before is obeyed now
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
         self._await_coordinator()
         for part, (argv, environment) in zip(self._parts, commands, strict=True):
@@ -109,13 +115,28 @@ class Job:
     def _take_signals(self, wakeup):
         for number in os.read(wakeup, 4096):
             if number == signal.SIGUSR1:
-                self._say(f"SIGUSR1 handed to {len(self._workers)} workers: checkpoint and exit")
-                self._links.signal(number)
+                self._ask_to_save(f"SIGUSR1 handed to {len(self._workers)} workers: checkpoint and exit")
+            elif number == signal.SIGINT and self._ended_at is None and not self._interrupted and self._saves():
+                self._interrupted = True
+                self._ask_to_save(f"SIGINT: SIGUSR1 handed to {len(self._workers)} workers: checkpoint and exit; once more "
+                                  "ends them at once")
             elif number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if self._ended_at is not None and self._code == 128 + number:
-                    self._links.signal(signal.SIGKILL)  # asked twice: at once
-                else:
-                    self._end(128 + number, f"{signal_name(number)}: ending {self._others()}")
+                twice = self._interrupted if self._ended_at is None else self._code == 128 + number
+                unsaved = any(w.training == "unsaved" for w in self._workers if w.code is None)
+                self._end(128 + number, f"{signal_name(number)}: ending {self._others()}"
+                          + "; nothing is saved: no checkpoint folder was given" * unsaved)
+                if twice:
+                    self._links.signal(signal.SIGKILL)
+
+    def _saves(self):
+        """Whether the workers that live save when they are asked to: as they say, else as their command line says."""
+        said = {worker.training for worker in self._workers if worker.code is None} - {""}
+        return "saves" in said if said else self._will_save
+
+    def _ask_to_save(self, text):
+        self._asked = True
+        self._say(text)
+        self._links.signal(signal.SIGUSR1)
 
     def _lose_guard(self, worker):
         if worker.code is not None:
@@ -152,8 +173,11 @@ class Job:
             worker.part.note_failure()
         if self._ended_at is not None or worker.part.lost_at is not None:
             self._links.signal(signal.SIGTERM, [worker])
+        elif self._asked:
+            self._links.signal(signal.SIGUSR1, [worker])
 
     def _take_progress(self, worker, record):
+        worker.training = record.get("training", worker.training)
         if worker.part.lost_at is not None:
             return
         if self._reporter is None and "step" in record:

@@ -26,4 +26,7 @@ void bind_evaluate(nanobind::module_& m);
 /// Training: Transport, connect, Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 
+/// Signals that end a training in order: watch_signal, forget_signal, stop_asked.
+void bind_stop(nanobind::module_& m);
+
 }  // namespace hetu

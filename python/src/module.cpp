@@ -58,4 +58,5 @@ NB_MODULE(_hetu, m) {
   hetu::bind_data(m);
   hetu::bind_evaluate(m);
   hetu::bind_executor(m);
+  hetu::bind_stop(m);
 }

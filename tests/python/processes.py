@@ -49,6 +49,12 @@ def parent_of(pid):
         return int(file.read().rpartition(")")[2].split()[1])
 
 
+def has_loaded(pid, name):
+    """Whether a process has mapped a file of such a name."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        return name in file.read()
+
+
 def wait_until(condition, seconds=180.0):
     """Whether the condition came true in time."""
     end = time.monotonic() + seconds

@@ -13,7 +13,8 @@ import sys
 import time
 import unittest
 
-from processes import wait_until
+from hetu import processes
+from processes import has_loaded, wait_until
 from train_cases import END_S, HETURUN, MANY_S, ROOT, TrainCase, checksums, manifest_of, tensors
 
 WHOLE = "--whole" in sys.argv
@@ -131,7 +132,7 @@ class Asked(TrainCase):
     """Signals in the middle of a training."""
 
     def stop(self, grid, number, folder):
-        process, log = self.start(grid, "--steps", 1000000, "--checkpoint", folder)
+        process, log = self.start(grid, "--steps", 1000000, *(["--checkpoint", folder] if folder else []))
         self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") >= 3), process.poll())
         since = time.monotonic()
         process.send_signal(number)
@@ -147,6 +148,71 @@ class Asked(TrainCase):
                 self.assertEqual(code, 0, out + err)
                 self.assertIn(f"Stopped as asked after {steps} steps; saved in {folder}", out)
                 self.assertEqual(manifest_of(folder)[1]["step"], steps)
+
+    def test_the_first_control_c_saves(self):
+        for grid in [(1, 1), (1, 2)]:
+            with self.subTest(grid=grid):
+                folder = self.folder / f"saved-{grid[0]}-{grid[1]}"
+                code, out, err, steps = self.stop(grid, signal.SIGINT, folder)
+                self.assertEqual(code, 0, out + err)
+                self.assertIn(f"Stopped as asked after {steps} steps; saved in {folder}", out)
+                self.assertEqual(manifest_of(folder)[1]["step"], steps)
+                self.assertIn("once more ends", err)
+
+    def test_control_c_where_nothing_is_saved(self):
+        for grid in [(1, 1), (1, 2)]:
+            with self.subTest(grid=grid):
+                code, out, err, _ = self.stop(grid, signal.SIGINT, None)
+                self.assertEqual(code, 128 + signal.SIGINT, out + err)
+                self.assertRegex(err, "SIGINT: .*no checkpoint folder was given")
+                self.assertNotIn("Traceback", err)
+
+    def test_usr1_before_the_script_takes_it(self):
+        """Alone, while it imports; the first step is done, and saved."""
+        for attempt in range(10):  # until one is looked at in time
+            process, _ = self.start((1, 1), "--steps", 1000000, "--checkpoint", self.folder / f"saved-{attempt}")
+            while process.poll() is None and not any(processes.ways_of(process.pid, signal.SIGUSR1)):
+                pass
+            if early := not has_loaded(process.pid, "_hetu."):
+                break
+            process.kill()
+        self.assertTrue(early, process.poll())
+        process.send_signal(signal.SIGUSR1)
+        out, err = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, out + err)
+        self.assertIn("Stopped as asked after 1 steps; saved in ", out)
+
+    SCRIPT = ("import sys\n"
+              "import hetu as ht\n"
+              "batch = ht.data.BertHdf5(sys.argv[1], batch_size=8, seed=0)\n"
+              "model = ht.models.Bert.from_config(sys.argv[2], vocab_size=batch.vocabulary_size)\n"
+              "loss = model.pretraining_loss(batch)\n"
+              "job = ht.Executor({'train': [loss, ht.optim.AdamW(1e-3).minimize(loss)]}, pipeline='1f1b', micro_batches=4)\n"
+              "for step in job.run('train', steps=1000000, checkpoint=sys.argv[3]):\n"
+              "    if job.is_chief and step.index == 2: print('going', flush=True)\n"
+              "print('the rest of the script', flush=True)\n"
+              "ht.close()\n")
+
+    def test_a_script_of_ones_own(self):
+        """No option, no ht.one_line_errors."""
+        script = self.folder / "own.py"
+        script.write_text(self.SCRIPT)
+        for workers, number in ((1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGUSR1), (2, signal.SIGUSR1)):
+            with self.subTest(workers=workers, signal=number):
+                saved = self.folder / f"saved-{workers}-{number}"
+                words = [*(HETURUN + ["-w", "2"] if workers > 1 else []), sys.executable, str(script), str(self.data),
+                         str(self.model), str(saved)]
+                process = subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.communicate)
+                self.addCleanup(process.kill)
+                while not (line := process.stdout.readline()).endswith("going\n"):
+                    self.assertTrue(line, process.poll())
+                process.send_signal(number)
+                out, err = process.communicate(timeout=MANY_S)
+                self.assertEqual(process.returncode, 0, out + err)
+                self.assertEqual(out.count("the rest of the script"), workers)
+                self.assertRegex(out, f"Stopped as asked after \\d+ steps; saved in {saved}\n")
+                self.assertGreater(manifest_of(saved)[1]["step"], 2)
 
     def test_term_ends_without_saving(self):
         code, out, err, _ = self.stop((1, 2), signal.SIGTERM, self.folder / "saved")

@@ -1,0 +1,98 @@
+// Signals that ask a training to stop: their handler answers at once, whatever Python waits for,
+// and the second Ctrl-C is nobody's but the system's.
+#include <nanobind/stl/string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "graph/base/error.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+// What is done with one signal. The handler reads it, so it changes only while the handler is out.
+struct Watch {
+  struct sigaction before = {};
+  std::array<char, 512> text = {};
+  std::size_t size = 0;
+  bool asks = false;
+  bool stands = false;
+};
+
+constexpr int kSignals = 65;
+std::array<Watch, kSignals> g_watches;
+volatile std::sig_atomic_t g_asked = 0;
+
+extern "C" void hetu_take_signal(int number) {
+  const int error = errno;
+  const Watch& watch = g_watches[static_cast<std::size_t>(number)];
+  // A line that can't be written is nothing that a handler could mend.
+  const ssize_t written = watch.size > 0 ? write(STDERR_FILENO, watch.text.data(), watch.size) : 0;
+  static_cast<void>(written);
+  if (watch.asks)
+    g_asked = 1;
+  else
+    watch.before.sa_handler(number);
+  errno = error;
+}
+
+Watch& watch_of(int number) {
+  require(number > 0 && number < kSignals, "no signal has the number {}", number);
+  return g_watches[static_cast<std::size_t>(number)];
+}
+
+bool is_function(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_DFL &&
+         action.sa_handler != SIG_IGN;
+}
+
+bool watch_signal(int number, const std::string& text, bool asks, bool once) {
+  Watch& watch = watch_of(number);
+  if (watch.stands) return false;
+  sigaction(number, nullptr, &watch.before);
+  if (!asks && !is_function(watch.before)) return false;
+  watch.size = std::min(text.size(), watch.text.size());
+  std::copy_n(text.begin(), watch.size, watch.text.begin());
+  watch.asks = asks;
+  watch.stands = true;
+  struct sigaction action = {};
+  action.sa_handler = hetu_take_signal;
+  action.sa_flags = SA_RESTART | (once ? static_cast<int>(SA_RESETHAND) : 0);
+  sigaction(number, &action, nullptr);
+  return true;
+}
+
+void forget_signal(int number) {
+  Watch& watch = watch_of(number);
+  if (!watch.stands) return;
+  struct sigaction now = {};
+  sigaction(number, nullptr, &now);
+  // Whoever has put a handler of his own there in between keeps it.
+  if (now.sa_handler == hetu_take_signal || now.sa_handler == SIG_DFL)
+    sigaction(number, &watch.before, nullptr);
+  watch.stands = false;
+}
+
+}  // namespace
+
+void bind_stop(nb::module_& m) {
+  m.def("watch_signal", &watch_signal, nb::arg("number"), nb::arg("text"), nb::arg("asks"),
+        nb::arg("once"),
+        "From here on the signal writes `text` (at most 512 bytes) to standard error, and asks "
+        "trainings to stop, or else goes on to the handler that it had. `once`: a second one does "
+        "what the system does by default. False, and nothing changed, if it is watched already or "
+        "has no handler to go on to.");
+  m.def("forget_signal", &forget_signal, nb::arg("number"),
+        "Puts back what a watched signal did before.");
+  m.def(
+      "stop_asked", [] { return g_asked != 0; },
+      "Whether a watched signal has asked trainings to stop.");
+}
+
+}  // namespace hetu

@@ -1,0 +1,252 @@
+"""SIGUSR1 and Ctrl-C to heturun at any moment: held until they can be obeyed, and no end of a job that can save."""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from hetu import guard, processes
+from launch_test import END_S, HETURUN, MANY, LaunchCase
+from processes import has_loaded, process_of, wait_until
+
+# A worker that takes SIGUSR1 only after a while, and says before that it trains, as WORD says.
+SLOW = ("import os, signal, sys, time\n"
+        "from hetu import progress\n"
+        "time.sleep(float(os.environ['BEFORE_S']))\n"
+        "if os.environ.get('WORD'): progress.tell({'pid': os.getpid(), 'training': os.environ['WORD']})\n"
+        "print('up', os.getpid(), os.environ['HETU_JOB'], flush=True)\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: (print('saved'), sys.exit(0)))\n"
+        "if os.environ.get('DEAF'): signal.signal(signal.SIGUSR1, lambda *_: print('heard', flush=True))\n"
+        "if os.environ.get('DEAF'): signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "while True: time.sleep(1)\n")
+
+
+def holds(pid, number=signal.SIGUSR1):
+    """Whether a signal would not be the end of a process: it is held back, or has a handler."""
+    return pid is not None and any(processes.ways_of(pid, number))
+
+
+class SignalCase(LaunchCase):
+    def setUp(self):
+        super().setUp()
+        self.script = pathlib.Path(self.tmp) / "slow.py"
+        self.script.write_text(SLOW)
+        self.env["BEFORE_S"] = "0.4"
+
+    def tearDown(self):
+        self.script.unlink()
+        super().tearDown()
+
+    def launch(self, *words, flags=("-w", "2")):
+        """A job that has begun, from the first moment at which heturun can hold a signal."""
+        process = subprocess.Popen([*HETURUN, *flags, *(words or (sys.executable, str(self.script)))], env=self.env,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+                                   start_new_session=True)
+        self.assertTrue(wait_until(lambda: holds(process.pid), MANY))
+        return process
+
+    def check_saved(self, process, workers=2):
+        out, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 0, out + error)
+        self.assertEqual([line.partition(" ")[2] for line in out.splitlines()].count("saved"), workers, out + error)
+        return error
+
+
+class Held(SignalCase):
+    def test_usr1_at_any_moment(self):
+        moments = (0.0, 0.1, 0.3, 0.6, 1.0)
+        jobs = [self.launch() for _ in moments]
+        since = time.monotonic()
+        for process, moment in zip(jobs, moments, strict=True):
+            time.sleep(max(0.0, since + moment - time.monotonic()))
+            process.send_signal(signal.SIGUSR1)
+        for process, moment in zip(jobs, moments, strict=True):
+            with self.subTest(moment=moment):
+                self.assertIn("heturun: SIGUSR1 handed to 2 workers: checkpoint and exit\n", self.check_saved(process))
+
+    def test_from_the_first_line_on(self):
+        """Before heturun has loaded what it needs; of a few tries one is looked at in time."""
+        early = False
+        for _ in range(10):
+            process = subprocess.Popen([*HETURUN, "-w", "1", "true"], env=self.env, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            while process.poll() is None and not holds(process.pid):
+                pass
+            early = process.poll() is None and not has_loaded(process.pid, "_hetu.")
+            process.wait(MANY)
+            if early:
+                break
+        self.assertTrue(early)
+
+    def test_usr1_to_a_guard_at_its_start(self):
+        process, guards = self.launch(), set()
+        while not guards:
+            guards = {pid for pid in processes.descendants(process.pid) if holds(pid) and b"guard.py" in
+                      pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() and "mpirun" not in
+                      pathlib.Path(f"/proc/{pid}/comm").read_text()}
+        for pid in guards:
+            os.kill(pid, signal.SIGUSR1)
+        wait_until(lambda: process_of(self.mark, "slow.py", 0) and process_of(self.mark, "slow.py", 1))
+        process.send_signal(signal.SIGUSR1)
+        self.check_saved(process)
+
+    def test_a_process_below_takes_it(self):
+        """The command of each worker is a shell, whose death a SIGUSR1 would be."""
+        process = self.launch("sh", "-c", f"{sys.executable} {self.script}; exit $?")
+        process.send_signal(signal.SIGUSR1)
+        self.check_saved(process)
+
+    def test_a_process_that_asks_for_what_is_pending(self):
+        wait = ("import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n"
+                "while not signal.sigpending(): time.sleep(0.05)\n"
+                "print('saved')")
+        process = self.launch(sys.executable, "-c", wait)
+        process.send_signal(signal.SIGUSR1)
+        self.check_saved(process)
+
+    def test_nobody_takes_it(self):
+        """It is held, and after a while the worker's output says so, once."""
+        child = subprocess.Popen(["sleep", "100"], start_new_session=True)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        it, sent = guard.Guard.__new__(guard.Guard), []
+        it.child, it.target, it.statuses, it.blocking = child, child.pid, {}, set()
+        it.send = lambda kind, payload: sent.append((kind, payload))
+        it.held = {}
+        it.take_signal(signal.SIGUSR1)
+        it.hand_on()
+        self.assertEqual(sent, [])
+        it.held[signal.SIGUSR1] -= guard.HELD_S
+        it.hand_on()
+        it.hand_on()
+        says = b"heturun: SIGUSR1 is held: no process of this worker has a handler for it yet\n"
+        self.assertEqual(sent, [(guard.ERR, says)])
+        self.assertIsNone(child.poll())
+
+
+class ControlC(SignalCase):
+    def up(self, word, *, flags=("-w", "2"), deaf=False):
+        """A job whose workers have said what they train, and take SIGUSR1."""
+        self.env.update(WORD=word, BEFORE_S="0")
+        if deaf:
+            self.env["DEAF"] = "1"
+        process = self.launch(flags=flags)
+        workers = int(flags[1])
+        for _ in range(workers):
+            self.assertIn("] up ", process.stdout.readline())
+        self.assertTrue(wait_until(lambda: all(holds(process_of(self.mark, "slow.py", i)) for i in range(workers))))
+        return process
+
+    def test_the_first_saves(self):
+        shrink = ("-w", "3", "--on-failure", "shrink", "--pipelines", "3")
+        for flags in (("-w", "2"), shrink):
+            with self.subTest(flags=flags):
+                process = self.up("saves", flags=flags)
+                os.killpg(process.pid, signal.SIGINT)
+                self.assertIn(f"heturun: SIGINT: SIGUSR1 handed to {flags[1]} workers: checkpoint and exit; once more ends "
+                              "them at once\n", self.check_saved(process, int(flags[1])))
+
+    def test_the_second_ends_at_once(self):
+        process = self.up("saves", deaf=True)
+        os.killpg(process.pid, signal.SIGINT)
+        for _ in range(2):
+            self.assertIn("] heard\n", process.stdout.readline())
+        since = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        status, error = self.finish(process, since)
+        self.assertLess(time.monotonic() - since, guard.TERM_GRACE_S)
+        self.assertEqual(status, 130, error)
+        self.assertIn("heturun: SIGINT: ending 2 workers\n", error)
+
+    def test_nothing_to_save(self):
+        for word, says in (("unsaved", "; nothing is saved: no checkpoint folder was given"), ("over", ""), ("", "")):
+            with self.subTest(word=word):
+                process = self.up(word)
+                since = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                status, error = self.finish(process, since)
+                self.assertEqual(status, 130, error)
+                self.assertIn(f"heturun: SIGINT: ending 2 workers{says}\n", error)
+
+    def test_before_the_workers_have_said_anything(self):
+        """The command line names a folder for checkpoints: it is held as SIGUSR1 is."""
+        self.env["WORD"] = "saves"
+        process = self.launch(sys.executable, str(self.script), "--checkpoint", "somewhere")
+        started = wait_until(lambda: process_of(self.mark, "slow.py"), MANY)
+        self.assertTrue(started)
+        process.send_signal(signal.SIGINT)
+        self.assertIn("SIGINT: SIGUSR1 handed to 2 workers", self.check_saved(process))
+
+    def test_before_any_worker_is_started(self):
+        process = self.launch()
+        since = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 130, error)
+        self.assertLess(time.monotonic() - since, END_S)
+        self.assertRegex(error, r"heturun: SIGINT: end(ed before any worker was started|ing 2 workers)\n\Z")
+
+
+class Alone(unittest.TestCase):
+    """hetu.stop in a process without heturun, in the middle of a step that lets no Python run."""
+
+    TRAINS = ("import ctypes, sys\n"
+              "from hetu import stop\n"
+              "with stop.training(sys.argv[1] or None):\n"
+              "    print('in a step', flush=True)\n"
+              "    libc = ctypes.CDLL(None)\n"
+              "    for _ in range(int(sys.argv[2])): libc.usleep(200000)\n"
+              "    print('after it', stop.asked(), flush=True)\n")
+
+    def train(self, folder, pauses):
+        process = subprocess.Popen([sys.executable, "-c", self.TRAINS, folder, str(pauses)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, bufsize=0, env=dict(os.environ, PYTHONPATH=":".join(sys.path)))
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"in a step\n")
+        return process
+
+    def test_the_first_is_answered_at_once_and_obeyed_after_the_step(self):
+        for folder, what, ends in (("ckpt", "the training saves in ckpt", (0, b"after it True\n")),
+                                   ("", "no checkpoint folder was given, and nothing is saved", (-signal.SIGINT, b""))):
+            with self.subTest(folder=folder):
+                process = self.train(folder, 5)
+                process.send_signal(signal.SIGINT)
+                says = f"SIGINT: ending after this step; {what}; once more ends at once\n"
+                self.assertEqual(process.stderr.readline().decode(), says)
+                out, error = process.communicate(timeout=MANY)
+                self.assertEqual((process.returncode, out), ends, error)
+                self.assertEqual(b"KeyboardInterrupt" in error, not folder)
+
+    def test_the_second_ends_at_once(self):
+        for folder in ("ckpt", ""):
+            with self.subTest(folder=folder):
+                process = self.train(folder, 1000)
+                process.send_signal(signal.SIGINT)
+                self.assertIn(b"once more ends at once", process.stderr.readline())
+                since = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(process.wait(MANY), -signal.SIGINT)
+                self.assertLess(time.monotonic() - since, END_S)
+
+    def test_what_a_script_does_with_signals_itself_stands(self):
+        script = ("import os, signal\n"
+                  "from hetu import stop\n"
+                  "got = []\n"
+                  "for number in (signal.SIGUSR1, signal.SIGINT): signal.signal(number, lambda n, _: got.append(n))\n"
+                  "with stop.training('ckpt'):\n"
+                  "    for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGINT): os.kill(os.getpid(), number)\n"
+                  "assert got == [signal.SIGUSR1, signal.SIGINT, signal.SIGINT] and not stop.asked(), got\n"
+                  "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                  "with stop.training('ckpt'): pass\n"
+                  "try: os.kill(os.getpid(), signal.SIGINT)\n"
+                  "except KeyboardInterrupt: print('as before')\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=MANY,
+                              env=dict(os.environ, PYTHONPATH=":".join(sys.path)))
+        self.assertEqual((done.returncode, done.stdout), (0, "as before\n"), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
