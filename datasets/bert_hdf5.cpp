@@ -34,6 +34,7 @@ class BertHdf5 final : public RowSource {
 
   const std::vector<Field>& fields() const override { return fields_; }
   std::int64_t rows() const override { return order_.rows(); }
+  bool same_everywhere() const override { return true; }
   std::string order() const override {
     return fmt::format("bert_hdf5 files {} rows {} window {} seed {}", paths_.size(), rows(),
                        order_.window(), seed_);
@@ -164,6 +165,7 @@ std::unique_ptr<RowSource> bert_synthetic_source(std::int64_t rows, std::int64_t
       }
     }
   };
+  source.same_everywhere = true;
   return callback_source(std::move(source));
 }
 

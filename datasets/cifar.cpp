@@ -69,6 +69,7 @@ class Cifar final : public RowSource {
 
   const std::vector<Field>& fields() const override { return fields_; }
   std::int64_t rows() const override { return set_.rows(); }
+  bool same_everywhere() const override { return true; }
   std::string order() const override {
     return fmt::format("cifar100 rows {} {} seed {}", rows(), options_.train ? "train" : "eval",
                        options_.seed);

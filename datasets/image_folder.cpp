@@ -45,6 +45,7 @@ class ImageFolder final : public RowSource {
 
   const std::vector<Field>& fields() const override { return fields_; }
   std::int64_t rows() const override { return list_.images(); }
+  bool same_everywhere() const override { return true; }
   std::string order() const override {
     return fmt::format("image_folder images {} classes {} names {:016x} size {} {} seed {}",
                        list_.images(), list_.classes(), list_.digest(), options_.size,

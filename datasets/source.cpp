@@ -10,6 +10,8 @@
 
 namespace hetu {
 
+bool RowSource::same_everywhere() const { return false; }
+
 void RowSource::select(const std::vector<Field>&) {}
 
 bool RowSource::has(std::int64_t, std::int64_t row) { return row < rows(); }
@@ -30,6 +32,7 @@ class Callback final : public RowSource {
   std::string order() const override {
     return fmt::format("{} rows {}", callback_.name, callback_.rows);
   }
+  bool same_everywhere() const override { return callback_.same_everywhere; }
   void read(Batch& batch) override {
     callback_.read(batch);
     for (const FieldData& data : batch.fields) {
@@ -153,6 +156,7 @@ class Synthetic final : public RowSource {
   const std::vector<Field>& fields() const override { return fields_; }
   std::int64_t rows() const override { return rows_; }
   std::string order() const override { return fmt::format("drawn rows {} seed {}", rows_, seed_); }
+  bool same_everywhere() const override { return true; }
   void read(Batch& batch) override {
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       for (FieldData& data : batch.fields) {

@@ -29,6 +29,11 @@ class RowSource {
   /// seed 0". A saved position is refused where this differs.
   virtual std::string order() const = 0;
 
+  /// True if the rows of an epoch are a function of order() alone, so that every process which
+  /// reads them gets the same. Else (default: what a user's function gives may depend on anything)
+  /// one worker reads for all of a job; see executor/shared_rows.h.
+  virtual bool same_everywhere() const;
+
   /// Only these columns will be asked for from now on; the others need not be read. Default: does
   /// nothing.
   virtual void select(const std::vector<Field>& fields);
@@ -47,21 +52,26 @@ class RowSource {
 };
 
 /// A user's own data with a known number of rows: `read` is called as RowSource::read, with the
-/// epoch in the batch, so that it may use another order in each. `name` should change when the data
-/// or their order do.
+/// epoch in the batch, so that it may use another order in each. It fills the fields that the batch
+/// has, which are those of `fields` that the model reads, and no others. In a job of several
+/// workers one of them calls it, with the rows of all pipelines, and sends each what it reads;
+/// where `same_everywhere` says that rows depend on epoch and number alone, each worker calls it,
+/// with its own pipeline's rows and the fields of its own stages. `name` should change when the
+/// data or their order do.
 struct CallbackSource {
   std::string name;
   std::vector<Field> fields;
   std::int64_t rows = 0;
   std::function<void(Batch&)> read;
+  bool same_everywhere = false;
 };
 std::unique_ptr<RowSource> callback_source(CallbackSource callback);
 
 /// A user's own stream of whole global batches (a Python iterable, say): item t of an epoch is the
 /// global batch of its step t. `item` fills a batch and returns true, or returns false at the end
-/// of the epoch; it is asked for items in ascending order, except after a seek. Every worker runs
-/// the same stream and keeps its slice of each item. An item with fewer rows than the global batch
-/// is dropped if it is the epoch's last, else refused (InvalidArgument).
+/// of the epoch; it is asked for items in ascending order, except after a seek. In a job of
+/// several workers one of them asks, and sends each its slice. An item with fewer rows than the
+/// global batch is dropped if it is the epoch's last, else refused (InvalidArgument).
 struct StreamSource {
   std::string name;
   std::vector<Field> fields;

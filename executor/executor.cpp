@@ -5,19 +5,20 @@
 #include "config/env.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/mpi.h"
+#include "executor/shared_rows.h"
 #include "graph/base/error.h"
 
 namespace hetu {
 namespace {
 
-std::unique_ptr<Loader> loader_for(const Trainer& trainer, std::unique_ptr<RowSource> data) {
+std::unique_ptr<Loader> loader_for(const Trainer& trainer, comm::Transport& links,
+                                   std::unique_ptr<RowSource> data) {
   LoaderOptions options;
   options.pipelines = trainer.options().pipelines;
   options.pipeline = trainer.pipeline();
   options.batch_size = trainer.options().batch_size;
-  for (const FeedSpec& field : trainer.fields()) options.fields.push_back(field.name);
-  if (options.fields.empty()) return nullptr;
-  return std::make_unique<Loader>(std::move(data), options);
+  return open_loader(std::move(data), options,
+                     Readers(trainer, links).open(trainer.options().averaging.has_value()));
 }
 
 const void* checked(const std::vector<std::byte>& data, const std::string& field,
@@ -60,7 +61,7 @@ Executor::Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerO
                    std::unique_ptr<RowSource> data)
     : links_(open_links()),
       trainer_(std::move(graph), optimizer, options, *links_),
-      loader_(loader_for(trainer_, std::move(data))) {}
+      loader_(loader_for(trainer_, *links_, std::move(data))) {}
 
 FieldLookup Executor::next() {
   if (loader_) loader_->next(batch_);

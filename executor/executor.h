@@ -18,6 +18,8 @@ std::unique_ptr<comm::Transport> open_links(int number = -1);
 class Executor {
  public:
   /// A finished graph with gradients, trained on `data`, whose fields are the graph's placeholders.
+  /// Rows that may differ between processes (CallbackSource, StreamSource) are read by one worker,
+  /// which sends the others what they read.
   /// The number of workers must be options.pipelines * options.stages; worker = pipeline * stages +
   /// stage. Throws as Trainer and Loader do.
   Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,

@@ -17,5 +17,6 @@ inline constexpr int kGrantTag = 49;      ///< how far a run goes, from worker 0
 inline constexpr int kAverageTag = 50;    ///< weights averaged within a group
 inline constexpr int kConsensusTag = 51;  ///< state averaged over all pipelines
 inline constexpr int kCompareTag = 52;    ///< tensors of a step, beside those of one process
+inline constexpr int kRowsTag = 53;       ///< rows that one worker reads for others
 
 }  // namespace hetu

@@ -7,7 +7,7 @@ Every step takes the next global batch of one order that depends on seed and epo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -34,8 +34,9 @@ class Data:
                 return placeholder(name, dtype, [BATCH, *shape])
         raise AttributeError(f"no field or attribute '{name}'")
 
-    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
-        """This worker's loader; reads only `fields`."""
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
+        """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in
+        each process; those of files, in an order of seed and epoch, do not."""
         raise NotImplementedError
 
 
@@ -56,7 +57,7 @@ class BertHdf5(Data):
     def __len__(self) -> int:
         return min(self.rows, self.max_rows or self.rows)
 
-    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
         return _hetu.bert_loader(self.folder, self.seed, self.vocabulary_size, self.max_rows, options)
 
@@ -87,7 +88,7 @@ class ImageFolder(Data):
     def __len__(self) -> int:
         return self.rows
 
-    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
         return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads, options)
 
@@ -124,7 +125,7 @@ class Cifar100(Data):
     def __len__(self) -> int:
         return self.rows
 
-    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
         return _hetu.cifar100_loader(self.set, self.train, self.seed, options)
 
@@ -133,46 +134,72 @@ class Batches(Data):
     """One's own data: a sequence (or a re-iterable) of dicts of NumPy arrays, each one global batch, i.e. pipelines *
     batch_size rows along axis 0. Step t takes item t; a sequence is resumed by index, another iterable by skipping.
     An epoch ends with the items.
+
+    One worker of the job draws each item, with all its fields, and sends the others what they read, so that `items` may be
+    drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
     """
 
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches") -> None:
         self.items: Any = items  # a sequence, by what it has rather than by what it is
         self.name = name
-        self._iterator: Any = None
-        self._next = (0, 0)
-        first = self._item(0, 0)
+        if not self._is_sequence() and iter(self.items) is self.items:
+            raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a list, "
+                             "or an object whose __iter__ returns a new iterator")
+        first = _Items(self)(0, 0)
         if first is None:
             raise ValueError(f"{name}: there is no item")
-        self._iterator = None
         fields = [(key, str(array.dtype), list(array.shape[1:])) for key, array in first.items()]
         super().__init__(fields, batch_size)
+        # Checksums of the first item by batch_size rows; items of an epoch, where they are known.
+        self.slices = [_hetu.crc32c(b"".join(array[row:row + batch_size].tobytes() for array in first.values()))
+                       for row in range(0, len(next(iter(first.values()))), batch_size)]
+        self.length: int | None = len(self.items) if self._is_sequence() else None
 
-    def _item(self, epoch: int, number: int) -> dict[str, numpy.ndarray] | None:
-        if hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__"):
-            found = self.items[number] if number < len(self.items) else None
+    def _is_sequence(self) -> bool:
+        return hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__")
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
+        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
+        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), options, together)
+
+
+class _Items:
+    """The items of one loader, checked: its own iterator, so that a validation does not move the training's."""
+
+    def __init__(self, data: Batches) -> None:
+        self.data = data
+        self.iterator: Any = None
+        self.next = (0, 0)
+
+    def __call__(self, epoch: int, number: int) -> dict[str, numpy.ndarray] | None:
+        items = self.data.items
+        if self.data._is_sequence():
+            found = items[number] if number < len(items) else None
         else:
-            if self._iterator is None or self._next != (epoch, number):
-                self._iterator = islice(iter(self.items), number, None)
-            self._next = (epoch, number + 1)
-            found = next(self._iterator, None)
+            if self.iterator is None or self.next != (epoch, number):
+                self.iterator = islice(iter(items), number, None)
+            self.next = (epoch, number + 1)
+            found = next(self.iterator, None)
+            if found is None:
+                self.data.length = number
         return None if found is None else self._checked(found, number)
 
     def _checked(self, item: dict[str, numpy.ndarray], number: int) -> dict[str, numpy.ndarray]:
+        name = self.data.name
+        if not isinstance(item, Mapping):
+            raise ValueError(f"{name}: item {number} is a {type(item).__name__}; give a dict: name of a field -> its array")
         arrays = {key: numpy.ascontiguousarray(value) for key, value in item.items()}
-        for key, dtype, shape in self.__dict__.get("fields", []):
+        fields = self.data.__dict__.get("fields", [])
+        for key, dtype, shape in fields:
             if key not in arrays:
-                raise ValueError(f"{self.name}: item {number} has no field '{key}', which the first item has")
+                raise ValueError(f"{name}: item {number} has no field '{key}', which the first item has")
             got = arrays[key]
             if str(got.dtype) != dtype or list(got.shape[1:]) != shape:
                 raise ValueError(
-                    f"{self.name}: item {number}, field '{key}' is {got.dtype}{list(got.shape)}, "
+                    f"{name}: item {number}, field '{key}' is {got.dtype}{list(got.shape)}, "
                     f"the first item has {dtype} rows of shape {shape}"
                 )
         rows = {len(a) for a in arrays.values()}
         if len(rows) != 1:
-            raise ValueError(f"{self.name}: the fields of item {number} have different numbers of rows: {sorted(rows)}")
+            raise ValueError(f"{name}: the fields of item {number} have different numbers of rows: {sorted(rows)}")
         return arrays
-
-    def loader(self, pipelines: int, pipeline: int, fields: list[str]) -> Any:
-        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
-        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], self._item, options)

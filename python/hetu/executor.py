@@ -13,6 +13,7 @@ from hetu.averaging import Averaging, Disturbance
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
+from hetu.draws import Draws
 from hetu.graph import GraphBuilder, Value
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
@@ -168,13 +169,17 @@ class Executor:
             raise SystemExit(0)
         self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
         self.sharers = list(range(self.layout.pipelines))
-        self.loader = self._loader(self.data)
-        self.loaders_of_all: list[Any] = []  # by pipeline, where one process does the same steps
         self.compares = compare_single
-        if compare_single and (fields := list(self.job.compare_single())):
-            self.loaders_of_all = [
-                self.data.loader(self.layout.pipelines, d, fields) for d in range(self.layout.pipelines)
-            ]
+        fields = list(self.job.compare_single()) if compare_single else []
+        self.readers = self.job.readers(fields)
+        together = self.readers.open(self.averages, compare_single)
+        self.loader = self._loader(self.data, together, self.layout.pipelines, self.job.pipeline)
+        # By pipeline, where one process does the same steps.
+        self.loaders_of_all = [
+            self.data.loader(self.layout.pipelines, d, fields, self.readers.single(together, d))
+            for d in range(self.layout.pipelines) if fields
+        ]
+        self.draws = Draws(self)
 
     def _check_apart(self, pipelines: int, averaging: Averaging | None) -> None:
         """What a job must be that goes on without a pipeline which dies (heturun --on-failure shrink)."""
@@ -247,11 +252,10 @@ class Executor:
         rate = self.train_handle.optimizer.learning_rate
         return rate if isinstance(rate, ReduceOnPlateau) else None
 
-    def _loader(self, data: Data) -> Any:
+    def _loader(self, data: Data, together: Any, pipelines: int, pipeline: int) -> Any:
+        """This worker's, of a set that all open together; None if it reads nothing."""
         fields = list(self.job.fields)
-        if not fields:
-            return None
-        return data.loader(self.layout.pipelines, self.job.pipeline, fields)
+        return data.loader(pipelines, pipeline, fields, together) if fields else None
 
     def _share_out(self) -> None:
         """The rows of pipelines that have died go to those that live, from the first epoch on that none has begun."""
@@ -326,6 +330,8 @@ class Executor:
                     if step is None:
                         break
                     yield step
+                if self.averages:
+                    self.draws.compare()
                 if self.job.may_lose:
                     self._share_out()
                 if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
@@ -363,10 +369,10 @@ class Executor:
                 f"validation data has fields {data.fields} in batches of {data.batch_size}, "
                 f"training {self.data.fields} of {self.data.batch_size}"
             )
-        loader = self._loader(data)
+        pipelines, pipeline = self.layout.pipelines, self.job.pipeline
         if self.job.may_lose:  # every pipeline by itself, for any other may die in it
-            loader = data.loader(1, 0, list(self.job.fields)) if self.job.fields else None
-            batches *= self.layout.pipelines
+            batches, pipelines, pipeline = batches * pipelines, 1, 0
+        loader = self._loader(data, self.readers.open(bool(self.job.may_lose)), pipelines, pipeline)
         for _ in range(batches):
             step = self._step(self.job.validate, loader)
             if step:

@@ -14,6 +14,7 @@
 #include "datasets/image.h"
 #include "datasets/image_folder.h"
 #include "datasets/loader.h"
+#include "executor/shared_rows.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
 
@@ -207,12 +208,23 @@ void bind_data(nb::module_& m) {
       out.append(nb::make_tuple(f.name, dtype_name(f.dtype), f.shape));
     return nb::make_tuple(out, rows->rows());
   });
-  m.def("stream_loader", [](const std::string& name, const std::vector<nb::tuple>& fields,
-                            nb::callable item, const LoaderOptions& options) {
-    return std::make_unique<Loader>(
-        python_stream(name, fields, options.pipelines * options.batch_size, std::move(item)),
-        options);
-  });
+  nb::class_<Together>(m, "Together", "Who reads what of one set of rows.");
+  nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/shared_rows.h.")
+      .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
+           nb::arg("compared") = false)
+      .def("single", &Readers::single, nb::keep_alive<0, 1>());
+  m.def(
+      "stream_loader",
+      [](const std::string& name, const std::vector<nb::tuple>& fields, nb::callable item,
+         const LoaderOptions& options, const Together* together) {
+        auto rows =
+            python_stream(name, fields, options.pipelines * options.batch_size, std::move(item));
+        if (together == nullptr) return std::make_unique<Loader>(std::move(rows), options);
+        return open_loader(std::move(rows), options, *together);
+      },
+      nb::arg("name"), nb::arg("fields"), nb::arg("item"), nb::arg("options"),
+      nb::arg("together").none(), nb::keep_alive<0, 5>(),
+      "`together`: one worker calls `item` for all of a job; None: this loader does, alone.");
   m.def("bert_vocabulary_size", &bert_vocabulary_size);
   m.def("bert_target_entropy", &bert_target_entropy, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -17,6 +17,7 @@
 #include "executor/executor.h"
 #include "executor/gather.h"
 #include "executor/shared_folder.h"
+#include "executor/shared_rows.h"
 #include "graph/base/error.h"
 #include "pipeline/plan_file.h"
 #include "ps/group_client.h"
@@ -255,6 +256,14 @@ void bind_course(JobClass& job) {
       .def_prop_ro(
           "compared", [](const Job& j) { return j.compare->summary(); },
           "What the comparison found, on worker 0.")
+      .def(
+          "readers",
+          [](const Job& j, const std::vector<std::string>& single) {
+            return std::make_unique<Readers>(j.trainer, j.transport, single);
+          },
+          nb::keep_alive<0, 1>(), nb::call_guard<nb::gil_scoped_release>(),
+          "Who reads what in the job; every worker calls it. `single`: fields of the one process "
+          "beside the run, on worker 0.")
       .def_prop_ro("asynchronous", [](const Job& j) { return j.trainer.is_asynchronous(); })
       .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
       .def("record", [](Job& j, bool on) { j.trainer.record(on); })

@@ -1,0 +1,154 @@
+"""One's own data under heturun: what comes out differently in each process is drawn by one worker, so that a script which
+shuffles without a seed learns the same on any number of workers; draws that do not fit each other are named.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+from train_cases import HETURUN, MANY_S
+
+import hetu as ht
+from hetu.draws import unlike
+
+ROWS, BATCH = 256, 32
+# A linear model of four blocks on data that are shuffled without a seed, as scripts for other systems do it.
+SCRIPT = f"""
+import json, sys
+import numpy as np
+import hetu as ht
+
+pipelines, stages, method, steps = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+more = json.loads(sys.argv[5])
+if more.pop("preduce", False):
+    more["averaging"] = ht.averaging.Averaging()
+drawn = np.random.default_rng(0)
+X = drawn.standard_normal(({ROWS}, 4)).astype(np.float32)
+Y = (X @ drawn.standard_normal((4, 1))).astype(np.float32)
+
+class Own:
+    def __iter__(self):
+        order = np.random.permutation(len(X))
+        for i in range(0, len(X), {BATCH}):
+            yield dict(x=X[order[i:i + {BATCH}]], y=Y[order[i:i + {BATCH}]])
+
+def main():
+    data = ht.data.Batches(Own(), batch_size={BATCH} // pipelines)
+    x = data.x
+    for block in range(4):
+        rows = 1 if block == 3 else 4
+        x = ht.ops.linear(x, ht.graph.parameter(f"w{{block}}", [rows, 4], ht.graph.normal(0.5)))
+        ht.cut()
+    error = x - data.y
+    loss = ht.ops.sum(error * error) * (1 / {BATCH})
+    train = ht.optim.SGD(0.01).minimize(loss)
+    job = ht.Executor({{"train": [loss, train], "validate": [loss]}}, f"pipe_{{pipelines}}_{{stages}}", method,
+                      1 if method == "pipedream" else 4, threads=1, **more)
+    losses = [step.loss for step in job.run("train", steps=steps)]
+    seen = [step.loss for step in job.run("validate", steps=3)]
+    if job.is_chief:
+        print(json.dumps([losses, seen]))
+
+with ht.one_line_errors("own.py"):
+    main()
+"""
+
+
+class OwnData(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.script = pathlib.Path(folder.name) / "own.py"
+        cls.script.write_text(SCRIPT)
+
+    def train(self, pipelines, stages, method="1f1b", steps=150, **more):
+        workers = pipelines * stages
+        words = [sys.executable, self.script, pipelines, stages, method, steps, json.dumps(more)]
+        words = [str(w) for w in ([*HETURUN, "-w", workers, *words] if workers > 1 else words)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=MANY_S)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        lines = [line.partition("[[")[2] for line in done.stdout.splitlines() if "[[" in line]
+        self.assertEqual(len(lines), 1, done.stdout)
+        return (*json.loads("[[" + lines[0]), done.stdout + done.stderr)
+
+    def test_learns_the_same_on_any_number_of_workers(self):
+        """Rows whose fields are of different draws leave the loss where it was, above 1."""
+        for pipelines, stages, method, more in [
+            (1, 1, "1f1b", {}), (1, 2, "1f1b", {}), (1, 4, "pipedream", {}), (2, 2, "chimera", {"compare_single": True}),
+        ]:
+            with self.subTest(grid=(pipelines, stages), method=method):
+                losses, seen, said = self.train(pipelines, stages, method, **more)
+                self.assertGreater(losses[0], 1)
+                self.assertLess(max(losses[-10:]), 0.01)
+                self.assertLess(max(seen), 0.01)
+                self.assertNotIn("begin with other items", said)
+
+    def test_pipelines_that_average_draw_for_themselves(self):
+        losses, seen, said = self.train(2, 2, "pipedream", preduce=True)
+        self.assertLess(max(losses[-10:] + seen), 0.01)
+        self.assertEqual(said.count("batches: pipelines 0 and 1 begin with other items, and each takes its own slice"), 1, said)
+
+
+class Alone(unittest.TestCase):
+    def job(self, items):
+        ht.graph.new_graph()
+        data = ht.data.Batches(items, batch_size=2)
+        loss = ht.ops.sum(ht.ops.linear(data.x, ht.graph.parameter("w", [1, 1], ht.graph.constant(1.0))))
+        return ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "validate": [loss]}, threads=1)
+
+    def test_a_validation_does_not_move_the_training(self):
+        begun = []
+
+        class Counted:
+            def __iter__(self):
+                begun.append(0)
+                at = len(begun) - 1
+                for i in range(4):
+                    begun[at] += 1
+                    yield {"x": np.full((2, 1), i, np.float32)}
+
+        job = self.job(Counted())
+        losses = [step.loss for step in job.run("train", steps=2)]
+        self.assertEqual([step.loss for step in job.run("validate", steps=3)], [0, 2, 4])
+        losses += [step.loss for step in job.run("train", steps=6)]
+        self.assertEqual(losses, [0, 2, 4, 6, 0, 2])
+        self.assertEqual(begun[:3], [1, 4, 3])  # the first look, training's first epoch, validation
+
+    def test_what_cannot_be_items_is_refused(self):
+        row = {"x": np.zeros((2, 1), np.float32)}
+        for items, why in [
+            ((row for _ in range(3)), "batches: a generator can be read once only"),
+            (iter([row]), "batches: a list_iterator can be read once only"),
+            ([(row["x"], row["x"])], "batches: item 0 is a tuple; give a dict"),
+            ([], "batches: there is no item"),
+        ]:
+            with self.subTest(why=why), self.assertRaisesRegex(ValueError, why):
+                ht.data.Batches(items, batch_size=2)
+
+
+class Unlike(unittest.TestCase):
+    def test_draws_that_do_not_fit(self):
+        for apart, slices, lengths, wanted in [
+            (True, [[1, 2], [1, 2]], [5, 5], []),
+            (True, [[1, 2], [3, 4]], [5, 5], ["begin with other items"]),
+            (True, [[1, 1], [1, 1]], [5, 5], ["get the same rows"]),
+            (True, [[1, 2], [3, 1]], [5, 4], ["begin with other items", "get the same rows", "has 5 items, of pipeline 1 4"]),
+            (True, [[1, 2], [1, 2]], [None, 4], []),
+            (True, [[], []], [None, None], []),
+            (False, [[1, 1], [3, 1]], [5, 5], []),
+            (False, [[1, 2], [1, 2]], [5, 4], ["has 5 items, of worker 1 4; one worker draws for all"]),
+        ]:
+            with self.subTest(apart=apart, slices=slices, lengths=lengths):
+                draws = {d: {"slices": s, "length": n} for d, (s, n) in enumerate(zip(slices, lengths, strict=True))}
+                lines = unlike("own", "pipeline" if apart else "worker", draws, apart)
+                self.assertEqual(len(lines), len(wanted), lines)
+                for line, part in zip(lines, wanted, strict=True):
+                    self.assertRegex(line, f"^own: .*{part}")
+
+
+if __name__ == "__main__":
+    unittest.main()
