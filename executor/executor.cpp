@@ -68,13 +68,19 @@ FieldLookup Executor::next() {
   return fields_of(batch_);
 }
 
-StepResult Executor::step() { return trainer_.train(next()); }
-
-void Executor::run(int steps, const std::function<void(const StepResult&)>& on_step) {
-  trainer_.begin_run(steps);
-  while (const auto result = trainer_.next([this] { return next(); })) on_step(*result);
+StepResult Executor::step() {
+  return telling([this] { return trainer_.train(next()); });
 }
 
-StepResult Executor::validate() { return trainer_.validate(next()); }
+void Executor::run(int steps, const std::function<void(const StepResult&)>& on_step) {
+  telling([&] {
+    trainer_.begin_run(steps);
+    while (const auto result = trainer_.next([this] { return next(); })) on_step(*result);
+  });
+}
+
+StepResult Executor::validate() {
+  return telling([this] { return trainer_.validate(next()); });
+}
 
 }  // namespace hetu

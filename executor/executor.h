@@ -1,6 +1,7 @@
 // Training for C++ programs: links, trainer and data in one object. The same program runs alone or,
 // under heturun, as every worker of a job.
 #pragma once
+#include <exception>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -15,6 +16,8 @@ namespace hetu {
 /// per process.
 std::unique_ptr<comm::Transport> open_links(int number = -1);
 
+/// An error that leaves one of its functions is told to the other workers, whose waits fail with
+/// it; the program itself catches it and ends as it likes.
 class Executor {
  public:
   /// A finished graph with gradients, trained on `data`, whose fields are the graph's placeholders.
@@ -39,6 +42,15 @@ class Executor {
 
  private:
   FieldLookup next();
+  template <class Work>
+  auto telling(const Work& work) {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      if (links_->workers() > 1) links_->give_up(error.what());
+      throw;
+    }
+  }
 
   std::unique_ptr<comm::Transport> links_;
   Trainer trainer_;

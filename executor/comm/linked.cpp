@@ -30,7 +30,9 @@ Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options
       bell_(std::move(joined.bell)),
       local_(workers()),
       mailbox_(workers()),
-      to_ring_(workers(), 0) {
+      left_(workers()),
+      to_ring_(workers(), 0),
+      left_at_(workers(), 0) {
   for (int w = 0; w < workers(); ++w) {
     // A bell that cannot be rung (another container, say) makes its worker remote, whatever the
     // names.
@@ -38,17 +40,49 @@ Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options
   }
 }
 
+// An exception that passes belongs to whoever catches it: the others are told, the process goes on.
 Linked::~Linked() {
-  std::string why;
-  {
-    const std::lock_guard lock(mutex_);
-    why = broken_;
+  if (std::uncaught_exceptions() > exceptions_) {
+    give_up("an exception ends its program");
+    return;
   }
-  if (why.empty() && std::uncaught_exceptions() > 0) why = "an error passes through";
-  if (!why.empty()) abort(exit_status(Code::Comm), why);
+  try {
+    leave("");
+  } catch (const Error& e) {  // nobody else is left to say it
+    abort(exit_status(e.code()), e.what());
+  }
+}
+
+bool Linked::end_thread() {
+  const std::lock_guard one_at_a_time(ending_);
+  if (!thread.joinable()) return false;
   leave_.store(true);
   bell_->wake();
   thread.join();
+  return true;
+}
+
+void Linked::leave(const std::string& note) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!leave_.load()) note_ = note;
+  }
+  if (!end_thread()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.empty()) fail(broken_code_, "{}", broken_);
+  }
+  break_links("this worker has left the job", Code::Comm);
+}
+
+void Linked::give_up(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (leave_.load()) return;
+    note_ = reason;
+  }
+  gives_up_.store(true);
+  end_thread();
 }
 
 void Linked::abort(int status, const std::string& reason) {
@@ -57,7 +91,7 @@ void Linked::abort(int status, const std::string& reason) {
   end_status_.store(nonzero);
   bell_->wake();
   // The progress thread ends the process; should it hang in the wire, this does.
-  std::this_thread::sleep_for(std::chrono::seconds(5));
+  if (thread.joinable()) std::this_thread::sleep_for(std::chrono::seconds(5));
   std::_Exit(nonzero);
 }
 
@@ -123,6 +157,10 @@ bool Linked::post_send(Request& send) {
   }
   header.kind = FrameKind::Announce;
   header.sequence = ++sequence_;
+  if (!left_[send.peer()].empty()) {
+    send.complete(left_[send.peer()]);
+    return false;
+  }
   announced_[header.sequence] = &send;
   command.frame = make_frame(header);
   queue(std::move(command));
@@ -131,6 +169,12 @@ bool Linked::post_send(Request& send) {
 
 bool Linked::post_receive(Request& receive) {
   std::optional<Arrival> arrival = mailbox_.take_arrival(receive.peer(), receive.tag());
+  // What one that has left had only announced, it has taken back.
+  if (const std::string& left = left_[receive.peer()];
+      !left.empty() && (!arrival || arrival->announced)) {
+    receive.complete(left);
+    return false;
+  }
   if (!arrival) {
     mailbox_.add_receive(receive);
     return true;

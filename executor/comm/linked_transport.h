@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +13,7 @@
 #include "executor/comm/doorbell.h"
 #include "executor/comm/mailbox.h"
 #include "executor/comm/wire.h"
+#include "graph/base/error.h"
 
 namespace hetu::comm {
 
@@ -24,8 +26,9 @@ enum class FrameKind : std::uint32_t {
   Dead,      // worker `sequence` is silent
   Ask,       // where do you stand?
   Answer,
-  Bye,    // to worker 0: this worker is done
-  Closed  // from worker 0: all are done
+  Bye,     // to all: this worker is done, or has left in the middle as the text says
+  GaveUp,  // to all: this worker cannot go on, for the reason of the text
+  Closed   // from worker 0: all are done
 };
 
 /// The first bytes of every frame.
@@ -60,6 +63,8 @@ class Linked final : public Transport {
     return roster_.domains.at(worker) == roster_.domains[this->worker()];
   }
   void abort(int status, const std::string& reason) override;
+  void leave(const std::string& note) override;
+  void give_up(const std::string& reason) override;
 
   void run();  // the progress thread, from the start barrier to the end
   std::thread thread;
@@ -85,6 +90,8 @@ class Linked final : public Transport {
   void queue(Command command);
   // Both sides, under mutex_: announces the end of a request that was pending.
   void end(Request& request, std::string error = {});
+  // Ends the progress thread; false if it has ended before.
+  bool end_thread();
 
   // The progress thread's side.
   void turn();
@@ -94,12 +101,15 @@ class Linked final : public Transport {
   void handle(int peer, const Header& header, const std::byte* data);
   void handle_announce(int peer, const Header& header);
   void handle_grant(const Header& header);
+  void handle_bye(int peer, const std::string& note);
   void send(int peer, const Header& header, const void* data = nullptr, std::size_t bytes = 0);
   void ring_marked();
   void watch_neighbours(std::int64_t now);
   void take_leave(std::int64_t now);
+  void tell_all(FrameKind kind, const std::string& text);
+  void say_giving_up();
   std::int64_t tick(std::int64_t now) const;
-  void break_links(const std::string& why);
+  void break_links(const std::string& why, Code code);
 
   std::shared_ptr<Wire> wire_;
   Roster roster_;
@@ -112,12 +122,19 @@ class Linked final : public Transport {
   std::unordered_map<std::uint64_t, Request*> announced_;  // long sends without a grant
   std::uint64_t sequence_ = 0;
   std::string broken_;  // why the links are dead; empty while they live
-  std::string answer_;  // to ask_position
+  Code broken_code_ = Code::Comm;
+  std::vector<std::string> left_;  // per worker: why no more comes from it; empty while it may
+  std::string note_;               // what this worker leaves with
+  std::string answer_;             // to ask_position
   std::condition_variable answered_;
   std::mutex asking_;
   std::atomic<int> remote_pending_{0};  // requests with workers that no doorbell reaches
   std::atomic<bool> leave_{false};
+  std::atomic<bool> gives_up_{false};
   std::atomic<int> end_status_{0};
+
+  std::mutex ending_;
+  const int exceptions_ = std::uncaught_exceptions();  // that passed where this was made
 
   // The progress thread's own.
   std::vector<Command> current_;
@@ -125,6 +142,7 @@ class Linked final : public Transport {
   std::vector<Request*> ended_;
   std::vector<int> slow_;
   std::vector<char> to_ring_;
+  std::vector<std::int64_t> left_at_;  // per worker: when it said so, or 0
   std::int64_t last_sent_ = 0, last_heard_ = 0, last_turn_ = 0, last_news_ = 0, leave_since_ = 0;
   int byes_ = 0;
   bool said_bye_ = false;

@@ -14,6 +14,7 @@ constexpr std::int64_t kLongTick =
 constexpr std::int64_t kRemoteTick = 200'000;  // something is awaited that no doorbell announces
 constexpr std::int64_t kRemoteTickMax = 2'000'000;  // the same, when it has long been awaited
 constexpr std::int64_t kRemotePatience = 16;  // a look comes late by at most this part of the wait
+constexpr std::int64_t kTakenBack = 5 * kSecond;  // a long message does not end: it was taken back
 constexpr std::int64_t kIdleTick =
     10'000'000;  // doorbells announce everything; this is the second line
 
@@ -22,19 +23,43 @@ constexpr std::int64_t kIdleTick =
 void Linked::run() {
   try {
     last_sent_ = last_heard_ = last_turn_ = last_news_ = now_ns();
-    while (!closing_ || !slow_.empty()) turn();
+    while (!closing_ || !slow_.empty()) {
+      turn();
+      if (gives_up_.load()) return say_giving_up();
+    }
     wire_->close();
     return;
   } catch (const Error& e) {
-    break_links(e.what());
-    if (leave_.load()) {
-      log(Level::Error, "worker {} ends the job: {}", worker(), e.what());
-      wire_->abort(exit_status(e.code()));
-    }
+    break_links(e.what(), e.code());
   }
-  // The links are dead; what is left is to end the process when its owner has said why.
-  while (end_status_.load() == 0) bell_->sleep(kIdleTick);
-  wire_->abort(end_status_.load());
+  // The links are dead; their owner hears why, and says how it ends.
+  while (end_status_.load() == 0 && !leave_.load()) bell_->sleep(kIdleTick);
+  if (end_status_.load() != 0) wire_->abort(end_status_.load());
+}
+
+// What was sent before goes first. The end of MPI is left out: it would wait for the others.
+void Linked::say_giving_up() {
+  run_commands();
+  tell_all(FrameKind::GaveUp, note_);
+  ring_marked();
+  const std::int64_t until = now_ns() + kSecond / 2;
+  do {
+    take_long();
+    slow_.clear();
+    wire_->slow_peers(slow_);
+    if (!slow_.empty()) bell_->sleep(kLongTick);
+  } while (!slow_.empty() && now_ns() < until);
+  break_links("this worker has given up: " + note_, Code::Comm);
+}
+
+void Linked::tell_all(FrameKind kind, const std::string& text) {
+  const std::string part = text.substr(0, options().inline_bytes);
+  Header header;
+  header.kind = kind;
+  header.bytes = part.size();
+  for (int w = 0; w < workers(); ++w) {
+    if (w != worker()) send(w, header, part.data(), part.size());
+  }
 }
 
 void Linked::turn() {
@@ -83,8 +108,8 @@ bool Linked::take_frames() {
            bytes, sizeof header);
     std::memcpy(&header, data, sizeof header);
     const std::size_t rest = bytes - sizeof header;
-    if ((header.kind == FrameKind::Message || header.kind == FrameKind::Answer) &&
-        header.bytes != rest) {
+    const bool is_announced = header.kind == FrameKind::Announce;  // bytes are the message's
+    if (!is_announced && header.bytes != rest) {
       fail(Code::Comm, "worker {} sent a frame that states {} bytes and holds {}", peer,
            header.bytes, rest);
     }
@@ -132,14 +157,31 @@ void Linked::handle(int peer, const Header& header, const std::byte* data) {
       return;
     }
     case FrameKind::Bye:
-      ++byes_;
-      return;
+      return handle_bye(peer, std::string(reinterpret_cast<const char*>(data), header.bytes));
+    case FrameKind::GaveUp:
+      fail(Code::Comm, "worker {} has given up: {}", peer,
+           std::string_view(reinterpret_cast<const char*>(data), header.bytes));
     case FrameKind::Closed:
       closing_ = true;
       return;
   }
   fail(Code::Comm, "worker {} sent a frame of unknown kind {}", peer,
        static_cast<std::uint32_t>(header.kind));
+}
+
+// Messages between two workers keep their order: all that it sent has come or is announced. What is
+// still awaited of it never comes, and fails now rather than at its deadline.
+void Linked::handle_bye(int peer, const std::string& note) {
+  ++byes_;
+  left_at_[peer] = now_ns();
+  const std::lock_guard lock(mutex_);
+  left_[peer] = fmt::format("worker {} has left the job{}{}", peer, note.empty() ? "" : ": ", note);
+  for (Request* receive : mailbox_.clear(peer)) end(*receive, left_[peer]);
+  std::erase_if(announced_, [&](const auto& entry) {
+    if (entry.second->peer() != peer) return false;
+    end(*entry.second, left_[peer]);
+    return true;
+  });
 }
 
 void Linked::handle_announce(int peer, const Header& header) {
@@ -182,6 +224,11 @@ void Linked::handle_grant(const Header& header) {
 }
 
 bool Linked::take_long() {
+  for (const Request* request : open_) {  // its grant and the end of its sender have crossed
+    const std::int64_t left_at = left_at_[request->peer()];
+    if (left_at != 0 && now_ns() - left_at > kTakenBack)
+      fail(Code::Comm, "{}", left_[request->peer()]);
+  }
   ended_.clear();
   wire_->finished_long(ended_);
   if (ended_.empty()) return false;
@@ -242,19 +289,20 @@ void Linked::watch_neighbours(std::int64_t now) {
        host_of(silent), options().dead_after_s);
 }
 
-// Everyone tells worker 0; when it has heard all, it tells everyone. Only then may a process leave.
+// Everyone tells everyone; when worker 0 has heard all, it says so. Only then may a process leave.
 void Linked::take_leave(std::int64_t now) {
-  if (!leave_.load() || closing_) return;
+  if (!leave_.load() || gives_up_.load() || closing_) return;
   if (!said_bye_) {
     said_bye_ = true;
     leave_since_ = now;
-    Header bye;
-    bye.kind = FrameKind::Bye;
-    if (worker() == 0) {
-      ++byes_;
-    } else {
-      send(0, bye);
+    if (worker() == 0) ++byes_;
+    run_commands();
+    std::string note;
+    {
+      const std::lock_guard lock(mutex_);
+      note = note_;
     }
+    tell_all(FrameKind::Bye, note);
   }
   if (byes_ == workers()) {
     Header closed;
@@ -270,9 +318,10 @@ void Linked::take_leave(std::int64_t now) {
          options().timeout_s);
 }
 
-void Linked::break_links(const std::string& why) {
+void Linked::break_links(const std::string& why, Code code) {
   const std::lock_guard lock(mutex_);
   broken_ = why;
+  broken_code_ = code;
   // The wire is not called again, so nothing touches the open buffers either.
   for (Request* request : mailbox_.clear()) request->complete(why);
   for (const auto& entry : announced_) entry.second->complete(why);

@@ -166,6 +166,16 @@ class Transport {
   /// with `status`, and the reason, unless it is "" because it was told already, goes to the log.
   virtual void abort(int status, const std::string& reason) = 0;
 
+  /// Leaves the job in order, which nothing may be sent or awaited in afterwards: returns once
+  /// every worker has left. Whoever still waits for this worker fails at once, with `note`, which
+  /// says where it left ("" : after all its work). Throws what broke the links, or Timeout. Over
+  /// MPI, the end of MPI too; once per job, later calls do nothing.
+  virtual void leave(const std::string& /*note*/) {}
+
+  /// Leaves a job that cannot go on, at once and without an end of the process, so that its own
+  /// way to the end may say why: every other worker's waits fail with `reason`.
+  virtual void give_up(const std::string& reason) { abort(0, reason); }
+
  protected:
   Transport(int worker, int workers, Options options)
       : worker_(worker), workers_(workers), options_(options) {}

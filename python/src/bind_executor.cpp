@@ -310,7 +310,9 @@ void bind_links(nb::module_& m) {
       .def_prop_ro("worker", &comm::Transport::worker)
       .def_prop_ro("workers", &comm::Transport::workers)
       .def("host_of", &comm::Transport::host_of)
-      .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>());
+      .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>())
+      .def("leave", &comm::Transport::leave, nb::call_guard<nb::gil_scoped_release>())
+      .def("give_up", &comm::Transport::give_up, nb::call_guard<nb::gil_scoped_release>());
   m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "thread_links",

@@ -192,6 +192,26 @@ void run(Transport& t, const std::string& mode, int value) {
     t.set_reporter([] { return std::string("0B3"); });
     if (t.worker() == 0) wait_for_nothing(t, "0RECV_F7 (stage 0, micro-batch 7, step 214)");
     std::this_thread::sleep_for(std::chrono::seconds(10));
+  } else if (mode == "leaves") {
+    std::vector<char> big(1 << 20);
+    if (t.worker() == 1) return t.leave("for lunch");
+    if (value == 1) return t.wait(*t.send(1, 6, big.data(), big.size()), "0SEND_F7");
+    t.wait(*t.recv(1, 6, big.data(), big.size()), "0RECV_F7");
+  } else if (mode == "sends_and_leaves") {
+    std::vector<char> big(1 << 20, static_cast<char>(t.worker()));
+    if (t.worker() == 1) {
+      for (int i = 0; i < 4; ++i) t.send(0, 6, &i, sizeof i);
+      t.wait(*t.send(0, 7, big.data(), big.size()), "a long message");
+      return t.leave("");
+    }
+    t.wait(*t.recv(1, 7, big.data(), big.size()), "a long message");
+    require(big[0] == 1 && big.back() == 1, "the long message of worker 1 has not come whole");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    for (int i = 0; i < 4; ++i) {
+      int got = -1;
+      t.wait(*t.recv(1, 6, &got, sizeof got), "a short message");
+      require(got == i, "message {} of worker 1 holds {}", i, got);
+    }
   } else if (mode == "hosts") {
     for (int w = 0; w < t.workers(); ++w) fmt::print("{}\n", t.host_of(w));
   } else {

@@ -77,6 +77,42 @@ TEST(OneJob, NamesPeerAndInstructionAtADeadline) {
                         "worker 1; worker 1 last reported 0B3"));
 }
 
+TEST(OneJob, TellsThoseWhoWaitForAWorkerThatHasLeft) {
+  for (const char* mode : {"leaves", "leaves 1"}) {  // in a receive; in a send of a long message
+    const Ended job = run(3, mode);
+    EXPECT_EQ(job.status, 5) << job.output;
+    EXPECT_LT(job.seconds, 20) << job.output;
+    EXPECT_THAT(job.output, HasSubstr("worker 1 has left the job: for lunch"));
+  }
+}
+
+TEST(OneJob, TakesWhatAWorkerHadSentBeforeItLeft) {
+  const Ended job = run(2, "sends_and_leaves");
+  EXPECT_EQ(job.status, 0) << job.output;
+}
+
+// Whoever catches the exception says it, in words and by its status; the others know it too.
+TEST(Program, SaysItselfWhatPassesThroughItsJob) {
+  const auto train = [](const std::string& mode) {
+    return run_job(2, std::string(HETU_TRAIN_PROGRAM) + " " + mode, kNoTcp);
+  };
+  EXPECT_EQ(train("").status, 0);
+  const Ended data = train("data");
+  EXPECT_THAT(data.output, HasSubstr("caught: row 80 is damaged\n"));
+  EXPECT_THAT(data.status, testing::AnyOf(4, 5))
+      << data.output;  // Io; Comm where the other is first
+  const Ended own = train("own");
+  EXPECT_THAT(own.output, HasSubstr("caught: an own error\n"));
+  EXPECT_THAT(own.status, testing::AnyOf(1, 5)) << own.output;
+  const Ended returns = train("returns");
+  EXPECT_THAT(returns.output, HasSubstr("caught: worker 0 in "));
+  EXPECT_THAT(returns.output, HasSubstr("worker 1 has left the job"));
+  for (const Ended& job : {data, own, returns}) {
+    EXPECT_LT(job.seconds, 20) << job.output;
+    EXPECT_THAT(job.output, testing::Not(HasSubstr("an error passes through")));
+  }
+}
+
 TEST(TwoJobs, DoNotMeet) {
   Ended first, second;
   std::thread other([&] { first = run(3, "all"); });
