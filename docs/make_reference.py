@@ -87,9 +87,11 @@ stages ([compare.md](compare.md)).
 pipeline that left. Of a simulation, a plain time unit counts as 1 ms.
 
 **Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, seconds, learning_rate, gradient_norm.
+A resumed run takes out the steps that it does again.
 
-**TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch: Train/loss, Train/samples_per_s; of
-pictures also Train/acc, Validation/loss, Validation/acc, Validation/acc5.
+**TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch (of a resumed run in place of
+the points that it makes again): Train/loss, Train/samples_per_s; of pictures also Train/acc, Validation/loss,
+Validation/acc, Validation/acc5.
 """
 
 

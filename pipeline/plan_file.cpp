@@ -182,6 +182,18 @@ void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origi
   if (s.lowering == Lowering{}) infer_lowering(s, census, facts);
 }
 
+void set_pairs(Schedule& s, const std::string& semantics, const std::string& origin) {
+  if (semantics != "split" && semantics != "atomic")
+    wrong(origin, fmt::format("pair semantics '{}'; known: split, atomic", one_line(semantics)));
+  if (semantics == "atomic" && !any_instr(s, [](const Instr& i) { return i.with_next; }))
+    wrong(origin, "no pair is marked to run as one, as (0F1;3B0)OVERLAP_F_B is");
+  if (semantics == "atomic") return;
+  for (Program& p : s.workers) {
+    for (auto* part : {&p.prologue, &p.body, &p.drain})
+      for (Instr& i : *part) i.with_next = false;
+  }
+}
+
 Schedule parse_plan_csv(const std::string& text, const std::string& origin,
                         const PlanFacts& facts) {
   Schedule s;
@@ -241,8 +253,10 @@ Schedule parse_plan(const std::string& text, const std::string& origin, const Pl
           "sizes of a plan file must be positive");
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) wrong(origin, "the file is empty; wanted one row per worker");
-  return text[first] == '{' ? parse_plan_json(text, origin, facts)
-                            : parse_plan_csv(text, origin, facts);
+  Schedule s = text[first] == '{' ? parse_plan_json(text, origin, facts)
+                                  : parse_plan_csv(text, origin, facts);
+  if (!facts.pair_semantics.empty()) set_pairs(s, facts.pair_semantics, origin);
+  return s;
 }
 
 Schedule read_plan(const std::string& path, const PlanFacts& facts) {

@@ -17,6 +17,9 @@ struct PlanFacts {
   int steps = 1;
   int pipelines = 1;         ///< that a lowered file's reductions span
   bool half_micros = false;  ///< `--concat halving`
+  /// "split": pairs that are marked to run as one run as two; "atomic": as marked, and there must
+  /// be some; as the file says: empty.
+  std::string pair_semantics = {};
   std::optional<VersionRule> version_rule = {};
 };
 

@@ -240,7 +240,10 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   s.micro_batches = in.integer("micro_batches", 0, 1);
   s.chunks = in.integer("chunks", 1, 1);
   s.steps = in.integer("steps", facts.steps, 1);
-  s.half_micros = in.has("concat") ? in.text("concat", "") == "halving" : facts.half_micros;
+  const std::string concat = in.text("concat", facts.half_micros ? "halving" : "direct");
+  if (concat != "halving" && concat != "direct" && concat != "doubling")
+    in.wrong("'concat' must be \"direct\", \"doubling\" or \"halving\"");
+  s.half_micros = concat == "halving";
   try {
     s.version_rule = parse_version_rule(in.text("version_rule", "newest"));
   } catch (const Error& e) {
@@ -268,6 +271,7 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   if (s.stages > 0 && s.stages != static_cast<int>(s.workers.size()))
     in.wrong(fmt::format("'stages' is {}, but there are {} workers", s.stages, s.workers.size()));
   complete_plan(s, facts, origin);
+  if (in.has("pair_semantics")) set_pairs(s, in.text("pair_semantics", ""), origin);
   return s;
 }
 

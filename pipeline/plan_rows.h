@@ -19,6 +19,9 @@ std::string to_cell(const Instr& instr, const Instr* next);
 /// what lowering must have been told. Throws Config.
 void complete_plan(Schedule& schedule, const PlanFacts& facts, const std::string& origin);
 
+/// Pairs as `PlanFacts::pair_semantics` tells. Throws Config.
+void set_pairs(Schedule& schedule, const std::string& semantics, const std::string& origin);
+
 Schedule parse_plan_csv(const std::string& text, const std::string& origin, const PlanFacts& facts);
 Schedule parse_plan_json(const std::string& text, const std::string& origin,
                          const PlanFacts& facts);

@@ -59,6 +59,17 @@ std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& sch
   return out;
 }
 
+// What generators compare with their own words only.
+void check_words(const Sizes& s) {
+  const auto one_of = [](const char* what, const std::string& word,
+                         const std::vector<std::string>& known) {
+    require(std::find(known.begin(), known.end(), word) != known.end(),
+            "unknown {} '{}'; known: {}", what, word.substr(0, 60), fmt::join(known, ", "));
+  };
+  one_of("concat", s.concat, {"direct", "doubling", "halving", "best"});
+  one_of("pair semantics", s.pair_semantics, {"split", "atomic"});
+}
+
 void check_replicas(const Method& m, const Sizes& s) {
   if (s.replicas.empty()) return;
   require(takes(m, "stage-replicas"),
@@ -115,6 +126,7 @@ Schedule generate(std::string_view name, const Sizes& wanted) {
   const Method* m = find_method(name);
   require(m != nullptr, "unknown method '{}'; known here: {}", name, known_methods());
   const Sizes sizes = resolved(*m, wanted);
+  check_words(sizes);
   if (!legal_chunks(*m, sizes))
     fail(Code::InvalidArgument, "{} takes {} chunks, got V = {}", m->name,
          takes(*m, "chunks") ? m->chunks_rule : fmt::format("V = {}", m->chunks), sizes.chunks);

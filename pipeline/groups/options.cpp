@@ -80,4 +80,18 @@ const char* method_name(Method method) {
   return "?";
 }
 
+Weights parse_weights(const std::string& name) {
+  for (const Weights weights : {Weights::Uniform, Weights::Staleness})
+    if (name == weights_name(weights)) return weights;
+  fail(Code::InvalidArgument, "unknown weighting '{}'; known: uniform, staleness",
+       name.substr(0, 60));
+}
+
+Method parse_method(const std::string& name) {
+  for (const Method method : {Method::PartialReduce, Method::AdPsgd, Method::AdPsgdLockstep})
+    if (name == method_name(method)) return method;
+  fail(Code::InvalidArgument,
+       "unknown way to average '{}'; known: preduce, adpsgd, adpsgd-lockstep", name.substr(0, 60));
+}
+
 }  // namespace hetu::groups

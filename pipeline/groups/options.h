@@ -2,6 +2,7 @@
 // the simulator, and whoever offers the constants as options.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace hetu::groups {
 
@@ -55,5 +56,9 @@ const char* weights_name(Weights weights);
 
 /// "preduce", "adpsgd", "adpsgd-lockstep": the names of --sync-method.
 const char* method_name(Method method);
+
+/// The inverses. Throw InvalidArgument naming the known ones.
+Weights parse_weights(const std::string& name);
+Method parse_method(const std::string& name);
 
 }  // namespace hetu::groups

@@ -24,7 +24,6 @@ void check_applicable(const PlanOptions& o, const Method* method) {
   refuse_unless(o.chunks.has_value(), "chunks", method);
   refuse_unless(o.pairs.has_value(), "pairs", method);
   refuse_unless(!o.stage_replicas.empty(), "stage-replicas", method);
-  refuse_unless(o.pair_semantics.has_value(), "pair-semantics", method);
   refuse_unless(o.runtime_rule, "runtime-rule", method);
   if (method == nullptr) {
     const std::string concat = o.concat.value_or("direct");
@@ -34,6 +33,7 @@ void check_applicable(const PlanOptions& o, const Method* method) {
     return;
   }
   refuse_unless(o.concat.has_value(), "concat", method);
+  refuse_unless(o.pair_semantics.has_value(), "pair-semantics", method);
   refuse_unless(o.steps.has_value(), "steps", method);
   require(!o.replicas, "--replicas is for a FILE");
   require(!o.version_rule, "--version-rule is for a FILE");
@@ -91,6 +91,7 @@ PlanFacts facts_of(const PlanOptions& o) {
   facts.steps = o.steps.value_or(1);
   facts.pipelines = o.pipelines;
   facts.half_micros = o.concat == "halving";
+  facts.pair_semantics = o.pair_semantics.value_or("");
   if (o.version_rule) facts.version_rule = parse_version_rule(*o.version_rule);
   return facts;
 }
@@ -136,9 +137,32 @@ Schedule plan_from_text(const PlanOptions& o, const std::string& text) {
   return finished(o, parse_plan(text, o.source, facts_of(o)));
 }
 
+void refuse_sizes(const PlanOptions& o) {
+  const auto refuse = [](bool given, const char* option) {
+    require(!given, "--{} goes into the making of a plan, and this one is made", option);
+  };
+  refuse(o.stages.has_value(), "stages");
+  refuse(o.micro_batches.has_value(), "micro-batches");
+  refuse(o.chunks.has_value(), "chunks");
+  refuse(o.pairs.has_value(), "pairs");
+  refuse(!o.stage_replicas.empty(), "stage-replicas");
+  refuse(o.concat.has_value(), "concat");
+  refuse(o.replicas.has_value(), "replicas");
+  refuse(o.steps.has_value(), "steps");
+  refuse(o.pair_semantics.has_value(), "pair-semantics");
+  refuse(o.runtime_rule, "runtime-rule");
+  refuse(o.version_rule.has_value(), "version-rule");
+  refuse(o.with_recompute, "with-recompute");
+}
+
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
   const bool collectives = any_instr(plan, [](const Instr& i) { return is_collective(i.kind); });
-  if (collectives || is_lowered(plan)) return plan;
+  if (collectives || is_lowered(plan)) {
+    require(o.pipelines == 1 || o.pipelines == plan.lowering.pipelines,
+            "--pipelines {}: the plan is lowered already, for {}", o.pipelines,
+            plan.lowering.pipelines);
+    return plan;
+  }
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
   how.sync = parse_sync_place(o.sync);
@@ -151,13 +175,13 @@ bool averages_in_groups(const PlanOptions& o) {
 }
 
 groups::Options policy_of(const PlanOptions& o) {
-  using groups::Method;
   groups::Options policy = o.policy;
-  if (o.sync_method == "adpsgd") policy.method = Method::AdPsgd;
-  if (o.sync_method == "adpsgd-lockstep") policy.method = Method::AdPsgdLockstep;
-  if (o.sync_method == "allreduce") policy.sync_period = 1;
-  policy.overlapped =
-      o.overlap.value_or(policy.method != Method::PartialReduce || policy.sync_period > 1);
+  if (o.sync_method == "allreduce")
+    policy.sync_period = 1;  // of groups that are everyone
+  else
+    policy.method = groups::parse_method(o.sync_method);
+  const bool in_pairs = policy.method != groups::Method::PartialReduce;
+  policy.overlapped = o.overlap.value_or(in_pairs || policy.sync_period > 1);
   policy.seed = o.run.seed;
   return policy;
 }

@@ -2,12 +2,11 @@
 
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
+#include "python/cli/key_values.h"
 #include "python/cli/picture.h"
 
 namespace hetu::cli {
 namespace {
-
-constexpr int kMostWorkers = 1 << 20;
 
 Option whole(const char* name, const char* value, const char* meaning, std::optional<int>& into) {
   return {name, value, meaning, [&into](const std::string& text) {
@@ -22,30 +21,6 @@ Option number(const char* name, const char* value, const char* meaning,
 
 Option flag(const char* name, const char* meaning, bool& into) {
   return {name, nullptr, meaning, [&into](const std::string&) { into = true; }};
-}
-
-// "pipeline=1,factor=2" or "worker=5,factor=1.3,from=100,to=300".
-Slowdown parse_slow(const std::string& text) {
-  Slowdown slow;
-  bool factor = false;
-  for (const std::string& part : split(text, ',')) {
-    const std::size_t equals = part.find('=');
-    require(equals != std::string::npos, "expected KEY=VALUE, got '{}'", part.substr(0, 40));
-    const std::string key =
-        one_of(part.substr(0, equals), {"pipeline", "worker", "factor", "from", "to"});
-    const std::string value = part.substr(equals + 1);
-    if (key == "pipeline") slow.pipeline = static_cast<int>(to_integer(value, 0, kMostWorkers));
-    if (key == "worker") slow.worker = static_cast<int>(to_integer(value, 0, kMostWorkers));
-    if (key == "from") slow.from = to_number(value);
-    if (key == "to") slow.to = to_number(value);
-    if (key != "factor") continue;
-    slow.factor = to_number(value);
-    require(slow.factor > 0, "factor must be above 0");
-    factor = true;
-  }
-  require(factor && (slow.pipeline >= 0 || slow.worker >= 0),
-          "needs a pipeline or a worker, and a factor: \"pipeline=1,factor=2\"");
-  return slow;
 }
 
 // A plain number counts micro-batches; KiB, MiB and GiB make bytes.
@@ -88,7 +63,8 @@ void add_sizes(PlanOptions& o, std::vector<Option>& t) {
                     o.replicas));
   t.push_back(
       whole("--steps", "K", "steps of an asynchronous method or of a FILE (default 1)", o.steps));
-  t.push_back({"--pair-semantics", "HOW", "split or atomic (dualpipe, dualpipev)",
+  t.push_back({"--pair-semantics", "HOW",
+               "split or atomic (dualpipe, dualpipev, and a FILE with pairs)",
                [&o](const std::string& v) {
                  o.pair_semantics = one_of(v, {"split", "atomic"});
                }});
@@ -136,31 +112,6 @@ void add_costs(PlanOptions& o, std::vector<Option>& t) {
                }});
 }
 
-// "wait=0.5,soft=0.7".
-void parse_constants(const std::string& text, groups::Options& policy) {
-  const std::vector<std::pair<const char*, double*>> constants = {
-      {"wait", &policy.wait},
-      {"horizon", &policy.horizon},
-      {"soft", &policy.soft},
-      {"hard", &policy.hard},
-      {"patience", &policy.patience},
-      {"smoothing", &policy.smoothing},
-      {"late_share", &policy.late_share},
-      {"late_spread", &policy.late_spread},
-      {"stale_share", &policy.stale_share}};
-  std::vector<const char*> names = {"late_us"};
-  for (const auto& [name, into] : constants) names.push_back(name);
-  for (const std::string& part : split(text, ',')) {
-    const std::size_t equals = part.find('=');
-    require(equals != std::string::npos, "expected K=V, got '{}'", part.substr(0, 40));
-    const std::string name = one_of(part.substr(0, equals), names);
-    const double value = to_number(part.substr(equals + 1));
-    if (name == "late_us") policy.late_us = static_cast<std::int64_t>(value);
-    for (const auto& [known, into] : constants)
-      if (name == known) *into = value;
-  }
-}
-
 // Of partial reduce alone.
 void add_policy(PlanOptions& o, std::vector<Option>& t) {
   const auto count = [&](const char* name, const char* value, const char* meaning, int& into,
@@ -181,17 +132,10 @@ void add_policy(PlanOptions& o, std::vector<Option>& t) {
   t.push_back({"--preduce-weights", "HOW",
                "preduce: uniform (default), or staleness: who lags counts less in a mean",
                [&o](const std::string& v) {
-                 const bool uniform = one_of(v, {"uniform", "staleness"}) == "uniform";
-                 o.policy.weights = uniform ? groups::Weights::Uniform : groups::Weights::Staleness;
+                 o.policy.weights = groups::parse_weights(v);
                  o.of_preduce = "--preduce-weights";
                }});
-  t.push_back({"--group-options", "K=V,…",
-               "preduce: wait, horizon, soft, hard, patience, smoothing, late_us, late_share, "
-               "late_spread, stale_share",
-               [&o](const std::string& v) {
-                 parse_constants(v, o.policy);
-                 o.of_preduce = "--group-options";
-               }});
+  t.push_back(constants_option(o.policy, [&o] { o.of_preduce = "--group-options"; }));
 }
 
 void add_run(PlanOptions& o, std::vector<Option>& t) {
@@ -207,10 +151,7 @@ void add_run(PlanOptions& o, std::vector<Option>& t) {
                }});
   t.push_back({"--hetero", "X", "a pause of X time units before one compute instruction in ten",
                [&o](const std::string& v) { o.run.hetero = to_number(v); }});
-  t.push_back(
-      {"--slow", "WHO",
-       "\"pipeline=1,factor=2\" or \"worker=5,factor=1.3,from=100,to=300\"; may be repeated",
-       [&o](const std::string& v) { o.run.slow.push_back(parse_slow(v)); }});
+  t.push_back(slow_option(o.run.slow));
   t.push_back(
       {"--send-slots", "K",
        "unreceived messages per ordered pair of workers; 0 = rendezvous (default: unbounded)",

@@ -58,6 +58,10 @@ Schedule plan_of(const PlanOptions& o);
 /// The plan that a text holds, CSV or JSON, as from a FILE; `o.source` names it in messages.
 Schedule plan_from_text(const PlanOptions& o, const std::string& text);
 
+/// Refuses, by name, an option that goes into the making of a plan: for a plan that is made. Throws
+/// InvalidArgument.
+void refuse_sizes(const PlanOptions& o);
+
 /// The plan lowered as the options say, or as it is if it is lowered already.
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable
 from typing import Any
+
+from hetu import _hetu
 
 
 @dataclasses.dataclass
@@ -55,37 +56,6 @@ class Disturbance:
         return dataclasses.asdict(self)
 
 
-KNOBS: dict[str, Callable[[str], Any]] = {
-    "wait": float, "horizon": float, "soft": float, "hard": float, "patience": float, "smoothing": float, "late_us": int,
-    "late_share": float, "late_spread": float, "stale_share": float,
-}
-SLOW: dict[str, Callable[[str], float]] = {
-    "pipeline": int, "worker": int, "factor": float, "from": float, "to": float,
-}
-
-
-def parse_pairs(option: str, text: str, known: dict[str, Callable[[str], Any]]) -> dict[str, Any]:
-    """"a=1,b=2" with the keys of `known`. Throws ValueError, naming the option."""
-    values: dict[str, Any] = {}
-    for part in text.split(","):
-        key, equals, value = part.partition("=")
-        if not equals or key.strip() not in known:
-            raise ValueError(f"{option} '{text}': expected KEY=VALUE with one of {', '.join(known)}, got '{part}'")
-        try:
-            values[key.strip()] = known[key.strip()](value)
-        except ValueError:
-            raise ValueError(f"{option} '{text}': {key.strip()} must be a number, got '{value}'") from None
-    return values
-
-
-def parse_slow(text: str) -> dict[str, float]:
-    """"pipeline=1,factor=2" or "worker=5,factor=1.3,from=100,to=300". Throws ValueError."""
-    values = parse_pairs("--slow", text, SLOW)
-    if "factor" not in values or ("pipeline" in values) == ("worker" in values):
-        raise ValueError(f"--slow '{text}': wanted a pipeline or a worker, and a factor: \"pipeline=1,factor=2\"")
-    return values
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups of whoever is there")
@@ -98,7 +68,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--pair-above", type=int, default=8, help="pairs with more pipelines than this (default %(default)s)")
     add("--preduce-weights", choices=["uniform", "staleness"], default="uniform",
         help="of partial reduce, what members count for in a mean; staleness: less who lags (default %(default)s)")
-    add("--group-options", default="", metavar="K=V,…", help="further constants of the groups: " + ", ".join(KNOBS))
+    add("--group-options", default="", metavar="K=V,…",
+        help="further constants of the groups: " + ", ".join(_hetu.group_constants("")))
     add("--group-log", default="", metavar="FILE.jsonl", help="write who averaged with whom and when")
     add("--no-overlap", action="store_true", help="averages are waited for instead of going on beside compute")
     add("--hetero", type=float, default=0.0, metavar="S",
@@ -109,25 +80,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def averaging_of(args: argparse.Namespace) -> Averaging | None:
     """What the options ask for; None: gradients are summed. Throws ValueError."""
-    if not args.preduce and args.adpsgd is None:
-        own = {"sync_period": 10, "min_group": 0, "max_group": 0, "preduce_weights": "uniform",
-               "group_options": "", "group_log": ""}
-        for name, default in own.items():
-            if getattr(args, name) != default:
-                raise ValueError(f"--{name.replace('_', '-')} belongs to --preduce or --adpsgd, and neither is given")
+    of_preduce = {"sync_period": 10, "min_group": 0, "max_group": 0, "pair_above": 8, "preduce_weights": "uniform",
+                  "group_options": ""}
+    of_both = {"group_log": "", "no_overlap": False}
+    averages = args.preduce or args.adpsgd is not None
+    for name, default in {**of_preduce, **({} if averages else of_both)}.items():
+        option = f"--{name.replace('_', '-')}"
+        if getattr(args, name) != default and not averages:
+            raise ValueError(f"{option} belongs to --preduce or --adpsgd, and neither is given")
+        if getattr(args, name) != default and args.adpsgd is not None:
+            raise ValueError(f"{option} belongs to --preduce: AD-PSGD averages two pipelines alike")
+    if not averages:
         return None
     if args.sync_period < 1:
         raise ValueError(f"--sync-period must be >= 1, got {args.sync_period}")
     for name in ("min_group", "max_group", "pair_above"):
         if getattr(args, name) < 0:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 0, got {getattr(args, name)}")
-    if args.preduce_weights != "uniform" and args.adpsgd is not None:
-        raise ValueError("--preduce-weights belongs to --preduce: AD-PSGD averages two pipelines alike")
     method = {None: "preduce", "published": "adpsgd", "lockstep": "adpsgd-lockstep"}[args.adpsgd]
-    knobs = parse_pairs("--group-options", args.group_options, KNOBS) if args.group_options else {}
+    constants = _hetu.group_constants(args.group_options)
     return Averaging(
         method, args.sync_period, args.min_group, args.max_group, args.pair_above, seed=args.seed,
-        overlap=not args.no_overlap, group_log=args.group_log, weights=args.preduce_weights, **knobs,
+        overlap=not args.no_overlap, group_log=args.group_log, weights=args.preduce_weights, **constants,
     )
 
 
@@ -135,4 +109,4 @@ def disturbance_of(args: argparse.Namespace) -> Disturbance:
     """What --hetero and --slow ask for. Throws ValueError."""
     if args.hetero < 0:
         raise ValueError(f"--hetero must be >= 0 s, got {args.hetero}")
-    return Disturbance(args.hetero, [parse_slow(text) for text in args.slow], args.seed)
+    return Disturbance(args.hetero, [_hetu.slow_of(text) for text in args.slow], args.seed)

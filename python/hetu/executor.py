@@ -133,7 +133,7 @@ class Executor:
                 f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
             )
         env = _hetu.env()
-        self.device = device if env["check"] else resolve_device(device)
+        self.device = resolve_device(device, **({"say": lambda line: None} if env["check"] else {}))
         number = self.layout.number_of(env["worker"])
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)
@@ -144,7 +144,7 @@ class Executor:
         self.seed = seed
         common = {
             "pipelines": self.layout.pipelines, "stages": self.layout.stages, "replicas": list(self.layout.replicas),
-            "sync": sync, "batch_size": self.data.batch_size, "seed": seed,
+            "sync": sync, "batch_size": self.data.batch_size, "seed": seed, "device": self.device,
             "averaging": averaging.settings() if averaging else None,
             "disturbance": (disturbance or Disturbance()).settings(),
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit, "runtime_rule": runtime_rule,

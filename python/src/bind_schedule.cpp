@@ -7,6 +7,7 @@
 #include "pipeline/generate.h"
 #include "pipeline/plan_file.h"
 #include "python/cli/choose.h"
+#include "python/cli/key_values.h"
 #include "python/cli/picture.h"
 #include "python/cli/plan_options.h"
 #include "python/src/bindings.h"
@@ -18,10 +19,17 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Options for a plan that is there already; `origin` stands where the command has METHOD or FILE.
-cli::PlanOptions options_of(Words words, const std::string& origin = "plan") {
+/// Options of the command; `origin` stands where it has METHOD or FILE.
+cli::PlanOptions parsed(Words words, const std::string& origin) {
   words.insert(words.begin(), origin);
   return cli::parse_plan_options(words);
+}
+
+/// Options for a plan that is there already: none of those that make one.
+cli::PlanOptions options_of(const Words& words) {
+  cli::PlanOptions o = parsed(words, "plan");
+  cli::refuse_sizes(o);
+  return o;
 }
 
 /// The plan, lowered unless it is, proved within the options' limits.
@@ -90,6 +98,30 @@ nb::object rendered(const Schedule& plan, const Words& words) {
   return nb::str(text.data(), text.size());
 }
 
+// Of a script's --slow, what it gives.
+nb::dict slow_of(const std::string& text) {
+  std::vector<Slowdown> all;
+  cli::parse_options({"--slow", text}, {cli::slow_option(all)});
+  const Slowdown &slow = all.back(), none;
+  nb::dict out;
+  if (slow.pipeline != none.pipeline) out["pipeline"] = slow.pipeline;
+  if (slow.worker != none.worker) out["worker"] = slow.worker;
+  out["factor"] = slow.factor;
+  if (slow.from != none.from) out["from"] = slow.from;
+  if (slow.to != none.to) out["to"] = slow.to;
+  return out;
+}
+
+// The constants of the groups by a script's --group-options, and as they are where it is silent.
+nb::dict group_constants(const std::string& text) {
+  groups::Options policy;
+  cli::parse_options({"--group-options", text}, {cli::constants_option(policy, [] {})});
+  nb::dict out;
+  for (const auto& [name, value] : cli::constants_of(policy)) out[name] = *value;
+  out["late_us"] = policy.late_us;
+  return out;
+}
+
 nb::list method_records() {
   nb::list out;
   for (const Method& m : methods()) {
@@ -120,13 +152,16 @@ void bind_schedule(nb::module_& m) {
       .def("csv", [](const Schedule& s) { return to_csv(s); })
       .def("json", [](const Schedule& s) { return to_json(s); });
   m.def("method_records", &method_records, "Every method of this build, as dicts.");
+  m.def("slow_of", &slow_of, nb::arg("text"), "What a --slow gives, as a dict.");
+  m.def("group_constants", &group_constants, nb::arg("text"),
+        "Every constant of --group-options, those of the text in place of the defaults.");
   m.def(
       "plan", [](const Words& words) { return cli::plan_of(cli::parse_plan_options(words)); },
       nb::arg("words"), "The plan of `hetu schedule WORDS`, as given, not lowered.");
   m.def(
       "plan_from_text",
       [](const std::string& text, const std::string& origin, const Words& words) {
-        return cli::plan_from_text(options_of(words, origin), text);
+        return cli::plan_from_text(parsed(words, origin), text);
       },
       nb::arg("text"), nb::arg("origin"), nb::arg("words"),
       "The plan that a CSV or JSON text holds.");

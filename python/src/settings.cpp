@@ -4,8 +4,10 @@
 #include <nanobind/stl/vector.h>
 
 #include "config/env.h"
+#include "graph/base/error.h"
 #include "pipeline/plan_file.h"
 #include "ps/group_client.h"
+#include "python/cli/key_values.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -13,19 +15,17 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// Fields as --slow names them; what is not given stays.
+// Keys and values as --slow takes them.
 Slowdown slowdown_of(const nb::dict& d) {
-  Slowdown slow;
-  const auto set = [&d](const char* name, auto& field) {
-    using Field = std::remove_reference_t<decltype(field)>;
-    if (d.contains(name)) field = static_cast<Field>(nb::cast<double>(d[name]));
-  };
-  set("pipeline", slow.pipeline);
-  set("worker", slow.worker);
-  set("factor", slow.factor);
-  set("from", slow.from);
-  set("to", slow.to);
-  return slow;
+  std::string text;
+  for (const auto& [key, value] : d)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", nb::str(key).c_str(),
+                        nb::str(value).c_str());
+  try {
+    return cli::parse_slow(text);
+  } catch (const Error& e) {
+    fail(e.code(), "slow '{}': {}", text.substr(0, 80), e.what());
+  }
 }
 
 // This worker's place where each pipeline is a job of its own (heturun --on-failure shrink).
@@ -43,9 +43,7 @@ std::optional<Apart> apart_of(const Env& e) {
 Averaging averaging_of(const nb::dict& d) {
   Averaging how;
   groups::Options& policy = how.policy;
-  const auto method = nb::cast<std::string>(d["method"]);
-  for (const auto known : {groups::Method::AdPsgd, groups::Method::AdPsgdLockstep})
-    if (method == groups::method_name(known)) policy.method = known;
+  policy.method = groups::parse_method(nb::cast<std::string>(d["method"]));
   policy.sync_period = nb::cast<int>(d["sync_period"]);
   policy.min_group = nb::cast<int>(d["min_group"]);
   policy.max_group = nb::cast<int>(d["max_group"]);
@@ -60,8 +58,7 @@ Averaging averaging_of(const nb::dict& d) {
   policy.late_share = nb::cast<double>(d["late_share"]);
   policy.late_spread = nb::cast<double>(d["late_spread"]);
   policy.seed = nb::cast<std::uint64_t>(d["seed"]);
-  if (nb::cast<std::string>(d["weights"]) == groups::weights_name(groups::Weights::Staleness))
-    policy.weights = groups::Weights::Staleness;
+  policy.weights = groups::parse_weights(nb::cast<std::string>(d["weights"]));
   policy.stale_share = nb::cast<double>(d["stale_share"]);
   how.overlap = nb::cast<bool>(d["overlap"]);
   how.group_log = nb::cast<std::string>(d["group_log"]);
@@ -120,6 +117,9 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.first_block = nb::cast<std::vector<int>>(d["first_block"]);
   o.seed = nb::cast<std::uint64_t>(d["seed"]);
   o.threads = nb::cast<int>(d["threads"]);
+  if (const auto device = nb::cast<std::string>(d["device"]); device != "cpu")
+    fail(Code::Unsupported, "training on '{}' is to come; workers of this build compute on 'cpu'",
+         device.substr(0, 60));
   o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
   o.kernels = env().kernels;
   if (!d["averaging"].is_none()) o.averaging = averaging_of(nb::cast<nb::dict>(d["averaging"]));

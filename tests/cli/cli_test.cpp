@@ -261,6 +261,9 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   file("costs.json", R"({"stages": [{"forward": -1}]})");
   file("three.json", R"({"stages": [{}, {}, {}]})");
   file("table.csv", "bs,time_f,time_b\n1,1,2\n");
+  file("one.csv", "0F0,0B0\n");
+  file("words.json", R"({"concat": "halvin", "workers": [{"prologue": ["0F0", "0B0"]}]})");
+  file("pairs.json", R"({"pair_semantics": "both", "workers": [{"prologue": ["0F0", "0B0"]}]})");
   file("keep.txt", "untouched");
   const std::string plan = "1f1b --stages 2 --micro-batches 4 ";
   struct Case {
@@ -309,6 +312,11 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--speed 1,1,1", "speed: 3 numbers for 2 workers"},
            {"simulate " + plan + "--slow factor=2", "needs a pipeline or a worker"},
            {"simulate " + plan + "--slow pipeline=7,factor=2", "slow: pipeline 7"},
+           {"simulate " + plan + "--slow pipeline=0,worker=1,factor=2", "a worker, not both"},
+           {"simulate " + plan + "--slow worker=1,factor=2,factor=3", "'factor' stands twice"},
+           {"simulate " + plan + "--slow worker=-1,factor=2", "worker: expected a whole number"},
+           {"simulate " + plan + "--slow worker=1,factor=inf", "factor: expected a finite number"},
+           {"simulate " + plan + "--slow host=1,factor=2", "--slow: unknown 'host'; known: pipel"},
            {"simulate " + plan + "--sync-method preduce --pipelines 2",
             "such as pipedream; '1f1b' does not"},
            {"simulate " + plan + "--sync-period 5",
@@ -334,6 +342,9 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"verify long.csv", "long.csv: line 1 is 104857600 bytes long"},
            {"verify bad.json", "bad.json: "},
            {"verify cut.csv --chunks 2", "--chunks does not apply to a FILE"},
+           {"verify one.csv --pair-semantics atomic", "one.csv: no pair is marked to run as one"},
+           {"verify words.json", "'concat' must be \"direct\""},
+           {"verify pairs.json", "pairs.json: pair semantics 'both'; known: split, atomic"},
        }) {
     const Outcome o = hetu(c.arguments);
     EXPECT_EQ(o.status, 2) << c.arguments << "\n" << o.err;

@@ -78,6 +78,10 @@ TEST(Generate, RefusesWithRuleAndNearestLegalValues) {
     return std::string("nothing thrown");
   };
   EXPECT_EQ(message("dp", {.stages = 4}), "dp takes P = 1 stages, got P = 4; nearest legal: 1");
+  EXPECT_EQ(message("chimera", {.stages = 4, .micro_batches = 4, .concat = "halvin"}),
+            "unknown concat 'halvin'; known: direct, doubling, halving, best");
+  EXPECT_EQ(message("dualpipe", {.stages = 4, .micro_batches = 8, .pair_semantics = "atom"}),
+            "unknown pair semantics 'atom'; known: split, atomic");
   EXPECT_EQ(message("1f1b", {.micro_batches = 0}),
             "1f1b takes any M >= 1 micro-batches, got M = 0; nearest legal: 1");
   EXPECT_EQ(message("gpipe", {.stages = -3}),

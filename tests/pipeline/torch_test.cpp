@@ -120,6 +120,31 @@ TEST(TorchPlans, AreOurs) {
   EXPECT_EQ(count, 7);
 }
 
+// Its pairs run as two where that is asked for, in the time of our own plan.
+TEST(TorchPlans, PairsRunAsOneOrAsTwo) {
+  Costs costs;
+  costs.stages = {{.forward = 1, .input_grad = 1.2, .weight_grad = 0.7}};
+  int count = 0;
+  for (const File& f : files()) {
+    if (f.name != "ScheduleDualPipeV" || f.lowered) continue;
+    for (const char* semantics : {"split", "atomic"}) {
+      Sizes sizes = f.sizes;
+      sizes.pair_semantics = semantics;
+      const Schedule theirs = read_plan(f.path, {.pair_semantics = semantics});
+      const Schedule ours = generate(f.name, sizes);
+      EXPECT_EQ(refusal(theirs), "");
+      EXPECT_EQ(listing(with_rows(ours, rows_of(theirs))), listing(with_rows(ours, rows_of(ours))));
+      EXPECT_EQ(simulate(theirs, costs).makespan, simulate(ours, costs).makespan) << semantics;
+      EXPECT_EQ(to_json(parse_plan(to_json(theirs), "f")), to_json(theirs));
+      ++count;
+    }
+    const double one = simulate(read_plan(f.path), costs).makespan;
+    const double two = simulate(read_plan(f.path, {.pair_semantics = "split"}), costs).makespan;
+    EXPECT_LT(two, one);
+  }
+  EXPECT_EQ(count, 2);
+}
+
 TEST(TorchPlans, WhatItsLoaderAcceptsAndCannotRunIsRefused) {
   const auto bad = [](const char* name) {
     return refusal(read_plan(std::string(kFolder).append("/bad/").append(name)));

@@ -85,8 +85,8 @@ class Averaged(TrainCase):
             ((2, 1), (*PREDUCE, "--adpsgd", "--preduce-weights", "staleness"), "AD-PSGD averages two pipelines alike"),
             ((2, 1), (*PREDUCE, "--slow", "worker=7,factor=2"), "worker 7, the job has workers 0…1"),
             ((2, 1), (*PREDUCE, "--slow", "pipeline=2,factor=2"), "pipeline 2, the job has pipelines 0…1"),
-            ((2, 1), (*PREDUCE, "--slow", "factor=2"), "wanted a pipeline or a worker"),
-            ((2, 1), (*PREDUCE, "--slow", "host=2,factor=2"), "expected KEY=VALUE"),
+            ((2, 1), (*PREDUCE, "--slow", "factor=2"), "--slow: needs a pipeline or a worker"),
+            ((2, 1), (*PREDUCE, "--slow", "host=2,factor=2"), "--slow: unknown 'host'; known: pipeline, worker"),
             ((2, 1), (*PREDUCE, "--hetero", "-1"), "--hetero must be >= 0"),
         ]
         for grid, options, says in cases:

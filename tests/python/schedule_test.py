@@ -91,6 +91,20 @@ class Plans(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertRegex(done.stderr, to_come)
 
+    def test_options_that_make_a_plan_are_refused_for_one_that_is_made(self):
+        plan = schedule.generate("dualpipev", stages=4, micro_batches=10, pair_semantics="atomic")
+        for option, value in {"stages": 2, "micro_batches": 4, "chunks": 2, "pairs": 2, "stage_replicas": [1, 2],
+                              "concat": "halving", "replicas": 2, "steps": 2, "pair_semantics": "split",
+                              "runtime_rule": True, "version_rule": "wave", "with_recompute": True}.items():
+            for use in (schedule.verify, schedule.simulate, schedule.render):
+                with self.assertRaisesRegex(ValueError, f"--{option.replace('_', '-')} goes into the making of a plan"):
+                    use(plan, **{option: value})
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "plan.csv"
+            file.write_text(plan.csv())
+            split = schedule.generate("dualpipev", stages=4, micro_batches=10)
+            self.assertEqual(schedule.read(str(file), pair_semantics="split").csv(), split.csv())
+
     def test_deadlock_and_memory(self):
         plan = schedule.generate("1f1b", **SIZES)
         schedule.verify(plan, send_slots=1)

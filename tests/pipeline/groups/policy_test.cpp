@@ -121,6 +121,20 @@ TEST(Policy, RefusesWhatDoesNotExist) {
   EXPECT_THAT(refusal([&] { policy.begin_run(0, 0); }), HasSubstr("at least 1 update"));
 }
 
+TEST(Options, NamesAreTheirsAndNoOthers) {
+  for (const Method method : {Method::PartialReduce, Method::AdPsgd, Method::AdPsgdLockstep})
+    EXPECT_EQ(parse_method(method_name(method)), method);
+  for (const Weights weights : {Weights::Uniform, Weights::Staleness})
+    EXPECT_EQ(parse_weights(weights_name(weights)), weights);
+  for (const char* name : {"", "gossip", "Preduce", "adpsgd ", "allreduce", "uniform"})
+    EXPECT_THAT(
+        [&] { parse_method(name); },
+        testing::ThrowsMessage<Error>(HasSubstr("known: preduce, adpsgd, adpsgd-lockstep")));
+  for (const char* name : {"", "stale", "Uniform", "preduce"})
+    EXPECT_THAT([&] { parse_weights(name); },
+                testing::ThrowsMessage<Error>(HasSubstr("known: uniform, staleness")));
+}
+
 TEST(Options, RefusesWhatIsOutOfRange) {
   const auto refuses = [](const std::function<void(Options&)>& change) {
     Options o = sizes(2, 4, 10);
