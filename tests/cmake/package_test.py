@@ -1,4 +1,4 @@
-"""Hetu installed is Hetu: a C++ program and Python outside the tree make, prove and predict plans. Without options, what
+"""Hetu installed is Hetu: C++ programs and Python outside the tree make, prove and predict plans, and train. Without options, what
 `cmake --install` of this build lays down; with --pip, what `pip install .` does in a new virtual environment."""
 
 import os
@@ -83,8 +83,24 @@ class Prefix(Installed):
         self.assertEqual(self.words(self.folder / "program" / "plan"),
                          f"peak {PEAK} micro-batches, makespan {MAKESPAN}, bubble {BUBBLE:.4f}\n")
         self.tool_works(prefix / "bin" / "hetu")
+        self.a_program_trains(prefix)
         for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module
             self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
+
+    def a_program_trains(self, prefix: pathlib.Path) -> None:
+        """The README's program, with hetu::executor in place of hetu::pipeline: its loss falls."""
+        program = self.folder / "train"
+        program.mkdir()
+        text = (EXAMPLES / "CMakeLists.txt").read_text()
+        self.assertIn("PRIVATE hetu::pipeline", text)
+        text = text.replace("hetu::pipeline", "hetu::executor").replace("plan", "train")
+        (program / "CMakeLists.txt").write_text(text)
+        (program / "train.cpp").write_bytes((EXAMPLES / "train.cpp").read_bytes())
+        self.words("cmake", "-S", program, "-B", program / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.words("cmake", "--build", program / "build")
+        losses = [float(x) for x in re.findall(r"^step \d+ loss ([\d.]+)$", self.words(program / "build" / "train"), re.M)]
+        self.assertGreaterEqual(len(losses), 2)
+        self.assertLess(losses[-1], losses[0] / 2)
 
     def test_every_header_is_there_with_what_it_includes(self) -> None:
         prefix = self.folder / "prefix"

@@ -2,6 +2,8 @@
 import importlib.util
 import math
 import pathlib
+import re
+import sys
 import unittest
 
 import numpy
@@ -21,12 +23,30 @@ def script(name):
     return module
 
 
+sys.path.insert(0, str(ROOT / "docs"))
+from figures import chimera  # noqa: E402
+
 resnet, bert = script("train_resnet"), script("train_bert")
 
 
 def lines(rate, iterations, epochs, form):
     """The rate as each epoch's line prints it."""
     return [format(rate.at((epoch + 1) * iterations), form) for epoch in range(epochs)]
+
+
+class Cuts(unittest.TestCase):
+    """What docs/training.md and train_bert.py's --help say of the layers on each stage of SD-PIPE's BERT."""
+
+    def test_layers_per_stage(self):
+        model = chimera.bert_graph(ht.models.BertConfig(**ht.models.bert.CONFIGS["base"]))
+        page = (ROOT / "docs" / "training.md").read_text().split("## Where a model is cut")[1].split("\n## ")[0]
+        rows = re.findall(r"^\| (\d+) \| ([\d, ]+) \|", page, re.M)
+        self.assertEqual([int(stages) for stages, _ in rows], [2, 4, 8])
+        for stages, said in rows:
+            blocks = chimera.blocks_of_stages(model, int(stages))
+            blocks[0], blocks[-1] = blocks[0] - 1, blocks[-1] - 1  # the embeddings, the heads
+            self.assertEqual(said, ", ".join(map(str, blocks)))
+        self.assertIn("the embeddings and 4 layers, 4 layers, 4 layers, and the heads alone", " ".join(bert.__doc__.split()))
 
 
 class Rates(unittest.TestCase):

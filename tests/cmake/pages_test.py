@@ -1,0 +1,142 @@
+"""Pages say what is: every link and every file that a page, or a folder's README, names is in the tree; the table of layers
+is the one that lint checks; the commands of pages have options that the tools know.
+
+A word in backticks or in a block of commands is a path if it begins with a folder of the tree, or ends as sources and pages
+do. What a page names on purpose and is not there stands in ELSEWHERE, with its reason.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "cmake"))
+from lint_layers import LAYERS  # noqa: E402
+
+KINDS = r"\.(?:py|h|cpp|cpp\.in|cu|md|yml|cmake|txt|css|js|sh|in|toml|supp|example)"
+MADE = ("build", "runs", "build-")  # what builds and runs make
+ELSEWHERE = {
+    "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp"},
+    "of another system": {
+        "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "bert_data/wikipedia.segmented.nltk.txt",
+        "scripts/prof_steps.sh", "scripts/plot_cuda_timeline.sh", "scripts/train.sh", "scripts/train_kfac.sh",
+        "scripts/prof_kfac_steps.sh", "scripts/auto_schedule.sh", "scripts/prof_pipefisher_steps.sh",
+    },
+    "of a data set": {"vocab.txt"},
+}
+
+
+def files() -> list[pathlib.Path]:
+    """The tree, less what is made and what is hidden."""
+    out: list[pathlib.Path] = []
+    for top in sorted(ROOT.iterdir()):
+        if top.name.startswith((".", "build")) or top.name in ("runs", "shared"):
+            continue
+        out += [top] if top.is_file() else [p for p in top.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    return out
+
+
+FILES = files()
+NAMES = {p.name for p in FILES}
+PAGES = [p for p in FILES if p.suffix == ".md"]
+FOLDERS = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith((".", "build"))}
+
+
+def slugs(page: pathlib.Path) -> set[str]:
+    """The anchors of a page's headings."""
+    heads = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def is_path(word: str) -> bool:
+    if not re.fullmatch(r"[\w./*-]+", word) or word.startswith(("/", "~", "-", "...")):
+        return False
+    return word.split("/")[0] in FOLDERS and "/" in word or bool(re.fullmatch(rf"[\w./*-]+{KINDS}", word))
+
+
+def is_there(word: str, page: pathlib.Path) -> bool:
+    """A path from the root, from the page, from python/ or docs/; of a bare name, anywhere; `*` stands for any text."""
+    if any(word in names for names in ELSEWHERE.values()) or word.startswith(MADE):
+        return True
+    for folder in (ROOT, page.parent, *(ROOT / name for name in ("python", "python/src", "python/hetu", "docs"))):
+        if (folder / word).exists() or "*" in word and any(folder.glob(word)):
+            return True
+    return word in NAMES
+
+
+def named(page: pathlib.Path) -> set[str]:
+    """The paths that a page names."""
+    text = page.read_text()
+    blocks = re.findall(r"```.*?\n(.*?)```", text, re.S)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    words = [word.strip(",;:()\"'│─►▼┐┴└") for part in (*blocks, *spans) for word in part.split()]
+    placeholders = r"NAME|DIR|FILE|(?:^|/)(?:no_)?x\."  # for any name
+    return {word for word in words if is_path(word) and not re.search(placeholders, word)}
+
+
+class Pages(unittest.TestCase):
+    def test_links_lead_somewhere(self) -> None:
+        seen = 0
+        for page in PAGES:
+            for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+                if target.startswith(("http:", "https:")):
+                    continue
+                path, _, anchor = target.partition("#")
+                where = page.parent / path if path else page
+                with self.subTest(page=str(page.relative_to(ROOT)), link=target):
+                    self.assertTrue(where.exists(), "no such file")
+                    if anchor:
+                        self.assertIn(anchor, slugs(where))
+                seen += 1
+        self.assertGreater(seen, 60)
+
+    def test_files_that_pages_name_exist(self) -> None:
+        seen = 0
+        for page in PAGES:
+            for word in sorted(named(page)):
+                with self.subTest(page=str(page.relative_to(ROOT)), file=word):
+                    self.assertTrue(is_there(word, page), "not in the tree; a name for the reader's own file: see ELSEWHERE")
+                seen += 1
+        self.assertGreater(seen, 300)
+        for words in ELSEWHERE.values():
+            for word in words:
+                self.assertFalse((ROOT / word).exists(), f"{word} is here")
+
+    def test_tests_variables_and_commands_that_pages_name_exist(self) -> None:
+        tests = (ROOT / "tests" / "CMakeLists.txt").read_text() + (ROOT / "tests" / "ranks" / "CMakeLists.txt").read_text()
+        read = [p for p in FILES if p.name in ("env.cpp", "CMakeLists.txt") or p.suffix in (".h", ".cmake")]
+        sources = "".join(p.read_text() for p in read)
+        run = (ROOT / "run").read_text()
+        seen = 0
+        for page in PAGES:
+            text = page.read_text()
+            wanted = [(name, rf"\b{name}\b", tests) for name in re.findall(r"(?<![\w/])(\w+_test)`", text)]
+            wanted += [(name, rf"\b{name}\b", sources) for name in re.findall(r"`\$?(HETU_[A-Z_]+[A-Z])\b", text)]
+            wanted += [(f"./run {name}", rf"(?m)^  {name}  +\w", run)
+                       for name in re.findall(r"\./run ([a-z][a-z-]*)(?=[`\s,])", text)]
+            for name, pattern, where in sorted(set(wanted)):
+                with self.subTest(page=str(page.relative_to(ROOT)), name=name):
+                    self.assertRegex(where, pattern)
+                seen += 1
+        self.assertGreater(seen, 40)
+
+    def test_layers_are_those_that_lint_checks(self) -> None:
+        text = (ROOT / "docs" / "architecture.md").read_text()
+        table = text.split("\n## Layers\n")[1].strip().split("\n\n")[0]
+        said = {re.findall(r"`([^`]+)`", row.split("|")[1])[0].rstrip("/"): row.split("|")[3].strip()
+                for row in table.splitlines()[2:]}
+        self.assertEqual(set(said), set(LAYERS) - {"tests"})
+        for folder, words in said.items():
+            with self.subTest(folder=folder):
+                if words in ("all of the above", "everything"):
+                    above = list(said)[:list(said).index(folder)]
+                    self.assertEqual(sorted(LAYERS[folder]), sorted(above))
+                else:
+                    self.assertEqual(sorted(LAYERS[folder]), sorted(re.findall(r"`([^`]+)`", words)))
+
+
+if __name__ == "__main__":
+    unittest.main()
