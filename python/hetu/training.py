@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -95,6 +96,8 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
         )
     if args.no_drain and evaluates:
         raise ValueError("--no-drain: an evaluation after each epoch wants a drained pipeline; leave --no-drain out")
+    if _hetu.env()["check"] and args.resume and args.group_log and Path(args.group_log).exists():
+        raise ValueError(f"--group-log {args.group_log}: a resumed run counts groups and times anew; name another file")
     if args.resume and not args.checkpoint:
         raise ValueError("--resume needs --checkpoint DIR")
 
@@ -167,13 +170,42 @@ def batches(data: Any, pipelines: int, of: str) -> int:
     return int(count)
 
 
+def bytes_before(log: bytes, step: int) -> int:
+    """Length of the part of a --log that a run which goes on at `step` keeps: it ends before that step in the last stretch
+    of ascending steps, and before a line that a kill cut short. Throws ValueError: a line that is no record."""
+    end, above = log.rfind(b"\n") + 1, None
+    while end > 0:
+        start = log.rfind(b"\n", 0, end - 1) + 1
+        try:
+            there = int(json.loads(log[start:end])["step"])
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(f"{log[start:end][:60]!r} is no record of a step") from None
+        if there < step or (above is not None and there > above):
+            break
+        end, above = start, there
+    return end
+
+
 class Records:
-    """--log: one JSON object per step, written by the chief, whole lines only."""
+    """--log: one JSON object per step, written by the chief, whole lines only. A run that goes on with a file takes out the
+    steps there that it does again."""
 
     def __init__(self, path: str | None, append: bool) -> None:
         self.file: TextIO | None = open(path, "a" if append else "w", buffering=1) if path else None
+        self._goes_on = append and path is not None and Path(path).is_file()
+
+    def _cut(self, step: int) -> None:
+        assert self.file is not None
+        path = Path(self.file.name)
+        try:
+            os.truncate(path, bytes_before(path.read_bytes(), step))
+        except ValueError as error:
+            raise ValueError(f"--log {path}: {error}; name the file that the resumed run wrote, or a new one") from None
+        self._goes_on = False
 
     def write(self, step: executor.Step) -> None:
+        if self._goes_on:
+            self._cut(step.index)
         if self.file:
             record = {
                 "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2),

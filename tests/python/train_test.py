@@ -3,6 +3,7 @@
 `train_test.py --whole` runs every grid; without it a sample of each. Random choices print their seed.
 """
 import itertools
+import json
 import os
 import random
 import re
@@ -93,6 +94,16 @@ class Resume(TrainCase):
                 self.assertEqual(first.losses + second.losses, whole.losses)
                 self.assertEqual(second.steps, list(range(stop, STEPS)))
                 self.assertEqual(checksums(folder), checksums(self.folder / "whole"))
+
+    def test_the_log_has_every_step_once(self):
+        """What the run before did after its last save is done again, and its records with it."""
+        folder, log = self.folder / "saved", self.folder / "log.jsonl"
+        options = ("--save-every", 3, "--checkpoint", folder, "--log", log)
+        self.train((1, 1), "--steps", 8, *options)
+        shutil.rmtree(manifest_of(folder)[0])  # that of step 8: the newest is of step 6
+        done = self.train((1, 1), "--steps", 9, *options, "--resume")
+        self.assertIn("at step 6\n", done.out)
+        self.assertEqual([json.loads(line)["step"] for line in log.read_text().splitlines()], list(range(9)))
 
     def test_under_other_pipelines(self):
         whole = self.train((1, 2), "--steps", STEPS)

@@ -1,0 +1,68 @@
+"""--log of a run that goes on: every step once, whatever the run before it left."""
+import json
+import os
+import pathlib
+import random
+import tempfile
+import unittest
+
+from hetu.executor import Step
+from hetu.training import Records
+
+
+def step_of(index):
+    return Step(index, {"loss": 1.0}, 0.0, 0.1, 0.1, 8)
+
+
+class Log(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name) / "log.jsonl"
+
+    def write(self, steps, append):
+        records = Records(str(self.path), append)
+        for index in steps:
+            records.write(step_of(index))
+        records.close()
+
+    def steps(self):
+        return [json.loads(line)["step"] for line in self.path.read_text().splitlines()]
+
+    def test_every_step_once_over_kills_and_resumes(self):
+        """Saves every few steps, a kill anywhere, also in the middle of a line, again and again."""
+        for seed in range(200):
+            draw = random.Random(seed)
+            every, saved, append = draw.randint(1, 7), 0, False
+            self.path.unlink(missing_ok=True)
+            for _ in range(draw.randint(1, 5)):
+                end = saved + draw.randint(1, 20)
+                self.write(range(saved, end), append)
+                append, saved = True, end - end % every
+                if saved < end and draw.random() < 0.5:  # the last line is not whole
+                    data = self.path.read_bytes()
+                    os.truncate(self.path, len(data) - draw.randint(1, 20))
+            self.write(range(saved, saved + 3), append)
+            self.assertEqual(self.steps(), list(range(saved + 3)), f"seed {seed}")
+
+    def test_steps_of_an_earlier_epoch_that_ran_on_are_kept(self):
+        """Where pipelines average weights the numbers of an epoch may pass the next one's first."""
+        self.write([*range(0, 14), *range(10, 18)], append=False)
+        self.write(range(10, 13), append=True)
+        self.assertEqual(self.steps(), [*range(0, 14), *range(10, 13)])
+
+    def test_what_is_no_log_is_refused_and_left(self):
+        for text in ("hello\n", '{"loss": 1}\n', "[1]\n", "3\n"):
+            self.path.write_text(text)
+            with self.assertRaisesRegex(ValueError, "--log .*log.jsonl: .* is no record of a step; name the file"):
+                self.write([3], append=True)
+            self.assertEqual(self.path.read_text(), text)
+
+    def test_a_run_that_begins_begins_its_log(self):
+        self.write(range(5), append=False)
+        self.write(range(2), append=False)
+        self.assertEqual(self.steps(), [0, 1])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
