@@ -77,7 +77,7 @@ deviations, and by more than 2 ms or 0.05 intervals, whichever is less, counts a
 | `--sync-period` P | 10 | every window of P N + N updates of a stage (N pipelines) joins all pipelines |
 | `--min-group` g | 2 N / P rounded up, at least 2 | smaller groups wait, while arrivals are near |
 | `--max-group` | N; 2 above 8 pipelines | no group is larger, but for the last one of a run |
-| `wait` b | 1.1 - P/10, from 0.1 to 0.9; where averaging blocks 0.35 - 0.03 P, from 0.1 to 0.3 | how long they wait, in intervals |
+| `wait` b | 1.1 - P/10, from 0.1 to 0.9; if averaging blocks 0.35 - 0.03 P, from 0.1 to 0.3 | their wait, in intervals |
 | `soft` | {soft} P N, at least N | see above |
 | `hard` | {hard} (P N + N), at least N + 1 | see above |
 

@@ -1,5 +1,5 @@
-"""Hetu installed is Hetu: C++ programs and Python outside the tree make, prove and predict plans, and train. Without options, what
-`cmake --install` of this build lays down; with --pip, what `pip install .` does in a new virtual environment."""
+"""Hetu installed is Hetu: C++ programs and Python outside the tree make, prove and predict plans, and programs train. Without
+options, what `cmake --install` of this build lays down; with --pip, what `pip install .` does in a new environment."""
 
 import os
 import pathlib

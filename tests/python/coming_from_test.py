@@ -259,6 +259,10 @@ class Checks(TrainCase):
         self.assertEqual(len(events), 1)
         self.assertIn(b"Train/loss", events[0].read_bytes())
         self.assertIn("[w0] Training 1 epoch, each epoch runs 100 iteration\n", said)
+        self.assertRegex(said, r"\[w0\] learning rate: 5e-08 to 5e-06 over 100 steps \(warm-up of 2000 to 0.0001, then "
+                               r"constant\)\n\[w0\] warning: this run ends inside the warm-up: .* \(--warmup-steps\)\n")
+        blocks = re.search(r"\[w0\] gpipe, pipe_1_4: .*, blocks (\d+) \+ (\d+) \+ (\d+) \+ (\d+) by operations, ", said)
+        self.assertEqual(sum(map(int, blocks.groups())), SIZES["num_hidden_layers"] + 2)
         # 100 of 2000 updates of warm-up.
         self.assertRegex(said, r"\[w0\] 0 TRAIN loss \d\.\d{4}  lm \d\.\d{4}e[+-]\d\d ns \d\.\d{4}e[+-]\d\d "
                                r"lr 5\.0500e-06, time \d+\.\d{4}\n")
