@@ -1,4 +1,4 @@
-"""Hetu installed is Hetu: C++ programs and Python outside the tree make, prove and predict plans, and programs train. Without
+"""Hetu installed is Hetu: C++ programs and Python outside the tree make, prove and predict plans; programs train. Without
 options, what `cmake --install` of this build lays down; with --pip, what `pip install .` does in a new environment."""
 
 import os
