@@ -86,6 +86,21 @@ class Prefix(Installed):
         self.a_program_trains(prefix)
         for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module
             self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
+        self.finds_what_it_opens(prefix)
+
+    def finds_what_it_opens(self, prefix: pathlib.Path) -> None:
+        """The module of OpenCV lies where the tool and the Python module seek it, wherever the prefix was moved to."""
+        if not (BUILD / "lib" / "libhetu_opencv.so").exists():
+            return
+        moved = prefix.rename(self.folder / "moved")
+        pictures = self.folder / "pictures" / "a"
+        pictures.mkdir(parents=True)
+        (pictures / "1.ppm").write_bytes(b"P6 1 1 255\n\1\2\3")
+        self.assertIn("0 cannot be read", self.words(moved / "bin" / "hetu", "data", "check", pictures.parent))
+        reads = ("import sys; from hetu import data; "
+                 "data.ImageFolder(sys.argv[1], 1, size=1).loader(1, 0, ['image']).next()")
+        for site in moved.glob("lib*/python*/site-packages"):
+            self.words(sys.executable, "-c", reads, pictures.parent, env={"PYTHONPATH": str(site)})
 
     def a_program_trains(self, prefix: pathlib.Path) -> None:
         """The README's program, with hetu::executor in place of hetu::pipeline: its loss falls."""
