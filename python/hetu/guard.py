@@ -2,8 +2,8 @@
 
 It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
 ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
-`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library and hetu/processes.py alone;
-heturun (hetu/links.py) imports the frames from here.
+`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, hetu/processes.py and
+hetu/folders.py alone; heturun (hetu/links.py) imports the frames from here.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
@@ -29,7 +29,7 @@ import time  # noqa: E402
 
 if __name__ == "__main__":  # -I leaves the package out
     sys.path.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-from hetu import processes  # noqa: E402
+from hetu import folders, processes  # noqa: E402
 
 PROTOCOL = 1
 HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, BEAT, NONCE, SIGNAL = b"HSOEPXBNK"
@@ -125,6 +125,7 @@ class Guard:
         self.address = address
         self.remote = not address.startswith("unix:")
         self.directories = directories
+        self.locks = folders.hold(directories)
         self.command = command
         self.worker = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")) + int(os.environ.get("HETU_FIRST_WORKER", "0"))
         self.sock = connect(address)
@@ -176,7 +177,7 @@ class Guard:
         me = os.getpid()
         self.child = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=environment, pass_fds=[progress_end], start_new_session=True,
+            env=environment, pass_fds=[progress_end, *self.locks], start_new_session=True,
             preexec_fn=lambda: processes.die_with_parent(signal.SIGKILL, me))
         os.close(progress_end)
         self.target = self.child.pid

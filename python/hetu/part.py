@@ -73,12 +73,12 @@ class Part:
         for worker in workers:
             worker.part = self
 
-    def start(self, argv, environment):
-        """Starts mpirun; gives its streams as (1 or 2, stream)."""
+    def start(self, argv, environment, locks=()):
+        """Starts mpirun, which inherits the job's locks; gives its streams as (1 or 2, stream)."""
         me = os.getpid()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=environment, preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
+            env=environment, pass_fds=locks, preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
         self._streams = 2
         return (1, self.process.stdout), (2, self.process.stderr)
 

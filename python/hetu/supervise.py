@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 
-from hetu import coordinator, guard, output, processes
+from hetu import coordinator, folders, guard, output, processes
 from hetu.links import Links
 from hetu.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, ending, signal_name, status_of
 
@@ -30,6 +30,7 @@ class Job:
     def __init__(self, workers, addresses, timeout_s, display, say, parts=1):
         self.name = secrets.token_hex(6)
         self.directories = []
+        self._locks = []  # on the directories
         self._workers = [Worker(i) for i in range(workers)]
         each = workers // parts
         self._parts = [Part(i, self._workers[i * each:(i + 1) * each]) for i in range(parts)]
@@ -37,6 +38,7 @@ class Job:
         self._display = display
         self._say_line = say
         self._selector = selectors.DefaultSelector()
+        self._sweep()
         place = None if addresses else self.make_directory(short_place())
         self._links = Links(self._selector, self._workers, place, addresses, timeout_s, self._take_frame, self._lose_guard)
         self.address = self._links.address
@@ -55,9 +57,15 @@ class Job:
 
     def make_directory(self, parent):
         """A new directory of this job, removed at its end."""
-        path = tempfile.mkdtemp(prefix=f"hetu-{self.name}-", dir=parent)
+        path, locks = folders.make(parent, self.name)
         self.directories.append(path)
+        self._locks += locks
         return path
+
+    def _sweep(self):
+        removed = folders.sweep([short_place(), "/dev/shm"])
+        if removed:
+            self._say_line(f"removed {', '.join(removed)}: left by a job that was killed, and no living process's")
 
     def close(self):
         """Ends what is left of the job on this host and removes its directories."""
@@ -67,6 +75,8 @@ class Job:
         self._selector.close()
         for path in self.directories:
             shutil.rmtree(path, ignore_errors=True)
+        for lock in self._locks:
+            os.close(lock)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -89,7 +99,7 @@ class Job:
         for part, (argv, environment) in zip(self._parts, commands, strict=True):
             more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,
                         HETU_PATH=environment.get("PATH", ""), HETU_COORDINATOR=self._coordinator.address)
-            for number, stream in part.start(argv, more):
+            for number, stream in part.start(argv, more, self._locks):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))
         self._links.start_beats()  # after the forks that run Python in the child: from here on there is a second thread

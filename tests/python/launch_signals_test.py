@@ -9,7 +9,7 @@ import unittest
 
 from hetu import guard, processes
 from launch_test import END_S, HETURUN, MANY, LaunchCase
-from processes import has_loaded, process_of, wait_until
+from processes import has_loaded, process_of, runs_script, wait_until
 
 # A worker that takes SIGUSR1 only after a while, and says before that it trains, as WORD says.
 SLOW = ("import os, signal, sys, time\n"
@@ -83,9 +83,7 @@ class Held(SignalCase):
     def test_usr1_to_a_guard_at_its_start(self):
         process, guards = self.launch(), set()
         while not guards:
-            guards = {pid for pid in processes.descendants(process.pid) if holds(pid) and b"guard.py" in
-                      pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() and "mpirun" not in
-                      pathlib.Path(f"/proc/{pid}/comm").read_text()}
+            guards = {pid for pid in processes.descendants(process.pid) if holds(pid) and runs_script(pid, "guard.py")}
         for pid in guards:
             os.kill(pid, signal.SIGUSR1)
         wait_until(lambda: process_of(self.mark, "slow.py", 0) and process_of(self.mark, "slow.py", 1))

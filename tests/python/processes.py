@@ -36,7 +36,9 @@ def process_of(mark, word, number=None):
 
 
 def without_block(error):
-    """A job's standard error without the first that heturun says of one that starts, the Cluster block."""
+    """A job's standard error without what heturun says of any that starts: the Cluster block, and perhaps what it removed of
+    others that were killed."""
+    error = re.sub(r"^heturun: removed .*: left by a job that was killed.*\n", "", error, flags=re.M)
     rest, blocks = re.subn(r"^Cluster: \{\n(?:  .*\n)+\}\n", "", error, flags=re.M)
     if blocks != 1:
         raise AssertionError(f"{blocks} Cluster blocks in place of one in: {error}")
@@ -47,6 +49,16 @@ def parent_of(pid):
     """Id of a process's parent."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return int(file.read().rpartition(")")[2].split()[1])
+
+
+def runs_script(pid, name):
+    """Whether a Python process was started with a script of this name; False if it has gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")[:4]
+    except OSError:
+        return False
+    return b"python" in words[0] and any(word.endswith(name.encode()) for word in words[1:])
 
 
 def has_loaded(pid, name):
