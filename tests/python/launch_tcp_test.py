@@ -46,6 +46,21 @@ class OverTcp(LaunchCase):
         self.assertIn("is gone without a word", error)
         self.assertLess(time.monotonic() - start, 8 + END_S)
 
+    def test_the_first_control_c_saves(self):
+        script = ("import os, signal, sys, time\n"
+                  "from hetu import progress\n"
+                  "signal.signal(signal.SIGUSR1, lambda *_: (print('saved'), sys.exit(0)))\n"
+                  "progress.tell({'pid': os.getpid(), 'training': 'saves'})\n"
+                  "print('up', flush=True)\n"
+                  "while True: time.sleep(1)\n")
+        process = self.job_over_tcp("-w", "2", sys.executable, "-c", script)
+        for _ in range(2):
+            self.assertIn("] up\n", process.stdout.readline())
+        time.sleep(0.2)  # what each has said of its training comes by another pipe
+        os.killpg(process.pid, signal.SIGINT)
+        out, error = process.communicate(timeout=MANY)
+        self.assertEqual(process.returncode, 0, error)
+        self.assertEqual(sorted(out.splitlines()), ["[w0] saved", "[w1] saved"])
 
     def test_a_paused_terminal_pauses_the_job(self):
         """Nobody reads for longer than silence may last: the quiet worker's guard still hears that heturun lives."""
