@@ -14,6 +14,7 @@ from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
 from hetu.draws import Draws
+from hetu.fetches import read
 from hetu.graph import GraphBuilder, Value
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
@@ -75,7 +76,10 @@ def _threads() -> int:
 class Executor:
     """Compiles a graph for this worker and runs it.
 
-    fetches: name -> values; a list with a `minimize` handle trains, one without validates.
+    fetches: name -> values; a list with a `minimize` handle trains, one without validates. A run reports the float32 scalars
+    of its list, each under the name of its operator, "loss", and what the graph reports in every run (GraphBuilder.fetch);
+    each is summed over the micro-batches and pipelines of the step (a step_sum is that sum already), so that a mean is a sum
+    over a count. Whole tensors are refused: prediction is to come.
     devices: rows of a device list (rows = workers of a pipeline, columns = pipelines; rows of different lengths: replicas
     of each stage in one pipeline), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
@@ -116,14 +120,9 @@ class Executor:
         disturbance: Disturbance | None = None,
         compare_single: bool = False,
     ) -> None:
-        trains = [item for items in fetches.values() for item in items if isinstance(item, Train)]
-        if len(trains) != 1:
-            raise ValueError(f"exactly one minimize() handle is needed among the fetches, got {len(trains)}")
-        self.train_handle = trains[0]
-        self.modes = {name: any(isinstance(i, Train) for i in items) for name, items in fetches.items()}
+        self.fetches = read(fetches)
+        self.train_handle = self.fetches.train
         graph: GraphBuilder = self.train_handle.graph
-        if "loss" not in graph.fetches:
-            graph.fetch("loss", self.train_handle.loss)
         self.data = self._one_source(graph)
         self.graph = graph.builder.finish()
         self.layout: Layout = _lay_out(devices)
@@ -310,10 +309,10 @@ class Executor:
         their number, and the results those of its batches; `step` counts on as if they were as many. The first worker of
         each pipeline has results.
         """
-        if name not in self.modes:
-            raise ValueError(f"no fetches called '{name}'; there are: {', '.join(self.modes)}")
-        if not self.modes[name]:
-            yield from self._validate(steps, data or self.data)
+        of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain}
+        self.fetches.check(name, of_training, {"data": data})
+        if not self.fetches.trains[name]:
+            yield from self._validate(name, steps, data or self.data)
             return
         self.stopped = False
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
@@ -326,7 +325,7 @@ class Executor:
                 while True:
                     if stop.asked():
                         self.job.ask_to_stop()
-                    step = self._step(self._next, self.loader, training=True)
+                    step = self._step(name, self._next, self.loader)
                     if step is None:
                         break
                     yield step
@@ -363,7 +362,7 @@ class Executor:
         ends = [self.step - self.step % period + period for period in periods if period]
         return min([steps, *ends]) - self.step
 
-    def _validate(self, batches: int, data: Data) -> Iterator[Step]:
+    def _validate(self, name: str, batches: int, data: Data) -> Iterator[Step]:
         if data.fields != self.data.fields or data.batch_size != self.data.batch_size:
             raise ValueError(
                 f"validation data has fields {data.fields} in batches of {data.batch_size}, "
@@ -374,11 +373,12 @@ class Executor:
             batches, pipelines, pipeline = batches * pipelines, 1, 0
         loader = self._loader(data, self.readers.open(bool(self.job.may_lose)), pipelines, pipeline)
         for _ in range(batches):
-            step = self._step(self.job.validate, loader)
+            step = self._step(name, self.job.validate, loader)
             if step:
                 yield step
 
-    def _step(self, function: Any, loader: Any, training: bool = False) -> Step | None:
+    def _step(self, name: str, function: Any, loader: Any) -> Step | None:
+        training, names = self.fetches.trains[name], self.fetches.names[name]
         start = time.monotonic()
         result = function(loader)
         if result is None:
@@ -388,7 +388,8 @@ class Executor:
             self.stopped = result["stop_asked"]
         samples = self.data.batch_size * result["batches"]
         own = self.data.batch_size if self.averages and training else samples
-        return Step(result["step"], result["scalars"], result["gradient_norm"], result["learning_rate"], seconds, samples,
+        scalars = {fetch: value for fetch, value in result["scalars"].items() if fetch in names}
+        return Step(result["step"], scalars, result["gradient_norm"], result["learning_rate"], seconds, samples,
                     last=result["last"], own_samples=own)
 
     def describe(self) -> str:

@@ -133,6 +133,16 @@ void bind_graph(nb::module_& m) {
       .def("pop_scope", &Builder::pop_scope)
       .def("fetch", &Builder::fetch)
       .def("differentiate", &Builder::differentiate)
+      .def(
+          "producer_of",
+          [](const Builder& b, ValueId v) {
+            const Value& value = b.graph().values[v];
+            const Node& node = b.graph().nodes[value.producer];
+            const std::string name =
+                value.output == 0 ? node.name : fmt::format("{}:{}", node.name, value.output);
+            return nb::make_tuple(name, node.op);
+          },
+          "(name, operator) of the node that makes a value.")
       .def("type_of",
            [](const Builder& b, ValueId v) {
              return nb::make_tuple(dtype_name(b.type(v).dtype), b.type(v).shape);

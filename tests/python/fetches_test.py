@@ -1,0 +1,128 @@
+"""The lists of an Executor: each run reports the scalars of its own, summed over the step; what cannot be reported, or would
+be ignored, is refused by name.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import hetu as ht
+from train_cases import HETURUN, MANY_S
+
+ROWS = 12
+
+
+def labels(rows=ROWS):
+    return (np.arange(rows) % 3).astype(np.int32)
+
+
+def model(rows=ROWS):
+    """Three classes told apart by one-hot inputs; a scalar in every block."""
+    ht.graph.new_graph()
+    data = ht.data.Batches([{"x": 3 * np.eye(3, dtype=np.float32)[labels(rows)], "y": labels(rows)}], rows)
+    hidden = ht.ops.linear(data.x, ht.graph.parameter("a", [3, 3], ht.graph.normal(1.0)), name="hidden")
+    size = ht.ops.sum(ht.ops.mul(hidden, hidden), name="size")
+    ht.cut()
+    logits = ht.ops.linear(hidden, ht.graph.parameter("b", [3, 3], ht.graph.normal(1.0)), name="logits")
+    hits = ht.ops.top_k_hits(logits, data.y, k=3, name="hits")
+    total = ht.ops.softmax_cross_entropy(logits, data.y, name="entropy")[0]
+    count = ht.ops.step_sum(ht.ops.count_labels(data.y, name="rows"), name="all_rows")
+    loss = ht.ops.div_scalar(total, count, name="mean")
+    return data, {"size": size, "logits": logits, "hits": hits, "entropy": total, "all_rows": count, "loss": loss}
+
+
+def build(lists, micro_batches=1, **more):
+    _, values = model()
+    train = ht.optim.SGD(0.0).minimize(values["loss"])
+    named = {run: [train if name == "train" else values.get(name, name) for name in names] for run, names in lists.items()}
+    return ht.Executor(named, micro_batches=micro_batches, threads=1, **more)
+
+
+class Lists(unittest.TestCase):
+    def test_each_run_reports_its_own(self):
+        seen = {}
+        for micro_batches in (1, 2, 4):
+            job = build({"train": ["loss", "train"], "validate": ["loss"], "look": ["size", "hits", "entropy", "all_rows"]},
+                        micro_batches)
+            (trained,) = job.run("train", steps=1)
+            (validated,) = job.run("validate", steps=1)
+            (looked,) = job.run("look", steps=1)
+            self.assertEqual(set(trained.scalars), {"loss"})
+            self.assertEqual(trained.scalars, validated.scalars)
+            self.assertEqual(set(looked.scalars), {"loss", "size", "hits", "entropy", "all_rows"})
+            self.assertEqual((looked.scalars["hits"], looked.scalars["all_rows"]), (ROWS, ROWS))
+            self.assertAlmostEqual(looked.scalars["entropy"], ROWS * looked.loss, 4)
+            seen[micro_batches] = looked.scalars
+        for micro_batches in (2, 4):  # sums over the step, however it is cut
+            for name, value in seen[1].items():
+                self.assertAlmostEqual(seen[micro_batches][name], value, 4, name)
+
+    def test_scalars_of_every_stage(self):
+        """The same under heturun, where each stage has a part of them."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "look.py"
+            script.write_text(
+                "import sys; import hetu as ht; import fetches_test\n"
+                "def main():\n"
+                "    job = fetches_test.build({'train': ['train'], 'look': ['size', 'hits']}, 4, devices='pipe_1_2')\n"
+                "    (step,) = job.run('look', steps=1)\n"
+                "    if job.is_chief:\n"
+                "        print('found', *(f'{k}={v:.4f}' for k, v in sorted(step.scalars.items())))\n"
+                "main()\n")
+            here = str(pathlib.Path(__file__).resolve().parent)
+            path = here + os.pathsep + os.environ.get("PYTHONPATH", "")
+            done = subprocess.run([*HETURUN, "-w", "2", sys.executable, script], capture_output=True, text=True,
+                                  timeout=MANY_S, env={**os.environ, "PYTHONPATH": path})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        (alone,) = build({"train": ["train"], "look": ["size", "hits"]}, 4).run("look", steps=1)
+        words = " ".join(f"{k}={v:.4f}" for k, v in sorted(alone.scalars.items()))
+        self.assertIn(f"found {words}", done.stdout)
+
+    def test_what_cannot_be_reported_is_refused(self):
+        for lists, kind, why in [
+            ({"train": ["train"], "predict": ["logits"]}, NotImplementedError,
+             r"fetches 'predict': 'logits' is float32\[-1, 3\]; a run reports float32 scalars.*prediction.*is to come"),
+            ({"train": ["train"], "predict": [3]}, ValueError, "fetches 'predict': 3 is neither a value nor what minimize"),
+            ({"train": ["train"], "predict": []}, ValueError, r"fetches 'predict': a list of values is wanted, got \[\]"),
+            ({"train": ["train"], "again": ["train"]}, ValueError, "exactly one minimize.. handle .* got 2"),
+            ({"validate": ["loss"]}, ValueError, "exactly one minimize.. handle .* got 0"),
+        ]:
+            with self.subTest(why=why), self.assertRaisesRegex(kind, why):
+                build(lists)
+
+    def test_names_that_two_values_would_have(self):
+        _, values = model()
+        ht.graph.current().fetch("size", values["entropy"])
+        train = ht.optim.SGD(0.0).minimize(values["loss"])
+        with self.assertRaisesRegex(ValueError, "fetches 'look': another value is reported as 'size'"):
+            ht.Executor({"train": [train], "look": [values["size"]]})
+
+    def test_values_that_nothing_computes(self):
+        _, values = model()
+        scalar = ht.graph.buffer("seen", [], ht.graph.constant(0.0))
+        ht.ops.count_up(scalar)
+        other = model()[1]
+        train = ht.optim.SGD(0.0).minimize(values["loss"])
+        for value, why in [(scalar, "'seen' is a buffer"), (other["size"], "a value of another graph")]:
+            with self.subTest(why=why), self.assertRaisesRegex(ValueError, f"fetches 'look': {why}"):
+                ht.Executor({"train": [train], "look": [value]})
+
+    def test_arguments_that_a_run_would_ignore(self):
+        job = build({"train": ["loss", "train"], "validate": ["loss"]})
+        for run, given, why in [
+            ("validate", {"checkpoint": "c", "trace": "t"}, "'validate' validates, and checkpoint, trace would be ignored"),
+            ("validate", {"every": 1, "resume": True, "drain": 2}, "validates, and every, resume, drain would be ignored"),
+            ("train", {"data": job.data}, "run 'train' trains, and data would be ignored"),
+            ("train", {"every": 2}, "every and resume need a checkpoint folder"),
+            ("train", {"resume": True}, "every and resume need a checkpoint folder"),
+        ]:
+            with self.subTest(run=run, given=list(given)), self.assertRaisesRegex(ValueError, why):
+                list(job.run(run, steps=1, **given))
+
+
+if __name__ == "__main__":
+    unittest.main()
