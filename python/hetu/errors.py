@@ -41,18 +41,18 @@ def report(program: str, message: str) -> None:
 def one_line_errors(program: str) -> Iterator[None]:
     """Errors of Hetu and of the operating system, and Ctrl-C, become one line and an exit status; bugs keep their traceback.
     Inside, SIGUSR1 asks trainings to save and end."""
-    from hetu import executor
+    from hetu import leave
 
     stop.watch()
     try:
         yield
+        leave.close()
     except tuple(kind for kind, _ in STATUS) as error:
         status = next(status for kind, status in STATUS if isinstance(error, kind))
         report(program, str(error))
-        executor.close(status)
+        leave.close(status)
         sys.exit(status)
     except KeyboardInterrupt:
         report(program, "ended by SIGINT")
-        executor.close(128 + signal.SIGINT)
+        leave.close(128 + signal.SIGINT)
         sys.exit(128 + signal.SIGINT)
-    executor.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hetu import _hetu, schedule, stop
+from hetu import _hetu, leave, schedule, stop
 from hetu.averaging import Averaging, Disturbance
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
@@ -41,26 +42,6 @@ class Step:
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.seconds if self.seconds > 0 else 0.0
-
-
-_transport: Any = None
-
-
-def transport(number: int = 0) -> Any:
-    """The links of this process, opened once: MPI under heturun, else a job of one. `number` is this worker's place in the
-    layout, pipeline * stages + stage."""
-    global _transport
-    if _transport is None:
-        _transport = _hetu.connect(number)
-    return _transport
-
-
-def close(status: int = 0, reason: str = "") -> None:
-    """Leaves the job: in order, or with a status that ends it for all."""
-    global _transport
-    if _transport is not None and status:
-        _transport.abort(status, reason)
-    _transport = None
 
 
 def _lay_out(devices: Any) -> Layout:
@@ -137,7 +118,7 @@ class Executor:
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)
             number %= self.layout.stages  # of its pipeline, which is a job of its own
-        self.transport: Any = None if env["check"] else transport(number)
+        self.transport: Any = None if env["check"] else leave.transport(number)
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
         self.seed = seed
@@ -166,7 +147,10 @@ class Executor:
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
-        self.job = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
+        self.job: Any = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
+        self.under_way = ""  # the run that has not come to its end
+        self.stepper = threading.get_ident()  # the thread that makes steps
+        leave.join(self)
         self.sharers = list(range(self.layout.pipelines))
         self.compares = compare_single
         fields = list(self.job.compare_single()) if compare_single else []
@@ -179,6 +163,15 @@ class Executor:
             for d in range(self.layout.pipelines) if fields
         ]
         self.draws = Draws(self)
+
+    def unfinished(self) -> str:
+        """How a script ends that ends now, if it leaves a run in the middle; else ""."""
+        return f"its script ended in the middle of {self.under_way}, after {self.step} steps" if self.under_way else ""
+
+    def release(self) -> None:
+        """Lets go of all that is not Python's alone: memory, loaders and their threads, what refers to the links."""
+        self.loader, self.loaders_of_all, self.readers = None, [], None
+        self.job, self.under_way = leave.Left(self.job), ""
 
     def _check_apart(self, pipelines: int, averaging: Averaging | None) -> None:
         """What a job must be that goes on without a pipeline which dies (heturun --on-failure shrink)."""
@@ -311,9 +304,15 @@ class Executor:
         """
         of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain}
         self.fetches.check(name, of_training, {"data": data})
-        if not self.fetches.trains[name]:
+        self.under_way = f"job.run({name!r}, steps={steps})"
+        if self.fetches.trains[name]:
+            yield from self._train(name, steps, checkpoint, every, keep, resume, trace, drain)
+        else:
             yield from self._validate(name, steps, data or self.data)
-            return
+        self.under_way = ""  # left as it is where a script breaks out of its loop
+
+    def _train(self, name: str, steps: int, checkpoint: str | None, every: int, keep: int, resume: bool, trace: str | None,
+               drain: int) -> Iterator[Step]:
         self.stopped = False
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         self.job.record(trace is not None)
@@ -379,6 +378,7 @@ class Executor:
 
     def _step(self, name: str, function: Any, loader: Any) -> Step | None:
         training, names = self.fetches.trains[name], self.fetches.names[name]
+        self.stepper = threading.get_ident()
         start = time.monotonic()
         result = function(loader)
         if result is None:

@@ -2,8 +2,8 @@
 
 It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
 ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
-`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, hetu/processes.py and
-hetu/folders.py alone; heturun (hetu/links.py) imports the frames from here.
+`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, hetu/processes.py,
+hetu/folders.py and hetu/last_words.py alone; heturun (hetu/links.py) imports the frames from here.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
@@ -29,9 +29,9 @@ import time  # noqa: E402
 
 if __name__ == "__main__":  # -I leaves the package out
     sys.path.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-from hetu import folders, processes  # noqa: E402
+from hetu import folders, last_words, processes  # noqa: E402
 
-PROTOCOL = 1
+PROTOCOL = 2
 HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, BEAT, NONCE, SIGNAL = b"HSOEPXBNK"
 HEADER = struct.Struct(">BI")
 LONGEST_FRAME = 8 << 20
@@ -139,6 +139,8 @@ class Guard:
         self.kill_at = None
         self.lost = False  # heturun is gone
         self.orphaned = False  # mpirun is gone
+        self.told = False  # mpirun ends this worker
+        self.held = last_words.Held()  # of standard error
         self.heard = self.beat = self.looked = time.monotonic()
 
     def send(self, kind, payload=b""):
@@ -242,6 +244,7 @@ class Guard:
 
     def forward(self, kind, text):
         if kind != PROGRESS:
+            text = self.held.feed(text, time.monotonic()) if kind == ERR else text
             if text:
                 self.send(kind, text)
             return
@@ -268,6 +271,8 @@ class Guard:
 
     def tick(self):
         now = time.monotonic()
+        if text := self.held.due(now):
+            self.send(ERR, text)
         if self.kill_at is not None and now >= self.kill_at:
             self.end(signal.SIGKILL)
             self.kill_at = now + TERM_GRACE_S
@@ -297,6 +302,7 @@ class Guard:
                             selector.unregister(self.sock)
                     elif key.fd == wakeup:
                         for number in os.read(wakeup, 4096):
+                            self.told = self.told or number == signal.SIGTERM
                             self.take_signal(number)
                     elif not self.take_output(streams, key.fd):
                         selector.unregister(key.fd)
@@ -345,7 +351,11 @@ class Guard:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def report(self, code, error=""):
-        self.send(EXIT, {"code": code, "error": error})
+        words = self.held.take()
+        if code == 0 and words:
+            self.send(ERR, words)
+            words = b""
+        self.send(EXIT, {"code": code, "error": error, "told": self.told, "words": words.decode(errors="backslashreplace")})
         if self.lost and self.remote:
             self.end_daemon()
         elif self.lost:

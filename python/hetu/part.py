@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from hetu import guard, processes
+from hetu import guard, last_words, processes
 
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
@@ -44,6 +44,8 @@ class Worker:
     training: str = ""  # what it has said of it: saves, unsaved, over
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
+    told: bool = False  # mpirun has ended it
+    words: bytes = b""  # the traceback that it ended with
 
     def describe(self):
         return f"worker {self.number} ({self.host}, pid {self.pid})" if self.pid else f"worker {self.number}"
@@ -67,6 +69,8 @@ class Part:
         self.lost_at = None  # when it was decided to go on without it
         self.loss = ""  # why
         self.killed = False  # mpirun was, before any worker failed
+        self.blamed = None  # the worker that failed first
+        self._essence = None  # of the last words that were said
         self._pressed = False  # its end has been asked for
         self._text = {1: b"", 2: b""}
         self._streams = 0  # still open
@@ -127,10 +131,30 @@ class Part:
             return None if early else self.without_mpirun(statuses)
         failed = [worker for worker in self.workers if worker.code]
         causes = [worker for worker in failed if worker.code not in FOLLOWERS]
-        if not causes and early and (untold or len(failed) < len(self.workers)):
+        if not causes and early and (untold or any(worker.code is None for worker in self.workers)):
             return None
         worker = (causes or failed)[0]
+        left = [other.describe() for other in self.workers if other.code == 0]
+        if worker.told and left and not causes:  # an end without MPI's, which mpirun does not let pass
+            return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
+        self.blamed = worker
         return status_of(worker.code), worker.death()
+
+    def last_words(self):
+        """[(worker, lines for standard error)] once it is known who is to blame: its traceback, and a line of each other
+        error that neither follows from it nor says the same."""
+        said = []
+        for worker in sorted((w for w in self.workers if w.words), key=lambda w: w is not self.blamed):
+            words, worker.words = worker.words, b""
+            text = last_words.essence(words)
+            if worker is self.blamed or (self._essence is None and worker.code not in FOLLOWERS):
+                said.append((worker, words))
+            elif worker.code not in FOLLOWERS and text != self._essence:
+                said.append((worker, f"failed too: {text}\n".encode()))
+            else:
+                continue
+            self._essence = text
+        return said
 
     def without_mpirun(self, statuses):
         """(heturun's exit status, why) of an mpirun that ended before its workers; None if it did not."""

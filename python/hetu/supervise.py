@@ -170,6 +170,7 @@ class Job:
         elif kind == guard.EXIT:
             report = json.loads(payload)
             worker.code, worker.error, worker.started = int(report["code"]), report["error"], True
+            worker.told, worker.words = report["told"], report["words"].encode()
             if worker.code != 0:
                 worker.part.note_failure()
                 self._tell_coordinator(worker)
@@ -325,7 +326,12 @@ class Job:
         # All workers failed because of another: of the coordinator, if there is one, whose end is seen a moment later.
         failure = part.failure(now, self._statuses, self._coordinator.process is not None)
         if failure:
+            self._show_last_words(part)
             self._fail(part, *failure)
+
+    def _show_last_words(self, part):
+        for worker, text in part.last_words():
+            self._forward(f"[w{worker.number}] ".encode(), 2, text)
 
     def _tick(self, now):
         if self._ended_at is None:
@@ -334,6 +340,8 @@ class Job:
             part.note_mpirun(self._statuses)
             if part.failed_at is not None and part.lost_at is None and self._ended_at is None:
                 self._blame(part, now)
+            if part.lost_at is not None or self._ended_at is not None:
+                self._show_last_words(part)
         if self._ended_at is None:
             self._check_end(now)
         self._press(now)

@@ -50,10 +50,11 @@ void copy_field(const nb::dict& item, FieldData& to, std::int64_t first_row, std
 }
 
 // A Python function (epoch, item) -> dict of arrays or None as a stream of global batches. The
-// arrays are checked in Python; here they are only copied.
+// arrays are checked in Python; here they are only copied. `item` is not kept alive: see
+// stream_loader.
 std::unique_ptr<RowSource> python_stream(const std::string& name,
                                          const std::vector<nb::tuple>& fields,
-                                         std::int64_t global_batch, nb::callable item) {
+                                         std::int64_t global_batch, nb::handle item) {
   StreamSource stream;
   stream.name = name;
   stream.global_batch = global_batch;
@@ -61,15 +62,10 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
     stream.fields.push_back({nb::cast<std::string>(f[0]), parse_dtype(nb::cast<std::string>(f[1])),
                              nb::cast<Shape>(f[2])});
   }
-  const auto shared =
-      std::shared_ptr<nb::callable>(new nb::callable(std::move(item)), [](nb::callable* c) {
-        nb::gil_scoped_acquire gil;
-        delete c;
-      });
-  stream.item = [shared, names = stream.fields](std::int64_t epoch, std::int64_t number,
-                                                Batch& whole) {
+  stream.item = [item, names = stream.fields](std::int64_t epoch, std::int64_t number,
+                                              Batch& whole) {
     nb::gil_scoped_acquire gil;
-    const nb::object got = (*shared)(epoch, number);
+    const nb::object got = item(epoch, number);
     if (got.is_none()) return false;
     const nb::dict dict = nb::cast<nb::dict>(got);
     const auto first =
@@ -79,6 +75,23 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
     return true;
   };
   return stream_source(std::move(stream));
+}
+
+// The loader's own attribute keeps the function, so that Python's collector sees a cycle through
+// it: rows of a class whose globals hold the loader. The loader has no thread that could call it
+// while it goes.
+nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& fields,
+                         const nb::callable& item, LoaderOptions options,
+                        const Together* together) {
+  options.prefetch = 0;
+  auto rows = python_stream(name, fields, options.pipelines * options.batch_size, item);
+  std::unique_ptr<Loader> made = together != nullptr
+                                     ? open_loader(std::move(rows), options, *together)
+                                     : std::make_unique<Loader>(std::move(rows), options);
+  if (made == nullptr) return nb::none();
+  nb::object loader = nb::cast(std::move(made));
+  loader.attr("item") = item;
+  return loader;
 }
 
 LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_size,
@@ -177,7 +190,8 @@ void bind_data(nb::module_& m) {
         new (self) LoaderOptions(
             loader_options(pipelines, pipeline, batch_size, std::move(fields), prefetch));
       });
-  nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.")
+  nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.",
+                     nb::dynamic_attr())
       .def("next", &next_arrays, "The next batch: a dict of NumPy arrays.")
       .def("position", [](const Loader& l) { return position_dict(l.position()); })
       .def("seek", [](Loader& l, const nb::dict& p) { l.seek(position_of(p)); })
@@ -213,18 +227,9 @@ void bind_data(nb::module_& m) {
       .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
            nb::arg("compared") = false)
       .def("single", &Readers::single, nb::keep_alive<0, 1>());
-  m.def(
-      "stream_loader",
-      [](const std::string& name, const std::vector<nb::tuple>& fields, nb::callable item,
-         const LoaderOptions& options, const Together* together) {
-        auto rows =
-            python_stream(name, fields, options.pipelines * options.batch_size, std::move(item));
-        if (together == nullptr) return std::make_unique<Loader>(std::move(rows), options);
-        return open_loader(std::move(rows), options, *together);
-      },
-      nb::arg("name"), nb::arg("fields"), nb::arg("item"), nb::arg("options"),
-      nb::arg("together").none(), nb::keep_alive<0, 5>(),
-      "`together`: one worker calls `item` for all of a job; None: this loader does, alone.");
+  m.def("stream_loader", &stream_loader, nb::arg("name"), nb::arg("fields"), nb::arg("item"),
+        nb::arg("options"), nb::arg("together").none(), nb::keep_alive<0, 5>(),
+        "`together`: one worker calls `item` for all of a job; None: this loader does, alone.");
   m.def("bert_vocabulary_size", &bert_vocabulary_size);
   m.def("bert_target_entropy", &bert_target_entropy, nb::call_guard<nb::gil_scoped_release>());
 }

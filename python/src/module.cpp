@@ -51,6 +51,9 @@ NB_MODULE(_hetu, m) {
       PyErr_SetObject(exception_of(error.code()), message.ptr());
     }
   });
+  m.def(
+      "expect_leaks", [] { nb::set_leak_warnings(false); },
+      "What is kept at the end of the process, from here on, is nobody's mistake.");
   hetu::bind_config(m);
   hetu::bind_coordinator(m);
   hetu::bind_graph(m);

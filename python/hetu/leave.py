@@ -1,0 +1,153 @@
+"""How a worker joins its job and leaves it, when its script ends in order and when it does not.
+
+What matters at the end (links, MPI, loaders, their threads) is ended here, at one moment, whatever Python objects the
+script still keeps. A script that fails tells the other workers why before it ends, and its exit status is Python's own,
+but for errors that follow from another worker's, which have theirs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import Any
+
+from hetu import _hetu
+
+LAST_S = 4.0  # what a script that has failed may still take: other threads, its own functions of atexit
+
+_transport: Any = None
+_members: weakref.WeakSet[Any] = weakref.WeakSet()  # Executors
+_failed = ""  # why this worker's script fails
+_forced: int | None = None  # the exit status where Python would say 0
+
+
+class Left:
+    """Stands for a job that this worker has left: what it was in it, and how far it came."""
+
+    KEPT = ("in_first_pipeline", "averages", "pipeline", "stage", "step")
+
+    def __init__(self, job: Any) -> None:
+        for name in self.KEPT:
+            setattr(self, name, getattr(job, name))
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"'{name}' is asked of a job that this worker has left: hetu.close() was called")
+
+
+def follower_status(kind: type[BaseException]) -> int:
+    """The exit status of an error that another worker's end may have caused, as in hetu.errors; 0 for others."""
+    return 5 if issubclass(kind, _hetu.CommError) else 6 if issubclass(kind, TimeoutError) else 0
+
+
+def transport(number: int = 0) -> Any:
+    """The links of this process, opened once: MPI under heturun, else a job of one. `number` is this worker's place in the
+    layout, pipeline * stages + stage."""
+    global _transport
+    if _transport is None:
+        _transport = _hetu.connect(number)
+        if _transport.workers > 1:
+            _watch()
+    return _transport
+
+
+def join(member: Any) -> None:
+    """An Executor that is to let go of what it holds when this worker leaves."""
+    _members.add(member)
+
+
+def close(status: int = 0, reason: str = "") -> None:
+    """Leaves the job: in order, or with a status that ends it for all. Executors of several workers are used up."""
+    global _transport
+    links, _transport = _transport, None
+    if links is None:
+        return
+    if status:
+        links.abort(status, reason)
+    if links.workers > 1:
+        _end(links)
+
+
+def _end(links: Any) -> None:
+    note = next((text for member in list(_members) if (text := member.unfinished())), "")
+    _release()
+    links.leave(note)
+
+
+def _release() -> None:
+    for member in list(_members):
+        member.release()
+
+
+def _watch() -> None:
+    """From here on the end of the script is that of a worker whom others wait for."""
+    script, thread = sys.excepthook, threading.excepthook
+
+    def script_fails(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        script(kind, error, trace)
+        status = 130 if issubclass(kind, KeyboardInterrupt) else follower_status(kind)
+        _fail(kind, error, status or 1)
+        if follower_status(kind):
+            raise SystemExit(status)  # Python takes the exit status from here
+
+    def thread_fails(arguments: Any) -> None:
+        global _forced
+        thread(arguments)
+        who = arguments.thread.ident if arguments.thread else None
+        if arguments.exc_type is not SystemExit and any(m.unfinished() and m.stepper == who for m in list(_members)):
+            _forced = follower_status(arguments.exc_type) or 1
+            _fail(arguments.exc_type, arguments.exc_value, _forced)
+
+    sys.excepthook, threading.excepthook = script_fails, thread_fails
+
+
+def _fail(kind: type[BaseException], error: BaseException | None, status: int) -> None:
+    """From here on this script only ends: in order, or after LAST_S, for its other threads may never do."""
+    global _failed
+    text = " ".join(str(error).split())
+    _failed = f"{kind.__name__}: {text}" if text else kind.__name__
+    _hetu.expect_leaks()  # a traceback holds all that its frames did
+    watchdog = threading.Timer(LAST_S, _exit_now, (status,))
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def _exit_now(status: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # closed, or none
+            continue
+    os._exit(status)
+
+
+@atexit.register
+def _at_exit() -> None:
+    global _transport
+    links, _transport = _transport, None
+    if links is not None and _failed:
+        links.give_up(_failed)
+    if threading.active_count() > 1:
+        _hetu.expect_leaks()  # of what they hold
+    if _failed or links is None or links.workers == 1:
+        _release()
+    else:
+        middle = any(member.unfinished() for member in list(_members))
+        try:
+            _end(links)
+        except (_hetu.CommError, TimeoutError) as error:
+            if not middle:  # else they wait for this worker; its own status says how it ended
+                _say_late(error)
+                _exit_now(follower_status(type(error)))
+    if _forced is not None:
+        _exit_now(_forced)
+
+
+def _say_late(error: BaseException) -> None:
+    """Under heturun the worker that failed ends the job before this one says that it did."""
+    time.sleep(1.0)
+    sys.stderr.write(f"hetu: worker {_hetu.env()['worker']}: {error}\n")

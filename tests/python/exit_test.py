@@ -1,0 +1,140 @@
+"""How scripts end that are a worker's: in order whatever they keep, and by every error and way out that one worker alone may
+take. The job ends soon, with that worker's status and its traceback alone.
+
+`exit_test.py --whole` tries all ways instead of a sample, and every worker.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+from processes import processes_with, wait_until
+from train_cases import END_S, HETURUN, MANY_S
+
+WHOLE = "--whole" in sys.argv
+SCRIPT = str(pathlib.Path(__file__).with_name("small_job.py"))
+FOREVER = 1000000
+COMM = 5  # as in hetu.errors
+LEFT = r"CommError: .*worker {who} has left the job: its script ended in the middle of job\.run\('train', steps=\d+\)"
+# how: (status, what standard error has, tracebacks)
+WAYS = {
+    "in the loop": (1, r"KeyError: 'died in the loop'\n", 1),
+    "exit": (COMM, LEFT, 1),
+    "interrupt": (130, r"KeyboardInterrupt\n", 1),
+    "break": (COMM, LEFT, 1),
+    "before the job": (1, r"KeyError: 'died before the job'\n", 1),
+    "before the first step": (1, r"KeyError: 'died before the first step'\n", 1),
+    "exit 3": (3, r"worker {who} \(\S+, pid \d+\) exited with status 3", 0),
+    "exit without a word": (COMM, r"worker {who} \(.*\) exited with status 0 without leaving the job", 0),
+    "in a thread": (1, r"KeyError: 'died in the loop'\n", 1),
+    "beside a thread": (1, r"KeyError: 'died beside a thread'\n", 1),
+}
+SAMPLE = list(WAYS)[:3]
+
+
+class ExitCase(unittest.TestCase):
+    """Starts jobs; at a test's end none of their processes may be left."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="hetu-exit-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.mark = "EXIT_TEST_MARK=" + uuid.uuid4().hex
+        self.addCleanup(self.check_nothing_runs)
+        name, value = self.mark.split("=")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("OMPI_MCA_rmaps")}
+        paths = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+        self.env.update({name: value, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "passive"})
+
+    def check_nothing_runs(self):
+        self.assertTrue(wait_until(lambda: not processes_with(self.mark), END_S), "processes left")
+
+    def run_job(self, workers, *words):
+        """(status, standard output, standard error, seconds from the dozenth step, or the start, to the end)."""
+        process = subprocess.Popen([*HETURUN, "-w", str(workers), sys.executable, *map(str, words)], env=self.env, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder)
+        since, lines = time.monotonic(), []
+        for line in process.stdout:
+            lines.append(line)
+            if "step 12 " in line or "] up " in line:
+                since = time.monotonic()
+        error = process.communicate(timeout=MANY_S)[1]
+        return process.returncode, "".join(lines), error, time.monotonic() - since
+
+
+class Finished(ExitCase):
+    def check(self, workers, *words):
+        status, out, error, _ = self.run_job(workers, *words)
+        self.assertEqual(status, 0, error)
+        self.assertNotIn("leaked", error)
+        self.assertNotIn("Traceback", error)
+        return out
+
+    def test_whatever_the_script_keeps(self):
+        for workers in (1, 2, 4) if WHOLE else (4,):
+            with self.subTest(workers=workers):
+                self.assertIn("step 19 ", self.check(workers, SCRIPT, "1f1b", "-", 0, 20))
+
+    def test_all_break_out_of_their_loops(self):
+        script = self.folder / "script.py"
+        text = pathlib.Path(SCRIPT).read_text()
+        script.write_text(text.replace("if ME and step.index == 12", "if step.index == 12"))
+        self.check(2, script, "1f1b", "break", 0, 1000)
+
+    def test_a_job_that_is_closed_still_says_how_far_it_came(self):
+        script = self.folder / "script.py"
+        script.write_text(pathlib.Path(SCRIPT).read_text() + "ht.close()\nprint('chief', job.is_chief, job.step)\n"
+                          "try:\n    job.job.state()\nexcept RuntimeError as error:\n    print(error)\n")
+        out = self.check(2, script, "1f1b", "-", 0, 3)
+        self.assertIn("[w0] chief True 3\n", out)
+        self.assertIn("[w1] chief False 3\n", out)
+        self.assertEqual(out.count("'state' is asked of a job that this worker has left"), 2)
+
+
+class Failed(ExitCase):
+    def check(self, ended, status, says, tracebacks):
+        code, _, error, seconds = ended
+        self.assertRegex(error, says)
+        self.assertEqual(code, status, error)
+        self.assertEqual(error.count("Traceback"), tracebacks, error)
+        self.assertNotIn("leaked", error)
+        self.assertLess(seconds, END_S, error)
+
+    def test_one_worker_alone(self):
+        for number, (how, (status, says, tracebacks)) in enumerate(WAYS.items()):
+            for who in (0, 1) if WHOLE else (number % 2,):
+                if WHOLE or how in SAMPLE:
+                    with self.subTest(how=how, who=who):
+                        ended = self.run_job(3 if WHOLE else 2, SCRIPT, "1f1b", how, who, FOREVER)
+                        self.check(ended, status, says.replace("{who}", str(who)), tracebacks)
+
+    def test_after_the_last_step(self):
+        ended = self.run_job(2, SCRIPT, "1f1b", "after the last step", 1, 14)
+        self.check(ended, 1, r"KeyError: 'died after the last step'\n", 1)
+
+    def test_all_workers_alike_speak_once(self):
+        scripts = (("def f(:\n", r"SyntaxError: .*\n", 0), ("raise KeyError('in all')", r"KeyError: 'in all'\n", 1),
+                   ("import no_such", "No module named", 1))
+        for text, says, tracebacks in scripts if WHOLE else scripts[:2]:
+            with self.subTest(text=text):
+                script = self.folder / "script.py"
+                script.write_text(text)
+                ended = self.run_job(3, script)
+                self.check(ended, 1, says, tracebacks)
+                self.assertEqual(ended[2].count("Error: "), 1, ended[2])
+
+    def test_a_traceback_that_is_not_the_end_is_shown(self):
+        script = self.folder / "script.py"
+        script.write_text("import logging, sys\ntry:\n    {}[1]\nexcept KeyError:\n    logging.exception('noted')\n"
+                          "print('goes on', file=sys.stderr)\n")
+        status, _, error, _ = self.run_job(2, script)
+        self.assertEqual(status, 0, error)
+        self.assertEqual((error.count("KeyError: 1"), error.count("goes on")), (2, 2), error)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--whole"], verbosity=2)
