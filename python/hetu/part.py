@@ -118,8 +118,10 @@ class Part:
             self.failed_at = time.monotonic()
 
     def note_mpirun(self, statuses):
-        """Notes mpirun's death by a signal, unless a worker failed before: what its workers do then only follows."""
-        if self.failed_at is None and (self.code(statuses) or 0) < 0:
+        """Notes mpirun's death by a signal, unless a worker failed before by itself: what its workers do then only follows,
+        though heturun may hear of it first."""
+        follow = self.blamed is None and not any(w.code and w.code not in FOLLOWERS for w in self.workers)
+        if follow and not self.killed and (self.code(statuses) or 0) < 0:
             self.killed = True
             self.note_failure()
 

@@ -3,8 +3,10 @@ take. The job ends soon, with that worker's status and its traceback alone.
 
 `exit_test.py --whole` tries all ways instead of a sample, and every worker.
 """
+import argparse
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ import time
 import unittest
 import uuid
 
+from hetu import part
 from processes import processes_with, wait_until
 from train_cases import END_S, HETURUN, MANY_S
 
@@ -134,6 +137,43 @@ class Failed(ExitCase):
         status, _, error, _ = self.run_job(2, script)
         self.assertEqual(status, 0, error)
         self.assertEqual((error.count("KeyError: 1"), error.count("goes on")), (2, 2), error)
+
+
+class Blame(unittest.TestCase):
+    """Who is named, by what heturun has heard so far."""
+
+    def failure(self, codes, mpirun=0, words=(), told=()):
+        """(status, why, last words by worker) of a part whose workers ended with `codes`; mpirun with a wait status."""
+        workers = [part.Worker(number, code=code) for number, code in enumerate(codes)]
+        one = part.Part(0, workers)
+        one.process = argparse.Namespace(pid=1)
+        one.note_failure()
+        for worker, text in zip(workers, words, strict=False):
+            worker.words = text
+        for number in told:
+            workers[number].told = True
+        one.note_mpirun({1: mpirun})
+        status, why = one.failure(time.monotonic() + 60, {1: mpirun}, False)
+        return status, why, {worker.number: text for worker, text in one.last_words()}
+
+    def test_mpirun_before_workers_that_follow_even_if_it_is_heard_of_later(self):
+        status, why, _ = self.failure([-signal.SIGTERM, None], mpirun=signal.SIGKILL)
+        self.assertEqual((status, why), (137, "mpirun was killed by SIGKILL before workers 0, 1 ended"))
+
+    def test_a_worker_that_failed_by_itself_before_mpirun(self):
+        self.assertEqual(self.failure([1, None], mpirun=signal.SIGKILL)[:2], (1, "worker 0 exited with status 1"))
+
+    def test_the_cause_before_what_follows_and_its_words_alone(self):
+        words = (b"Traceback\n  a\nCommError: lost 2\n", b"Traceback\n  a\nKeyError: 1\n", b"Traceback\n  b\nKeyError: 1\n",
+                 b"Traceback\n  c\nIndexError: 2\n")
+        status, why, said = self.failure([COMM, 1, 1, 1], words=words)
+        self.assertEqual((status, why), (1, "worker 1 exited with status 1"))
+        self.assertEqual(said, {1: words[1], 3: b"failed too: IndexError: 2\n"})
+
+    def test_one_that_is_gone_with_status_0_before_those_that_mpirun_ended(self):
+        status, why, _ = self.failure([-signal.SIGTERM, 0], told=[0])
+        self.assertEqual(status, COMM)
+        self.assertIn("worker 1 exited with status 0 without leaving the job", why)
 
 
 if __name__ == "__main__":
