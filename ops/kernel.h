@@ -56,7 +56,7 @@ struct KernelCall {
 struct PreparedKernel {
   std::function<void(const KernelCall&)> run;
   std::int64_t scratch_bytes = 0;
-  const char* implementation = "";  ///< "onednn", "vector", "reference"
+  const char* implementation = "";  ///< "blocked", "onednn", "vector", "reference"
 };
 
 /// Which layouts of images a kernel takes.

@@ -1,7 +1,7 @@
 // conv2d and its gradients as oneDNN convolutions, plain and channels-last, or products.
 #include "ops/cpu/dnnl_conv.h"
-#include "ops/cpu/dnnl_matmul.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/product.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
@@ -19,41 +19,47 @@ bool is_product(const ConvShape& s, const KernelDesc& d) {
 }
 
 /// `a` and `b` say which inputs the operands are.
-PreparedKernel product(const MatmulShape& shape, int a, int b) {
-  const DnnlMatmul matmul(shape);
+PreparedKernel multiply(const ProductShape& shape, int a, int b) {
+  const Product product(shape);
   return {[=](const KernelCall& c) {
-            matmul.run(c.in<float>(a), c.in<float>(b), nullptr, c.out<float>(0), c.scratch);
+            product.run(c.in<float>(a), c.in<float>(b), nullptr, c.out<float>(0), c.scratch);
           },
-          matmul.scratch_bytes(), "onednn"};
+          product.scratch_bytes(), "blocked"};
 }
 
 PreparedKernel conv2d(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   if (is_product(s, d)) {
-    return product({1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1);
+    return multiply({1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1);
   }
   const DnnlConv conv(s, ConvResult::Output, d.images);
-  return {[=](const KernelCall& c) { conv.run(c.inputs[0], c.inputs[1], c.outputs[0], c.scratch); },
+  return {[=](const KernelCall& c) {
+            conv.run(c.in<float>(0), c.in<float>(1), c.out<float>(0), c.scratch);
+          },
           conv.scratch_bytes(), "onednn"};
 }
 
 PreparedKernel conv2d_input_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   if (is_product(s, d)) {
-    return product({1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1);
+    return multiply({1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1);
   }
   const DnnlConv conv(s, ConvResult::InputGrad, d.images);
-  return {[=](const KernelCall& c) { conv.run(c.outputs[0], c.inputs[1], c.inputs[0], c.scratch); },
+  return {[=](const KernelCall& c) {
+            conv.run(c.out<float>(0), c.in<float>(1), c.in<float>(0), c.scratch);
+          },
           conv.scratch_bytes(), "onednn"};
 }
 
 PreparedKernel conv2d_weight_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   if (is_product(s, d)) {
-    return product({1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0);
+    return multiply({1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0);
   }
   const DnnlConv conv(s, ConvResult::WeightGrad, d.images);
-  return {[=](const KernelCall& c) { conv.run(c.inputs[0], c.outputs[0], c.inputs[1], c.scratch); },
+  return {[=](const KernelCall& c) {
+            conv.run(c.in<float>(0), c.out<float>(0), c.in<float>(1), c.scratch);
+          },
           conv.scratch_bytes(), "onednn"};
 }
 

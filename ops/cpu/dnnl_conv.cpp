@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "graph/base/error.h"
 #include "ops/cpu/dnnl_engine.h"
@@ -18,23 +19,69 @@ using BackwardWeights = dnnl::convolution_backward_weights;
 constexpr auto kFloat = memory::data_type::f32;
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
+// Sums of weights' gradients that pieces may have of their own: 4 MiB. Above, to add them costs
+// more than to copy slices of channels.
+constexpr std::int64_t kPartialElements = 1 << 20;
+constexpr std::int64_t kPieces = 16, kFewPieces = 8, kManyPieces = 31;
+constexpr std::int64_t kSliceChannels = 8;  // slices are whole vectors of channels
+constexpr std::int64_t kSumBlock = 4096;
+
+std::int64_t largest_divisor(std::int64_t n, std::int64_t most) {
+  for (std::int64_t d = std::min(n, most); d > 1; --d)
+    if (n % d == 0) return d;
+  return 1;
+}
+
+/// How a convolution is cut into pieces, by its shape alone: groups of samples, and slices of the
+/// channels of y, or of x where x is computed.
+struct Cut {
+  std::int64_t groups = 1, slices = 1;
+};
+
+Cut cut(const ConvShape& s, ConvResult result) {
+  Cut c;
+  std::int64_t most = kPieces;
+  if (result == ConvResult::WeightGrad) {
+    const std::int64_t weights = s.x.channels * s.y.channels * s.w.height * s.w.width;
+    most = std::min(most, kPartialElements / weights);
+    c.groups = largest_divisor(s.x.n, most);
+  } else {
+    c.groups = largest_divisor(s.x.n, most);
+    if (c.groups < kFewPieces && s.x.n > kPieces) c.groups = largest_divisor(s.x.n, kManyPieces);
+    if (c.groups < kFewPieces && s.x.n > kPieces) c.groups = s.x.n;
+  }
+  const std::int64_t channels = result == ConvResult::InputGrad ? s.x.channels : s.y.channels;
+  if (c.groups < kFewPieces && channels % kSliceChannels == 0)
+    c.slices = largest_divisor(channels / kSliceChannels, kPieces / c.groups);
+  return c;
+}
+
+/// A piece's shape.
+ConvShape piece_of(ConvShape s, ConvResult result, const Cut& c) {
+  s.x.n /= c.groups;
+  s.y.n /= c.groups;
+  (result == ConvResult::InputGrad ? s.x : s.y).channels /= c.slices;
+  return s;
+}
+
 struct Forms {
   memory::desc x, w, y;
-  memory::desc outside;  ///< weights as the caller has them
+  memory::desc outside;  ///< a slice's weights as the caller has them
   memory::dims stride, padding;
 };
 
-Forms forms_of(const ConvShape& s, Layout images) {
+Forms forms_of(const ConvShape& s, Layout images, std::int64_t all_inputs) {
   const auto tag =
       images == Layout::ChannelsLast ? memory::format_tag::nhwc : memory::format_tag::nchw;
   const auto desc = [&](const Images& i) {
     return memory::desc({i.n, i.channels, i.height, i.width}, kFloat, tag);
   };
+  const std::int64_t window = s.w.height * s.w.width;
   const memory::dims w = {s.y.channels, s.x.channels, s.w.height, s.w.width};
   return {desc(s.x),
           {w, kFloat, memory::format_tag::any},
           desc(s.y),
-          {w, kFloat, memory::format_tag::oihw},
+          {w, kFloat, memory::dims{all_inputs * window, window, s.w.width, 1}},
           {s.w.stride, s.w.stride},
           {s.w.padding, s.w.padding}};
 }
@@ -73,68 +120,196 @@ std::int64_t aligned(std::size_t bytes) {
   return static_cast<std::int64_t>((bytes + 63) / 64 * 64);
 }
 
+/// Copies a slice of the channels of images out of them, or back.
+class SliceCopy {
+ public:
+  SliceCopy(const Images& whole, Layout layout, const Cut& c)
+      : rows_(whole.n / c.groups), row_(whole.elements() / whole.n), width_(row_ / c.slices) {
+    if (layout == Layout::Plain) return;
+    rows_ *= whole.plane();
+    row_ = whole.channels;
+    width_ = row_ / c.slices;
+  }
+  std::int64_t elements() const { return rows_ * width_; }
+  /// Where the slice begins among all images.
+  std::int64_t begin(std::int64_t group, std::int64_t slice) const {
+    return group * rows_ * row_ + slice * width_;
+  }
+  void out(const float* whole, float* slice) const {
+    for (std::int64_t r = 0; r < rows_; ++r)
+      std::copy_n(whole + r * row_, width_, slice + r * width_);
+  }
+  void back(const float* slice, float* whole) const {
+    for (std::int64_t r = 0; r < rows_; ++r)
+      std::copy_n(slice + r * width_, width_, whole + r * row_);
+  }
+
+ private:
+  std::int64_t rows_, row_, width_;
+};
+
+/// A convolution, and the numbers of its arguments.
+struct Piece {
+  DnnlCall call;
+  int x, w, y, pad;
+};
+
 }  // namespace
 
-// Scratch holds the weights as oneDNN wants them, if not as outside, then the scratchpads, of which
-// one is in use at a time.
+// Scratch holds the weights of each slice as oneDNN wants them, or the gradients of each group and
+// slice; slices of images; and a scratchpad per piece.
 struct DnnlConv::State {
-  DnnlCall conv, reorder;
-  int x, w, y, pad;                           // arguments of conv
-  int reorder_from, reorder_to, reorder_pad;  // of reorder
-  bool reorders = false, after = false;       // after: the weights' gradient comes out of it
-  std::int64_t weight_bytes = 0, pad_bytes = 0;
+  Cut c;
+  ConvResult result;
+  Images x, y;
+  std::vector<Piece> pieces;       // group by group
+  std::vector<DnnlCall> reorders;  // by slice; none where the weights lie as the caller's
+  SliceCopy slice;
+  std::int64_t slice_weights;  // from one slice's weights to the next, outside
+  std::int64_t inside = 0;     // elements of a slice's weights in scratch
+  std::int64_t weight_bytes = 0, slice_bytes = 0, pad_bytes = 0;
   std::string implementation;
 
-  State(const ConvShape& shape, ConvResult result, Layout images) {
-    const Forms f = forms_of(shape, images);
-    if (result == ConvResult::Output) {
-      const auto d = forward(f, prop_kind::forward_training);
-      conv = DnnlCall(Forward(d));
-      x = conv.add(DNNL_ARG_SRC, d.src_desc());
-      w = conv.add(DNNL_ARG_WEIGHTS, d.weights_desc());
-      y = conv.add(DNNL_ARG_DST, d.dst_desc());
-      finish(d, f.outside, d.weights_desc());
-    } else if (result == ConvResult::InputGrad) {
-      const auto d = gradient<BackwardData>(f);
-      conv = DnnlCall(BackwardData(d));
-      x = conv.add(DNNL_ARG_DIFF_SRC, d.diff_src_desc());
-      w = conv.add(DNNL_ARG_WEIGHTS, d.weights_desc());
-      y = conv.add(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
-      finish(d, f.outside, d.weights_desc());
-    } else {
-      const auto d = gradient<BackwardWeights>(f);
-      after = true;
-      conv = DnnlCall(BackwardWeights(d));
-      x = conv.add(DNNL_ARG_SRC, d.src_desc());
-      w = conv.add(DNNL_ARG_DIFF_WEIGHTS, d.diff_weights_desc());
-      y = conv.add(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
-      finish(d, d.diff_weights_desc(), f.outside);
+  State(const ConvShape& shape, ConvResult what, Layout images)
+      : c(cut(shape, what)),
+        result(what),
+        x(shape.x),
+        y(shape.y),
+        slice(what == ConvResult::InputGrad ? shape.x : shape.y, images, c) {
+    const std::int64_t window = shape.w.height * shape.w.width;
+    slice_weights = what == ConvResult::InputGrad
+                        ? shape.x.channels / c.slices * window
+                        : shape.y.channels / c.slices * shape.x.channels * window;
+    const Forms f = forms_of(piece_of(shape, what, c), images, shape.x.channels);
+    memory::desc wanted;
+    {
+      const OneThread alone;
+      wanted = what == ConvResult::Output ? make<Forward>(forward(f, prop_kind::forward_training))
+               : what == ConvResult::InputGrad
+                   ? make<BackwardData>(gradient<BackwardData>(f))
+                   : make<BackwardWeights>(gradient<BackwardWeights>(f));
     }
+    if (c.slices > 1)
+      slice_bytes = aligned(static_cast<std::size_t>(slice.elements()) * sizeof(float));
+    make_reorders(wanted, f.outside);
   }
 
-  // The scratchpad, and the reorder of weights from one form to another where they differ.
-  template <class Description>
-  void finish(const Description& d, const memory::desc& from, const memory::desc& to) {
+  static memory::desc source(const Forward::primitive_desc& d) { return d.src_desc(); }
+  static memory::desc source(const BackwardData::primitive_desc& d) { return d.diff_src_desc(); }
+  static memory::desc source(const BackwardWeights::primitive_desc& d) { return d.src_desc(); }
+  static memory::desc weights(const Forward::primitive_desc& d) { return d.weights_desc(); }
+  static memory::desc weights(const BackwardData::primitive_desc& d) { return d.weights_desc(); }
+  static memory::desc weights(const BackwardWeights::primitive_desc& d) {
+    return d.diff_weights_desc();
+  }
+  static memory::desc target(const Forward::primitive_desc& d) { return d.dst_desc(); }
+  static memory::desc target(const BackwardData::primitive_desc& d) { return d.diff_dst_desc(); }
+  static memory::desc target(const BackwardWeights::primitive_desc& d) { return d.diff_dst_desc(); }
+
+  /// The pieces; returns the form in which they want the weights.
+  template <class Primitive>
+  memory::desc make(const typename Primitive::primitive_desc& d) {
+    const Primitive primitive(d);
+    const bool data = result == ConvResult::InputGrad, of = result == ConvResult::WeightGrad;
+    for (std::int64_t i = 0; i < c.groups * c.slices; ++i) {
+      Piece p{DnnlCall(primitive), 0, 0, 0, 0};
+      p.x = p.call.add(data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, source(d));
+      p.w = p.call.add(of ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights(d));
+      p.y = p.call.add(data || of ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, target(d));
+      p.pad = p.call.add(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
+      pieces.push_back(std::move(p));
+    }
     implementation = d.impl_info_str();
-    pad = conv.add(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     pad_bytes = aligned(d.scratchpad_desc().get_size());
-    reorders = from != to;
-    if (!reorders) return;
-    const dnnl::reorder::primitive_desc r(dnnl_cpu().engine, from, dnnl_cpu().engine, to,
-                                          dnnl_attributes());
-    reorder = DnnlCall(dnnl::reorder(r));
-    reorder_from = reorder.add(DNNL_ARG_FROM, from);
-    reorder_to = reorder.add(DNNL_ARG_TO, to);
-    reorder_pad = reorder.add(DNNL_ARG_SCRATCHPAD, r.scratchpad_desc());
-    weight_bytes = aligned(std::max(from.get_size(), to.get_size()));
-    pad_bytes = std::max(pad_bytes, aligned(r.scratchpad_desc().get_size()));
+    return weights(d);
   }
 
-  void run_reorder(const void* from, const void* to, const void* scratchpad) {
-    reorder.bind(reorder_from, from);
-    reorder.bind(reorder_to, to);
-    reorder.bind(reorder_pad, scratchpad);
-    reorder.run();
+  // Whole weights are moved by all threads, slices by one each; no bit changes on the way.
+  void make_reorders(const memory::desc& wanted, const memory::desc& outside) {
+    const bool gradient = result == ConvResult::WeightGrad;
+    const std::int64_t bytes = aligned(std::max(wanted.get_size(), std::size_t{1}));
+    inside = bytes / std::int64_t{sizeof(float)};
+    if (wanted != outside) {
+      const memory::desc &from = gradient ? wanted : outside, &to = gradient ? outside : wanted;
+      const auto make_one = [&] {
+        const dnnl::reorder::primitive_desc r(dnnl_cpu().engine, from, dnnl_cpu().engine, to,
+                                              dnnl_attributes());
+        HETU_ASSERT(r.scratchpad_desc().get_size() == 0);
+        DnnlCall call{dnnl::reorder(r)};
+        call.add(DNNL_ARG_FROM, from);
+        call.add(DNNL_ARG_TO, to);
+        return call;
+      };
+      for (std::int64_t i = 0; i < c.slices; ++i) {
+        if (c.slices == 1) {
+          reorders.push_back(make_one());
+        } else {
+          const OneThread alone;
+          reorders.push_back(make_one());
+        }
+      }
+    }
+    const std::int64_t kept = gradient && c.groups > 1 ? c.groups * c.slices
+                              : reorders.empty()       ? 0
+                                                       : c.slices;
+    weight_bytes = kept * bytes;
+  }
+
+  // Between the caller's weights and those in scratch, as float arrays.
+  void move_weights(const float* outside, const float* in_scratch) {
+    const auto move = [&](std::int64_t i) {
+      DnnlCall& r = reorders[static_cast<std::size_t>(i)];
+      const float *here = outside + i * slice_weights, *there = in_scratch + i * inside;
+      r.bind(0, result == ConvResult::WeightGrad ? there : here);
+      r.bind(1, result == ConvResult::WeightGrad ? here : there);
+      r.run();
+    };
+    if (c.slices == 1)
+      move(0);
+    else
+      share_out(c.slices, move);
+  }
+
+  // Piece i, with its weights or their gradient at `w`.
+  void run_piece(std::int64_t i, const float* xs, const float* w, const float* ys, char* slices,
+                 char* pads) {
+    const std::int64_t group = i / c.slices, part = i % c.slices;
+    const bool data = result == ConvResult::InputGrad;
+    const float* px = xs + group * (x.elements() / c.groups);
+    const float* py = ys + group * (y.elements() / c.groups);
+    auto* copy = reinterpret_cast<float*>(slices + i * slice_bytes);
+    const float* whole = (data ? xs : ys) + slice.begin(group, part);
+    if (c.slices > 1) {
+      (data ? px : py) = copy;
+      if (result == ConvResult::WeightGrad) slice.out(whole, copy);
+    }
+    Piece& p = pieces[static_cast<std::size_t>(i)];
+    p.call.bind(p.x, px);
+    p.call.bind(p.w, w);
+    p.call.bind(p.y, py);
+    p.call.bind(p.pad, pads + i * pad_bytes);
+    p.call.run();
+    if (c.slices > 1 && result != ConvResult::WeightGrad)
+      slice.back(copy, const_cast<float*>(whole));
+  }
+
+  // Adds the gradients of the groups in order: slice by slice to `to`, `step` elements apart.
+  void add_groups(const float* sums, float* to, std::int64_t step) const {
+    const std::int64_t blocks = (inside + kSumBlock - 1) / kSumBlock;
+#pragma omp parallel for collapse(2) schedule(static)
+    for (std::int64_t part = 0; part < c.slices; ++part)
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        const std::int64_t begin = block * kSumBlock;
+        const std::int64_t n = std::min(kSumBlock, std::min(inside, step) - begin);
+        float* out = to + part * step + begin;
+        const float* first = sums + part * inside + begin;
+        if (out != first) std::copy_n(first, std::max<std::int64_t>(n, 0), out);
+        for (std::int64_t group = 1; group < c.groups; ++group) {
+          const float* more = first + group * c.slices * inside;
+#pragma omp simd
+          for (std::int64_t j = 0; j < n; ++j) out[j] += more[j];
+        }
+      }
   }
 };
 
@@ -149,21 +324,32 @@ DnnlConv::DnnlConv(const ConvShape& shape, ConvResult result, Layout images) {
   }
 }
 
-std::int64_t DnnlConv::scratch_bytes() const { return state_->weight_bytes + state_->pad_bytes; }
+std::int64_t DnnlConv::scratch_bytes() const {
+  const State& s = *state_;
+  return s.weight_bytes +
+         static_cast<std::int64_t>(s.pieces.size()) * (s.slice_bytes + s.pad_bytes);
+}
 
 const char* DnnlConv::implementation() const { return state_->implementation.c_str(); }
 
-void DnnlConv::run(const void* x, const void* w, const void* y, void* scratch) const {
+void DnnlConv::run(const float* x, const float* w, const float* y, void* scratch) const {
   State& s = *state_;
-  const void* inside = s.reorders ? scratch : w;
-  const void* pad = static_cast<const char*>(scratch) + s.weight_bytes;
-  if (s.reorders && !s.after) s.run_reorder(w, inside, pad);
-  s.conv.bind(s.x, x);
-  s.conv.bind(s.w, inside);
-  s.conv.bind(s.y, y);
-  s.conv.bind(s.pad, pad);
-  s.conv.run();
-  if (s.reorders && s.after) s.run_reorder(inside, w, pad);
+  const auto count = static_cast<std::int64_t>(s.pieces.size());
+  auto* kept = static_cast<float*>(scratch);
+  char* slices = static_cast<char*>(scratch) + s.weight_bytes;
+  char* pads = slices + count * s.slice_bytes;
+  const bool gradient = s.result == ConvResult::WeightGrad, in_scratch = s.weight_bytes > 0;
+  if (!gradient && in_scratch) s.move_weights(w, kept);
+  share_out(count, [&](std::int64_t i) {
+    const std::int64_t at = gradient ? i : i % s.c.slices;
+    s.run_piece(i, x, in_scratch ? kept + at * s.inside : w + at * s.slice_weights, y, slices,
+                pads);
+  });
+  if (!gradient || !in_scratch) return;
+  const bool moves = !s.reorders.empty();
+  if (s.c.groups > 1)
+    s.add_groups(kept, moves ? kept : const_cast<float*>(w), moves ? s.inside : s.slice_weights);
+  if (moves) s.move_weights(w, kept);
 }
 
 }  // namespace hetu::cpu

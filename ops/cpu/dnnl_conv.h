@@ -11,8 +11,9 @@ namespace hetu::cpu {
 /// Which of the three tensors is computed from the other two.
 enum class ConvResult : std::uint8_t { Output, InputGrad, WeightGrad };
 
-/// Primitives made once for one shape and for omp_get_max_threads() of the thread that makes them;
-/// the same threads give the same bits. One thread may run it at a time. Copies share them.
+/// Pieces of a convolution, each a primitive for one thread; how it is cut and in which order sums
+/// of pieces are added follows from the shape alone, so no bit depends on the number of threads.
+/// One thread may run it at a time, with a team. Copies share the primitives.
 class DnnlConv {
  public:
   /// Throws Unsupported with oneDNN's message if it has no implementation.
@@ -26,7 +27,7 @@ class DnnlConv {
 
   /// x, w and y stand for their gradients where those are computed or given; of WeightGrad and
   /// InputGrad, w and x are written. Throws Internal if oneDNN reports a failure.
-  void run(const void* x, const void* w, const void* y, void* scratch) const;
+  void run(const float* x, const float* w, const float* y, void* scratch) const;
 
  private:
   struct State;

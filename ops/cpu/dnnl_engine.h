@@ -1,8 +1,12 @@
 // What the dnnl_*.cpp files share: the engine, and a primitive whose arguments are bound by handle.
 // Nothing else includes it.
 #pragma once
+#include <omp.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 
@@ -17,6 +21,40 @@ DnnlCpu& dnnl_cpu();
 
 /// Attributes of every primitive: scratch from the caller, float32 arithmetic as it is written.
 dnnl::primitive_attr dnnl_attributes();
+
+/// While it lives, this thread makes and runs primitives for itself alone: what oneDNN computes
+/// depends on the threads it sees.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+/// body(i) for i below `pieces`, each by one thread, in any order. Rethrows what one of them threw.
+template <class Body>
+void share_out(std::int64_t pieces, const Body& body) {
+  std::exception_ptr thrown;
+#pragma omp parallel num_threads( \
+    static_cast <int>(std::min <std::int64_t>(pieces, omp_get_max_threads())))
+  {
+    const OneThread alone;
+#pragma omp for schedule(dynamic, 1)
+    for (std::int64_t i = 0; i < pieces; ++i) {
+      try {
+        body(i);
+      } catch (...) {
+#pragma omp critical(hetu_share_out)
+        thrown = std::current_exception();
+      }
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
+}
 
 /// A primitive with its arguments in an array made once: dnnl::primitive::execute would build a
 /// vector on each call.

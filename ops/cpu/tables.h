@@ -16,7 +16,7 @@ inline KernelTable any_layout(KernelTable rows) {
   return rows;
 }
 
-// Fast rows: onednn where matrices are multiplied, vector elsewhere.
+// Fast rows: blocked where matrices are multiplied, onednn for convolutions, vector elsewhere.
 const KernelTable& linear_rows();
 const KernelTable& vector_elementwise_rows();
 const KernelTable& vector_norm_rows();

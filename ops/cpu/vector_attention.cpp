@@ -19,13 +19,14 @@ namespace hetu::cpu {
 namespace {
 
 constexpr std::int64_t kBlockRows = 66;  // whole tiles of small_gemm
+constexpr std::int64_t kLanes = 32;      // threads that work at once, at most
 
 struct Heads {
   std::int64_t samples, S, hidden, heads, D, P;
   std::uint64_t name_hash;
   DropoutRate rate;
   float scale;               // of scores: 1 / sqrt(D)
-  int threads;               // for which scratch is there
+  int lanes;                 // threads for which scratch is there, whatever their number now
   std::int64_t scratch = 0;  // floats per thread
 
   explicit Heads(const KernelDesc& d)
@@ -38,9 +39,9 @@ struct Heads {
         name_hash(d.name_hash),
         rate(DropoutRate::of(d.attrs->real("dropout"))),
         scale(static_cast<float>(1.0 / std::sqrt(double(D)))),
-        threads(omp_get_max_threads()) {}
+        lanes(static_cast<int>(std::min(samples * heads, kLanes))) {}
 
-  std::int64_t scratch_bytes() const { return threads * scratch * std::int64_t(sizeof(float)); }
+  std::int64_t scratch_bytes() const { return lanes * scratch * std::int64_t(sizeof(float)); }
   bool drops(const RunContext& run) const { return run.training && rate.threshold > 0; }
 
   /// Factors of `rows` rows from row i of head h, at stride P.
@@ -55,7 +56,8 @@ struct Heads {
   template <class Body>
   void for_heads(const KernelCall& c, const Body& body) const {
     auto* all = static_cast<float*>(c.scratch);
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads)
+#pragma omp parallel for collapse(2) schedule(static) \
+    num_threads(std::min(lanes, omp_get_max_threads()))
     for (std::int64_t b = 0; b < samples; ++b)
       for (std::int64_t h = 0; h < heads; ++h) body(b, h, all + omp_get_thread_num() * scratch);
   }

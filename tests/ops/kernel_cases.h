@@ -25,7 +25,11 @@ inline std::vector<KernelCase> kernel_cases() {
   std::vector<KernelCase> cases = {
       {"linear", {{{4, 33, 70}, {130, 70}, {130}}, {}}},
       {"linear", {{{64, 96}, {257, 96}}, {}}},
+      {"linear", {{{2900, 384}, {20, 384}}, {}}},          // slabs of rows,
+      {"linear", {{{10, 40}, {3100, 40}, {3100}}, {}}},    // of columns,
+      {"linear", {{{1500, 1100}, {20, 1100}, {20}}, {}}},  // and of depth
       {"linear_input_grad", {{{4, 33, 130}, {130, 70}}, {}}},
+      {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
       {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},
       {"matmul",
        {{{3, 2, 33, 20}, {3, 2, 20, 17}},
@@ -73,6 +77,14 @@ inline std::vector<KernelCase> kernel_cases() {
   cases.push_back({"conv2d_input_grad", {{{2, 64, 9, 9}, {64, 32, 1, 1}}, windows(1, 0, 9, 9)}});
   cases.push_back({"conv2d_weight_grad", {{{2, 3, 33, 30}, {2, 16, 17, 15}}, windows(2, 3, 7, 7)}});
   cases.push_back({"conv2d_weight_grad", {{{2, 32, 15, 14}, {2, 48, 8, 7}}, windows(2, 1, 3, 3)}});
+  // Groups of samples, slices of channels, both, and neither.
+  for (const std::int64_t n : {1, 3, 17, 37}) {
+    cases.push_back({"conv2d", {{{n, 16, 6, 5}, {48, 16, 3, 3}}, half}});
+    cases.push_back({"conv2d_input_grad", {{{n, 48, 3, 3}, {48, 32, 3, 3}}, windows(2, 1, 6, 5)}});
+    cases.push_back({"conv2d_weight_grad", {{{n, 16, 6, 5}, {n, 48, 3, 3}}, windows(2, 1, 3, 3)}});
+  }
+  cases.push_back({"conv2d_weight_grad", {{{16, 8, 9, 9}, {16, 24, 9, 9}}, windows(1, 1, 3, 3)}});
+  cases.push_back({"conv2d_weight_grad", {{{2, 256, 3, 3}, {2, 512, 3, 3}}, windows(1, 1, 3, 3)}});
   for (const Shape& x : {Shape{4, 64, 14, 14}, Shape{3, 17, 30, 30}}) {  // several blocks of pixels
     const Shape one = {x[1]};
     cases.push_back({"batch_norm", {{x, one, one, one, one}, {}}});

@@ -1,0 +1,43 @@
+// Matrix products, shared out among threads. Which sums are made, and in which order, follows from
+// the shape alone: no bit depends on the number of threads, nor on what else they do.
+#pragma once
+#include <cstdint>
+
+namespace hetu::cpu {
+
+/// C[b] = A[b] B[b] (+ bias per column), float32, dense row-major. A is [batch, m, k], or
+/// [batch, k, m] if transpose_a; B is [batch, k, n], or [batch, n, k] if transpose_b; bias is [n].
+struct ProductShape {
+  std::int64_t batch = 1, m = 1, n = 1, k = 1;
+  bool transpose_a = false, transpose_b = false;
+  bool bias = false;
+};
+
+/// How one product is cut: decided once, from the sizes, which must be positive. A row of C depends
+/// on its row of A, B and k alone, but where A is transposed: there depth is cut by m and n too.
+class Product {
+ public:
+  explicit Product(const ProductShape& shape);
+
+  /// Bytes that run() needs at `scratch`, 64-byte aligned.
+  std::int64_t scratch_bytes() const;
+
+  /// `bias` is nullptr unless the shape has one.
+  void run(const float* a, const float* b, const float* bias, float* c, void* scratch) const;
+
+ private:
+  struct Slab;
+  void run_one(const float* a, const float* b, const float* bias, float* c, float* scratch) const;
+  void compute(const Slab& slab, const float* bias, float* c, float* scratch) const;
+  void compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const;
+  void finish(const Slab& slab, std::int64_t row, const float* bias, float* c,
+              const float* partial) const;
+
+  ProductShape s_;
+  std::int64_t rows_, columns_, depth_;    // of a slab: what is packed at a time
+  std::int64_t tile_rows_, tile_columns_;  // of C, that one thread takes; they change no bit
+  std::int64_t step_;                      // of the depth, whose sum is added to C
+  std::int64_t chunks_, chunk_;            // of a slab's depth, with sums of their own
+};
+
+}  // namespace hetu::cpu
