@@ -1,5 +1,7 @@
 #include "executor/compare_single.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -17,16 +19,29 @@ namespace {
 
 using What = TensorRecord::What;
 
-// The same training without a pipeline.
+// The same training without a pipeline, and on another number of threads, which changes no bit: two
+// runs on as many would hide a kernel whose bits depend on it.
 TrainerOptions alone(const TrainerOptions& run) {
   TrainerOptions one;
   one.micro_batches = run.micro_batches * run.pipelines;
   one.batch_size = run.batch_size * run.pipelines;
   one.seed = run.seed;
-  one.threads = run.threads;
+  one.threads = omp_get_max_threads() == 1 ? 2 : 1;
   one.kernels = run.kernels;
   return one;
 }
+
+// While it lives, this thread computes on so many.
+class Threads {
+ public:
+  explicit Threads(int now) : before_(omp_get_max_threads()) { omp_set_num_threads(now); }
+  ~Threads() { omp_set_num_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
 
 const char* phase_text(Phase phase) {
   switch (phase) {
@@ -78,7 +93,9 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
       run.schedule().method);
   if (transport.worker() == 0) {
     links_ = comm::make_inproc(1);
-    single_ = std::make_unique<Trainer>(graph, run.optimizer(), alone(run.options()), *links_[0]);
+    const TrainerOptions one = alone(run.options());
+    const Threads other(one.threads);
+    single_ = std::make_unique<Trainer>(graph, run.optimizer(), one, *links_[0]);
     single_log_ = std::make_unique<TensorLog>(single_->graph());
     single_->log_tensors(single_log_.get());
     single_->on_gradients([this] { replace_sums(); });
@@ -102,6 +119,7 @@ void CompareSingle::check(const StepResult& step, const FieldLookup& whole) {
   if (!bitwise_) bring_sums(all, step.step);
   StepResult wanted;
   if (single_) {
+    const Threads other(single_->options().threads);
     wanted = single_->train(whole);
     single_->log_state(*single_log_, What::Weight);
   }
