@@ -84,7 +84,7 @@ stages ([compare.md](compare.md)).
 
 **Group log** (`--group-log`): one JSON object per group: `time_us`, `stage`, `serial` (of the stage, from 0), `members`
 (pipelines), `updates` (of each, its count), `arrived_us`, `reason`, with AD-PSGD `initiator`; `{"time_us", "lost"}` for a
-pipeline that left. A resumed run wants a file of its own. Of a simulation, a plain time unit counts as 1 ms.
+pipeline that left. A resumed run begins its file anew. Of a simulation, a plain time unit counts as 1 ms.
 
 **Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, seconds, learning_rate, gradient_norm.
 A resumed run takes out the steps that it does again.

@@ -96,8 +96,6 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
         )
     if args.no_drain and evaluates:
         raise ValueError("--no-drain: an evaluation after each epoch wants a drained pipeline; leave --no-drain out")
-    if _hetu.env()["check"] and args.resume and args.group_log and Path(args.group_log).exists():
-        raise ValueError(f"--group-log {args.group_log}: a resumed run counts groups and times anew; name another file")
     if args.resume and not args.checkpoint:
         raise ValueError("--resume needs --checkpoint DIR")
 

@@ -58,7 +58,6 @@ class Averaged(TrainCase):
                 self.assertTrue(all(min(share) < max(share) for share in shares))
                 self.train((2, 2), *words, "--steps", 30, "--resume")
                 self.assertEqual(manifest_of(folder)[1]["step"], 30)
-        self.refused((2, 2), *words, "--steps", 31, "--resume", "--group-log", log, says="anew; name another file")
 
     def test_a_slow_pipeline_stops_nobody(self):
         log = self.folder / "groups.jsonl"
