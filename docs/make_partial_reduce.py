@@ -153,8 +153,9 @@ hetu simulate pipedream --stages 4 --pipelines 128 --micro-batches 8 --steps 25 
 
 **Measured.** `tests/bench/group_throughput.py` runs the cases that fit one machine with a process per worker, the
 coordinator and averages of 4 KiB over MPI (`hetu rehearse`), for steady windows of 20 s, each beside what the simulator says
-of the same run. The first attempt that is within 5 % of the simulated figure and holds its bound is kept; if none of three
-does, the one nearest to the simulated. The figures of a run with 16 processes on 2 cores that had other work, kept in
+of the same run. It gives the median of three runs of each. The figures here are older and were chosen: the first of three
+runs within 5 % of the simulated figure and its bound, else the nearest to the simulated, so that how near they are proves
+little; until they are measured anew they show the sizes. 16 processes on 2 cores that had other work, kept in
 `docs/figures/measured_throughput.csv`; at most {far:.1%} from the simulated ones, which are the yellow marks:
 
 {measured}

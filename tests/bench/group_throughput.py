@@ -9,8 +9,8 @@ for so long that its steady part is --window seconds. The all-reduce sums gradie
 pipedream's order, and each stage waits for it: so that equal pipelines lose its 5 ms. Figures are in parts of as many equal
 pipelines that never wait; beside each what `hetu simulate` says of the same run, and the ideal. *To all-reduce* is the same
 in parts of the all-reduce of equal pipelines that was measured in this run (with pauses: of the one with pauses). A bound
-holds in both ways. A figure that is more than 5 % from the simulated one, or beyond its bound, is measured again, up to
---attempts times; the attempt nearest to the simulated figure counts. Exit status 1: one is still beyond.
+holds in both ways. Every figure is the median of --attempts runs, with the least and the most beside it, whatever the
+simulator says of them. Exit status 1: a median is more than 5 % from the simulated figure, or beyond its bound.
 
 --sample: two small cases, to see that all of this works; nothing is bounded.
 """
@@ -61,6 +61,8 @@ class Figure:
     bound: float | None = None
     held: bool = True
     attempts: int = 0
+    least: float | None = None  # of the attempts; `measured` is their median
+    most: float | None = None
     others: float = 0.0  # processors that other work took
     wanted: int = 0  # updates of each pipeline
     updates: list[int] = field(default_factory=list)  # what each did, where they need not do as many
@@ -129,24 +131,29 @@ def judge(figure: Figure, base: float) -> bool:
     return figure.held
 
 
+def median_of(figures: list[Figure]) -> Figure:
+    """The one whose measured figure is the median, of an even number the lower of the middle two; it says how many there
+    were and how far apart."""
+    ranked = sorted(figures, key=lambda figure: figure.measured or 0.0)
+    middle = ranked[(len(ranked) - 1) // 2]
+    return replace(middle, attempts=len(figures), least=ranked[0].measured, most=ranked[-1].measured)
+
+
 def measure(case: Case, method: str, args: argparse.Namespace, base: float | None) -> Figure:
-    """The attempt nearest to the simulated figure."""
-    best: Figure | None = None
+    """The median of all attempts."""
+    figures = []
     steps = updates_for(case, method, args.window)
-    for attempt in range(1, args.attempts + 1):
+    for _ in range(1 if args.sample else args.attempts):
         work = OtherWork()
         report = rehearse(case, method, steps, args)
         groups = report.get("groups", {})
-        figure = Figure(case, method, parts(case, report["predicted"]["throughput"]),
-                        parts(case, report["measured"]["throughput"]), attempts=attempt, others=work.seen()[0],
-                        wanted=steps, updates=groups.get("updates", []), mean_drift=groups.get("mean_drift", 0.0))
-        held = judge(figure, base or figure.measured or 1.0)
-        if best is None or held or (not best.held and abs((figure.ratio or 0) - 1) < abs((best.ratio or 0) - 1)):
-            best = figure
-        if held or args.sample:
-            break
-    assert best is not None
-    return best
+        figures.append(Figure(
+            case, method, parts(case, report["predicted"]["throughput"]), parts(case, report["measured"]["throughput"]),
+            others=work.seen()[0], wanted=steps, updates=groups.get("updates", []),
+            mean_drift=groups.get("mean_drift", 0.0)))
+    figure = median_of(figures)
+    judge(figure, base or figure.measured or 1.0)
+    return figure
 
 
 def simulated_only(case: Case, method: str, base: float) -> Figure:
@@ -165,11 +172,12 @@ def line(figure: Figure) -> str:
     bound = "" if figure.bound is None else f"{sign} {figure.bound:g}"
     return (f"{case.stages} x {case.pipelines:<4}{case.words[:34]:<36}{figure.method:<23}{number(figure.measured):>9}"
             f"{number(figure.simulated):>10}{number(figure.ratio):>8}{case.ideal():>8.3f}{number(figure.to_all_reduce):>15}"
-            f"{bound:>10}{figure.attempts:>9}{figure.others:>8.2f}{'' if figure.held else '  beyond'}")
+            f"{bound:>10}{number(figure.least):>8}{number(figure.most):>8}{figure.others:>8.2f}"
+            f"{'' if figure.held else '  beyond'}")
 
 
 HEAD = (f"{'grid':<8}{'case':<36}{'method':<23}{'measured':>9}{'simulated':>10}{'ratio':>8}{'ideal':>8}"
-        f"{'to all-reduce':>15}{'bound':>10}{'attempts':>9}{'others':>8}")
+        f"{'to all-reduce':>15}{'bound':>10}{'least':>8}{'most':>8}{'others':>8}")
 
 
 def is_simulated(case: Case) -> bool:

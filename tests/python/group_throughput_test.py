@@ -3,14 +3,18 @@ AD-PSGD: pipelines stop together, all their stages at one count, the mean is kep
 
 Real processes, coordinator and averages; devices wait for milliseconds. No speed is asserted.
 """
+import argparse
 import csv
 import json
 import pathlib
+import random
+import statistics
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PERIOD = 10
@@ -41,6 +45,33 @@ def joined(groups, pipelines):
         meet = [p for p in parts if p & set(g["members"])]
         parts = [p for p in parts if p not in meet] + [set().union(*meet)]
     return len(parts) == 1
+
+
+class Medians(unittest.TestCase):
+    """The benchmarks give the median of all attempts, whatever the prediction was."""
+
+    @classmethod
+    def setUpClass(cls):
+        sys.path.insert(0, str(ROOT / "tests/bench"))
+        cls.addClassCleanup(sys.path.remove, str(ROOT / "tests/bench"))
+
+    def test_of_attempts(self):
+        import group_throughput
+        import rehearsed_methods
+        for seed in range(50):
+            values = [random.Random(seed).uniform(0.5, 1.5) for _ in range(1 + 2 * (seed % 3))]
+            args = argparse.Namespace(attempts=len(values), sample=False, window=1.0)
+            rate = [v * group_throughput.SAMPLE[0].pipelines / (group_throughput.FORWARD + group_throughput.BACKWARD)
+                    for v in values]
+            reports = [{"predicted": {"throughput": rate[0]}, "measured": {"throughput": r}} for r in rate]
+            with mock.patch("group_throughput.rehearse", side_effect=reports), \
+                    mock.patch("group_throughput.updates_for", return_value=1):
+                figure = group_throughput.measure(group_throughput.SAMPLE[0], "all-reduce", args, 1.0)
+            with mock.patch("rehearsed_methods.rehearse", side_effect=[{"ratio": v} for v in values]):
+                result = rehearsed_methods.median_of("gpipe", args, [])
+            for got in ((figure.measured, figure.least, figure.most), (result["ratio"], result["least"], result["most"])):
+                for value, expected in zip(got, (statistics.median(values), min(values), max(values)), strict=True):
+                    self.assertAlmostEqual(value, expected)
 
 
 class GroupThroughput(unittest.TestCase):
