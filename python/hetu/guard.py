@@ -140,7 +140,7 @@ class Guard:
         self.lost = False  # heturun is gone
         self.orphaned = False  # mpirun is gone
         self.told = False  # mpirun ends this worker
-        self.held = last_words.Held()  # of standard error
+        self.unsaid = last_words.Held()  # of standard error
         self.heard = self.beat = self.looked = time.monotonic()
 
     def send(self, kind, payload=b""):
@@ -244,7 +244,7 @@ class Guard:
 
     def forward(self, kind, text):
         if kind != PROGRESS:
-            text = self.held.feed(text, time.monotonic()) if kind == ERR else text
+            text = self.unsaid.feed(text, time.monotonic()) if kind == ERR else text
             if text:
                 self.send(kind, text)
             return
@@ -271,7 +271,7 @@ class Guard:
 
     def tick(self):
         now = time.monotonic()
-        if text := self.held.due(now):
+        if text := self.unsaid.due(now):
             self.send(ERR, text)
         if self.kill_at is not None and now >= self.kill_at:
             self.end(signal.SIGKILL)
@@ -351,7 +351,7 @@ class Guard:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def report(self, code, error=""):
-        words = self.held.take()
+        words = self.unsaid.take()
         if code == 0 and words:
             self.send(ERR, words)
             words = b""

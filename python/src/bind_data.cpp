@@ -82,7 +82,7 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
 // while it goes.
 nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& fields,
                          const nb::callable& item, LoaderOptions options,
-                        const Together* together) {
+                         const Together* together) {
   options.prefetch = 0;
   auto rows = python_stream(name, fields, options.pipelines * options.batch_size, item);
   std::unique_ptr<Loader> made = together != nullptr
