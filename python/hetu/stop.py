@@ -27,7 +27,8 @@ def asked() -> bool:
 def training(folder: str | None) -> Iterator[None]:
     """While a training runs: SIGUSR1 is noted, and the first Ctrl-C too if there is a `folder` for checkpoints; without one
     it is Python's KeyboardInterrupt. The second Ctrl-C ends the process at once. What the script itself does with these
-    signals stands. heturun is told whether this worker saves."""
+    signals stands. heturun, which takes a terminal's Ctrl-C itself, is told whether this worker saves; a SIGINT to one worker
+    of its alone ends that worker's script."""
     watched = []
     if threading.current_thread() is threading.main_thread():
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
@@ -35,7 +36,8 @@ def training(folder: str | None) -> Iterator[None]:
                 watched.append(signal.SIGUSR1)
         what = f"the training saves in {folder}" if folder else "no checkpoint folder was given, and nothing is saved"
         text = f"SIGINT: ending after this step; {what}; once more ends at once\n"
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        alone = _hetu.env()["progress_fd"] < 0
+        if alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             if _hetu.watch_signal(signal.SIGINT, text, asks=folder is not None, once=True):
                 watched.append(signal.SIGINT)
     progress.tell({"pid": os.getpid(), "training": "saves" if folder else "unsaved"})

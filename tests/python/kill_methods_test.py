@@ -63,7 +63,11 @@ class KillMethods(ExitCase):
         since = time.monotonic()
         if who is not None:
             os.kill(self.victim(process, who), number)
-        rest = process.communicate(timeout=MANY_S)[0]
+        try:
+            rest = process.communicate(timeout=MANY_S)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()  # or the next case would find this one's workers
+            raise
         self.check_nothing_runs()
         seconds = time.monotonic() - since
         text = "".join(said) + rest

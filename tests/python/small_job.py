@@ -51,7 +51,8 @@ def leave():
 
 
 def train():
-    for step in job.run("train", steps=STEPS, checkpoint=CHECKPOINT, every=5, resume=bool(CHECKPOINT)):
+    every = 5 if CHECKPOINT else 0
+    for step in job.run("train", steps=STEPS, checkpoint=CHECKPOINT, every=every, resume=bool(CHECKPOINT)):
         if job.is_chief:
             print("step", step.index, f"{step.loss:.3f}", flush=True)
         if ME and step.index == 12 and leave():
