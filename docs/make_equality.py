@@ -45,9 +45,10 @@ and on (varuna has its own).
 *bitwise*: all weights and losses have the bits of one process. A figure: the gradients of a parameter are added in another
 order, by replicas, pipelines or backwards that do not run in ascending order of micro-batch; it is the largest of: distance
 of an SGD-trained weight tensor over its norm (over 1 where that is less), relative distance of a loss of either. None is
-above {bound:g}. Here each worker has one thread; no kernel's bits depend on their number (`ops_test` holds every operator to it
-for 1, 2, 3, 4 and 7; `threads_test` trains ResNet-18 and BERT with several), so `--threads` may differ between the runs.
-The processor's instructions and the version of oneDNN must be the same. In every run each worker keeps at once as many activations, and bytes of them, as its plan says, exactly.
+above {bound:g}. Here each worker has one thread; no kernel's bits depend on their number (`ops_test` holds every operator to
+it for 1, 2, 3, 4 and 7; `threads_test` trains ResNet-18 and BERT with several), so `--threads` may differ between the runs.
+The processor's instructions and the version of oneDNN must be the same. In every run each worker keeps at once as many
+activations, and bytes of them, as its plan says, exactly.
 
 Batch norm uses the statistics of one micro-batch, in one process too; of running statistics every replica and pipeline has
 its own, and what is saved is their mean. Models with batch norm are refused by `--concat halving`: half a micro-batch has

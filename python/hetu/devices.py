@@ -269,7 +269,8 @@ def layout(choice: str | None = None, lists: Mapping[str, Sequence] | None = Non
     return choose(_compiled().env()["devices"] if choice is None else choice, lists, started_hosts())
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line of this module's on standard error."""
     sys.stderr.write(f"hetu: {text}\n")
 
 
@@ -277,7 +278,7 @@ _said: set[str] = set()
 
 
 def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, worker: int | None = None,
-                   say: Callable[[str], None] = _say) -> str:
+                   say: Callable[[str], None] = say) -> str:
     """What workers compute on: "cpu" or "cuda". Worker 0 says once what auto became. Raises DeviceError, or
     NotImplementedError where cuda is asked for and not there.
 

@@ -13,7 +13,7 @@ from hetu import _hetu, leave, schedule, stop
 from hetu.averaging import Averaging, Disturbance
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
-from hetu.devices import Layout, fit, layout, resolve_device, started_hosts
+from hetu.devices import Layout, fit, layout, resolve_device, say, started_hosts
 from hetu.draws import Draws
 from hetu.fetches import read
 from hetu.graph import GraphBuilder, Value
@@ -42,6 +42,10 @@ class Step:
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.seconds if self.seconds > 0 else 0.0
+
+
+def _unsaid(text: str) -> None:
+    """What a look before the start leaves to the workers to say."""
 
 
 def _lay_out(devices: Any) -> Layout:
@@ -113,7 +117,7 @@ class Executor:
                 f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
             )
         env = _hetu.env()
-        self.device = resolve_device(device, **({"say": lambda line: None} if env["check"] else {}))
+        self.device = resolve_device(device, say=_unsaid if env["check"] else say)
         number = self.layout.number_of(env["worker"])
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)

@@ -27,8 +27,8 @@ def asked() -> bool:
 def training(folder: str | None) -> Iterator[None]:
     """While a training runs: SIGUSR1 is noted, and the first Ctrl-C too if there is a `folder` for checkpoints; without one
     it is Python's KeyboardInterrupt. The second Ctrl-C ends the process at once. What the script itself does with these
-    signals stands. heturun, which takes a terminal's Ctrl-C itself, is told whether this worker saves; a SIGINT to one worker
-    of its alone ends that worker's script."""
+    signals stands. heturun, which takes a terminal's Ctrl-C itself, is told whether this worker saves; a SIGINT to one of
+    its workers alone ends that worker's script."""
     watched = []
     if threading.current_thread() is threading.main_thread():
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:

@@ -3,9 +3,9 @@
 
     python3 tests/bench/same_training.py BEFORE AFTER [--only TEXT] [--times] [--rounds N]
 
-BEFORE and AFTER are folders of two clones, each built by its own `./run install`. Every configuration below is trained by
-both with the same options: all tensors of their checkpoints (weights, optimizer states, buffers) must have the same bits, and
-every worker's row of measured instructions the same order. With --times the two are timed in turn instead, and the medians of
+BEFORE and AFTER are folders of two clones, each built by its own `./run install`. Both train every configuration below with
+the same options: all tensors of their checkpoints (weights, optimizer states, buffers) must have the same bits, and every
+worker's row of measured instructions the same order. With --times the two are timed in turn instead, and the medians of
 AFTER / BEFORE are printed. Exit status: 0, or 1 if a configuration differs or a ratio is over 1.02.
 """
 
@@ -81,7 +81,8 @@ CASES = [
 STEPS = 6
 TIMED = {  # what is timed: a command of each tree, and the pattern of its figure in seconds; none: the whole command
     "step of BERT-tiny 2 x 2": ("train", Case("", "bert", (2, 2), "--pipeline 1f1b --micro-batches 4 --batch-size 32")),
-    "step of BERT-base": ("train", Case("", "bert", (1, 1), "--pipeline gpipe --model base --micro-batches 1 --batch-size 2")),
+    "step of BERT-base": ("train", Case("", "bert", (1, 1),
+                                        "--pipeline gpipe --micro-batches 1 --batch-size 2 --model base")),
     "step of ResNet-18": ("train", Case("", "resnet", (1, 2), "--pipeline 1f1b --micro-batches 4 --batch-size 32")),
     "step of pipedream": ("train", Case("", "bert", (1, 2), "--pipeline pipedream --batch-size 32")),
     "rehearse of 16 workers": ("rehearse", None),
@@ -105,7 +106,8 @@ class Tree:
         words = [str(word) for word in command]
         done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=LIMIT_S)
         if done.returncode:
-            sys.exit(f"same_training.py: in {self.folder}, status {done.returncode}: {' '.join(words)}\n{done.stderr[-2000:]}")
+            said = done.stderr[-2000:]
+            sys.exit(f"same_training.py: in {self.folder}, status {done.returncode}: {' '.join(words)}\n{said}")
         return done.stdout
 
     def train(self, case: Case, data: Path, *options: object) -> str:
@@ -149,16 +151,16 @@ def differences(trees: list[Tree], cases: list[Case], data: Path, folder: Path) 
         found = [] if diff.returncode == 0 else [f"the checkpoints differ: {(diff.stdout or diff.stderr).strip()[-300:]}"]
         found += [] if rows[0] == rows[1] else ["the workers did their instructions in another order"]
         count = sum(map(len, rows[1].values()))
-        print(f"{'differs' if found else 'equal  '}  {case.name} ({case.devices[0]} x {case.devices[1]}, {count} instructions)",
-              flush=True)
+        grid = f"{case.devices[0]} x {case.devices[1]}"
+        print(f"{'differs' if found else 'equal  '}  {case.name} ({grid}, {count} instructions)", flush=True)
         yield from (f"{case.name}: {what}" for what in found)
 
 
 def seconds_of(tree: Tree, kind: str, case: Case | None, data: Path) -> float:
     """One figure of one tree."""
     if case is None:
-        text = tree.run("heturun", "-w", 16, "hetu", "rehearse", "1f1b", "--stages", 16, "--micro-batches", 32, "--forward", 4,
-                        "--backward", 8, "--steps", 3, "--format", "json")
+        text = tree.run("heturun", "-w", 16, "hetu", "rehearse", "1f1b", "--stages", 16, "--micro-batches", 32,
+                        "--forward", 4, "--backward", 8, "--steps", 3, "--format", "json")
         return float(re.findall(r'"measured_step_time": *([0-9.]+)', text)[0])
     if kind == "start":
         from_s = time.monotonic()

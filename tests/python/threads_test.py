@@ -21,8 +21,8 @@ class ManyThreads:
 
     def saved(self, grid, threads, *options):
         folder = self.folder / f"saved{self.jobs}"
-        self.train(grid, "--steps", 2, "--batch-size", self.batch, "--micro-batches", self.micro_batches, "--threads", threads,
-                   "--checkpoint", folder, *options)
+        self.train(grid, "--steps", 2, "--batch-size", self.batch, "--micro-batches", self.micro_batches,
+                   "--threads", threads, "--checkpoint", folder, *options)
         return checksums(folder)
 
     def test_the_same_bits(self):
