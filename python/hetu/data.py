@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sized
+from copy import copy
 from itertools import islice
 from typing import Any
 
@@ -38,6 +39,11 @@ class Data:
         """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in
         each process; those of files, in an order of seed and epoch, do not."""
         raise NotImplementedError
+
+    def alone(self, pipelines: int) -> Data:
+        """The same rows in the same order, for a worker that takes those of all `pipelines` by itself, a batch of each in
+        turn: a loader(1, 0) of it."""
+        return self
 
 
 class BertHdf5(Data):
@@ -143,6 +149,7 @@ class Batches(Data):
         self.items: Any = items  # a sequence, by what it has rather than by what it is
         self.name = name
         self.length: int | None = None
+        self._steps = 1  # that an item holds
         if not self._is_sequence() and iter(self.items) is self.items:
             raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a "
                              "list, or an object whose __iter__ returns a new iterator")
@@ -156,13 +163,22 @@ class Batches(Data):
                        for row in range(0, len(next(iter(first.values()))), batch_size)]
         if isinstance(items, Sized):
             self.length = len(items)
+        for key in first:
+            if key in self.__dict__ or hasattr(type(self), key):
+                raise ValueError(f"{name}: a field cannot be named '{key}', which is an attribute of Batches; rename it")
+
+    def alone(self, pipelines: int) -> Batches:
+        cut = copy(self)
+        cut._steps = pipelines
+        return cut
 
     def _is_sequence(self) -> bool:
         return hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__")
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
-        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), options, together)
+        rows = self._steps * pipelines * self.batch_size
+        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows, options, together)
 
 
 class _Items:

@@ -373,7 +373,7 @@ class Executor:
             )
         pipelines, pipeline = self.layout.pipelines, self.job.pipeline
         if self.job.may_lose:  # every pipeline by itself, for any other may die in it
-            batches, pipelines, pipeline = batches * pipelines, 1, 0
+            data, batches, pipelines, pipeline = data.alone(pipelines), batches * pipelines, 1, 0
         loader = self._loader(data, self.readers.open(bool(self.job.may_lose)), pipelines, pipeline)
         for _ in range(batches):
             step = self._step(name, self.job.validate, loader)

@@ -81,10 +81,10 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
 // it: rows of a class whose globals hold the loader. The loader has no thread that could call it
 // while it goes.
 nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& fields,
-                         const nb::callable& item, LoaderOptions options,
-                         const Together* together) {
+                         const nb::callable& item, std::int64_t rows_of_item,
+                         LoaderOptions options, const Together* together) {
   options.prefetch = 0;
-  auto rows = python_stream(name, fields, options.pipelines * options.batch_size, item);
+  auto rows = python_stream(name, fields, rows_of_item, item);
   std::unique_ptr<Loader> made = together != nullptr
                                      ? open_loader(std::move(rows), options, *together)
                                      : std::make_unique<Loader>(std::move(rows), options);
@@ -228,8 +228,10 @@ void bind_data(nb::module_& m) {
            nb::arg("compared") = false)
       .def("single", &Readers::single, nb::keep_alive<0, 1>());
   m.def("stream_loader", &stream_loader, nb::arg("name"), nb::arg("fields"), nb::arg("item"),
-        nb::arg("options"), nb::arg("together").none(), nb::keep_alive<0, 5>(),
-        "`together`: one worker calls `item` for all of a job; None: this loader does, alone.");
+        nb::arg("rows_of_item"), nb::arg("options"), nb::arg("together").none(),
+        nb::keep_alive<0, 6>(),
+        "`together`: one worker calls `item` for all of a job; None: this loader does, alone. "
+        "`rows_of_item`: a multiple of the options' global batch.");
   m.def("bert_vocabulary_size", &bert_vocabulary_size);
   m.def("bert_target_entropy", &bert_target_entropy, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -65,10 +65,10 @@ class OwnData(unittest.TestCase):
         cls.script = pathlib.Path(folder.name) / "own.py"
         cls.script.write_text(SCRIPT)
 
-    def train(self, pipelines, stages, method="1f1b", steps=150, **more):
+    def train(self, pipelines, stages, method="1f1b", steps=150, before=(), **more):
         workers = pipelines * stages
         words = [sys.executable, self.script, pipelines, stages, method, steps, json.dumps(more)]
-        words = [str(w) for w in ([*HETURUN, "-w", workers, *words] if workers > 1 else words)]
+        words = [str(w) for w in ([*HETURUN, *before, "-w", workers, *words] if workers > 1 else words)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=MANY_S)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         lines = [line.partition("[[")[2] for line in done.stdout.splitlines() if "[[" in line]
@@ -91,6 +91,12 @@ class OwnData(unittest.TestCase):
         losses, seen, said = self.train(2, 2, "pipedream", preduce=True)
         self.assertLess(max(losses[-10:] + seen), 0.01)
         self.assertEqual(said.count("batches: pipelines 0 and 1 begin with other items, and each takes its own"), 1, said)
+
+    def test_validation_where_a_pipeline_may_die(self):
+        """Each pipeline takes all rows of an item there, one pipeline's after the other's."""
+        losses, seen, _ = self.train(2, 1, "pipedream", preduce=True, before=("--on-failure", "shrink", "--pipelines", "2"))
+        self.assertEqual(len(seen), 6)
+        self.assertLess(max(losses[-10:] + seen), 0.01)
 
 
 class Alone(unittest.TestCase):
@@ -118,6 +124,19 @@ class Alone(unittest.TestCase):
         self.assertEqual(losses, [0, 2, 4, 6, 0, 2])
         self.assertEqual(begun[:3], [1, 4, 3])  # the first look, training's first epoch, validation
 
+    def test_items_of_all_pipelines_for_one(self):
+        item = {"x": np.arange(6, dtype=np.float32).reshape(6, 1)}
+        for items in ([item, item], type("Own", (), {"__iter__": lambda self: iter([item, item])})()):
+            loader = ht.data.Batches(items, batch_size=2).alone(3).loader(1, 0, ["x"])
+            self.assertEqual([loader.next()["x"].ravel().tolist() for _ in range(7)],
+                             [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3], [4, 5], [0, 1]])
+        short = {"x": item["x"][:5]}
+        loader = ht.data.Batches([item, short], batch_size=2).alone(3).loader(1, 0, ["x"])
+        self.assertEqual([loader.next()["x"].ravel().tolist() for _ in range(4)], [[0, 1], [2, 3], [4, 5], [0, 1]])
+        loader = ht.data.Batches([item], batch_size=2).alone(2).loader(1, 0, ["x"])
+        with self.assertRaisesRegex(Exception, "batches: item 0 of epoch 0 has 6 rows, the global batch is 4"):
+            loader.next()
+
     def test_what_cannot_be_items_is_refused(self):
         row = {"x": np.zeros((2, 1), np.float32)}
         for items, why in [
@@ -125,6 +144,8 @@ class Alone(unittest.TestCase):
             (iter([row]), "batches: a list_iterator can be read once only"),
             ([(row["x"], row["x"])], "batches: item 0 is a tuple; give a dict"),
             ([], "batches: there is no item"),
+            ([{"length": row["x"]}], "batches: a field cannot be named 'length'"),
+            ([{"loader": row["x"]}], "batches: a field cannot be named 'loader'"),
         ]:
             with self.subTest(why=why), self.assertRaisesRegex(ValueError, why):
                 ht.data.Batches(items, batch_size=2)
