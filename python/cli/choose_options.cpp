@@ -118,7 +118,7 @@ Ranking ranking_of(ChooseOptions& r) {
     rank.micro_batches = {rank.stages, 2 * rank.stages, 4 * rank.stages};
   rank.limit_micros = r.plan.limit_micros.value_or(0);
   rank.limit_bytes = r.plan.limit_bytes.value_or(0);
-  rank.sync = parse_sync_place(r.plan.sync);
+  rank.sync = parse_sync_place(r.plan.sync.value_or("eager-opt"));
   rank.run = r.plan.run;
   rank.samples = rank.batch > 0 ? 0 : std::max(1, r.plan.table.micro_batch_size);
   // What is wrong with a file is said once, not of each method.

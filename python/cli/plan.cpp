@@ -161,11 +161,13 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
     require(o.pipelines == 1 || o.pipelines == plan.lowering.pipelines,
             "--pipelines {}: the plan is lowered already, for {}", o.pipelines,
             plan.lowering.pipelines);
+    require(!o.sync, "--sync {}: the plan is lowered already; its reductions stand where they are",
+            o.sync.value_or(""));
     return plan;
   }
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
-  how.sync = parse_sync_place(o.sync);
+  how.sync = parse_sync_place(o.sync.value_or("eager-opt"));
   how.average_weights = averages_in_groups(o);
   return lower(plan, how);
 }

@@ -27,7 +27,8 @@ struct PlanOptions {
   std::string costs;
   BlockTable table;
   std::optional<double> limit_micros, limit_bytes;
-  std::string sync = "eager-opt", sync_method = "allreduce";
+  std::optional<std::string> sync;  ///< none: eager-opt, or as a lowered FILE has it
+  std::string sync_method = "allreduce";
   int pipelines = 1;
   groups::Options policy;  ///< of the sync methods that average in groups
   std::string of_preduce;  ///< an option that was given and is partial reduce's alone

@@ -265,6 +265,8 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   file("words.json", R"({"concat": "halvin", "workers": [{"prologue": ["0F0", "0B0"]}]})");
   file("pairs.json", R"({"pair_semantics": "both", "workers": [{"prologue": ["0F0", "0B0"]}]})");
   file("keep.txt", "untouched");
+  const std::string sizes = "1f1b --stages 2 --micro-batches 2 --pipelines 2 ";
+  EXPECT_EQ(hetu("schedule " + sizes + "--lowered --format json -o lowered.json").status, 0);
   const std::string plan = "1f1b --stages 2 --micro-batches 4 ";
   struct Case {
     std::string arguments;
@@ -343,6 +345,7 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"verify bad.json", "bad.json: "},
            {"verify cut.csv --chunks 2", "--chunks does not apply to a FILE"},
            {"verify one.csv --pair-semantics atomic", "one.csv: no pair is marked to run as one"},
+           {"simulate lowered.json --sync end", "--sync end: the plan is lowered already"},
            {"verify words.json", "'concat' must be \"direct\""},
            {"verify pairs.json", "pairs.json: pair semantics 'both'; known: split, atomic"},
        }) {

@@ -3,6 +3,7 @@
 #include "executor/compare_single.h"
 
 #include <gmock/gmock.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <random>
@@ -161,6 +162,34 @@ TEST(CompareSingle, NamesTheWeightOfAnotherUpdate) {
   EXPECT_THAT(compared(two_stages(), fault).error,
               testing::HasSubstr("step 1 differs from one process: weight 'embedding', stage 0, "
                                  "worker 0"));
+}
+
+// A kernel whose bits depend on the number of threads cannot hide in two runs on as many.
+TEST(CompareSingle, ComputesOnAnotherNumberOfThreads) {
+  for (const int threads : {1, 2, 3}) {
+    const auto work = [threads](comm::Transport& links) {
+      Setting s;
+      s.stages = 1;
+      const Graph graph = language_model(s.model);
+      TrainerOptions options = options_of(s);
+      options.threads = threads;
+      Trainer trainer(graph, s.optimizer, options, links);
+      CompareSingle compare(graph, trainer, links);
+      compare.begin();
+      const Tokens batch = batch_of(s, 0);
+      int computing = 0;  // threads of whoever asks for its fields
+      const FieldLookup fields = [&](const std::string& field, std::int64_t bytes) {
+        computing = omp_get_max_threads();
+        return part_of(s, batch, 0)(field, bytes);
+      };
+      const StepResult result = trainer.train(fields);
+      EXPECT_EQ(computing, threads);
+      compare.check(result, fields);
+      EXPECT_EQ(computing, threads == 1 ? 2 : 1);
+      EXPECT_EQ(omp_get_max_threads(), threads);
+    };
+    EXPECT_EQ(on_worker_threads(1, work), "");
+  }
 }
 
 // The weights of the step before, which an update that is lost leaves behind.
