@@ -162,7 +162,7 @@ class Guard:
             if not data:
                 raise OSError("heturun closed the connection")
             for kind, payload in self.frames.feed(data):
-                if kind == NONCE:  # heturun sends nothing else before it knows us
+                if kind == NONCE:  # beats may follow it
                     nonce = payload
         self.sock.settimeout(None)
         token = os.environ.pop("HETU_CONTROL_TOKEN", "")

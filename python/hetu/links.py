@@ -87,9 +87,8 @@ class Links:
 
     def _beat(self):
         while not self._closed.wait(guard.BEAT_S):
-            for link in list(self._open):
-                if link.worker is not None:
-                    link.send(guard.BEAT)
+            for link in list(self._open):  # those too whose hello the loop has not read yet
+                link.send(guard.BEAT)
 
     def check(self, now):
         """Drops whoever has been silent for too long; to be called every second."""

@@ -57,6 +57,18 @@ class Door(unittest.TestCase):
         except OSError:
             return True
 
+    def test_a_guard_whose_hello_is_not_read_yet_hears_that_heturun_lives(self):
+        """The loop may wait for a terminal that takes nothing; the guard would end its worker after DEAD_S of silence."""
+        sock, nonce = self.knock()
+        sock.sendall(self.hello(nonce))
+        self.links.start_beats()
+        sock.settimeout(10 * guard.BEAT_S)
+        [(kind, _)] = guard.Frames().feed(sock.recv(4096))
+        self.assertEqual(kind, guard.BEAT)
+        self.assertEqual(self.frames, [])
+        self.serve()
+        self.assertEqual([frame[:2] for frame in self.frames], [(1, guard.HELLO)])
+
     def test_a_guard_gets_in_once(self):
         sock, nonce = self.knock()
         long = guard.pack(guard.OUT, b"x" * 5000)  # longer than what a stranger may send
