@@ -6,7 +6,7 @@
 
 #include "executor/comm/transport.h"
 #include "graph/base/error.h"
-#include "pipeline/jitter.h"
+#include "pipeline/stragglers.h"
 
 namespace hetu {
 namespace {
@@ -17,7 +17,7 @@ void sleep_s(double seconds) {
 
 }  // namespace
 
-Disturbance::Disturbance(SimulateOptions options, int worker, int width)
+Disturbance::Disturbance(Stragglers options, int worker, int width)
     : options_(std::move(options)),
       worker_(worker),
       pipeline_(worker / width),
@@ -35,8 +35,8 @@ void Disturbance::after(std::int64_t start_ns) {
   if (factor > 1) sleep_s((factor - 1) * static_cast<double>(comm::now_ns() - start_ns) * 1e-9);
 }
 
-void check_disturbance(const SimulateOptions& options, int pipelines, int workers) {
-  check_disturbances(options, pipelines, workers);
+void check_disturbance(const Stragglers& options, int pipelines, int workers) {
+  check_stragglers(options, pipelines, workers);
   for (const Slowdown& s : options.slow)
     require(s.factor >= 1, "slow: factor {}: a real worker can be made slower only, by 1 or more",
             s.factor);

@@ -3,16 +3,16 @@
 #pragma once
 #include <cstdint>
 
-#include "pipeline/simulate.h"
+#include "pipeline/stragglers.h"
 
 namespace hetu {
 
-/// Times in SimulateOptions are seconds here, and counted from the disturbance's making.
+/// Times in Stragglers are seconds here, and counted from the disturbance's making.
 class Disturbance {
  public:
   /// Of one worker; `width` workers form a pipeline. Only hetero, slow and seed of the options
   /// count.
-  Disturbance(SimulateOptions options, int worker, int width);
+  Disturbance(Stragglers options, int worker, int width);
 
   /// Before a compute instruction: pauses, or does not.
   void before();
@@ -20,14 +20,14 @@ class Disturbance {
   void after(std::int64_t start_ns);
 
  private:
-  SimulateOptions options_;
+  Stragglers options_;
   int worker_;
   int pipeline_;
   std::int64_t origin_ns_;
   std::int64_t computed_ = 0;
 };
 
-/// Throws InvalidArgument as check_disturbances(), and if a factor is below 1.
-void check_disturbance(const SimulateOptions& options, int pipelines, int workers);
+/// Throws InvalidArgument as check_stragglers(), and if a factor is below 1.
+void check_disturbance(const Stragglers& options, int pipelines, int workers);
 
 }  // namespace hetu

@@ -11,7 +11,7 @@
 #include "pipeline/compare.h"
 #include "pipeline/cost.h"
 #include "pipeline/plan_file.h"
-#include "pipeline/run_policy.h"
+#include "pipeline/run_order.h"
 #include "pipeline/simulate.h"
 
 namespace hetu {

@@ -11,7 +11,7 @@
 #include "executor/interpreter.h"
 #include "pipeline/cost.h"
 #include "pipeline/producers.h"
-#include "pipeline/simulate.h"
+#include "pipeline/stragglers.h"
 #include "pipeline/timing.h"
 
 namespace hetu {
@@ -20,7 +20,7 @@ namespace hetu {
 struct Pace {
   double unit_ns = 1e7;              ///< real time of one unit of the costs
   std::size_t payload_bytes = 4096;  ///< of every message and every gradient sum
-  SimulateOptions disturb;  ///< jitter, pauses and slow workers, drawn as the simulator draws them
+  Stragglers disturb;  ///< jitter, pauses and slow workers, drawn as the simulator draws them
 };
 
 /// Instructions end at the start + duration, where the start is the later of the end before it and

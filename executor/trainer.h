@@ -68,7 +68,7 @@ struct TrainerOptions {
   std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
   std::optional<Averaging> averaging = {};
-  SimulateOptions disturb = {};  ///< hetero, slow and seed count; see disturbance.h
+  Stragglers disturb = {};  ///< hetero, slow and seed count; see disturbance.h
 };
 
 /// What one step reports; the same on every worker.

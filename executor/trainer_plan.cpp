@@ -9,6 +9,7 @@
 #include "graph/base/log.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
+#include "pipeline/simulate.h"
 
 namespace hetu {
 namespace {

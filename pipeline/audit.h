@@ -1,7 +1,8 @@
 // One walk along each worker's row: what it holds at most, and whether its updates are right. Part
 // of verify; the simulator asks it for memory.
 #pragma once
-#include "pipeline/verify.h"
+#include "pipeline/needs.h"
+#include "pipeline/plan_index.h"
 
 namespace hetu {
 

@@ -10,7 +10,7 @@
 namespace hetu {
 
 struct Costs;
-struct SimulateOptions;
+struct Stragglers;
 
 /// Everything a generator may depend on, named as the options of `hetu schedule`.
 struct Sizes {
@@ -25,7 +25,7 @@ struct Sizes {
   bool runtime_rule = false;
   // What only methods that choose by costs read:
   const Costs* costs = nullptr;          ///< none: the default costs of cost.h
-  const SimulateOptions* run = nullptr;  ///< disturbances; none: none
+  const Stragglers* run = nullptr;  ///< injected; none: none
   double memory_limit = 0;               ///< most activations per worker, in micro-batches; 0: none
   double memory_bytes = 0;      ///< the same in bytes, weights included, by the costs; 0: none
   bool with_recompute = false;  ///< the plan will be recomputed, see with_recompute

@@ -185,7 +185,7 @@ class Simulator : public Progress::Listener {
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
   const int pipelines = schedule.lowering.pipelines;
   check_costs(costs, schedule, pipelines);
-  check_disturbances(options, schedule.lowering.pipelines,
+  check_stragglers(options, schedule.lowering.pipelines,
                      static_cast<int>(schedule.workers.size()) * schedule.lowering.pipelines);
   const PlanIndex index(schedule);
   Progress progress(index, options.send_slots, pipelines);

@@ -1,10 +1,8 @@
 #include "pipeline/simulate_figures.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
-#include "graph/base/error.h"
 #include "pipeline/audit.h"
 
 namespace hetu {
@@ -68,24 +66,6 @@ std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const
 }
 
 }  // namespace
-
-void check_disturbances(const SimulateOptions& o, int pipelines, int workers) {
-  const auto number = [](double x, const char* what) {
-    require(std::isfinite(x) && x >= 0, "{} must be a finite number >= 0, got {}", what, x);
-  };
-  number(o.jitter, "jitter");
-  number(o.hetero, "hetero");
-  for (const Slowdown& s : o.slow) {
-    require(s.pipeline >= 0 || s.worker >= 0,
-            "slow: names neither a pipeline nor a worker, as \"pipeline=1,factor=2\" does");
-    require(std::isfinite(s.factor) && s.factor > 0, "slow: factor must be above 0, got {}",
-            s.factor);
-    require(s.pipeline < pipelines, "slow: pipeline {}, the job has pipelines 0…{}", s.pipeline,
-            pipelines - 1);
-    require(s.worker < workers, "slow: worker {}, the job has workers 0…{}", s.worker, workers - 1);
-    require(s.from <= s.to, "slow: from {} is after to {}", s.from, s.to);
-  }
-}
 
 void add_figures(Simulation& r) {
   double busy = 0;

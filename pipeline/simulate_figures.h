@@ -1,8 +1,9 @@
 // What the simulator of one plan and that of pipelines in groups share: the
 // figures of a run whose instructions are booked.
 #pragma once
+#include "pipeline/cost.h"
 #include "pipeline/plan_index.h"
-#include "pipeline/simulate.h"
+#include "pipeline/simulation.h"
 
 namespace hetu {
 

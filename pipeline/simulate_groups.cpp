@@ -286,7 +286,7 @@ GroupSimulation simulate_groups(const Schedule& schedule, const Costs& costs,
                                 const SimulateOptions& options, const groups::Options& policy) {
   const int pipelines = schedule.lowering.pipelines;
   check_costs(costs, schedule, pipelines);
-  check_disturbances(options, pipelines, static_cast<int>(schedule.workers.size()) * pipelines);
+  check_stragglers(options, pipelines, static_cast<int>(schedule.workers.size()) * pipelines);
   const PlanIndex index(schedule);
   check_plan(index, options);
   groups::Options sized = policy;

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "pipeline/jitter.h"
+#include "pipeline/stragglers.h"
 
 namespace hetu {
 
-Timing::Timing(const Schedule& schedule, const Costs& costs, const SimulateOptions& options)
+Timing::Timing(const Schedule& schedule, const Costs& costs, const Stragglers& stragglers)
     : schedule_(schedule),
       costs_(costs),
-      options_(options),
+      stragglers_(stragglers),
       reductions_(schedule),
       rows_(static_cast<std::int64_t>(schedule.workers.size()) * schedule.lowering.pipelines) {
   for (std::int64_t row = 0; row < rows_; ++row) {
@@ -21,10 +21,10 @@ Timing::Timing(const Schedule& schedule, const Costs& costs, const SimulateOptio
 
 double Timing::compute(const Instr& instr, int row, std::int64_t index, double at) const {
   double time = instr_time(costs_, schedule_, instr) * slowness_[row] *
-                jitter_factor(options_.seed, row, index, options_.jitter);
+                jitter_factor(stragglers_.seed, row, index, stragglers_.jitter);
   const int pipeline = row / static_cast<int>(schedule_.workers.size());
-  time *= slow_factor(options_.slow, pipeline, row, at);
-  if (options_.hetero > 0 && pauses(options_.seed, row, index)) time += options_.hetero;
+  time *= slow_factor(stragglers_.slow, pipeline, row, at);
+  if (stragglers_.hetero > 0 && pauses(stragglers_.seed, row, index)) time += stragglers_.hetero;
   return time;
 }
 

@@ -1,4 +1,4 @@
-// How long instructions, messages and collectives take under given costs and disturbances. The
+// How long instructions, messages and collectives take under given costs and stragglers. The
 // simulator and a rehearsal both ask here, so that they disagree only where reality does.
 #pragma once
 #include <cstdint>
@@ -8,15 +8,15 @@
 #include "pipeline/cost.h"
 #include "pipeline/reduction.h"
 #include "pipeline/schedule.h"
-#include "pipeline/simulate.h"
+#include "pipeline/stragglers.h"
 
 namespace hetu {
 
 /// Times in the costs' unit. Rows are global workers: pipeline * workers + worker. Schedule, costs
-/// and options must outlive it.
+/// and stragglers must outlive it.
 class Timing {
  public:
-  Timing(const Schedule& schedule, const Costs& costs, const SimulateOptions& options);
+  Timing(const Schedule& schedule, const Costs& costs, const Stragglers& stragglers);
 
   /// F, B, I, W or R that starts at `at`; `index` counts the compute instructions before it in its
   /// row.
@@ -34,7 +34,7 @@ class Timing {
  private:
   const Schedule& schedule_;
   const Costs& costs_;
-  const SimulateOptions& options_;
+  const Stragglers& stragglers_;
   Reductions reductions_;
   std::int64_t rows_;
   std::vector<double> slowness_;                      // per row: 1 / speed

@@ -9,7 +9,7 @@ namespace hetu {
 StageTimes stage_times(const Schedule& placed, const Sizes& sizes) {
   const Costs& costs = costs_to_choose_by(sizes);
   check_costs(costs, placed, placed.lowering.pipelines);
-  const SimulateOptions calm;
+  const Stragglers calm;
   const Timing timing(placed, costs, calm);
   const int stages = static_cast<int>(placed.placements.size());
   const auto worker = [&](int stage) { return placed.placements[stage].workers[0]; };

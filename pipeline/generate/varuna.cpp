@@ -4,7 +4,7 @@
 #include "pipeline/generate/families.h"
 #include "pipeline/generate/placements.h"
 #include "pipeline/generate/row.h"
-#include "pipeline/run_policy.h"
+#include "pipeline/run_order.h"
 
 namespace hetu {
 namespace {
@@ -63,7 +63,7 @@ Schedule varuna(const Sizes& sizes) {
   if (!sizes.runtime_rule) return s;
   s.run_policy = RunPolicy::ForwardBeforeLateGradient;
   return run_order(s, sizes.costs != nullptr ? *sizes.costs : Costs{},
-                   sizes.run != nullptr ? *sizes.run : SimulateOptions{});
+                   sizes.run != nullptr ? *sizes.run : Stragglers{});
 }
 
 }  // namespace hetu

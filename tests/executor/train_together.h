@@ -38,7 +38,7 @@ struct Setting {
   SyncPlace sync = SyncPlace::EagerOpt;
   bool recompute = false;
   bool rule = false;  // RunPolicy::ForwardBeforeLateGradient
-  SimulateOptions disturb;
+  Stragglers disturb;
   int micro_batches = 4;
   std::int64_t batch_size = 8;  // per pipeline
   OptimizerConfig optimizer;

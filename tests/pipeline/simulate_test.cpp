@@ -8,7 +8,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
-#include "pipeline/jitter.h"
+#include "pipeline/stragglers.h"
 #include "pipeline/lower.h"
 #include "pipeline/plan_file.h"
 #include "pipeline/verify.h"
@@ -139,9 +139,9 @@ TEST(Simulate, OneSlowPipelineHoldsUpTheReductionOfAll) {
   const Schedule s = lower(generate("1f1b", {.stages = 4, .micro_batches = 8}), {.pipelines = 4});
   const Costs c = unit_costs(1, 1, 1);
   const double even = simulate(s, c).step_time;
-  const double slow = simulate(s, c, {.slow = {{.pipeline = 1, .factor = 2}}}).step_time;
+  const double slow = simulate(s, c, {{.slow = {{.pipeline = 1, .factor = 2}}}}).step_time;
   EXPECT_DOUBLE_EQ(slow, 2 * even);
-  const Simulation late = simulate(s, c, {.slow = {{.worker = 5, .factor = 10, .from = 1e6}}});
+  const Simulation late = simulate(s, c, {{.slow = {{.worker = 5, .factor = 10, .from = 1e6}}}});
   EXPECT_DOUBLE_EQ(late.step_time, even);
 }
 
@@ -160,7 +160,7 @@ TEST(Simulate, JitterIsAFunctionOfSeedWorkerAndIndexAlone) {
   const Schedule s = generate("1f1b", {.stages = 4, .micro_batches = 16});
   const Costs c = unit_costs(1, 1, 1);
   const auto run = [&](const Schedule& plan, std::uint64_t seed) {
-    return simulate(plan, c, {.jitter = 0.3, .seed = seed});
+    return simulate(plan, c, {{.jitter = 0.3, .seed = seed}});
   };
   EXPECT_EQ(run(s, 7).makespan, run(s, 7).makespan);
   EXPECT_EQ(run(s, 7).makespan, run(lower(s), 7).makespan);  // messages draw nothing

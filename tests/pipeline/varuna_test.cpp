@@ -5,7 +5,7 @@
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
 #include "pipeline/plan_file.h"
-#include "pipeline/run_policy.h"
+#include "pipeline/run_order.h"
 #include "pipeline/simulate.h"
 #include "pipeline/verify.h"
 
@@ -34,7 +34,7 @@ Schedule varuna(int stages, int micros) {
 }
 
 Schedule with_rule(int stages, int micros, const Costs& costs,
-                   const SimulateOptions* run = nullptr) {
+                   const Stragglers* run = nullptr) {
   return generate("varuna", {.stages = stages,
                              .micro_batches = micros,
                              .runtime_rule = true,
@@ -161,7 +161,7 @@ TEST(Varuna, TheRuleToleratesDelayAndJitter) {
   const Costs slow = times(3), fast = times(0);
   double fixed = 0, ruled = 0, one = 0, all = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    const SimulateOptions run{.jitter = 0.2, .seed = seed};
+    const SimulateOptions run{{.jitter = 0.2, .seed = seed}};
     ruled += simulate(with_rule(4, 16, slow, &run), slow, run).makespan;
     fixed += simulate(varuna(4, 16), slow, run).makespan;
     one += simulate(recomputed("1f1b"), slow, run).makespan;

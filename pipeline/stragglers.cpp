@@ -1,7 +1,8 @@
-#include "pipeline/jitter.h"
+#include "pipeline/stragglers.h"
 
 #include <cmath>
 
+#include "graph/base/error.h"
 #include "graph/base/mix.h"
 
 namespace hetu {
@@ -36,6 +37,24 @@ double slow_factor(const std::vector<Slowdown>& slow, int pipeline, int worker, 
 
 bool pauses(std::uint64_t seed, int worker, std::int64_t index) {
   return uniform(seed, worker, index, 3) < 0.1;
+}
+
+void check_stragglers(const Stragglers& o, int pipelines, int workers) {
+  const auto number = [](double x, const char* what) {
+    require(std::isfinite(x) && x >= 0, "{} must be a finite number >= 0, got {}", what, x);
+  };
+  number(o.jitter, "jitter");
+  number(o.hetero, "hetero");
+  for (const Slowdown& s : o.slow) {
+    require(s.pipeline >= 0 || s.worker >= 0,
+            "slow: names neither a pipeline nor a worker, as \"pipeline=1,factor=2\" does");
+    require(std::isfinite(s.factor) && s.factor > 0, "slow: factor must be above 0, got {}",
+            s.factor);
+    require(s.pipeline < pipelines, "slow: pipeline {}, the job has pipelines 0…{}", s.pipeline,
+            pipelines - 1);
+    require(s.worker < workers, "slow: worker {}, the job has workers 0…{}", s.worker, workers - 1);
+    require(s.from <= s.to, "slow: from {} is after to {}", s.from, s.to);
+  }
 }
 
 }  // namespace hetu

@@ -1,5 +1,5 @@
-// Disturbances as pure functions, so that the simulator, a rehearsal and a training draw the same
-// ones. Workers are global (pipeline * workers + worker).
+// Stragglers injected on purpose, as pure functions, so that the simulator, a rehearsal and a training
+// draw the same ones. Workers are global (pipeline * workers + worker).
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -29,5 +29,17 @@ struct Slowdown {
 /// Factor of the time of what `worker` of `pipeline` starts at `at`: the product of those that meet
 /// it.
 double slow_factor(const std::vector<Slowdown>& slow, int pipeline, int worker, double at);
+
+/// What is injected into a run.
+struct Stragglers {
+  double jitter = 0;  ///< strength, see jitter_factor
+  std::uint64_t seed = 0;
+  double hetero = 0;  ///< pause of this length before one compute instruction in ten
+  std::vector<Slowdown> slow = {};
+};
+
+/// Throws InvalidArgument: stragglers of nothing that is there, or by no number. `workers` counts
+/// those of all pipelines.
+void check_stragglers(const Stragglers& stragglers, int pipelines, int workers);
 
 }  // namespace hetu
