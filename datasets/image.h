@@ -1,35 +1,13 @@
-// Pixels of one picture, and the way between them and files' bytes. jpeg.cpp (libjpeg),
+// The way between a picture's pixels and files' bytes. jpeg.cpp (libjpeg),
 // png_image.cpp (libpng) and opencv_module.cpp (OpenCV) alone see those libraries; no_image.cpp
 // stands in for all. Read by the sources, checks and drawings of pictures.
 #pragma once
-#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
+#include "datasets/pixels.h"
+
 namespace hetu {
-
-/// Rows of red, green, blue bytes, top to bottom: rgb[(y * width + x) * 3 + channel].
-struct Image {
-  int width = 0;
-  int height = 0;
-  std::vector<std::uint8_t> rgb;
-};
-
-/// Why a picture could not be decoded; empty if it could.
-using DecodeTrouble = std::string;
-
-/// A rectangle of pixels; x to the right, y down.
-struct Box {
-  int x = 0;
-  int y = 0;
-  int width = 0;
-  int height = 0;
-};
-
-/// Pictures with more are refused: what a damaged size would ask for.
-constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
 /// Decodes the bytes of a JPEG, PNG, BMP, TIFF, WebP or PNM file, told apart by content, to the
 /// pixels that OpenCV's imread(IMREAD_COLOR) gives, red first: grey, CMYK, palette and 16-bit
@@ -38,9 +16,6 @@ constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 /// no such picture, end early or are damaged. Throws Unsupported in a build without libjpeg and
 /// libpng, and for all but JPEG and PNG where there is no module of OpenCV (opencv_image.h).
 DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image);
-
-/// Which part of a picture is needed, given its size.
-using PartOf = std::function<Box(int width, int height)>;
 
 /// As decode_image, but `image` need hold only the part that `part` chooses, which is `there`
 /// within it. The part's pixels are those of decode_image, exactly. Of a JPEG, rows and columns

@@ -51,37 +51,6 @@ void check_options(const LoaderOptions& options, const RowSource& source) {
 
 }  // namespace
 
-void FieldData::check_element(std::size_t bytes_of_t) const {
-  HETU_ASSERT(static_cast<std::int64_t>(bytes_of_t) == dtype_bytes(dtype));
-}
-
-const FieldData& Batch::at(const std::string& name) const {
-  std::string there;
-  for (const FieldData& field : fields) {
-    if (field.name == name) return field;
-    there += (there.empty() ? "" : ", ") + field.name;
-  }
-  fail(Code::InvalidArgument, "batch: no field '{}'; there are: {}", name, there);
-}
-
-FieldData& Batch::at(const std::string& name) {
-  return const_cast<FieldData&>(std::as_const(*this).at(name));
-}
-
-void resize_batch(Batch& batch, const std::vector<Field>& fields, std::int64_t rows) {
-  batch.rows = rows;
-  batch.fields.resize(fields.size());
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    FieldData& data = batch.fields[i];
-    data.name = fields[i].name;
-    data.dtype = fields[i].dtype;
-    data.shape.assign(1, rows);
-    data.shape.insert(data.shape.end(), fields[i].shape.begin(), fields[i].shape.end());
-    data.bytes.resize(
-        static_cast<std::size_t>(element_count(data.shape) * dtype_bytes(data.dtype)));
-  }
-}
-
 struct Loader::Impl {
   struct Cursor {
     std::int64_t epoch = 0;

@@ -8,60 +8,16 @@
 // dropped (dropped_per_epoch()). So the rows of a step depend on G alone, and a run can be resumed
 // under another number of pipelines with the same G.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "graph/base/dtype.h"
-#include "graph/base/shape.h"
+#include "datasets/batch.h"
 
 namespace hetu {
 
 class RowSource;
-
-/// One named column of a data set; `shape` is that of one row ([] for one number per row).
-struct Field {
-  std::string name;
-  DType dtype = DType::Float32;
-  Shape shape;
-};
-
-/// A dense row-major tensor in host memory, shape [rows, ...field's shape].
-struct FieldData {
-  std::string name;
-  DType dtype = DType::Float32;
-  Shape shape;
-  std::vector<std::byte> bytes;
-
-  /// The elements as T, which must have the size of one element (asserted).
-  template <class T>
-  T* as() {
-    check_element(sizeof(T));
-    return reinterpret_cast<T*>(bytes.data());
-  }
-  template <class T>
-  const T* as() const {
-    check_element(sizeof(T));
-    return reinterpret_cast<const T*>(bytes.data());
-  }
-
- private:
-  void check_element(std::size_t bytes_of_t) const;
-};
-
-/// One pipeline's rows of one step.
-struct Batch {
-  std::int64_t epoch = 0;
-  std::int64_t first = 0;  ///< place of the first row in the epoch's global order
-  std::int64_t rows = 0;
-  std::vector<FieldData> fields;
-
-  /// The field of that name. Throws InvalidArgument, naming the fields there are.
-  const FieldData& at(const std::string& name) const;
-  FieldData& at(const std::string& name);
-};
 
 /// A place in the global order: what a checkpoint stores. The same in all workers.
 struct Position {
@@ -134,8 +90,5 @@ class Loader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// A batch of `rows` rows with room for every field.
-void resize_batch(Batch& batch, const std::vector<Field>& fields, std::int64_t rows);
 
 }  // namespace hetu

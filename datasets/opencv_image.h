@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "datasets/image.h"
+#include "datasets/pixels.h"
 
 namespace hetu {
 

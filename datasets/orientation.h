@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "datasets/image.h"
+#include "datasets/pixels.h"
 
 namespace hetu {
 

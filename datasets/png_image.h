@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "datasets/image.h"
+#include "datasets/pixels.h"
 
 namespace hetu {
 

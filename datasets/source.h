@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "datasets/loader.h"
+#include "datasets/batch.h"
 
 namespace hetu {
 

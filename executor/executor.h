@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "datasets/loader.h"
 #include "datasets/source.h"
 #include "executor/trainer.h"
 

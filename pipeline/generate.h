@@ -24,11 +24,11 @@ struct Sizes {
   std::string pair_semantics = "split";
   bool runtime_rule = false;
   // What only methods that choose by costs read:
-  const Costs* costs = nullptr;          ///< none: the default costs of cost.h
+  const Costs* costs = nullptr;     ///< none: the default costs of cost.h
   const Stragglers* run = nullptr;  ///< injected; none: none
-  double memory_limit = 0;               ///< most activations per worker, in micro-batches; 0: none
-  double memory_bytes = 0;      ///< the same in bytes, weights included, by the costs; 0: none
-  bool with_recompute = false;  ///< the plan will be recomputed, see with_recompute
+  double memory_limit = 0;          ///< most activations per worker, in micro-batches; 0: none
+  double memory_bytes = 0;          ///< the same in bytes, weights included, by the costs; 0: none
+  bool with_recompute = false;      ///< the plan will be recomputed, see with_recompute
 };
 
 /// An option of `hetu schedule` that only some methods take, e.g. "chunks".

@@ -138,7 +138,9 @@ std::vector<bool> starts_early(const Schedule& s, const Reductions& reductions,
   if (s.lowering.sync != SyncPlace::EagerOpt || !matters) return early;
   Schedule one = s;
   one.lowering.pipelines = 1;
-  const Simulation run = simulate(one, Costs{}, {.events = true});
+  SimulateOptions options;
+  options.events = true;
+  const Simulation run = simulate(one, Costs{}, options);
   // Walked from the end of each row: the idle time after an event, and what ends there.
   std::vector<bool> seen(early.size(), false), hidden(early.size(), false);
   double next_start = 0;

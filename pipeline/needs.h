@@ -1,4 +1,5 @@
-// What the proof of a plan finds on its way: copies, versions and peaks. The stage compiler reads it.
+// What the proof of a plan finds on its way: copies, versions and peaks. The stage compiler reads
+// it.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// The layout of a timeline on a page, step by step. Read by picture.cpp (rows), picture_key.cpp
-// (what stands around them) and profile_picture.cpp (the other style) only.
+// The layout of a timeline on a page, step by step: rows in picture_layout.cpp, what stands
+// around them in picture_key.cpp. Read by the pictures of this folder only.
 #pragma once
 #include <string>
 #include <utility>

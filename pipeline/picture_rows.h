@@ -1,5 +1,5 @@
 // The inside of a timeline's rows: which events become which blocks, what is written in them. Read
-// by picture.cpp and render_html.cpp only.
+// by picture_layout.cpp and render_html.cpp only.
 #pragma once
 #include <string>
 #include <vector>

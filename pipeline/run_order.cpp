@@ -109,7 +109,8 @@ Schedule run_order(const Schedule& plan, const Costs& costs, const Stragglers& s
   check_costs(costs, plan, plan.lowering.pipelines);
   if (plan.run_policy == RunPolicy::AsPlanned) return plan;
   check_run_policy(plan);
-  if (is_lowered(plan)) return lower(run_order(computes_of(plan), costs, stragglers), plan.lowering);
+  if (is_lowered(plan))
+    return lower(run_order(computes_of(plan), costs, stragglers), plan.lowering);
   const PlanIndex index(plan);
   const auto order = Runner(index, costs, stragglers).run();
   Schedule s = plan;

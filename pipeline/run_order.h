@@ -1,4 +1,5 @@
-// The order in which a run with given times does everything, of a plan that may be left at run time.
+// The order in which a run with given times does everything, of a plan that may be left at run
+// time.
 #pragma once
 #include "pipeline/cost.h"
 #include "pipeline/schedule.h"

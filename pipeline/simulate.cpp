@@ -186,7 +186,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   const int pipelines = schedule.lowering.pipelines;
   check_costs(costs, schedule, pipelines);
   check_stragglers(options, schedule.lowering.pipelines,
-                     static_cast<int>(schedule.workers.size()) * schedule.lowering.pipelines);
+                   static_cast<int>(schedule.workers.size()) * schedule.lowering.pipelines);
   const PlanIndex index(schedule);
   Progress progress(index, options.send_slots, pipelines);
   Simulator simulator(progress, costs, options);

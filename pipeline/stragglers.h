@@ -1,5 +1,5 @@
-// Stragglers injected on purpose, as pure functions, so that the simulator, a rehearsal and a training
-// draw the same ones. Workers are global (pipeline * workers + worker).
+// Stragglers injected on purpose, as pure functions, so that the simulator, a rehearsal and a
+// training draw the same ones. Workers are global (pipeline * workers + worker).
 #pragma once
 #include <cstdint>
 #include <limits>

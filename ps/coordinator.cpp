@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "graph/base/log.h"
-#include "ps/coordinator_job.h"
+#include "ps/coordinator_impl.h"
 
 namespace hetu::ps {
 

@@ -4,7 +4,7 @@
 
 #include "graph/base/log.h"
 #include "ps/coordinator.h"
-#include "ps/coordinator_job.h"
+#include "ps/coordinator_impl.h"
 
 namespace hetu::ps {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/groups/policy.h"
+#include "pipeline/groups/decision.h"
 
 namespace hetu::groups {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "pipeline/groups/options.h"
-#include "pipeline/jitter.h"
+#include "pipeline/stragglers.h"
 #include "python/cli/options.h"
 
 namespace hetu::cli {

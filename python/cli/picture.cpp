@@ -29,15 +29,6 @@ void repeat(std::vector<TraceEvent>& events, int steps, double period_us) {
 
 }  // namespace
 
-bool is_page(const std::string& format) {
-  return format == "svg" || format == "pdf" || format == "html";
-}
-
-void check_style(const std::string& style, const std::string& format) {
-  require(style != "profile" || format == "svg" || format == "pdf",
-          "--style profile is for --format svg and pdf, not {}", format.empty() ? "grid" : format);
-}
-
 PictureStyle style_of(const std::string& style) {
   return style == "profile" ? PictureStyle::Profile : PictureStyle::Timeline;
 }

@@ -20,12 +20,6 @@ std::string grid_over_time(const PlanOptions& o, const Simulation& simulation);
 /// Order-only grid of a plan.
 std::string grid_of_rows(const PlanOptions& o, const Schedule& plan);
 
-/// True for the formats of page(): svg, pdf and html.
-bool is_page(const std::string& format);
-
-/// Throws InvalidArgument: the style profile in another format than svg and pdf.
-void check_style(const std::string& style, const std::string& format);
-
 PictureStyle style_of(const std::string& style);
 
 /// The row sets in one of these formats.

@@ -3,7 +3,6 @@
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "python/cli/key_values.h"
-#include "python/cli/picture.h"
 
 namespace hetu::cli {
 namespace {
@@ -204,6 +203,15 @@ void add_output(PlanOptions& o, std::vector<Option>& t) {
 }
 
 }  // namespace
+
+bool is_page(const std::string& format) {
+  return format == "svg" || format == "pdf" || format == "html";
+}
+
+void check_style(const std::string& style, const std::string& format) {
+  require(style != "profile" || format == "svg" || format == "pdf",
+          "--style profile is for --format svg and pdf, not {}", format.empty() ? "grid" : format);
+}
 
 std::vector<Option> plan_options(PlanOptions& o) {
   std::vector<Option> table;

@@ -79,6 +79,12 @@ VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& l
 /// Predicts a lowered plan under the options' costs and disturbances.
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events);
 
+/// True for formats that have pages: svg, pdf and html.
+bool is_page(const std::string& format);
+
+/// Throws InvalidArgument: the style profile in another format than svg and pdf.
+void check_style(const std::string& style, const std::string& format);
+
 /// True if pipelines average their weights in groups, by the sync method.
 bool averages_in_groups(const PlanOptions& o);
 

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "datasets/bert_shard.h"
+#include "datasets/loader.h"
 #include "graph/base/error.h"
 #include "tests/datasets/shard_writer.h"
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "datasets/bert_hdf5.h"
+#include "datasets/loader.h"
 
 namespace hetu {
 namespace {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "datasets/cifar_pickle.h"
+#include "datasets/loader.h"
 #include "datasets/resample.h"
 #include "graph/base/error.h"
 #include "tests/datasets/picture_files.h"

@@ -12,6 +12,7 @@
 #include <set>
 #include <tuple>
 
+#include "datasets/loader.h"
 #include "datasets/resample.h"
 #include "datasets/row_threads.h"
 #include "graph/base/error.h"

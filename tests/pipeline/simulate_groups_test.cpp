@@ -197,16 +197,18 @@ TEST(SimulateGroups, RefusesWhatHasNoGroups) {
         simulate_groups(plan_of({4, 4, 20}, false), timed_devices(), {}, partial_reduce());
       },
       ThrowsMessage<Error>(HasSubstr("'pipedream' does so 0 times in 20 micro-batches")));
+  SimulateOptions two_slots;
+  two_slots.send_slots = 2;
   EXPECT_THAT(
       [&] {
-        simulate_groups(plan_of({4, 4, 20}, true), timed_devices(), {.send_slots = 2},
-                        partial_reduce());
+        simulate_groups(plan_of({4, 4, 20}, true), timed_devices(), two_slots, partial_reduce());
       },
       ThrowsMessage<Error>(HasSubstr("unbounded send slots, got 2")));
+  SimulateOptions nobody_slow;
+  nobody_slow.slow.push_back({.pipeline = 4, .factor = 2});
   EXPECT_THAT(
       [&] {
-                        {{.slow = {{.pipeline = 4, .factor = 2}}}}, partial_reduce());
-                        {.slow = {{.pipeline = 4, .factor = 2}}}, partial_reduce());
+        simulate_groups(plan_of({4, 4, 20}, true), timed_devices(), nobody_slow, partial_reduce());
       },
       ThrowsMessage<Error>(HasSubstr("pipeline 4, the job has pipelines 0…3")));
 }

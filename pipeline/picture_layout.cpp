@@ -1,11 +1,10 @@
-#include "pipeline/picture.h"
+#include "pipeline/picture_layout.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "graph/base/error.h"
-#include "pipeline/picture_layout.h"
 
 namespace hetu {
 bool Layout::has_lane(Lane lane) const {

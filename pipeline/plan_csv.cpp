@@ -1,9 +1,8 @@
-#include "pipeline/plan_file.h"
-
 #include <algorithm>
 #include <unordered_map>
 
 #include "graph/base/error.h"
+#include "pipeline/plan_file.h"
 #include "pipeline/plan_rows.h"
 #include "pipeline/text_file.h"
 
