@@ -14,6 +14,7 @@
 #include "executor/comm/tag_kinds.h"
 #include "executor/precedence.h"
 #include "graph/base/error.h"
+#include "pipeline/run_length.h"
 #include "pipeline/simulate_groups.h"
 #include "ps/local_coordinator.h"
 

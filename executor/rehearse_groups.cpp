@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "graph/base/error.h"
+#include "pipeline/run_length.h"
 #include "pipeline/timing.h"
 
 namespace hetu {

@@ -2,22 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "graph/base/error.h"
+#include "pipeline/run_length.h"
 
 namespace hetu {
-
-int run_grain(const Schedule& plan) {
-  int shift = plan.micro_batches;
-  for (const Program& p : plan.workers) {
-    if (p.repeat <= 0 || p.shift <= 0) return 0;
-    shift = std::lcm(shift, p.shift);
-  }
-  return shift / plan.micro_batches;
-}
-
-int least_steps(const Schedule& plan) { return 2 * static_cast<int>(plan.workers.size()) + 2; }
 
 RepeatedRun::RepeatedRun(StageRunner& runner, const Interpreter::Links& links, std::size_t fetches,
                          comm::Group group, Averager* averager)
@@ -28,7 +17,7 @@ RepeatedRun::RepeatedRun(StageRunner& runner, const Interpreter::Links& links, s
 
 void RepeatedRun::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
   Row row = bind_row(plan, links_.transport.worker(), plan.lowering.pipelines);
-  stages_ = plan.stages;
+  ahead_ = steps_before_answer(plan);
   plan_steps_ = plan.steps;
   plan_repeat_ = row.repeat;
   steps_per_repeat_ = std::max(1, row.shift / plan.micro_batches);
@@ -46,10 +35,7 @@ void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRe
           plan.steps, steps);
   start(plan, first_step, trace);
   wanted_ = steps;
-  // Worker 0 grants more well before the others can have come so far: between the first forward of
-  // a step and its last update lie fewer than 2 P steps.
-  const int up = std::max(1, grain);
-  const int lead = (4 * plan.stages + 8 + up - 1) / up * up;
+  const int lead = granted_at_once(plan);
   margin_ = lead / 2 / steps_per_repeat_;
   channel_.begin(first_step, {steps, grain > 0 ? plan.steps + lead : steps, lead});
 }
@@ -66,16 +52,17 @@ void RepeatedRun::begin_averaged(const Schedule& plan, int first_step, TraceReco
   require(run_grain(plan) == 1,
           "pipelines that stop one by one need a plan whose body is one step");
   // As many steps as need no answer; see grant_averaged.
-  channel_.begin(first_step, {std::numeric_limits<int>::max(), plan.stages + 1, 1});
+  channel_.begin(first_step, {std::numeric_limits<int>::max(), ahead_, 1});
 }
 
 // The stop of a pipeline is known with the answer after update u, early enough for step
-// u + stages + 1: the first stage injects no later one before it (groups::Policy::begin_run).
+// u + steps_before_answer(): the first stage injects no later one before it
+// (groups::Policy::begin_run).
 void RepeatedRun::grant_averaged() {
   const std::int64_t stop = averager_->stop_after();
   if (stop != groups::kRunsOn) {
     channel_.grant_to(static_cast<int>(stop), true);
-  } else if (const int next = static_cast<int>(averager_->answered()) + stages_ + 1;
+  } else if (const int next = static_cast<int>(averager_->answered()) + ahead_;
              next > channel_.granted()) {
     channel_.grant_to(next, false);
   }

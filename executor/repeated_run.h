@@ -12,13 +12,6 @@
 
 namespace hetu {
 
-/// By how many steps runs of a plan differ in length, so that each row's body repeats whole times;
-/// 0 if a row has no body that repeats.
-int run_grain(const Schedule& plan);
-
-/// A length at which each row of such a plan, on as many workers as `plan`, has its body.
-int least_steps(const Schedule& plan);
-
 class RepeatedRun {
  public:
   /// `fetches`: of a report. `group`: workers whose runs have one length and one report per step;
@@ -29,10 +22,10 @@ class RepeatedRun {
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
   /// lowered plan of at most so many. If each of its rows has a body, the bodies repeat until
   /// `steps` are done or all workers have heard that worker 0 was asked to stop; steps -
-  /// plan.steps must then be a multiple of run_grain(plan).
+  /// plan.steps must then be a multiple of run_grain(plan) (pipeline/run_length.h).
   void begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace);
   /// The same where pipelines average weights: this one's run ends where its averager says, which
-  /// may be more or fewer steps than `plan` has, but no fewer than stages + 1.
+  /// may be more or fewer steps than `plan` has, but no fewer than steps_before_answer(plan).
   void begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace);
 
   /// Goes on by one repetition of the body, or by the drain; false if all is done.
@@ -65,7 +58,7 @@ class RepeatedRun {
   Interpreter::Links links_;
   RunChannel channel_;
   Averager* averager_ = nullptr;
-  int stages_ = 1;  // of the plan
+  int ahead_ = 1;  // steps_before_answer() of the plan
   std::unique_ptr<Interpreter> loop_;
   std::deque<StepReport> own_;  // other workers than the chief
   TraceRecorder* trace_ = nullptr;

@@ -6,6 +6,7 @@
 #include "executor/comm/tag_kinds.h"
 #include "executor/trainer.h"
 #include "graph/base/error.h"
+#include "pipeline/run_length.h"
 
 namespace hetu {
 
@@ -16,7 +17,7 @@ void Trainer::check_averaging(const Schedule& plan) const {
           "{} averages the weights of pipelines, and there is 1: give devices for at least 2 "
           "(pipe_2_{}), or leave it out",
           method, options_.stages);
-  require(holds(plan, Kind::Update) && run_grain(compute_plan(least_steps(plan))) == 1,
+  require(hetu::is_asynchronous(plan) && run_grain(compute_plan(least_steps(plan))) == 1,
           "{} needs a method whose stages update one by one without a flush, such as pipedream; "
           "'{}' sums gradients of all pipelines once per step",
           method, plan.method);

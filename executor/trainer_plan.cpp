@@ -9,6 +9,7 @@
 #include "graph/base/log.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
+#include "pipeline/run_length.h"
 #include "pipeline/simulate.h"
 
 namespace hetu {
@@ -38,9 +39,9 @@ void drop_updates(std::vector<Action>& row) {
 // What a plan asks for that training does not do yet, or nullptr.
 const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
-  if (holds(plan, Kind::Update) && plan.placements.size() != plan.workers.size())
+  if (is_asynchronous(plan) && plan.placements.size() != plan.workers.size())
     return "it updates within itself and has several stages on a worker";
-  if (plan.run_policy != RunPolicy::AsPlanned && holds(plan, Kind::Update))
+  if (plan.run_policy != RunPolicy::AsPlanned && is_asynchronous(plan))
     return "it is reordered at run time and updates within itself";
   return nullptr;
 }
@@ -134,14 +135,13 @@ void Trainer::plan() {
     if (edge.second != edge.first + 1) how_.extra_edges.push_back(edge);
   }
   how_.tied = tied_stages(graph_, options_.first_block);
-  const bool repeated = holds(one, Kind::Update);
+  const bool repeated = hetu::is_asynchronous(one);
   how_.average_weights = options_.averaging.has_value();
   check_averaging(one);
   check_disturbance(options_.disturb, options_.pipelines,
                     options_.pipelines * static_cast<int>(one.workers.size()));
   how_.reduce_scalars = !repeated;
-  // Long enough for every version and copy that a run of any length needs.
-  lowered_ = repeated ? lower(compute_plan(4 * one.stages + 4), how_) : lower(one, how_);
+  lowered_ = repeated ? lower(compute_plan(proving_steps(one)), how_) : lower(one, how_);
   // As many messages of a border may be on their way as the plan needs to go on, and to go on at
   // once by its own order, and one more that is being made.
   const VerifyReport report = verify(lowered_);
@@ -156,14 +156,13 @@ void Trainer::plan() {
   micro_ids_ = options_.micro_batches * (lowered_.half_micros ? 2 : 1);
   if (repeated) {
     for (const StageNeeds& needs : report.stages)
-      micro_ids_ =
-          std::max(micro_ids_, 2 * one.stages * (needs.live_copies + options_.micro_batches) + 16);
+      micro_ids_ = std::max(micro_ids_, micro_ids_in_work(one, needs.live_copies));
   }
 }
 
 // What runs the plan: memory, loops, and the links that they need.
 void Trainer::build() {
-  const bool repeated = holds(one_step_, Kind::Update);
+  const bool repeated = hetu::is_asynchronous(one_step_);
   if (repeated) warn_of_ties();
   RunnerOptions run;
   run.pipeline = pipeline_;

@@ -5,6 +5,7 @@
 #include "graph/base/error.h"
 #include "pipeline/producers.h"
 #include "pipeline/reduction.h"
+#include "pipeline/run_length.h"
 #include "pipeline/simulate.h"
 
 namespace hetu {
@@ -198,8 +199,8 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
   s.lowering = how;
   const StageGraph graph(s, /*lowered=*/true);
   const Reductions reductions(s);
-  const bool updates = holds(s, Kind::Update);
-  require(updates || !how.average_weights,
+  const bool asynchronous = is_asynchronous(s);
+  require(asynchronous || !how.average_weights,
           "weights are averaged after each update of a method that updates within itself, such as "
           "pipedream; '{}' does not",
           s.method);
@@ -208,7 +209,7 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
     p.body = with_messages(graph, reductions, p.body, how.average_weights);
     p.drain = with_messages(graph, reductions, p.drain, how.average_weights);
   }
-  if (!updates) finish_step(s, reductions);
+  if (!asynchronous) finish_step(s, reductions);
   return s;
 }
 

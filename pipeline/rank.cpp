@@ -6,6 +6,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/lower.h"
+#include "pipeline/run_length.h"
 #include "pipeline/verify.h"
 
 namespace hetu {
@@ -112,7 +113,7 @@ class Ranker {
     sizes.costs = &costs;
     sizes.run = &o_.run;
     Schedule plan = generate(m.name, sizes);
-    const bool asynchronous = holds(plan, Kind::Update);
+    const bool asynchronous = is_asynchronous(plan);
     const bool recomputes = holds(plan, Kind::Recompute);
     if (asynchronous && (!o_.asynchronous || sizes.with_recompute)) return std::nullopt;
     if (recomputes && sizes.with_recompute) return std::nullopt;  // it does so by itself

@@ -2,11 +2,17 @@
 #include <gmock/gmock.h>
 
 #include <numeric>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "graph/base/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/lower.h"
 #include "pipeline/plan_file.h"
+#include "pipeline/run_length.h"
 #include "pipeline/simulate.h"
 #include "pipeline/verify.h"
 
@@ -227,6 +233,73 @@ TEST(Asynchronous, ARuleFixesWhatAnUpdateApplies) {
   EXPECT_EQ(failure(s), "");
   s.most_versions = 3;
   EXPECT_THAT(failure(s), HasSubstr("keeps 4 weight versions alive"));
+}
+
+// Sizes of each method that updates within itself, on up to 6 workers; not of hetpipe, whose rows
+// by waves have no body at some sizes.
+std::vector<std::pair<const char*, Sizes>> asynchronous_sizes() {
+  std::vector<std::pair<const char*, Sizes>> found;
+  const auto add = [&](const Method& m, const Sizes& sizes) {
+    if (!is_legal(m, sizes)) return;
+    const Schedule plan = generate(m.name, sizes);
+    if (is_asynchronous(plan) && plan.version_rule != VersionRule::Wave)
+      found.push_back({m.name, sizes});
+  };
+  for (const Method& m : methods()) {
+    for (int p = 1; p <= 6; ++p)
+      for (const int micros : {1, 2, p, p + 1, 2 * p, 8})
+        add(m, {.stages = p, .micro_batches = micros});
+    if (!takes(m, "stage-replicas")) continue;
+    for (const std::vector<int>& replicas :
+         std::vector<std::vector<int>>{{3}, {1, 2}, {2, 1}, {2, 3}, {1, 2, 1}, {2, 1, 3}, {1, 5}}) {
+      Sizes sizes{.stages = static_cast<int>(replicas.size()), .replicas = replicas};
+      for (const int micros : {30, 60}) {
+        sizes.micro_batches = micros;
+        add(m, sizes);
+      }
+    }
+  }
+  return found;
+}
+
+// So that a plan is generated once, whatever the lengths of the runs that follow.
+TEST(RunLength, EveryLengthIsAsGeneratedFromTheLeastOn) {
+  std::set<std::string> seen;
+  for (auto& [name, sizes] : asynchronous_sizes()) {
+    seen.insert(fmt::format("{}{}", name, sizes.replicas.empty() ? "" : " of replicas"));
+    const Schedule one = generate(name, sizes);
+    const int least = least_steps(one), proving = proving_steps(one);
+    sizes.steps = proving;
+    const Schedule plan = generate(name, sizes);
+    ASSERT_GT(run_grain(plan), 0) << name << " P = " << sizes.stages
+                                  << " M = " << sizes.micro_batches;
+    for (const int steps : {least, least + 1, proving - 1, proving + 1, 3 * least}) {
+      sizes.steps = steps;
+      const Schedule wanted = generate(name, sizes), got = with_steps(plan, steps);
+      ASSERT_EQ(got, wanted) << name << " P = " << sizes.stages << " M = " << sizes.micro_batches
+                             << ", " << steps << " steps of " << proving;
+      ASSERT_EQ(run_grain(got), run_grain(plan));
+      ASSERT_EQ(with_recompute(got), with_steps(with_recompute(plan), steps));
+      ASSERT_EQ(lower(got), with_steps(lower(plan), steps));
+    }
+  }
+  EXPECT_THAT(seen, testing::ElementsAre("pipedream", "pipedream of replicas", "pipedream-2bw"));
+}
+
+// A longer run needs no more of anything.
+TEST(RunLength, TheProvingLengthShowsEveryNeed) {
+  for (auto& [name, sizes] : asynchronous_sizes()) {
+    sizes.steps = proving_steps(generate(name, sizes));
+    const Schedule plan = generate(name, sizes);
+    const VerifyReport few = verify(plan), many = verify(with_steps(plan, 3 * plan.steps));
+    EXPECT_EQ(few.peak_activations, many.peak_activations) << name;
+    for (std::size_t i = 0; i < few.stages.size(); ++i) {
+      const StageNeeds &a = few.stages[i], &b = many.stages[i];
+      EXPECT_EQ(std::tie(a.forward_copies, a.split_copies, a.live_copies, a.weight_versions),
+                std::tie(b.forward_copies, b.split_copies, b.live_copies, b.weight_versions))
+          << name << " P = " << sizes.stages << " M = " << sizes.micro_batches << " stage " << i;
+    }
+  }
 }
 
 // Stages with replicas of their own: every grid is complete, free of deadlock and in order.
