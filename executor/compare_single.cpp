@@ -12,6 +12,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
+#include "executor/threads.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -30,18 +31,6 @@ TrainerOptions alone(const TrainerOptions& run) {
   one.kernels = run.kernels;
   return one;
 }
-
-// While it lives, this thread computes on so many.
-class Threads {
- public:
-  explicit Threads(int now) : before_(omp_get_max_threads()) { omp_set_num_threads(now); }
-  ~Threads() { omp_set_num_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 const char* phase_text(Phase phase) {
   switch (phase) {

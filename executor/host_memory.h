@@ -1,5 +1,5 @@
 // Whether the plans of all workers fit into the machines they run on: asked before anything large
-// is allocated. Read by trainer.cpp.
+// is allocated. Read by trainer.cpp and train_groups.cpp.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -5,52 +5,33 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <utility>
 
-#include "executor/block_times.h"
 #include "executor/comm/collective.h"
-#include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
-#include "executor/gather.h"
 #include "executor/host_memory.h"
-#include "executor/run_trace.h"
-#include "executor/sum_speed.h"
 #include "graph/base/error.h"
-#include "graph/op_def.h"
-#include "graph/passes/channels_last.h"
-#include "graph/passes/fuse_norm.h"
-#include "ops/registry.h"
-#include "pipeline/generate.h"
-#include "pipeline/partition.h"
+#include "graph/base/log.h"
+#include "pipeline/verify.h"
 
 namespace hetu {
-std::vector<int> balance_stages(const Graph& graph, int stages) {
-  return balance_blocks(block_flops(graph), stages);
-}
-
-int default_micro_batches(const std::string& method) {
-  Sizes sizes;
-  sizes.stages = sizes.micro_batches = 2;
-  const Method* known = find_method(method);
-  if (known != nullptr && !is_legal(*known, sizes)) return 4;
-  const Schedule plan = generate(method, sizes);
-  const std::vector<Instr> row = unroll(plan.workers.front());
-  const auto updates =
-      std::count_if(row.begin(), row.end(), [](const Instr& i) { return i.kind == Kind::Update; });
-  return updates > 1 ? 1 : 4;
-}
-
 namespace {
 
-// Workers of one pipeline.
-int width_of(const TrainerOptions& options) {
-  const std::vector<int>& each = options.replicas;
-  return each.empty() ? options.stages : std::accumulate(each.begin(), each.end(), 0);
+void drop_updates(std::vector<Action>& row) {
+  row.erase(std::remove_if(row.begin(), row.end(),
+                           [](const Action& a) {
+                             return a.instr.kind == Kind::Update ||
+                                    a.instr.kind == Kind::ReduceGrad;
+                           }),
+            row.end());
 }
 
-// Pipelines whose workers have links to each other.
-int linked_of(const TrainerOptions& options) {
-  return options.averaging && options.averaging->apart ? 1 : options.pipelines;
+void warn_of_ties(const TrainPlan& plan) {
+  for (const StagePair& tie : plan.how.tied)
+    log(Level::Warning,
+        "stages {} and {} share a weight: each update waits for both, so that stages stand idle; "
+        "untie it to run '{}' without stalls",
+        tie.first, tie.second, plan.lowered.method);
 }
 
 }  // namespace
@@ -64,44 +45,14 @@ double StepResult::at(const std::string& name) const {
   fail(Code::InvalidArgument, "no result '{}' in a step; there are: {}", name, known);
 }
 
-Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
-                 comm::Transport& transport, Stop /*planned*/)
-    : graph_(std::move(graph)),
+Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
+                 const TrainerOptions& options, comm::Transport& transport)
+    : plan_(make_plan(graph, optimizer, options, {transport.worker(), transport.workers()})),
       optimizer_(optimizer),
-      options_(options),
       transport_(transport),
       reducer_(transport) {
-  check_optimizer(optimizer_);
-  const std::vector<int>& replicas = options_.replicas;
-  require(replicas.empty() ||
-              (static_cast<int>(replicas.size()) == options_.stages && options_.pipelines == 1),
-          "{} numbers of replicas for {} stages in {} pipelines: one number per stage wanted, in 1 "
-          "pipeline",
-          replicas.size(), options_.stages, options_.pipelines);
-  const int width = width_of(options_), workers = linked_of(options_) * width;
-  const bool apart = options_.averaging && options_.averaging->apart;
-  linked_ = linked_of(options_);
-  require(options_.pipelines >= 1 && options_.stages >= 1 && workers == transport.workers(),
-          "{} pipelines of {} stages need {} workers, but {} were started", linked_,
-          options_.stages, workers, transport.workers());
-  require(options_.micro_batches >= 1, "micro-batches must be >= 1, got {}",
-          options_.micro_batches);
-  require(options_.batch_size >= 1 && options_.batch_size % options_.micro_batches == 0,
-          "batch size {} is not divided by {} micro-batches; choose a multiple of {}",
-          options_.batch_size, options_.micro_batches, options_.micro_batches);
-  require(!graph_.gradients.empty(),
-          "the graph has no gradients: differentiate a loss before training");
-  if (options_.kernels == KernelChoice::Best) graph_ = channels_last(fuse_norm(graph_), op_set());
-  pipeline_ = apart ? options_.averaging->apart->pipeline : transport.worker() / width;
-  row_ = transport.worker() % width;
-  if (options_.threads > 0) omp_set_num_threads(options_.threads);
-  plan();
-}
-
-Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
-                 comm::Transport& transport)
-    : Trainer(std::move(graph), optimizer, options, transport, Stop::Planned) {
-  if (options_.averaging) join_groups();
+  if (options.threads > 0) omp_set_num_threads(options.threads);
+  if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
   check_hosts();
   build();
   comm::barrier(transport_, comm::everyone(transport_),
@@ -113,31 +64,71 @@ Trainer::Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOpt
 std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
                             const TrainerOptions& options) {
   const int width = std::max(1, width_of(options));
-  const auto links = comm::make_inproc(std::max(1, linked_of(options)) * width);
+  Seat seat{0, std::max(1, linked_of(options)) * width};
   std::int64_t most = 0;
-  for (int row = 0; row < width; ++row) {
-    const Trainer planned(graph, optimizer, options, *links[row], Stop::Planned);
-    most = std::max(most, planned.memory_.peak());
-  }
+  for (; seat.worker < width; ++seat.worker)
+    most = std::max(most, make_plan(graph, optimizer, options, seat).memory.peak());
   return most;
 }
 
 Trainer::~Trainer() = default;
+
+// The same answer on all workers of the job.
+void Trainer::check_hosts() {
+  std::vector<WorkerNeed> needs =
+      gather_needs(transport_, plan_.memory.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
+  if (groups_) needs = groups_->of_all_pipelines(std::move(needs));
+  const std::string why = overfull_host(needs);
+  require(why.empty(), "{}", why);
+}
+
+// What runs the plan: memory, loops, and the links that they need.
+void Trainer::build() {
+  if (is_asynchronous() && transport_.worker() == 0) warn_of_ties(plan_);
+  const TrainerOptions& job = plan_.options;
+  RunnerOptions run;
+  run.pipeline = plan_.pipeline;
+  run.pipelines = plan_.linked;
+  run.plan = &plan_.lowered;
+  run.workers_per_pipeline = plan_.width();
+  run.micro_batches = job.micro_batches;
+  run.micro_ids = plan_.micro_ids;
+  run.repeated = is_asynchronous();
+  run.seed = job.seed;
+  run.averager = averager();
+  runner_ = std::make_unique<TrainRunner>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
+                                          run, transport_);
+  if (job.disturb.hetero > 0 || !job.disturb.slow.empty())
+    disturbance_ = std::make_unique<Disturbance>(job.disturb, plan_.number(), plan_.width());
+  Interpreter::Links links{transport_, reducer_};
+  links.disturbance = disturbance_.get();
+  const auto row = [&](const Schedule& s) { return bind_row(s, plan_.worker, plan_.linked); };
+  if (is_asynchronous()) {
+    runs_ = std::make_unique<RepeatedRun>(
+        *runner_, links, plan_.graph.fetches.size(),
+        groups_ ? plan_.own_pipeline() : comm::everyone(transport_), averager());
+  } else {
+    training_ = std::make_unique<Interpreter>(row(plan_.lowered), *runner_, links);
+  }
+  Row forwards = row(plan_.of_validation());
+  for (auto* part : {&forwards.prologue, &forwards.body, &forwards.drain}) drop_updates(*part);
+  validation_ = std::make_unique<Interpreter>(std::move(forwards), *runner_, links);
+}
 
 void Trainer::feed(const FieldLookup& lookup) {
   const auto& fields = runner_->fields();
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const void* data = lookup(fields[i].feed->field, fields[i].bytes);
     require(data != nullptr, "the batch has no field '{}', which stage {} reads",
-            fields[i].feed->field, stages_text());
+            fields[i].feed->field, plan_.stages_text());
     runner_->feed(static_cast<int>(i), data);
   }
 }
 
 std::vector<SavePart> Trainer::save_parts() const {
   std::vector<SavePart> parts;
-  for (const StageHere& here : stages_) {
-    if ((pipeline_ != 0 && linked_ > 1) || !here.is_first_copy) continue;
+  for (const StageHere& here : plan_.stages) {
+    if ((plan_.pipeline != 0 && plan_.linked > 1) || !here.is_first_copy) continue;
     SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
     for (StateTensor& t : runner_->state(here.placement)) {
       if (t.owner) part.tensors.push_back(std::move(t));
@@ -149,31 +140,17 @@ std::vector<SavePart> Trainer::save_parts() const {
 
 void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {
   const bool weights = what == TensorRecord::What::Weight;
-  for (const StageHere& here : stages_) {
+  for (const StageHere& here : plan_.stages) {
     for (const StateTensor& t :
          weights ? runner_->state(here.placement) : runner_->gradients(here.placement))
       if (!weights || t.state.empty()) log.add(what, t.name, here.stage, t.data, t.elements);
   }
 }
 
-ActivationPeak Trainer::planned_peak() const {
-  std::vector<std::int64_t> saved(lowered_.placements.size(), 0);
-  for (std::size_t i = 0; i < stages_.size(); ++i) saved[stages_[i].placement] = stages_[i].saved;
-  return hetu::planned_peak(lowered_, row_, saved);
-}
-
-std::string Trainer::stages_text() const {
-  std::string text;
-  for (const StageHere& here : stages_)
-    text += fmt::format("{}{}", text.empty() ? "" : " and ", here.stage);
-  return text;
-}
-
 void Trainer::ask_to_stop() {
-  if (averager_) {
-    asks_to_stop_ = true;
-    averager_->stop_soon();
-  } else if (runs_) {
+  if (groups_) {
+    groups_->ask_to_stop();
+  } else if (is_asynchronous()) {
     runs_->ask_to_stop();
   } else {
     runner_->ask_to_stop();
@@ -181,13 +158,13 @@ void Trainer::ask_to_stop() {
 }
 
 StepResult Trainer::train(const FieldLookup& lookup) {
-  if (runs_) {
+  if (is_asynchronous()) {
     begin_run(1);
     return *next([&] { return lookup; });
   }
   runner_->set_source([&] { feed(lookup); });
   runner_->set_training(true);
-  training_->run_step(static_cast<int>(step_), trace_.get());
+  training_->run_step(static_cast<int>(step_), recorder());
   StepResult result;
   result.step = step_++;
   result.scalars = runner_->scalars();
@@ -195,7 +172,7 @@ StepResult Trainer::train(const FieldLookup& lookup) {
   result.stop_asked = runner_->stop_asked();
   result.learning_rate = optimizer_.rate.at(runner_->updates());
   result.last = run_left_ == 0;
-  result.batches = options_.pipelines;
+  result.batches = plan_.options.pipelines;
   return result;
 }
 
@@ -203,23 +180,32 @@ void Trainer::begin_run(std::int64_t steps) {
   require(run_left_ == 0, "a run is under way: {} of its steps are to come", run_left_);
   require(steps >= 1, "a run has at least one step, got {}", steps);
   run_left_ = steps;
-  if (!runs_) return;
-  require(steps < std::numeric_limits<int>::max() / options_.micro_batches,
+  if (!is_asynchronous()) return;
+  require(steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
           "a run of {} steps is too long; drain in between", steps);
   validation_->finish();
   runner_->set_training(true);
-  if (averager_) return begin_averaged_run(steps);
-  const Schedule plan = lowered_for(static_cast<int>(steps));
-  verify(plan);
-  runs_->begin(plan, static_cast<int>(step_), static_cast<int>(steps), trace_.get());
-  if (trace_) recorded_.push_back({static_cast<int>(step_), plan});
+  const int first = static_cast<int>(step_);
+  Schedule plan;
+  if (groups_) {
+    runner_->begin_averaged_run(steps);
+    run_left_ = 1;
+    groups_->begin_run(step_, steps);
+    plan = plan_.of_run(groups_->planned_steps());
+    runs_->begin_averaged(plan, first, recorder());
+  } else {
+    plan = plan_.of_run(static_cast<int>(steps));
+    verify(plan);
+    runs_->begin(plan, first, static_cast<int>(steps), recorder());
+  }
+  if (trace_) trace_->begin_run(first, std::move(plan));
 }
 
 std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   if (run_left_ == 0) return std::nullopt;
-  if (!runs_) {
+  if (!is_asynchronous()) {
     --run_left_;
-    const StepResult result = train(fields_.empty() ? FieldLookup() : batches());
+    const StepResult result = train(fields().empty() ? FieldLookup() : batches());
     if (result.stop_asked) run_left_ = 0;
     return result;
   }
@@ -227,10 +213,13 @@ std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   std::optional<StepReport> report = runs_->next_report();
   for (; !report; report = runs_->next_report()) HETU_ASSERT(runs_->advance());
   step_ = report->step + 1;
-  if (!averager_) --run_left_;
+  if (!groups_) --run_left_;
   if (runs_->is_last(report->step)) end_run();
   StepResult result = result_of(*report);
-  if (averager_) count_batches(result);
+  if (groups_) {
+    result.batches = groups_->new_batches();
+    result.learning_rate = optimizer_.rate.at(groups_->nominal(result.step + 1));
+  }
   return result;
 }
 
@@ -239,32 +228,31 @@ void Trainer::end_run() {
   while (runs_->advance()) {
   }
   run_left_ = 0;
-  if (averager_) {
+  if (groups_) {
     runner_->end_averaged_run();
-    stop_asked_ = any_asks_to_stop();
-    step_ = stop_asked_ ? std::min(run_end_, run_begin_ + mean_updates()) : run_end_;
-    asks_to_stop_ = false;
+    step_ = groups_->end_run();
   }
   runner_->set_updates(step_);
-  if (trace_) recorded_.back().plan = with_steps(recorded_.back().plan, runs_->steps());
+  if (trace_) trace_->end_run(runs_->steps());
 }
 
 StepResult Trainer::result_of(const StepReport& report) const {
   const bool chief = runs_->is_chief();
   StepResult result;
   result.step = report.step;
-  for (std::size_t f = 0; f < graph_.fetches.size(); ++f)
-    result.scalars.push_back({graph_.fetches[f].first, chief ? report.fetches[f] : std::nan("")});
+  for (std::size_t f = 0; f < plan_.graph.fetches.size(); ++f)
+    result.scalars.push_back(
+        {plan_.graph.fetches[f].first, chief ? report.fetches[f] : std::nan("")});
   result.gradient_norm = chief ? std::sqrt(report.squares) : std::nan("");
   result.learning_rate = optimizer_.rate.at(report.step + 1);
   result.last = runs_->is_last(report.step);
-  result.stop_asked = result.last && (runs_->is_stopped() || stop_asked_);
-  result.batches = options_.pipelines;
+  result.stop_asked = result.last && (runs_->is_stopped() || (groups_ && groups_->stop_asked()));
+  result.batches = plan_.options.pipelines;
   return result;
 }
 
 StepResult Trainer::validate(const FieldLookup& lookup) {
-  require(!runs_ || run_left_ == 0,
+  require(!is_asynchronous() || run_left_ == 0,
           "validation wants a drained pipeline, and {} steps of this run are to come: end the run "
           "where you validate",
           run_left_);
@@ -279,14 +267,14 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
   StepResult result;
   result.step = step_;
   result.scalars = runner_->scalars();
-  result.batches = linked_;
+  result.batches = plan_.linked;
   return result;
 }
 
 void Trainer::set_step(std::int64_t step) {
   step_ = step;
   runner_->set_updates(step);
-  if (averager_) averager_->set_done(step);
+  if (groups_) groups_->averager().set_done(step);
 }
 
 void Trainer::set_rate_factor(double factor) {
@@ -296,43 +284,15 @@ void Trainer::set_rate_factor(double factor) {
 }
 
 void Trainer::record(bool on) {
-  if (on && !trace_) {
-    trace_ = std::make_unique<TraceRecorder>();
-    blocks_ = std::make_unique<BlockTimes>(graph_);
-  }
-  if (!on) {
-    trace_.reset();
-    blocks_.reset();
-  }
-  runner_->time_blocks(blocks_.get());
+  if (on && !trace_) trace_ = std::make_unique<TrainTrace>(plan_, origin_ns_);
+  if (!on) trace_.reset();
+  runner_->time_blocks(trace_ ? &trace_->blocks() : nullptr);
 }
 
 void Trainer::write_trace(const std::string& path) {
   require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
   // Where pipelines are apart, each has the events of its own workers, and the first one writes.
-  const Trace mine{trace_->events(transport_.worker(), origin_ns_),
-                   fmt::format(R"({{"blocks":{}}})", blocks_->json())};
-  trace_->clear();
-  const double sum_ms = sum_ms_per_byte(transport_, reducer_);
-  const auto what = [] { return std::string("the traces of all workers"); };
-  const std::vector<std::string> texts =
-      gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
-  if (transport_.worker() == 0 && (linked_ > 1 || in_first_pipeline())) {
-    Trace all;
-    std::vector<std::string> blocks;
-    for (const std::string& text : texts) {
-      const Trace one = trace_from_json(text, "a worker's trace");
-      blocks.push_back(blocks_in(one));
-      all.events.insert(all.events.end(), one.events.begin(), one.events.end());
-    }
-    const std::vector<PlannedRun> runs =
-        runs_ ? std::exchange(recorded_, {}) : runs_by_step(all, lowered_);
-    const ModelBlocks model{block_costs(graph_, blocks,
-                                        {options_.batch_size / options_.micro_batches,
-                                         optimizer_states(optimizer_.kind), sum_ms}),
-                            options_.first_block};
-    write_beside(path, trace_to_json(with_prediction(std::move(all), runs, model)));
-  }
+  trace_->write(path, transport_, reducer_, plan_.linked > 1 || in_first_pipeline());
 }
 
 }  // namespace hetu

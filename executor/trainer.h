@@ -1,5 +1,5 @@
-// Training as one object per worker: from a graph, an optimizer and sizes to a proved schedule,
-// compiled stages and steps. Python's Executor and C++ programs both use it.
+// Training as one object per worker: makes its plan (train_plan.h) and runs it, step by step.
+// Python's Executor and C++ programs both use it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,68 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "executor/averager.h"
-#include "executor/block_times.h"
 #include "executor/checkpoint.h"
 #include "executor/comm/transport.h"
-#include "executor/host_memory.h"
 #include "executor/optimizer.h"
-#include "executor/plan.h"
 #include "executor/repeated_run.h"
-#include "executor/row_needs.h"
-#include "executor/run_trace.h"
+#include "executor/train_groups.h"
+#include "executor/train_plan.h"
 #include "executor/train_runner.h"
-#include "graph/base/trace.h"
+#include "executor/train_trace.h"
 #include "pipeline/schedule.h"
-#include "pipeline/verify.h"
 
 namespace hetu {
-
-/// This pipeline's place in a job whose pipelines may die one by one: the transport of its trainers
-/// links its own workers alone, and weights go to the others through `door`.
-struct Apart {
-  int pipeline = 0;
-  comm::MeshPlace door;  ///< endpoint and keys
-};
-
-/// Pipelines that average their weights, each at its own pace, instead of summing gradients at
-/// every update.
-struct Averaging {
-  groups::Options policy;  ///< stages and pipelines are the job's
-  bool overlap = true;     ///< averages go on beside compute; with P = 1 they never do
-  /// This worker's line to the coordinator; called once, while the trainer is made.
-  std::function<std::unique_ptr<ps::GroupClient>(const ps::ClientOptions&)> connect;
-  std::string group_log = {};       ///< see ps::ClientOptions
-  std::optional<Apart> apart = {};  ///< the job goes on without a pipeline that dies
-  std::function<void(const Averaged&)> observe = {};  ///< see AverageOptions
-};
-
-struct TrainerOptions {
-  std::string method = "1f1b";  ///< a name of pipeline/generate.h
-  std::optional<Schedule>
-      plan;  ///< a compute-only schedule in place of the method's; sizes must agree
-  int pipelines = 1;
-  int stages = 1;  ///< workers of a pipeline; each has one stage, or more by the method
-  int chunks =
-      0;          ///< stages per worker, for methods that take it; 0: as many as it has unless told
-  int pairs = 1;  ///< pipelines down, and as many up (chimera)
-  std::string concat = "direct";  ///< of more micro-batches than stages (chimera)
-  bool with_recompute = false;    ///< activations are made again before each backward
-  bool runtime_rule = false;  ///< RunPolicy::ForwardBeforeLateGradient, for methods that take it
-  SyncPlace sync = SyncPlace::EagerOpt;  ///< where the gradient sums of a stage start
-  /// Of each stage, where stages have replicas of their own: one pipeline, micro-batch g of a step
-  /// on replica g mod D. Empty: 1 each.
-  std::vector<int> replicas = {};
-  int micro_batches = 1;         ///< per pipeline and step, which is one update
-  std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
-  std::vector<int> first_block;  ///< of each model stage; empty: balanced by FLOPs
-  std::uint64_t seed = 0;
-  int threads = 0;                ///< per worker; 0: as OpenMP says
-  std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
-  KernelChoice kernels = KernelChoice::Best;
-  std::optional<Averaging> averaging = {};
-  Stragglers disturb = {};  ///< hetero, slow and seed count; see disturbance.h
-};
 
 /// What one step reports; the same on every worker.
 struct StepResult {
@@ -87,13 +36,6 @@ struct StepResult {
   double at(const std::string& name) const;
 };
 
-/// A field that this worker must be fed, with the shape of one sample.
-struct FeedSpec {
-  std::string name;
-  DType dtype = DType::Float32;
-  Shape sample_shape;
-};
-
 /// A source of fed bytes: where `rows` samples of a field lie, dense.
 using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
 
@@ -104,9 +46,9 @@ class Trainer {
  public:
   /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage;
   /// or one per replica, stage by stage; or the stages of one pipeline, see Apart) makes its own
-  /// with the same arguments. The transport must outlive it. Throws InvalidArgument (sizes that do
-  /// not fit, a plan over the memory limit), Unsupported, Plan.
-  Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+  /// with the same arguments. The transport must outlive it. Throws as make_plan, and
+  /// InvalidArgument if the workers of a machine together need more memory than it has.
+  Trainer(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
           comm::Transport& transport);
   ~Trainer();
 
@@ -118,7 +60,7 @@ class Trainer {
                             const TrainerOptions& options);
 
   /// Fields this worker reads; empty for stages in the middle that read none.
-  const std::vector<FeedSpec>& fields() const { return fields_; }
+  const std::vector<FeedSpec>& fields() const { return plan_.fields; }
 
   /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step(). A plan
   /// that updates within itself is filled and drained for it: use begin_run for several steps.
@@ -139,11 +81,11 @@ class Trainer {
   std::optional<StepResult> next(const BatchSource& batches);
   /// True in the worker that has its pipeline's results: worker 0, or the first of each pipeline
   /// that averages weights.
-  bool is_reporter() const { return runs_ ? runs_->is_chief() : true; }
+  bool is_reporter() const { return is_asynchronous() ? runs_->is_chief() : true; }
   /// Null unless pipelines average weights.
-  Averager* averager() { return averager_.get(); }
+  Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
   /// True if the plan updates within itself: weights by version, no flush at each step.
-  bool is_asynchronous() const { return runs_ != nullptr; }
+  bool is_asynchronous() const { return plan_.asynchronous; }
   /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
   /// over the whole batch of all pipelines that the transport links.
   StepResult validate(const FieldLookup& lookup);
@@ -171,19 +113,21 @@ class Trainer {
   void log_state(TensorLog& log, TensorRecord::What what) const;
   /// See TrainRunner.
   void on_gradients(std::function<void()> whole) { runner_->on_gradients(std::move(whole)); }
-  const Graph& graph() const { return graph_; }
-  const Schedule& schedule() const { return lowered_; }
-  const TrainerOptions& options() const { return options_; }
+  const Graph& graph() const { return plan_.graph; }
+  const Schedule& schedule() const { return plan_.lowered; }
+  const TrainerOptions& options() const { return plan_.options; }
   const OptimizerConfig& optimizer() const { return optimizer_; }
-  const WorkerMemory& memory() const { return memory_; }
+  const WorkerMemory& memory() const { return plan_.memory; }
   /// Most activations that this worker keeps at once: as the plan has it, and as it was so far.
-  ActivationPeak planned_peak() const;
+  ActivationPeak planned_peak() const { return plan_.planned_peak(); }
   ActivationPeak measured_peak() const { return runner_->measured_peak(); }
-  int pipeline() const { return pipeline_; }
+  int pipeline() const { return plan_.pipeline; }
   /// Whether this worker is in the pipeline that logs: the first of those that live.
-  bool in_first_pipeline() const { return averager_ ? averager_->is_first() : pipeline_ == 0; }
+  bool in_first_pipeline() const {
+    return groups_ ? groups_->averager().is_first() : plan_.pipeline == 0;
+  }
   /// The lowest model stage of this worker; kNone if it has none.
-  int stage() const { return stages_.empty() ? kNone : stages_[0].stage; }
+  int stage() const { return plan_.stage(); }
   /// What this worker writes to checkpoints: its stages of which it has the first copy.
   std::vector<SavePart> save_parts() const;
 
@@ -195,85 +139,27 @@ class Trainer {
   void write_trace(const std::string& path);
 
  private:
-  struct StageHere {  // by model stage, then replica
-    int stage = 0;
-    int placement = 0;
-    bool is_first_copy = true;
-    std::int64_t saved = 0;  // bytes per micro-batch
-  };
-
-  enum class Stop : std::uint8_t { Planned };
-  Trainer(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
-          comm::Transport& transport, Stop stop);
-  Schedule compute_plan(int steps) const;
-  Schedule lowered_for(int steps) const;
-  void plan();
   void build();
   StepResult result_of(const StepReport& report) const;
-  void begin_averaged_run(std::int64_t steps);
-  void count_batches(StepResult& result);
-  bool any_asks_to_stop();
-  std::int64_t mean_updates();
   void end_run();
-  void cut(const Schedule& compute);
-  CompileOptions compile_options(const StageNeeds& needs, const StageSlots& slots) const;
-  std::vector<std::unique_ptr<StagePlan>> compile(const VerifyReport& report, int send_slots);
-  void add_field(const StageFeed& feed, std::int64_t micro_batch);
-  std::string stages_text() const;
-  void check_averaging(const Schedule& plan) const;
-  groups::Options group_policy() const;
-  void join_groups();
-  comm::Group own_pipeline() const;
-  int number() const;
-  void warn_of_ties() const;
-  void check_memory() const;
-  std::vector<WorkerNeed> needs();
   void check_hosts();
   void feed(const FieldLookup& lookup);
+  TraceRecorder* recorder() { return trace_ ? &trace_->recorder() : nullptr; }
 
-  Graph graph_;
-  OptimizerConfig optimizer_;
-  TrainerOptions options_;
+  TrainPlan plan_;
+  OptimizerConfig optimizer_;  // the plan's, at the rate of now
   comm::Transport& transport_;
-  int linked_ = 1;  // pipelines whose workers the transport links
-  int pipeline_ = 0;
-  int row_ = 0;  // worker within the pipeline
-  std::vector<StageHere> stages_;
-  std::vector<FeedSpec> fields_;
-  Schedule lowered_;
-  WorkerMemory memory_;
   comm::Reducer reducer_;
   std::unique_ptr<Disturbance> disturbance_;  // null: none
-  std::unique_ptr<comm::Mesh> mesh_;          // null unless pipelines may die one by one
-  std::unique_ptr<ps::GroupClient> groups_;   // null unless pipelines average weights
-  std::unique_ptr<Averager> averager_;
+  std::unique_ptr<TrainGroups> groups_;       // null unless pipelines average weights
   std::unique_ptr<TrainRunner> runner_;
-  std::unique_ptr<Interpreter> training_;
+  std::unique_ptr<Interpreter> training_;  // of a synchronous plan; else runs_
+  std::unique_ptr<RepeatedRun> runs_;
   std::unique_ptr<Interpreter> validation_;
-  std::unique_ptr<RepeatedRun> runs_;  // null for plans with one update per step
-  Lowering how_;
-  Schedule one_step_;                                    // as given, without messages
-  int micro_ids_ = 0;                                    // see RunnerOptions
-  std::vector<std::unique_ptr<StagePlan>> stage_plans_;  // until the runner has them
   std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
-  bool asks_to_stop_ = false, stop_asked_ = false;  // averaged
-  std::int64_t batches_before_ = 0;                 // averaged: of all pipelines, in this run
-  std::int64_t run_begin_ = 0;                      // averaged: step() before it
-  std::int64_t run_end_ = 0;                        // averaged: the step that the run leads to
-  std::vector<PlannedRun> recorded_;                // where runs_ is not
-  std::unique_ptr<TraceRecorder> trace_;
-  std::unique_ptr<BlockTimes> blocks_;  // recorded with it
+  std::unique_ptr<TrainTrace> trace_;  // null: nothing is recorded
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
 };
-
-/// Micro-batches per step that a method trains with unless told: 1 where it updates after each, so
-/// that a batch is one micro-batch; else 4. Throws InvalidArgument, naming the known methods.
-int default_micro_batches(const std::string& method);
-
-/// First block of each of `stages` stages such that the dearest stage is as cheap as possible, by
-/// FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the cut-points
-/// allow, if there are fewer blocks than stages.
-std::vector<int> balance_stages(const Graph& graph, int stages);
 
 }  // namespace hetu

@@ -6,6 +6,7 @@
 
 #include "pipeline/generate.h"
 #include "pipeline/simulate.h"
+#include "pipeline/verify.h"
 #include "tests/executor/train_together.h"
 
 namespace hetu {

@@ -12,6 +12,7 @@
 
 #include "executor/trainer.h"
 #include "graph/base/error.h"
+#include "pipeline/verify.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

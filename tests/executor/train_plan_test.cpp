@@ -1,0 +1,132 @@
+// The plan of a training job: a value that needs no links, the same however often it is made, and
+// what Trainer then runs; plans of runs of every length.
+#include "executor/train_plan.h"
+
+#include <gmock/gmock.h>
+#include <omp.h>
+
+#include "executor/trainer.h"
+#include "graph/base/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/lower.h"
+#include "pipeline/run_length.h"
+#include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
+#include "tests/executor/worker_threads.h"
+
+namespace hetu {
+namespace {
+
+Graph model() {
+  testing_model::Sizes sizes;
+  sizes.tied = false;
+  return testing_model::language_model(sizes);
+}
+
+TrainerOptions options_of(const char* method, int pipelines, int stages, int micro_batches) {
+  TrainerOptions options = test_options();
+  options.method = method;
+  options.pipelines = pipelines;
+  options.stages = stages;
+  options.micro_batches = micro_batches;
+  options.batch_size = 2 * micro_batches;
+  options.threads = 1;  // kernels' scratch depends on it
+  return options;
+}
+
+TEST(TrainPlan, IsWhatEveryWorkerRuns) {
+  const Graph graph = model();
+  for (const TrainerOptions& options :
+       {options_of("1f1b", 2, 2, 4), options_of("interleaved-1f1b", 1, 2, 4),
+        options_of("pipedream", 1, 3, 1), options_of("pipedream-2bw", 2, 2, 2)}) {
+    const int workers = options.pipelines * options.stages;
+    EXPECT_EQ(on_worker_threads(
+                  workers,
+                  [&](comm::Transport& links) {
+                    const Trainer trainer(graph, {}, options, links);
+                    const TrainPlan plan = make_plan(graph, {}, options, {links.worker(), workers});
+                    EXPECT_EQ(plan.lowered, trainer.schedule()) << options.method;
+                    EXPECT_EQ(to_string(plan.memory), to_string(trainer.memory()));
+                    EXPECT_EQ(plan.options.first_block, trainer.options().first_block);
+                    EXPECT_EQ(plan.planned_peak(), trainer.planned_peak());
+                    EXPECT_EQ(plan.stage(), trainer.stage());
+                    EXPECT_EQ(plan.number(), links.worker());
+                    EXPECT_EQ(plan.asynchronous, trainer.is_asynchronous());
+                    ASSERT_EQ(plan.fields.size(), trainer.fields().size());
+                    for (std::size_t f = 0; f < plan.fields.size(); ++f)
+                      EXPECT_EQ(plan.fields[f].name, trainer.fields()[f].name);
+                  }),
+              "");
+  }
+}
+
+TEST(TrainPlan, LeavesTheThreadsOfTheCallerAlone) {
+  const int before = omp_get_max_threads();
+  TrainerOptions options = options_of("1f1b", 1, 2, 2);
+  options.threads = before + 1;
+  make_plan(model(), {}, options, {0, 2});
+  EXPECT_EQ(omp_get_max_threads(), before);
+  Trainer::check(model(), {}, options);
+  EXPECT_EQ(omp_get_max_threads(), before);
+}
+
+TEST(TrainPlan, IsForSoManyWorkers) {
+  EXPECT_THAT(
+      [] {
+        make_plan(model(), {}, options_of("1f1b", 2, 2, 2), {0, 3});
+      },
+      testing::ThrowsMessage<Error>(
+          testing::HasSubstr("2 pipelines of 2 stages need 4 workers, but 3 were started")));
+}
+
+// As if each run's plan were generated for it: of whole length up to the least, then shorter by
+// whole repetitions.
+TEST(TrainPlan, OfARunIsAsGeneratedForIt) {
+  for (const char* method : {"pipedream", "pipedream-2bw"}) {
+    for (const bool recompute : {false, true}) {
+      for (int stages = 1; stages <= 3; ++stages) {
+        const int micros = std::string(method) == "pipedream" ? 1 : 3;
+        TrainerOptions options = options_of(method, 1, stages, micros);
+        options.with_recompute = recompute;
+        const TrainPlan plan = make_plan(model(), {}, options, {0, stages});
+        ASSERT_TRUE(plan.asynchronous);
+        const int least = least_steps(plan.one_step);
+        for (int steps = 1; steps <= 3 * least; ++steps) {
+          Sizes sizes{.stages = stages, .micro_batches = micros, .steps = std::min(steps, least)};
+          const Schedule rows = generate(method, sizes);
+          EXPECT_EQ(plan.of_run(steps), lower(recompute ? with_recompute(rows) : rows, plan.how))
+              << method << ", " << stages << " stages, " << steps << " steps";
+        }
+      }
+    }
+  }
+}
+
+// A user's own rows are never generated, nor made shorter; what they cannot be is said with the
+// length that is asked for.
+TEST(TrainPlan, OfAUsersOwnRowsIsAsLongAsTheyCanBe) {
+  TrainerOptions options = options_of("", 1, 2, 1);
+  options.plan = generate("pipedream", {.stages = 2, .micro_batches = 1, .steps = 20});
+  const TrainPlan plan = make_plan(model(), {}, options, {1, 2});
+  EXPECT_EQ(plan.lowered, lower(*options.plan, plan.how));
+  EXPECT_EQ(plan.of_run(25), plan.lowered);
+  for (Program& p : options.plan->workers) p = {unroll(p), {}, 0, 0, {}};
+  const TrainPlan flat = make_plan(model(), {}, options, {1, 2});
+  EXPECT_EQ(flat.of_run(20).steps, 20);
+  EXPECT_THAT(
+      [&] { flat.of_run(25); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("the plan's 20 step(s) cannot become 25")));
+}
+
+TEST(TrainPlan, OfValidationHasForwardsAlone) {
+  for (const char* method : {"1f1b", "pipedream-2bw"}) {
+    const TrainPlan plan = make_plan(model(), {}, options_of(method, 1, 2, 2), {0, 2});
+    const Schedule forwards = plan.of_validation();
+    EXPECT_FALSE(any_instr(
+        forwards, [](const Instr& i) { return is_compute(i.kind) && i.kind != Kind::Forward; }));
+    EXPECT_TRUE(holds(forwards, Kind::ReduceScalars)) << method;
+  }
+}
+
+}  // namespace
+}  // namespace hetu
