@@ -131,7 +131,7 @@ def rows_of(trace: Path) -> dict[int, list[tuple[object, ...]]]:
 
 def trained(tree: Tree, case: Case, data: Path, out: Path) -> dict[int, list[tuple[object, ...]]]:
     """Trains `case` into `out`; what each worker did, in order."""
-    state = ("--threads", 1, "--checkpoint", out / "ckpt")
+    state: tuple[object, ...] = ("--threads", 1, "--checkpoint", out / "ckpt")
     if case.stop:
         tree.train(case, data, *state, "--steps", case.stop)
         state = (*state, "--resume")
@@ -197,12 +197,15 @@ def main() -> int:
     parser.add_argument("--times", action="store_true", help="compare times in place of bits")
     parser.add_argument("--rounds", type=int, default=5, help="of --times (default %(default)s)")
     args = parser.parse_args()
+    cases = [case for case in CASES if args.only in case.name]
+    if not (any(args.only in name for name in TIMED) if args.times else cases):
+        known = "; ".join(TIMED if args.times else [case.name for case in CASES])
+        parser.error(f"--only: no configuration's name holds '{args.only}'; there are: {known}")
     trees = [args.before, args.after]
     with tempfile.TemporaryDirectory(prefix="same_training.") as folder:
         data = Path(folder) / "data"
         trees[1].run("hetu", "data", "sample", data / "bert")
         trees[1].run("hetu", "data", "sample", "--kind", "images", data / "resnet")
-        cases = [case for case in CASES if args.only in case.name]
         found = list(timed(trees, args.only, args.rounds, data) if args.times
                      else differences(trees, cases, data, Path(folder)))
     for line in found:
