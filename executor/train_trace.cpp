@@ -5,6 +5,7 @@
 #include "executor/comm/tag_kinds.h"
 #include "executor/gather.h"
 #include "executor/sum_speed.h"
+#include "graph/base/error.h"
 
 namespace hetu {
 
@@ -15,7 +16,10 @@ void TrainTrace::begin_run(std::int64_t first_step, Schedule plan) {
   runs_.push_back({static_cast<int>(first_step), std::move(plan)});
 }
 
-void TrainTrace::end_run(int steps) { runs_.back().plan = with_steps(runs_.back().plan, steps); }
+void TrainTrace::end_run(int steps) {
+  HETU_ASSERT(!runs_.empty());  // recording begins before a run
+  runs_.back().plan = with_steps(runs_.back().plan, steps);
+}
 
 void TrainTrace::write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
                        bool speaks) {
