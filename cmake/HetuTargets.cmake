@@ -76,9 +76,18 @@ function(hetu_library name)
                     OPTIONS $<$<CONFIG:Release>:-O2>)
   endif()
   hetu_check_headers(${name} ${arg_HEADERS})
-  if(NOT arg_DIR MATCHES "^python")  # what the tool and the module share is theirs
+  if(NOT arg_DIR STREQUAL "cli")  # what the tool and the module share is theirs
     hetu_install_library(${name} ${arg_HEADERS})
   endif()
+endfunction()
+
+# hetu_bundle(name hetu::x..): libraries under one name, for those who link all of them.
+function(hetu_bundle name)
+  add_library(hetu_${name} INTERFACE)
+  add_library(hetu::${name} ALIAS hetu_${name})
+  set_target_properties(hetu_${name} PROPERTIES EXPORT_NAME ${name})
+  target_link_libraries(hetu_${name} INTERFACE ${ARGN})
+  install(TARGETS hetu_${name} EXPORT hetu COMPONENT cpp)
 endfunction()
 
 # Each header of a library compiled alone: what it needs, it includes. Part of the target check_headers only.

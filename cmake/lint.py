@@ -117,6 +117,7 @@ def python(files: list[str], in_place: bool) -> bool:
 
 def house(files: list[str]) -> bool:
     found = [*lint_layers.check_includes(ROOT, files), *lint_layers.check_links(ROOT, files),
+             *lint_layers.check_cycles(ROOT, files),
              *lint_rules.check(ROOT, files)]
     for line in found:
         print(line)

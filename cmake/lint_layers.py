@@ -5,21 +5,43 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# A folder and what it may see besides itself. The longest matching prefix of a path decides its layer.
-BELOW_EXECUTOR = ["graph/base", "graph", "config", "ops", "pipeline", "pipeline/groups", "ps", "datasets"]
-LAYERS: dict[str, list[str]] = {
-    "graph/base": [],
-    "config": ["graph/base"],
-    "graph": ["graph/base"],
-    "pipeline/groups": ["graph/base"],
-    "pipeline": ["graph/base", "config", "graph", "pipeline/groups"],
-    "ops": ["graph/base", "graph"],
-    "ps": ["graph/base", "config", "pipeline/groups"],
-    "datasets": ["graph/base", "config"],
-    "executor": BELOW_EXECUTOR,
-    "python": [*BELOW_EXECUTOR, "executor"],
-    "tests": [*BELOW_EXECUTOR, "executor", "python"],
+# A folder and what it may see besides itself; a folder's folders inherit nothing. The longest matching prefix of a path
+# decides its layer.
+_TABLE = {
+    "graph/base": "",
+    "config": "graph/base",
+    "graph": "graph/base",
+    "ops": "graph/base graph",
+    "pipeline/groups": "graph/base",
+    "pipeline/ir": "graph/base",
+    "pipeline/verify": "graph/base pipeline/ir",
+    "pipeline/cost": "graph/base pipeline/ir",
+    "pipeline/simulate": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/groups",
+    "pipeline/lower": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate",
+    "pipeline/generate": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower",
+    "pipeline/compare": "graph/base pipeline/ir pipeline/verify pipeline/cost",
+    "pipeline/choose": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate",
+    "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
+    "ps": "graph/base config pipeline/groups",
+    "datasets": "graph/base config",
+    "executor/comm": "graph/base ps",
+    "executor/sync": "graph/base pipeline/groups ps executor/comm",
+    "executor/loop": "graph/base pipeline/ir pipeline/cost pipeline/lower executor/comm executor/sync",
+    "executor/state": "graph/base executor/comm",
+    "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
+    "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/sync executor/loop "
+                      "executor/state executor/compile",
+    "executor/job": "graph/base config graph ops datasets ps pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
+                    "pipeline/simulate pipeline/lower pipeline/generate pipeline/compare executor/comm executor/sync "
+                    "executor/loop executor/state executor/compile executor/stage",
+    "executor/rehearse": "graph/base ps pipeline/groups pipeline/ir pipeline/cost pipeline/simulate executor/comm "
+                         "executor/sync executor/loop",
 }
+LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}
+LAYERS["cli"] = [*_TABLE]
+LAYERS["python"] = [*_TABLE, "cli"]
+LAYERS["tests"] = [*_TABLE, "cli", "python"]
+SPLIT = ("pipeline", "executor")  # folders whose sources all stand in folders of theirs
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 LIBRARY = re.compile(r"hetu_(?:library|command)\(\s*(\w+)([^)]*)\)")
 LINK = re.compile(r"target_link_libraries\(\s*hetu_(\w+)([^)]*)\)")
@@ -35,13 +57,45 @@ def check_includes(root: Path, files: list[str]) -> list[str]:
     """Every quoted include names a file from the root, in a layer that the including one may see."""
     found = []
     for file in files:
+        if not file.endswith((".h", ".cpp", ".cu")):
+            continue
         layer = layer_of(file)
-        if layer is None or not file.endswith((".h", ".cpp", ".cu")):
+        if layer is None:
+            if file.startswith(tuple(f"{folder}/" for folder in SPLIT)):
+                found.append(f"{file}: stands in none of its folder's folders; put it into one that LAYERS names")
             continue
         for number, line in enumerate((root / file).read_text().splitlines(), 1):
             match = INCLUDE.match(line)
             if match:
                 found += [f"{file}:{number}: {m}" for m in judge(root, layer, match[1])]
+    return found
+
+
+def unit_of(path: str) -> str:
+    """A header, its source, and the inside that only they share (`x_impl.h`) are one unit."""
+    return re.sub(r"(_impl)?\.(h|cpp|cu)$", "", path)
+
+
+def check_cycles(root: Path, files: list[str]) -> list[str]:
+    """No unit includes, over whatever units, one that includes it."""
+    sees: dict[str, set[str]] = {}
+    for file in files:
+        if layer_of(file) is not None and file.endswith((".h", ".cpp", ".cu")):
+            included = (INCLUDE.match(line) for line in (root / file).read_text().splitlines())
+            sees.setdefault(unit_of(file), set()).update(unit_of(match[1]) for match in included if match)
+    done: set[str] = set()
+    found = []
+
+    def visit(unit: str, way: list[str]) -> None:
+        if unit in way:
+            found.append(" -> ".join([*way[way.index(unit):], unit]) + ": these include each other in a circle")
+        elif unit not in done:
+            for other in sorted(sees.get(unit, set()) - {unit}):
+                visit(other, [*way, unit])
+            done.add(unit)
+
+    for unit in sorted(sees):
+        visit(unit, [])
     return found
 
 

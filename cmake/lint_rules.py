@@ -8,7 +8,7 @@ from pathlib import Path
 
 CODE = (".h", ".cpp", ".cu", ".cuh")
 TEXT = (*CODE, ".py", ".cmake", ".txt", ".md", ".yml", ".yaml", ".json", ".toml", ".cff", "run")
-LIBRARIES = ("graph/", "config/", "ops/", "pipeline/", "ps/", "datasets/", "executor/")
+LIBRARIES = ("graph/", "config/", "ops/", "pipeline/", "ps/", "datasets/", "executor/", "cli/")
 BUILD_ONLY = "nanobind"  # found by CMake, imported by nothing
 SOFT_LINES, HARD_LINES, README_LINES = 400, 600, 40
 

@@ -1,5 +1,5 @@
-// Rows of a data set in memory: their columns, and those of one step. Read by the loader, by sources
-// and by executor/.
+// Rows of a data set in memory: their columns, and those of one step. Read by the loader, by
+// sources and by executor/.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -2,10 +2,10 @@
 // proved and predicted.
 #include <cstdio>
 
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/simulate.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 
 int main() {
   const hetu::Schedule plan =

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "executor/executor.h"
+#include "executor/job/executor.h"
 #include "graph/base/error.h"
 #include "ops/layers.h"
 #include "ops/registry.h"

@@ -1,6 +1,6 @@
 // Messages between workers: the one interface over threads of one process (inproc.h) and MPI
 // processes (mpi.h), with common rules for order, deadlines and error text. Read by collective.h
-// and executor/interpreter.h.
+// and executor/loop/interpreter.h.
 #pragma once
 #include <condition_variable>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include "pipeline/generate/families.h"
 #include "pipeline/generate/placements.h"
 #include "pipeline/generate/row.h"
-#include "pipeline/verify.h"
+#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {

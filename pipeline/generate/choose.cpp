@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
-#include "pipeline/simulate.h"
+#include "pipeline/simulate/simulate.h"
 
 namespace hetu {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "pipeline/cost.h"
-#include "pipeline/generate.h"
+#include "pipeline/cost/cost.h"
+#include "pipeline/generate/generate.h"
 
 namespace hetu {
 

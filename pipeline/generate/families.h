@@ -1,7 +1,7 @@
 // The generators, one .cpp per family; read by the table in table.cpp only. Sizes are legal when
 // they are called.
 #pragma once
-#include "pipeline/generate.h"
+#include "pipeline/generate/generate.h"
 
 namespace hetu {
 

@@ -2,7 +2,7 @@
 // sizes and placements filled in and empty rows. Replica r of model stage s has the id
 // r * (P * V) + s.
 #pragma once
-#include "pipeline/generate.h"
+#include "pipeline/generate/generate.h"
 
 namespace hetu {
 

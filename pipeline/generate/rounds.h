@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "pipeline/generate.h"
+#include "pipeline/generate/generate.h"
 
 namespace hetu {
 

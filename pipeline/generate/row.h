@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "pipeline/schedule.h"
+#include "pipeline/ir/schedule.h"
 
 namespace hetu {
 

@@ -1,8 +1,8 @@
 #include "pipeline/generate/stage_times.h"
 
+#include "pipeline/cost/timing.h"
 #include "pipeline/generate/choose.h"
 #include "pipeline/generate/row.h"
-#include "pipeline/timing.h"
 
 namespace hetu {
 

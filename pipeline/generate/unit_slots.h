@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "pipeline/schedule.h"
+#include "pipeline/ir/schedule.h"
 
 namespace hetu {
 

@@ -4,7 +4,7 @@
 #include "pipeline/generate/families.h"
 #include "pipeline/generate/placements.h"
 #include "pipeline/generate/row.h"
-#include "pipeline/run_order.h"
+#include "pipeline/lower/run_order.h"
 
 namespace hetu {
 namespace {

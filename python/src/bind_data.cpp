@@ -14,7 +14,7 @@
 #include "datasets/image.h"
 #include "datasets/image_folder.h"
 #include "datasets/loader.h"
-#include "executor/shared_rows.h"
+#include "executor/job/shared_rows.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
 
@@ -81,8 +81,8 @@ std::unique_ptr<RowSource> python_stream(const std::string& name,
 // it: rows of a class whose globals hold the loader. The loader has no thread that could call it
 // while it goes.
 nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& fields,
-                         const nb::callable& item, std::int64_t rows_of_item,
-                         LoaderOptions options, const Together* together) {
+                         const nb::callable& item, std::int64_t rows_of_item, LoaderOptions options,
+                         const Together* together) {
   options.prefetch = 0;
   auto rows = python_stream(name, fields, rows_of_item, item);
   std::unique_ptr<Loader> made = together != nullptr
@@ -223,7 +223,7 @@ void bind_data(nb::module_& m) {
     return nb::make_tuple(out, rows->rows());
   });
   nb::class_<Together>(m, "Together", "Who reads what of one set of rows.");
-  nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/shared_rows.h.")
+  nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/job/shared_rows.h.")
       .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
            nb::arg("compared") = false)
       .def("single", &Readers::single, nb::keep_alive<0, 1>());

@@ -3,13 +3,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "cli/choose.h"
+#include "cli/key_values.h"
+#include "cli/picture.h"
+#include "cli/plan_options.h"
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/plan_file.h"
-#include "python/cli/choose.h"
-#include "python/cli/key_values.h"
-#include "python/cli/picture.h"
-#include "python/cli/plan_options.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

@@ -3,11 +3,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "cli/key_values.h"
 #include "config/env.h"
 #include "graph/base/error.h"
-#include "pipeline/plan_file.h"
+#include "pipeline/ir/plan_file.h"
 #include "ps/group_client.h"
-#include "python/cli/key_values.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

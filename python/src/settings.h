@@ -2,7 +2,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 
 namespace hetu {
 

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <string>
 
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/simulate.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {

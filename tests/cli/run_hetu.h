@@ -9,7 +9,7 @@
 #include <string>
 
 #include "graph/base/error.h"
-#include "pipeline/text_file.h"
+#include "pipeline/ir/text_file.h"
 
 namespace hetu {
 

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <tuple>
 
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
 #include "tests/executor/average_together.h"
 
 namespace hetu {

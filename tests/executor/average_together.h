@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 #include "ps/local_coordinator.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

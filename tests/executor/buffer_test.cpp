@@ -8,7 +8,7 @@
 #include <map>
 
 #include "executor/comm/inproc.h"
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 #include "graph/base/error.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/test_options.h"

@@ -1,4 +1,4 @@
-#include "executor/checkpoint.h"
+#include "executor/state/checkpoint.h"
 
 #include <gmock/gmock.h>
 
@@ -9,9 +9,9 @@
 #include <random>
 #include <thread>
 
-#include "executor/checksum.h"
 #include "executor/comm/inproc.h"
-#include "executor/safetensors.h"
+#include "executor/state/checksum.h"
+#include "executor/state/safetensors.h"
 #include "graph/base/error.h"
 #include "tests/executor/worker_threads.h"
 

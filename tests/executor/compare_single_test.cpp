@@ -1,6 +1,6 @@
 // --compare-single: equal for every synchronous kind of plan; of what a worker does otherwise, the
 // first tensor is named.
-#include "executor/compare_single.h"
+#include "executor/job/compare_single.h"
 
 #include <gmock/gmock.h>
 #include <omp.h>
@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <random>
 
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
 #include "tests/executor/train_together.h"
 
 namespace hetu {

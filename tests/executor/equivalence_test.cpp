@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "executor/comm/inproc.h"
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
+#include "pipeline/generate/generate.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/train_together.h"

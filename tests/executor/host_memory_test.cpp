@@ -1,5 +1,5 @@
 // Plans against machines: sums per host, and the words.
-#include "executor/host_memory.h"
+#include "executor/job/host_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The loop against a runner whose arithmetic is exact, compared with the same sums done one after
 // the other.
-#include "executor/interpreter.h"
+#include "executor/loop/interpreter.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@
 
 #include "executor/comm/inproc.h"
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
 #include "tests/executor/worker_threads.h"
 
 namespace hetu {

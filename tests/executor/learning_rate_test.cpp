@@ -1,4 +1,4 @@
-#include "executor/learning_rate.h"
+#include "executor/stage/learning_rate.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "executor/optimizer.h"
+#include "executor/stage/optimizer.h"
 
 #include <gmock/gmock.h>
 #include <omp.h>
@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "executor/initialize.h"
-#include "executor/lifetime.h"
+#include "executor/compile/lifetime.h"
+#include "executor/stage/initialize.h"
 #include "graph/base/error.h"
 
 namespace hetu {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "executor/train_runner.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/verify.h"
+#include "executor/stage/train_runner.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
 #include "tests/executor/train_together.h"
 
 namespace hetu {

@@ -1,4 +1,4 @@
-#include "executor/precedence.h"
+#include "executor/rehearse/precedence.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 // Rehearsals with threads. A loaded machine makes a step longer, never shorter: the measured step
 // is at least the predicted one always, and close to it in the best of a few attempts.
-#include "executor/rehearse.h"
+#include "executor/rehearse/rehearse.h"
 
 #include <gmock/gmock.h>
 
@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
 
 namespace hetu {
 namespace {

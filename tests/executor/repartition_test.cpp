@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 
-#include "executor/checkpoint.h"
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
+#include "executor/state/checkpoint.h"
 #include "graph/base/error.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "executor/comm/inproc.h"
-#include "executor/trainer.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/verify.h"
+#include "executor/job/trainer.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

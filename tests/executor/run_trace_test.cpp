@@ -1,15 +1,15 @@
 // What a traced training run leaves: its prediction, and the costs of the model's blocks.
-#include "executor/run_trace.h"
+#include "executor/job/run_trace.h"
 
 #include <gmock/gmock.h>
 
 #include <cstdio>
 
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 #include "graph/base/error.h"
-#include "pipeline/compare.h"
-#include "pipeline/plan_file.h"
-#include "pipeline/text_file.h"
+#include "pipeline/compare/compare.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/text_file.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

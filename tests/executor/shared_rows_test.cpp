@@ -1,6 +1,6 @@
 // A user's own rows, which come out differently in every process: one worker draws them, whatever
 // the method, so that all fields of a row on all workers come from one draw.
-#include "executor/shared_rows.h"
+#include "executor/job/shared_rows.h"
 
 #include <gmock/gmock.h>
 
@@ -11,7 +11,7 @@
 #include <numeric>
 #include <set>
 
-#include "executor/executor.h"
+#include "executor/job/executor.h"
 #include "graph/base/error.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"

@@ -15,7 +15,7 @@
 
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 #include "graph/base/error.h"
 #include "ps/local_coordinator.h"
 #include "ps/serve.h"

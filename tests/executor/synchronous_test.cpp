@@ -4,9 +4,9 @@
 
 #include <array>
 
-#include "pipeline/generate.h"
-#include "pipeline/simulate.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 #include "tests/executor/train_together.h"
 
 namespace hetu {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/env.h"
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 
 namespace hetu {
 

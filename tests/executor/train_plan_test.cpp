@@ -1,15 +1,15 @@
 // The plan of a training job: a value that needs no links, the same however often it is made, and
 // what Trainer then runs; plans of runs of every length.
-#include "executor/train_plan.h"
+#include "executor/job/train_plan.h"
 
 #include <gmock/gmock.h>
 #include <omp.h>
 
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/run_length.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/run_length.h"
+#include "pipeline/lower/lower.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/trainer.h"
+#include "executor/job/trainer.h"
 #include "graph/base/error.h"
-#include "pipeline/verify.h"
+#include "pipeline/verify/verify.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

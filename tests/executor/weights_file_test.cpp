@@ -1,4 +1,4 @@
-#include "executor/weights_file.h"
+#include "executor/state/weights_file.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "executor/checkpoint.h"
-#include "executor/checkpoint_report.h"
 #include "executor/comm/inproc.h"
-#include "executor/safetensors.h"
+#include "executor/state/checkpoint.h"
+#include "executor/state/checkpoint_report.h"
+#include "executor/state/safetensors.h"
 #include "graph/base/error.h"
 
 namespace hetu {

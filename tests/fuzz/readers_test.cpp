@@ -13,13 +13,13 @@
 
 #include "graph/base/error.h"
 #include "graph/base/trace.h"
-#include "pipeline/cost.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/plan_file.h"
-#include "pipeline/simulate.h"
-#include "pipeline/text_file.h"
-#include "pipeline/verify.h"
+#include "pipeline/cost/cost.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/text_file.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "pipeline/lower.h"
-#include "pipeline/plan_file.h"
-#include "pipeline/simulate.h"
-#include "pipeline/verify.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 #include "tests/pipeline/two_by_two_example.h"
 
 namespace hetu {

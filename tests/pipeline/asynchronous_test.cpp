@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/plan_file.h"
-#include "pipeline/run_length.h"
-#include "pipeline/simulate.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/run_length.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {

@@ -6,10 +6,10 @@
 #include <random>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
+#include "pipeline/generate/generate.h"
 #include "pipeline/generate/stage_times.h"
-#include "pipeline/lower.h"
-#include "pipeline/verify.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
 #include "tests/pipeline/generated.h"
 
 namespace hetu {

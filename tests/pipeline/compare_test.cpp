@@ -1,6 +1,6 @@
 // Runs are made by the simulator: the plan under its costs is the prediction, the same plan under
 // others the measurement, with the receives that an interpreter records.
-#include "pipeline/compare.h"
+#include "pipeline/compare/compare.h"
 
 #include <gmock/gmock.h>
 
@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/simulate.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
 
 namespace hetu {
 namespace {

@@ -1,6 +1,6 @@
 // Generators against the published figures: every plan verifies; makespans, bubbles and peaks are
 // the closed forms where there is one; orders are the published ones.
-#include "pipeline/generate.h"
+#include "pipeline/generate/generate.h"
 
 #include <gmock/gmock.h>
 
@@ -8,8 +8,8 @@
 
 #include "graph/base/error.h"
 #include "pipeline/generate/row.h"
-#include "pipeline/lower.h"
-#include "pipeline/verify.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
 #include "tests/pipeline/generated.h"
 
 namespace hetu {

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/plan_file.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
 #include "tests/pipeline/generated.h"
 
 namespace hetu {

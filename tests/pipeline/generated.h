@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/generate.h"
-#include "pipeline/simulate.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/simulate/simulate.h"
 
 namespace hetu::testing_plans {
 

@@ -6,9 +6,9 @@
 #include <map>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
 #include "tests/pipeline/oracle.h"
 #include "tests/pipeline/random_plans.h"
 

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "graph/base/error.h"
-#include "pipeline/render.h"
+#include "pipeline/render/render.h"
 
 namespace hetu {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/schedule.h"
+#include "pipeline/ir/schedule.h"
 
 namespace hetu {
 

@@ -3,7 +3,7 @@
 #include <regex>
 
 #include "graph/base/error.h"
-#include "pipeline/picture.h"
+#include "pipeline/render/picture.h"
 #include "tests/pipeline/drawn_events.h"
 
 namespace hetu {

@@ -1,4 +1,4 @@
-#include "pipeline/plan_file.h"
+#include "pipeline/ir/plan_file.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -7,11 +7,11 @@
 #include <random>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/simulate.h"
-#include "pipeline/text_file.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/text_file.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {

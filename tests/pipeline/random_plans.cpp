@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
 
 namespace hetu {
 Schedule RandomPlans::of_a_method(int most) {

@@ -2,7 +2,7 @@
 #pragma once
 #include <random>
 
-#include "pipeline/schedule.h"
+#include "pipeline/ir/schedule.h"
 
 namespace hetu {
 

@@ -1,4 +1,4 @@
-#include "pipeline/rank.h"
+#include "pipeline/choose/rank.h"
 
 #include <gmock/gmock.h>
 
@@ -7,8 +7,8 @@
 #include <set>
 
 #include "graph/base/error.h"
-#include "pipeline/lower.h"
-#include "pipeline/partition.h"
+#include "pipeline/cost/partition.h"
+#include "pipeline/lower/lower.h"
 
 namespace hetu {
 namespace {

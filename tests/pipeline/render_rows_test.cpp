@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "graph/base/error.h"
-#include "pipeline/render.h"
+#include "pipeline/render/render.h"
 
 namespace hetu {
 namespace {

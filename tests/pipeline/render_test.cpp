@@ -1,4 +1,4 @@
-#include "pipeline/render.h"
+#include "pipeline/render/render.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "graph/base/error.h"
-#include "pipeline/palette.h"
+#include "pipeline/render/palette.h"
 #include "tests/pipeline/drawn_events.h"
 #include "tests/pipeline/small_xml.h"
 

@@ -1,11 +1,11 @@
-#include "pipeline/schedule.h"
+#include "pipeline/ir/schedule.h"
 
 #include <gmock/gmock.h>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/producers.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/producers.h"
+#include "pipeline/lower/lower.h"
 
 namespace hetu {
 namespace {

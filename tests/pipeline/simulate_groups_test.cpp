@@ -1,4 +1,4 @@
-#include "pipeline/simulate_groups.h"
+#include "pipeline/simulate/simulate_groups.h"
 
 #include <gmock/gmock.h>
 
@@ -6,8 +6,8 @@
 #include <map>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
 
 namespace hetu {
 namespace {

@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "graph/base/error.h"
-#include "pipeline/render.h"
+#include "pipeline/render/render.h"
 #include "tests/pipeline/drawn_events.h"
 
 namespace hetu {

@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/plan_file.h"
-#include "pipeline/simulate.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 #include "tests/pipeline/random_plans.h"
 
 namespace hetu {

@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
-#include "pipeline/plan_file.h"
-#include "pipeline/run_order.h"
-#include "pipeline/simulate.h"
-#include "pipeline/verify.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/lower/run_order.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {
@@ -33,8 +33,7 @@ Schedule varuna(int stages, int micros) {
   return generate("varuna", {.stages = stages, .micro_batches = micros});
 }
 
-Schedule with_rule(int stages, int micros, const Costs& costs,
-                   const Stragglers* run = nullptr) {
+Schedule with_rule(int stages, int micros, const Costs& costs, const Stragglers* run = nullptr) {
   return generate("varuna", {.stages = stages,
                              .micro_batches = micros,
                              .runtime_rule = true,

@@ -1,12 +1,12 @@
-#include "pipeline/verify.h"
+#include "pipeline/verify/verify.h"
 
 #include <gmock/gmock.h>
 
 #include <chrono>
 
 #include "graph/base/error.h"
-#include "pipeline/generate.h"
-#include "pipeline/lower.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
 
 namespace hetu {
 namespace {

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "executor/executor.h"
+#include "executor/job/executor.h"
 #include "graph/base/error.h"
 #include "ops/layers.h"
 #include "ops/registry.h"

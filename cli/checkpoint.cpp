@@ -1,0 +1,70 @@
+// `hetu checkpoint`: shows, compares, exports and imports what trainings save.
+#include "cli/command.h"
+#include "cli/options.h"
+#include "executor/state/checkpoint_report.h"
+#include "executor/state/weights_file.h"
+#include "graph/base/error.h"
+
+namespace hetu::cli {
+namespace {
+
+// Where DIR is a folder that `--checkpoint` named, its newest step is meant.
+constexpr const char* kHelp =
+    "usage: hetu checkpoint show DIR\n"
+    "       hetu checkpoint diff DIR DIR\n"
+    "       hetu checkpoint export DIR -o FILE.safetensors\n"
+    "       hetu checkpoint import FILE.safetensors -o DIR\n\n"
+    "DIR is the folder of a training, whose newest step is meant, or that of one step.\n\n"
+    "  show    step, run, files and tensors\n"
+    "  diff    largest difference of each tensor, weights and optimizer states; exits 0 only if\n"
+    "          all are equal, bit for bit, else 1\n"
+    "  export  weights alone, under the names of Hugging Face's bert-* models\n"
+    "  import  makes a checkpoint of step 0 that --resume takes; optimizer states start at zero\n";
+
+struct Request {
+  std::string action;
+  Arguments paths;
+  std::string output;
+};
+
+Request parse(const Arguments& arguments) {
+  Request r;
+  const std::vector<Option> options = {{"-o", "PATH", "what export and import write",
+                                        [&r](const std::string& text) { r.output = text; }}};
+  r.paths = parse_options(arguments, options);
+  require(!r.paths.empty(), "what is to be done? show, diff, export or import; --help says more");
+  r.action = one_of(r.paths[0], {"show", "diff", "export", "import"});
+  r.paths.erase(r.paths.begin());
+  const std::size_t wanted = r.action == "diff" ? 2 : 1;
+  require(r.paths.size() == wanted, "{} takes {} path{}, got {}", r.action, wanted,
+          wanted == 1 ? "" : "s", r.paths.size());
+  const bool writes = r.action == "export" || r.action == "import";
+  require(!writes || !r.output.empty(), "{} needs -o PATH", r.action);
+  require(writes || r.output.empty(), "{} writes nothing; -o is for export and import", r.action);
+  return r;
+}
+
+}  // namespace
+
+int checkpoint_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(kHelp, ""), 0;
+  const Request r = parse(arguments);
+  if (r.action == "show") {
+    put(describe_checkpoint(r.paths[0]), "");
+  } else if (r.action == "diff") {
+    const std::vector<TensorDifference> found = compare_checkpoints(r.paths[0], r.paths[1]);
+    put(to_string(found), "");
+    return all_equal(found) ? 0 : 1;
+  } else if (r.action == "export") {
+    const int tensors = export_weights(r.paths[0], r.output);
+    put(fmt::format("{}: {} tensors\n", r.output, tensors), "");
+  } else {
+    const Imported made = import_weights(r.paths[0], r.output);
+    put(fmt::format("{}: {} parameters, {} tensors of the file not needed\n", made.folder,
+                    made.tensors, made.dropped),
+        "");
+  }
+  return 0;
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,31 @@
+// `hetu choose`: every method under given costs, the fastest first.
+#include "cli/choose.h"
+
+#include "cli/command.h"
+#include "graph/base/error.h"
+
+namespace hetu::cli {
+namespace {
+
+std::string help() {
+  ChooseOptions unused;
+  return "usage: hetu choose --stages P [--costs FILE] [--memory-limit A] [options]\n"
+         "Ranks every method, number of micro-batches and recompute on or off by the predicted\n"
+         "time per sample, among those that fit the memory limit.\n\nOptions:\n" +
+         help_text(choose_options(unused));
+}
+
+}  // namespace
+
+int choose_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(help(), ""), 0;
+  ChooseOptions o;
+  const std::vector<std::string> rest = parse_options(arguments, choose_options(o));
+  require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
+  const Ranking ranking = ranking_of(o);
+  put(o.format == "json" ? to_json(ranking) : to_text(ranking, static_cast<std::size_t>(o.top)),
+      o.plan.output);
+  return 0;
+}
+
+}  // namespace hetu::cli

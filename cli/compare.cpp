@@ -1,0 +1,65 @@
+// `hetu compare`: where a run left its plan, and why.
+#include "pipeline/compare/compare.h"
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "graph/base/error.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/text_file.h"
+
+namespace hetu::cli {
+namespace {
+
+struct Request {
+  CompareOptions options;
+  std::string format = "text", output;
+};
+
+std::vector<Option> options_of(Request& r) {
+  return {
+      {"--step", "N", "the step to look into (default: the one of median step time)",
+       [&r](const std::string& text) {
+         r.options.step = static_cast<int>(to_integer(text, 0, 1'000'000'000));
+       }},
+      {"--all", nullptr, "the first of several steps, which warms up, counts too",
+       [&r](const std::string&) { r.options.all = true; }},
+      {"--behind", "PERCENT",
+       "of the planned step time: an instruction that ends so much after its plan is behind (1)",
+       [&r](const std::string& text) { r.options.behind = to_number(text) / 100; }},
+      {"--format", "WHAT", "text or json (default text)",
+       [&r](const std::string& text) {
+         r.format = one_of(text, {"text", "json"});
+       }},
+      {"-o", "FILE", "write there in place of standard output",
+       [&r](const std::string& text) { r.output = text; }},
+  };
+}
+
+std::string help() {
+  Request r;
+  return "usage: hetu compare TRACE [options]\n\n"
+         "Lays the measured events of a trace (`--trace` of a training run or of hetu rehearse)\n"
+         "over the predicted ones: the error per kind of instruction, worker and edge; the\n"
+         "instruction where the run first fell behind its plan; and where the time was lost.\n\n" +
+         help_text(options_of(r));
+}
+
+}  // namespace
+
+int compare_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(help(), ""), 0;
+  Request request;
+  const std::vector<std::string> traces = parse_options(arguments, options_of(request));
+  require(traces.size() == 1, "one TRACE, got {}; usage: hetu compare TRACE", traces.size());
+  const std::string text = read_text(traces[0]);
+  check_nesting(text, traces[0]);
+  const Trace trace = trace_from_json(text, traces[0]);
+  const std::optional<Schedule> plan = plan_of_trace(trace, traces[0]);
+  require(plan.has_value(), "{}: no plan in the metadata; a training run with --trace writes one",
+          traces[0]);
+  const Comparison c = compare(trace, *plan, request.options);
+  put(request.format == "json" ? to_json(c) : to_text(c), request.output);
+  return 0;
+}
+
+}  // namespace hetu::cli

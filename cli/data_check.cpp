@@ -1,0 +1,214 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "datasets/bert_hdf5.h"
+#include "datasets/image_list.h"
+#include "datasets/picture_check.h"
+#include "graph/base/error.h"
+
+namespace hetu::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A bar that is drawn anew on a terminal, one line every ten seconds elsewhere.
+class Progress {
+ public:
+  explicit Progress(const char* unit) : unit_(unit) {}
+
+  void operator()(std::int64_t done, std::int64_t all) {
+    using std::chrono::steady_clock;
+    const bool terminal = ::isatty(STDERR_FILENO) != 0;
+    const auto pause = terminal ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
+    if (steady_clock::now() - last_ < pause && !(terminal && done == all)) return;
+    last_ = steady_clock::now();
+    constexpr std::int64_t kWidth = 30;
+    const auto full = static_cast<std::size_t>(all == 0 ? kWidth : kWidth * done / all);
+    const std::string bar = std::string(full, '#') + std::string(kWidth - full, '.');
+    std::fprintf(stderr, "%s[%s] %lld of %lld %s%s", terminal ? "\r" : "", bar.c_str(),
+                 static_cast<long long>(done), static_cast<long long>(all), unit_,
+                 terminal && done < all ? "" : "\n");
+  }
+
+ private:
+  const char* unit_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// What cannot be looked at is neither; reading it says why.
+bool is_folder(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool is_file(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+// What a check found, to be printed.
+struct Report {
+  std::string text;
+  std::vector<std::string> problems;
+};
+
+double percent(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+Report check_bert(const std::string& folder) {
+  const BertCheck r = check_bert_hdf5(folder, Progress("shards"));
+  return {fmt::format(
+              "{}: {} training shards ({} other HDF5 files left alone), {} rows of {} tokens, at "
+              "most {} masked\n"
+              "vocabulary {}; {} tokens without padding, {:.1f} % of them masked; {:.1f} % random "
+              "next sentences\n"
+              "unigram entropy of the masked targets {:.4f} nats\n",
+              folder, r.files, r.files_left, r.rows, r.sequence_length, r.max_predictions,
+              r.vocabulary_size, r.tokens, percent(r.targets, r.tokens),
+              percent(r.random_next, r.rows), r.target_entropy),
+          r.problems};
+}
+
+std::string text_of(const std::string& what, const PictureCheck& r) {
+  return fmt::format(
+      "{}: {} pictures in {} classes ({} to {} each), {:.1f} MB, sides of {} to {} pixels, {} "
+      "cannot be read\n",
+      what, r.pictures, r.classes, r.least_per_class, r.most_per_class,
+      static_cast<double>(r.bytes) / 1e6, r.least_side, r.most_side, r.unreadable);
+}
+
+PictureCheck check_folder(const std::string& folder, int threads, Report& report) {
+  PictureCheck r = check_image_folder(folder, threads, Progress("pictures"));
+  report.text += text_of(folder, r);
+  report.problems.insert(report.problems.end(), r.problems.begin(), r.problems.end());
+  const auto left = r.unreadable - static_cast<std::int64_t>(r.problems.size());
+  if (left > 0) report.problems.push_back(fmt::format("{}: and {} more", folder, left));
+  return r;
+}
+
+bool holds_folders(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
+                     [](const fs::directory_entry& entry) { return is_folder(entry.path()); });
+}
+
+bool holds_pictures(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(
+      fs::directory_iterator(folder, error), fs::directory_iterator(),
+      [](const fs::directory_entry& entry) { return is_picture(entry.path().string()); });
+}
+
+Report check_folders(const std::string& path, int threads) {
+  Report report;
+  const bool has_train = holds_folders(path + "/train"), has_val = holds_folders(path + "/val");
+  if (!has_train && !has_val) {
+    check_folder(path, threads, report);
+    return report;
+  }
+  if (!has_train || !has_val) {
+    check_folder(path + (has_train ? "/train" : "/val"), threads, report);
+    report.problems.push_back(
+        fmt::format("{}: has no class folders in {}", path, has_train ? "val" : "train"));
+    return report;
+  }
+  const PictureCheck train = check_folder(path + "/train", threads, report);
+  const PictureCheck val = check_folder(path + "/val", threads, report);
+  const auto [one, other] = std::mismatch(train.class_names.begin(), train.class_names.end(),
+                                          val.class_names.begin(), val.class_names.end());
+  if (one == train.class_names.end() && other == val.class_names.end()) return report;
+  report.problems.push_back(fmt::format(
+      "{}: train and val have different classes, from number {} on ('{}' and '{}'); the labels "
+      "would not agree",
+      path, one - train.class_names.begin(), one == train.class_names.end() ? "none" : *one,
+      other == val.class_names.end() ? "none" : *other));
+  return report;
+}
+
+Report check_cifar(const std::string& path) {
+  Report report;
+  if (!is_folder(path)) {
+    report.text = text_of(path, check_cifar100(path, true));
+    return report;
+  }
+  for (const bool train : {true, false}) {
+    try {
+      const std::string what = fmt::format("{}, {}", path, train ? "training" : "testing");
+      report.text += text_of(what, check_cifar100(path, train));
+    } catch (const Error& error) {
+      if (error.code() != Code::Io) throw;
+      report.problems.emplace_back(error.what());
+    }
+  }
+  return report;
+}
+
+bool holds_shards(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
+                     [](const fs::directory_entry& entry) {
+                       const fs::path ending = entry.path().extension();
+                       return ending == ".hdf5" || ending == ".h5";
+                     });
+}
+
+bool holds_cifar(const std::string& folder) {
+  for (const char* name : {"train.bin", "test.bin", "train", "test"}) {
+    if (is_file(folder + "/" + name)) return true;
+  }
+  return is_folder(folder + "/cifar-100-binary") || is_folder(folder + "/cifar-100-python");
+}
+
+Report check(const std::string& path, int threads) {
+  std::error_code error;
+  if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);
+  if (!is_folder(path)) {
+    const fs::path ending = fs::path(path).extension();
+    require(ending != ".hdf5" && ending != ".h5", "{}: name the folder of the shards", path);
+    return check_cifar(path);
+  }
+  if (holds_shards(path)) return check_bert(path);
+  if (holds_cifar(path)) return check_cifar(path);
+  if (holds_folders(path) || holds_pictures(path)) return check_folders(path, threads);
+  fail(Code::Io,
+       "{}: no BERT shards (*.hdf5), no CIFAR-100 files (train.bin, train, …) and no class folders "
+       "of pictures",
+       path);
+}
+
+constexpr const char* kUsage =
+    "usage: hetu data check PATH [--threads N]\n\n"
+    "Reads all of a data set once: BERT training shards in a folder; pictures in a folder per "
+    "class,\nor in train and val of these; CIFAR-100's file or folder. Exits 4 if something is not "
+    "right.\n\n";
+
+}  // namespace
+
+int data_check_command(const Arguments& arguments) {
+  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const std::vector<Option> options = {
+      {"--threads", "N", "threads that decode pictures (all processors)",
+       [&](const std::string& text) { threads = static_cast<int>(to_integer(text, 1, 4096)); }}};
+  if (wants_help(arguments)) {
+    put(kUsage + help_text(options), "");
+    return 0;
+  }
+  const std::vector<std::string> paths = parse_options(arguments, options);
+  require(paths.size() == 1, "check needs one folder or file, got {} arguments", paths.size());
+  const Report report = check(paths[0], threads);
+  for (const std::string& problem : report.problems) {
+    std::fprintf(stderr, "hetu data check: %s\n", problem.c_str());
+  }
+  put(report.text, "");
+  return report.problems.empty() ? 0 : exit_status(Code::Io);
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,130 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <new>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "config/env.h"
+#include "graph/base/error.h"
+#include "pipeline/ir/text_file.h"
+
+namespace hetu::cli {
+namespace {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> kCommands = {
+      {"schedule", "makes the plan of a method, or reads one, and prints it", schedule_command,
+       nullptr},
+      {"verify", "proves a plan: complete, no deadlock, one weight version, within memory",
+       verify_command, nullptr},
+      {"simulate", "predicts a plan's times, bubbles and memory under given costs",
+       simulate_command, nullptr},
+      {"choose", "ranks every method by predicted time per sample under given costs and memory",
+       choose_command, nullptr},
+      {"timeline", "draws traces of runs and plans on one time axis", timeline_command, nullptr},
+      {"compare", "says where a run left its plan, and why", compare_command, nullptr},
+      {"data check",
+       "reads a data set once (BERT shards, pictures, CIFAR-100), and says what is in it",
+       data_check_command, nullptr},
+      {"data sample",
+       "writes small BERT shards, or drawn pictures in ImageNet's or CIFAR-100's layout", nullptr,
+       "sample"},
+      {"rehearse", "runs a plan on real workers with kernels that wait, beside its prediction",
+       rehearse_command, nullptr},
+      {"checkpoint", "shows, compares, exports and imports what trainings save", checkpoint_command,
+       nullptr},
+  };
+  return kCommands;
+}
+
+std::string help() {
+  std::string text = "usage: hetu COMMAND …      hetu COMMAND --help\n\n";
+  for (const Command& c : commands()) text += fmt::format("  {:<12}{}\n", c.name, c.meaning);
+  return text;
+}
+
+std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
+
+// The Python beside this binary (a virtual environment's bin folder), else the path's.
+[[noreturn]] void run_module(const Command& command, const std::string& self,
+                             const Arguments& arguments) {
+  std::vector<std::string> words = {"python3", "-m", fmt::format("hetu.{}", command.module)};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  std::error_code ignored;
+  for (const std::filesystem::path& beside :
+       {std::filesystem::path(self), std::filesystem::read_symlink("/proc/self/exe", ignored)}) {
+    const auto python = beside.parent_path() / "python3";
+    if (beside.has_parent_path() && std::filesystem::exists(python, ignored))
+      ::execv(python.c_str(), argv.data());
+  }
+  ::execvp(argv[0], argv.data());
+  fail(Code::Io, "python3 cannot be started; hetu {} is written in Python", command.name);
+}
+
+int dispatch(const std::string& self, const Arguments& words) {
+  env();  // reads and checks every variable, and sets the log level
+  if (words.empty()) {
+    std::fputs(help().c_str(), stderr);
+    return 2;
+  }
+  const std::string& name = words[0];
+  if (name == "--help" || name == "-h" || name == "help") return put(help(), ""), 0;
+  if (name == "--version") return put(version_text(), ""), 0;
+  const auto find = [](const std::string& wanted) {
+    return std::find_if(commands().begin(), commands().end(),
+                        [&](const Command& c) { return wanted == c.name; });
+  };
+  const bool one_word = std::none_of(commands().begin(), commands().end(), [&](const Command& c) {
+    return std::string(c.name).rfind(name + " ", 0) == 0;
+  });
+  const std::string full = one_word || words.size() < 2 ? name : name + " " + words[1];
+  const auto at = find(full);
+  std::vector<const char*> names;
+  for (const Command& c : commands()) names.push_back(c.name);
+  if (at == commands().end()) one_of(full, names);
+  const Arguments arguments(words.begin() + (one_word ? 1 : 2), words.end());
+  if (at->run == nullptr) run_module(*at, self, arguments);
+  return at->run(arguments);
+}
+
+// A plan that fails its proof speaks for itself; all else is one line with the command's name.
+int report(const std::string& command, const Error& e) {
+  if (e.code() == Code::Plan) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return exit_status(Code::Plan);
+  }
+  std::fprintf(stderr, "hetu%s%s: %s\n", command.empty() ? "" : " ", command.c_str(), e.what());
+  // Unreadable input is wrong input to these commands.
+  return exit_status(e.code() == Code::Io ? Code::Config : e.code());
+}
+
+}  // namespace
+
+void put(const std::string& text, const std::string& path) {
+  if (!path.empty()) return write_text(path, text);
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!written || std::fflush(stdout) != 0) fail(Code::Io, "standard output cannot be written");
+}
+
+}  // namespace hetu::cli
+
+int main(int argc, char** argv) {
+  const hetu::cli::Arguments words(argv + std::min(argc, 1), argv + argc);
+  const std::string command = words.empty() ? "" : words[0].substr(0, 20);
+  try {
+    return hetu::cli::dispatch(argc > 0 ? argv[0] : "", words);
+  } catch (const hetu::Error& e) {
+    return hetu::cli::report(command, e);
+  } catch (const std::bad_alloc&) {
+    return hetu::cli::report(command, {hetu::Code::Io, "not enough memory for a plan this large"});
+  } catch (const std::exception& e) {
+    return hetu::cli::report(command, {hetu::Code::Internal, e.what()});
+  }
+}

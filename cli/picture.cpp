@@ -1,0 +1,107 @@
+#include "cli/picture.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/render/refused.h"
+#include "pipeline/render/render.h"
+
+namespace hetu::cli {
+namespace {
+
+constexpr double kUnitUs = 1000;  // of a simulation's time unit in its events
+
+TimeUnit unit_of(const std::string& name) { return {name.empty() ? "units" : name, kUnitUs}; }
+
+void repeat(std::vector<TraceEvent>& events, int steps, double period_us) {
+  const std::vector<TraceEvent> one = events;
+  for (int step = 1; step < steps; ++step) {
+    for (TraceEvent e : one) {
+      e.step = step;
+      e.start_us += step * period_us;
+      events.push_back(std::move(e));
+    }
+  }
+}
+
+}  // namespace
+
+PictureStyle style_of(const std::string& style) {
+  return style == "profile" ? PictureStyle::Profile : PictureStyle::Timeline;
+}
+
+GridOptions terminal_grid(bool to_file) {
+  GridOptions grid;
+  if (!to_file && ::isatty(STDOUT_FILENO) != 0) {
+    grid.color = true;
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20)
+      grid.columns = size.ws_col;
+  }
+  return grid;
+}
+
+std::string picture_title(const std::string& method, int stages, int micro_batches) {
+  return fmt::format("{}: {} stages, {} micro-batches", method, stages, micro_batches);
+}
+
+std::string grid_over_time(const PlanOptions& o, const Simulation& s) {
+  GridOptions grid = terminal_grid(!o.output.empty());
+  grid.title = picture_title(s.method, s.stages, s.micro_batches);
+  grid.unit = unit_of(s.time_unit);
+  return render_grid(s.events, grid);
+}
+
+std::string grid_of_rows(const PlanOptions& o, const Schedule& plan) {
+  GridOptions grid = terminal_grid(!o.output.empty());
+  grid.title = picture_title(plan.method, plan.stages, plan.micro_batches);
+  return render_rows(plan, grid);
+}
+
+std::string page(const std::string& format, const std::vector<TimelineRowSet>& sets,
+                 const SvgOptions& options) {
+  return format == "html"  ? render_html(sets, options)
+         : format == "pdf" ? render_pdf(sets, options)
+                           : render_svg(sets, options);
+}
+
+std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
+  TimelineRowSet set;
+  set.title = "predicted";
+  set.events = s.events;
+  for (const WorkerTiming& w : s.workers) set.peak_activations.push_back(w.peak_activations);
+  if (o.format == "html") add_inputs(set, plan);
+  // A synchronous plan is one step; after its flush the next one is the same.
+  if (o.style == "profile" && s.steps == 1) repeat(set.events, 3, s.step_time * kUnitUs);
+  SvgOptions options;
+  options.style = style_of(o.style);
+  options.title = picture_title(s.method, s.stages, s.micro_batches);
+  options.unit = unit_of(s.time_unit);
+  options.placements = plan.placements;
+  if (s.pipelines > 1) options.workers_per_pipeline = static_cast<int>(plan.workers.size());
+  return page(o.format, {set}, options);
+}
+
+std::string picture_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
+  if (is_page(o.format)) return page_of_run(o, s, plan);
+  if (o.format == "trace") return trace_text(s.events, plan, costs_for(o, model_stages(plan)));
+  return grid_over_time(o, s);
+}
+
+std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
+                            const std::string& diagnosis) {
+  SimulateOptions run = o.run;
+  run.send_slots = o.send_slots;
+  const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, model_stages(plan)), run);
+  SvgOptions options;
+  options.title = picture_title(plan.method, plan.stages, plan.micro_batches) + ": refused";
+  options.unit = unit_of(costs_of(o).unit);
+  options.placements = plan.placements;
+  options.marks = refused.marks;
+  return page(o.format, {refused.set}, options);
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,171 @@
+#include "executor/rehearse/rehearse.h"
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/picture.h"
+#include "cli/plan_options.h"
+#include "config/env.h"
+#include "executor/comm/mpi.h"
+#include "graph/base/error.h"
+
+namespace hetu::cli {
+namespace {
+
+constexpr const char* kMeaning =
+    "Runs a plan on real workers with real messages and kernels that wait. Under mpirun or heturun "
+    "each process is a "
+    "worker; alone, each worker is a thread.";
+
+struct RehearseOptions {
+  std::size_t payload = 4096;
+  double unit_ns = 0;  // 0: not given
+  int repeat = 5;
+  std::string trace;
+  std::string group_log;
+};
+
+// "10ms", "1.5s", "200us" in nanoseconds.
+double to_duration_ns(const std::string& text) {
+  constexpr std::array<std::pair<const char*, double>, 3> kUnits = {
+      {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}};
+  for (const auto& [name, ns] : kUnits) {
+    const std::string unit = name;
+    if (text.size() <= unit.size() ||
+        text.compare(text.size() - unit.size(), unit.size(), unit) != 0)
+      continue;
+    const double value = to_number(text.substr(0, text.size() - unit.size()));
+    require(value > 0 && value * ns <= 3.6e12, "a time from above 0 to 1 hour, got {}", text);
+    return value * ns;
+  }
+  fail(Code::InvalidArgument, "a time with its unit, as in 10ms, 1.5s or 200us, got {}", text);
+}
+
+std::vector<Option> rehearse_options(RehearseOptions& o) {
+  return {
+      {"--payload", "BYTES", "bytes of each message and gradient sum (4096)",
+       [&o](const std::string& v) { o.payload = to_integer(v, 0, std::int64_t{1} << 32); }},
+      {"--time-unit", "TIME", "real time of one time unit, as in 10ms (10ms; with --costs: 1ms)",
+       [&o](const std::string& v) { o.unit_ns = to_duration_ns(v); }},
+      {"--repeat", "N", "steps after a warm-up step; the median counts (5)",
+       [&o](const std::string& v) { o.repeat = static_cast<int>(to_integer(v, 1, 100000)); }},
+      {"--trace", "FILE", "writes predicted and measured events",
+       [&o](const std::string& v) { o.trace = v; }},
+      group_log_option(o.group_log),
+  };
+}
+
+struct Prepared {
+  PlanOptions plan_options;
+  RehearseOptions own;
+  Costs costs;
+  Schedule lowered;
+  Pace pace;
+  std::optional<RehearsedGroups> groups;
+};
+
+Prepared prepare(const Arguments& arguments) {
+  Prepared p;
+  p.plan_options = parse_plan_options(arguments, rehearse_options(p.own));
+  const PlanOptions& o = p.plan_options;
+  require(o.format != "csv", "--format csv: rehearse prints a table, json or trace, or draws");
+  check_group_log(p.own.group_log, o);
+  const Schedule plan = plan_of(o);
+  p.costs = costs_for(o, model_stages(plan));
+  p.lowered = lowered_plan(o, plan);
+  prove(o, plan, p.lowered);
+  if (env().workers > 1) check_workers(p.lowered, env().workers);
+  p.pace.unit_ns = p.own.unit_ns > 0 ? p.own.unit_ns : p.costs.unit == "ms" ? 1e6 : 1e7;
+  p.pace.payload_bytes = p.own.payload;
+  p.pace.disturb = o.run;
+  if (averages_in_groups(o)) {
+    p.groups = {policy_of(o), p.own.group_log, [](const ps::ClientOptions& client) {
+                  return ps::connect_coordinator(env().coordinator, client);
+                }};
+  }
+  return p;
+}
+
+// Says that the kernels waited, and for what: such a picture is easily taken for a run's.
+std::string title_of(const Prepared& p) {
+  std::string title =
+      picture_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches) + ", rehearsed";
+  const std::string& costs = p.plan_options.costs;
+  if (!costs.empty()) title += " with " + costs.substr(costs.rfind('/') + 1);
+  return title;
+}
+
+// Predicted above measured on one axis.
+std::string picture(const Prepared& p, const Rehearsal& result) {
+  const PlanOptions& o = p.plan_options;
+  const std::vector<TimelineRowSet> sets = timeline_rows(to_trace(result), {}, &p.lowered);
+  const std::string title = title_of(p);
+  if (is_page(o.format)) {
+    SvgOptions options;
+    options.style = style_of(o.style);
+    options.title = title;
+    options.placements = p.lowered.placements;
+    options.workers_per_pipeline = static_cast<int>(p.lowered.workers.size());
+    return page(o.format, sets, options);
+  }
+  GridOptions options = terminal_grid(!o.output.empty());
+  std::string text = title + "\n\n";
+  for (const TimelineRowSet& set : sets) {
+    options.title = set.title;
+    text += render_grid(set.events, options) + "\n";
+  }
+  return text + to_text(result);
+}
+
+void print(const Prepared& p, const Rehearsal& result) {
+  const auto trace = [&] { return trace_text(to_trace(result).events, p.lowered, p.costs); };
+  const std::string& format = p.plan_options.format;
+  if (!p.own.trace.empty()) put(trace(), p.own.trace);
+  put(format == "json"    ? to_json(result)
+      : format == "trace" ? trace()
+      : format.empty()    ? to_text(result)
+                          : picture(p, result),
+      p.plan_options.output);
+}
+
+}  // namespace
+
+int rehearse_command(const Arguments& arguments) {
+  if (wants_help(arguments)) {
+    RehearseOptions unused;
+    const std::string help = plan_help("rehearse", kMeaning, rehearse_options(unused));
+    if (env().worker == 0) put(help, "");
+    return 0;
+  }
+  Prepared p;
+  try {
+    p = prepare(arguments);
+  } catch (const Error& e) {
+    // One worker of the job says what all have found; mpirun ends it with the first of the others
+    // that ends.
+    if (env().worker == 0) throw;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return exit_status(e.code() == Code::Io ? Code::Config : e.code());
+  }
+  comm::Options options;
+  options.timeout_s = env().timeout_s;
+  if (env().workers == 1) {
+    print(p, rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat, options,
+                                 p.groups ? &*p.groups : nullptr));
+    return 0;
+  }
+  const auto transport = comm::connect_mpi(options);
+  try {
+    const Rehearsal result = rehearse(p.lowered, p.costs, p.pace, p.own.repeat, *transport,
+                                      p.groups ? &*p.groups : nullptr);
+    if (transport->worker() == 0) print(p, result);
+  } catch (const Error& e) {
+    transport->abort(exit_status(e.code()), e.what());
+  }
+  return 0;
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,63 @@
+#include "cli/command.h"
+#include "cli/picture.h"
+#include "cli/plan_options.h"
+#include "graph/base/error.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu::cli {
+namespace {
+
+// The diagnosis counts steps in the plan as typed if that is refused, else in the lowered one.
+Schedule refused_one(const PlanOptions& o, const Schedule& plan) {
+  if (is_lowered(plan)) return plan;
+  try {
+    verify(plan, {.memory_limit = o.limit_micros.value_or(0)});
+    return lowered_plan(o, plan);
+  } catch (const Error&) {
+    return plan;  // its diagnosis is what is drawn
+  }
+}
+
+void draw_refused(const PlanOptions& o, const Schedule& plan, const std::string& diagnosis) {
+  try {
+    put(page_of_refused(o, refused_one(o, plan), diagnosis), o.output);
+  } catch (const Error& e) {
+    if (e.code() != Code::Plan) throw;  // a plan of which nothing runs has no picture
+  }
+}
+
+}  // namespace
+
+int schedule_command(const Arguments& arguments) {
+  if (wants_help(arguments)) {
+    put(plan_help("schedule", "Makes the plan of a method, or reads one, and prints it."), "");
+    return 0;
+  }
+  const PlanOptions o = parse_plan_options(arguments);
+  const Schedule plan = plan_of(o);
+  Schedule lowered;
+  try {
+    lowered = lowered_plan(o, plan);
+    prove(o, plan, lowered);
+  } catch (const Error& refusal) {
+    if (refusal.code() == Code::Plan && is_page(o.format)) draw_refused(o, plan, refusal.what());
+    throw;
+  }
+  const Schedule& shown = o.lowered ? lowered : plan;
+  std::string text;
+  if (o.format == "csv") {
+    text = to_csv(shown);
+  } else if (o.format == "json") {
+    text = to_json(shown);
+  } else if (is_page(o.format) || o.format == "trace") {
+    text = picture_of_run(o, simulated(o, lowered, true), lowered);
+  } else {
+    text = grid_of_rows(o, shown);
+  }
+  put(text, o.output);
+  return 0;
+}
+
+}  // namespace hetu::cli

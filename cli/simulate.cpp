@@ -1,0 +1,53 @@
+#include "pipeline/simulate/simulate.h"
+
+#include "cli/command.h"
+#include "cli/picture.h"
+#include "cli/plan_options.h"
+#include "graph/base/error.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/simulate/simulate_groups.h"
+#include "pipeline/verify/verify.h"
+#include "ps/group_log.h"
+
+namespace hetu::cli {
+namespace {
+
+// The coordinator's own log, so that one reader does for both.
+void write_log(const std::string& path, const GroupSimulation& simulation) {
+  ps::GroupLog log;
+  log.open(path);
+  for (const groups::Decision& d : simulation.groups) log.write(d, 0);
+}
+
+}  // namespace
+
+int simulate_command(const Arguments& arguments) {
+  std::string log;
+  const std::vector<Option> own = {group_log_option(log)};
+  if (wants_help(arguments)) {
+    put(plan_help("simulate", "Predicts a plan's times, bubbles and memory under given costs.",
+                  own),
+        "");
+    return 0;
+  }
+  const PlanOptions o = parse_plan_options(arguments, own);
+  check_group_log(log, o);
+  const Schedule plan = plan_of(o);
+  const Schedule lowered = lowered_plan(o, plan);
+  prove(o, plan, lowered);
+  const bool figures = o.format == "json", rows = o.format == "csv";
+  GroupSimulation grouped;
+  if (averages_in_groups(o))
+    grouped = simulated_groups(o, lowered, !figures && !rows);
+  else
+    grouped.run = simulated(o, lowered, !figures && !rows);
+  if (!log.empty()) write_log(log, grouped);
+  const Simulation& s = grouped.run;
+  put(figures ? (averages_in_groups(o) ? to_json(grouped) : to_json(s))
+      : rows  ? to_csv(o.lowered ? lowered : plan)
+              : picture_of_run(o, s, lowered),
+      o.output);
+  return 0;
+}
+
+}  // namespace hetu::cli

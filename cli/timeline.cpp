@@ -1,0 +1,193 @@
+// `hetu timeline`: traces as pictures, predicted above measured.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/picture.h"
+#include "cli/timeline_groups.h"
+#include "graph/base/error.h"
+#include "graph/base/trace.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/text_file.h"
+#include "pipeline/render/groups_picture.h"
+#include "pipeline/render/render.h"
+
+namespace hetu::cli {
+namespace {
+
+struct Request {
+  std::vector<std::string> traces;
+  StepWindow window;
+  int width = 0;
+  std::string format, output, title, style = "timeline";
+  std::string groups;
+  double from_ms = 0, to_ms = -1;
+};
+
+/// A trace and the plan in its metadata, if it has one.
+struct Run {
+  std::string name;
+  Trace trace;
+  std::optional<Schedule> plan;
+};
+
+std::vector<Option> options_of(Request& r) {
+  return {
+      {"--step", "N", "the step to start at, or `all` (default: the middle of the run)",
+       [&r](const std::string& text) {
+         if (text == "all")
+           r.window.steps = 0;
+         else
+           r.window.first = static_cast<int>(to_integer(text, 0, 1'000'000'000));
+       }},
+      {"--steps", "K",
+       "how many steps to draw (default: 2, or 1 where a source has no more; profile: 3)",
+       [&r](const std::string& text) {
+         r.window.steps = static_cast<int>(to_integer(text, 1, 1'000'000));
+       }},
+      {"--title", "TEXT", "above the picture (default: from the plan in the trace)",
+       [&r](const std::string& text) { r.title = text; }},
+      {"--width", "PIXELS", "of an SVG (default: 720 to 1800, as the steps need)",
+       [&r](const std::string& text) {
+         r.width = static_cast<int>(to_integer(text, 360, 100'000));
+       }},
+      {"--format", "FORMAT", "grid, svg, pdf or html (default: as the file is named, else grid)",
+       [&r](const std::string& text) {
+         r.format = one_of(text, {"grid", "svg", "pdf", "html"});
+       }},
+      {"--style", "NAME",
+       "timeline or profile (SVG, PDF): one row per GPU, three steps, colours and title as in "
+       "Chimera's profiles",
+       [&r](const std::string& text) {
+         r.style = one_of(text, {"timeline", "profile"});
+       }},
+      {"--groups", "LOG",
+       "draws a group log in place of traces: who was averaged with whom and when (SVG, PDF); "
+       "without -o a table",
+       [&r](const std::string& text) { r.groups = text; }},
+      {"--from", "MS", "of a group log: where to begin (default: a dozen updates in its middle)",
+       [&r](const std::string& text) { r.from_ms = to_number(text); }},
+      {"--to", "MS", "of a group log: where to end",
+       [&r](const std::string& text) { r.to_ms = to_number(text); }},
+      {"-o", "FILE", "write here instead of standard output; .svg, .pdf or .html",
+       [&r](const std::string& text) { r.output = text; }},
+  };
+}
+
+std::string help() {
+  Request r;
+  return "usage: hetu timeline TRACE… [-o FILE.svg|.pdf|.html] [OPTIONS]\n"
+         "       hetu timeline --groups LOG [-o FILE.svg|.pdf] [--from MS --to MS]\n\n"
+         "Draws traces (of `--trace` and `--format trace`) on one time axis, predicted above\n"
+         "measured, aligned at the start of a step.\n\n" +
+         help_text(options_of(r));
+}
+
+Run read_run(const std::string& path) {
+  Run run;
+  run.name = std::filesystem::path(path).filename().string();
+  const std::string text = read_text(path);
+  check_nesting(text, path);
+  run.trace = trace_from_json(text, path);
+  run.plan = plan_of_trace(run.trace, path);
+  return run;
+}
+
+std::string title_of(const Request& request, const std::vector<Run>& runs) {
+  if (!request.title.empty()) return request.title;
+  const std::optional<Schedule>& plan = runs.front().plan;
+  const bool same = std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
+    return run.plan && plan && run.plan->method == plan->method &&
+           run.plan->stages == plan->stages && run.plan->micro_batches == plan->micro_batches;
+  });
+  if (same) return picture_title(plan->method, plan->stages, plan->micro_batches);
+  return runs.size() == 1 ? runs.front().name : "";
+}
+
+std::string grids(const std::vector<TimelineRowSet>& sets, const Request& request,
+                  const std::string& title) {
+  GridOptions options = terminal_grid(!request.output.empty());
+  std::string text = title.empty() ? "" : title + "\n\n";
+  for (const TimelineRowSet& set : sets) {
+    options.title = set.title;
+    text += render_grid(set.events, options) + (&set == &sets.back() ? "" : "\n");
+  }
+  return text;
+}
+
+SvgOptions page_options(const Request& request, const std::string& title,
+                        const std::vector<Run>& runs) {
+  SvgOptions options;
+  options.style = style_of(request.style);
+  options.title = title;
+  options.width = request.width;
+  // Directions are drawn where all traces have the same placements; an id means one place only
+  // then.
+  const std::optional<Schedule>& plan = runs.front().plan;
+  const bool same = plan && std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
+                      return run.plan && run.plan->placements == plan->placements;
+                    });
+  if (same) {
+    options.placements = plan->placements;
+    options.workers_per_pipeline = static_cast<int>(plan->workers.size());  // of one pipeline
+  }
+  return options;
+}
+
+std::string groups_page(const Request& r) {
+  require(r.traces.empty(), "--groups draws a log alone, without TRACE '{}'",
+          r.traces.empty() ? "" : r.traces[0].substr(0, 60));
+  const std::vector<groups::Decision> log = read_group_log(r.groups);
+  if (r.format == "grid") return groups_table(log);
+  require(r.format == "svg" || r.format == "pdf", "--groups: svg, pdf or a table, not {}",
+          r.format);
+  GroupsWindow window;
+  window.title = r.title;
+  if (r.width > 0) window.width = r.width;
+  if (r.to_ms >= 0) {
+    require(r.to_ms > r.from_ms, "--to {} must be above --from {}", r.to_ms, r.from_ms);
+    window.from_us = static_cast<std::int64_t>(r.from_ms * 1000);
+    window.to_us = static_cast<std::int64_t>(r.to_ms * 1000);
+  }
+  return r.format == "svg" ? groups_svg(log, window) : groups_pdf(log, window);
+}
+
+}  // namespace
+
+int timeline_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(help(), ""), 0;
+  Request request;
+  request.traces = parse_options(arguments, options_of(request));
+  require(!request.traces.empty() || !request.groups.empty(),
+          "no TRACE; usage: hetu timeline TRACE… -o FILE.svg");
+  const std::string ending = std::filesystem::path(request.output).extension().string();
+  if (request.format.empty()) {
+    request.format = request.output.empty() ? "grid" : ending.substr(ending.empty() ? 0 : 1);
+    require(request.output.empty() || is_page(request.format),
+            "'{}': a picture is FILE.svg, .pdf or .html; or choose with --format", request.output);
+  }
+  if (!request.groups.empty()) return put(groups_page(request), request.output), 0;
+  check_style(request.style, request.format);
+  if (request.style == "profile" && request.window.steps < 0) request.window.steps = 3;
+  std::vector<Run> runs;
+  std::vector<TimelineRowSet> sets;
+  for (const std::string& path : request.traces) {
+    runs.push_back(read_run(path));
+    const Run& run = runs.back();
+    for (TimelineRowSet& set :
+         timeline_rows(run.trace, request.window, run.plan ? &*run.plan : nullptr)) {
+      if (request.traces.size() > 1) set.title = fmt::format("{}, {}", run.name, set.title);
+      if (request.format == "html" && run.plan) add_inputs(set, *run.plan);
+      sets.push_back(std::move(set));
+    }
+  }
+  const std::string title = title_of(request, runs);
+  put(is_page(request.format) ? page(request.format, sets, page_options(request, title, runs))
+                              : grids(sets, request, title),
+      request.output);
+  return 0;
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,51 @@
+#include "pipeline/verify/verify.h"
+
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/plan_options.h"
+#include "graph/base/error.h"
+
+namespace hetu::cli {
+namespace {
+
+// Peaks of all workers where they fit on the line, else the largest.
+std::string peaks(const VerifyReport& report) {
+  constexpr std::size_t kMost = 16;
+  const auto most =
+      std::max_element(report.peak_activations.begin(), report.peak_activations.end());
+  if (report.peak_activations.size() > kMost)
+    return fmt::format("at most {} (worker {})", *most, most - report.peak_activations.begin());
+  std::string text;
+  for (const double p : report.peak_activations)
+    text += fmt::format("{}{}", text.empty() ? "" : " ", p);
+  return text;
+}
+
+}  // namespace
+
+int verify_command(const Arguments& arguments) {
+  if (wants_help(arguments)) {
+    put(plan_help(
+            "verify",
+            "Proves a plan: each micro-batch once per stage, no deadlock, one weight version, "
+            "within memory."),
+        "");
+    return 0;
+  }
+  const PlanOptions o = parse_plan_options(arguments);
+  require(o.format.empty(), "--format is for schedule and simulate; verify prints one line");
+  const Schedule plan = plan_of(o);
+  const VerifyReport report = prove(o, plan, lowered_plan(o, plan));
+  int versions = 1;
+  for (const StageNeeds& n : report.stages) versions = std::max(versions, n.weight_versions);
+  put(fmt::format("{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; "
+                  "weight versions {}\n",
+                  plan.method, plan.stages, plan.micro_batches,
+                  o.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.send_slots),
+                  peaks(report), versions),
+      o.output);
+  return 0;
+}
+
+}  // namespace hetu::cli

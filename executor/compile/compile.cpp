@@ -1,0 +1,303 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "executor/compile/lifetime.h"
+#include "executor/compile/placement.h"
+#include "graph/base/error.h"
+#include "graph/passes/channels_last.h"
+#include "ops/registry.h"
+
+namespace hetu {
+namespace {
+
+class StageCompiler {
+ public:
+  StageCompiler(const Graph& graph, const CompileOptions& options)
+      : graph_(graph),
+        options_(options),
+        placement_(graph, options),
+        plan_(placement_.plan),
+        nodes_(placement_.nodes) {}
+
+  StagePlan compile() {
+    plan_.count = function(nodes_.count, {});
+    plan_.forward = function(nodes_.forward, {});
+    if (options_.training) compile_backward();
+    add_scratch();
+    plan_.arena_bytes = placement_.end();
+    return std::move(plan_);
+  }
+
+ private:
+  void compile_backward() {
+    in_backward_ = true;
+    plan_.backward = function(nodes_.backward, {});
+    if (options_.recompute) {
+      recomputing_ = true;
+      plan_.recompute = function(recomputed_nodes(), {});
+      recomputing_ = false;
+    }
+    if (!options_.split_backward) return;
+    std::vector<NodeId> input_grad, weight_grad;
+    for (const NodeId n : nodes_.backward) {
+      (graph_.nodes[n].phase == Phase::InputGrad ? input_grad : weight_grad).push_back(n);
+    }
+    plan_.input_grad = function(input_grad, placement_.held);
+    plan_.weight_grad = function(weight_grad, placement_.held);
+  }
+
+  // Of forward, what saved values come from; nothing that only others read.
+  std::vector<NodeId> recomputed_nodes() const {
+    std::vector<char> needed(graph_.values.size(), 0);
+    std::vector<NodeId> out;
+    for (auto n = nodes_.forward.rbegin(); n != nodes_.forward.rend(); ++n) {
+      const Node& node = graph_.nodes[*n];
+      if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId v) { return needed[v] != 0 || nodes_.in_backward(v); }))
+        continue;
+      for (const ValueId v : node.inputs) needed[v] = 1;
+      out.push_back(*n);
+    }
+    std::reverse(out.begin(), out.end());
+    return out;
+  }
+
+  // A recompute writes what backward reads; the rest of what it makes is its own.
+  bool has_place(ValueId v) const {
+    return placement_.has(v) && (!recomputing_ || placement_.place(v).region == Region::Saved);
+  }
+
+  // Lays out the values that live within one function only, and prepares its kernels.
+  Function function(const std::vector<NodeId>& list, const std::map<ValueId, Loc>& held) {
+    Function out;
+    std::map<ValueId, Loc> local = held;
+    std::vector<Lifetime> lifetimes;
+    std::map<ValueId, int> index;  // value -> lifetime
+    std::vector<int> kernel_index;
+    const int steps = static_cast<int>(list.size());
+    std::set<ValueId> last_to_end = kept_to_end();
+    for (int i = 0; i < steps; ++i) {
+      const Node& node = graph_.nodes[list[i]];
+      for (const ValueId v : node.inputs) {
+        if (const auto it = index.find(v); it != index.end()) lifetimes[it->second].last = i;
+      }
+      for (const ValueId v : node.outputs) {
+        if (has_place(v) || local.count(v)) continue;
+        index[v] = static_cast<int>(lifetimes.size());
+        lifetimes.push_back(
+            {i, last_to_end.count(v) ? steps : i, placement_.bytes(v, in_backward_)});
+      }
+      kernel_index.push_back(static_cast<int>(lifetimes.size()));
+      lifetimes.push_back({i, i, scratch_bytes(list[i])});
+    }
+    const std::vector<std::int64_t> offsets = assign_offsets(lifetimes, &out.scratch_bytes);
+    for (const auto& [v, i] : index) local[v] = {Region::Scratch, kNoRing, offsets[i], 0};
+    for (int i = 0; i < steps; ++i) {
+      Launch launch = this->launch(list[i], local);
+      launch.scratch = {Region::Scratch, kNoRing, offsets[kernel_index[i]], 0};
+      out.launches.push_back(std::move(launch));
+      if (options_.training) add_accumulates(out, list[i], local);
+    }
+    return out;
+  }
+
+  // Inputs of step_sums are read after the count function has ended.
+  std::set<ValueId> kept_to_end() const {
+    std::set<ValueId> out;
+    for (const ValueId v : nodes_.step_sums) out.insert(graph_.producer(v).inputs[0]);
+    return out;
+  }
+
+  const Loc& find(ValueId v, const std::map<ValueId, Loc>& local) const {
+    const auto it = local.find(v);
+    if (it != local.end()) return it->second;
+    if (!placement_.has(v)) {
+      fail(Code::Internal, "stage {}: value {} of node '{}' is read where it does not live",
+           options_.stage, v, graph_.producer(v).name);
+    }
+    return placement_.place(v);
+  }
+
+  Loc seen(ValueId v, const std::map<ValueId, Loc>& local) const {
+    const Loc& loc = find(v, local);
+    const bool halves = in_backward_ && options_.half_backward && local.count(v) == 0;
+    return halves ? placement_.halved(v, loc) : loc;
+  }
+
+  Launch launch(NodeId n, const std::map<ValueId, Loc>& local) {
+    Launch out;
+    out.node = n;
+    out.kernel = kernel(n, batch());
+    if (second_batch() != batch()) out.of_second = kernel(n, second_batch());
+    for (const ValueId v : graph_.nodes[n].inputs) out.inputs.push_back(seen(v, local));
+    for (const ValueId v : graph_.nodes[n].outputs) out.outputs.push_back(seen(v, local));
+    return out;
+  }
+
+  void add_accumulates(Function& out, NodeId n, const std::map<ValueId, Loc>& local) {
+    const Node& node = graph_.nodes[n];
+    for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
+      const ValueId v = node.outputs[o];
+      int uses = 0, found = -1;
+      for (const GradientUse& g : graph_.gradients) {
+        if (g.gradient != v) continue;
+        ++uses;
+        found = use_index(g);
+        out.accumulates.push_back(
+            {found, static_cast<int>(out.launches.size()) - 1, find(v, local), -1});
+      }
+      const bool direct =
+          uses == 1 && !nodes_.in_backward(v) && find(v, local).region == Region::Scratch;
+      if (direct) out.accumulates.back().output = o;
+    }
+  }
+
+  int use_index(const GradientUse& g) const {
+    for (int i = 0; i < static_cast<int>(plan_.uses.size()); ++i) {
+      const StageUse& use = plan_.uses[i];
+      if (use.use == g.use && plan_.parameters[use.parameter].parameter == g.parameter) return i;
+    }
+    fail(Code::Internal, "stage {}: use {} of parameter '{}' is not on this stage", options_.stage,
+         g.use, graph_.parameters[g.parameter].name);
+  }
+
+  std::int64_t scratch_bytes(NodeId n) {
+    return std::max(kernel(n, batch())->scratch_bytes, kernel(n, second_batch())->scratch_bytes);
+  }
+
+  std::shared_ptr<const PreparedKernel> kernel(NodeId n, std::int64_t samples) {
+    auto& slot = kernels_[{n, samples}];
+    if (slot) return slot;
+    const Node& node = graph_.nodes[n];
+    const auto bound = [&](ValueId v) -> TensorType {
+      return {graph_.values[v].type.dtype, bind_batch(graph_.values[v].type.shape, samples)};
+    };
+    KernelDesc desc;
+    desc.op = node.op;
+    desc.name = node.name;
+    for (const ValueId v : node.inputs) desc.inputs.push_back(bound(v));
+    for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
+    desc.attrs = &node.attrs;
+    desc.images = image_layout(graph_, op_set().find(node.op), node);
+    desc.batch = samples;
+    desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
+    slot = std::make_shared<const PreparedKernel>(prepare_cpu(desc, options_.kernels));
+    return slot;
+  }
+
+  // Samples of what the functions run, and, of half micro-batches, of the second half.
+  std::int64_t batch() const {
+    return in_backward_ ? placement_.backward_batch() : options_.micro_batch;
+  }
+  std::int64_t second_batch() const {
+    return in_backward_ && options_.half_backward ? options_.micro_batch - batch() : batch();
+  }
+
+  // One scratch area for all functions: a worker runs one at a time.
+  void add_scratch() {
+    for (const Function* f : {&plan_.count, &plan_.forward, &plan_.recompute, &plan_.backward,
+                              &plan_.input_grad, &plan_.weight_grad}) {
+      plan_.memory.scratch = std::max(plan_.memory.scratch, f->scratch_bytes);
+    }
+    const std::int64_t base = placement_.take(plan_.memory.scratch);
+    const auto move = [base](Loc& loc) {
+      if (loc.region == Region::Scratch) loc.offset += base;
+    };
+    for (Function* f : {&plan_.count, &plan_.forward, &plan_.recompute, &plan_.backward,
+                        &plan_.input_grad, &plan_.weight_grad}) {
+      for (Launch& launch : f->launches) {
+        for (Loc& loc : launch.inputs) move(loc);
+        for (Loc& loc : launch.outputs) move(loc);
+        move(launch.scratch);
+      }
+      for (Accumulate& a : f->accumulates) move(a.gradient);
+    }
+    add_counts(base);
+  }
+
+  void add_counts(std::int64_t scratch_base) {
+    for (const ValueId v : nodes_.step_sums) {
+      const ValueId input = graph_.producer(v).inputs[0];
+      StageCount count;
+      count.result = placement_.place(v);
+      if (placement_.has(input)) {
+        count.input = placement_.place(input);
+      } else {
+        for (const Launch& launch : plan_.count.launches) {
+          const Node& node = graph_.nodes[launch.node];
+          for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+            if (node.outputs[o] == input) count.input = launch.outputs[o];
+          }
+        }
+      }
+      HETU_ASSERT(placement_.has(input) || count.input.offset >= scratch_base);
+      plan_.counts.push_back(count);
+    }
+  }
+
+  const Graph& graph_;
+  const CompileOptions& options_;
+  StagePlacement placement_;
+  StagePlan& plan_;
+  const StageNodes& nodes_;
+  bool recomputing_ = false;
+  bool in_backward_ = false;  // what runs once per backward: recompute too
+  std::map<std::pair<NodeId, std::int64_t>, std::shared_ptr<const PreparedKernel>> kernels_;
+};
+
+}  // namespace
+
+StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
+  const auto& first = options.first_block;
+  require(!first.empty() && first[0] == 0, "the first stage must start at block 0");
+  for (std::size_t s = 0; s < first.size(); ++s) {
+    require(first[s] < graph.blocks && (s == 0 || first[s] > first[s - 1]),
+            "stage {} starts at block {}, but blocks are 0..{} and stages must ascend; the model's "
+            "cut-points allow at "
+            "most {} stages",
+            s, first[s], graph.blocks - 1, graph.blocks);
+  }
+  require(options.stage >= 0 && options.stage < static_cast<int>(first.size()),
+          "stage {} of {} does not exist", options.stage, first.size());
+  require(!options.half_backward || options.micro_batch > 1,
+          "micro-batches of {} sample have no halves: choose a larger batch size",
+          options.micro_batch);
+  return StageCompiler(graph, options).compile();
+}
+
+const Border* StagePlan::border(bool incoming, bool backwards, int part) const {
+  for (const Border& b : borders) {
+    if (b.incoming == incoming && b.backward == backwards && b.part == part) return &b;
+  }
+  return nullptr;
+}
+
+std::string to_string(const MemoryPlan& m) {
+  const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  return fmt::format(
+      "weights {:.1f} MiB{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, held "
+      "{:.1f} x {}, borders {:.1f}, "
+      "feeds {:.1f}, scratch {:.1f}; peak {:.1f} MiB",
+      mib(m.weights), m.weight_copies > 1 ? fmt::format(" x {} versions", m.weight_copies) : "",
+      m.buffers > 0 ? fmt::format(", buffers {:.1f}", mib(m.buffers)) : "", mib(m.optimizer),
+      mib(m.gradients), m.averages > 0 ? fmt::format(", averages {:.1f}", mib(m.averages)) : "",
+      mib(m.saved), m.saved_copies, mib(m.held), m.held_copies, mib(m.borders), mib(m.feeds),
+      mib(m.scratch), mib(m.peak()));
+}
+
+std::int64_t WorkerMemory::peak() const {
+  std::int64_t bytes = 0;
+  for (const auto& [stage, memory] : stages) bytes += memory.peak();
+  return bytes;
+}
+
+std::string to_string(const WorkerMemory& memory) {
+  if (memory.stages.size() == 1) return to_string(memory.stages[0].second);
+  std::string text;
+  for (const auto& [stage, plan] : memory.stages)
+    text += fmt::format("stage {}: {}; ", stage, to_string(plan));
+  return text + fmt::format("all {:.1f} MiB", static_cast<double>(memory.peak()) / (1 << 20));
+}
+
+}  // namespace hetu

@@ -1,0 +1,338 @@
+#include "executor/compile/placement.h"
+
+#include <algorithm>
+#include <set>
+
+#include "executor/compile/lifetime.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options)
+    : nodes(graph, options.first_block, options.stage, options.training),
+      graph_(graph),
+      options_(options),
+      place_(graph.values.size()),
+      placed_(graph.values.size(), 0) {
+  const auto stages = static_cast<int>(options.first_block.size());
+  plan.stage = options.stage;
+  plan.first_block = options.first_block[options.stage];
+  plan.end_block =
+      options.stage + 1 < stages ? options.first_block[options.stage + 1] : graph.blocks;
+  plan.micro_batch = options.micro_batch;
+  plan.half_backward = options.half_backward;
+  place_parameters();
+  place_buffers();
+  place_feeds();
+  place_scalars();
+  place_borders();
+  place_saved();
+  if (options.training && options.split_backward) place_held();
+  place_outgoing();
+  place_fetches();
+  place_replacements();
+}
+
+std::int64_t StagePlacement::backward_batch() const {
+  return options_.half_backward ? (options_.micro_batch + 1) / 2 : options_.micro_batch;
+}
+
+std::int64_t StagePlacement::bytes(ValueId v, bool in_backward) const {
+  const std::int64_t samples = in_backward ? backward_batch() : options_.micro_batch;
+  return align_up(tensor_bytes(graph_.values[v].type, samples));
+}
+
+Loc StagePlacement::halved(ValueId v, Loc loc) const {
+  const bool of_whole = loc.region == Region::Saved || loc.region == Region::Feed ||
+                        (loc.region == Region::Border && nodes.made_by(v, Phase::Forward));
+  if (!of_whole) return loc;
+  loc.of_whole = true;
+  const TensorType& type = graph_.values[v].type;
+  const auto batched = [](std::int64_t dim) { return dim < 0; };
+  const bool any = std::any_of(type.shape.begin(), type.shape.end(), batched);
+  const bool first = any && batched(type.shape[0]) &&
+                     std::none_of(type.shape.begin() + 1, type.shape.end(), batched);
+  const bool mixed = !any && nodes.made_by(v, Phase::Forward);
+  if (mixed || (any && !first))
+    fail(Code::Unsupported,
+         "'{}' of a micro-batch, {}, does not fall into halves; half micro-batches want a model "
+         "whose samples do not meet (no batch norm)",
+         graph_.producer(v).name, to_string(type));
+  if (any) loc.half = tensor_bytes(type, backward_batch());
+  return loc;
+}
+
+std::int64_t StagePlacement::take(std::int64_t size) {
+  const std::int64_t at = end_;
+  end_ += align_up(size);
+  return at;
+}
+
+void StagePlacement::put(ValueId v, const Loc& loc) {
+  place_[v] = loc;
+  placed_[v] = 1;
+}
+
+std::vector<ValueId> StagePlacement::read_sources(const char* op) const {
+  std::set<ValueId> read;
+  for (const auto* list : {&nodes.count, &nodes.forward, &nodes.backward}) {
+    for (const NodeId n : *list) {
+      for (const ValueId v : graph_.nodes[n].inputs) {
+        if (nodes.is(v, op)) read.insert(v);
+      }
+    }
+  }
+  for (const ValueId v : nodes.step_sums) {
+    const ValueId input = graph_.producer(v).inputs[0];
+    if (nodes.is(input, op)) read.insert(input);
+  }
+  return {read.begin(), read.end()};
+}
+
+void StagePlacement::place_parameters() {
+  const std::vector<ValueId> read = read_sources("parameter");
+  const std::int64_t first = end_;
+  for (int p = 0; p < static_cast<int>(graph_.parameters.size()); ++p) {
+    const ValueId v = graph_.parameters[p].value;
+    if (!std::binary_search(read.begin(), read.end(), v)) continue;
+    StageParameter out;
+    out.parameter = p;
+    out.elements = element_count(graph_.values[v].type.shape);
+    out.weight = {Region::Weights, kNoRing, take(bytes(v)), 0};
+    plan.memory.weights += bytes(v);
+    put(v, out.weight);
+    plan.parameters.push_back(std::move(out));
+  }
+  plan.memory.weight_copies = options_.weight_copies;
+  if (options_.weight_copies > 1) {  // every version is one slot: the range of all parameters
+    const std::int64_t stride = end_ - first;
+    for (StageParameter& p : plan.parameters) {
+      p.weight.ring = kWeightRing;
+      p.weight.stride = stride;
+      put(graph_.parameters[p.parameter].value, p.weight);
+    }
+    take(stride * (options_.weight_copies - 1));
+  }
+  if (!options_.training) return;
+  place_state();
+  place_accumulators();
+}
+
+void StagePlacement::place_buffers() {
+  const std::vector<ValueId> read = read_sources("buffer");
+  for (int b = 0; b < static_cast<int>(graph_.buffers.size()); ++b) {
+    const ValueId v = graph_.buffers[b].value;
+    if (!std::binary_search(read.begin(), read.end(), v)) continue;
+    const Loc loc = {Region::Weights, kNoRing, take(bytes(v)), 0};
+    plan.memory.buffers += bytes(v);
+    put(v, loc);
+    plan.buffers.push_back({b, element_count(graph_.values[v].type.shape), loc, {}});
+  }
+}
+
+// What replaces a buffer is copied there when forward has ended: validation computes it too, and a
+// recompute would.
+void StagePlacement::place_replacements() {
+  for (StageBuffer& b : plan.buffers) {
+    const ValueId v = graph_.buffers[b.buffer].next;
+    if (!placed_[v]) {
+      put(v, {Region::Weights, kNoRing, take(bytes(v)), 0});
+      plan.memory.buffers += bytes(v);
+    }
+    b.next = place_[v];
+  }
+}
+
+void StagePlacement::place_state() {
+  for (StageParameter& p : plan.parameters) {
+    const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
+    for (int i = 0; i < options_.optimizer_states; ++i) {
+      p.state.push_back({Region::Optimizer, kNoRing, take(size), 0});
+      plan.memory.optimizer += size;
+    }
+  }
+}
+
+// Accumulators lie one after the other in model order, so that a bucket of a gradient sum is one
+// range.
+void StagePlacement::place_accumulators() {
+  for (StageParameter& p : plan.parameters) {
+    const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
+    for (const GradientUse& use : graph_.gradients) {
+      if (use.parameter != p.parameter) continue;
+      const int stage = nodes.stage_of_block(use.block);
+      if (stage != options_.stage) {
+        if (std::count(p.other_stages.begin(), p.other_stages.end(), stage) == 0)
+          p.other_stages.push_back(stage);
+        continue;
+      }
+      p.uses.push_back(static_cast<int>(plan.uses.size()));
+      plan.uses.push_back({static_cast<int>(&p - plan.parameters.data()),
+                           use.use,
+                           {Region::Accumulator, kNoRing, take(size), 0}});
+      plan.memory.gradients += size;
+    }
+    std::sort(p.other_stages.begin(), p.other_stages.end());
+    p.owner = p.other_stages.empty() || options_.stage < p.other_stages.front();
+    if (!p.other_stages.empty()) p.tied_pair = tied_pair(p);
+  }
+}
+
+int StagePlacement::tied_pair(const StageParameter& p) const {
+  if (p.other_stages.size() > 1) {
+    fail(Code::Unsupported,
+         "parameter '{}' is used by {} stages; a weight can be tied between two stages at most",
+         graph_.parameters[p.parameter].name, p.other_stages.size() + 1);
+  }
+  const int other = p.other_stages[0];
+  const StagePair pair = {std::min(other, options_.stage), std::max(other, options_.stage)};
+  const std::vector<StagePair> all = tied_stages(graph_, options_.first_block);
+  return static_cast<int>(std::find(all.begin(), all.end(), pair) - all.begin());
+}
+
+void StagePlacement::place_feeds() {
+  plan.memory.feed_slots = options_.feed_slots > 0 ? options_.feed_slots : options_.micro_batches;
+  for (const ValueId v : read_sources("placeholder")) {
+    const TensorType& type = graph_.values[v].type;
+    const TensorType bound = {type.dtype, bind_batch(type.shape, options_.micro_batch)};
+    // A micro-batch's rows follow each other without padding: the stride is the exact size, and
+    // kernels get what alignment that leaves.
+    const std::int64_t stride = tensor_bytes(type, options_.micro_batch);
+    const std::int64_t all = stride * plan.memory.feed_slots;
+    const Loc loc = {Region::Feed, kFeedRing, take(all), stride};
+    plan.feeds.push_back({graph_.producer(v).name, bound, loc});
+    plan.memory.feeds += align_up(all);
+    put(v, loc);
+  }
+}
+
+void StagePlacement::place_scalars() {
+  for (const ValueId v : nodes.step_sums) {
+    const std::int64_t all = bytes(v) * plan.memory.feed_slots;
+    put(v, {Region::Feed, kFeedRing, take(all), bytes(v)});
+    plan.memory.feeds += all;
+  }
+}
+
+void StagePlacement::place_borders() {
+  int extra = 0;
+  for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
+    const int part = edge.second == edge.first + 1 ? 0 : ++extra;
+    if (edge.first != options_.stage && edge.second != options_.stage) continue;
+    add_border(edge.first, edge.second, false, part);
+    if (options_.training) add_border(edge.second, edge.first, true, part);
+  }
+}
+
+// Forward inputs live until their backward is done; one more slot lets the next receive be posted
+// early. What goes to a stage of the same worker is there at once.
+int StagePlacement::border_slots(Border& border) const {
+  for (const LocalBorder& l : options_.local) {
+    if (l.from != border.from || l.to != border.to) continue;
+    border.local = true;
+    return border.incoming ? std::max(1, l.slots) : 1;
+  }
+  if (!border.incoming) return options_.send_slots;
+  if (border.backward) return options_.held_copies + 1;
+  return std::max(options_.live_copies, options_.saved_copies) + 1;
+}
+
+void StagePlacement::add_border(int from, int to, bool backward, int part) {
+  Border border;
+  border.from = from;
+  border.to = to;
+  border.backward = backward;
+  border.part = part;
+  border.incoming = to == options_.stage;
+  border.packed = options_.recompute && !border.incoming && !backward;
+  border.ring = kFirstBorderRing + static_cast<int>(plan.borders.size());
+  for (const ValueId v : nodes.crossing(from, to, backward)) {
+    border.values.push_back({v, border.bytes, bytes(v, backward), {}});
+    border.bytes += bytes(v, backward);
+  }
+  border.slots = border_slots(border);
+  border.offset = take(border.bytes * border.slots);
+  plan.memory.borders += border.bytes * border.slots;
+  for (BorderValue& value : border.values) {
+    value.loc = {Region::Border, border.ring, border.offset + value.offset, border.bytes};
+    if (border.incoming) put(value.value, value.loc);
+  }
+  plan.borders.push_back(std::move(border));
+}
+
+// What forward leaves for backward.
+void StagePlacement::place_saved() {
+  std::vector<ValueId> saved;
+  for (const NodeId n : nodes.forward) {
+    for (const ValueId v : graph_.nodes[n].outputs) {
+      if (nodes.in_backward(v)) saved.push_back(v);
+    }
+  }
+  std::int64_t slot = 0;
+  for (const ValueId v : saved) slot += bytes(v);
+  plan.memory.saved = slot;
+  plan.memory.saved_copies = options_.training ? options_.saved_copies : 0;
+  std::int64_t at = take(slot * plan.memory.saved_copies);
+  for (const ValueId v : saved) {
+    put(v, {Region::Saved, kSavedRing, at, slot});
+    at += bytes(v);
+  }
+}
+
+// An outgoing value that nobody here reads again is written straight into the message.
+void StagePlacement::place_outgoing() {
+  for (Border& border : plan.borders) {
+    if (border.incoming) continue;
+    for (BorderValue& value : border.values) {
+      if (placed_[value.value]) {
+        value.loc = place_[value.value];
+      } else {
+        put(value.value, value.loc);
+      }
+    }
+  }
+}
+
+void StagePlacement::place_fetches() {
+  for (const auto& [name, v] : graph_.fetches) {
+    const Node& producer = graph_.producer(v);
+    const bool counted = nodes.is(v, "step_sum") && placed_[v] &&
+                         nodes.stage_of_block(producer.block) == options_.stage;
+    if (!counted && nodes.stage_of(v) != options_.stage) continue;
+    require(element_count(graph_.values[v].type.shape) == 1 &&
+                graph_.values[v].type.dtype == DType::Float32,
+            "fetch '{}' must be a float32 scalar, got {}", name, to_string(graph_.values[v].type));
+    if (!placed_[v]) {
+      put(v, {Region::StepScalar, kNoRing, take(bytes(v)), 0});
+      plan.memory.feeds += bytes(v);
+    }
+    plan.fetches.push_back({name, v, place_[v]});
+  }
+}
+
+// What I leaves for W. A gradient that goes to a peer too has its one place here, in B as well: its
+// message may be gone before W runs.
+void StagePlacement::place_held() {
+  std::set<ValueId> sent;
+  for (const Border& border : plan.borders) {
+    if (border.incoming || !border.backward) continue;
+    for (const BorderValue& value : border.values) sent.insert(value.value);
+  }
+  std::vector<ValueId> values;
+  for (const NodeId n : nodes.backward) {
+    if (graph_.nodes[n].phase != Phase::InputGrad) continue;
+    for (const ValueId v : graph_.nodes[n].outputs) {
+      if (nodes.in_weight_grad(v) && !placed_[v]) values.push_back(v);
+    }
+  }
+  for (const ValueId v : values) plan.memory.held += bytes(v, true);
+  plan.memory.held_copies = options_.held_copies;
+  std::int64_t at = take(plan.memory.held * options_.held_copies);
+  for (const ValueId v : values) {
+    held[v] = {Region::Held, kHeldRing, at, plan.memory.held};
+    if (sent.count(v) != 0) put(v, held[v]);
+    at += bytes(v, true);
+  }
+}
+
+}  // namespace hetu

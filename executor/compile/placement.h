@@ -1,0 +1,63 @@
+// Where every value of a stage lives that more than one of its functions sees: weights, gradients,
+// feeds, borders, saved and held activations. Internal to the compiler (compile.cpp), which lays
+// out the rest.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "executor/compile/plan.h"
+#include "executor/compile/stage_nodes.h"
+
+namespace hetu {
+
+class StagePlacement {
+ public:
+  /// Fills everything of the plan but functions, counts and scratch. Graph and options must outlive
+  /// it.
+  StagePlacement(const Graph& graph, const CompileOptions& options);
+
+  StagePlan plan;
+  StageNodes nodes;
+  std::map<ValueId, Loc> held;  ///< values of I that W reads, where the two run apart
+
+  bool has(ValueId v) const { return placed_[v] != 0; }
+  const Loc& place(ValueId v) const { return place_[v]; }
+  /// Aligned bytes of a value of one micro-batch, or of what backward makes of one at a time.
+  std::int64_t bytes(ValueId v, bool in_backward = false) const;
+  /// Samples of one backward.
+  std::int64_t backward_batch() const;
+  /// A place of the whole micro-batch as the backward of one half sees it. Throws Unsupported where
+  /// the value does not fall into halves.
+  Loc halved(ValueId v, Loc loc) const;
+  /// Reserves bytes of the arena; their offset.
+  std::int64_t take(std::int64_t size);
+  std::int64_t end() const { return end_; }
+
+ private:
+  void put(ValueId v, const Loc& loc);
+  std::vector<ValueId> read_sources(const char* op) const;
+  void place_parameters();
+  void place_buffers();
+  void place_replacements();
+  void place_state();
+  void place_accumulators();
+  int tied_pair(const StageParameter& p) const;
+  void place_feeds();
+  void place_scalars();
+  void place_borders();
+  void add_border(int from, int to, bool backward, int part);
+  int border_slots(Border& border) const;
+  void place_saved();
+  void place_held();
+  void place_outgoing();
+  void place_fetches();
+
+  const Graph& graph_;
+  const CompileOptions& options_;
+  std::vector<Loc> place_;  // of values that have one place in all functions
+  std::vector<char> placed_;
+  std::int64_t end_ = 0;
+};
+
+}  // namespace hetu

@@ -1,0 +1,256 @@
+#include "executor/job/compare_single.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "executor/comm/gather.h"
+#include "executor/comm/inproc.h"
+#include "executor/comm/tag_kinds.h"
+#include "executor/job/threads.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+using What = TensorRecord::What;
+
+// The same training without a pipeline, and on another number of threads, which changes no bit: two
+// runs on as many would hide a kernel whose bits depend on it.
+TrainerOptions alone(const TrainerOptions& run) {
+  TrainerOptions one;
+  one.micro_batches = run.micro_batches * run.pipelines;
+  one.batch_size = run.batch_size * run.pipelines;
+  one.seed = run.seed;
+  one.threads = omp_get_max_threads() == 1 ? 2 : 1;
+  one.kernels = run.kernels;
+  return one;
+}
+
+const char* phase_text(Phase phase) {
+  switch (phase) {
+    case Phase::Count:
+      return "count";
+    case Phase::Forward:
+      return "forward";
+    case Phase::InputGrad:
+      return "input gradient";
+    case Phase::WeightGrad:
+      return "weight gradient";
+  }
+  return "";
+}
+
+}  // namespace
+
+bool adds_in_order(const Schedule& plan, int pipelines) {
+  if (pipelines > 1 || plan.half_micros ||
+      static_cast<int>(plan.placements.size()) != model_stages(plan))
+    return false;
+  std::vector<int> last(plan.placements.size(), kNone);
+  for (const Program& program : plan.workers) {
+    for (const Instr& i : unroll(program)) {
+      if (i.kind != Kind::Backward && i.kind != Kind::WeightGrad) continue;
+      if (i.micro < last[i.stage]) return false;
+      last[i.stage] = i.micro;
+    }
+  }
+  return true;
+}
+
+// A tensor of a worker that is not the one of the one process.
+struct CompareSingle::Found {
+  std::size_t order = 0;  // its place in what the one process did
+  int worker = 0;
+  TensorRecord mine, wanted;
+};
+
+CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& transport)
+    : run_(run),
+      transport_(transport),
+      log_(run.graph()),
+      bitwise_(adds_in_order(run.schedule(), run.options().pipelines)) {
+  require(
+      !run.is_asynchronous(),
+      "compare-single: '{}' updates within a step, and one process has no such weights; compare "
+      "a synchronous method",
+      run.schedule().method);
+  if (transport.worker() == 0) {
+    links_ = comm::make_inproc(1);
+    const TrainerOptions one = alone(run.options());
+    const Threads other(one.threads);
+    single_ = std::make_unique<Trainer>(graph, run.optimizer(), one, *links_[0]);
+    single_log_ = std::make_unique<TensorLog>(single_->graph());
+    single_->log_tensors(single_log_.get());
+    single_->on_gradients([this] { replace_sums(); });
+  }
+  run_.log_tensors(&log_);  // last: nothing takes it back if this throws
+}
+
+CompareSingle::~CompareSingle() { run_.log_tensors(nullptr); }
+
+void CompareSingle::begin() {
+  log_.clear();
+  run_.log_state(log_, What::Weight);
+  if (single_) single_->log_state(*single_log_, What::Weight);
+  compare(gather(run_.step()), " before it", run_.step());
+}
+
+void CompareSingle::check(const StepResult& step, const FieldLookup& whole) {
+  run_.log_state(log_, What::GradientSum);
+  run_.log_state(log_, What::Weight);
+  const Records all = gather(step.step);
+  if (!bitwise_) bring_sums(all, step.step);
+  StepResult wanted;
+  if (single_) {
+    const Threads other(single_->options().threads);
+    wanted = single_->train(whole);
+    single_->log_state(*single_log_, What::Weight);
+  }
+  compare(all, "", step.step);
+  if (single_) check_scalars(step, wanted);
+  ++steps_;
+}
+
+CompareSingle::Records CompareSingle::gather(std::int64_t step) {
+  const auto what = [&] { return fmt::format("the tensors of step {}", step); };
+  const comm::Exchange exchange = {comm::make_tag(kCompareTag, 0, 0, 0, static_cast<int>(step)),
+                                   what};
+  Records all;
+  for (const std::string& bytes : gather_texts(bytes_of(log_.records()), transport_, exchange))
+    all.push_back(records_from(bytes));
+  log_.clear();
+  return all;
+}
+
+// The gradient sums of the run, each from the first worker that has it, on worker 0.
+void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
+  const std::vector<Parameter>& parameters = run_.graph().parameters;
+  const auto what = [&] { return fmt::format("the gradient sums of step {}", step); };
+  std::vector<char> brought(parameters.size(), 0);
+  for (int worker = 0; worker < static_cast<int>(all.size()); ++worker) {
+    for (const TensorRecord& record : all[worker]) {
+      if (record.what != What::GradientSum || std::exchange(brought[record.id], 1) != 0) continue;
+      const std::string& name = parameters[record.id].name;
+      const comm::Tag tag = comm::make_tag(kCompareTag, record.id, 0, 1, static_cast<int>(step));
+      if (transport_.worker() == worker) {
+        for (const StateTensor& t : run_.gradients()) {
+          if (t.name != name) continue;
+          if (worker == 0) {
+            sums_[name].assign(t.data, t.data + t.elements);
+          } else {
+            const auto bytes = static_cast<std::size_t>(t.elements) * sizeof(float);
+            transport_.wait(*transport_.send(0, tag, t.data, bytes), what);
+          }
+          break;
+        }
+      } else if (transport_.worker() == 0) {
+        std::vector<float>& to = sums_[name];
+        to.resize(static_cast<std::size_t>(
+            element_count(run_.graph().values[parameters[record.id].value].type.shape)));
+        transport_.wait(*transport_.recv(worker, tag, to.data(), to.size() * sizeof(float)), what);
+      }
+    }
+  }
+}
+
+// Within a step of the one process, before its update.
+void CompareSingle::replace_sums() {
+  single_->log_state(*single_log_, What::GradientSum);
+  if (bitwise_) return;
+  for (const StateTensor& t : single_->gradients())
+    std::copy_n(sums_.at(t.name).data(), t.elements, t.data);
+}
+
+// Whether a tensor must agree.
+bool CompareSingle::counts(const TensorRecord& record) const {
+  if (bitwise_ || record.what != What::Result) return true;
+  const std::vector<StateBuffer>& buffers = run_.graph().buffers;
+  return std::none_of(buffers.begin(), buffers.end(),
+                      [&](const StateBuffer& b) { return b.next == record.id; });
+}
+
+bool CompareSingle::differs(const TensorRecord& mine, const TensorRecord& wanted) {
+  if (mine.sketch.checksum == wanted.sketch.checksum) return false;
+  if (bitwise_ || mine.what != What::GradientSum) return true;
+  const double apart = distance(mine.sketch, wanted.sketch) / std::max(1.0, wanted.sketch.norm);
+  farthest_ = std::max(farthest_, apart);
+  return !(apart <= kTolerance);
+}
+
+void CompareSingle::compare(const Records& all, const std::string& when, std::int64_t step) {
+  if (!single_) return;
+  const std::vector<TensorRecord>& wanted = single_log_->records();
+  std::map<std::tuple<What, int, int>, std::size_t> places;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    places.emplace(std::tuple(wanted[i].what, wanted[i].id, wanted[i].micro), i);
+  std::optional<Found> first;
+  std::vector<bool> seen(wanted.size(), false);
+  for (int worker = 0; worker < static_cast<int>(all.size()); ++worker) {
+    for (const TensorRecord& mine : all[worker]) {
+      const auto at = places.find(std::tuple(mine.what, mine.id, mine.micro));
+      HETU_ASSERT(at != places.end());
+      const std::size_t order = at->second;
+      seen[order] = true;
+      if (!counts(mine)) continue;
+      ++tensors_;
+      if (differs(mine, wanted[order]) && (!first || order < first->order))
+        first = Found{order, worker, mine, wanted[order]};
+    }
+  }
+  if (first)
+    fail(Code::Internal, "compare-single: step {} differs from one process{}: {}", step, when,
+         describe(*first));
+  for (const auto& [key, order] : places) HETU_ASSERT(seen[order] || run_.schedule().half_micros);
+  single_log_->clear();
+}
+
+std::string CompareSingle::describe(const Found& found) const {
+  const Graph& graph = run_.graph();
+  const TensorRecord& mine = found.mine;
+  std::string text;
+  if (mine.what == What::Result) {
+    const Value& value = graph.values[mine.id];
+    const Node& node = graph.nodes[value.producer];
+    const int micros = run_.options().micro_batches;
+    text = fmt::format("{} of '{}'", phase_text(node.phase), node.name);
+    if (node.outputs.size() > 1) text += fmt::format(", output {}", value.output);
+    text += fmt::format(", stage {}, micro-batch {}", mine.stage, mine.micro % micros);
+    if (run_.options().pipelines > 1) text += fmt::format(" of pipeline {}", mine.micro / micros);
+  } else {
+    text =
+        fmt::format("{} '{}', stage {}", mine.what == What::Weight ? "weight" : "gradient sum of",
+                    graph.parameters[mine.id].name, mine.stage);
+  }
+  return fmt::format(
+      "{}, worker {}: about {:.2g} apart, norm {:.4g}; all that one process does before is equal",
+      text, found.worker, distance(mine.sketch, found.wanted.sketch), found.wanted.sketch.norm);
+}
+
+void CompareSingle::check_scalars(const StepResult& mine, const StepResult& wanted) const {
+  const auto compare = [&](const std::string& name, double a, double b) {
+    const double apart = std::abs(a - b) / std::max(1.0, std::abs(b));
+    if (a == b || (!bitwise_ && apart <= kTolerance)) return;
+    fail(Code::Internal,
+         "compare-single: step {} differs from one process: {} is {:.17g}, one process has {:.17g}",
+         mine.step, name, a, b);
+  };
+  for (const NamedScalar& s : wanted.scalars) compare(s.name, mine.at(s.name), s.value);
+  compare("the norm of the gradient", mine.gradient_norm, wanted.gradient_norm);
+}
+
+std::string CompareSingle::summary() const {
+  std::string how = "bit for bit";
+  if (!bitwise_)
+    how +=
+        fmt::format(" but gradient sums, which are at most {:.1g} of their norm apart", farthest_);
+  return fmt::format("equal in {} step{}, {} ({} tensors)", steps_, steps_ == 1 ? "" : "s", how,
+                     tensors_);
+}
+
+}  // namespace hetu

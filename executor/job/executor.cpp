@@ -1,0 +1,86 @@
+#include "executor/job/executor.h"
+
+#include <map>
+
+#include "config/env.h"
+#include "executor/comm/inproc.h"
+#include "executor/comm/mpi.h"
+#include "executor/job/shared_rows.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+std::unique_ptr<Loader> loader_for(const Trainer& trainer, comm::Transport& links,
+                                   std::unique_ptr<RowSource> data) {
+  LoaderOptions options;
+  options.pipelines = trainer.options().pipelines;
+  options.pipeline = trainer.pipeline();
+  options.batch_size = trainer.options().batch_size;
+  return open_loader(std::move(data), options,
+                     Readers(trainer, links).open(trainer.options().averaging.has_value()));
+}
+
+const void* checked(const std::vector<std::byte>& data, const std::string& field,
+                    std::int64_t bytes) {
+  require(static_cast<std::int64_t>(data.size()) == bytes,
+          "field '{}' of a batch has {} bytes, the model reads {}", field, data.size(), bytes);
+  return data.data();
+}
+
+}  // namespace
+
+std::unique_ptr<comm::Transport> open_links(int number) {
+  comm::Options options;
+  options.timeout_s = env().timeout_s;
+  options.number = number;
+  if (env().workers > 1) return comm::connect_mpi(options);
+  return std::move(comm::make_inproc(1, options)[0]);
+}
+
+FieldLookup fields_of(Batch& batch) {
+  return [&batch](const std::string& field, std::int64_t bytes) -> const void* {
+    return checked(batch.at(field).bytes, field, bytes);
+  };
+}
+
+FieldLookup joined_fields(const std::vector<Batch>& parts) {
+  auto joined = std::make_shared<std::map<std::string, std::vector<std::byte>>>();
+  return [&parts, joined](const std::string& field, std::int64_t bytes) -> const void* {
+    std::vector<std::byte>& all = (*joined)[field];
+    all.clear();
+    for (const Batch& part : parts) {
+      const std::vector<std::byte>& data = part.at(field).bytes;
+      all.insert(all.end(), data.begin(), data.end());
+    }
+    return checked(all, field, bytes);
+  };
+}
+
+Executor::Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+                   std::unique_ptr<RowSource> data)
+    : links_(open_links()),
+      trainer_(std::move(graph), optimizer, options, *links_),
+      loader_(loader_for(trainer_, *links_, std::move(data))) {}
+
+FieldLookup Executor::next() {
+  if (loader_) loader_->next(batch_);
+  return fields_of(batch_);
+}
+
+StepResult Executor::step() {
+  return telling([this] { return trainer_.train(next()); });
+}
+
+void Executor::run(int steps, const std::function<void(const StepResult&)>& on_step) {
+  telling([&] {
+    trainer_.begin_run(steps);
+    while (const auto result = trainer_.next([this] { return next(); })) on_step(*result);
+  });
+}
+
+StepResult Executor::validate() {
+  return telling([this] { return trainer_.validate(next()); });
+}
+
+}  // namespace hetu

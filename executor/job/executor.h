@@ -1,0 +1,70 @@
+// Training for C++ programs: links, trainer and data in one object. The same program runs alone or,
+// under heturun, as every worker of a job.
+#pragma once
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "datasets/loader.h"
+#include "datasets/source.h"
+#include "executor/job/trainer.h"
+
+namespace hetu {
+
+/// The links of this process: MPI where it was started as one of several workers, else a job of
+/// one. `number` is this worker's place in the grid where it is not its rank; -1: the rank. Once
+/// per process.
+std::unique_ptr<comm::Transport> open_links(int number = -1);
+
+/// An error that leaves one of its functions is told to the other workers, whose waits fail with
+/// it; the program itself catches it and ends as it likes.
+class Executor {
+ public:
+  /// A finished graph with gradients, trained on `data`, whose fields are the graph's placeholders.
+  /// Rows that may differ between processes (CallbackSource, StreamSource) are read by one worker,
+  /// which sends the others what they read.
+  /// The number of workers must be options.pipelines * options.stages; worker = pipeline * stages +
+  /// stage. Throws as Trainer and Loader do.
+  Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+           std::unique_ptr<RowSource> data);
+
+  /// One step on the next global batch.
+  StepResult step();
+  /// So many steps, each reported as it is done; for plans that update within themselves, whose
+  /// pipeline is filled and drained once.
+  void run(int steps, const std::function<void(const StepResult&)>& on_step);
+  /// Forward only, on the next global batch.
+  StepResult validate();
+
+  Trainer& trainer() { return trainer_; }
+  /// True in the worker that prints.
+  bool is_chief() const { return links_->worker() == 0; }
+
+ private:
+  FieldLookup next();
+  template <class Work>
+  auto telling(const Work& work) {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      if (links_->workers() > 1) links_->give_up(error.what());
+      throw;
+    }
+  }
+
+  std::unique_ptr<comm::Transport> links_;
+  Trainer trainer_;
+  std::unique_ptr<Loader> loader_;  // null where a worker reads no field
+  Batch batch_;
+};
+
+/// The bytes of a field of `batch`, for Trainer. Throws InvalidArgument if it is missing or not as
+/// long as the model reads.
+FieldLookup fields_of(Batch& batch);
+
+/// The same of the batches of several pipelines, one after the other. It holds until they change,
+/// and no longer than the lookup lives.
+FieldLookup joined_fields(const std::vector<Batch>& parts);
+
+}  // namespace hetu

@@ -1,0 +1,122 @@
+#include "executor/job/host_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <sstream>
+
+#include "executor/comm/collective.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+
+std::int64_t total_of_meminfo() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::int64_t kib = 0;
+  while (file >> key) {
+    if (key == "MemTotal:" && file >> kib) return kib * 1024;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 0;
+}
+
+// Limits of the control group, as seen from inside a container and from outside; "max" is no number
+// and so reads as none.
+std::vector<std::string> limit_files() {
+  std::vector<std::string> files = {"/sys/fs/cgroup/memory.max",
+                                    "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("0::/", 0) == 0)
+      files.push_back("/sys/fs/cgroup" + line.substr(3) + "/memory.max");
+  }
+  return files;
+}
+
+struct Sum {
+  int workers = 0;
+  std::int64_t needs = 0;
+  std::int64_t machine = 0;
+  int most = 0;  // the worker that needs the most
+};
+
+}  // namespace
+
+std::int64_t machine_bytes() {
+  std::int64_t least = total_of_meminfo();
+  for (const std::string& path : limit_files()) {
+    std::ifstream file(path);
+    std::int64_t limit = 0;
+    if (file >> limit && limit > 0 && (least == 0 || limit < least)) least = limit;
+  }
+  return least;
+}
+
+std::string overfull_host(const std::vector<WorkerNeed>& workers) {
+  std::map<std::string, Sum> sums;
+  for (int w = 0; w < static_cast<int>(workers.size()); ++w) {
+    Sum& sum = sums[workers[w].host];
+    if (sum.workers == 0 || workers[w].needs > workers[sum.most].needs) sum.most = w;
+    ++sum.workers;
+    sum.needs += workers[w].needs;
+    sum.machine = std::max(sum.machine, workers[w].machine);
+  }
+  for (const WorkerNeed& worker : workers) {
+    const Sum& sum = sums[worker.host];
+    if (sum.machine == 0 || sum.needs <= sum.machine) continue;
+    return fmt::format(
+        "host {} has {:.1f} GiB of memory, the plan needs {:.1f} GiB there ({} worker{}; the most, "
+        "{:.1f} GiB, worker {}); use more hosts or stages, smaller micro-batches or a method that "
+        "keeps fewer activations",
+        worker.host, static_cast<double>(sum.machine) / kGiB, static_cast<double>(sum.needs) / kGiB,
+        sum.workers, sum.workers == 1 ? "" : "s",
+        static_cast<double>(workers[sum.most].needs) / kGiB, sum.most);
+  }
+  return "";
+}
+
+std::vector<WorkerNeed> gather_needs(comm::Transport& transport, std::int64_t needs,
+                                     comm::Tag tag) {
+  const int workers = transport.workers();
+  struct Said {
+    std::int64_t needs;
+    std::int64_t machine;
+  };
+  const Said mine = {needs, machine_bytes()};
+  std::vector<Said> said(workers);
+  const std::vector<std::size_t> bytes(workers, sizeof(Said));
+  comm::all_gather_bytes(transport, comm::everyone(transport), bytes, &mine, said.data(),
+                         {tag, "the sizes of all plans"});
+  std::vector<WorkerNeed> table;
+  table.reserve(said.size());
+  for (int w = 0; w < workers; ++w) {
+    table.push_back({transport.host_of(w), said[w].needs, said[w].machine});
+  }
+  return table;
+}
+
+std::string to_text(const std::vector<WorkerNeed>& workers) {
+  std::string text;
+  for (const WorkerNeed& w : workers) text += fmt::format("{} {} {}\n", w.needs, w.machine, w.host);
+  return text;
+}
+
+std::vector<WorkerNeed> needs_from(const std::string& text) {
+  std::vector<WorkerNeed> workers;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    WorkerNeed w;
+    if (!(words >> w.needs >> w.machine >> w.host))
+      fail(Code::Comm, "'{}' is not what a worker needs, bytes, machine and host", line);
+    workers.push_back(w);
+  }
+  return workers;
+}
+
+}  // namespace hetu

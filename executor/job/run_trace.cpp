@@ -1,0 +1,153 @@
+#include "executor/job/run_trace.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "executor/state/safetensors.h"
+#include "graph/base/error.h"
+#include "pipeline/compare/compare.h"
+#include "pipeline/cost/averages.h"
+#include "pipeline/cost/cost.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/lower/run_order.h"
+#include "pipeline/simulate/simulate.h"
+
+namespace hetu {
+
+std::vector<PlannedRun> runs_by_step(const Trace& measured, const Schedule& plan) {
+  std::set<int> steps;
+  for (const TraceEvent& e : measured.events) steps.insert(e.step);
+  std::vector<PlannedRun> runs;
+  for (const int step : steps) runs.push_back({step, plan});
+  return runs;
+}
+
+namespace {
+
+// The measured events with the plan's simulated ones, run after run.
+std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedRun>& runs,
+                               const Costs& costs, Simulation& simulated) {
+  std::vector<TraceEvent> events = measured.events;
+  double start_us = events.front().start_us;
+  for (const TraceEvent& e : measured.events) start_us = std::min(start_us, e.start_us);
+  SimulateOptions options;
+  options.events = true;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    // Runs of one step have one plan: it is simulated once.
+    const bool again = i > 0 && runs[i].plan.steps == runs[i - 1].plan.steps;
+    if (!again) simulated = simulate(run_order(runs[i].plan, costs), costs, options);
+    for (TraceEvent e : simulated.events) {
+      e.step += runs[i].first_step;
+      e.start_us += start_us;
+      events.push_back(std::move(e));
+    }
+    start_us += simulated.step_time * unit_us(costs);
+  }
+  return events;
+}
+
+// Median over the edges of how long a message is on its way, ms; 0 where no receiver waited, or
+// where messages were there before their senders, short of a core, noted that they had gone.
+double link_latency(const Trace& both, const Schedule& plan) {
+  std::vector<double> ways;
+  for (const ComparedEdge& e : compare(both, plan, {.all = true}).edges)
+    if (e.awaited > 0) ways.push_back(e.way.measured * 1e-3);
+  return std::max(0.0, median(ways));
+}
+
+// A stage's times are those of its blocks and of what it does between them: each block takes its
+// share. Of a B in one the blocks tell what its halves take.
+void share_out(Costs& costs, const ModelBlocks& model, bool split) {
+  costs.blocks = model.blocks;
+  if (costs.blocks.empty()) return;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const auto first = static_cast<std::size_t>(model.first_block[s]);
+    const std::size_t end = s + 1 < costs.stages.size()
+                                ? static_cast<std::size_t>(model.first_block[s + 1])
+                                : costs.blocks.size();
+    StageCost sum{.forward = 0, .input_grad = 0, .weight_grad = 0};
+    for (std::size_t b = first; b < end; ++b) {
+      const StageCost& c = costs.blocks[b].cost;
+      sum.forward += c.forward;
+      sum.input_grad += c.input_grad;
+      sum.weight_grad += c.weight_grad;
+      sum.activation_bytes += c.activation_bytes;
+      sum.weight_bytes += c.weight_bytes;
+      sum.reduce_grad += c.reduce_grad;
+    }
+    StageCost& stage = costs.stages[s];
+    const double backward = sum.input_grad + sum.weight_grad;
+    if (!split && backward > 0) {
+      const double whole = stage.input_grad + stage.weight_grad;
+      stage.input_grad = whole * sum.input_grad / backward;
+      stage.weight_grad = whole * sum.weight_grad / backward;
+    }
+    const auto share = [](double of, double in) { return in > 0 ? of / in : 0; };
+    const double forward = share(stage.forward, sum.forward);
+    const double again = stage.recompute > 0 ? share(stage.recompute, sum.forward) : forward;
+    const double input = share(stage.input_grad, sum.input_grad);
+    const double weight = share(stage.weight_grad, sum.weight_grad);
+    const double update = share(stage.update, sum.weight_bytes);
+    // The run's own sums, where its plan has any.
+    if (stage.reduce_grad == 0) stage.reduce_grad = sum.reduce_grad;
+    const double reduce = share(stage.reduce_grad, sum.weight_bytes);
+    for (std::size_t b = first; b < end; ++b) {
+      StageCost& c = costs.blocks[b].cost;
+      c.recompute = c.forward * again;
+      c.forward *= forward;
+      c.input_grad *= input;
+      c.weight_grad *= weight;
+      c.update = c.weight_bytes * update;
+      c.reduce_grad = c.weight_bytes * reduce;
+    }
+    stage.bytes_out = costs.blocks[end - 1].cost.bytes_out;
+    stage.activation_bytes = sum.activation_bytes;
+    stage.weight_bytes = sum.weight_bytes;
+  }
+}
+
+}  // namespace
+
+Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
+                      const ModelBlocks& model) {
+  if (measured.events.empty() || runs.empty()) return measured;
+  const Schedule& plan = runs.back().plan;
+  // The reader takes from the plan which model stage a placement is.
+  measured.metadata_json = fmt::format(R"({{"plan":{}}})", to_json(plan));
+  Costs costs = parse_costs(trace_to_json(measured), "the run's trace");
+  share_out(costs, model, holds(plan, Kind::InputGrad));
+  Simulation simulated;
+  Trace both = measured;
+  both.events = beside(measured, runs, costs, simulated);
+  costs.link.latency = is_lowered(plan) ? link_latency(both, plan) : 0;
+  if (costs.link.latency > 0) both.events = beside(measured, runs, costs, simulated);
+  // In the order that is predicted.
+  const Schedule predicted = run_order(plan, costs);
+  both.metadata_json = fmt::format(R"({{"plan":{},"costs":{},"simulated":{}}})", to_json(predicted),
+                                   to_json(costs, predicted), to_json(simulated));
+  return both;
+}
+
+std::string blocks_in(const Trace& trace) {
+  const auto metadata = nlohmann::json::parse(trace.metadata_json);
+  if (!metadata.is_object() || !metadata.contains("blocks")) return "[]";
+  return metadata["blocks"].dump();
+}
+
+void write_beside(const std::string& path, const std::string& text) {
+  const std::string beside = path + ".part";
+  try {
+    write_synced(beside, text);
+  } catch (const Error&) {
+    std::remove(beside.c_str());
+    throw;
+  }
+  if (std::rename(beside.c_str(), path.c_str()) != 0) {
+    std::remove(beside.c_str());
+    fail(Code::Io, "{}: cannot be written", path);
+  }
+}
+
+}  // namespace hetu

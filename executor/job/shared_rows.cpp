@@ -1,0 +1,274 @@
+#include "executor/job/shared_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+#include "executor/comm/gather.h"
+#include "executor/comm/tag_kinds.h"
+#include "executor/job/trainer.h"
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+
+namespace hetu {
+namespace {
+
+using Reader = Together::Reader;
+
+constexpr int kSingle = std::numeric_limits<int>::max();  // the stage of the one process
+
+void add_missing(std::vector<std::string>& all, const std::vector<std::string>& some) {
+  for (const std::string& field : some)
+    if (std::find(all.begin(), all.end(), field) == all.end()) all.push_back(field);
+}
+
+std::int64_t row_bytes(const FieldData& data) {
+  return data.shape[0] == 0 ? 0 : static_cast<std::int64_t>(data.bytes.size()) / data.shape[0];
+}
+
+// What comes before the fields of a batch.
+struct Header {
+  std::int64_t epoch = 0;
+  std::int64_t index = 0;  // of its first row, over all pipelines
+};
+
+class SharedRows final : public RowSource {
+ public:
+  SharedRows(std::unique_ptr<RowSource> data, const LoaderOptions& options, Together together)
+      : options_(options),
+        together_(std::move(together)),
+        whole_(std::move(data), whole_options(options, together_)) {}
+
+  const std::vector<Field>& fields() const override { return whole_.fields(); }
+  // Only who draws can know, and not before an epoch ends if it is a stream.
+  std::int64_t rows() const override { return kUnknown; }
+  std::string order() const override { return whole_.position().order; }
+  void select(const std::vector<Field>& fields) override { own_ = fields; }
+  std::int64_t skipped_rows() const override { return whole_.skipped_rows(); }
+
+  bool has(std::int64_t epoch, std::int64_t row) override {
+    const std::int64_t global = whole_.global_batch();
+    const Header wanted = {epoch, row / global * global};
+    if (!here_) draws() ? draw(wanted) : receive();
+    return here_->epoch == wanted.epoch && here_->index == wanted.index;
+  }
+
+  void read(Batch& batch) override {
+    HETU_ASSERT(here_ && here_->epoch == batch.epoch);
+    here_.reset();
+    for (FieldData& to : batch.fields) {
+      FieldData& from = (draws() ? *drawn_ : received_).at(to.name);
+      if (!draws() || is_mine_alone(to)) {
+        std::swap(to.bytes, from.bytes);
+      } else {
+        std::memcpy(to.bytes.data(), slice(from, together_.readers[0]), to.bytes.size());
+      }
+    }
+  }
+
+ private:
+  // A batch on its way: it stays until all of it is sent.
+  struct Sent {
+    Header header;
+    std::shared_ptr<Batch> batch;
+    std::vector<std::unique_ptr<comm::Request>> requests;
+  };
+
+  static LoaderOptions whole_options(const LoaderOptions& options, const Together& together) {
+    LoaderOptions whole = options;
+    whole.fields.clear();
+    for (const Reader& reader : together.readers) add_missing(whole.fields, reader.fields);
+    if (together.one_pipeline) return whole;
+    whole.batch_size *= whole.pipelines;
+    whole.pipelines = 1;
+    whole.pipeline = 0;
+    return whole;
+  }
+
+  bool draws() const { return together_.me == 0; }
+
+  const std::byte* slice(const FieldData& data, const Reader& reader) const {
+    const int place = together_.one_pipeline ? 0 : reader.pipeline;
+    return data.bytes.data() + place * options_.batch_size * row_bytes(data);
+  }
+
+  comm::Tag tag(int reader) const {
+    return comm::make_tag(kRowsTag, reader, 0, 0, together_.channel);
+  }
+
+  // Nothing of what was drawn of the field is on its way to others.
+  bool is_mine_alone(const FieldData& data) const {
+    const auto& readers = together_.readers;
+    return data.shape == drawn_->at(data.name).shape &&
+           std::none_of(readers.begin() + 1, readers.end(), [&](const Reader& reader) {
+             const auto& read = reader.fields;
+             return std::find(read.begin(), read.end(), data.name) != read.end();
+           });
+  }
+
+  // Of batches that are sent; one of them is filled again.
+  void forget_sent() {
+    drawn_.reset();
+    while (!sent_.empty()) {
+      Sent& first = sent_.front();
+      if (!std::all_of(first.requests.begin(), first.requests.end(),
+                       [](const auto& request) { return request->done(); }))
+        break;
+      drawn_ = std::move(first.batch);
+      sent_.pop_front();
+    }
+    if (!drawn_) drawn_ = std::make_shared<Batch>();
+  }
+
+  void draw(const Header& wanted) {
+    const Position at = whole_.position();
+    if (at.epoch != wanted.epoch || at.index != wanted.index)
+      whole_.seek({wanted.epoch, wanted.index, at.global_batch, at.order});
+    forget_sent();
+    whole_.next(*drawn_);
+    const std::int64_t global = whole_.global_batch();
+    here_ = Header{drawn_->epoch, drawn_->first / global * global};
+    if (!std::exchange(looked_, true)) warn_of_equal_slices();
+    sent_.push_back({*here_, drawn_, {}});
+    for (std::size_t r = 1; r < together_.readers.size(); ++r) send(sent_.back(), r);
+  }
+
+  void send(Sent& message, std::size_t to) {
+    const Reader& reader = together_.readers[to];
+    const comm::Tag at = tag(static_cast<int>(to));
+    const auto post = [&](const void* data, std::size_t bytes) {
+      message.requests.push_back(together_.links->send(reader.worker, at, data, bytes));
+    };
+    post(&message.header, sizeof(Header));
+    for (const std::string& name : reader.fields) {
+      const FieldData& data = message.batch->at(name);
+      post(slice(data, reader), static_cast<std::size_t>(options_.batch_size * row_bytes(data)));
+    }
+  }
+
+  void receive() {
+    const auto post = [&](void* data, std::size_t bytes) {
+      const int from = together_.readers[0].worker;
+      const auto what = [&] {
+        return fmt::format("the next rows of '{}', which worker {} reads for all", order(), from);
+      };
+      comm::Transport& links = *together_.links;
+      links.wait(*links.recv(from, tag(together_.me), data, bytes), what);
+    };
+    Header header;
+    post(&header, sizeof(Header));
+    resize_batch(received_, own_, options_.batch_size);
+    for (FieldData& data : received_.fields) post(data.bytes.data(), data.bytes.size());
+    here_ = header;
+  }
+
+  void warn_of_equal_slices() const {
+    const int slices = together_.one_pipeline ? 1 : options_.pipelines;
+    for (int d = 1; d < slices; ++d) {
+      const bool equal =
+          std::all_of(drawn_->fields.begin(), drawn_->fields.end(), [&](const FieldData& data) {
+            const auto bytes = static_cast<std::size_t>(options_.batch_size * row_bytes(data));
+            return std::memcmp(data.bytes.data(), data.bytes.data() + d * bytes, bytes) == 0;
+          });
+      if (!equal) continue;
+      log(Level::Warning,
+          "{}: pipelines 0 and {} get the same {} rows in the first step; each should have rows of "
+          "its own: a step takes {} different ones ({} pipelines x {})",
+          order(), d, options_.batch_size, options_.batch_size * slices, slices,
+          options_.batch_size);
+      return;
+    }
+  }
+
+  LoaderOptions options_;
+  Together together_;
+  Loader whole_;  // of all slices and fields; asked by who draws alone
+  std::vector<Field> own_;
+  std::optional<Header> here_;  // the batch that was drawn, or received, and is not read yet
+  std::shared_ptr<Batch> drawn_;
+  Batch received_;
+  std::deque<Sent> sent_;
+  bool looked_ = false;
+};
+
+std::string text_of(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  return text;
+}
+
+}  // namespace
+
+Readers::Readers(const Trainer& trainer, comm::Transport& links,
+                 const std::vector<std::string>& single)
+    : links_(links), pipeline_(trainer.pipeline()) {
+  std::vector<std::string> own;
+  for (const FeedSpec& field : trainer.fields()) own.push_back(field.name);
+  const auto what = [] { return std::string("who reads which fields"); };
+  const auto gather = [&](const std::string& mine, int part) {
+    return gather_texts(mine, links, {comm::make_tag(kRowsTag, 0, 0, 1 + part, 0), what});
+  };
+  const auto mine = fmt::format("{} {}", pipeline_, trainer.stage());
+  const std::vector<std::string> places = gather(mine, 0), fields = gather(text_of(own), 1),
+                                 singles = gather(text_of(single), 2);
+  const auto add = [&](int worker, int pipeline, int stage, const std::string& lines) {
+    Reader reader{worker, pipeline, stage, {}};
+    std::istringstream in(lines);
+    for (std::string line; std::getline(in, line);) reader.fields.push_back(line);
+    if (!reader.fields.empty()) readers_.push_back(std::move(reader));
+  };
+  for (int w = 0; w < links.workers(); ++w) {
+    std::istringstream place(places[w]);
+    int pipeline = 0, stage = 0;
+    place >> pipeline >> stage;
+    add(w, pipeline, stage, fields[w]);
+  }
+  // Forwards go from lower stages to higher ones: whoever waits for the first stage's worker waits
+  // for one that does not wait for it.
+  std::stable_sort(readers_.begin(), readers_.end(), [](const Reader& a, const Reader& b) {
+    return std::tie(a.stage, a.worker) < std::tie(b.stage, b.worker);
+  });
+  for (int w = 0; w < links.workers(); ++w)
+    for (int d = 0; d < trainer.options().pipelines; ++d) add(w, d, kSingle, singles[w]);
+}
+
+Together Readers::open(bool apart, bool compared) {
+  Together together{&links_, {}, -1, opened_++, apart};
+  for (const Reader& reader : readers_) {
+    const bool is_single = reader.stage == kSingle;
+    if ((apart && reader.pipeline != pipeline_) || (is_single && !compared)) continue;
+    if (reader.worker == links_.worker() && !is_single)
+      together.me = static_cast<int>(together.readers.size());
+    together.readers.push_back(reader);
+  }
+  return together;
+}
+
+Together Readers::single(Together compared, int pipeline) const {
+  const auto found =
+      std::find_if(compared.readers.begin(), compared.readers.end(), [&](const Reader& reader) {
+        return reader.stage == kSingle && reader.worker == links_.worker() &&
+               reader.pipeline == pipeline;
+      });
+  compared.me =
+      found == compared.readers.end() ? -1 : static_cast<int>(found - compared.readers.begin());
+  return compared;
+}
+
+std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptions options,
+                                    const Together& together) {
+  if (together.me < 0) return nullptr;
+  options.fields = together.readers[static_cast<std::size_t>(together.me)].fields;
+  if (!data->same_everywhere() && together.readers.size() > 1) {
+    data = std::make_unique<SharedRows>(std::move(data), options, together);
+    options.prefetch = 0;  // who draws reads ahead below, the others wait here
+  }
+  return std::make_unique<Loader>(std::move(data), std::move(options));
+}
+
+}  // namespace hetu

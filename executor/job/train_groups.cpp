@@ -1,0 +1,119 @@
+#include "executor/job/train_groups.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "executor/comm/collective.h"
+#include "executor/comm/tag_kinds.h"
+#include "graph/base/error.h"
+#include "pipeline/ir/run_length.h"
+
+namespace hetu {
+
+TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
+    : plan_(plan), links_(links) {
+  const TrainerOptions& job = plan.options;
+  const Averaging& how = *job.averaging;
+  const groups::Options policy = group_policy(job);
+  ps::ClientOptions client;
+  client.policy = policy;
+  client.worker = plan.number();
+  client.pipeline = plan.pipeline;
+  client.stage = plan.stage();
+  client.timeout_s = links.options().timeout_s;
+  client.group_log = how.group_log;
+  if (how.apart) {
+    comm::MeshPlace door = how.apart->door;
+    door.worker = plan.pipeline;
+    door.workers = job.pipelines;
+    mesh_ = comm::open_mesh(door, links.options());
+    client.endpoint = mesh_->endpoint();
+    client.on_failure_shrink = true;
+  }
+  client_ = how.connect(client);
+  if (mesh_) mesh_->meet(client_->endpoints());
+  Averager::Place place{plan.stage(), plan.pipeline, {}, mesh_.get()};
+  for (int d = 0; d < job.pipelines; ++d)
+    place.workers.push_back(mesh_ ? d : d * plan.width() + plan.row);
+  const bool waits = policy.method == groups::Method::PartialReduce && policy.sync_period == 1;
+  AverageOptions options;
+  options.policy = policy;
+  options.overlap = how.overlap && !waits;
+  options.observe = how.observe;
+  comm::Transport& over = mesh_ ? *mesh_ : links;
+  averager_ = std::make_unique<Averager>(over, *client_, place, options);
+}
+
+std::vector<WorkerNeed> TrainGroups::of_all_pipelines(std::vector<WorkerNeed> own) {
+  if (!mesh_) return own;
+  std::vector<WorkerNeed> all(own.size() * plan_.options.pipelines);
+  for (const auto& [pipeline, text] : averager_->exchange(to_text(own))) {
+    const std::vector<WorkerNeed> others = needs_from(text);
+    if (others.size() != own.size())
+      fail(Code::Comm, "pipeline {} has {} workers, this one has {}", pipeline, others.size(),
+           own.size());
+    std::copy(others.begin(), others.end(),
+              all.begin() + pipeline * static_cast<std::ptrdiff_t>(own.size()));
+  }
+  return all;
+}
+
+void TrainGroups::begin_run(std::int64_t step, std::int64_t steps) {
+  run_begin_ = step;
+  run_end_ = step + steps;
+  batches_before_ = 0;
+}
+
+int TrainGroups::planned_steps() const {
+  const std::int64_t known = averager_->stop_after();
+  return known == groups::kRunsOn ? least_steps(plan_.lowered) : static_cast<int>(known);
+}
+
+// What has been heard comes in leaps; a run is `batches` of all pipelines long in any case.
+std::int64_t TrainGroups::new_batches() {
+  const std::int64_t done = averager_->updates_of_all();
+  return std::max<std::int64_t>(0, done - std::exchange(batches_before_, done));
+}
+
+void TrainGroups::ask_to_stop() {
+  asks_to_stop_ = true;
+  averager_->stop_soon();
+}
+
+std::int64_t TrainGroups::end_run() {
+  stop_asked_ = any_asks_to_stop();
+  asks_to_stop_ = false;
+  return stop_asked_ ? std::min(run_end_, run_begin_ + mean_updates()) : run_end_;
+}
+
+// Over all workers of the job.
+double TrainGroups::sum(double value, int part, const char* what) {
+  const int run = static_cast<int>(run_begin_ & 0x3fff);
+  comm::sum_f64(
+      links_, comm::everyone(links_), &value, 1,
+      {comm::make_tag(kConsensusTag, 0, 0, part, run), [&] { return std::string(what); }});
+  return value;
+}
+
+// The same answer on every worker of the job.
+bool TrainGroups::any_asks_to_stop() {
+  if (averager_->may_lose()) return averager_->any_raises(asks_to_stop_);
+  return sum(asks_to_stop_ ? 1 : 0, 2, "whether a worker asks to stop") > 0;
+}
+
+// Of the pipelines in this run, rounded down; the same on every worker of the job.
+std::int64_t TrainGroups::mean_updates() {
+  const std::int64_t own = averager_->updates();
+  if (averager_->may_lose()) {
+    std::int64_t sum = 0;
+    const auto all = averager_->exchange(fmt::format("{}", own));
+    for (const auto& [pipeline, updates] : all) sum += std::stoll(updates);
+    return sum / static_cast<std::int64_t>(all.size());
+  }
+  return static_cast<std::int64_t>(
+             sum(static_cast<double>(own), 3, "how many updates there were")) /
+         links_.workers();
+}
+
+}  // namespace hetu

@@ -1,0 +1,357 @@
+#include "executor/job/train_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "executor/job/threads.h"
+#include "executor/loop/disturbance.h"
+#include "executor/stage/block_times.h"
+#include "graph/base/error.h"
+#include "graph/op_def.h"
+#include "graph/passes/channels_last.h"
+#include "graph/passes/fuse_norm.h"
+#include "ops/registry.h"
+#include "pipeline/cost/partition.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/ir/run_length.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+void check_sizes(const TrainerOptions& o, int workers) {
+  require(
+      o.replicas.empty() || (static_cast<int>(o.replicas.size()) == o.stages && o.pipelines == 1),
+      "{} numbers of replicas for {} stages in {} pipelines: one number per stage wanted, in 1 "
+      "pipeline",
+      o.replicas.size(), o.stages, o.pipelines);
+  const int needed = linked_of(o) * width_of(o);
+  require(o.pipelines >= 1 && o.stages >= 1 && needed == workers,
+          "{} pipelines of {} stages need {} workers, but {} were started", linked_of(o), o.stages,
+          needed, workers);
+  require(o.micro_batches >= 1, "micro-batches must be >= 1, got {}", o.micro_batches);
+  require(o.batch_size >= 1 && o.batch_size % o.micro_batches == 0,
+          "batch size {} is not divided by {} micro-batches; choose a multiple of {}", o.batch_size,
+          o.micro_batches, o.micro_batches);
+}
+
+// What a plan asks for that training does not do yet, or nullptr.
+const char* untrainable(const Schedule& plan) {
+  if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
+  if (!is_asynchronous(plan)) return nullptr;
+  if (plan.placements.size() != plan.workers.size())
+    return "it updates within itself and has several stages on a worker";
+  if (plan.run_policy != RunPolicy::AsPlanned)
+    return "it is reordered at run time and updates within itself";
+  return nullptr;
+}
+
+// The rows of the method, or the user's own, over at least so many steps.
+Schedule rows_of(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
+  if (o.plan) return steps > o.plan->steps ? with_steps(*o.plan, steps) : *o.plan;
+  Sizes sizes;
+  sizes.stages = o.stages;
+  sizes.micro_batches = o.micro_batches;
+  sizes.chunks = o.chunks;
+  sizes.pairs = o.pairs;
+  sizes.concat = o.concat;
+  sizes.with_recompute = o.with_recompute;
+  sizes.steps = steps;
+  sizes.replicas = o.replicas;
+  // What a method that goes by costs knows of the model without a measurement.
+  Costs costs;
+  if (method != nullptr && method->by_costs) {
+    const int stages = o.stages * resolved(*method, sizes).chunks;
+    if (stages <= graph.blocks) costs = flop_costs(graph, stages);
+    sizes.costs = &costs;
+  }
+  return generate(o.method, sizes);
+}
+
+// The job's plan over at least so many steps, without messages.
+Schedule compute_plan(const TrainPlan& job, int steps) {
+  const TrainerOptions& o = job.options;
+  const Method* method = o.plan ? nullptr : find_method(o.method);
+  Schedule compute = rows_of(method, o, job.graph, steps);
+  if (o.runtime_rule) {
+    // The method's own rows: what a run makes of them is found while it runs.
+    require(method != nullptr && takes(*method, "runtime-rule"),
+            "--runtime-rule does not apply to {}", compute.method);
+    compute.run_policy = RunPolicy::ForwardBeforeLateGradient;
+  }
+  if (o.with_recompute) compute = with_recompute(compute);
+  const char* why = untrainable(compute);
+  require(why == nullptr, "training by '{}' is to come: {}; it can be simulated and rehearsed",
+          compute.method, why);
+  const int width = width_of(o);
+  require(
+      compute.micro_batches == o.micro_batches && static_cast<int>(compute.workers.size()) == width,
+      "the schedule is for {} workers and {} micro-batches; the job has {} workers and {} "
+      "micro-batches per pipeline",
+      compute.workers.size(), compute.micro_batches, width, o.micro_batches);
+  return compute;
+}
+
+// The same, of a method generated once for all lengths at which its rows have a body: shorter ones
+// are other rows. A user's own are not generated, and an error names the length that they have.
+Schedule over_steps(const TrainPlan& job, int steps) {
+  const Schedule& many = job.many_steps;
+  const bool repeats = !many.workers.empty() && run_grain(many) > 0;
+  if (job.options.plan || !repeats || steps < least_steps(many)) return compute_plan(job, steps);
+  return with_steps(many, steps);
+}
+
+void cut(TrainPlan& job) {
+  const int stages = model_stages(job.one_step);
+  std::vector<int>& first = job.options.first_block;
+  if (first.empty()) first = balance_stages(job.graph, stages);
+  require(static_cast<int>(first.size()) == stages,
+          "first blocks of {} stages are given, the schedule has {}", first.size(), stages);
+}
+
+Lowering lowering_of(const TrainPlan& job) {
+  const std::vector<int>& first_block = job.options.first_block;
+  Lowering how;
+  how.pipelines = job.linked;
+  how.sync = job.options.sync;
+  for (const StagePair& edge : stage_edges(job.graph, first_block)) {
+    if (edge.second != edge.first + 1) how.extra_edges.push_back(edge);
+  }
+  how.tied = tied_stages(job.graph, first_block);
+  how.average_weights = job.options.averaging.has_value();
+  how.reduce_scalars = !job.asynchronous;
+  return how;
+}
+
+void check_averaging(const TrainPlan& job) {
+  if (!job.options.averaging) return;
+  const char* method = groups::method_name(job.options.averaging->policy.method);
+  require(job.options.pipelines >= 2,
+          "{} averages the weights of pipelines, and there is 1: give devices for at least 2 "
+          "(pipe_2_{}), or leave it out",
+          method, job.options.stages);
+  require(job.asynchronous && run_grain(over_steps(job, least_steps(job.one_step))) == 1,
+          "{} needs a method whose stages update one by one without a flush, such as pipedream; "
+          "'{}' sums gradients of all pipelines once per step",
+          method, job.one_step.method);
+  for (const StagePair& tie : job.how.tied)
+    fail(Code::InvalidArgument,
+         "stages {} and {} share a weight, but {} averages each stage with other pipelines: untie "
+         "it (\"tie_word_embeddings\": false), or use one stage",
+         tie.first, tie.second, method);
+  group_policy(job.options);
+}
+
+// A plan that updates within itself must do so once per step, so that steps count updates.
+void check_updates(const Schedule& plan, const VerifyReport& report) {
+  for (const StageNeeds& needs : report.stages) {
+    const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));
+    require(needs.updates == plan.steps,
+            "'{}' updates {} times per step of {} micro-batches; training counts one update per "
+            "step: give it {} micro-batch(es) per step",
+            plan.method, needs.updates / plan.steps, plan.micro_batches, each);
+  }
+}
+
+// The plan up to its proof.
+VerifyReport plan_schedule(TrainPlan& job) {
+  job.one_step = compute_plan(job, 1);
+  const TrainerOptions& o = job.options;
+  if (o.plan) verify(job.one_step);  // as typed: messages then count steps in the user's own rows
+  job.asynchronous = is_asynchronous(job.one_step);
+  cut(job);
+  job.how = lowering_of(job);
+  const int proving = proving_steps(job.one_step);
+  if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
+  check_averaging(job);
+  check_disturbance(o.disturb, o.pipelines, o.pipelines * job.width());
+  if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
+  job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
+  return verify(job.lowered);
+}
+
+// As many messages of a border may be on their way as the plan needs to go on, and to go on at once
+// by its own order, and one more that is being made.
+int send_slots(const TrainPlan& job) {
+  const Schedule& plan = job.lowered;
+  int slots = least_send_slots(plan);
+  if (!job.asynchronous) {
+    for (const Costs& costs : {Costs{}, flop_costs(job.graph, model_stages(plan))})
+      slots = std::max(slots, ample_send_slots(plan, costs));
+  }
+  return slots + 1;
+}
+
+CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
+                               const StageSlots& slots) {
+  const TrainerOptions& o = job.options;
+  CompileOptions compile;
+  compile.first_block = o.first_block;
+  compile.micro_batch = o.batch_size / o.micro_batches;
+  compile.micro_batches = o.micro_batches;
+  compile.saved_copies = std::max(1, slots.saved);
+  compile.live_copies = needs.live_copies;
+  compile.held_copies = needs.split_copies + (holds(job.lowered, Kind::Backward) ? 1 : 0);
+  compile.recompute = slots.recompute;
+  compile.half_backward = job.lowered.half_micros;
+  compile.split_backward = holds(job.lowered, Kind::InputGrad);
+  compile.local = slots.local;
+  if (job.asynchronous) {
+    compile.weight_copies = needs.weight_versions;
+    // Fields are read again by R, B and W: unlike what is saved they stay where R makes it anew.
+    compile.feed_slots = std::max(1, needs.live_copies) - 1 + o.micro_batches;
+  }
+  compile.optimizer_states = optimizer_states(job.optimizer.kind);
+  compile.kernels = o.kernels;
+  return compile;
+}
+
+void add_averages(const Averaging& averaging, MemoryPlan& memory) {
+  const bool passive = averaging.policy.method == groups::Method::AdPsgd;
+  memory.averages = memory.weights * (passive ? 3 : 1);
+  // Pipelines that may die agree in copies; see Averager::consensus.
+  if (averaging.apart) memory.averages += memory.weights + memory.optimizer + memory.buffers;
+}
+
+void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
+  for (const FeedSpec& known : job.fields)
+    if (known.name == feed.field) return;
+  const Shape& shape = feed.type.shape;
+  require(!shape.empty() && shape[0] == micro_batch,
+          "field '{}' must have the batch as its first dimension, got {}", feed.field,
+          to_string(feed.type));
+  job.fields.push_back({feed.field, feed.type.dtype, {shape.begin() + 1, shape.end()}});
+}
+
+// The stages of this worker, by placement; the others' places stay empty.
+void compile_stages(TrainPlan& job, const VerifyReport& report) {
+  const int sends = send_slots(job);
+  if (job.asynchronous) check_updates(job.lowered, report);
+  const std::vector<StageSlots> slots = stage_slots(job.lowered, job.row);
+  job.stage_plans.resize(job.lowered.placements.size());
+  for (std::size_t i = 0; i < job.stage_plans.size(); ++i) {
+    const Placement& placement = job.lowered.placements[i];
+    if (placement.workers[0] != job.row) continue;
+    CompileOptions compile = compile_options(job, report.stages[i], slots[i]);
+    compile.stage = placement.model_stage;
+    compile.send_slots = sends;
+    job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
+    StagePlan& stage = *job.stage_plans[i];
+    if (job.options.averaging) add_averages(*job.options.averaging, stage.memory);
+    job.stages.push_back(
+        {placement.model_stage, static_cast<int>(i), placement.replica == 0, stage.memory.saved});
+    job.memory.stages.push_back({placement.model_stage, stage.memory});
+    for (const StageFeed& feed : stage.feeds) add_field(job, feed, compile.micro_batch);
+  }
+  std::sort(job.stages.begin(), job.stages.end(),
+            [](const StageHere& a, const StageHere& b) { return a.stage < b.stage; });
+}
+
+void check_memory(const TrainPlan& job) {
+  const std::int64_t limit = job.options.memory_limit;
+  if (limit == 0 || job.memory.peak() <= limit) return;
+  fail(Code::InvalidArgument,
+       "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more "
+       "stages, smaller micro-batches "
+       "or a method that keeps fewer activations",
+       job.worker, job.pipeline, job.stages_text(), job.memory.peak(), limit,
+       to_string(job.memory));
+}
+
+int micro_ids_of(const TrainPlan& job, const VerifyReport& report) {
+  int ids = job.options.micro_batches * (job.lowered.half_micros ? 2 : 1);
+  if (!job.asynchronous) return ids;
+  for (const StageNeeds& needs : report.stages)
+    ids = std::max(ids, micro_ids_in_work(job.one_step, needs.live_copies));
+  return ids;
+}
+
+}  // namespace
+
+TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
+                    const TrainerOptions& options, const Seat& seat) {
+  check_optimizer(optimizer);
+  check_sizes(options, seat.workers);
+  require(!graph.gradients.empty(),
+          "the graph has no gradients: differentiate a loss before training");
+  const Threads counted(options.threads);
+  const bool apart = options.averaging && options.averaging->apart;
+  const int width = width_of(options);
+  TrainPlan job;
+  job.graph =
+      options.kernels == KernelChoice::Best ? channels_last(fuse_norm(graph), op_set()) : graph;
+  job.optimizer = optimizer;
+  job.options = options;
+  job.worker = seat.worker;
+  job.linked = linked_of(options);
+  job.pipeline = apart ? options.averaging->apart->pipeline : seat.worker / width;
+  job.row = seat.worker % width;
+  const VerifyReport report = plan_schedule(job);
+  compile_stages(job, report);
+  check_memory(job);
+  job.micro_ids = micro_ids_of(job, report);
+  return job;
+}
+
+std::vector<int> TrainPlan::own_pipeline() const {
+  std::vector<int> workers(width());
+  for (int w = 0; w < width(); ++w) workers[w] = worker - row + w;
+  return workers;
+}
+
+std::string TrainPlan::stages_text() const {
+  std::string text;
+  for (const StageHere& here : stages)
+    text += fmt::format("{}{}", text.empty() ? "" : " and ", here.stage);
+  return text;
+}
+
+ActivationPeak TrainPlan::planned_peak() const {
+  std::vector<std::int64_t> saved(lowered.placements.size(), 0);
+  for (const StageHere& here : stages) saved[here.placement] = here.saved;
+  return hetu::planned_peak(lowered, row, saved);
+}
+
+Schedule TrainPlan::of_run(int steps) const {
+  const int least = least_steps(one_step);
+  if (steps > least) {
+    const int grain = run_grain(over_steps(*this, least));
+    if (grain > 0) steps = least + (steps - least) % grain;
+  }
+  return lower(over_steps(*this, steps), how);
+}
+
+Schedule TrainPlan::of_validation() const {
+  Schedule forwards = one_step;
+  for (Program& program : forwards.workers) {
+    for (auto* part : {&program.prologue, &program.body, &program.drain}) {
+      part->erase(std::remove_if(part->begin(), part->end(),
+                                 [](const Instr& i) { return i.kind != Kind::Forward; }),
+                  part->end());
+    }
+  }
+  Lowering forward = how;
+  forward.reduce_scalars = true;
+  forward.average_weights = false;
+  return lower(forwards, forward);
+}
+
+int default_micro_batches(const std::string& method) {
+  Sizes sizes;
+  sizes.stages = sizes.micro_batches = 2;
+  const Method* known = find_method(method);
+  if (known != nullptr && !is_legal(*known, sizes)) return 4;
+  const Schedule plan = generate(method, sizes);
+  const std::vector<Instr> row = unroll(plan.workers.front());
+  const auto updates =
+      std::count_if(row.begin(), row.end(), [](const Instr& i) { return i.kind == Kind::Update; });
+  return updates > 1 ? 1 : 4;
+}
+
+std::vector<int> balance_stages(const Graph& graph, int stages) {
+  return balance_blocks(block_flops(graph), stages);
+}
+
+}  // namespace hetu

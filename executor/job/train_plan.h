@@ -1,0 +1,99 @@
+// What a worker of a training job will do, found before anything runs: a value, made without links.
+// Trainer runs it; `Trainer::check` makes it for every worker and keeps none.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/compile/plan.h"
+#include "executor/compile/row_needs.h"
+#include "executor/job/train_options.h"
+#include "executor/stage/optimizer.h"
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// A field that a worker must be fed, with the shape of one sample.
+struct FeedSpec {
+  std::string name;
+  DType dtype = DType::Float32;
+  Shape sample_shape;
+};
+
+/// A worker among those that have links to each other.
+struct Seat {
+  int worker = 0;
+  int workers = 1;
+};
+
+/// A stage of one worker.
+struct StageHere {
+  int stage = 0;      ///< of the model
+  int placement = 0;  ///< of the schedule
+  bool is_first_copy = true;
+  std::int64_t saved = 0;  ///< bytes per micro-batch
+};
+
+/// The plan of one worker.
+struct TrainPlan {
+  Graph graph;  ///< after passes
+  OptimizerConfig optimizer;
+  TrainerOptions options;  ///< with first_block filled in
+  int worker = 0;          ///< among those linked
+  int linked = 1;          ///< pipelines whose workers have links to each other
+  int pipeline = 0;
+  int row = 0;                ///< worker within the pipeline
+  bool asynchronous = false;  ///< it updates within itself (pipeline/ir/run_length.h)
+  Lowering how;
+  Schedule one_step;  ///< as given, without messages
+  /// As given, over proving_steps(); of a synchronous method nothing.
+  Schedule many_steps;
+  /// What is proved and what stages are compiled for: of one_step or, if asynchronous, many_steps.
+  Schedule lowered;
+  int micro_ids = 1;              ///< see RunnerOptions
+  std::vector<StageHere> stages;  ///< by model stage, then replica
+  /// By placement, null for those of other workers; nothing once a runner has taken them.
+  std::vector<std::unique_ptr<StagePlan>> stage_plans;
+  std::vector<FeedSpec> fields;  ///< that this worker reads
+  WorkerMemory memory;
+
+  /// Workers of one pipeline.
+  int width() const { return static_cast<int>(one_step.workers.size()); }
+  /// Of this worker among those of all pipelines.
+  int number() const { return pipeline * width() + row; }
+  /// The lowest model stage of this worker; kNone if it has none.
+  int stage() const { return stages.empty() ? kNone : stages.front().stage; }
+  /// Workers of this pipeline, among those linked.
+  std::vector<int> own_pipeline() const;
+  /// "1" or "0 and 3"
+  std::string stages_text() const;
+  /// Most activations that this worker keeps at once.
+  ActivationPeak planned_peak() const;
+
+  /// The lowered plan of an asynchronous run of `steps` steps: as long as it needs to be for every
+  /// row to have its body, and by whole repetitions shorter than the run. Throws Plan where a
+  /// user's own rows cannot be so long.
+  Schedule of_run(int steps) const;
+  /// Forwards alone, lowered as training is; its updates and reductions of gradients have nothing
+  /// to do.
+  Schedule of_validation() const;
+};
+
+/// Plans, proves and compiles for one worker. Nothing else is asked: the same arguments give the
+/// same plan, except for scratch of kernels where options.threads leaves their number to OpenMP.
+/// Throws InvalidArgument (sizes that do not fit, disturbances and averages that do not fit the
+/// job, a plan over the memory limit), Unsupported, Plan.
+TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
+                    const TrainerOptions& options, const Seat& seat);
+
+/// Micro-batches per step that a method trains with unless told: 1 where it updates after each, so
+/// that a batch is one micro-batch; else 4. Throws InvalidArgument, naming the known methods.
+int default_micro_batches(const std::string& method);
+
+/// First block of each of `stages` stages such that the dearest stage is as cheap as possible, by
+/// FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the cut-points
+/// allow, if there are fewer blocks than stages.
+std::vector<int> balance_stages(const Graph& graph, int stages);
+
+}  // namespace hetu

@@ -1,0 +1,51 @@
+#include "executor/job/train_trace.h"
+
+#include <utility>
+
+#include "executor/comm/gather.h"
+#include "executor/comm/tag_kinds.h"
+#include "executor/job/sum_speed.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+TrainTrace::TrainTrace(const TrainPlan& plan, std::int64_t origin_ns)
+    : plan_(plan), origin_ns_(origin_ns), blocks_(plan.graph) {}
+
+void TrainTrace::begin_run(std::int64_t first_step, Schedule plan) {
+  runs_.push_back({static_cast<int>(first_step), std::move(plan)});
+}
+
+void TrainTrace::end_run(int steps) {
+  HETU_ASSERT(!runs_.empty());  // recording begins before a run
+  runs_.back().plan = with_steps(runs_.back().plan, steps);
+}
+
+void TrainTrace::write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
+                       bool speaks) {
+  const Trace mine{recorder_.events(transport.worker(), origin_ns_),
+                   fmt::format(R"({{"blocks":{}}})", blocks_.json())};
+  recorder_.clear();
+  const double sum_ms = sum_ms_per_byte(transport, reducer);
+  const auto what = [] { return std::string("the traces of all workers"); };
+  const std::vector<std::string> texts =
+      gather_texts(trace_to_json(mine), transport, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
+  if (transport.worker() != 0 || !speaks) return;
+  Trace all;
+  std::vector<std::string> blocks;
+  for (const std::string& text : texts) {
+    const Trace one = trace_from_json(text, "a worker's trace");
+    blocks.push_back(blocks_in(one));
+    all.events.insert(all.events.end(), one.events.begin(), one.events.end());
+  }
+  const std::vector<PlannedRun> runs =
+      plan_.asynchronous ? std::exchange(runs_, {}) : runs_by_step(all, plan_.lowered);
+  const TrainerOptions& job = plan_.options;
+  const ModelBlocks model{block_costs(plan_.graph, blocks,
+                                      {job.batch_size / job.micro_batches,
+                                       optimizer_states(plan_.optimizer.kind), sum_ms}),
+                          job.first_block};
+  write_beside(path, trace_to_json(with_prediction(std::move(all), runs, model)));
+}
+
+}  // namespace hetu

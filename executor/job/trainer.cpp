@@ -1,0 +1,298 @@
+#include "executor/job/trainer.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "executor/comm/collective.h"
+#include "executor/comm/tag_kinds.h"
+#include "executor/job/host_memory.h"
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+void drop_updates(std::vector<Action>& row) {
+  row.erase(std::remove_if(row.begin(), row.end(),
+                           [](const Action& a) {
+                             return a.instr.kind == Kind::Update ||
+                                    a.instr.kind == Kind::ReduceGrad;
+                           }),
+            row.end());
+}
+
+void warn_of_ties(const TrainPlan& plan) {
+  for (const StagePair& tie : plan.how.tied)
+    log(Level::Warning,
+        "stages {} and {} share a weight: each update waits for both, so that stages stand idle; "
+        "untie it to run '{}' without stalls",
+        tie.first, tie.second, plan.lowered.method);
+}
+
+}  // namespace
+
+double StepResult::at(const std::string& name) const {
+  std::string known;
+  for (const NamedScalar& s : scalars) {
+    if (s.name == name) return s.value;
+    known += (known.empty() ? "" : ", ") + s.name;
+  }
+  fail(Code::InvalidArgument, "no result '{}' in a step; there are: {}", name, known);
+}
+
+Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
+                 const TrainerOptions& options, comm::Transport& transport)
+    : plan_(make_plan(graph, optimizer, options, {transport.worker(), transport.workers()})),
+      optimizer_(optimizer),
+      transport_(transport),
+      reducer_(transport) {
+  if (options.threads > 0) omp_set_num_threads(options.threads);
+  if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
+  check_hosts();
+  build();
+  comm::barrier(transport_, comm::everyone(transport_),
+                {comm::make_tag(kStartTag, 0, 0, 0, 0), "the start of training"});
+  origin_ns_ = comm::now_ns();
+}
+
+// Every pipeline is like the first.
+std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
+                            const TrainerOptions& options) {
+  const int width = std::max(1, width_of(options));
+  Seat seat{0, std::max(1, linked_of(options)) * width};
+  std::int64_t most = 0;
+  for (; seat.worker < width; ++seat.worker)
+    most = std::max(most, make_plan(graph, optimizer, options, seat).memory.peak());
+  return most;
+}
+
+Trainer::~Trainer() = default;
+
+// The same answer on all workers of the job.
+void Trainer::check_hosts() {
+  std::vector<WorkerNeed> needs =
+      gather_needs(transport_, plan_.memory.peak(), comm::make_tag(kStartTag, 0, 0, 1, 0));
+  if (groups_) needs = groups_->of_all_pipelines(std::move(needs));
+  const std::string why = overfull_host(needs);
+  require(why.empty(), "{}", why);
+}
+
+// What runs the plan: memory, loops, and the links that they need.
+void Trainer::build() {
+  if (is_asynchronous() && transport_.worker() == 0) warn_of_ties(plan_);
+  const TrainerOptions& job = plan_.options;
+  RunnerOptions run;
+  run.pipeline = plan_.pipeline;
+  run.pipelines = plan_.linked;
+  run.plan = &plan_.lowered;
+  run.workers_per_pipeline = plan_.width();
+  run.micro_batches = job.micro_batches;
+  run.micro_ids = plan_.micro_ids;
+  run.repeated = is_asynchronous();
+  run.seed = job.seed;
+  run.averager = averager();
+  runner_ = std::make_unique<TrainRunner>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
+                                          run, transport_);
+  if (job.disturb.hetero > 0 || !job.disturb.slow.empty())
+    disturbance_ = std::make_unique<Disturbance>(job.disturb, plan_.number(), plan_.width());
+  Interpreter::Links links{transport_, reducer_};
+  links.disturbance = disturbance_.get();
+  const auto row = [&](const Schedule& s) { return bind_row(s, plan_.worker, plan_.linked); };
+  if (is_asynchronous()) {
+    runs_ = std::make_unique<RepeatedRun>(
+        *runner_, links, plan_.graph.fetches.size(),
+        groups_ ? plan_.own_pipeline() : comm::everyone(transport_), averager());
+  } else {
+    training_ = std::make_unique<Interpreter>(row(plan_.lowered), *runner_, links);
+  }
+  Row forwards = row(plan_.of_validation());
+  for (auto* part : {&forwards.prologue, &forwards.body, &forwards.drain}) drop_updates(*part);
+  validation_ = std::make_unique<Interpreter>(std::move(forwards), *runner_, links);
+}
+
+void Trainer::feed(const FieldLookup& lookup) {
+  const auto& fields = runner_->fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const void* data = lookup(fields[i].feed->field, fields[i].bytes);
+    require(data != nullptr, "the batch has no field '{}', which stage {} reads",
+            fields[i].feed->field, plan_.stages_text());
+    runner_->feed(static_cast<int>(i), data);
+  }
+}
+
+std::vector<SavePart> Trainer::save_parts() const {
+  std::vector<SavePart> parts;
+  for (const StageHere& here : plan_.stages) {
+    if ((plan_.pipeline != 0 && plan_.linked > 1) || !here.is_first_copy) continue;
+    SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
+    for (StateTensor& t : runner_->state(here.placement)) {
+      if (t.owner) part.tensors.push_back(std::move(t));
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {
+  const bool weights = what == TensorRecord::What::Weight;
+  for (const StageHere& here : plan_.stages) {
+    for (const StateTensor& t :
+         weights ? runner_->state(here.placement) : runner_->gradients(here.placement))
+      if (!weights || t.state.empty()) log.add(what, t.name, here.stage, t.data, t.elements);
+  }
+}
+
+void Trainer::ask_to_stop() {
+  if (groups_) {
+    groups_->ask_to_stop();
+  } else if (is_asynchronous()) {
+    runs_->ask_to_stop();
+  } else {
+    runner_->ask_to_stop();
+  }
+}
+
+StepResult Trainer::train(const FieldLookup& lookup) {
+  if (is_asynchronous()) {
+    begin_run(1);
+    return *next([&] { return lookup; });
+  }
+  runner_->set_source([&] { feed(lookup); });
+  runner_->set_training(true);
+  training_->run_step(static_cast<int>(step_), recorder());
+  StepResult result;
+  result.step = step_++;
+  result.scalars = runner_->scalars();
+  result.gradient_norm = runner_->gradient_norm();
+  result.stop_asked = runner_->stop_asked();
+  result.learning_rate = optimizer_.rate.at(runner_->updates());
+  result.last = run_left_ == 0;
+  result.batches = plan_.options.pipelines;
+  return result;
+}
+
+void Trainer::begin_run(std::int64_t steps) {
+  require(run_left_ == 0, "a run is under way: {} of its steps are to come", run_left_);
+  require(steps >= 1, "a run has at least one step, got {}", steps);
+  run_left_ = steps;
+  if (!is_asynchronous()) return;
+  require(steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
+          "a run of {} steps is too long; drain in between", steps);
+  validation_->finish();
+  runner_->set_training(true);
+  const int first = static_cast<int>(step_);
+  Schedule plan;
+  if (groups_) {
+    runner_->begin_averaged_run(steps);
+    run_left_ = 1;
+    groups_->begin_run(step_, steps);
+    plan = plan_.of_run(groups_->planned_steps());
+    runs_->begin_averaged(plan, first, recorder());
+  } else {
+    plan = plan_.of_run(static_cast<int>(steps));
+    verify(plan);
+    runs_->begin(plan, first, static_cast<int>(steps), recorder());
+  }
+  if (trace_) trace_->begin_run(first, std::move(plan));
+}
+
+std::optional<StepResult> Trainer::next(const BatchSource& batches) {
+  if (run_left_ == 0) return std::nullopt;
+  if (!is_asynchronous()) {
+    --run_left_;
+    const StepResult result = train(fields().empty() ? FieldLookup() : batches());
+    if (result.stop_asked) run_left_ = 0;
+    return result;
+  }
+  runner_->set_source([&] { feed(batches()); });
+  std::optional<StepReport> report = runs_->next_report();
+  for (; !report; report = runs_->next_report()) HETU_ASSERT(runs_->advance());
+  step_ = report->step + 1;
+  if (!groups_) --run_left_;
+  if (runs_->is_last(report->step)) end_run();
+  StepResult result = result_of(*report);
+  if (groups_) {
+    result.batches = groups_->new_batches();
+    result.learning_rate = optimizer_.rate.at(groups_->nominal(result.step + 1));
+  }
+  return result;
+}
+
+// Drains, and knows how long the run has been.
+void Trainer::end_run() {
+  while (runs_->advance()) {
+  }
+  run_left_ = 0;
+  if (groups_) {
+    runner_->end_averaged_run();
+    step_ = groups_->end_run();
+  }
+  runner_->set_updates(step_);
+  if (trace_) trace_->end_run(runs_->steps());
+}
+
+StepResult Trainer::result_of(const StepReport& report) const {
+  const bool chief = runs_->is_chief();
+  StepResult result;
+  result.step = report.step;
+  for (std::size_t f = 0; f < plan_.graph.fetches.size(); ++f)
+    result.scalars.push_back(
+        {plan_.graph.fetches[f].first, chief ? report.fetches[f] : std::nan("")});
+  result.gradient_norm = chief ? std::sqrt(report.squares) : std::nan("");
+  result.learning_rate = optimizer_.rate.at(report.step + 1);
+  result.last = runs_->is_last(report.step);
+  result.stop_asked = result.last && (runs_->is_stopped() || (groups_ && groups_->stop_asked()));
+  result.batches = plan_.options.pipelines;
+  return result;
+}
+
+StepResult Trainer::validate(const FieldLookup& lookup) {
+  require(!is_asynchronous() || run_left_ == 0,
+          "validation wants a drained pipeline, and {} steps of this run are to come: end the run "
+          "where you validate",
+          run_left_);
+  if (training_) training_->finish();
+  runner_->set_source([&] { feed(lookup); });
+  runner_->set_training(false);
+  const std::vector<float> own = runner_->buffers();
+  runner_->average_buffers();
+  validation_->run_step(static_cast<int>(step_), nullptr);
+  validation_->finish();
+  runner_->set_buffers(own);
+  StepResult result;
+  result.step = step_;
+  result.scalars = runner_->scalars();
+  result.batches = plan_.linked;
+  return result;
+}
+
+void Trainer::set_step(std::int64_t step) {
+  step_ = step;
+  runner_->set_updates(step);
+  if (groups_) groups_->averager().set_done(step);
+}
+
+void Trainer::set_rate_factor(double factor) {
+  optimizer_.rate.factor = factor;
+  check_rate(optimizer_.rate);
+  runner_->set_rate_factor(factor);
+}
+
+void Trainer::record(bool on) {
+  if (on && !trace_) trace_ = std::make_unique<TrainTrace>(plan_, origin_ns_);
+  if (!on) trace_.reset();
+  runner_->time_blocks(trace_ ? &trace_->blocks() : nullptr);
+}
+
+void Trainer::write_trace(const std::string& path) {
+  require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
+  // Where pipelines are apart, each has the events of its own workers, and the first one writes.
+  trace_->write(path, transport_, reducer_, plan_.linked > 1 || in_first_pipeline());
+}
+
+}  // namespace hetu

@@ -1,0 +1,165 @@
+// Training as one object per worker: makes its plan (train_plan.h) and runs it, step by step.
+// Python's Executor and C++ programs both use it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/comm/transport.h"
+#include "executor/job/train_groups.h"
+#include "executor/job/train_plan.h"
+#include "executor/job/train_trace.h"
+#include "executor/loop/repeated_run.h"
+#include "executor/stage/optimizer.h"
+#include "executor/stage/train_runner.h"
+#include "executor/state/checkpoint.h"
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// What one step reports; the same on every worker.
+struct StepResult {
+  std::int64_t step = 0;  ///< index, from 0
+  std::vector<NamedScalar> scalars;
+  double gradient_norm = 0;  ///< before clipping; 0 in validation
+  double learning_rate = 0;  ///< of this step's update
+  bool stop_asked = false;   ///< a worker had called ask_to_stop() before this step
+  bool last = false;         ///< of its run: every update is applied
+  /// Batches of all pipelines since the result before. Where pipelines average weights: as far as
+  /// this worker has heard of the others.
+  std::int64_t batches = 1;
+
+  /// The scalar of that fetch. Throws InvalidArgument naming the fetches there are.
+  double at(const std::string& name) const;
+};
+
+/// A source of fed bytes: where `rows` samples of a field lie, dense.
+using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
+
+/// Reads the next batch of this pipeline, once per step; the lookup holds until the next call.
+using BatchSource = std::function<FieldLookup()>;
+
+class Trainer {
+ public:
+  /// Every worker of `transport` (pipelines * stages of them, worker = pipeline * stages + stage;
+  /// or one per replica, stage by stage; or the stages of one pipeline, see Apart) makes its own
+  /// with the same arguments. The transport must outlive it. Throws as make_plan, and
+  /// InvalidArgument if the workers of a machine together need more memory than it has.
+  Trainer(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+          comm::Transport& transport);
+  ~Trainer();
+
+  /// Throws what some worker of such a job would throw while it is made, as far as that needs
+  /// neither links nor a coordinator: plans that are not proved or do not fit the workers and the
+  /// model, disturbances and averages that do not fit the job, too little memory under the limit.
+  /// Keeps nothing. Returns the bytes that the worker with the largest peak needs.
+  static std::int64_t check(const Graph& graph, const OptimizerConfig& optimizer,
+                            const TrainerOptions& options);
+
+  /// Fields this worker reads; empty for stages in the middle that read none.
+  const std::vector<FeedSpec>& fields() const { return plan_.fields; }
+
+  /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step(). A plan
+  /// that updates within itself is filled and drained for it: use begin_run for several steps.
+  StepResult train(const FieldLookup& lookup);
+
+  /// Begins a run of `steps` steps; next() gives their results. All workers call both. A plan with
+  /// one update per step runs step by step; one that updates within itself is filled once, and
+  /// drained once before the last result of the run is given: then every update is applied on every
+  /// worker, and one may validate or save.
+  void begin_run(std::int64_t steps);
+  /// The next step's result, in order; nothing once the run is over. `batches` is called from here,
+  /// once per step, where a worker reads fields. In a plan that updates within itself only worker 0
+  /// has scalars and norm (elsewhere they are NaN). A run that was asked to stop is shorter; its
+  /// last result has `stop_asked`. Pipelines that average weights each have a length of their own:
+  /// together they apply at least `steps` updates per pipeline, and before the last result of the
+  /// run is given all have one state, the mean of theirs, and step() is the step that `steps` more
+  /// lead to. The first worker of a pipeline then has that pipeline's results.
+  std::optional<StepResult> next(const BatchSource& batches);
+  /// True in the worker that has its pipeline's results: worker 0, or the first of each pipeline
+  /// that averages weights.
+  bool is_reporter() const { return is_asynchronous() ? runs_->is_chief() : true; }
+  /// Null unless pipelines average weights.
+  Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
+  /// True if the plan updates within itself: weights by version, no flush at each step.
+  bool is_asynchronous() const { return plan_.asynchronous; }
+  /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
+  /// over the whole batch of all pipelines that the transport links.
+  StepResult validate(const FieldLookup& lookup);
+
+  /// Asks all workers to stop together: the next train() reports it on every one, and a run ends.
+  void ask_to_stop();
+
+  std::int64_t step() const { return step_; }
+  /// Goes on as if `step` steps had been done; for resuming.
+  void set_step(std::int64_t step);
+
+  /// Multiplies the learning rate of the updates that follow; the same on every worker. Throws
+  /// InvalidArgument.
+  void set_rate_factor(double factor);
+
+  /// Before state() is saved: every pipeline goes on from the mean of their buffers (running
+  /// statistics), as a job that resumes does. Every worker calls it.
+  void settle() { runner_->average_buffers(); }
+
+  std::vector<StateTensor> state() const { return runner_->state(); }
+  std::vector<StateTensor> gradients() const { return runner_->gradients(); }
+  /// Notes, from here on, what kernels make in training steps; nullptr: nothing. See TensorLog.
+  void log_tensors(TensorLog* log) { runner_->log_tensors(log); }
+  /// Notes the gradient sums, or the weights, as they are.
+  void log_state(TensorLog& log, TensorRecord::What what) const;
+  /// See TrainRunner.
+  void on_gradients(std::function<void()> whole) { runner_->on_gradients(std::move(whole)); }
+  const Graph& graph() const { return plan_.graph; }
+  const Schedule& schedule() const { return plan_.lowered; }
+  const TrainerOptions& options() const { return plan_.options; }
+  const OptimizerConfig& optimizer() const { return optimizer_; }
+  const WorkerMemory& memory() const { return plan_.memory; }
+  /// Most activations that this worker keeps at once: as the plan has it, and as it was so far.
+  ActivationPeak planned_peak() const { return plan_.planned_peak(); }
+  ActivationPeak measured_peak() const { return runner_->measured_peak(); }
+  int pipeline() const { return plan_.pipeline; }
+  /// Whether this worker is in the pipeline that logs: the first of those that live.
+  bool in_first_pipeline() const {
+    return groups_ ? groups_->averager().is_first() : plan_.pipeline == 0;
+  }
+  /// The lowest model stage of this worker; kNone if it has none.
+  int stage() const { return plan_.stage(); }
+  /// What this worker writes to checkpoints: its stages of which it has the first copy.
+  std::vector<SavePart> save_parts() const;
+
+  /// Starts or stops recording instructions.
+  void record(bool on);
+  /// Writes what all workers recorded since record(true), beside what the plan predicts from the
+  /// typical ones of those times, as one trace file with the plan and the costs in its metadata.
+  /// Every worker calls it; worker 0 writes. Throws Io.
+  void write_trace(const std::string& path);
+
+ private:
+  void build();
+  StepResult result_of(const StepReport& report) const;
+  void end_run();
+  void check_hosts();
+  void feed(const FieldLookup& lookup);
+  TraceRecorder* recorder() { return trace_ ? &trace_->recorder() : nullptr; }
+
+  TrainPlan plan_;
+  OptimizerConfig optimizer_;  // the plan's, at the rate of now
+  comm::Transport& transport_;
+  comm::Reducer reducer_;
+  std::unique_ptr<Disturbance> disturbance_;  // null: none
+  std::unique_ptr<TrainGroups> groups_;       // null unless pipelines average weights
+  std::unique_ptr<TrainRunner> runner_;
+  std::unique_ptr<Interpreter> training_;  // of a synchronous plan; else runs_
+  std::unique_ptr<RepeatedRun> runs_;
+  std::unique_ptr<Interpreter> validation_;
+  std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
+  std::unique_ptr<TrainTrace> trace_;  // null: nothing is recorded
+  std::int64_t origin_ns_ = 0;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace hetu

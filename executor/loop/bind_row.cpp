@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "executor/loop/interpreter.h"
+#include "graph/base/error.h"
+#include "pipeline/ir/producers.h"
+#include "pipeline/ir/reduction.h"
+#include "pipeline/lower/lower.h"
+
+namespace hetu {
+namespace {
+
+constexpr int kTiedStage = 0x3fff;  // beyond any model stage that fits a tag
+
+class Binder {
+ public:
+  Binder(const Schedule& lowered, int first_worker, int pipelines)
+      : lowered_(lowered),
+        first_(first_worker),
+        pipelines_(pipelines),
+        graph_(lowered, /*lowered=*/true),
+        reductions_(lowered) {}
+
+  std::vector<Action> bind(const std::vector<Instr>& instrs) const {
+    std::vector<Action> row;
+    for (const Instr& instr : instrs) row.push_back(bind(instr));
+    return row;
+  }
+
+ private:
+  Action bind(const Instr& instr) const {
+    Action action;
+    action.instr = instr;
+    if (is_send(instr.kind) || is_recv(instr.kind)) {
+      const int far = graph_.peer(instr);
+      if (far < 0) fail(Code::Plan, "{}: no edge of the plan has this part", to_string(instr));
+      action.peer = first_ + graph_.worker(far);
+      action.tag_stage = is_send(instr.kind) ? instr.stage : far;
+      action.tag_part = instr.part;
+    } else if (instr.kind == Kind::ReduceGrad) {
+      const std::int64_t number = reductions_.group(instr.stage, instr.part);
+      const bool tied = number < 0;
+      action.tag_stage = tied ? kTiedStage : lowered_.placements[instr.stage].model_stage;
+      action.tag_part = tied ? static_cast<int>(-1 - number) : instr.part;
+      action.group = group(instr);
+    }
+    return action;
+  }
+
+  comm::Group group(const Instr& reduce) const {
+    const int width = static_cast<int>(lowered_.workers.size());
+    const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
+    // Added in the order of pipelines, and of replicas within one: that of their micro-batches.
+    std::vector<int> members = reductions_.members(reduce.stage, reduce.part);
+    std::sort(members.begin(), members.end());
+    comm::Group group;
+    for (int d = 0; d < pipelines_; ++d) {
+      const int first = alone ? first_ : d * width;
+      for (const int stage : members) group.push_back(first + graph_.worker(stage));
+      if (alone) break;
+    }
+    return group;
+  }
+
+  const Schedule& lowered_;
+  int first_;
+  int pipelines_;
+  StageGraph graph_;
+  Reductions reductions_;
+};
+
+// Two copies of a stage on one worker are summed with others once, by the last that asks: then both
+// gradients are whole.
+void drop_early_sums(std::vector<Action>& actions) {
+  const auto doubled = [&](const Action& early) {
+    const auto* const end = actions.data() + actions.size();
+    return early.instr.kind == Kind::ReduceGrad &&
+           std::any_of(&early + 1, end, [&](const Action& later) {
+             return later.instr.kind == Kind::ReduceGrad &&
+                    later.instr.stage != early.instr.stage && later.tag_stage == early.tag_stage &&
+                    later.tag_part == early.tag_part;
+           });
+  };
+  std::vector<Action> kept;
+  for (const Action& a : actions)
+    if (!doubled(a)) kept.push_back(a);
+  actions = std::move(kept);
+}
+
+// Marks the instructions after which their stage's sums follow at once. A body is followed by
+// itself.
+void mark_last_gradients(std::vector<Action>& actions, bool repeats) {
+  const std::size_t n = actions.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!is_compute(actions[i].instr.kind)) continue;
+    std::size_t k = i + 1;
+    while (k < (repeats ? i + n : n) && is_send(actions[k % n].instr.kind)) ++k;
+    for (; k < (repeats ? i + n : n) && actions[k % n].instr.kind == Kind::ReduceGrad; ++k)
+      actions[i].sums_follow |= actions[k % n].instr.stage == actions[i].instr.stage;
+  }
+}
+
+}  // namespace
+
+Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
+  const int width = static_cast<int>(lowered.workers.size());
+  require(pipelines >= 1 && global_worker >= 0 && global_worker < width * pipelines,
+          "worker {} of a plan of {} workers x {} pipelines", global_worker, width, pipelines);
+  const int first = global_worker / width * width;  // the pipeline's first worker
+  const Binder binder(lowered, first, pipelines);
+  const Program& program = lowered.workers[global_worker - first];
+  Row row;
+  row.forwards_first = lowered.run_policy == RunPolicy::ForwardBeforeLateGradient;
+  if (row.forwards_first) {
+    row.drain = binder.bind(unroll(program));
+  } else {
+    row.prologue = binder.bind(program.prologue);
+    row.body = binder.bind(program.body);
+    row.drain = binder.bind(program.drain);
+    row.repeat = program.repeat;
+    row.shift = program.shift;
+  }
+  if (lowered.steps == 1) drop_early_sums(row.drain);
+  if (lowered.lowering.sync != SyncPlace::End) {
+    mark_last_gradients(row.prologue, false);
+    mark_last_gradients(row.body, true);
+    mark_last_gradients(row.drain, false);
+  }
+  const int cycle = StageGraph(lowered, /*lowered=*/true).cycle();
+  if (row.repeat > 0 && row.shift % cycle != 0)
+    fail(Code::Plan,
+         "the body of worker {} raises its micro-batches by {}, but its peers recur after {}",
+         global_worker - first, row.shift, cycle);
+  // Half-micros have ids of their own; a synchronous plan is one step in any case.
+  row.micros_per_step = lowered.steps > 1 ? lowered.micro_batches : 0;
+  return row;
+}
+
+}  // namespace hetu

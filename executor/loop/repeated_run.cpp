@@ -1,0 +1,139 @@
+#include "executor/loop/repeated_run.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "graph/base/error.h"
+#include "pipeline/ir/run_length.h"
+
+namespace hetu {
+
+RepeatedRun::RepeatedRun(StageRunner& runner, const Interpreter::Links& links, std::size_t fetches,
+                         comm::Group group, Averager* averager)
+    : runner_(runner),
+      links_(links),
+      channel_(links.transport, std::move(group), fetches + 2),
+      averager_(averager) {}
+
+void RepeatedRun::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
+  Row row = bind_row(plan, links_.transport.worker(), plan.lowering.pipelines);
+  ahead_ = steps_before_answer(plan);
+  plan_steps_ = plan.steps;
+  plan_repeat_ = row.repeat;
+  steps_per_repeat_ = std::max(1, row.shift / plan.micro_batches);
+  loop_ = std::make_unique<Interpreter>(std::move(row), runner_, links_);
+  trace_ = trace;
+  first_step_ = first_step;
+  started_ = reported_ = 0;
+  begun_ = drained_ = false;
+}
+
+void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
+  HETU_ASSERT(drained_ && plan.steps <= steps);
+  const int grain = run_grain(plan);
+  require(grain > 0 || steps == plan.steps, "a plan of {} steps whose body does not repeat runs {}",
+          plan.steps, steps);
+  start(plan, first_step, trace);
+  wanted_ = steps;
+  const int lead = granted_at_once(plan);
+  margin_ = lead / 2 / steps_per_repeat_;
+  channel_.begin(first_step, {steps, grain > 0 ? plan.steps + lead : steps, lead});
+}
+
+void RepeatedRun::begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace) {
+  HETU_ASSERT(drained_ && averager_);
+  start(plan, first_step, trace);
+  wanted_ = 0;
+  const std::int64_t known = averager_->stop_after();
+  if (known != groups::kRunsOn) {
+    channel_.begin(first_step, {static_cast<int>(known), static_cast<int>(known), 1});
+    return;
+  }
+  require(run_grain(plan) == 1,
+          "pipelines that stop one by one need a plan whose body is one step");
+  // As many steps as need no answer; see grant_averaged.
+  channel_.begin(first_step, {std::numeric_limits<int>::max(), ahead_, 1});
+}
+
+// The stop of a pipeline is known with the answer after update u, early enough for step
+// u + steps_before_answer(): the first stage injects no later one before it
+// (groups::Policy::begin_run).
+void RepeatedRun::grant_averaged() {
+  const std::int64_t stop = averager_->stop_after();
+  if (stop != groups::kRunsOn) {
+    channel_.grant_to(static_cast<int>(stop), true);
+  } else if (const int next = static_cast<int>(averager_->answered()) + ahead_;
+             next > channel_.granted()) {
+    channel_.grant_to(next, false);
+  }
+  HETU_ASSERT(channel_.is_final() || started_ < repetitions());
+}
+
+int RepeatedRun::repetitions() const {
+  return plan_repeat_ + (channel_.granted() - plan_steps_) / steps_per_repeat_;
+}
+
+// Learns, or decides in worker 0, how far the run goes.
+void RepeatedRun::look_ahead() {
+  if (channel_.is_final()) return;
+  const int before = channel_.granted();
+  if (averager_ && channel_.is_chief()) {
+    grant_averaged();
+  } else if (channel_.is_chief()) {
+    if (asks_to_stop_ || started_ + margin_ >= repetitions()) channel_.grant(asks_to_stop_);
+  } else {
+    channel_.hear(started_ >= repetitions());
+  }
+  if (channel_.is_final() || channel_.granted() > before)
+    loop_->expect({repetitions(), channel_.is_final()});
+}
+
+bool RepeatedRun::advance() {
+  if (drained_) return false;
+  if (!begun_) {
+    begun_ = true;
+    loop_->start(first_step_, {repetitions(), channel_.is_final()}, trace_);
+  } else if (look_ahead(); started_ < repetitions()) {
+    loop_->repeat();
+    ++started_;
+  } else if (channel_.is_final()) {
+    loop_->drain();
+    loop_->finish();
+    drained_ = true;
+    asks_to_stop_ = false;
+  }
+  send_reports();
+  return true;
+}
+
+void RepeatedRun::send_reports() {
+  for (StepReport& report : runner_.take_reports()) {
+    std::vector<double> values = report.fetches;
+    values.push_back(report.squares);
+    values.push_back(asks_to_stop_ ? 1 : 0);
+    channel_.report(report.step - first_step_, std::move(values));
+    if (!channel_.is_chief()) own_.push_back(std::move(report));
+  }
+}
+
+std::optional<StepReport> RepeatedRun::next_report() {
+  // The last one is not given before it is known as the last.
+  if (!channel_.is_final() && reported_ + 1 >= channel_.granted()) return std::nullopt;
+  if (!channel_.is_chief()) {
+    if (own_.empty()) return std::nullopt;
+    StepReport report = std::move(own_.front());
+    own_.pop_front();
+    ++reported_;
+    return report;
+  }
+  std::optional<std::vector<double>> sums = channel_.next_sums(drained_);
+  if (!sums) return std::nullopt;
+  asks_to_stop_ = asks_to_stop_ || (!drained_ && sums->back() > 0);
+  sums->pop_back();
+  StepReport report{first_step_ + reported_++, {}, sums->back()};
+  sums->pop_back();
+  report.fetches = std::move(*sums);
+  return report;
+}
+
+}  // namespace hetu

@@ -1,0 +1,39 @@
+// The instructions of a worker as they happen: in words, for errors, and with their times, for
+// traces. Filled by interpreter.cpp; read by whoever runs one.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/base/trace.h"
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// "0SEND_F7 (stage 0, micro-batch 7, step 214)".
+std::string describe(const Instr& instr, int step);
+
+/// Instructions as they happened on one worker. Times are comm::now_ns() until `events`.
+class TraceRecorder {
+ public:
+  void add(const Instr& instr, int step, std::int64_t start_ns, std::int64_t end_ns) {
+    records_.push_back({instr, step, start_ns, end_ns});
+  }
+  void clear() { records_.clear(); }
+  /// One instruction as it happened.
+  struct Record {
+    Instr instr;
+    int step;
+    std::int64_t start_ns;
+    std::int64_t end_ns;
+  };
+  const std::vector<Record>& records() const { return records_; }
+  /// Measured events of `worker`, microseconds since origin_ns (a common start, in this worker's
+  /// clock).
+  std::vector<TraceEvent> events(int worker, std::int64_t origin_ns) const;
+
+ private:
+  std::vector<Record> records_;
+};
+
+}  // namespace hetu

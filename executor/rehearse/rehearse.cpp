@@ -1,0 +1,303 @@
+#include "executor/rehearse/rehearse.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "executor/comm/collective.h"
+#include "executor/comm/inproc.h"
+#include "executor/comm/tag_kinds.h"
+#include "executor/rehearse/precedence.h"
+#include "graph/base/error.h"
+#include "pipeline/ir/run_length.h"
+#include "pipeline/simulate/simulate_groups.h"
+#include "ps/local_coordinator.h"
+
+namespace hetu {
+namespace {
+
+using Record = TraceRecorder::Record;
+
+// Wakes of this thread come within a microsecond instead of the usual 50.
+class SharpTimer {
+ public:
+  SharpTimer() : before_(prctl(PR_GET_TIMERSLACK)) { prctl(PR_SET_TIMERSLACK, 1UL); }
+  ~SharpTimer() { prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(std::max(1, before_))); }
+  SharpTimer(const SharpTimer&) = delete;
+  SharpTimer& operator=(const SharpTimer&) = delete;
+
+ private:
+  int before_;
+};
+
+// What a worker says of its step.
+struct Summary {
+  std::size_t records;
+  double weight;
+};
+
+class Rehearser {
+ public:
+  // Without an averager each worker runs its row as it stands.
+  Rehearser(const Schedule& plan, const Costs& costs, const Pace& pace, comm::Transport& transport,
+            Averager* averager)
+      : plan_(plan),
+        pace_(pace),
+        transport_(transport),
+        everyone_(comm::everyone(transport)),
+        runner_(plan, costs, pace, transport),
+        reducer_(transport) {
+    const Interpreter::Links links{transport, reducer_};
+    if (averager != nullptr) {
+      groups_ = std::make_unique<GroupRuns>(plan, runner_, links, *averager);
+    } else {
+      loop_ = std::make_unique<Interpreter>(
+          bind_row(plan, transport.worker(), plan.lowering.pipelines), runner_, links);
+    }
+  }
+
+  MeasuredStep run(int step) {
+    recorder_.clear();
+    if (groups_) groups_->begin();
+    const std::int64_t start_ns = common_start(step);
+    runner_.start_at(start_ns);
+    if (groups_) {
+      groups_->run(step, recorder_);
+    } else {
+      loop_->run_step(step, &recorder_);
+      loop_->finish();
+    }
+    return gather(step, start_ns);
+  }
+
+ private:
+  // A moment shortly ahead, the same for all workers that share a clock with worker 0; the others
+  // start when they hear.
+  std::int64_t common_start(int step) {
+    comm::barrier(transport_, everyone_,
+                  {comm::make_tag(kControlTag, 0, 0, 0, step), "the start of a rehearsed step"});
+    std::vector<std::size_t> sizes(everyone_.size(), 0);
+    sizes[0] = sizeof(std::int64_t);
+    const std::int64_t ahead = 5'000'000 + 1'000'000 * static_cast<std::int64_t>(sizes.size());
+    const std::int64_t mine = comm::now_ns() + ahead;
+    std::int64_t start_ns = mine;
+    comm::all_gather_bytes(
+        transport_, everyone_, sizes, &mine, &start_ns,
+        {comm::make_tag(kControlTag, 1, 0, 0, step), "the start of a rehearsed step"});
+    return transport_.same_clock(0) ? start_ns : comm::now_ns();
+  }
+
+  MeasuredStep gather(int step, std::int64_t start_ns) {
+    std::vector<Record> own = recorder_.records();
+    for (Record& r : own) {
+      r.start_ns -= start_ns;
+      r.end_ns -= start_ns;
+    }
+    const Summary mine{own.size(), groups_ ? groups_->weight() : 0};
+    std::vector<Summary> summaries(everyone_.size());
+    comm::all_gather_bytes(
+        transport_, everyone_, std::vector<std::size_t>(everyone_.size(), sizeof(Summary)), &mine,
+        summaries.data(),
+        {comm::make_tag(kControlTag, 2, 0, 0, step), "the end of a rehearsed step"});
+    std::vector<std::size_t> bytes;
+    std::size_t total = 0;
+    for (const Summary& s : summaries) {
+      bytes.push_back(s.records * sizeof(Record));
+      total += s.records;
+    }
+    std::vector<Record> all(total);
+    comm::all_gather_bytes(
+        transport_, everyone_, bytes, own.data(), all.data(),
+        {comm::make_tag(kControlTag, 3, 0, 0, step), "the records of a rehearsed step"});
+    MeasuredStep measured = measure(summaries, all);
+    if (groups_) add_groups(summaries, measured);
+    return measured;
+  }
+
+  MeasuredStep measure(const std::vector<Summary>& summaries,
+                       const std::vector<Record>& all) const {
+    MeasuredStep step;
+    std::size_t at = 0;
+    for (std::size_t w = 0; w < summaries.size(); ++w) {
+      TraceRecorder row;
+      for (std::size_t n = summaries[w].records; n > 0; --n, ++at) {
+        const Record& r = all[at];
+        row.add(r.instr, plan_step(r.instr), r.start_ns, r.end_ns);
+        const double end = static_cast<double>(r.end_ns) / pace_.unit_ns;
+        if (is_compute(r.instr.kind)) step.makespan = std::max(step.makespan, end);
+        if (!is_send(r.instr.kind) && !is_recv(r.instr.kind))
+          step.step_time = std::max(step.step_time, end);
+      }
+      auto events = row.events(static_cast<int>(w), 0);
+      std::move(events.begin(), events.end(), std::back_inserter(step.events));
+    }
+    step.throughput = groups_ ? group_throughput(step) : throughput(step);
+    return step;
+  }
+
+  // As the simulator counts it.
+  double group_throughput(const MeasuredStep& step) const {
+    const int width = static_cast<int>(plan_.workers.size());
+    std::vector<std::vector<double>> ends(plan_.lowering.pipelines);
+    for (const TraceEvent& e : step.events) {
+      if (e.worker % width == width - 1 && e.kind == kind_name(Kind::Backward))
+        ends[e.worker / width].push_back((e.start_us + e.duration_us) * 1e3 / pace_.unit_ns);
+    }
+    return steady_rate(ends, width, step.makespan);
+  }
+
+  void add_groups(const std::vector<Summary>& summaries, MeasuredStep& step) const {
+    const int width = static_cast<int>(plan_.workers.size()), pipelines = plan_.lowering.pipelines;
+    std::vector<std::int64_t> updates(summaries.size(), 0);
+    for (const TraceEvent& e : step.events)
+      if (e.kind == kind_name(Kind::Update)) ++updates[e.worker];
+    double mean = 0;
+    for (int d = 0; d < pipelines; ++d) {
+      const std::int64_t own = updates[d * width];
+      step.updates.push_back(own);
+      mean += static_cast<double>(d + own) / pipelines;
+      for (int s = 0; s < width; ++s) HETU_ASSERT(updates[d * width + s] == own);
+    }
+    for (const Summary& s : summaries)
+      step.mean_drift = std::max(step.mean_drift, std::abs(s.weight - mean) / std::max(1.0, mean));
+  }
+
+  int plan_step(const Instr& instr) const {
+    if (instr.micro < 0) return 0;
+    return (plan_.half_micros ? instr.micro / 2 : instr.micro) / plan_.micro_batches;
+  }
+
+  // As Simulation::throughput: a synchronous step whole, an asynchronous run between the first and
+  // the last quarter of each pipeline's backwards on its first worker.
+  double throughput(const MeasuredStep& step) const {
+    const int all = total_micros(plan_), pipelines = plan_.lowering.pipelines;
+    if (plan_.most_versions == 1) return all * pipelines / step.step_time;
+    const int first = all / 4, last = 3 * all / 4;
+    double sum = 0;
+    for (int d = 0; d < pipelines; ++d) {
+      std::vector<double> ends;
+      for (const TraceEvent& e : step.events) {
+        if (e.worker == d * static_cast<int>(plan_.workers.size()) &&
+            (e.kind == kind_name(Kind::Backward) || e.kind == kind_name(Kind::InputGrad)))
+          ends.push_back((e.start_us + e.duration_us) * 1e3 / pace_.unit_ns);
+      }
+      std::sort(ends.begin(), ends.end());
+      if (first < 1 || last <= first || static_cast<int>(ends.size()) < last) continue;
+      sum += (last - first) / (ends[last - 1] - ends[first - 1]);
+    }
+    return sum;
+  }
+
+  const Schedule& plan_;
+  Pace pace_;
+  comm::Transport& transport_;
+  comm::Group everyone_;
+  TimedRunner runner_;
+  comm::Reducer reducer_;
+  std::unique_ptr<Interpreter> loop_;  // one of the two
+  std::unique_ptr<GroupRuns> groups_;
+  TraceRecorder recorder_;
+};
+
+// A first step opens connections and touches memory; of a long run a short one does.
+Schedule warm_up(const Schedule& plan) {
+  const int least = least_steps(plan), grain = run_grain(plan);
+  if (grain == 0 || plan.steps <= least) return plan;
+  return with_steps(plan, least + (plan.steps - least) % grain);
+}
+
+}  // namespace
+
+void check_workers(const Schedule& lowered, int workers) {
+  const int pipelines = lowered.lowering.pipelines;
+  const int needed = static_cast<int>(lowered.workers.size()) * pipelines;
+  require(workers == needed,
+          "the plan is for {} workers ({} pipelines of {}), the job has {}; start {} workers",
+          needed, pipelines, lowered.workers.size(), workers, needed);
+}
+
+namespace {
+
+Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                             int repeat, comm::Transport& transport,
+                             const RehearsedGroups* groups) {
+  check_workers(lowered, transport.workers());
+  require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
+  Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
+  plan.run_policy = RunPolicy::AsPlanned;  // its rows are what the policy makes of these costs
+  Rehearsal result;
+  SimulateOptions options{pace.disturb};
+  options.events = true;
+  result.predicted = groups != nullptr
+                         ? simulate_groups(lowered, costs, options, groups->policy).run
+                         : simulate(lowered, costs, options);
+  result.unit_us = pace.unit_ns * 1e-3;
+  result.payload_bytes = pace.payload_bytes;
+  const SharpTimer timer;
+  std::unique_ptr<GroupSeat> seat;
+  if (groups != nullptr) seat = std::make_unique<GroupSeat>(plan, costs, pace, *groups, transport);
+  Averager* averager = seat ? &seat->averager() : nullptr;
+  const Schedule shorter = warm_up(plan);
+  Rehearser(shorter, costs, pace, transport, averager).run(0);
+  Rehearser rehearser(plan, costs, pace, transport, averager);
+  std::vector<MeasuredStep> steps;
+  for (int r = 1; r <= repeat; ++r) {
+    steps.push_back(rehearser.run(r));
+    result.step_times.push_back(steps.back().step_time);
+  }
+  std::sort(steps.begin(), steps.end(),
+            [](const auto& a, const auto& b) { return a.step_time < b.step_time; });
+  result.measured = std::move(steps[(steps.size() - 1) / 2]);
+  if (result.predicted.step_time > 0)
+    result.ratio = result.measured.step_time / result.predicted.step_time;
+  return result;
+}
+
+}  // namespace
+
+Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
+                   comm::Transport& transport, const RehearsedGroups* groups) {
+  const Precedence precedence;
+  return rehearse_as_worker(lowered, costs, pace, repeat, transport, groups);
+}
+
+Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                              int repeat, const comm::Options& options,
+                              const RehearsedGroups* groups) {
+  const int workers = static_cast<int>(lowered.workers.size()) * lowered.lowering.pipelines;
+  auto transports = comm::make_inproc(workers, options);
+  const Precedence precedence;  // of the threads to come too
+  ps::LocalCoordinator coordinator;
+  RehearsedGroups here;
+  if (groups != nullptr) {
+    here = *groups;
+    here.connect = [&](const ps::ClientOptions& client) { return coordinator.client(client); };
+  }
+  Rehearsal result;
+  std::vector<std::exception_ptr> errors(workers);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w] {
+      try {
+        Rehearsal own = rehearse_as_worker(lowered, costs, pace, repeat, *transports[w],
+                                           groups != nullptr ? &here : nullptr);
+        if (w == 0) result = std::move(own);
+      } catch (const std::exception& e) {
+        errors[w] = std::current_exception();
+        transports[w]->abort(1, e.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return result;
+}
+
+}  // namespace hetu

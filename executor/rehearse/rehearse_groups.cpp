@@ -1,0 +1,90 @@
+#include "executor/rehearse/rehearse_groups.h"
+
+#include <numeric>
+
+#include "graph/base/error.h"
+#include "pipeline/cost/timing.h"
+#include "pipeline/ir/run_length.h"
+
+namespace hetu {
+namespace {
+
+comm::Group pipeline_of(const Schedule& plan, int worker) {
+  const int width = static_cast<int>(plan.workers.size());
+  comm::Group group(width);
+  std::iota(group.begin(), group.end(), worker / width * width);
+  return group;
+}
+
+}  // namespace
+
+Schedule by_updates(const Schedule& lowered) {
+  Schedule plan = lowered;
+  plan.steps = total_micros(lowered);
+  plan.micro_batches = 1;
+  require(
+      run_grain(plan) == 1 && plan.steps >= least_steps(plan),
+      "groups are rehearsed with a plan whose stages update after every backward, as pipedream, "
+      "and at least {} micro-batches; '{}' has {}: give more --steps",
+      least_steps(plan), plan.method, plan.steps);
+  return plan;
+}
+
+GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                     const RehearsedGroups& how, comm::Transport& transport) {
+  const int width = static_cast<int>(lowered.workers.size());
+  ps::ClientOptions client;
+  client.policy = how.policy;
+  client.policy.stages = width;
+  client.policy.pipelines = lowered.lowering.pipelines;
+  client.policy = groups::with_defaults(client.policy);
+  client.worker = transport.worker();
+  client.pipeline = transport.worker() / width;
+  client.stage = transport.worker() % width;
+  client.timeout_s = transport.options().timeout_s;
+  client.group_log = how.log;
+  client_ = how.connect(client);
+  Averager::Place place{client.stage, client.pipeline, {}};
+  for (int d = 0; d < client.policy.pipelines; ++d)
+    place.workers.push_back(d * width + client.stage);
+  AverageOptions options;
+  options.policy = client.policy;
+  options.overlap = client.policy.overlapped;
+  const double takes = Timing(lowered, costs, pace.disturb).over_copies(client.stage);
+  options.network_ns = static_cast<std::int64_t>(takes * pace.unit_ns);
+  averager_ = std::make_unique<Averager>(transport, *client_, place, options);
+}
+
+GroupRuns::GroupRuns(const Schedule& plan, TimedRunner& runner, const Interpreter::Links& links,
+                     Averager& averager)
+    : plan_(plan),
+      runner_(runner),
+      averager_(averager),
+      pipeline_(links.transport.worker() / static_cast<int>(plan.workers.size())),
+      runs_(runner, links, 0, pipeline_of(plan, links.transport.worker()), &averager) {
+  runner_.average_by(averager_);
+}
+
+void GroupRuns::begin() {
+  runner_.fill_weights(static_cast<float>(pipeline_));
+  std::vector<float>& weights = runner_.weights();
+  averager_.begin_run(plan_.steps, weights.data(), static_cast<std::int64_t>(weights.size()));
+}
+
+void GroupRuns::run(int first_step, TraceRecorder& trace) {
+  const bool known = averager_.stop_after() != groups::kRunsOn;
+  runs_.begin_averaged(known ? plan_ : with_steps(plan_, least_steps(plan_)), first_step, &trace);
+  do {
+    while (runs_.next_report()) {
+    }
+  } while (runs_.advance());
+  while (runs_.next_report()) {
+  }
+  averager_.end_run();
+  std::vector<float>& weights = runner_.weights();
+  averager_.consensus({{weights.data(), static_cast<std::int64_t>(weights.size())}});
+  weight_ =
+      std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(weights.size());
+}
+
+}  // namespace hetu

@@ -1,0 +1,171 @@
+#include "executor/rehearse/timed_runner.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+constexpr std::size_t kSlots = 4;  // output buffers per edge
+
+// In front of every payload: when it left. Lets the receiver add what is missing to the link's
+// time.
+struct Stamp {
+  std::int64_t sent_ns;
+};
+
+}  // namespace
+
+void sleep_until(std::int64_t when_ns) {
+  // steady_clock is CLOCK_MONOTONIC.
+  const timespec when{when_ns / 1'000'000'000, when_ns % 1'000'000'000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, nullptr) == EINTR) {
+  }
+}
+
+TimedRunner::TimedRunner(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                         const comm::Transport& transport)
+    : plan_(lowered),
+      pace_(pace),
+      timing_(lowered, costs, pace_.disturb),
+      transport_(transport),
+      graph_(lowered, /*lowered=*/true),
+      worker_(transport.worker()),
+      pipeline_(transport.worker() / static_cast<int>(lowered.workers.size())) {}
+
+void TimedRunner::start_at(std::int64_t start_ns) {
+  origin_ns_ = free_ns_ = network_free_ns_ = start_ns;
+  computed_ = 0;
+  sleep_until(start_ns);
+}
+
+void TimedRunner::take(double units) {
+  free_ns_ += static_cast<std::int64_t>(units * pace_.unit_ns);
+  sleep_until(free_ns_);
+}
+
+void TimedRunner::compute(Kind kind, int stage, int micro) {
+  const Instr instr{kind, false, 0, stage, micro};
+  const double at = static_cast<double>(free_ns_ - origin_ns_) / pace_.unit_ns;
+  take(timing_.compute(instr, worker_, computed_++, at));
+}
+
+void TimedRunner::update(int stage, int step) {
+  take(timing_.update({Kind::Update, false, 0, stage, -1}, worker_));
+  if (averager_ == nullptr) return;
+  const auto change = averager_->change();
+  averager_->bring_into(weights_.data());
+  for (float& w : weights_) w += 1;
+  reports_.push_back({step, {}, 0});
+}
+
+void TimedRunner::fill_weights(float value) {
+  weights_.assign(std::max<std::size_t>(1, pace_.payload_bytes / sizeof(float)), value);
+}
+
+void TimedRunner::begin_average(int /*stage*/, int /*step*/) {
+  if (averager_->overlaps())
+    averager_->begin();
+  else
+    free_ns_ = std::max(free_ns_, averager_->average_now(weights_.data()));
+}
+
+std::int64_t TimedRunner::end_average(int /*stage*/) {
+  const std::int64_t done_ns = averager_->end();
+  free_ns_ = std::max(free_ns_, done_ns);
+  return done_ns;
+}
+
+void TimedRunner::reduce_scalars(comm::Transport& transport, int step) {
+  double value = 1;
+  const auto what = [&] { return describe({Kind::ReduceScalars, false, 0, -1, -1}, step); };
+  comm::sum_f64(transport, comm::everyone(transport), &value, 1,
+                {comm::make_tag(static_cast<int>(Kind::ReduceScalars), 0, 0, 0, step), what});
+  free_ns_ = std::max(free_ns_, comm::now_ns());
+  take(timing_.collective({Kind::ReduceScalars, false, 0, -1, -1}));
+}
+
+TimedRunner::Ring& TimedRunner::ring(Kind kind, int stage, int part) {
+  Ring& found = rings_[{kind, stage, part}];
+  if (found.slots.empty()) {
+    found.slots.assign(kSlots, std::vector<std::byte>(pace_.payload_bytes));
+  }
+  return found;
+}
+
+Buffer TimedRunner::out_buffer(const Instr& send) {
+  Ring& edge = ring(send.kind, send.stage, send.part);
+  std::vector<std::byte>& slot = edge.slots[edge.next];
+  edge.next = (edge.next + 1) % kSlots;
+  const Stamp stamp{comm::now_ns()};
+  if (slot.size() >= sizeof stamp) std::memcpy(slot.data(), &stamp, sizeof stamp);
+  return {slot.data(), slot.size()};
+}
+
+// What the instruction makes goes into the next slot of each edge that leaves its stage.
+void TimedRunner::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
+  const bool forward = compute.kind == Kind::Forward;
+  if (!forward && compute.kind != Kind::Backward && compute.kind != Kind::InputGrad) return;
+  const auto& edges = forward ? graph_.outputs(compute.stage, compute.micro)
+                              : graph_.inputs(compute.stage, compute.micro);
+  for (const StageEdge& edge : edges) {
+    if (!edge.crosses) continue;
+    const Ring& r =
+        ring(forward ? Kind::SendForward : Kind::SendBackward, compute.stage, edge.part);
+    addresses.push_back(r.slots[r.next].data());
+  }
+}
+
+std::optional<Buffer> TimedRunner::in_buffer(const Instr& recv) {
+  std::vector<std::byte> buffer;
+  if (!spare_.empty()) {
+    buffer = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  buffer.resize(pace_.payload_bytes);
+  incoming_.emplace_back(recv, std::move(buffer));
+  return Buffer{incoming_.back().second.data(), pace_.payload_bytes};
+}
+
+void TimedRunner::received(const Instr& recv, std::int64_t arrival_ns) {
+  const auto found = std::find_if(incoming_.begin(), incoming_.end(),
+                                  [&](const auto& entry) { return entry.first == recv; });
+  HETU_ASSERT(found != incoming_.end());
+  const int peer = graph_.peer(recv);
+  const int from = pipeline_ * static_cast<int>(plan_.workers.size()) + graph_.worker(peer);
+  // The real way is part of the link's time where both ends read one clock; else it comes on top.
+  std::int64_t left_ns = arrival_ns;
+  if (found->second.size() >= sizeof(Stamp) && transport_.same_clock(from)) {
+    std::memcpy(&left_ns, found->second.data(), sizeof left_ns);
+  }
+  Instr made = recv;
+  made.kind = recv.kind == Kind::RecvForward ? Kind::SendForward : Kind::SendBackward;
+  made.stage = peer;
+  const double link = timing_.message(made, recv.stage, from, worker_);
+  const std::int64_t there_ns = left_ns + static_cast<std::int64_t>(link * pace_.unit_ns);
+  free_ns_ = std::max({free_ns_, arrival_ns, there_ns});
+  if (there_ns > arrival_ns) sleep_until(free_ns_);  // so that the trace shows it on its way
+  spare_.push_back(std::move(found->second));
+  incoming_.erase(found);
+}
+
+Bucket TimedRunner::bucket(int stage, int bucket) {
+  std::vector<float>& data = gradients_[{stage, bucket}];
+  data.assign(std::max<std::size_t>(1, pace_.payload_bytes / sizeof(float)), 1.0F);
+  return {DType::Float32, data.data(), static_cast<std::int64_t>(data.size())};
+}
+
+std::int64_t TimedRunner::reduced(const Instr& reduce, std::int64_t done_ns) {
+  const double time = timing_.collective(reduce);
+  network_free_ns_ =
+      std::max(done_ns, network_free_ns_) + static_cast<std::int64_t>(time * pace_.unit_ns);
+  free_ns_ = std::max(free_ns_, network_free_ns_);
+  sleep_until(free_ns_);
+  return network_free_ns_;
+}
+
+}  // namespace hetu

@@ -1,0 +1,120 @@
+#include "executor/stage/stage_memory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "executor/compile/lifetime.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+SlotRing::SlotRing(int slots, int micros) : free_(slots), slot_of_(micros, kNone), slots_(slots) {
+  std::iota(free_.begin(), free_.end(), 0);
+}
+
+int SlotRing::next() const {
+  HETU_ASSERT(!free_.empty());
+  return free_.front();
+}
+
+int SlotRing::take(int micro) {
+  const int slot = next();
+  int& of = slot_of_[micro % static_cast<int>(slot_of_.size())];
+  HETU_ASSERT(of == kNone);
+  free_.erase(free_.begin());
+  of = slot;
+  return slot;
+}
+
+void SlotRing::release(int micro) {
+  int& of = slot_of_[micro % static_cast<int>(slot_of_.size())];
+  if (of == kNone) return;
+  free_.push_back(of);
+  of = kNone;
+}
+
+WeightVersions::Slot& WeightVersions::at(int version) {
+  for (Slot& s : slots_) {
+    if (s.version == version) return s;
+  }
+  fail(Code::Internal, "weight version {} is not kept; the newest is {}, of {} kept", version,
+       newest_, slots_.size());
+}
+
+int WeightVersions::slot_of(int version) const {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].version == version) return static_cast<int>(i);
+  }
+  return kNone;
+}
+
+void WeightVersions::restart() {
+  const int slot = std::max(0, slot_of(newest_));
+  for (Slot& s : slots_) {
+    HETU_ASSERT(s.users == 0);
+    s.version = kNone;
+  }
+  slots_[slot].version = newest_ = 0;
+}
+
+int WeightVersions::advance(int wanted) {
+  for (Slot& s : slots_) {
+    if (s.users == 0 && s.version < wanted && s.version != newest_) s.version = kNone;
+  }
+  Slot* to = &at(newest_);
+  if (to->users > 0 || newest_ >= wanted) {
+    const int free = slot_of(kNone);
+    if (free == kNone)
+      fail(Code::Internal, "no slot for weight version {}: {} are kept", newest_ + 1,
+           slots_.size());
+    to = &slots_[free];
+  }
+  to->version = ++newest_;
+  return static_cast<int>(to - slots_.data());
+}
+
+void StageMemory::use_weights(int micro, int version) {
+  const int at = micro % static_cast<int>(version_of_.size());
+  HETU_ASSERT(version_of_[at] == kNone);
+  versions_.hold(version);
+  version_of_[at] = version;
+  weight_slot_[at] = versions_.slot_of(version);
+}
+
+void StageMemory::done_with_weights(int micro) {
+  int& version = version_of_[micro % static_cast<int>(version_of_.size())];
+  if (version == kNone) return;
+  versions_.drop(version);
+  version = kNone;
+}
+
+void StageMemory::advance_weights(int wanted) {
+  const int from = versions_.newest_slot(), to = versions_.advance(wanted);
+  if (from == to) return;
+  std::memcpy(base() + weights_begin_ + to * weights_bytes_,
+              base() + weights_begin_ + from * weights_bytes_, weights_bytes_);
+}
+
+void StageMemory::Free::operator()(std::byte* p) const { std::free(p); }
+
+StageMemory::StageMemory(const StagePlan& plan, int micros)
+    : versions_(plan.memory.weight_copies),
+      version_of_(micros, kNone),
+      weight_slot_(micros, kNone) {
+  versions_.restart();
+  if (!plan.parameters.empty()) weights_begin_ = plan.parameters.front().weight.offset;
+  weights_bytes_ = plan.memory.weights;
+  const std::int64_t bytes = align_up(plan.arena_bytes + 1);
+  arena_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
+  require(arena_ != nullptr, "stage {} needs {} bytes, which this machine does not give",
+          plan.stage, bytes);
+  std::memset(arena_.get(), 0, bytes);
+  rings_.resize(kFirstBorderRing + plan.borders.size());
+  rings_[kFeedRing] = SlotRing(std::max(1, plan.memory.feed_slots), micros);
+  rings_[kSavedRing] = SlotRing(std::max(1, plan.memory.saved_copies), micros);
+  rings_[kHeldRing] = SlotRing(std::max(1, plan.memory.held_copies), micros);
+  for (const Border& border : plan.borders) rings_[border.ring] = SlotRing(border.slots, micros);
+}
+
+}  // namespace hetu

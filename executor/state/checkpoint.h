@@ -1,0 +1,83 @@
+// Checkpoints: a folder per saved step with one safetensors file per stage and a manifest with
+// checksums. Written beside, synced and renamed, so that a kill at any moment leaves the previous
+// one whole; read under any number of stages.
+//
+//   DIR/step-00000200/manifest.json
+//   DIR/step-00000200/stage-0.safetensors …
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "executor/comm/transport.h"
+#include "executor/state/state_tensor.h"
+
+namespace hetu {
+
+/// A tensor of a checkpoint, with the slice of the whole parameter that it holds (all of it,
+/// today).
+struct CheckpointTensor {
+  std::string name;   ///< parameter
+  std::string state;  ///< "" for the weight
+  std::string file;
+  Shape shape;  ///< of the whole parameter
+  std::vector<std::int64_t> slice_begin;
+  std::vector<std::int64_t> slice_end;
+  std::string crc;
+};
+
+/// What a manifest says.
+struct Manifest {
+  std::string folder;  ///< of this step
+  std::int64_t step = 0;
+  std::string run_json =
+      "{}";                   ///< loader position, seed, method, sizes, optimizer: the saver's own
+  bool weights_only = false;  ///< imported weights: optimizer states start at zero
+  std::vector<CheckpointTensor> tensors;  ///< sorted by name, then state
+
+  const CheckpointTensor* find(const std::string& name, const std::string& state) const;
+};
+
+/// Folders of complete checkpoints in `folder`, oldest first; empty if the folder is empty or
+/// missing. Throws Io if it is no folder.
+std::vector<std::string> list_checkpoints(const std::string& folder);
+
+/// Reads and checks a manifest. `folder` is that of one step, or one that holds steps (the newest
+/// is taken). Throws Io.
+Manifest read_manifest(const std::string& folder);
+
+/// Reads one tensor into `to` (element_count(shape) floats) and compares its checksum. Throws Io,
+/// naming file and tensor.
+void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to);
+
+/// One file that a worker brings to a save.
+struct SavePart {
+  std::string file;                  ///< e.g. "stage-0.safetensors"
+  std::vector<StateTensor> tensors;  ///< written in this order
+};
+
+/// Where checkpoints go.
+struct SavePlace {
+  std::string folder;
+  int keep = 1;            ///< the newest so many stay
+  std::string saver = "";  ///< names the workers that save, where others might save the same step a
+                           ///< moment before they die
+};
+
+/// Saves one step; every worker calls it. If any worker fails (a full disk, say) all throw the same
+/// Io error, and what was there before is still there.
+void save_checkpoint(const SavePlace& place, std::int64_t step, const std::string& run_json,
+                     const std::vector<SavePart>& parts, comm::Transport& transport);
+
+/// The run_json of a checkpoint that holds weights alone, imported from `source`.
+std::string weights_only_run(const std::string& source);
+
+/// Throws Io, naming it, if the checkpoint holds a parameter that is not among the model's
+/// `parameters`.
+void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& parameters);
+
+/// Fills a worker's tensors from a checkpoint; where it holds weights only, states with zeros.
+/// Throws Io: one that is missing, of another shape (both are named) or damaged.
+void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& tensors);
+
+}  // namespace hetu

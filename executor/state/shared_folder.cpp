@@ -1,0 +1,91 @@
+#include "executor/state/shared_folder.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "executor/comm/gather.h"
+#include "executor/comm/tag_kinds.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An empty file with a name of its own, removed with this object.
+class Probe {
+ public:
+  explicit Probe(const std::string& folder) {
+    fs::path place = fs::absolute(folder);
+    std::error_code ignored;
+    while (!fs::is_directory(place, ignored) && place.has_relative_path()) {
+      place = place.parent_path();
+    }
+    path_ = (place / ".hetu-shared-XXXXXX").string();
+    const int file = mkstemp(path_.data());
+    if (file < 0) {
+      error_ = fmt::format("{}: cannot be written: {}", place.string(), std::strerror(errno));
+      return;
+    }
+    close(file);
+  }
+  ~Probe() {
+    if (error_.empty()) unlink(path_.c_str());
+  }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  std::string path_;
+  std::string error_;
+};
+
+bool one_host(const comm::Transport& transport) {
+  for (int w = 1; w < transport.workers(); ++w) {
+    if (transport.host_of(w) != transport.host_of(0)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_shared_folder(const std::string& folder, comm::Transport& transport) {
+  if (one_host(transport)) return;
+  const auto gather = [&](const std::string& mine, int part) {
+    return gather_texts(mine, transport,
+                        {comm::make_tag(kSharedTag, 0, 0, part, 0), "whether all see the folder"});
+  };
+  if (transport.worker() == 0) {
+    const Probe probe(folder);
+    const std::string& error = probe.error();
+    gather(error.empty() ? "+" + probe.path() : "-" + error, 0);
+    if (!error.empty()) fail(Code::Io, "{}", error);
+    const std::vector<std::string> seen = gather("", 1);
+    for (int w = 1; w < transport.workers(); ++w) {
+      if (!seen[w].empty()) fail(Code::Io, "{}", seen[w]);
+    }
+    return;
+  }
+  const std::string said = gather("", 0)[0];
+  if (said[0] == '-') fail(Code::Io, "{}", said.substr(1));
+  const bool there = access(said.substr(1).c_str(), F_OK) == 0;
+  const std::string mine =
+      there ? ""
+            : fmt::format(
+                  "{}: worker {} on {} does not see what worker 0 on {} writes there; give "
+                  "a folder that all hosts share",
+                  folder, transport.worker(), transport.host_of(transport.worker()),
+                  transport.host_of(0));
+  for (const std::string& text : gather(mine, 1)) {
+    if (!text.empty()) fail(Code::Io, "{}", text);
+  }
+}
+
+}  // namespace hetu

@@ -1,0 +1,190 @@
+#include "executor/state/weights_file.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <list>
+#include <map>
+#include <vector>
+
+#include "executor/comm/inproc.h"
+#include "executor/state/checkpoint.h"
+#include "executor/state/safetensors.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWords = "bert.embeddings.word_embeddings.weight";
+constexpr const char* kDecoder = "cls.predictions.decoder.weight";
+constexpr const char* kBias = "cls.predictions.bias";
+constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
+// A count of torchvision's batch norms: int64 in files, a float32 buffer here.
+constexpr const char* kCount = ".num_batches_tracked";
+constexpr std::int64_t kLargestCount = 1 << 24;  // the whole numbers that float32 holds
+
+struct Weight {
+  std::string in_file;  ///< its name there
+  Shape shape;
+  std::vector<float> data;
+};
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// The parameter that a tensor of a file is.
+std::string parameter_name(std::string name) {
+  if (name == kDecoderBias) return kBias;
+  const auto spelled = [&name](const std::string& old, const std::string& now) {
+    if (ends_with(name, old)) name.replace(name.size() - old.size(), old.size(), now);
+  };
+  spelled("LayerNorm.gamma", "LayerNorm.weight");
+  spelled("LayerNorm.beta", "LayerNorm.bias");
+  return name;
+}
+
+float from_half(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1F;
+  const int fraction = bits & 0x3FF;
+  float size = 0;
+  if (exponent == 0x1F) {
+    size =
+        fraction ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+  } else if (exponent == 0) {
+    size = std::ldexp(static_cast<float>(fraction), -24);
+  } else {
+    size = std::ldexp(static_cast<float>(fraction + 0x400), exponent - 25);
+  }
+  return bits >> 15 ? -size : size;
+}
+
+float from_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+std::vector<float> read_floats(const SafetensorsFile& file, const TensorEntry& tensor) {
+  std::vector<float> out(static_cast<std::size_t>(element_count(tensor.shape)));
+  if (tensor.dtype == DType::Float32) {
+    file.read(tensor, out.data());
+    return out;
+  }
+  if (tensor.dtype == DType::Int64 && ends_with(tensor.name, kCount)) {
+    std::vector<std::int64_t> counts(out.size());
+    file.read(tensor, counts.data());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (counts[i] < 0 || counts[i] > kLargestCount) {
+        fail(Code::Io, "{}: tensor '{}' is {}; a count from 0 to {} can be kept", file.path(),
+             tensor.name, counts[i], kLargestCount);
+      }
+      out[i] = static_cast<float>(counts[i]);
+    }
+    return out;
+  }
+  if (tensor.dtype != DType::Float16 && tensor.dtype != DType::BFloat16) {
+    fail(Code::Io, "{}: tensor '{}' is {}; weights are float32, float16 or bfloat16", file.path(),
+         tensor.name, dtype_name(tensor.dtype));
+  }
+  std::vector<std::uint16_t> bits(out.size());
+  file.read(tensor, bits.data());
+  const auto widen = tensor.dtype == DType::Float16 ? from_half : from_bfloat16;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = widen(bits[i]);
+  return out;
+}
+
+bool same(const Weight& a, const Weight& b) {
+  return a.shape == b.shape &&
+         std::memcmp(a.data.data(), b.data.data(), a.data.size() * sizeof(float)) == 0;
+}
+
+// By parameter, what is needed of a file; `dropped` counts the rest.
+std::map<std::string, Weight> read_weights(const SafetensorsFile& file, int& dropped) {
+  std::map<std::string, Weight> out;
+  for (const TensorEntry& tensor : file.tensors()) {
+    if (ends_with(tensor.name, "embeddings.position_ids")) {  // a buffer of old versions: 0, 1, 2 …
+      ++dropped;
+      continue;
+    }
+    Weight weight = {tensor.name, tensor.shape, read_floats(file, tensor)};
+    const auto [at, is_new] = out.try_emplace(parameter_name(tensor.name), weight);
+    if (is_new) continue;
+    if (!same(at->second, weight)) {
+      fail(Code::Io, "{}: tensors '{}' {} and '{}' {} are the same parameter, but differ",
+           file.path(), at->second.in_file, to_string(at->second.shape), weight.in_file,
+           to_string(weight.shape));
+    }
+    ++dropped;
+  }
+  const auto words = out.find(kWords), decoder = out.find(kDecoder);
+  if (words != out.end() && decoder != out.end() && same(words->second, decoder->second)) {
+    out.erase(decoder);  // tied: one parameter
+    ++dropped;
+  }
+  if (out.empty()) fail(Code::Io, "{}: holds no weights", file.path());
+  return out;
+}
+
+}  // namespace
+
+int export_weights(const std::string& folder, const std::string& path) {
+  const Manifest manifest = read_manifest(folder);
+  std::vector<std::vector<float>> data;
+  std::list<std::int64_t> counts;  // that stay where they are
+  std::vector<TensorSource> sources;
+  for (const CheckpointTensor& t : manifest.tensors) {
+    if (!t.state.empty()) continue;
+    data.emplace_back(static_cast<std::size_t>(element_count(t.shape)));
+    read_tensor(manifest, t, data.back().data());
+    sources.push_back({t.name, DType::Float32, t.shape, data.back().data()});
+    if (ends_with(t.name, kCount) && data.back().size() == 1) {
+      counts.push_back(std::llround(data.back()[0]));
+      sources.back() = {t.name, DType::Int64, t.shape, &counts.back()};
+    }
+    if (t.name == kBias) {
+      sources.push_back(sources.back());
+      sources.back().name = kDecoderBias;
+    }
+  }
+  const std::string beside = path + ".writing";
+  try {
+    write_safetensors(beside, sources, {{"format", "pt"}});
+    fs::rename(beside, path);
+  } catch (const fs::filesystem_error& e) {
+    fs::remove(beside);
+    fail(Code::Io, "{}: cannot be written: {}", path, e.code().message());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(beside, ignored);
+    throw;
+  }
+  return static_cast<int>(sources.size());
+}
+
+Imported import_weights(const std::string& path, const std::string& folder) {
+  const std::vector<std::string> there = list_checkpoints(folder);
+  require(there.empty(), "{} holds a checkpoint already ({}); choose another folder", folder,
+          there.empty() ? "" : there.back());
+  Imported out;
+  const std::map<std::string, Weight> weights = [&] {
+    const SafetensorsFile file(path);
+    return read_weights(file, out.dropped);
+  }();
+  SavePart part;
+  part.file = "stage-0.safetensors";
+  for (const auto& [name, weight] : weights) {
+    part.tensors.push_back({name, "", weight.shape, const_cast<float*>(weight.data.data()),
+                            static_cast<std::int64_t>(weight.data.size()), true});
+  }
+  const auto alone = comm::make_inproc(1);
+  save_checkpoint({folder}, 0, weights_only_run(path), {part}, *alone[0]);
+  out.tensors = static_cast<int>(weights.size());
+  out.folder = list_checkpoints(folder).back();
+  return out;
+}
+
+}  // namespace hetu

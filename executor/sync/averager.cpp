@@ -1,0 +1,307 @@
+#include "executor/sync/averager.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "executor/comm/tag_kinds.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+namespace {
+
+void scale(const Averager::Span& span, float by) {
+  for (std::int64_t i = 0; i < span.elements; ++i) span.data[i] *= by;
+}
+
+}  // namespace
+
+Averager::Averager(comm::Transport& transport, ps::GroupClient& client, Place place,
+                   AverageOptions options)
+    : transport_(transport),
+      reducer_(transport),
+      client_(client),
+      place_(std::move(place)),
+      options_(std::move(options)),
+      living_(place_.workers.size()),
+      known_(place_.workers.size(), 0),
+      known_before_(known_),
+      lost_(place_.workers.size(), false) {
+  std::iota(living_.begin(), living_.end(), 0);
+  counts_.by_size.assign(place_.workers.size() + 1, 0);
+  client_.on_news([this] {
+    const std::lock_guard lock(mutex_);
+    rung_ = true;
+    changed_.notify_all();
+  });
+  if (may_lose()) client_.on_lost([this](int pipeline) { lose(pipeline); });
+  thread_ = std::thread([this] { serve(); });
+}
+
+Averager::~Averager() {
+  client_.on_lost({});
+  client_.on_news({});
+  reducer_.give_up();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void Averager::set_done(std::int64_t updates) {
+  HETU_ASSERT(!open_);
+  done_before_ = updates;
+  updates_ = 0;
+  known_.assign(known_.size(), updates);
+}
+
+void Averager::begin_run(std::int64_t updates, float* weights, std::int64_t elements) {
+  done_before_ += updates_;
+  updates_ = answered_ = 0;
+  stop_after_ = groups::known_stop(options_.policy, updates);
+  ++run_;
+  stops_soon_ = false;
+  {
+    const std::lock_guard lock(weights_mutex_);
+    weights_ = weights;
+    elements_ = elements;
+    replaced_ = moved_ = false;
+    mean_.resize(static_cast<std::size_t>(elements));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    known_[place_.pipeline] = done_before_;
+    known_before_ = known_;
+  }
+  client_.begin_run(done_before_, updates);
+}
+
+void Averager::stop_soon() {
+  if (!std::exchange(stops_soon_, true)) client_.stop_soon();
+}
+
+void Averager::begin() {
+  {
+    const std::lock_guard lock(mutex_);
+    HETU_ASSERT(!open_);
+    if (error_) std::rethrow_exception(error_);
+    open_ = true;
+    done_ns_ = 0;
+    ++updates_;
+    known_[place_.pipeline] = done_before_ + updates_;
+  }
+  client_.request(done_before_ + updates_);
+}
+
+std::string Averager::doing() const {
+  return fmt::format("the average of stage {} after update {} of pipeline {}", place_.stage,
+                     done_before_ + updates_, place_.pipeline);
+}
+
+std::int64_t Averager::end() {
+  std::unique_lock lock(mutex_);
+  const double timeout_s = transport_.options().timeout_s;
+  // The thread's own waits end first, and say more.
+  const bool done = changed_.wait_for(lock, std::chrono::duration<double>(2 * timeout_s + 1),
+                                      [&] { return error_ || done_ns_ != 0 || !open_; });
+  if (error_) std::rethrow_exception(error_);
+  if (!done)
+    fail(Code::Timeout, "{}: nobody has said with whom after {:g} s", doing(), 2 * timeout_s + 1);
+  if (answer_ && answer_->stop_after != groups::kRunsOn)
+    stop_after_ = answer_->stop_after - done_before_;
+  open_ = false;
+  answered_ = updates_;
+  return done_ns_;
+}
+
+std::int64_t Averager::average_now(float* weights) {
+  begin();
+  const std::int64_t done_ns = end();
+  const auto change = this->change();
+  bring_into(weights);
+  return done_ns;
+}
+
+// The weights that this worker gives: with what averages have moved since the last update.
+void Averager::snapshot(float* to) {
+  const std::lock_guard lock(weights_mutex_);
+  std::memcpy(to, weights_, static_cast<std::size_t>(elements_) * sizeof(float));
+  if (moved_) {
+    for (std::int64_t i = 0; i < elements_; ++i) to[i] += shift_[i];
+  }
+}
+
+void Averager::bring_into(float* weights) {
+  weights_ = weights;
+  if (replaced_)
+    std::memcpy(weights, mean_.data(), static_cast<std::size_t>(elements_) * sizeof(float));
+  if (moved_) {
+    for (std::int64_t i = 0; i < elements_; ++i) weights[i] += shift_[i];
+  }
+  replaced_ = moved_ = false;
+}
+
+std::int64_t Averager::updates_of_all() const {
+  const std::lock_guard lock(mutex_);
+  std::int64_t sum = 0;
+  for (std::size_t d = 0; d < known_.size(); ++d) sum += known_[d] - known_before_[d];
+  return sum;
+}
+
+void Averager::note(const ps::Answer& group) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t m = 0; m < group.members.size(); ++m) {
+    std::int64_t& known = known_.at(group.members[m]);
+    known = std::max(known, group.updates.at(m));
+  }
+  ++counts_.groups;
+  counts_.members += static_cast<std::int64_t>(group.members.size());
+  ++counts_.by_size.at(group.members.size());
+}
+
+MeetingCounts Averager::take_counts() {
+  const std::lock_guard lock(mutex_);
+  MeetingCounts counts = counts_;
+  counts_ = {0, 0, std::vector<std::int64_t>(counts_.by_size.size(), 0)};
+  return counts;
+}
+
+// Every element becomes the sum over the group divided by its size, bucket by bucket; where members
+// have a weight, the sum of each one's part.
+void Averager::mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
+                         std::int64_t number, comm::What what, std::optional<double> weight) {
+  struct Bucket {
+    Span span;
+    std::shared_ptr<comm::Sum> sum;
+  };
+  const std::int64_t most = std::max<std::int64_t>(1, options_.bucket_bytes / 4);
+  std::vector<Bucket> buckets;
+  for (const Span& span : spans) {
+    for (std::int64_t at = 0; at < span.elements; at += most) {
+      const Span part = {span.data + at, std::min(most, span.elements - at)};
+      if (weight) scale(part, static_cast<float>(*weight));
+      // All bits of the number: pieces of a sum that a death has broken may lie about for long.
+      const comm::Tag tag =
+          comm::make_tag(kind, place_.stage, static_cast<int>(buckets.size()),
+                         static_cast<int>(number >> 14), static_cast<int>(number & 0x3fff));
+      buckets.push_back(
+          {part, reducer_.start_sum(group, DType::Float32, part.data, part.elements, tag)});
+    }
+  }
+  for (const Bucket& b : buckets) {
+    reducer_.wait(*b.sum, what);
+    if (!weight) scale(b.span, 1.0F / static_cast<float>(group.size()));
+  }
+}
+
+// The mean of a group takes the place of the weights of those who have asked, who wait for it. Who
+// was asked (the passive partner of AD-PSGD) may have updated meanwhile, and moves by what the mean
+// differs from what it gave.
+void Averager::meet(const ps::Answer& group, bool invited) {
+  note(group);
+  if (group.members.size() < 2) return;
+  const bool keep = invited || options_.observe;
+  snapshot(mean_.data());
+  if (keep) given_ = mean_;
+  const auto what = [&] {
+    return fmt::format("{} with pipelines {}, group {}", doing(), fmt::join(group.members, ", "),
+                       group.serial);
+  };
+  std::optional<double> weight;
+  for (std::size_t m = 0; m < group.weights.size(); ++m) {
+    if (group.members[m] == place_.pipeline) weight = group.weights[m];
+  }
+  try {
+    mean_over(workers_of(group.members), {{mean_.data(), elements_}}, kAverageTag, group.serial,
+              what, weight);
+  } catch (const Error&) {
+    if (!is_broken(group.members)) throw;
+    return;  // each goes on with what it has
+  }
+  if (options_.network_ns > 0)
+    std::this_thread::sleep_for(std::chrono::nanoseconds(options_.network_ns));
+  if (options_.observe) options_.observe({group, given_.data(), mean_.data(), elements_});
+  const std::lock_guard lock(weights_mutex_);
+  if (!invited) {
+    replaced_ = true;
+    return;
+  }
+  if (!moved_) shift_.assign(static_cast<std::size_t>(elements_), 0);
+  for (std::int64_t i = 0; i < elements_; ++i) shift_[i] += mean_[i] - given_[i];
+  moved_ = true;
+}
+
+void Averager::serve() {
+  try {
+    std::unique_lock lock(mutex_);
+    while (!stop_) {
+      rung_ = false;
+      serving_ = true;
+      const bool asked = open_ && done_ns_ == 0;
+      lock.unlock();
+      while (const auto invitation = client_.poll_invitation()) meet(*invitation, true);
+      std::optional<ps::Answer> answer;
+      if (asked) answer = client_.poll();
+      if (answer) meet(*answer, false);
+      lock.lock();
+      serving_ = false;
+      if (answer) {
+        answer_ = std::move(answer);
+        done_ns_ = comm::now_ns();
+      }
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return stop_ || rung_; });
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    serving_ = false;
+    error_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+// An initiator is here only once its partner has given its weights: after the barrier nobody asks.
+void Averager::end_run() {
+  const auto what = [&] {
+    return fmt::format("the end of run {} on stage {}", run_, place_.stage);
+  };
+  if (may_lose()) {
+    gather(true, false);
+  } else {
+    comm::barrier(
+        transport_, place_.workers,
+        {comm::make_tag(kConsensusTag, place_.stage, 0, 1, static_cast<int>(run_ & 0x3fff)), what});
+  }
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return error_ || (!serving_ && !rung_); });
+    if (error_) std::rethrow_exception(error_);
+  }
+  const auto change = this->change();
+  bring_into(weights_);
+}
+
+void Averager::consensus(const std::vector<Span>& spans) {
+  const auto what = [&] {
+    return fmt::format("the consensus of stage {} after run {}", place_.stage, run_);
+  };
+  if (!may_lose()) return mean_over(place_.workers, spans, kConsensusTag, run_, what);
+  std::vector<std::vector<float>> means(spans.size());
+  together("a consensus", [&] {
+    std::vector<Span> copies;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      means[i].assign(spans[i].data, spans[i].data + spans[i].elements);
+      copies.push_back({means[i].data(), spans[i].elements});
+    }
+    mean_over(workers_of(living_), copies, kConsensusTag, gatherings_, what);
+  });
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    std::copy(means[i].begin(), means[i].end(), spans[i].data);
+}
+
+}  // namespace hetu

@@ -1,0 +1,169 @@
+#include "pipeline/choose/rank.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "graph/base/error.h"
+#include "pipeline/ir/run_length.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+constexpr int kStepsInARow = 6;  // of a method without a flush: a steady part, and its ends
+
+std::vector<Sizes> variants(const Method& m, const RankOptions& o) {
+  std::vector<Sizes> all;
+  Sizes base;
+  base.stages = o.stages;
+  base.chunks = m.chunks;
+  base.memory_limit = o.limit_micros;
+  base.memory_bytes = o.limit_bytes;
+  if (takes(m, "steps")) base.steps = kStepsInARow;
+  const std::vector<int> chunks =
+      takes(m, "chunks") && !o.chunks.empty() ? o.chunks : std::vector<int>{m.chunks};
+  std::vector<std::string> concats = {"direct"};
+  if (takes(m, "concat")) concats = {"direct", "doubling", "halving"};
+  for (const int micros : o.micro_batches) {
+    for (const int v : chunks) {
+      for (int pairs = 1; pairs <= (takes(m, "pairs") ? std::max(1, o.stages / 2) : 1); ++pairs) {
+        for (const std::string& concat : concats) {
+          if (pairs > 1 && (concat != "direct" || o.stages / 2 % pairs != 0)) continue;
+          if (concat != "direct" && micros <= o.stages) continue;  // the same as direct
+          for (const bool recompute : {false, true}) {
+            Sizes s = base;
+            s.micro_batches = micros;
+            s.chunks = v;
+            s.pairs = pairs;
+            s.concat = concat;
+            s.with_recompute = recompute;
+            all.push_back(s);
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// A stage's costs for all are those of a worker's share of the model.
+Costs of_stages(Costs costs, const Sizes& s) {
+  if (!costs.per_worker && costs.stages.size() == 1) costs.stages.resize(s.stages, costs.stages[0]);
+  return recut(costs, s.stages * s.chunks);
+}
+
+bool guess_recompute(Costs& costs) {
+  const bool known = std::any_of(costs.stages.begin(), costs.stages.end(),
+                                 [](const StageCost& c) { return c.recompute > 0; });
+  if (known) return false;
+  for (StageCost& c : costs.stages) c.recompute = c.forward;
+  for (BlockCost& b : costs.blocks) b.cost.recompute = b.cost.forward;
+  return true;
+}
+
+double byte_limit(const RankOptions& o, const Costs& costs, std::size_t worker) {
+  const double all = o.limit_bytes;
+  const std::vector<double>& of = costs.memory_limit;
+  const double own = of.empty() ? 0 : of[worker % of.size()];
+  return own > 0 && all > 0 ? std::min(own, all) : std::max(own, all);
+}
+
+class Ranker {
+ public:
+  Ranker(const RankOptions& options, const CostsOfMicros& costs) : o_(options), costs_(costs) {}
+
+  void try_one(const Method& m, const Sizes& sizes) {
+    try {
+      Costs costs = costs_(sizes.micro_batches);
+      guessed_ = guess_recompute(costs);
+      result_.time_unit = costs.unit;
+      costs = of_stages(std::move(costs), sizes);
+      std::optional<Schedule> plan = planned(m, sizes, costs);
+      if (plan) result_.ranked.push_back(measured(m, sizes, *plan, costs));
+    } catch (const Error& e) {
+      // Config: a table of costs without this size.
+      const bool about_it =
+          e.code() == Code::InvalidArgument || e.code() == Code::Plan || e.code() == Code::Config;
+      if (!about_it) throw;
+      const std::string text = e.what();
+      std::string first = text.substr(0, text.find('\n'));
+      if (!first.empty() && first.back() == ':') first.pop_back();
+      result_.refused.push_back({m.name, sizes, first});
+    }
+  }
+
+  Ranking finish() {
+    result_.recompute_guessed = guessed_;
+    std::stable_sort(result_.ranked.begin(), result_.ranked.end(),
+                     [](const Ranked& a, const Ranked& b) {
+                       const double most = std::max(a.time_per_sample, b.time_per_sample);
+                       if (std::abs(a.time_per_sample - b.time_per_sample) > 1e-9 * most)
+                         return a.time_per_sample < b.time_per_sample;
+                       if (a.peak_bytes != b.peak_bytes) return a.peak_bytes < b.peak_bytes;
+                       return a.peak_activations < b.peak_activations;
+                     });
+    return std::move(result_);
+  }
+
+ private:
+  // The lowered plan; nothing where it is no candidate of this list.
+  std::optional<Schedule> planned(const Method& m, Sizes sizes, const Costs& costs) const {
+    sizes.costs = &costs;
+    sizes.run = &o_.run;
+    Schedule plan = generate(m.name, sizes);
+    const bool asynchronous = is_asynchronous(plan);
+    const bool recomputes = holds(plan, Kind::Recompute);
+    if (asynchronous && (!o_.asynchronous || sizes.with_recompute)) return std::nullopt;
+    if (recomputes && sizes.with_recompute) return std::nullopt;  // it does so by itself
+    if (sizes.with_recompute) plan = with_recompute(plan);
+    Lowering how;
+    how.pipelines = o_.pipelines;
+    how.sync = o_.sync;
+    plan = lower(plan, how);
+    verify(plan, {.memory_limit = o_.limit_micros});
+    return plan;
+  }
+
+  Ranked measured(const Method& m, const Sizes& sizes, const Schedule& plan,
+                  const Costs& costs) const {
+    const Simulation s = simulate(plan, costs, o_.run);
+    Ranked r{m.name, sizes, s.asynchronous, 0, s.step_time, s.makespan, s.bubble_fraction, 0, 0};
+    for (std::size_t w = 0; w < s.workers.size(); ++w) {
+      const double most = byte_limit(o_, costs, w), bytes = s.workers[w].peak_bytes;
+      require(most == 0 || bytes <= most, "worker {} peaks at {:.1f} MiB; the limit is {:.1f} MiB",
+              w, bytes / (1 << 20), most / (1 << 20));
+      r.peak_activations = std::max(r.peak_activations, s.workers[w].peak_activations);
+      r.peak_bytes = std::max(r.peak_bytes, bytes);
+    }
+    const double samples = o_.samples > 0 ? o_.samples : o_.batch / sizes.micro_batches;
+    r.time_per_sample = s.throughput > 0 ? 1 / (s.throughput * samples) : 0;
+    return r;
+  }
+
+  const RankOptions& o_;
+  const CostsOfMicros& costs_;
+  bool guessed_ = false;
+  Ranking result_;
+};
+
+}  // namespace
+
+Ranking rank_methods(const RankOptions& options, const CostsOfMicros& costs) {
+  require(!options.micro_batches.empty(), "no number of micro-batches to try");
+  for (const std::string& name : options.methods) {
+    if (find_method(name) == nullptr) generate(name, {});  // refuses, naming what is known
+  }
+  Ranker ranker(options, costs);
+  for (const Method& m : methods()) {
+    const bool wanted = options.methods.empty() ||
+                        std::any_of(options.methods.begin(), options.methods.end(),
+                                    [&](const std::string& n) { return find_method(n) == &m; });
+    if (!wanted) continue;
+    for (const Sizes& sizes : variants(m, options)) ranker.try_one(m, sizes);
+  }
+  return ranker.finish();
+}
+
+}  // namespace hetu

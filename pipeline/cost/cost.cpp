@@ -1,0 +1,152 @@
+#include "pipeline/cost/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "graph/base/error.h"
+#include "pipeline/cost/partition.h"
+
+namespace hetu {
+namespace {
+
+void check_number(double value, const char* what) {
+  require(std::isfinite(value) && value >= 0, "{} must be a finite number >= 0, got {}", what,
+          value);
+}
+
+void check_stage(const StageCost& c) {
+  check_number(c.forward, "forward time");
+  check_number(c.input_grad, "input gradient time");
+  check_number(c.weight_grad, "weight gradient time");
+  check_number(c.recompute, "recompute time");
+  check_number(c.update, "update time");
+  check_number(c.bytes_out, "message size");
+  check_number(c.activation_bytes, "activation bytes");
+  check_number(c.weight_bytes, "weight bytes");
+  check_number(c.reduce_grad, "time of a gradient's sum");
+}
+
+void check_link(const LinkCost& l) {
+  check_number(l.latency, "latency");
+  check_number(l.bandwidth, "bandwidth");
+}
+
+// One per worker of one pipeline or of all of them; nothing; or, for limits and speeds, one for
+// all.
+void check_count(std::size_t count, const Schedule& s, int pipelines, const char* what) {
+  const std::size_t workers = s.workers.size();
+  require(count == 0 || count == 1 || count == workers || count == workers * pipelines,
+          "{}: {} numbers for {} workers; give 1, {} or none", what, count, workers * pipelines,
+          workers);
+}
+
+}  // namespace
+
+double unit_us(const Costs&) { return 1000; }
+
+const StageCost& stage_cost(const Costs& costs, int model_stage) {
+  return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[model_stage];
+}
+
+namespace {
+
+void add(StageCost& sum, const StageCost& part, double share) {
+  sum.forward += part.forward * share;
+  sum.input_grad += part.input_grad * share;
+  sum.weight_grad += part.weight_grad * share;
+  sum.recompute += part.recompute * share;
+  sum.update += part.update * share;
+  sum.activation_bytes += part.activation_bytes * share;
+  sum.weight_bytes += part.weight_bytes * share;
+  sum.reduce_grad += part.reduce_grad * share;
+}
+
+constexpr StageCost kNothing{.forward = 0, .input_grad = 0, .weight_grad = 0};
+
+std::vector<StageCost> stages_of_blocks(const std::vector<BlockCost>& blocks, int stages) {
+  std::vector<double> weights;
+  for (const BlockCost& b : blocks) weights.push_back(b.weight);
+  const std::vector<int> first = balance_blocks(weights, stages);
+  std::vector<StageCost> sums(stages, kNothing);
+  for (int s = 0; s < stages; ++s) {
+    const int end = s + 1 < stages ? first[s + 1] : static_cast<int>(blocks.size());
+    for (int b = first[s]; b < end; ++b) add(sums[s], blocks[b].cost, 1);
+    sums[s].bytes_out = blocks[end - 1].cost.bytes_out;
+  }
+  return sums;
+}
+
+// Stage i of n is the part [i / n, (i + 1) / n) of the model.
+std::vector<StageCost> even_stages(const std::vector<StageCost>& stages, int wanted) {
+  const auto there = static_cast<std::int64_t>(stages.size());
+  std::vector<StageCost> sums(wanted, kNothing);
+  for (std::int64_t s = 0; s < wanted; ++s) {
+    for (std::int64_t old = 0; old < there; ++old) {
+      const std::int64_t from = std::max(s * there, old * wanted);
+      const std::int64_t to = std::min((s + 1) * there, (old + 1) * wanted);
+      if (to <= from) continue;
+      add(sums[s], stages[old], static_cast<double>(to - from) / wanted);
+      sums[s].bytes_out = stages[old].bytes_out;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+Costs recut(const Costs& costs, int stages) {
+  require(stages >= 1, "a model has at least 1 stage, got {}", stages);
+  if (costs.per_worker || static_cast<int>(costs.stages.size()) == stages) return costs;
+  Costs cut = costs;
+  cut.stages = costs.blocks.empty() ? even_stages(costs.stages, stages)
+                                    : stages_of_blocks(costs.blocks, stages);
+  return cut;
+}
+
+double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr) {
+  if (instr.stage < 0) return 0;
+  const StageCost& c = stage_cost(costs, schedule.placements[instr.stage].model_stage);
+  const double chunk = costs.per_worker ? 1.0 / schedule.chunks : 1.0;
+  const double half = schedule.half_micros ? 0.5 : 1.0;
+  switch (instr.kind) {
+    case Kind::Forward:
+      return c.forward * chunk;
+    case Kind::Backward:
+      return (c.input_grad + c.weight_grad) * chunk * half;
+    case Kind::InputGrad:
+      return c.input_grad * chunk * half;
+    case Kind::WeightGrad:
+      return c.weight_grad * chunk * half;
+    case Kind::Recompute:
+      return c.recompute * chunk * half;
+    case Kind::Update:
+      return c.update;
+    default:
+      return 0;
+  }
+}
+
+void check_costs(const Costs& costs, const Schedule& schedule, int pipelines) {
+  const std::size_t stages = model_stages(schedule);
+  require(costs.stages.size() == 1 || costs.stages.size() == stages,
+          "costs of {} stages do not fit a plan of {} model stages; give {} or one for all",
+          costs.stages.size(), stages, stages);
+  for (const StageCost& c : costs.stages) check_stage(c);
+  check_link(costs.link);
+  const int workers = static_cast<int>(schedule.workers.size()) * pipelines;
+  for (const LinkCost& l : costs.pairs) {
+    check_link(l);
+    require(l.from >= 0 && l.to >= 0 && l.from < workers && l.to < workers,
+            "link from worker {} to {}: the workers are 0…{}", l.from, l.to, workers - 1);
+  }
+  check_number(costs.allreduce, "all-reduce time");
+  check_number(costs.reduce_scalars, "time of the sum of scalars");
+  check_count(costs.speed.size(), schedule, pipelines, "speed");
+  for (const double s : costs.speed)
+    require(std::isfinite(s) && s > 0, "speed must be a finite number above 0, got {}", s);
+  check_count(costs.memory_limit.size(), schedule, pipelines, "memory limit");
+  for (const double b : costs.memory_limit) check_number(b, "memory limit");
+}
+
+}  // namespace hetu

@@ -1,0 +1,98 @@
+// What instructions and messages cost: given by options, a JSON file, a table of measured blocks or
+// a trace. Read by the simulator, by rehearsals and by automatic schedulers.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// Times of one model stage per micro-batch; a B costs input_grad + weight_grad.
+struct StageCost {
+  double forward = 1;
+  double input_grad = 1;
+  double weight_grad = 1;
+  double recompute = 0;
+  double update = 0;
+  double bytes_out = 0;         ///< of one micro-batch to the next stage, and of its gradient
+  double activation_bytes = 0;  ///< kept from F to the end of the backward, one micro-batch
+  double weight_bytes = 0;
+  /// A step's sum of its gradient over its copies, a group's mean of its weights; 0:
+  /// Costs::allreduce.
+  double reduce_grad = 0;
+
+  bool operator==(const StageCost&) const = default;
+};
+
+/// One block of a model between two cut-points, where they are known one by one.
+struct BlockCost {
+  StageCost cost;     ///< bytes_out: of a cut behind it
+  double weight = 1;  ///< what balance_blocks cuts by, as training does
+
+  bool operator==(const BlockCost&) const = default;
+};
+
+/// A message costs latency + bytes / bandwidth; bandwidth 0 means infinite.
+struct LinkCost {
+  int from = -1;  ///< global workers; -1: every pair that has no cost of its own
+  int to = -1;
+  double latency = 0;
+  double bandwidth = 0;
+
+  bool operator==(const LinkCost&) const = default;
+};
+
+struct Costs {
+  std::string unit;                  ///< "ms", or "" for plain time units
+  std::vector<StageCost> stages{1};  ///< one per model stage, or one for all
+  std::vector<BlockCost> blocks;     ///< the same model in its blocks; may be empty
+  bool per_worker = true;  ///< times are a worker's: each of its V chunks takes 1/V of F, B, W, R
+  LinkCost link;
+  bool has_link = false;  ///< the file named a link, which then overrides --latency
+  std::vector<LinkCost> pairs;
+  double allreduce = 0;              ///< per gradient group of a stage
+  double reduce_scalars = 0;         ///< norm and loss of a step, from the last worker's arrival
+  std::vector<double> speed;         ///< per worker (of one or of all pipelines); empty: all 1
+  std::vector<double> memory_limit;  ///< bytes per worker, 0: none; empty: no limits
+
+  bool operator==(const Costs&) const = default;
+};
+
+/// Microseconds of one unit: 1000 for "ms"; a plain time unit is drawn as 1 ms.
+double unit_us(const Costs& costs);
+
+/// The cost of a model stage of this plan, chunk rule and half-micros not yet applied.
+const StageCost& stage_cost(const Costs& costs, int model_stage);
+
+/// The costs of the same model in another number of stages. Blocks are cut as training cuts them;
+/// without blocks each stage counts as alike throughout, and the cuts are even. Times per worker,
+/// or of as many stages already, stay as they are.
+Costs recut(const Costs& costs, int stages);
+
+/// Time of a compute instruction or update of this plan at speed 1, with the chunk rule and halves.
+double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr);
+
+/// Throws InvalidArgument: a negative or non-finite number, a speed of 0, a number of stages,
+/// speeds or limits that does not fit the plan on this many pipelines.
+void check_costs(const Costs& costs, const Schedule& schedule, int pipelines);
+
+/// Rows of a table of measured blocks (CSV): which batch size, and how many blocks make a stage.
+struct BlockTable {
+  int micro_batch_size = 0;
+  int blocks_per_stage = 0;
+};
+
+/// Reads costs in milliseconds from a JSON file, a CSV table of one block's times, or a trace of
+/// Hetu's (the typical time of each kind and stage, see averages.h). Throws Io: cannot be read;
+/// Config: what is wrong, with file and place.
+Costs read_costs(const std::string& path, const BlockTable& table = {});
+
+/// The same from text; `origin` names it in messages.
+Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table = {});
+
+/// The JSON cost file, one object: times per model stage of this plan as they stand in it; plain
+/// time units are written as milliseconds.
+std::string to_json(const Costs& costs, const Schedule& schedule);
+
+}  // namespace hetu

@@ -1,0 +1,372 @@
+// Readers of cost files: JSON, tables of measured blocks, traces.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "graph/base/error.h"
+#include "graph/base/trace.h"
+#include "pipeline/cost/averages.h"
+#include "pipeline/cost/collective_times.h"
+#include "pipeline/cost/cost.h"
+#include "pipeline/ir/text_file.h"
+
+namespace hetu {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void wrong(const std::string& origin, const std::string& what) {
+  fail(Code::Config, "{}: {}", origin, what);
+}
+
+// Refuses keys that nobody reads: a misspelt one would be ignored silently.
+void check_keys(const json& object, const std::vector<const char*>& known, const std::string& at) {
+  if (!object.is_object()) wrong(at, "expected an object {…}");
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string names;
+    for (const char* k : known) names.append(names.empty() ? "" : ", ").append(k);
+    wrong(at, fmt::format("unknown key '{}'; known keys: {}", one_line(key.substr(0, 40)), names));
+  }
+}
+
+double number(const json& object, const char* key, double otherwise, const std::string& at) {
+  if (!object.contains(key)) return otherwise;
+  const json& v = object[key];
+  if (!v.is_number()) wrong(at, fmt::format("'{}' must be a number", key));
+  const double x = v.get<double>();
+  if (!std::isfinite(x) || x < 0)
+    wrong(at, fmt::format("'{}' must be a finite number >= 0, got {}", key, x));
+  return x;
+}
+
+int worker_id(const json& object, const char* key, const std::string& at) {
+  if (!object.contains(key) || !object[key].is_number_integer())
+    wrong(at, fmt::format("'{}' must be a worker's number", key));
+  const auto id = object[key].get<std::int64_t>();
+  if (id < 0 || id > 1000000)
+    wrong(at, fmt::format("'{}' must be a worker's number, got {}", key, id));
+  return static_cast<int>(id);
+}
+
+const json& list(const json& object, const char* key, const std::string& origin) {
+  const json& v = object[key];
+  if (!v.is_array()) wrong(origin, fmt::format("'{}' must be a list […]", key));
+  return v;
+}
+
+// Milliseconds per unit of the file.
+double unit_of(const json& in, const std::string& origin) {
+  if (!in.contains("unit")) return 1;
+  static const std::map<std::string, double> kUnits = {{"us", 1e-3}, {"ms", 1}, {"s", 1e3}};
+  const auto unit =
+      in["unit"].is_string() ? kUnits.find(in["unit"].get<std::string>()) : kUnits.end();
+  if (unit == kUnits.end()) wrong(origin, "'unit' must be \"us\", \"ms\" or \"s\"");
+  return unit->second;
+}
+
+StageCost stage_from(const json& s, double ms, const std::string& at, bool block = false) {
+  std::vector<const char*> known = {"forward",          "input_grad",   "weight_grad",
+                                    "recompute",        "update",       "bytes_out",
+                                    "activation_bytes", "weight_bytes", "reduce_grad"};
+  if (block) known.push_back("weight");
+  check_keys(s, known, at);
+  StageCost c;
+  c.forward = number(s, "forward", 1, at) * ms;
+  c.input_grad = number(s, "input_grad", 1, at) * ms;
+  c.weight_grad = number(s, "weight_grad", 1, at) * ms;
+  c.recompute = number(s, "recompute", 0, at) * ms;
+  c.update = number(s, "update", 0, at) * ms;
+  c.bytes_out = number(s, "bytes_out", 0, at);
+  c.activation_bytes = number(s, "activation_bytes", 0, at);
+  c.weight_bytes = number(s, "weight_bytes", 0, at);
+  c.reduce_grad = number(s, "reduce_grad", 0, at) * ms;
+  return c;
+}
+
+// Bandwidth in a file is bytes per unit of time.
+LinkCost link_from(const json& l, double ms, const std::string& at) {
+  LinkCost link;
+  link.latency = number(l, "latency", 0, at) * ms;
+  link.bandwidth = number(l, "bandwidth", 0, at) / ms;
+  return link;
+}
+
+void read_links(const json& in, double ms, const std::string& origin, Costs& costs) {
+  if (!in.contains("link")) return;
+  const std::string at = origin + ": link";
+  check_keys(in["link"], {"latency", "bandwidth", "pairs"}, at);
+  costs.link = link_from(in["link"], ms, at);
+  costs.has_link = true;
+  if (!in["link"].contains("pairs")) return;
+  int n = 0;
+  for (const json& pair : list(in["link"], "pairs", at)) {
+    const std::string place = fmt::format("{}: link: pair {}", origin, n++);
+    check_keys(pair, {"from", "to", "latency", "bandwidth"}, place);
+    LinkCost link = link_from(pair, ms, place);
+    link.from = worker_id(pair, "from", place);
+    link.to = worker_id(pair, "to", place);
+    costs.pairs.push_back(link);
+  }
+}
+
+Costs from_json(const json& in, const std::string& origin) {
+  check_keys(in, {"unit", "stages", "blocks", "link", "allreduce", "reduce_scalars", "workers"},
+             origin);
+  const double ms = unit_of(in, origin);
+  Costs costs;
+  costs.unit = "ms";
+  costs.per_worker = false;
+  if (!in.contains("stages")) wrong(origin, "'stages' is missing: a list with one entry per stage");
+  costs.stages.clear();
+  for (const json& s : list(in, "stages", origin))
+    costs.stages.push_back(
+        stage_from(s, ms, fmt::format("{}: stage {}", origin, costs.stages.size())));
+  if (costs.stages.empty()) wrong(origin, "'stages' is empty; give one entry, or one per stage");
+  if (in.contains("blocks")) {
+    for (const json& b : list(in, "blocks", origin)) {
+      const std::string at = fmt::format("{}: block {}", origin, costs.blocks.size());
+      costs.blocks.push_back({stage_from(b, ms, at, true), number(b, "weight", 1, at)});
+    }
+  }
+  read_links(in, ms, origin, costs);
+  costs.allreduce = number(in, "allreduce", 0, origin) * ms;
+  costs.reduce_scalars = number(in, "reduce_scalars", 0, origin) * ms;
+  if (!in.contains("workers")) return costs;
+  for (const json& w : list(in, "workers", origin)) {
+    const std::string at = fmt::format("{}: worker {}", origin, costs.speed.size());
+    check_keys(w, {"speed", "memory_limit"}, at);
+    costs.speed.push_back(number(w, "speed", 1, at));
+    costs.memory_limit.push_back(number(w, "memory_limit", 0, at));
+    if (costs.speed.back() <= 0) wrong(at, "'speed' must be above 0");
+  }
+  return costs;
+}
+
+// Placement id -> model stage, from the plan in a trace's metadata; ids are model stages without
+// it.
+std::vector<int> model_stages_of(const json& metadata, int stages) {
+  std::vector<int> of(stages);
+  for (int i = 0; i < stages; ++i) of[i] = i;
+  if (!metadata.contains("plan") || !metadata["plan"].contains("placements")) return of;
+  for (const json& p : metadata["plan"]["placements"]) {
+    const int id = p.at("id");
+    if (id >= 0 && id < stages) of[id] = p.at("model_stage");
+  }
+  return of;
+}
+
+nlohmann::ordered_json stage_json(const StageCost& c, double chunk) {
+  return {{"forward", c.forward * chunk},
+          {"input_grad", c.input_grad * chunk},
+          {"weight_grad", c.weight_grad * chunk},
+          {"recompute", c.recompute * chunk},
+          {"update", c.update},
+          {"bytes_out", c.bytes_out},
+          {"activation_bytes", c.activation_bytes},
+          {"weight_bytes", c.weight_bytes},
+          {"reduce_grad", c.reduce_grad}};
+}
+
+// What times of instructions do not tell: links, bytes, blocks, limits, and, where every backward
+// was a B, what its halves take.
+void add_metadata(const json& metadata, const std::string& origin, bool split, Costs& costs) {
+  if (!metadata.is_object() || !metadata.contains("costs")) return;
+  const Costs told = from_json(metadata["costs"], origin + ": costs");
+  costs.blocks = told.blocks;
+  costs.link = told.link;
+  // A link without any time was not told.
+  costs.has_link = told.link.latency > 0 || told.link.bandwidth > 0 || !told.pairs.empty();
+  costs.pairs = told.pairs;
+  costs.allreduce = told.allreduce;
+  costs.memory_limit = told.memory_limit;
+  if (told.stages.size() != costs.stages.size()) return;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    costs.stages[s].bytes_out = told.stages[s].bytes_out;
+    costs.stages[s].activation_bytes = told.stages[s].activation_bytes;
+    costs.stages[s].weight_bytes = told.stages[s].weight_bytes;
+    if (costs.stages[s].reduce_grad == 0) costs.stages[s].reduce_grad = told.stages[s].reduce_grad;
+    const double input = told.stages[s].input_grad, whole = input + told.stages[s].weight_grad;
+    if (split || whole == 0) continue;
+    const double measured = costs.stages[s].input_grad + costs.stages[s].weight_grad;
+    costs.stages[s].input_grad = measured * input / whole;
+    costs.stages[s].weight_grad = measured - costs.stages[s].input_grad;
+  }
+}
+
+// The step that warms up; -1: none does.
+int warm_up_step(const Trace& trace) {
+  std::set<int> steps;
+  for (const TraceEvent& e : trace.events) steps.insert(e.step);
+  return first_warms_up(steps.size()) ? *steps.begin() : -1;
+}
+
+// Measured events count, where there are any, but not those of a step that warms up.
+Costs from_trace(const std::string& text, const std::string& origin) {
+  const Trace trace = trace_from_json(text, origin);
+  const bool measured =
+      std::any_of(trace.events.begin(), trace.events.end(),
+                  [](const TraceEvent& e) { return e.source == TraceSource::Measured; });
+  int ids = 0;
+  const int warm_up = warm_up_step(trace);
+  for (const TraceEvent& e : trace.events) {
+    if (e.stage > 1000000) wrong(origin, fmt::format("stage {} is not a stage", e.stage));
+    ids = std::max(ids, e.stage + 1);
+  }
+  std::vector<int> model;
+  json metadata;
+  try {
+    metadata = json::parse(trace.metadata_json);
+    model = model_stages_of(metadata, ids);
+  } catch (const json::exception&) {
+    wrong(origin, "the plan in the metadata cannot be read");
+  }
+  for (const int s : model)
+    if (s < 0 || s >= ids) wrong(origin, "the plan in the metadata has stages without events");
+  const int stages = ids == 0 ? 0 : *std::max_element(model.begin(), model.end()) + 1;
+  std::vector<std::map<std::string, std::vector<double>>> times(stages);
+  for (const TraceEvent& e : trace.events) {
+    if (e.stage < 0 || (e.source == TraceSource::Measured) != measured) continue;
+    if (e.step == warm_up) continue;
+    if (!std::isfinite(e.duration_us) || e.duration_us < 0)
+      wrong(origin, fmt::format("an event of stage {} lasts {} us", e.stage, e.duration_us));
+    times[model[e.stage]][e.kind].push_back(e.duration_us * 1e-3);
+  }
+  Costs costs;
+  costs.unit = "ms";
+  costs.per_worker = false;
+  costs.stages.clear();
+  bool split = false;
+  for (auto& t : times) {
+    split = split || !t["I"].empty();
+    if (t["F"].empty() || (t["B"].empty() && t["I"].empty()))
+      wrong(origin, fmt::format("stage {} has no forward or no backward", costs.stages.size()));
+    StageCost c;
+    c.forward = typical(t["F"]);
+    c.input_grad = t["I"].empty() ? typical(t["B"]) / 2 : typical(t["I"]);
+    c.weight_grad = t["W"].empty() ? typical(t["B"]) / 2 : typical(t["W"]);
+    c.recompute = typical(t["R"]);
+    c.update = typical(t["UPDATE"]);
+    costs.stages.push_back(c);
+  }
+  if (costs.stages.empty()) wrong(origin, "no events of any stage");
+  const CollectiveTimes sums =
+      collective_times(trace, measured ? TraceSource::Measured : TraceSource::Predicted, model);
+  for (std::size_t s = 0; s < costs.stages.size(); ++s)
+    costs.stages[s].reduce_grad = sums.reduce_grad[s] * 1e-3;
+  costs.reduce_scalars = sums.reduce_scalars * 1e-3;
+  add_metadata(metadata, origin, split, costs);
+  return costs;
+}
+
+std::vector<std::string> split(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line);
+  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+double cell_number(const std::string& cell, const std::string& at) {
+  double x = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
+  if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(x) || x < 0)
+    wrong(at, fmt::format("expected a number >= 0, found '{}'", cell.substr(0, 40)));
+  return x;
+}
+
+// One row per batch size with the times (ms) and memory (MiB) of one block.
+Costs from_table(const std::string& text, const std::string& origin, const BlockTable& table) {
+  if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
+    wrong(origin,
+          "a table of blocks needs --micro-batch-size and --blocks-per-stage, both at least 1");
+  std::istringstream in(text);
+  std::string line;
+  std::getline(in, line);
+  const std::vector<std::string> names = split(line);
+  std::string sizes;
+  for (int n = 2; std::getline(in, line); ++n) {
+    if (line.empty()) continue;
+    const std::string at = fmt::format("{}:{}", origin, n);
+    const std::vector<std::string> cells = split(line);
+    if (cells.size() != names.size())
+      wrong(at, fmt::format("{} cells under {} columns", cells.size(), names.size()));
+    std::map<std::string, double> row;
+    for (std::size_t c = 0; c < cells.size(); ++c) row[names[c]] = cell_number(cells[c], at);
+    sizes.append(sizes.empty() ? "" : ", ").append(cells[0]);
+    if (row["bs"] != table.micro_batch_size) continue;
+    constexpr double kMiB = 1024 * 1024;
+    const double blocks = table.blocks_per_stage;
+    StageCost c;
+    c.forward = c.recompute = row["time_f"] * blocks;
+    c.input_grad = c.weight_grad = row["time_b"] * blocks / 2;
+    c.activation_bytes = row["mem_act"] * blocks * kMiB;
+    c.weight_bytes = row["mem_param"] * blocks * kMiB;
+    Costs costs;
+    costs.unit = "ms";
+    costs.per_worker = false;
+    costs.stages = {c};
+    return costs;
+  }
+  wrong(origin, fmt::format("no row for a micro-batch size of {}; there are {}",
+                            table.micro_batch_size, sizes.empty() ? "none" : one_line(sizes)));
+}
+
+}  // namespace
+
+Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) wrong(origin, "the file is empty");
+  if (text.compare(first, 3, "bs,") == 0) return from_table(text, origin, table);
+  if (text[first] != '{')
+    wrong(origin, "neither costs in JSON, nor a table that begins with 'bs,', nor a trace");
+  check_nesting(text, origin);
+  json in;
+  try {
+    in = json::parse(text);
+  } catch (const json::exception& e) {
+    wrong(origin, one_line(e.what()));
+  }
+  if (in.contains("traceEvents")) return from_trace(text, origin);
+  return from_json(in, origin);
+}
+
+std::string to_json(const Costs& costs, const Schedule& schedule) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array(), pairs = stages, workers = stages;
+  nlohmann::ordered_json blocks = stages;
+  const double chunk = costs.per_worker ? 1.0 / schedule.chunks : 1.0;
+  for (int s = 0; s < model_stages(schedule); ++s) {
+    stages.push_back(stage_json(stage_cost(costs, s), chunk));
+  }
+  for (const BlockCost& b : costs.blocks) {
+    blocks.push_back(stage_json(b.cost, 1));
+    blocks.back()["weight"] = b.weight;
+  }
+  for (const LinkCost& l : costs.pairs)
+    pairs.push_back(
+        {{"from", l.from}, {"to", l.to}, {"latency", l.latency}, {"bandwidth", l.bandwidth}});
+  for (std::size_t w = 0; w < std::max(costs.speed.size(), costs.memory_limit.size()); ++w)
+    workers.push_back(
+        {{"speed", w < costs.speed.size() ? costs.speed[w] : 1},
+         {"memory_limit", w < costs.memory_limit.size() ? costs.memory_limit[w] : 0}});
+  nlohmann::ordered_json out = {
+      {"unit", "ms"},
+      {"stages", stages},
+      {"link",
+       {{"latency", costs.link.latency}, {"bandwidth", costs.link.bandwidth}, {"pairs", pairs}}},
+      {"allreduce", costs.allreduce},
+      {"reduce_scalars", costs.reduce_scalars},
+      {"workers", workers}};
+  if (!blocks.empty()) out["blocks"] = std::move(blocks);
+  return out.dump();
+}
+
+Costs read_costs(const std::string& path, const BlockTable& table) {
+  return parse_costs(read_text(path), path, table);
+}
+
+}  // namespace hetu

@@ -1,0 +1,59 @@
+#include "pipeline/cost/timing.h"
+
+#include <algorithm>
+
+#include "pipeline/cost/stragglers.h"
+
+namespace hetu {
+
+Timing::Timing(const Schedule& schedule, const Costs& costs, const Stragglers& stragglers)
+    : schedule_(schedule),
+      costs_(costs),
+      stragglers_(stragglers),
+      reductions_(schedule),
+      rows_(static_cast<std::int64_t>(schedule.workers.size()) * schedule.lowering.pipelines) {
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    const std::vector<double>& s = costs.speed;
+    slowness_.push_back(s.empty() ? 1 : 1 / s[static_cast<std::size_t>(row) % s.size()]);
+  }
+  for (const LinkCost& l : costs.pairs) pairs_[l.from * rows_ + l.to] = l;
+}
+
+double Timing::compute(const Instr& instr, int row, std::int64_t index, double at) const {
+  double time = instr_time(costs_, schedule_, instr) * slowness_[row] *
+                jitter_factor(stragglers_.seed, row, index, stragglers_.jitter);
+  const int pipeline = row / static_cast<int>(schedule_.workers.size());
+  time *= slow_factor(stragglers_.slow, pipeline, row, at);
+  if (stragglers_.hetero > 0 && pauses(stragglers_.seed, row, index)) time += stragglers_.hetero;
+  return time;
+}
+
+double Timing::update(const Instr& instr, int row) const {
+  return instr_time(costs_, schedule_, instr) * slowness_[row];
+}
+
+double Timing::over_copies(int placement) const {
+  const double own = stage_cost(costs_, schedule_.placements[placement].model_stage).reduce_grad;
+  return own > 0 ? own : costs_.allreduce;
+}
+
+double Timing::collective(const Instr& instr) const {
+  if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
+  return over_copies(instr.stage) / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
+}
+
+double Timing::message(const Instr& made, int user_stage, int from_row, int to_row) const {
+  const LinkCost* link = &costs_.link;
+  if (!pairs_.empty()) {
+    const auto own = pairs_.find(from_row * rows_ + to_row);
+    if (own != pairs_.end()) link = &own->second;
+  }
+  const bool forward = made.kind == Kind::Forward || made.kind == Kind::SendForward;
+  // Both directions of an edge carry as much: the output of its earlier stage.
+  const int earlier = schedule_.placements[forward ? made.stage : user_stage].model_stage;
+  const double bytes =
+      stage_cost(costs_, earlier).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
+  return link->latency + (link->bandwidth > 0 ? bytes / link->bandwidth : 0);
+}
+
+}  // namespace hetu

@@ -1,0 +1,44 @@
+// How long instructions, messages and collectives take under given costs and stragglers. The
+// simulator and a rehearsal both ask here, so that they disagree only where reality does.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "pipeline/cost/cost.h"
+#include "pipeline/cost/stragglers.h"
+#include "pipeline/ir/reduction.h"
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// Times in the costs' unit. Rows are global workers: pipeline * workers + worker. Schedule, costs
+/// and stragglers must outlive it.
+class Timing {
+ public:
+  Timing(const Schedule& schedule, const Costs& costs, const Stragglers& stragglers);
+
+  /// F, B, I, W or R that starts at `at`; `index` counts the compute instructions before it in its
+  /// row.
+  double compute(const Instr& instr, int row, std::int64_t index, double at) const;
+  double update(const Instr& instr, int row) const;
+  /// The sum of a placement's whole gradient over the copies of its stage, or the mean of its
+  /// weights over some of them.
+  double over_copies(int placement) const;
+  /// REDUCE_GRAD or REDUCE_SCALARS, from the last member's post.
+  double collective(const Instr& instr) const;
+  /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on
+  /// another.
+  double message(const Instr& made, int user_stage, int from_row, int to_row) const;
+
+ private:
+  const Schedule& schedule_;
+  const Costs& costs_;
+  const Stragglers& stragglers_;
+  Reductions reductions_;
+  std::int64_t rows_;
+  std::vector<double> slowness_;                      // per row: 1 / speed
+  std::unordered_map<std::int64_t, LinkCost> pairs_;  // by from * rows + to
+};
+
+}  // namespace hetu

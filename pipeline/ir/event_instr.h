@@ -1,0 +1,13 @@
+// From an event of a trace back to the instruction that it shows.
+#pragma once
+#include <optional>
+
+#include "graph/base/trace.h"
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// The instruction of an event; nothing for what no plan holds, as a push.
+std::optional<Instr> instr_of(const TraceEvent& event);
+
+}  // namespace hetu

@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include "graph/base/error.h"
+#include "pipeline/ir/plan_file.h"
+#include "pipeline/ir/plan_rows.h"
+#include "pipeline/ir/text_file.h"
+
+namespace hetu {
+namespace {
+
+constexpr std::size_t kMostLine = std::size_t{64} << 20;  // millions of cells
+constexpr std::string_view kPairEnd = ")OVERLAP_F_B";
+
+[[noreturn]] void wrong(const std::string& origin, const std::string& what) {
+  fail(Code::Config, "{}: {}", origin, what);
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// What torch writes of its own runtime: parameter sharding (`3UNSHARD`), and where it retires a
+// send or a reduction (`3WAIT_SEND_F0`). Nothing of that changes the order of compute and messages.
+bool is_bookkeeping(std::string_view cell) {
+  const auto digits = cell.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string_view::npos) return false;
+  const std::string_view rest = cell.substr(digits);
+  const std::string_view name = rest.substr(0, rest.find_last_not_of("0123456789") + 1);
+  if (name.size() == rest.size())
+    return name == "UNSHARD" || name == "RESHARD" || name == "WAIT_REDUCE_GRAD";
+  return name == "WAIT_SEND_F" || name == "WAIT_SEND_B";
+}
+
+// What a pass over all rows finds: ids, and whether there is communication.
+struct Census {
+  std::unordered_map<int, int> worker_of;  // stage id -> the first worker that has it
+  std::unordered_map<int, int> parts_of;   // stage id -> number of reduction parts
+  std::int64_t highest_stage = -1;
+  std::int64_t highest_micro = -1;
+  int highest_worker = -1;  // the first that has an instruction of it, which is `highest`
+  Instr highest = {};
+  bool scalars = false;
+  bool averages = false;
+
+  void take(const std::vector<Instr>& row, int worker, std::int64_t raise, bool half_micros) {
+    for (const Instr& i : row) {
+      scalars |= i.kind == Kind::ReduceScalars;
+      averages |= i.kind == Kind::PartialReduce;
+      if (i.stage < 0) continue;
+      worker_of.try_emplace(i.stage, worker);
+      highest_stage = std::max<std::int64_t>(highest_stage, i.stage);
+      if (i.kind == Kind::ReduceGrad) parts_of[i.stage] = std::max(parts_of[i.stage], i.part + 1);
+      if (i.micro < 0) continue;
+      const bool forward =
+          i.kind == Kind::Forward || i.kind == Kind::SendForward || i.kind == Kind::RecvForward;
+      const std::int64_t micro = i.micro + raise;
+      const std::int64_t whole = half_micros && !forward ? micro / 2 : micro;
+      if (whole <= highest_micro) continue;
+      highest_micro = whole;
+      highest_worker = worker;
+      highest = i;
+      highest.micro = static_cast<int>(std::min<std::int64_t>(micro, 1 << 28));
+    }
+  }
+};
+
+Census census_of(const Schedule& s, const std::string& origin) {
+  Census census;
+  constexpr std::int64_t kMost = std::int64_t{1} << 28;
+  std::int64_t length = 0;
+  for (std::size_t w = 0; w < s.workers.size(); ++w) {
+    const Program& p = s.workers[w];
+    const int worker = static_cast<int>(w);
+    if (p.repeat < 0 || p.shift < 0)
+      wrong(origin, fmt::format("worker {}: repeat and shift must be at least 0", w));
+    length += static_cast<std::int64_t>(p.prologue.size()) + p.drain.size() +
+              static_cast<std::int64_t>(p.body.size()) * p.repeat;
+    if (length > kMost) wrong(origin, fmt::format("more than {} instructions", kMost));
+    census.take(p.prologue, worker, 0, s.half_micros);
+    if (p.repeat > 0)
+      census.take(p.body, worker, static_cast<std::int64_t>(p.shift) * (p.repeat - 1),
+                  s.half_micros);
+    census.take(p.drain, worker, 0, s.half_micros);
+  }
+  if (census.highest_micro >= kMost)
+    wrong(origin, fmt::format("micro-batch {} is too large an id", census.highest_micro));
+  return census;
+}
+
+void place(Schedule& s, const Census& census, int replicas, const std::string& origin) {
+  if (static_cast<std::int64_t>(census.worker_of.size()) != census.highest_stage + 1) {
+    int missing = 0;
+    while (census.worker_of.count(missing)) ++missing;
+    wrong(origin, fmt::format("stage {} occurs nowhere, but stage {} does; ids run from 0 without "
+                              "gaps",
+                              missing, census.highest_stage));
+  }
+  const int count = static_cast<int>(census.worker_of.size());
+  if (count % replicas != 0)
+    wrong(origin, fmt::format("{} stages are not {} replicas of one model", count, replicas));
+  const int model = count / replicas;
+  for (int id = 0; id < count; ++id)
+    s.placements.push_back({{census.worker_of.at(id)}, id % model, id / model});
+  s.chunks = std::max(1, model / static_cast<int>(s.workers.size()));
+}
+
+// Reductions that a lowered file has: as many buckets per model stage as it names, and scalars.
+void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
+  s.lowering.pipelines = facts.pipelines;
+  s.lowering.reduce_scalars = census.scalars;
+  s.lowering.average_weights = census.averages;
+  int most = 1;
+  std::vector<int> buckets(model_stages(s), 1);
+  for (const auto& [stage, parts] : census.parts_of) {
+    if (stage >= static_cast<int>(s.placements.size())) continue;
+    int& own = buckets[s.placements[stage].model_stage];
+    own = std::max(own, parts);
+    most = std::max(most, own);
+  }
+  if (most > 1) s.lowering.gradient_buckets = buckets;
+}
+
+}  // namespace
+
+void parse_cell(std::string_view raw, std::vector<Instr>& out) {
+  const std::string_view cell = trimmed(raw);
+  if (cell.empty() || is_bookkeeping(cell)) return;
+  if (cell.front() != '(') {
+    out.push_back(parse_instr(cell));
+    return;
+  }
+  require(ends_with(cell, kPairEnd), "action '{}': a pair is written (0F1;3B0)OVERLAP_F_B",
+          one_line(cell.substr(0, 60)));
+  const std::string_view inside = cell.substr(1, cell.size() - 1 - kPairEnd.size());
+  const std::size_t middle = inside.find(';');
+  require(middle != std::string_view::npos, "action '{}': a pair is written (0F1;3B0)OVERLAP_F_B",
+          one_line(cell.substr(0, 60)));
+  Instr first = parse_instr(trimmed(inside.substr(0, middle)));
+  const Instr second = parse_instr(trimmed(inside.substr(middle + 1)));
+  require(is_compute(first.kind) && is_compute(second.kind),
+          "action '{}': a pair is of compute instructions", one_line(cell.substr(0, 60)));
+  first.with_next = true;
+  out.push_back(first);
+  out.push_back(second);
+}
+
+std::string to_cell(const Instr& instr, const Instr* next) {
+  if (!instr.with_next || next == nullptr) return to_string(instr);
+  return fmt::format("({};{}{}", to_string(instr), to_string(*next), kPairEnd);
+}
+
+void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origin) {
+  if (s.workers.empty()) wrong(origin, "the plan is empty");
+  if (facts.stages > 0 && facts.stages != static_cast<int>(s.workers.size()))
+    wrong(origin, fmt::format("{} rows, but {} workers were stated; one row per worker",
+                              s.workers.size(), facts.stages));
+  const Census census = census_of(s, origin);
+  if (census.highest_micro < 0) wrong(origin, "the plan has no instruction of any micro-batch");
+  if (s.placements.empty()) place(s, census, std::max(1, facts.replicas), origin);
+  if (s.stages == 0) s.stages = static_cast<int>(s.workers.size());
+  const std::int64_t total = census.highest_micro + 1;
+  if (facts.micro_batches > 0) s.micro_batches = facts.micro_batches;
+  if (s.micro_batches == 0) {
+    if (total % s.steps != 0)
+      wrong(origin, fmt::format("{} micro-batches are not {} equal steps", total, s.steps));
+    s.micro_batches = static_cast<int>(total / s.steps);
+  }
+  if (static_cast<std::int64_t>(s.micro_batches) * s.steps < total)
+    wrong(origin, fmt::format("micro-batch {} occurs ({} of worker {}), but {} x {} step(s) were "
+                              "stated; ids run from 0",
+                              census.highest_micro, to_string(census.highest),
+                              census.highest_worker, s.micro_batches, s.steps));
+  if (s.lowering == Lowering{}) infer_lowering(s, census, facts);
+}
+
+void set_pairs(Schedule& s, const std::string& semantics, const std::string& origin) {
+  if (semantics != "split" && semantics != "atomic")
+    wrong(origin, fmt::format("pair semantics '{}'; known: split, atomic", one_line(semantics)));
+  if (semantics == "atomic" && !any_instr(s, [](const Instr& i) { return i.with_next; }))
+    wrong(origin, "no pair is marked to run as one, as (0F1;3B0)OVERLAP_F_B is");
+  if (semantics == "atomic") return;
+  for (Program& p : s.workers) {
+    for (auto* part : {&p.prologue, &p.body, &p.drain})
+      for (Instr& i : *part) i.with_next = false;
+  }
+}
+
+Schedule parse_plan_csv(const std::string& text, const std::string& origin,
+                        const PlanFacts& facts) {
+  Schedule s;
+  s.method = origin;
+  s.steps = facts.steps;
+  s.half_micros = facts.half_micros;
+  if (facts.version_rule) {
+    s.version_rule = *facts.version_rule;
+    s.most_versions = 0;
+  }
+  std::string_view rest = text;
+  for (int number = 1, blank = 0; !rest.empty(); ++number) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    if (end > kMostLine)
+      wrong(origin, fmt::format("line {} is {} bytes long; the most for a worker's row is {}",
+                                number, end, kMostLine));
+    std::string_view line = trimmed(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.empty()) {
+      blank = blank > 0 ? blank : number;
+      continue;
+    }
+    if (blank > 0) wrong(origin, fmt::format("line {} is empty; one row per worker", blank));
+    s.workers.emplace_back();
+    for (int cell = 1;; ++cell) {
+      const std::size_t comma = std::min(line.find(','), line.size());
+      try {
+        parse_cell(line.substr(0, comma), s.workers.back().prologue);
+      } catch (const Error& e) {
+        wrong(origin, fmt::format("line {}, cell {}: {}", number, cell, e.what()));
+      }
+      if (comma == line.size()) break;
+      line.remove_prefix(comma + 1);
+    }
+  }
+  complete_plan(s, facts, origin);
+  return s;
+}
+
+std::string to_csv(const Schedule& schedule) {
+  std::string text;
+  for (const Program& p : schedule.workers) {
+    const std::vector<Instr> row = unroll(p);
+    for (std::size_t k = 0; k < row.size(); ++k) {
+      if (k > 0) text += ',';
+      text += to_cell(row[k], k + 1 < row.size() ? &row[k + 1] : nullptr);
+      k += row[k].with_next ? 1 : 0;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+Schedule parse_plan(const std::string& text, const std::string& origin, const PlanFacts& facts) {
+  require(facts.steps >= 1 && facts.pipelines >= 1 && facts.replicas >= 0 && facts.stages >= 0 &&
+              facts.micro_batches >= 0,
+          "sizes of a plan file must be positive");
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) wrong(origin, "the file is empty; wanted one row per worker");
+  Schedule s = text[first] == '{' ? parse_plan_json(text, origin, facts)
+                                  : parse_plan_csv(text, origin, facts);
+  if (!facts.pair_semantics.empty()) set_pairs(s, facts.pair_semantics, origin);
+  return s;
+}
+
+Schedule read_plan(const std::string& path, const PlanFacts& facts) {
+  return parse_plan(read_text(path), path, facts);
+}
+
+const char* version_rule_name(VersionRule rule) {
+  switch (rule) {
+    case VersionRule::Lag1:
+      return "lag1";
+    case VersionRule::Wave:
+      return "wave";
+    default:
+      return "newest";
+  }
+}
+
+VersionRule parse_version_rule(const std::string& name) {
+  for (const VersionRule rule : {VersionRule::Newest, VersionRule::Lag1, VersionRule::Wave})
+    if (name == version_rule_name(rule)) return rule;
+  fail(Code::InvalidArgument, "unknown version rule '{}'; known: newest, lag1, wave",
+       one_line(name));
+}
+
+const char* sync_place_name(SyncPlace place) {
+  switch (place) {
+    case SyncPlace::End:
+      return "end";
+    case SyncPlace::Eager:
+      return "eager";
+    default:
+      return "eager-opt";
+  }
+}
+
+SyncPlace parse_sync_place(const std::string& name) {
+  for (const SyncPlace place : {SyncPlace::End, SyncPlace::Eager, SyncPlace::EagerOpt})
+    if (name == sync_place_name(place)) return place;
+  fail(Code::InvalidArgument, "unknown place of reductions '{}'; known: end, eager, eager-opt",
+       one_line(name));
+}
+
+}  // namespace hetu

@@ -1,0 +1,97 @@
+#include "pipeline/ir/reduction.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+
+// The sum or mean at each update that would stand in a row in place of the server is another
+// method's.
+void check_pipelines(const Schedule& schedule, int pipelines) {
+  require(pipelines >= 1, "pipelines must be at least 1, got {}", pipelines);
+  require(pipelines == 1 || schedule.version_rule != VersionRule::Wave,
+          "'{}' on {} pipelines is to come: its versions go by waves, which pipelines push to and "
+          "pull from a parameter server; one pipeline is proved and simulated",
+          schedule.method, pipelines);
+}
+
+Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
+  const Lowering& how = schedule.lowering;
+  const int n = model_stages(schedule);
+  check_pipelines(schedule, how.pipelines);
+  require(how.gradient_buckets.empty() || static_cast<int>(how.gradient_buckets.size()) == n,
+          "gradient buckets: one number per model stage, {}, or none; got {}", n,
+          how.gradient_buckets.size());
+  std::vector<int> copies(n, 0);
+  const int sharers = how.average_weights ? 1 : how.pipelines;
+  for (const Placement& p : schedule.placements) copies[p.model_stage] += sharers;
+  parts_.resize(schedule.placements.size());
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const int s = schedule.placements[i].model_stage;
+    require(buckets(s) >= 1 && buckets(s) <= 1024,
+            "gradient buckets of model stage {}: 1…1024, got {}", s, buckets(s));
+    if (copies[s] > 1)
+      for (int b = 0; b < buckets(s); ++b) parts_[i].push_back(b);
+  }
+  for (std::size_t t = 0; t < how.tied.size(); ++t) {
+    const StagePair& pair = how.tied[t];
+    require(0 <= pair.first && pair.first < pair.second && pair.second < n,
+            "tied stages ({}, {}): wanted first < second below {} model stages", pair.first,
+            pair.second, n);
+    const int part = buckets(pair.first) + static_cast<int>(t);
+    const std::vector<int> all = members(placement_of(schedule, pair.first, 0), part);
+    if (static_cast<int>(all.size()) * sharers < 2) continue;  // added up on its one worker
+    for (const int stage : all)
+      parts_[stage].push_back(buckets(schedule.placements[stage].model_stage) +
+                              static_cast<int>(t));
+  }
+  scalars_ = how.reduce_scalars;
+}
+
+int Reductions::buckets(int model_stage) const {
+  const auto& list = schedule_.lowering.gradient_buckets;
+  return list.empty() ? 1 : list[model_stage];
+}
+
+bool Reductions::exists(int stage, int part) const {
+  const int s = schedule_.placements[stage].model_stage, tie = part - buckets(s);
+  if (tie < 0) return true;
+  const auto& tied = schedule_.lowering.tied;
+  return tie < static_cast<int>(tied.size()) && (tied[tie].first == s || tied[tie].second == s);
+}
+
+std::int64_t Reductions::group(int stage, int part) const {
+  const int s = schedule_.placements[stage].model_stage;
+  const int tie = part - buckets(s);
+  if (tie >= 0) return -1 - tie;
+  return static_cast<std::int64_t>(s) * 1024 + part;
+}
+
+std::vector<int> Reductions::members(int stage, int part) const {
+  const int s = schedule_.placements[stage].model_stage;
+  const int tie = part - buckets(s);
+  const auto wanted = [&](int model_stage) {
+    if (tie < 0) return model_stage == s;
+    require(tie < static_cast<int>(schedule_.lowering.tied.size()),
+            "model stage {} has no gradient part {}", s, part);
+    const StagePair& pair = schedule_.lowering.tied[tie];
+    return model_stage == pair.first || model_stage == pair.second;
+  };
+  // A worker that holds both stages of a tied pair adds them itself and takes part once, by its
+  // lowest stage, whose gradient is whole last.
+  std::vector<int> of_worker(schedule_.workers.size(), -1);
+  for (std::size_t i = 0; i < schedule_.placements.size(); ++i) {
+    const Placement& p = schedule_.placements[i];
+    if (!wanted(p.model_stage)) continue;
+    int& best = of_worker[p.workers[0]];
+    if (best < 0 || p.model_stage < schedule_.placements[best].model_stage)
+      best = static_cast<int>(i);
+  }
+  std::vector<int> found;
+  for (const int id : of_worker)
+    if (id >= 0) found.push_back(id);
+  return found;
+}
+
+}  // namespace hetu

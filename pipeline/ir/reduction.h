@@ -1,0 +1,48 @@
+// Who sums gradients with whom, and under which part. Lowering places these reductions, the
+// verifier demands them, the interpreter carries them out.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// Throws InvalidArgument unless the plan can have so many pipelines side by side: one, where its
+/// versions go by waves.
+void check_pipelines(const Schedule& schedule, int pipelines);
+
+/// The reductions of a plan. A model stage with more than one copy (replicas x pipelines) reduces
+/// its buckets over all of them; a tied pair is reduced over all copies of both stages. Where
+/// weights are averaged instead, only over those of one pipeline.
+class Reductions {
+ public:
+  /// Throws InvalidArgument: as check_pipelines; numbers of buckets that cannot be; ties between
+  /// stages that are not there.
+  explicit Reductions(const Schedule& schedule);
+
+  /// Parts that this placement reduces before its update: buckets 0…n-1, then n + t for tied pair
+  /// t.
+  const std::vector<int>& parts(int stage) const { return parts_[stage]; }
+
+  /// True if the placement's gradient has this part: a bucket, or a tied pair that it belongs to.
+  bool exists(int stage, int part) const;
+
+  /// A number that all members of one reduction share: (model stage, part), or the tied pair.
+  std::int64_t group(int stage, int part) const;
+
+  /// Placements of one pipeline that take part in the reduction, one per worker.
+  std::vector<int> members(int stage, int part) const;
+
+  /// True if the plan sums scalars; over one worker too, since that is where a step has its norm.
+  bool scalars() const { return scalars_; }
+
+ private:
+  int buckets(int model_stage) const;
+
+  const Schedule& schedule_;
+  std::vector<std::vector<int>> parts_;
+  bool scalars_ = false;
+};
+
+}  // namespace hetu

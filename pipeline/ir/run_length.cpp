@@ -1,0 +1,52 @@
+#include "pipeline/ir/run_length.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace hetu {
+
+bool is_asynchronous(const Schedule& compute) { return holds(compute, Kind::Update); }
+
+int run_grain(const Schedule& plan) {
+  int shift = plan.micro_batches;
+  for (const Program& p : plan.workers) {
+    if (p.repeat <= 0 || p.shift <= 0) return 0;
+    shift = std::lcm(shift, p.shift);
+  }
+  return shift / plan.micro_batches;
+}
+
+// On P workers at most P steps are under way: so many fill the pipeline, as many drain it, and a
+// body is what recurs in two steps between.
+int least_steps(const Schedule& plan) {
+  constexpr int kToRecur = 2;
+  return 2 * static_cast<int>(plan.workers.size()) + kToRecur;
+}
+
+// The needs of a row are highest where it is full. The least length is fill and drain with hardly
+// anything between; a second one puts as much of the steady state there.
+int proving_steps(const Schedule& plan) { return 2 * least_steps(plan); }
+
+// Of those kept, two that follow each other lie as far apart as the stage has replicas, at most P,
+// and results are read when their step of M is done. Twice that, as a backward in halves has two
+// ids; the rest is for pipelines of one or two workers.
+int micro_ids_in_work(const Schedule& plan, int live_copies) {
+  constexpr int kHalves = 2, kShortPipeline = 16;
+  return kHalves * plan.stages * (live_copies + plan.micro_batches) + kShortPipeline;
+}
+
+// Between the first forward of a step and its last update lie fewer than 2 P steps: with some more
+// for the message that is half of it, so that the others hear of the next grant before they could
+// have come to the end of this one.
+int granted_at_once(const Schedule& plan) {
+  constexpr int kForMessage = 4;
+  const int under_way = 2 * plan.stages, grain = std::max(1, run_grain(plan));
+  const int wanted = 2 * (under_way + kForMessage);
+  return (wanted + grain - 1) / grain * grain;
+}
+
+// The first stage has P micro-batches under way when its update is asked about, and one more goes
+// in while the answer is on its way: groups::Policy tells a stop so early.
+int steps_before_answer(const Schedule& plan) { return plan.stages + 1; }
+
+}  // namespace hetu

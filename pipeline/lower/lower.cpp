@@ -1,0 +1,216 @@
+#include "pipeline/lower/lower.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/ir/producers.h"
+#include "pipeline/ir/reduction.h"
+#include "pipeline/ir/run_length.h"
+#include "pipeline/simulate/simulate.h"
+
+namespace hetu {
+namespace {
+
+using Row = std::vector<Instr>;
+
+// The receives that an instruction needs: its producers that are receives.
+void add_receives(const StageGraph& graph, const Instr& instr, Row& out) {
+  if (!is_compute(instr.kind)) return;
+  graph.producers(instr, [&](const Producer& p) {
+    if (is_recv(p.instr.kind)) out.push_back(p.instr);
+  });
+}
+
+void add_sends(const StageGraph& graph, const Instr& instr, Row& out) {
+  const auto add = [&](Kind kind, int part) {
+    out.push_back({kind, false, static_cast<std::int16_t>(part), instr.stage, instr.micro});
+  };
+  if (instr.kind == Kind::Forward) {
+    for (const StageEdge& e : graph.outputs(instr.stage, instr.micro))
+      if (e.crosses) add(Kind::SendForward, e.part);
+  } else if (instr.kind == Kind::Backward || instr.kind == Kind::InputGrad) {
+    for (const StageEdge& e : graph.inputs(instr.stage, instr.micro))
+      if (e.crosses) add(Kind::SendBackward, e.part);
+  }
+}
+
+void add_reductions(const Reductions& reductions, int stage, Row& out) {
+  for (const int part : reductions.parts(stage))
+    out.push_back({Kind::ReduceGrad, false, static_cast<std::int16_t>(part), stage, -1});
+}
+
+// Messages around each instruction, or around each pair that runs as one. An update that the plan
+// has already (asynchronous methods) gets its reductions before it.
+Row with_messages(const StageGraph& graph, const Reductions& reductions, const Row& row,
+                  bool averages) {
+  Row out;
+  out.reserve(row.size() * 3);
+  for (std::size_t i = 0; i < row.size();) {
+    const std::size_t end = std::min(row.size(), i + (row[i].with_next ? 2 : 1));
+    for (std::size_t k = i; k < end; ++k) add_receives(graph, row[k], out);
+    for (std::size_t k = i; k < end; ++k) {
+      if (row[k].kind == Kind::Update) {
+        add_reductions(reductions, row[k].stage, out);
+        const bool first = k == 0 || row[k - 1].kind != Kind::Update;
+        if (first && reductions.scalars())
+          out.push_back({.kind = Kind::ReduceScalars, .stage = -1});
+      }
+      out.push_back(row[k]);
+      if (row[k].kind == Kind::Update && averages)
+        out.push_back({.kind = Kind::PartialReduce, .stage = row[k].stage});
+    }
+    for (std::size_t k = i; k < end; ++k) add_sends(graph, row[k], out);
+    i = end;
+  }
+  return out;
+}
+
+bool is_compute_only(const Schedule& s) {
+  return !any_instr(s,
+                    [](const Instr& i) { return !is_compute(i.kind) && i.kind != Kind::Update; });
+}
+
+bool adds_gradient(const Instr& i, int stage) {
+  return i.stage == stage && (i.kind == Kind::Backward || i.kind == Kind::WeightGrad);
+}
+
+// The whole row in the drain.
+void flatten(Program& program) {
+  program = {unroll(program), {}, 0, 0, {}};
+  program.drain.swap(program.prologue);
+}
+
+// Index after the last instruction that adds to a stage's gradient, and after its messages.
+std::size_t after_last_gradient(const Row& row, int stage) {
+  for (std::size_t i = row.size(); i > 0; --i) {
+    if (!adds_gradient(row[i - 1], stage)) continue;
+    while (i < row.size() && (is_send(row[i].kind) || row[i - 1].with_next)) ++i;
+    return i;
+  }
+  return 0;
+}
+
+// The reductions of a worker's only stage where they may start at once. The row is one piece from
+// here on unless its last backward stands in the drain, where insertion changes nothing else.
+void insert_eagerly(Program& program, const Row& block, int stage) {
+  std::size_t at = after_last_gradient(program.drain, stage);
+  const bool in_body =
+      program.repeat > 0 && std::any_of(program.body.begin(), program.body.end(),
+                                        [&](const Instr& i) { return adds_gradient(i, stage); });
+  if (at == 0 && in_body) {
+    flatten(program);
+    at = after_last_gradient(program.drain, stage);
+  } else if (at == 0) {
+    at = after_last_gradient(program.prologue, stage);
+    if (at > 0) {
+      program.prologue.insert(program.prologue.begin() + at, block.begin(), block.end());
+      return;
+    }
+  }
+  program.drain.insert(program.drain.begin() + at, block.begin(), block.end());
+}
+
+// Stages of each worker in descending model stage: all members of a group launch in this order, in
+// which the gradients become whole too, but for uneven numbers of micro-batches per copy.
+std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
+  std::vector<std::vector<int>> of(s.workers.size());
+  for (std::size_t i = 0; i < s.placements.size(); ++i)
+    of[s.placements[i].workers[0]].push_back(static_cast<int>(i));
+  for (auto& list : of) {
+    std::sort(list.begin(), list.end(), [&](int a, int b) {
+      const Placement &x = s.placements[a], &y = s.placements[b];
+      return x.model_stage != y.model_stage ? x.model_stage > y.model_stage : a < b;
+    });
+  }
+  return of;
+}
+
+// Per placement: its reduction may start before its worker's last compute. That pays where the
+// worker idles in between; one that waits makes those after it wait, since all members of a group
+// launch in one order.
+std::vector<bool> starts_early(const Schedule& s, const Reductions& reductions,
+                               const std::vector<std::vector<int>>& stages) {
+  std::vector<bool> early(s.placements.size(), s.lowering.sync == SyncPlace::Eager);
+  const bool matters = std::any_of(stages.begin(), stages.end(), [&](const auto& list) {
+    return list.size() > 1 && std::any_of(list.begin(), list.end(), [&](int stage) {
+             return !reductions.parts(stage).empty();
+           });
+  });
+  if (s.lowering.sync != SyncPlace::EagerOpt || !matters) return early;
+  Schedule one = s;
+  one.lowering.pipelines = 1;
+  SimulateOptions options;
+  options.events = true;
+  const Simulation run = simulate(one, Costs{}, options);
+  // Walked from the end of each row: the idle time after an event, and what ends there.
+  std::vector<bool> seen(early.size(), false), hidden(early.size(), false);
+  double next_start = 0;
+  bool idle = false;
+  for (std::size_t k = run.events.size(); k-- > 0;) {
+    const TraceEvent& e = run.events[k];
+    const bool last = k + 1 == run.events.size() || run.events[k + 1].worker != e.worker;
+    idle = !last && (idle || next_start - (e.start_us + e.duration_us) > 1e-3);
+    next_start = e.start_us;
+    if ((e.kind != "B" && e.kind != "W") || seen[e.stage]) continue;
+    seen[e.stage] = true;
+    hidden[e.stage] = idle;
+  }
+  for (const std::vector<int>& list : stages) {
+    bool waits = false;
+    for (const int stage : list) early[stage] = !(waits |= !hidden[stage]);
+  }
+  return early;
+}
+
+void finish_step(Schedule& s, const Reductions& reductions) {
+  const std::vector<std::vector<int>> stages = stages_by_worker(s);
+  const std::vector<bool> early = starts_early(s, reductions, stages);
+  for (std::size_t w = 0; w < s.workers.size(); ++w) {
+    Program& program = s.workers[w];
+    const bool several = stages[w].size() > 1;
+    std::size_t launched = 0;  // end of the worker's last reduction, where it has several stages
+    for (const int stage : stages[w]) {
+      Row block;
+      add_reductions(reductions, stage, block);
+      if (block.empty()) continue;
+      if (!early[stage]) {
+        program.drain.insert(program.drain.end(), block.begin(), block.end());
+      } else if (several) {
+        if (launched == 0) flatten(program);
+        launched = std::max(launched, after_last_gradient(program.drain, stage));
+        program.drain.insert(program.drain.begin() + launched, block.begin(), block.end());
+        launched += block.size();
+      } else {
+        insert_eagerly(program, block, stage);
+      }
+    }
+    if (reductions.scalars()) program.drain.push_back({.kind = Kind::ReduceScalars, .stage = -1});
+    for (const int stage : stages[w])
+      program.drain.push_back({.kind = Kind::Update, .stage = stage});
+  }
+}
+
+}  // namespace
+
+Schedule lower(const Schedule& schedule, const Lowering& how) {
+  require(is_compute_only(schedule),
+          "the plan holds messages or reductions already: it is lowered");
+  Schedule s = schedule;
+  s.lowering = how;
+  const StageGraph graph(s, /*lowered=*/true);
+  const Reductions reductions(s);
+  const bool asynchronous = is_asynchronous(s);
+  require(asynchronous || !how.average_weights,
+          "weights are averaged after each update of a method that updates within itself, such as "
+          "pipedream; '{}' does not",
+          s.method);
+  for (Program& p : s.workers) {
+    p.prologue = with_messages(graph, reductions, p.prologue, how.average_weights);
+    p.body = with_messages(graph, reductions, p.body, how.average_weights);
+    p.drain = with_messages(graph, reductions, p.drain, how.average_weights);
+  }
+  if (!asynchronous) finish_step(s, reductions);
+  return s;
+}
+
+}  // namespace hetu

@@ -1,0 +1,17 @@
+// Lowering: from compute to everything a worker does. Adds messages, reductions and updates;
+// changes no order.
+#pragma once
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// The compute-only schedule with a RECV directly before its consumer and a SEND directly after its
+/// producer (none between stages on one worker); a REDUCE_GRAD per part of reduction.h before each
+/// update, where `how.sync` says and in descending model stage; before updates a REDUCE_SCALARS, if
+/// asked for; and, where the plan has no update yet (synchronous methods), one UPDATE per stage at
+/// the end of the row; with how.average_weights a PARTIAL_REDUCE after each UPDATE. The body of a
+/// program stays a body. Throws InvalidArgument if the schedule is lowered already, Plan if its
+/// placements make no sense.
+Schedule lower(const Schedule& schedule, const Lowering& how = {});
+
+}  // namespace hetu

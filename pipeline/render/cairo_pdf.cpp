@@ -1,0 +1,183 @@
+// PDF through cairo: the picture that the SVG shows, block by block.
+#include <cairo-pdf.h>
+
+#include <cmath>
+#include <memory>
+
+#include "graph/base/error.h"
+#include "pipeline/render/picture.h"
+#include "pipeline/render/printable.h"
+#include "pipeline/render/render.h"
+
+namespace hetu {
+namespace {
+
+constexpr double kPointsPerPixel = 0.75;  // CSS pixels
+constexpr double kHatchPitch = 5, kHatchWidth = 1.4;
+constexpr double kPi = 3.14159265358979323846;
+
+void check(cairo_status_t status, const char* what) {
+  if (status != CAIRO_STATUS_SUCCESS)
+    fail(Code::Io, "PDF: {} failed: {}", what, cairo_status_to_string(status));
+}
+
+cairo_status_t append(void* text, const unsigned char* data, unsigned length) {
+  static_cast<std::string*>(text)->append(reinterpret_cast<const char*>(data), length);
+  return CAIRO_STATUS_SUCCESS;
+}
+
+class PdfWriter {
+ public:
+  explicit PdfWriter(const Picture& picture);
+  void set_title(const std::string& title);
+  std::string write();
+
+ private:
+  void color(std::uint32_t rgb, double opacity = 1) {
+    cairo_set_source_rgba(c_, (rgb >> 16 & 255) / 255.0, (rgb >> 8 & 255) / 255.0,
+                          (rgb & 255) / 255.0, opacity);
+  }
+  void fill(const KindLook& look, double x, double y, double width, double height);
+  void hatch(double x, double y, double width, double height, double opacity);
+  void text(const Word& word);
+  void draw(const Area& area);
+  void draw(const Stroke& stroke);
+  void draw(const BlockRow& row);
+
+  const Picture& picture_;
+  std::string out_;
+  std::unique_ptr<cairo_surface_t, decltype(&cairo_surface_destroy)> surface_;
+  std::unique_ptr<cairo_t, decltype(&cairo_destroy)> context_;
+  cairo_t* c_;
+};
+
+PdfWriter::PdfWriter(const Picture& picture)
+    : picture_(picture),
+      surface_(cairo_pdf_surface_create_for_stream(append, &out_, picture.width * kPointsPerPixel,
+                                                   picture.height * kPointsPerPixel),
+               cairo_surface_destroy),
+      context_(cairo_create(surface_.get()), cairo_destroy),
+      c_(context_.get()) {
+  check(cairo_status(c_), "opening a page");
+  // The same input gives the same bytes: no date.
+  cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_CREATE_DATE, nullptr);
+  cairo_scale(c_, kPointsPerPixel, kPointsPerPixel);
+}
+
+/// What a viewer calls the file, and what a search finds: the words on the page are glyphs.
+void PdfWriter::set_title(const std::string& title) {
+  if (title.empty()) return;
+  cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_TITLE,
+                                 printable(title).c_str());
+}
+
+/// Lines at 45 degrees on one grid of the page, as a pattern's would be.
+void PdfWriter::hatch(double x, double y, double width, double height, double opacity) {
+  cairo_save(c_);
+  cairo_rectangle(c_, x, y, width, height);
+  cairo_clip(c_);
+  color(kInk, 0.55 * opacity);
+  cairo_set_line_width(c_, kHatchWidth);
+  const double pitch = kHatchPitch * std::sqrt(2.0);
+  for (double at = std::floor((x - height) / pitch) * pitch; at < x + width; at += pitch) {
+    cairo_move_to(c_, at, y + height + 1);
+    cairo_line_to(c_, at + height + 2, y - 1);
+  }
+  cairo_stroke(c_);
+  cairo_restore(c_);
+}
+
+void PdfWriter::fill(const KindLook& look, double x, double y, double width, double height) {
+  color(look.rgb, look.opacity);
+  cairo_rectangle(c_, x, y, width, height);
+  cairo_fill(c_);
+  if (look.hatched) hatch(x, y, width, height, look.opacity);
+}
+
+void PdfWriter::text(const Word& word) {
+  const std::string shown = printable(word.text);
+  cairo_select_font_face(c_, "sans-serif", CAIRO_FONT_SLANT_NORMAL,
+                         word.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+  cairo_set_font_size(c_, word.size);
+  cairo_text_extents_t extents;
+  cairo_text_extents(c_, shown.c_str(), &extents);
+  const double share = word.anchor == Anchor::Start ? 0 : word.anchor == Anchor::Middle ? 0.5 : 1;
+  color(word.rgb);
+  cairo_move_to(c_, word.x - extents.x_advance * share, word.y);
+  cairo_show_text(c_, shown.c_str());
+}
+
+void PdfWriter::draw(const Area& a) {
+  if (a.outline > 0) {
+    color(a.rgb);
+    cairo_set_line_width(c_, a.outline);
+    cairo_rectangle(c_, a.x, a.y, a.width, a.height);
+    cairo_stroke(c_);
+  } else if (a.look != nullptr) {
+    fill(*a.look, a.x, a.y, a.width, a.height);
+  } else {
+    color(a.rgb);
+    cairo_rectangle(c_, a.x, a.y, a.width, a.height);
+    cairo_fill(c_);
+  }
+}
+
+void PdfWriter::draw(const Stroke& s) {
+  const double dashes[] = {4, 3};
+  cairo_set_dash(c_, dashes, s.dashed ? 2 : 0, 0);
+  color(s.rgb);
+  cairo_set_line_width(c_, s.width);
+  cairo_move_to(c_, s.x1, s.y1);
+  cairo_line_to(c_, s.x2, s.y2);
+  cairo_stroke(c_);
+  cairo_set_dash(c_, dashes, 0, 0);
+}
+
+void PdfWriter::draw(const BlockRow& row) {
+  for (const Block& b : row.blocks)
+    fill(*b.look, row.x + b.x, row.y + b.y, std::max(b.width, 0.1), b.height);
+  for (const Block& b : row.blocks) {
+    if (b.accent_y >= 0) {
+      color(kInk, 0.62);
+      cairo_rectangle(c_, row.x + b.x, row.y + b.accent_y, b.width, picture_.accent_height);
+      cairo_fill(c_);
+    }
+    if (b.emphasis) {
+      color(kInk, 0.6);
+      cairo_rectangle(c_, row.x + b.x, row.y + b.y, b.width, b.height);
+      cairo_fill(c_);
+    }
+  }
+  for (const Block& b : row.blocks) {
+    if (b.label.empty()) continue;
+    const double size = picture_.label_size;
+    text({row.x + b.x + b.width / 2, row.y + b.y + b.height / 2 + size * 0.36, size, Anchor::Middle,
+          false, b.look->light_text ? 0xffffff : kInk, b.label});
+  }
+}
+
+std::string PdfWriter::write() {
+  for (const Area& a : picture_.back) draw(a);
+  for (const Stroke& s : picture_.grid) draw(s);
+  for (const BlockRow& row : picture_.rows) draw(row);
+  for (const Stroke& s : picture_.strokes) draw(s);
+  for (const Area& a : picture_.front) draw(a);
+  for (const Word& w : picture_.words) text(w);
+  check(cairo_status(c_), "drawing");
+  cairo_surface_finish(surface_.get());
+  check(cairo_surface_status(surface_.get()), "writing");
+  return std::move(out_);
+}
+
+}  // namespace
+
+std::string render_pdf(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
+  const Picture picture = lay_out(sets, options);
+  PdfWriter writer(picture);
+  writer.set_title(options.title);
+  return writer.write();
+}
+
+std::string pdf_of(const Picture& picture) { return PdfWriter(picture).write(); }
+
+}  // namespace hetu

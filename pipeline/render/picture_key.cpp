@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "graph/base/error.h"
+#include "pipeline/render/picture_layout.h"
+
+namespace hetu {
+namespace {
+
+/// Flows entries of a key from left to right and into the next line where the page ends.
+class Flow {
+ public:
+  Flow(double left, double right, double y) : left_(left), right_(right), x_(left), y_(y) {}
+  /// Room for an entry of that width; returns its left end.
+  double place(double width) {
+    if (x_ > left_ && x_ + width > right_) {
+      x_ = left_;
+      y_ += 18;
+    }
+    const double at = x_;
+    x_ += width + 18;
+    return at;
+  }
+  double y() const { return y_; }
+
+ private:
+  double left_, right_, x_, y_;
+};
+
+}  // namespace
+
+double nice_step(double span, double most) {
+  const double least = span / std::max(1.0, most);
+  double step = std::pow(10.0, std::floor(std::log10(least)));
+  for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
+    if (step * factor >= least * (1 - 1e-9)) return step * factor;
+  }
+  return step * 10;
+}
+
+void Layout::add_axis() {
+  y_ += 4;
+  out_.strokes.push_back({left_, y_, left_ + plot_, y_, 1, kInk, false});
+  const double step = nice_step(span_us_ / out_.unit.us, plot_ / 80);
+  const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
+  const double name_x = left_ + plot_ + 10;
+  for (double i = 0; i * step <= span_us_ / out_.unit.us * (1 + 1e-9); ++i) {
+    const double x = left_ + i * step * out_.unit.us * metrics_.scale;
+    out_.strokes.push_back({x, y_, x, y_ + 4, 1, kInk, false});
+    word(x, y_ + 15, short_number(i * step, digits), {10, Anchor::Middle});
+  }
+  word(name_x, y_ + 15, fmt::format("time ({})", out_.unit.name), {10, Anchor::Start});
+  y_ += 24;
+}
+
+void Layout::add_steps(std::size_t s) {
+  const auto& events = sets_[s].events;
+  std::map<int, double> begin;
+  for (int w = 0; w < facts_[s].usage.workers; ++w) {
+    int step = std::numeric_limits<int>::min();
+    const BlockRow& row = out_.rows[row_at_[s][w]];
+    for (const std::size_t i : facts_[s].main[w]) {
+      const TraceEvent& e = events[i];
+      if (e.step <= step) continue;
+      if (step != std::numeric_limits<int>::min()) {
+        const double x = x_of(e.start_us);
+        out_.strokes.push_back({x - 0.4, row.y - (pitch_ - metrics_.total()), x - 0.4,
+                                row.y + metrics_.total(), 1.4, kInk, false});
+      }
+      step = e.step;
+      const auto [at, added] = begin.try_emplace(step, e.start_us);
+      if (!added) at->second = std::min(at->second, e.start_us);
+    }
+  }
+  if (begin.size() < 2) return;
+  // The slivers of steps that the window's edges cut get no name.
+  double free_from = 0;
+  for (auto it = begin.begin(); it != begin.end(); ++it) {
+    const std::string text = fmt::format("step {}", it->first);
+    const double x = x_of(it->second), end = x + text_width(text, 9.5) + 8;
+    const bool sliver = it == begin.begin() && end > x_of(std::next(it)->second);
+    if (sliver || x < free_from || end > left_ + plot_) continue;
+    word(x, panel_top_ - 5, text, {9.5, Anchor::Start, kInk});
+    free_from = end;
+  }
+}
+
+void Layout::add_index_words(std::size_t s) {
+  if (metrics_.index_every == 0) return;
+  std::map<int, double> first;
+  for (const TraceEvent& e : sets_[s].events) {
+    if (e.micro < 0 || e.micro % metrics_.index_every != 0) continue;
+    if (e.worker != 0 || !look_of(e.kind).compute) continue;
+    const auto [at, added] = first.try_emplace(e.micro, e.start_us);
+    if (!added) at->second = std::min(at->second, e.start_us);
+  }
+  const bool several_steps =
+      std::any_of(sets_[s].events.begin(), sets_[s].events.end(),
+                  [&](const TraceEvent& e) { return e.step != sets_[s].events.front().step; });
+  if (several_steps) return;  // the strip belongs to the steps' names
+  double free_from = 0;
+  for (const auto& [micro, start] : first) {
+    const std::string text = std::to_string(micro);
+    const double x = x_of(start);
+    if (x < free_from) continue;
+    word(x, panel_top_ - 5, text, {9, Anchor::Start, kGrey});
+    free_from = x + text_width(text, 9) + 6;
+  }
+}
+
+void Layout::add_key() {
+  Flow flow(kMargin, out_.width - kMargin, y_ + 12);
+  constexpr double kBox = 12, kText = 10.5;
+  const auto swatch = [&](const std::string& text, double box_width) {
+    const double gap = box_width > 0 ? box_width + 5 : 0;
+    const double x = flow.place(gap + text_width(text, kText));
+    word(x + gap, flow.y(), text, {kText});
+    return x;
+  };
+  const auto area = [&](double x, double height, const KindLook* look, std::uint32_t rgb) {
+    out_.front.push_back({x, flow.y() - 4 - height / 2, 18, height, look, rgb, 0});
+  };
+  for (const KindLook& look : kind_looks()) {
+    const bool present = std::any_of(sets_.begin(), sets_.end(), [&](const TimelineRowSet& set) {
+      return std::any_of(set.events.begin(), set.events.end(),
+                         [&](const TraceEvent& e) { return &look_of(e.kind) == &look; });
+    });
+    if (!present) continue;
+    std::string name(look.name);
+    if (look.lane == Lane::Main && !look.kind.empty() && look.kind.size() == 1)
+      name = fmt::format("{} {}", look.kind, look.name);
+    const double x = swatch(name, 18);
+    area(x, look.lane == Lane::Main ? kBox : look.lane == Lane::Collective ? 5 : 3.5, &look, 0);
+  }
+  area(swatch("idle (bubble)", 18), kBox, nullptr, kBubble);
+  bool both_ways = false, several = false;
+  for (const SetFacts& f : facts_) {
+    for (const auto& stages : f.stages) {
+      several = several || stages.size() > 1;
+      both_ways = both_ways || (!stages.empty() && runs_up(options_.placements, stages.back()) &&
+                                !runs_up(options_.placements, stages.front()));
+    }
+  }
+  const KindLook& forward = look_of("F");
+  const auto accent = [&](const std::string& text, double share) {
+    const double x = swatch(text, 18);
+    area(x, kBox, &forward, 0);
+    out_.front.push_back({x, flow.y() - 10 + share * (kBox - 2.4), 18, 2.4, nullptr, kInk, 0});
+  };
+  if (several) {
+    accent(both_ways ? "runs down the workers" : "the worker's first stage", 0);
+    accent(both_ways ? "runs up the workers" : "its last stage", 1);
+  }
+  if (metrics_.index_every > 0)
+    swatch(fmt::format("darker, numbered above: one micro-batch in {}", metrics_.index_every), 0);
+  if (has_peaks()) swatch("peak: activations held at once, in micro-batches", 0);
+  y_ = flow.y() + 8;
+}
+
+Area Layout::block_place(const Mark& mark) const {
+  const auto& rows = row_at_[mark.row_set];
+  const BlockRow& row = out_.rows[rows[mark.worker]];
+  const auto& main = facts_[mark.row_set].main[mark.worker];
+  const auto box = [&](const Block& b) {
+    return Area{row.x + b.x, row.y + b.y, b.width, b.height, nullptr, kWrong, 2};
+  };
+  // Blocks of the main lane stand first, in order.
+  if (mark.index >= 0) {
+    require(mark.index < static_cast<int>(main.size()),
+            "mark: instruction {} of worker {}; it has {} in the picture, counted from 0",
+            mark.index, mark.worker, main.size());
+    return box(row.blocks[mark.index]);
+  }
+  for (std::size_t i = 0; i < main.size(); ++i) {
+    const TraceEvent& e = *row.blocks[i].event;
+    if (e.duration_us == 0 && e.start_us == mark.time_us) return box(row.blocks[i]);
+    if (e.start_us <= mark.time_us && mark.time_us < e.start_us + e.duration_us)
+      return box(row.blocks[i]);
+  }
+  return {x_of(mark.time_us) - 3, row.y, 6, metrics_.height, nullptr, kWrong, 2};
+}
+
+void Layout::add_marks() {
+  for (std::size_t i = 0; i < options_.marks.size(); ++i) {
+    const Mark& mark = options_.marks[i];
+    require(mark.row_set < sets_.size() && mark.worker >= 0 &&
+                mark.worker < facts_[mark.row_set].usage.workers,
+            "mark: worker {} of row set {}; the picture has {} row sets, each with its own workers",
+            mark.worker, mark.row_set, sets_.size());
+    Area place = block_place(mark);
+    const double grow = std::max(1.2, (7 - place.width) / 2);
+    place.x -= grow;
+    place.width += 2 * grow;
+    place.y -= 1.2;
+    place.height += 2.4;
+    Area halo = place;
+    halo.rgb = 0xffffff;
+    halo.outline = 4.5;
+    out_.front.push_back(halo);
+    out_.front.push_back(place);
+    const std::string number = std::to_string(i + 1);
+    const double tag = text_width(number, 9) + 5;
+    const double tag_x = place.x + place.width - tag / 2;
+    out_.front.push_back({tag_x, place.y - 6, tag, 12, nullptr, kWrong, 0});
+    word(tag_x + tag / 2, place.y + 3.3, number, {9, Anchor::Middle, 0xffffff, true});
+    y_ += 17;
+    out_.front.push_back({kMargin, y_ - 9.5, tag, 12, nullptr, kWrong, 0});
+    word(kMargin + tag / 2, y_, number, {9, Anchor::Middle, 0xffffff, true});
+    word(kMargin + tag + 6, y_ + 0.6, fmt::format("worker {}: {}", mark.worker, mark.text), {11});
+  }
+}
+
+}  // namespace hetu

@@ -1,0 +1,145 @@
+#include "pipeline/render/refused.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+/// The number behind `word` in a line, or -1; `end` is then behind it.
+int number_after(const std::string& line, const std::string& word, std::size_t& end) {
+  const std::size_t at = line.find(word);
+  if (at == std::string::npos) return -1;
+  const char* from = line.data() + at + word.size();
+  int value = -1;
+  const auto read = std::from_chars(from, line.data() + line.size(), value);
+  if (read.ec != std::errc()) return -1;
+  end = read.ptr - line.data();
+  return value;
+}
+
+/// A plan's rows as flat lists, from which cells can be taken; `step` says where one stood.
+struct Rows {
+  explicit Rows(const Schedule& plan) {
+    for (const Program& program : plan.workers) {
+      cells.push_back(unroll(program));
+      steps.emplace_back(cells.back().size());
+      for (std::size_t i = 0; i < cells.back().size(); ++i) steps.back()[i] = static_cast<int>(i);
+    }
+  }
+
+  void take(int worker, int index) {
+    auto& row = cells[worker];
+    if (index > 0) row[index - 1].with_next = false;
+    row.erase(row.begin() + index);
+    steps[worker].erase(steps[worker].begin() + index);
+  }
+
+  void put_into(Schedule& plan) const {
+    for (std::size_t w = 0; w < cells.size(); ++w) {
+      plan.workers[w] = Program{};
+      plan.workers[w].prologue = cells[w];
+    }
+  }
+
+  std::vector<std::vector<Instr>> cells;
+  std::vector<std::vector<int>> steps;
+};
+
+/// The cell to leave out so that the plan may run: the last that the refusal names; false if none.
+bool take_named(Rows& rows, const std::string& refusal) {
+  const std::vector<DiagnosedPlace> places = diagnosed_places(refusal);
+  const auto named = std::find_if(places.rbegin(), places.rend(), [&](const DiagnosedPlace& p) {
+    return p.step >= 0 && p.worker < static_cast<int>(rows.cells.size()) &&
+           p.step < static_cast<int>(rows.cells[p.worker].size());
+  });
+  if (named == places.rend()) return false;
+  rows.take(named->worker, named->step);
+  return true;
+}
+
+std::vector<TraceEvent> events_of(Schedule& left, Rows& rows, const Costs& costs,
+                                  const SimulateOptions& run) {
+  while (true) {
+    rows.put_into(left);
+    try {
+      return simulate(left, costs, run).events;
+    } catch (const Error& e) {
+      if (e.code() != Code::Plan || !take_named(rows, e.what())) throw;
+    }
+  }
+}
+
+bool ran(const TraceEvent& e, int worker, const Instr& i) {
+  return e.worker == worker && e.kind == kind_name(i.kind) && e.stage == i.stage &&
+         e.micro == i.micro && e.part == i.part;
+}
+
+/// Where a diagnosed place is in the picture; what has not run there gets an event without length.
+Mark mark_of(const DiagnosedPlace& place, const std::vector<Instr>& row, bool left_out,
+             std::vector<TraceEvent>& events) {
+  Mark mark;
+  mark.worker = place.worker;
+  mark.text = place.text;
+  mark.time_us = 0;
+  const int length = static_cast<int>(row.size());
+  const int known = place.step >= 0 ? std::min(place.step, length) : length;
+  for (const TraceEvent& e : events) {
+    if (!left_out && known < length && ran(e, place.worker, row[known])) {
+      mark.time_us = e.start_us + e.duration_us / 2;
+      return mark;
+    }
+    const bool before = std::any_of(row.begin(), row.begin() + known,
+                                    [&](const Instr& i) { return ran(e, place.worker, i); });
+    if (before) mark.time_us = std::max(mark.time_us, e.start_us + e.duration_us);
+  }
+  if (known == length) return mark;
+  const Instr& i = row[known];
+  events.push_back({TraceSource::Predicted, place.worker, kind_name(i.kind), i.stage, i.micro,
+                    i.part, 0, mark.time_us, 0});
+  return mark;
+}
+
+}  // namespace
+
+std::vector<DiagnosedPlace> diagnosed_places(const std::string& diagnosis) {
+  std::vector<DiagnosedPlace> places;
+  for (std::size_t at = diagnosis.find('\n'); at != std::string::npos;) {
+    const std::size_t end = diagnosis.find('\n', at + 1);
+    const std::string line = diagnosis.substr(at + 1, end - at - 1);
+    at = end;
+    std::size_t behind = 0, unused = 0;
+    DiagnosedPlace place;
+    place.worker = number_after(line, "worker ", behind);
+    if (place.worker < 0) continue;
+    place.step = number_after(line, " at step ", unused);
+    place.text = line.substr(std::min(line.size(), behind + 1));
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+RefusedRun run_refused(const Schedule& plan, const std::string& diagnosis, const Costs& costs,
+                       SimulateOptions run) {
+  run.events = true;
+  run.partly = true;
+  Schedule left = plan;
+  const Rows whole(plan);
+  Rows rows(plan);
+  RefusedRun out;
+  out.set.title = "as far as it runs";
+  out.set.events = events_of(left, rows, costs, run);
+  for (const DiagnosedPlace& place : diagnosed_places(diagnosis)) {
+    if (place.worker >= static_cast<int>(whole.cells.size())) continue;
+    const auto& kept = rows.steps[place.worker];
+    const bool left_out =
+        place.step >= 0 && !std::binary_search(kept.begin(), kept.end(), place.step);
+    out.marks.push_back(mark_of(place, whole.cells[place.worker], left_out, out.set.events));
+  }
+  add_inputs(out.set, left);
+  return out;
+}
+
+}  // namespace hetu

@@ -1,0 +1,226 @@
+#include "pipeline/simulate/simulate.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/cost/timing.h"
+#include "pipeline/simulate/simulate_figures.h"
+#include "pipeline/verify/audit.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+class Simulator : public Progress::Listener {
+ public:
+  Simulator(Progress& progress, const Costs& costs, const SimulateOptions& options)
+      : progress_(progress),
+        index_(progress.index()),
+        schedule_(index_.schedule()),
+        costs_(costs),
+        options_(options),
+        workers_(index_.workers()),
+        timing_(schedule_, costs, options) {
+    const int rows = workers_ * progress.pipelines();
+    end_.resize(static_cast<std::size_t>(index_.size()) * progress.pipelines());
+    free_.assign(rows, 0);
+    network_free_.assign(rows, 0);
+    computed_.assign(rows, 0);
+    collective_end_.assign(progress.collectives().size(), 0);
+    result_.workers.resize(rows);
+    for (WorkerTiming& w : result_.workers) w.start = -1;
+    window_.resize(progress.pipelines());
+  }
+
+  void on_run(int pipeline, int position, int count) override {
+    const int worker = index_.worker_of(position), row = pipeline * workers_ + worker;
+    double start = free_[row];
+    for (int p = position; p < position + count; ++p) {
+      for (const Progress::Need& need : progress_.needs(p)) {
+        if (need.done >= position && need.done < p) continue;
+        start = std::max(start, ready_at(pipeline, worker, need, index_.at(p)));
+      }
+    }
+    double at = start;
+    for (int p = position; p < position + count; ++p) at += run_one(pipeline, row, p, at);
+    for (int p = position; p < position + count; ++p) end_[cell(pipeline, p)] = at;
+    free_[row] = at;
+    result_.step_time = std::max(result_.step_time, at);
+  }
+
+  void on_collective(int collective) override {
+    const std::vector<int>& posts = progress_.collectives()[collective].posts;
+    double start = 0;
+    for (int d = 0; d < progress_.pipelines(); ++d) {
+      for (const int p : posts)
+        start =
+            std::max({start, end_[cell(d, p)], network_free_[d * workers_ + index_.worker_of(p)]});
+    }
+    const double end = start + timing_.collective(index_.at(posts[0]));
+    collective_end_[collective] = end;
+    for (int d = 0; d < progress_.pipelines(); ++d) {
+      for (const int p : posts) {
+        const int row = d * workers_ + index_.worker_of(p);
+        network_free_[row] = end;
+        add_event(row, p, start, end - start);
+      }
+    }
+    result_.step_time = std::max(result_.step_time, end);
+  }
+
+  Simulation finish() {
+    add_figures(result_);
+    finish_rates();
+    sort_events(result_);
+    return std::move(result_);
+  }
+
+ private:
+  // The middle half of worker 0's backwards, per pipeline.
+  struct Window {
+    int backwards = 0;
+    double from = 0, to = 0, busy = 0;
+  };
+
+  std::size_t cell(int pipeline, int position) const {
+    return static_cast<std::size_t>(pipeline) * index_.size() + position;
+  }
+
+  bool asynchronous() const { return schedule_.most_versions != 1; }
+
+  // When an instruction of a worker may start as far as one thing it waits for is concerned.
+  double ready_at(int pipeline, int worker, const Progress::Need& need, const Instr& user) const {
+    if (need.worker < 0) return collective_end_[need.done - index_.size()];
+    const double end = end_[cell(pipeline, need.done)];
+    if (need.worker == worker || !(is_recv(user.kind) || is_compute(user.kind))) return end;
+    // From another worker comes nothing but a message: its send, or, if not lowered, its compute.
+    const int base = pipeline * workers_;
+    return end +
+           timing_.message(index_.at(need.done), user.stage, base + need.worker, base + worker);
+  }
+
+  // A send holds up nobody; its event lasts as long as the message travels.
+  void note_message(int pipeline, int row, int position, double at) {
+    if (!options_.events) return;
+    const Instr& i = index_.at(position);
+    const int peer = index_.graph().peer(i);
+    const int to = pipeline * workers_ + index_.graph().worker(peer);
+    add_event(row, position, at, timing_.message(i, peer, row, to));
+  }
+
+  // Books one instruction that starts at `at`; returns how long it takes.
+  double run_one(int pipeline, int row, int position, double at) {
+    const Instr& i = index_.at(position);
+    if (!is_compute(i.kind)) {
+      if (is_send(i.kind)) note_message(pipeline, row, position, at);
+      if (i.kind != Kind::Update) return 0;
+      const double time = timing_.update(i, row);
+      add_event(row, position, at, time);
+      return time;
+    }
+    const double time = timing_.compute(i, row, computed_[row]++, at);
+    WorkerTiming& w = result_.workers[row];
+    if (w.start < 0) w.start = at;
+    w.busy += time;
+    w.end = at + time;
+    if (row % workers_ == 0) note_backward(pipeline, i, at, time);
+    add_event(row, position, at, time);
+    return time;
+  }
+
+  void note_backward(int pipeline, const Instr& i, double at, double time) {
+    Window& window = window_[pipeline];
+    const int all = total_micros(schedule_), first = all / 4, last = 3 * all / 4;
+    if (window.backwards >= first && window.backwards < last) window.busy += time;
+    if (i.kind != Kind::Backward && i.kind != Kind::InputGrad) return;
+    ++window.backwards;
+    if (window.backwards == first) window.from = at + time;
+    if (window.backwards == last) window.to = at + time;
+  }
+
+  void add_event(int row, int position, double at, double time) {
+    if (!options_.events) return;
+    const Instr& i = index_.at(position);
+    const double us = unit_us(costs_);
+    const int micro = i.micro >= 0 ? index_.graph().forward_micro(i.micro) : -1;
+    const int step = micro >= 0 ? micro / schedule_.micro_batches : 0;
+    result_.events.push_back({TraceSource::Predicted, row, kind_name(i.kind), i.stage, i.micro,
+                              i.part, step, at * us, time * us});
+  }
+
+  // A synchronous step has its fill and drain in it; an asynchronous run only at its ends.
+  void finish_rates() {
+    Simulation& r = result_;
+    const int all = total_micros(schedule_);
+    if (!asynchronous()) {
+      if (r.step_time > 0) r.throughput = all * progress_.pipelines() / r.step_time;
+      return;
+    }
+    r.asynchronous = true;
+    const Window& first = window_[0];
+    if (first.to > first.from) r.steady_bubble = 1 - first.busy / (first.to - first.from);
+    const int counted = 3 * all / 4 - all / 4;
+    for (const Window& w : window_)
+      if (w.to > w.from) r.throughput += counted / (w.to - w.from);
+  }
+
+  Progress& progress_;
+  const PlanIndex& index_;
+  const Schedule& schedule_;
+  const Costs& costs_;
+  const SimulateOptions& options_;
+  const int workers_;
+  const Timing timing_;
+  std::vector<double> end_;  // per pipeline and position
+  // Per row:
+  std::vector<double> free_, network_free_;
+  std::vector<std::int64_t> computed_;
+  std::vector<double> collective_end_;
+  std::vector<Window> window_;  // per pipeline
+  Simulation result_;
+};
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
+  const int pipelines = schedule.lowering.pipelines;
+  check_costs(costs, schedule, pipelines);
+  check_stragglers(options, schedule.lowering.pipelines,
+                   static_cast<int>(schedule.workers.size()) * schedule.lowering.pipelines);
+  const PlanIndex index(schedule);
+  Progress progress(index, options.send_slots, pipelines);
+  Simulator simulator(progress, costs, options);
+  const bool whole = progress.run(simulator);
+  if (!whole && !options.partly) fail_deadlock(progress, options.send_slots);
+  if (options.partly) return simulator.finish();
+  Simulation result = simulator.finish();
+  describe(result, index, costs);
+  return result;
+}
+
+int ample_send_slots(const Schedule& lowered, const Costs& costs) {
+  constexpr double kSame = 1 + 1e-9;
+  const double most = simulate(lowered, costs).makespan * kSame;
+  const PlanIndex index(lowered);
+  const auto ample = [&](int slots) {
+    Progress progress(index, slots, lowered.lowering.pipelines);
+    const SimulateOptions undisturbed;
+    Simulator simulator(progress, costs, undisturbed);
+    return progress.run(simulator) && simulator.finish().makespan <= most;
+  };
+  int low = least_send_slots(lowered), high = low;  // ample(high), soon
+  while (!ample(high)) {
+    low = high + 1;
+    high *= 2;
+  }
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (ample(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return high;
+}
+
+}  // namespace hetu

@@ -1,0 +1,108 @@
+// Tells why a run of Progress stopped: the smallest set of workers that wait for each other.
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+// Worker `to` must do the instruction at position `named` first.
+struct WaitsFor {
+  int to = -1;
+  int named = -1;
+};
+
+// A collective at the front of a worker's queue waits for members that have not posted it, or that
+// have another one at the front of theirs.
+void collective_edges(const Progress& progress, int worker, std::vector<WaitsFor>& out) {
+  const int ahead = progress.collective_ahead(worker);
+  if (ahead < 0) return;
+  for (const int post : progress.collectives()[ahead].posts) {
+    const int other = progress.index().worker_of(post);
+    const bool posted = post < progress.stopped_at(0, other);
+    if (!posted || progress.collective_ahead(other) != ahead) out.push_back({other, post});
+  }
+}
+
+std::vector<WaitsFor> edges_of(const Progress& progress, int worker) {
+  const PlanIndex& index = progress.index();
+  std::vector<WaitsFor> out;
+  const int at = progress.stopped_at(0, worker);
+  if (at >= index.row_end(worker)) {
+    collective_edges(progress, worker, out);
+    return out;
+  }
+  const int count = index.at(at).with_next ? 2 : 1;
+  for (int p = at; p < at + count; ++p) {
+    progress.waits(p, [&](const Progress::Wait& w) {
+      if ((w.done >= at && w.done < p) || progress.is_done(0, w.done)) return;
+      if (w.done >= index.size())
+        collective_edges(progress, worker, out);
+      else
+        out.push_back({index.worker_of(w.named), w.named});
+    });
+  }
+  return out;
+}
+
+using Edges = std::vector<std::vector<WaitsFor>>;
+
+// Breadth first from `from` back to itself; empty if there is no way shorter than `most` workers.
+std::vector<int> cycle_through(const Edges& edges, int from, std::size_t most) {
+  std::vector<int> before(edges.size(), -1), reached = {from};
+  std::vector<std::size_t> depth(edges.size(), 0);
+  for (std::size_t k = 0; k < reached.size(); ++k) {
+    const int w = reached[k];
+    if (depth[w] + 1 >= most) break;
+    for (const WaitsFor& e : edges[w]) {
+      if (e.to == from) {
+        std::vector<int> cycle;
+        for (int at = w; at != from; at = before[at]) cycle.push_back(at);
+        cycle.push_back(from);
+        std::reverse(cycle.begin(), cycle.end());
+        return cycle;
+      }
+      if (before[e.to] >= 0) continue;
+      before[e.to] = w;
+      depth[e.to] = depth[w] + 1;
+      reached.push_back(e.to);
+    }
+  }
+  return {};
+}
+
+std::string line_of(const Progress& progress, const Edges& edges, int worker, int next) {
+  const PlanIndex& index = progress.index();
+  const int at = progress.stopped_at(0, worker);
+  const auto edge = std::find_if(edges[worker].begin(), edges[worker].end(),
+                                 [&](const WaitsFor& e) { return e.to == next; });
+  const std::string what =
+      at < index.row_end(worker) ? to_string(index.at(at)) : std::string("the end of the row");
+  return fmt::format("\n  worker {} stands at step {}: {} waits for {}", worker,
+                     at - index.row_begin(worker), what, to_string(index.at(edge->named)));
+}
+
+}  // namespace
+
+void fail_deadlock(const Progress& progress, int send_slots) {
+  const int workers = progress.index().workers();
+  Edges edges(workers);
+  for (int w = 0; w < workers; ++w) edges[w] = edges_of(progress, w);
+  std::vector<int> smallest;
+  for (int w = 0; w < workers; ++w) {
+    const std::size_t most = smallest.empty() ? workers + 1 : smallest.size();
+    const std::vector<int> cycle = cycle_through(edges, w, most);
+    if (!cycle.empty()) smallest = cycle;
+  }
+  HETU_ASSERT(!smallest.empty());
+  std::string message =
+      send_slots == kUnboundedSlots
+          ? std::string("schedule deadlocks:")
+          : fmt::format("schedule deadlocks with {} send slot(s) per channel:", send_slots);
+  for (std::size_t k = 0; k < smallest.size(); ++k)
+    message += line_of(progress, edges, smallest[k], smallest[(k + 1) % smallest.size()]);
+  throw Error(Code::Plan, message);
+}
+
+}  // namespace hetu

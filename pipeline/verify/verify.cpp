@@ -1,0 +1,306 @@
+#include "pipeline/verify/verify.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/ir/reduction.h"
+#include "pipeline/verify/audit.h"
+#include "pipeline/verify/run_policy.h"
+
+namespace hetu {
+namespace {
+
+// Completeness: which replica runs each micro-batch, and that it runs all of it.
+class Contents {
+ public:
+  explicit Contents(const PlanIndex& index) : index_(index), schedule_(index.schedule()) {
+    home_.assign(index.forward_micros(), -1);
+  }
+
+  void check() {
+    if (!cyclic()) find_homes();
+    for (int s = 0; s < index_.graph().stages(); ++s) {
+      for (int m = 0; m < index_.forward_micros(); ++m) {
+        const bool here = home(s, m) == schedule_.placements[s].replica;
+        want({.kind = Kind::Forward, .stage = s, .micro = m}, here);
+        if (!here) reject_recompute(s, m);
+        const int halves = schedule_.half_micros ? 2 : 1;
+        for (int h = 0; h < halves; ++h) check_backward(s, m * halves + h, here);
+      }
+      if (index_.lowered()) cyclic() ? check_cyclic_messages(s) : check_messages(s);
+    }
+  }
+
+ private:
+  bool cyclic() const { return schedule_.replica_rule == ReplicaRule::Cyclic; }
+
+  // The replica of a placement's stage that runs a micro-batch.
+  int home(int s, int micro) const {
+    return cyclic() ? micro % index_.graph().replicas(s) : home_[micro];
+  }
+
+  // A micro-batch lives where its first F on the lowest stage stands, or else whatever there is.
+  void find_homes() {
+    for (const Kind kind : {Kind::Forward, Kind::InputGrad, Kind::WeightGrad}) {
+      const int halves = schedule_.half_micros && kind != Kind::Forward ? 2 : 1;
+      for (int s = 0; s < index_.graph().stages(); ++s) {
+        for (int m = 0; m < index_.forward_micros() * halves; ++m) {
+          int& home = home_[m / halves];
+          if (home < 0 && index_.find({.kind = kind, .stage = s, .micro = m}) >= 0)
+            home = schedule_.placements[s].replica;
+        }
+      }
+      if (lost() == home_.end()) return;
+    }
+    const int micro = static_cast<int>(lost() - home_.begin());
+    const auto [least, most] = least_and_most();
+    if (least.lacking < most.lacking) missing(least.first);
+    std::string lines;
+    for (const Placement& p : schedule_.placements)
+      if (p.model_stage == 0)
+        lines += fmt::format("\n  worker {} never runs {}F{}", p.workers[0],
+                             placement_of(schedule_, 0, p.replica), micro);
+    fail(Code::Plan, "plan is incomplete: micro-batch {} of 0…{} never runs:{}", micro,
+         index_.forward_micros() - 1, lines);
+  }
+
+  std::vector<int>::const_iterator lost() const {
+    return std::find(home_.begin(), home_.end(), -1);
+  }
+
+  void check_backward(int s, int micro, bool here) {
+    const Instr input{.kind = Kind::InputGrad, .stage = s, .micro = micro};
+    const Instr weight{.kind = Kind::WeightGrad, .stage = s, .micro = micro};
+    const bool neither = index_.find(input) < 0 && index_.find(weight) < 0;
+    if (here && neither) missing({.kind = Kind::Backward, .stage = s, .micro = micro});
+    want(input, here);
+    want(weight, here);
+  }
+
+  void check_cyclic_messages(int s) {
+    for (int m = 0; m < index_.forward_micros(); ++m) {
+      const bool here = home(s, m) == schedule_.placements[s].replica;
+      const auto check = [&](const StageEdge& e, Kind first, Kind second) {
+        const auto part = static_cast<std::int16_t>(e.part);
+        if (!e.crosses) return;
+        want({first, false, part, s, m}, here);
+        want({second, false, part, s, m}, here);
+      };
+      for (const StageEdge& e : index_.graph().outputs(s, m))
+        check(e, Kind::SendForward, Kind::RecvBackward);
+      for (const StageEdge& e : index_.graph().inputs(s, m))
+        check(e, Kind::RecvForward, Kind::SendBackward);
+    }
+  }
+
+  void check_messages(int s) {
+    const int replica = schedule_.placements[s].replica;
+    const int halves = schedule_.half_micros ? 2 : 1;
+    for (const StageEdge& e : index_.graph().outputs(s, 0)) {
+      if (!e.crosses) continue;
+      const auto part = static_cast<std::int16_t>(e.part);
+      for (int m = 0; m < index_.backward_micros(); ++m) {
+        const bool here = home_[m / halves] == replica;
+        if (m < index_.forward_micros()) {
+          const bool forward_here = home_[m] == replica;
+          want({Kind::SendForward, false, part, e.from, m}, forward_here);
+          want({Kind::RecvForward, false, part, e.to, m}, forward_here);
+        }
+        want({Kind::SendBackward, false, part, e.to, m}, here);
+        want({Kind::RecvBackward, false, part, e.from, m}, here);
+      }
+    }
+  }
+
+  void reject_recompute(int s, int m) {
+    const int halves = schedule_.half_micros ? 2 : 1;
+    for (int h = 0; h < halves; ++h)
+      want({.kind = Kind::Recompute, .stage = s, .micro = m * halves + h}, false);
+  }
+
+  void want(const Instr& i, bool wanted) {
+    const int at = index_.find(i);
+    if ((at >= 0) == wanted) return;
+    if (wanted) missing(i);
+    const int micro = index_.graph().forward_micro(i.micro);
+    const bool backward =
+        i.kind != Kind::Forward && i.kind != Kind::SendForward && i.kind != Kind::RecvForward;
+    fail(Code::Plan, "{} is misplaced: its micro-batch runs in replica {}, not {}:\n  {}",
+         to_string(index_.at(at)), home(i.stage, backward ? micro : i.micro),
+         schedule_.placements[i.stage].replica, index_.describe(at));
+  }
+
+  // Compute that its home lacks of a micro-batch: how much, and the first of it.
+  struct Gaps {
+    int micro = -1, lacking = 0, present = 0;
+    Instr first = {}, last_present = {};
+  };
+
+  Gaps gaps(int micro) const {
+    Gaps found{.micro = micro};
+    const int halves = schedule_.half_micros ? 2 : 1;
+    const auto look = [&](const Instr& wanted, int at) {
+      if (at < 0 && found.lacking++ == 0) found.first = wanted;
+      if (at < 0) return;
+      ++found.present;
+      found.last_present = index_.at(at);
+    };
+    for (int s = 0; s < index_.graph().stages(); ++s) {
+      if (home(s, micro) != schedule_.placements[s].replica) continue;
+      const Instr forward{.kind = Kind::Forward, .stage = s, .micro = micro};
+      look(forward, index_.find(forward));
+      for (int m = micro * halves; m < (micro + 1) * halves; ++m) {
+        const Instr input{.kind = Kind::InputGrad, .stage = s, .micro = m};
+        const Instr weight{.kind = Kind::WeightGrad, .stage = s, .micro = m};
+        const int i = index_.find(input), w = index_.find(weight);
+        if (i < 0 && w < 0) {
+          look({.kind = Kind::Backward, .stage = s, .micro = m}, -1);
+        } else {
+          look(input, i);
+          if (i != w) look(weight, w);
+        }
+      }
+    }
+    return found;
+  }
+
+  // Of the micro-batches that lack something and have something.
+  std::pair<Gaps, Gaps> least_and_most() const {
+    Gaps least, most;
+    for (int m = 0; m < index_.forward_micros(); ++m) {
+      if (home(0, m) < 0) continue;
+      const Gaps here = gaps(m);
+      if (here.lacking == 0) continue;
+      if (least.lacking == 0 || here.lacking < least.lacking) least = here;
+      if (here.lacking > most.lacking) most = here;
+    }
+    return {least, most};
+  }
+
+  // Of several micro-batches that lack something the one that lacks least is named: one wrong id,
+  // as 3F8 for 3F0 of 8, makes a further micro-batch of which nearly everything is missing.
+  [[noreturn]] void missing(Instr i) {
+    std::string more;
+    if (is_compute(i.kind)) {
+      const auto [least, most] = least_and_most();
+      if (least.lacking < most.lacking) i = least.first;
+      if (most.present == 1 && most.micro != least.micro)
+        more = fmt::format("\n  {}, all there is of micro-batch {}",
+                           index_.describe(index_.find(most.last_present)), most.micro);
+    }
+    fail(Code::Plan, "plan is incomplete: {} is missing:\n  worker {} never runs {}{}",
+         to_string(i), index_.graph().worker(i.stage), to_string(i), more);
+  }
+
+  const PlanIndex& index_;
+  const Schedule& schedule_;
+  std::vector<int> home_;  // per micro-batch: its replica
+};
+
+class Silent : public Progress::Listener {
+ public:
+  void on_run(int, int, int) override {}
+  void on_collective(int) override {}
+};
+
+// Only gradients that there are can be summed.
+void check_parts(const PlanIndex& index) {
+  const Reductions reductions(index.schedule());
+  for (const int p : index.step_level()) {
+    const Instr& i = index.at(p);
+    if (i.kind == Kind::ReduceGrad && !reductions.exists(i.stage, i.part))
+      fail(Code::Plan, "{} sums a part that its stage does not have:\n  {}", to_string(i),
+           index.describe(p));
+  }
+}
+
+// Every member of a group posts each of its reductions.
+void check_members(const Progress& progress) {
+  const PlanIndex& index = progress.index();
+  const Reductions reductions(index.schedule());
+  for (const Collective& c : progress.collectives()) {
+    const Instr& i = index.at(c.posts[0]);
+    const bool scalars = i.kind == Kind::ReduceScalars;
+    const std::size_t members = scalars ? static_cast<std::size_t>(index.workers())
+                                        : reductions.members(i.stage, i.part).size();
+    if (c.posts.size() == members) continue;
+    std::string lines;
+    for (const int post : c.posts) lines += fmt::format("\n  {}", index.describe(post));
+    fail(Code::Plan, "{} is posted by {} of its {} workers:{}", to_string(i), c.posts.size(),
+         members, lines);
+  }
+}
+
+// What a run may hold more than the rows do: most before a worker's first R.
+void widen_for_policy(const PlanIndex& index, VerifyReport& report) {
+  if (index.schedule().run_policy == RunPolicy::AsPlanned) return;
+  check_run_policy(index.schedule());
+  for (int w = 0; w < index.workers(); ++w) {
+    std::vector<int> held(report.stages.size(), 0);
+    int all = 0;
+    bool pulls = false;
+    for (const Instr& i : fullest_row(index.schedule(), w)) {
+      pulls = i.kind == Kind::Recompute;
+      if (pulls) break;
+      // In quarters of a micro-batch, so that halves of a split half-micro count.
+      const int quarters = i.kind == Kind::Forward        ? 4
+                           : !is_compute(i.kind)          ? 0
+                           : index.schedule().half_micros ? -1
+                                                          : -2;
+      held[std::max(i.stage, 0)] += i.kind == Kind::Backward ? 2 * quarters : quarters;
+      all += i.kind == Kind::Backward ? 2 * quarters : quarters;
+    }
+    if (!pulls) continue;
+    double& peak = report.peak_activations[w];
+    peak = std::max(peak, all / (4.0 * index.schedule().chunks));
+    for (std::size_t s = 0; s < held.size(); ++s) {
+      StageNeeds& most = report.stages[s];
+      const int copies = (held[s] + 3) / 4;
+      most.forward_copies = std::max(most.forward_copies, copies);
+      most.live_copies = std::max(most.live_copies, copies);
+    }
+  }
+}
+
+void check_limit(const VerifyReport& report, double limit) {
+  if (limit <= 0) return;
+  std::string lines;
+  for (std::size_t w = 0; w < report.peak_activations.size(); ++w) {
+    if (report.peak_activations[w] > limit + 1e-9)
+      lines += fmt::format("\n  worker {} peaks at {}", w, report.peak_activations[w]);
+  }
+
+  if (!lines.empty())
+    fail(Code::Plan, "plan needs more activations than the limit of {} micro-batches:{}", limit,
+         lines);
+}
+
+}  // namespace
+
+VerifyReport verify(const Schedule& schedule, const VerifyOptions& options) {
+  require(!(options.memory_limit < 0), "memory limit must not be negative, got {}",
+          options.memory_limit);
+  const PlanIndex index(schedule);
+  Contents(index).check();
+  check_parts(index);
+  Progress progress(index, options.send_slots, 1);
+  check_members(progress);
+  Silent nobody;
+  if (!progress.run(nobody)) fail_deadlock(progress, options.send_slots);
+  VerifyReport report = audit_rows(index);
+  widen_for_policy(index, report);
+  check_limit(report, options.memory_limit);
+  return report;
+}
+
+int least_send_slots(const Schedule& lowered) {
+  const PlanIndex index(lowered);
+  Silent nobody;
+  const int most = std::max(1, total_micros(lowered)) * (lowered.half_micros ? 2 : 1);
+  for (int slots = 1; slots < most; ++slots) {
+    if (Progress(index, slots, 1).run(nobody)) return slots;
+  }
+  return most;
+}
+
+}  // namespace hetu
