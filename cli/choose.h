@@ -10,7 +10,7 @@ namespace hetu::cli {
 
 /// What was typed.
 struct ChooseOptions {
-  PlanOptions plan;  ///< costs, links, disturbances, limits
+  PlanOptions plan;  ///< costs, links, stragglers, limits
   RankOptions rank;
   int top = 10;
   std::string format = "text";

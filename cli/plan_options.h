@@ -76,7 +76,7 @@ Costs costs_for(const PlanOptions& o, int model_stages);
 /// one. Throws Plan.
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered);
 
-/// Predicts a lowered plan under the options' costs and disturbances.
+/// Predicts a lowered plan under the options' costs and stragglers.
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events);
 
 /// True for formats that have pages: svg, pdf and html.

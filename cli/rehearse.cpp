@@ -80,7 +80,7 @@ Prepared prepare(const Arguments& arguments) {
   if (env().workers > 1) check_workers(p.lowered, env().workers);
   p.pace.unit_ns = p.own.unit_ns > 0 ? p.own.unit_ns : p.costs.unit == "ms" ? 1e6 : 1e7;
   p.pace.payload_bytes = p.own.payload;
-  p.pace.disturb = o.run;
+  p.pace.stragglers = o.run;
   if (averages_in_groups(o)) {
     p.groups = {policy_of(o), p.own.group_log, [](const ps::ClientOptions& client) {
                   return ps::connect_coordinator(env().coordinator, client);

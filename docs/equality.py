@@ -11,7 +11,7 @@ import numpy as np
 
 import hetu as ht
 from hetu import _hetu
-from hetu.averaging import Disturbance
+from hetu.averaging import Stragglers
 from hetu.graph import new_graph
 
 TOKENS, VOCABULARY, SAMPLES, STEPS = 8, 60, 2, 3  # SAMPLES per micro-batch
@@ -58,7 +58,7 @@ def train(optimizer: Any, workers: int = 1, pipelines: int = 1, micro_batches: i
         "concat": "direct", "with_recompute": False, "runtime_rule": False, "sync": "eager-opt",
         "micro_batches": micro_batches, "batch_size": rows,
         "first_block": [], "seed": SEED, "threads": 1, "memory_limit": 0,
-        "averaging": None, "device": "cpu", "disturbance": Disturbance().settings(), **plan,
+        "averaging": None, "device": "cpu", "stragglers": Stragglers().settings(), **plan,
     }
     outcome, errors, lock = Outcome({}, [], True), [], threading.Lock()
 

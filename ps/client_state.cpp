@@ -157,7 +157,7 @@ void ClientState::take(const std::byte* data, std::size_t bytes) {
 }
 
 void ClientState::take_message(const FromCoordinator& message) {
-  if (std::holds_alternative<Beat>(message)) return;
+  if (std::holds_alternative<Heartbeat>(message)) return;
   if (const auto* refusal = std::get_if<Refusal>(&message)) {
     die(refusal->code, refusal->text);
     return;

@@ -100,8 +100,8 @@ void Coordinator::take_hello(Peer from, const Hello& hello, std::int64_t now_us)
 }
 
 void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64_t now_us) {
-  if (std::holds_alternative<Beat>(message)) {
-    send(seat.peer, Beat{});
+  if (std::holds_alternative<Heartbeat>(message)) {
+    send(seat.peer, Heartbeat{});
   } else if (std::holds_alternative<Leave>(message)) {
     seat.left = true;
     begin_next_job_if_over(now_us);

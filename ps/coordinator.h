@@ -70,7 +70,7 @@ class Coordinator {
   void gather_if_all_have();
   void confirm_average(Seat& seat);
   void introduce(int stage);
-  void check_beats(std::int64_t now_us);
+  void check_heartbeats(std::int64_t now_us);
   void lose(int pipeline, const std::string& reason, std::int64_t now_us);
   Lost loss_of(int pipeline, const std::string& reason);
   bool is_done_with_it(int worker) const;

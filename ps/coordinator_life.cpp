@@ -1,5 +1,5 @@
-// What time brings, and who lives: beats, deaths, what is lost with a pipeline, and the end of a
-// training, after which the next may begin.
+// What time brings, and who lives: heartbeats, deaths, what is lost with a pipeline, and the end of
+// a training, after which the next may begin.
 #include <algorithm>
 
 #include "graph/base/log.h"
@@ -26,7 +26,7 @@ void Coordinator::tick(std::int64_t now_us) {
     }
     hand_out();
   }
-  if (now_us - looked_us_ >= kCheck_us) check_beats(now_us);
+  if (now_us - looked_us_ >= kCheck_us) check_heartbeats(now_us);
 }
 
 std::optional<std::int64_t> Coordinator::wakes_at_us() const {
@@ -37,7 +37,7 @@ std::optional<std::int64_t> Coordinator::wakes_at_us() const {
   return policy ? std::min(*policy, check) : check;
 }
 
-void Coordinator::check_beats(std::int64_t now_us) {
+void Coordinator::check_heartbeats(std::int64_t now_us) {
   const bool stood_still = now_us - looked_us_ > kStopped_us;
   looked_us_ = now_us;
   job_->log.flush();

@@ -40,13 +40,13 @@ bool receive_all(zmq::socket_t& socket, std::vector<zmq::message_t>& parts) {
   return true;
 }
 
-Doorkeeper::Doorkeeper(zmq::context_t& context, const std::string& client_key)
+Authenticator::Authenticator(zmq::context_t& context, const std::string& client_key)
     : client_key_(key_bytes(client_key)), socket_(context, zmq::socket_type::rep) {
   socket_.set(zmq::sockopt::linger, 0);
   socket_.bind("inproc://zeromq.zap.01");
 }
 
-void Doorkeeper::admit() {
+void Authenticator::admit() {
   std::vector<zmq::message_t> parts;
   while (receive_all(socket_, parts)) {
     const bool known = parts.size() == 7 && parts[5].to_string_view() == "CURVE" &&

@@ -17,9 +17,9 @@ bool receive_all(zmq::socket_t& socket, std::vector<zmq::message_t>& parts);
 
 /// Answers ZeroMQ's question who may connect to the serving sockets of a context (its ZAP
 /// protocol): whoever has the secret that belongs to one public key. Make it before they bind.
-class Doorkeeper {
+class Authenticator {
  public:
-  Doorkeeper(zmq::context_t& context, const std::string& client_key);
+  Authenticator(zmq::context_t& context, const std::string& client_key);
   /// To be polled for input; then call admit().
   void* socket() { return socket_.handle(); }
   void admit();
@@ -29,7 +29,7 @@ class Doorkeeper {
   zmq::socket_t socket_;
 };
 
-/// A socket that serves with this secret and asks the doorkeeper. Throws as set_key does.
+/// A socket that serves with this secret and asks the authenticator. Throws as set_key does.
 void serve_encrypted(zmq::socket_t& socket, const std::string& secret);
 
 /// Sets one of ZeroMQ's key options. Throws Config as key_bytes does, and zmq::error_t.

@@ -118,13 +118,13 @@ std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
 
 /// Where a worker may listen for its copies in other pipelines, and the key pair of the job's
 /// workers.
-struct Door {
+struct Endpoint {
   std::string endpoint;  ///< of the coordinator's kind: "ipc://PATH" beside it, or "tcp://OWN IP:*"
   std::string public_key;
   std::string secret_key;
 };
 
-/// The door of a worker of the job that HETU_COORDINATOR is of. Throws as connect_coordinator.
-Door door_of_worker(const std::string& address, int worker);
+/// The endpoint of a worker of the job that HETU_COORDINATOR is of. Throws as connect_coordinator.
+Endpoint endpoint_of_worker(const std::string& address, int worker);
 
 }  // namespace hetu::ps

@@ -17,7 +17,7 @@ enum Kind : std::uint8_t {
   kHello = 1,
   kBegin,
   kAsk,
-  kBeat,
+  kHeartbeat,
   kLeave,
   kWelcome,
   kAnswer,
@@ -245,7 +245,7 @@ struct Encode {
     return to.take();
   }
   Bytes operator()(const StopSoon&) const { return Writer(kStopSoon).take(); }
-  Bytes operator()(const Beat&) const { return Writer(kBeat).take(); }
+  Bytes operator()(const Heartbeat&) const { return Writer(kHeartbeat).take(); }
   Bytes operator()(const Leave&) const { return Writer(kLeave).take(); }
   Bytes operator()(const Welcome&) const { return Writer(kWelcome).take(); }
   Bytes operator()(const Answer& m) const {
@@ -324,8 +324,8 @@ FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
     case kAsk:
       message = Ask{from.number<std::int64_t>()};
       break;
-    case kBeat:
-      message = Beat{};
+    case kHeartbeat:
+      message = Heartbeat{};
       break;
     case kLeave:
       message = Leave{};
@@ -355,8 +355,8 @@ FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes
     case kAnswer:
       message = read_answer(from);
       break;
-    case kBeat:
-      message = Beat{};
+    case kHeartbeat:
+      message = Heartbeat{};
       break;
     case kRefusal: {
       const auto last = static_cast<std::uint8_t>(Code::Internal);

@@ -17,7 +17,7 @@ using Bytes = std::vector<std::byte>;
 inline constexpr std::size_t kLongestMessage = 1 << 17;  ///< bytes of a frame
 inline constexpr int kMostPipelines = 4096;
 inline constexpr int kMostSeats = 1 << 16;  ///< stages x pipelines
-inline constexpr double kBeatS = 1;         ///< between signs of life of a worker
+inline constexpr double kHeartbeatS = 1;    ///< between signs of life of a worker
 inline constexpr double kDeadAfterS = 8;    ///< silence after which it counts as dead
 
 // From a worker.
@@ -37,7 +37,7 @@ struct Ask {
 /// The run is to end early.
 struct StopSoon {};
 /// A sign of life; the coordinator answers with the same.
-struct Beat {};
+struct Heartbeat {};
 /// This worker has come to a point where all workers meet.
 struct Gather {
   bool ok = true;
@@ -60,8 +60,9 @@ struct Endpoints {
   std::vector<std::string> by_pipeline;
 };
 
-using FromWorker = std::variant<Hello, BeginRun, Ask, Beat, Leave, Gather, StopSoon>;
-using FromCoordinator = std::variant<Welcome, Answer, Beat, Refusal, Lost, Endpoints, Gathering>;
+using FromWorker = std::variant<Hello, BeginRun, Ask, Heartbeat, Leave, Gather, StopSoon>;
+using FromCoordinator =
+    std::variant<Welcome, Answer, Heartbeat, Refusal, Lost, Endpoints, Gathering>;
 
 /// What all workers of a job must give alike (policy, log, failure), as bytes to compare.
 Bytes agreed_part(const ClientOptions& options);

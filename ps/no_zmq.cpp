@@ -16,7 +16,7 @@ namespace {
 std::unique_ptr<GroupClient> connect_coordinator(const std::string&, const ClientOptions&) {
   without();
 }
-Door door_of_worker(const std::string&, int) { without(); }
+Endpoint endpoint_of_worker(const std::string&, int) { without(); }
 bool can_serve_coordinator() { return false; }
 CurveKeys make_curve_keys() { without(); }
 std::string coordinator_address(const std::string&, const std::string&, const CurveKeys&) {

@@ -22,8 +22,8 @@ namespace hetu::ps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kBeat =
-    std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kBeatS));
+constexpr auto kHeartbeat =
+    std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kHeartbeatS));
 constexpr auto kDeadAfter =
     std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kDeadAfterS));
 constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
@@ -170,20 +170,20 @@ class ZmqClient : public ClientState {
     try {
       Clock::time_point heard = Clock::now();
       Clock::time_point looked = heard;
-      Clock::time_point beat = heard;
+      Clock::time_point heartbeat = heard;
       while (true) {
         const bool last = over_;
         send_queue();
         if (last) break;
-        wait_for_news(beat + kBeat - Clock::now());
+        wait_for_news(heartbeat + kHeartbeat - Clock::now());
         const Clock::time_point now = Clock::now();
-        if (take_frames() || now - looked > 2 * kBeat || !welcome()) heard = now;
+        if (take_frames() || now - looked > 2 * kHeartbeat || !welcome()) heard = now;
         looked = now;
-        if (now - beat >= kBeat && welcome()) {
-          beat = now;
-          socket_.send(zmq::buffer(encode(FromWorker(Beat{}))), zmq::send_flags::dontwait);
-        } else if (now - beat >= kBeat) {
-          beat = now;
+        if (now - heartbeat >= kHeartbeat && welcome()) {
+          heartbeat = now;
+          socket_.send(zmq::buffer(encode(FromWorker(Heartbeat{}))), zmq::send_flags::dontwait);
+        } else if (now - heartbeat >= kHeartbeat) {
+          heartbeat = now;
         }
         if (now - heard > kDeadAfter) gone(fmt::format("is silent for {:g} s", kDeadAfterS));
       }
@@ -261,15 +261,15 @@ class ZmqClient : public ClientState {
 
 }  // namespace
 
-Door door_of_worker(const std::string& address, int worker) {
+Endpoint endpoint_of_worker(const std::string& address, int worker) {
   const Address where = parse(address);
   const std::string endpoint = choose(where.endpoints);
-  Door door{"", where.public_key, where.secret_key};
+  Endpoint own{"", where.public_key, where.secret_key};
   if (endpoint.rfind("ipc://", 0) == 0)
-    door.endpoint = fmt::format("{}/mesh-{}", endpoint.substr(0, endpoint.rfind('/')), worker);
+    own.endpoint = fmt::format("{}/mesh-{}", endpoint.substr(0, endpoint.rfind('/')), worker);
   else
-    door.endpoint = fmt::format("tcp://{}:*", address_towards(endpoint));
-  return door;
+    own.endpoint = fmt::format("tcp://{}:*", address_towards(endpoint));
+  return own;
 }
 
 std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,

@@ -54,7 +54,7 @@ class Server {
         rules_(
             {.dead_after_s = options.dead_after_s,
              .on_loss = [this](int pipeline, const std::string& why) { report(pipeline, why); }}),
-        doorkeeper_(context_, options.client_key) {
+        authenticator_(context_, options.client_key) {
     router_.set(zmq::sockopt::linger, 1000);
     serve_encrypted(router_, options.server_secret);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
@@ -70,12 +70,12 @@ class Server {
     bool controlled = options_.control_fd >= 0;
     while (!rules_.finished() && !(failed_us_ > 0 && now_us() - failed_us_ > kFarewell_s * 1e6)) {
       zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
-                                {doorkeeper_.socket(), 0, ZMQ_POLLIN, 0},
+                                {authenticator_.socket(), 0, ZMQ_POLLIN, 0},
                                 {nullptr, options_.control_fd, ZMQ_POLLIN, 0}};
       if (zmq_poll(items, controlled ? 3 : 2, patience_ms()) < 0 && zmq_errno() != EINTR) {
         throw zmq::error_t();
       }
-      if (items[1].revents != 0) doorkeeper_.admit();
+      if (items[1].revents != 0) authenticator_.admit();
       if (items[0].revents != 0) take_frames();
       if (controlled && items[2].revents != 0 && !take_control()) return;
       const std::optional<std::int64_t> wake = rules_.wakes_at_us();
@@ -153,7 +153,7 @@ class Server {
   std::string control_;
   std::int64_t failed_us_ = 0;
   zmq::context_t context_{1};
-  Doorkeeper doorkeeper_;
+  Authenticator authenticator_;
   zmq::socket_t router_{context_, zmq::socket_type::router};
 };
 

@@ -38,9 +38,9 @@ class Case:
         words = ["simulate", "pipedream", "--stages", f"{self.stages}", "--micro-batches", "8"]
         words += ["--steps", f"{self.updates // 8}", "--pipelines", f"{self.pipelines}"]
         words += ["--forward", f"{FORWARD}", "--backward", f"{BACKWARD}", "--allreduce", f"{AVERAGING}"]
-        return (*words, *self.disturbance(), *self.more)
+        return (*words, *self.stragglers(), *self.more)
 
-    def disturbance(self) -> tuple[str, ...]:
+    def stragglers(self) -> tuple[str, ...]:
         slow = ("--slow", f"pipeline=1,factor={self.slower:g}") if self.slower != 1 else ()
         return (*slow, "--hetero", f"{self.hetero:g}") if self.hetero else slow
 

@@ -37,7 +37,7 @@ class ZmqMesh final : public Mesh {
         mailbox_(place.workers),
         lost_(place.workers),
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        doorkeeper_(context_, place.public_key) {
+        authenticator_(context_, place.public_key) {
     if (bell_ < 0) fail(Code::Io, "no eventfd for a mesh: {}", std::strerror(errno));
     context_.set(zmq::ctxopt::max_sockets, std::max(1023, 2 * place.workers + 16));
     in_.set(zmq::sockopt::linger, 0);
@@ -189,12 +189,12 @@ class ZmqMesh final : public Mesh {
         send_outbox();
         if (last) break;
         zmq_pollitem_t items[] = {{in_.handle(), 0, ZMQ_POLLIN, 0},
-                                  {doorkeeper_.socket(), 0, ZMQ_POLLIN, 0},
+                                  {authenticator_.socket(), 0, ZMQ_POLLIN, 0},
                                   {nullptr, bell_, ZMQ_POLLIN, 0}};
         if (zmq_poll(items, 3, -1) < 0 && zmq_errno() != EINTR) throw zmq::error_t();
         std::uint64_t rung = 0;
         [[maybe_unused]] const ssize_t count = read(bell_, &rung, sizeof rung);
-        if (items[1].revents != 0) doorkeeper_.admit();
+        if (items[1].revents != 0) authenticator_.admit();
         take_frames();
       }
     } catch (const std::exception& error) {
@@ -256,7 +256,7 @@ class ZmqMesh final : public Mesh {
   std::atomic<bool> over_{false};
   const int bell_;
   zmq::context_t context_{1};
-  ps::Doorkeeper doorkeeper_;
+  ps::Authenticator authenticator_;
   zmq::socket_t in_{context_, zmq::socket_type::router};
   std::vector<zmq::socket_t> out_;  // the thread's
   std::thread thread_;

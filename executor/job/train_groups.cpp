@@ -24,10 +24,10 @@ TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
   client.timeout_s = links.options().timeout_s;
   client.group_log = how.group_log;
   if (how.apart) {
-    comm::MeshPlace door = how.apart->door;
-    door.worker = plan.pipeline;
-    door.workers = job.pipelines;
-    mesh_ = comm::open_mesh(door, links.options());
+    comm::MeshPlace place = how.apart->place;
+    place.worker = plan.pipeline;
+    place.workers = job.pipelines;
+    mesh_ = comm::open_mesh(place, links.options());
     client.endpoint = mesh_->endpoint();
     client.on_failure_shrink = true;
   }

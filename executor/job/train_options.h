@@ -16,10 +16,10 @@
 namespace hetu {
 
 /// This pipeline's place in a job whose pipelines may die one by one: the transport of its trainers
-/// links its own workers alone, and weights go to the others through `door`.
+/// links its own workers alone, and weights go to the others through `place`.
 struct Apart {
   int pipeline = 0;
-  comm::MeshPlace door;  ///< endpoint and keys
+  comm::MeshPlace place;  ///< endpoint and keys
 };
 
 /// Pipelines that average their weights, each at its own pace, instead of summing gradients at
@@ -58,7 +58,7 @@ struct TrainerOptions {
   std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
   std::optional<Averaging> averaging = {};
-  Stragglers disturb = {};  ///< hetero, slow and seed count; see disturbance.h
+  Stragglers stragglers = {};  ///< hetero, slow and seed count; see straggler_injector.h
 };
 
 /// Workers of one pipeline.

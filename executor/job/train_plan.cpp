@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "executor/job/threads.h"
-#include "executor/loop/disturbance.h"
+#include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
 #include "graph/base/error.h"
 #include "graph/op_def.h"
@@ -166,7 +166,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
-  check_disturbance(o.disturb, o.pipelines, o.pipelines * job.width());
+  check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
   return verify(job.lowered);

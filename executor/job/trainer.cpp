@@ -98,10 +98,10 @@ void Trainer::build() {
   run.averager = averager();
   runner_ = std::make_unique<TrainRunner>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
                                           run, transport_);
-  if (job.disturb.hetero > 0 || !job.disturb.slow.empty())
-    disturbance_ = std::make_unique<Disturbance>(job.disturb, plan_.number(), plan_.width());
+  if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
+    injector_ = std::make_unique<StragglerInjector>(job.stragglers, plan_.number(), plan_.width());
   Interpreter::Links links{transport_, reducer_};
-  links.disturbance = disturbance_.get();
+  links.injector = injector_.get();
   const auto row = [&](const Schedule& s) { return bind_row(s, plan_.worker, plan_.linked); };
   if (is_asynchronous()) {
     runs_ = std::make_unique<RepeatedRun>(

@@ -54,7 +54,7 @@ class Trainer {
 
   /// Throws what some worker of such a job would throw while it is made, as far as that needs
   /// neither links nor a coordinator: plans that are not proved or do not fit the workers and the
-  /// model, disturbances and averages that do not fit the job, too little memory under the limit.
+  /// model, stragglers and averages that do not fit the job, too little memory under the limit.
   /// Keeps nothing. Returns the bytes that the worker with the largest peak needs.
   static std::int64_t check(const Graph& graph, const OptimizerConfig& optimizer,
                             const TrainerOptions& options);
@@ -150,8 +150,8 @@ class Trainer {
   OptimizerConfig optimizer_;  // the plan's, at the rate of now
   comm::Transport& transport_;
   comm::Reducer reducer_;
-  std::unique_ptr<Disturbance> disturbance_;  // null: none
-  std::unique_ptr<TrainGroups> groups_;       // null unless pipelines average weights
+  std::unique_ptr<StragglerInjector> injector_;  // null: none
+  std::unique_ptr<TrainGroups> groups_;          // null unless pipelines average weights
   std::unique_ptr<TrainRunner> runner_;
   std::unique_ptr<Interpreter> training_;  // of a synchronous plan; else runs_
   std::unique_ptr<RepeatedRun> runs_;

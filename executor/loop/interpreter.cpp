@@ -59,12 +59,12 @@ void Interpreter::Impl::run(const Action& action, int raised) {
   position.store(&action);
   post_ahead();
   int of_step = step_of(instr);
-  // What an instruction waits for before it begins is no time of its own; a disturbance is.
+  // What an instruction waits for before it begins is no time of its own; an injected delay is.
   if (is_compute(instr.kind)) before_compute(instr);
   if (instr.kind == Kind::ReduceScalars || instr.kind == Kind::Update) await_reductions();
   if (instr.kind == Kind::Update) await_average(instr.stage);
   const std::int64_t start = comm::now_ns();
-  if (is_compute(instr.kind) && links.disturbance) links.disturbance->before();
+  if (is_compute(instr.kind) && links.injector) links.injector->before();
   const std::int64_t computes = comm::now_ns();
   switch (instr.kind) {
     case Kind::Forward:
@@ -106,7 +106,7 @@ void Interpreter::Impl::run(const Action& action, int raised) {
       runner.begin_average(instr.stage, of_step);
       return;  // recorded when it is complete
   }
-  if (links.disturbance && is_compute(instr.kind)) links.disturbance->after(computes);
+  if (links.injector && is_compute(instr.kind)) links.injector->after(computes);
   if (trace) trace->add(instr, of_step, start, comm::now_ns());
 }
 

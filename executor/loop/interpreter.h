@@ -10,7 +10,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/transport.h"
-#include "executor/loop/disturbance.h"
+#include "executor/loop/straggler_injector.h"
 #include "executor/loop/trace_recorder.h"
 #include "pipeline/ir/schedule.h"
 
@@ -130,8 +130,8 @@ class Interpreter {
   struct Links {
     comm::Transport& transport;
     comm::Reducer& reducer;
-    int receive_window = 8;              ///< receives posted ahead of the instruction that runs
-    Disturbance* disturbance = nullptr;  ///< of compute; must outlive the interpreter
+    int receive_window = 8;                 ///< receives posted ahead of the instruction that runs
+    StragglerInjector* injector = nullptr;  ///< of compute; must outlive the interpreter
   };
   Interpreter(Row row, StageRunner& runner, const Links& links);
   ~Interpreter();

@@ -231,7 +231,7 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
   plan.run_policy = RunPolicy::AsPlanned;  // its rows are what the policy makes of these costs
   Rehearsal result;
-  SimulateOptions options{pace.disturb};
+  SimulateOptions options{pace.stragglers};
   options.events = true;
   result.predicted = groups != nullptr
                          ? simulate_groups(lowered, costs, options, groups->policy).run

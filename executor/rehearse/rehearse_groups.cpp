@@ -50,7 +50,7 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   AverageOptions options;
   options.policy = client.policy;
   options.overlap = client.policy.overlapped;
-  const double takes = Timing(lowered, costs, pace.disturb).over_copies(client.stage);
+  const double takes = Timing(lowered, costs, pace.stragglers).over_copies(client.stage);
   options.network_ns = static_cast<std::int64_t>(takes * pace.unit_ns);
   averager_ = std::make_unique<Averager>(transport, *client_, place, options);
 }

@@ -31,7 +31,7 @@ TimedRunner::TimedRunner(const Schedule& lowered, const Costs& costs, const Pace
                          const comm::Transport& transport)
     : plan_(lowered),
       pace_(pace),
-      timing_(lowered, costs, pace_.disturb),
+      timing_(lowered, costs, pace_.stragglers),
       transport_(transport),
       graph_(lowered, /*lowered=*/true),
       worker_(transport.worker()),

@@ -20,7 +20,7 @@ namespace hetu {
 struct Pace {
   double unit_ns = 1e7;              ///< real time of one unit of the costs
   std::size_t payload_bytes = 4096;  ///< of every message and every gradient sum
-  Stragglers disturb;  ///< jitter, pauses and slow workers, drawn as the simulator draws them
+  Stragglers stragglers;  ///< jitter, pauses and slow workers, drawn as the simulator draws them
 };
 
 /// Instructions end at the start + duration, where the start is the later of the end before it and

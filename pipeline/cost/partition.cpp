@@ -7,7 +7,7 @@
 
 namespace hetu {
 
-// best[s][b]: least possible cost of the dearest of s stages over the first b blocks.
+// best[s][b]: least possible cost of the most expensive of s stages over the first b blocks.
 std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stages) {
   const int blocks = static_cast<int>(block_costs.size());
   require(

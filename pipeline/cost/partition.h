@@ -4,9 +4,9 @@
 
 namespace hetu {
 
-/// First block of each stage such that the dearest stage costs as little as possible; of equal
-/// cuts, the one whose later stages are the lighter. Throws InvalidArgument, naming both numbers,
-/// unless 1 <= stages <= blocks.
+/// First block of each stage such that the most expensive stage costs as little as possible; of
+/// equal cuts, the one whose later stages are the lighter. Throws InvalidArgument, naming both
+/// numbers, unless 1 <= stages <= blocks.
 std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stages);
 
 }  // namespace hetu

@@ -204,8 +204,8 @@ int ample_send_slots(const Schedule& lowered, const Costs& costs) {
   const PlanIndex index(lowered);
   const auto ample = [&](int slots) {
     Progress progress(index, slots, lowered.lowering.pipelines);
-    const SimulateOptions undisturbed;
-    Simulator simulator(progress, costs, undisturbed);
+    const SimulateOptions without_stragglers;
+    Simulator simulator(progress, costs, without_stragglers);
     return progress.run(simulator) && simulator.finish().makespan <= most;
   };
   int low = least_send_slots(lowered), high = low;  // ample(high), soon

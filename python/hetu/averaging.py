@@ -44,7 +44,7 @@ class Averaging:
 
 
 @dataclasses.dataclass
-class Disturbance:
+class Stragglers:
     """Stragglers on purpose: each forward or backward first sleeps `hetero` seconds with probability 0.1; who is named in
     `slow` takes `factor` times as long for what starts between its seconds `from` and `to`."""
 
@@ -105,8 +105,8 @@ def averaging_of(args: argparse.Namespace) -> Averaging | None:
     )
 
 
-def disturbance_of(args: argparse.Namespace) -> Disturbance:
+def stragglers_of(args: argparse.Namespace) -> Stragglers:
     """What --hetero and --slow ask for. Throws ValueError."""
     if args.hetero < 0:
         raise ValueError(f"--hetero must be >= 0 s, got {args.hetero}")
-    return Disturbance(args.hetero, [_hetu.slow_of(text) for text in args.slow], args.seed)
+    return Stragglers(args.hetero, [_hetu.slow_of(text) for text in args.slow], args.seed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetu import _hetu, leave, schedule, stop
-from hetu.averaging import Averaging, Disturbance
+from hetu.averaging import Averaging, Stragglers
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, say, started_hosts
@@ -76,7 +76,7 @@ class Executor:
     late, the next forward may go before its recompute.
     threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
     averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
-    and a method without a flush (pipedream). disturbance: stragglers on purpose.
+    and a method without a flush (pipedream). stragglers: injected on purpose.
     first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
     compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
     """
@@ -102,7 +102,7 @@ class Executor:
         first_blocks: list[int] | Callable[[int], list[int] | None] | None = None,
         device: str = "auto",
         averaging: Averaging | None = None,
-        disturbance: Disturbance | None = None,
+        stragglers: Stragglers | None = None,
         compare_single: bool = False,
     ) -> None:
         self.fetches = read(fetches)
@@ -130,7 +130,7 @@ class Executor:
             "pipelines": self.layout.pipelines, "stages": self.layout.stages, "replicas": list(self.layout.replicas),
             "sync": sync, "batch_size": self.data.batch_size, "seed": seed, "device": self.device,
             "averaging": averaging.settings() if averaging else None,
-            "disturbance": (disturbance or Disturbance()).settings(),
+            "stragglers": (stragglers or Stragglers()).settings(),
             "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit, "runtime_rule": runtime_rule,
         }
         own: dict[str, Any] = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}

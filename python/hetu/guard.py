@@ -39,7 +39,7 @@ LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard
 LONGEST_LINE = 1 << 20  # a longer one is cut, so that memory stays bounded
 HELD_S = 10.0  # after so long the worker's output says that a signal waits for somebody to take it
 TERM_GRACE_S = 3.0  # from SIGTERM to SIGKILL
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 DEAD_S = 8.0  # silence that means a dead peer, where a lost host gives no end of file
 STOPPED_S = 2.0  # whoever has not looked for so long was stopped or blocked itself, and blames nobody for silence
 CONNECT_S = 30.0
@@ -141,7 +141,7 @@ class Guard:
         self.orphaned = False  # mpirun is gone
         self.told = False  # mpirun ends this worker
         self.unsaid = last_words.Held()  # of standard error
-        self.heard = self.beat = self.looked = time.monotonic()
+        self.heard = self.heartbeat = self.looked = time.monotonic()
 
     def send(self, kind, payload=b""):
         if not self.lost:
@@ -162,7 +162,7 @@ class Guard:
             if not data:
                 raise OSError("heturun closed the connection")
             for kind, payload in self.frames.feed(data):
-                if kind == NONCE:  # beats may follow it
+                if kind == NONCE:  # heartbeats may follow it
                     nonce = payload
         self.sock.settimeout(None)
         token = os.environ.pop("HETU_CONTROL_TOKEN", "")
@@ -282,8 +282,8 @@ class Guard:
         if now - self.looked > STOPPED_S:
             self.heard = now
         self.looked = now
-        if self.remote and now - self.beat >= BEAT_S:
-            self.beat = now
+        if self.remote and now - self.heartbeat >= HEARTBEAT_S:
+            self.heartbeat = now
             self.send(BEAT)
             if now - self.heard > DEAD_S:
                 self.lose()
@@ -295,7 +295,7 @@ class Guard:
                 selector.register(descriptor, selectors.EVENT_READ)
             while self.child.pid not in self.statuses:
                 waits = self.kill_at is None and not self.held
-                for key, _ in selector.select(timeout=BEAT_S if waits else 0.1):
+                for key, _ in selector.select(timeout=HEARTBEAT_S if waits else 0.1):
                     if key.fileobj is self.sock:
                         self.take_frames()
                         if self.lost:

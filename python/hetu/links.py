@@ -86,7 +86,7 @@ class Links:
             threading.Thread(target=self._beat, daemon=True).start()
 
     def _beat(self):
-        while not self._closed.wait(guard.BEAT_S):
+        while not self._closed.wait(guard.HEARTBEAT_S):
             for link in list(self._open):  # those too whose hello the loop has not read yet
                 link.send(guard.BEAT)
 

@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     """Throws ValueError, in the words of the command line. `evaluates`: the script does after each epoch."""
-    args.averaging, args.disturbance = averaging.averaging_of(args), averaging.disturbance_of(args)
+    args.averaging, args.stragglers = averaging.averaging_of(args), averaging.stragglers_of(args)
     if args.averaging and args.pipeline == "dp":
         args.pipeline = "pipedream"  # one stage, which updates after each batch
     for name in ("epochs", "steps", "batch_size", "micro_batches"):
@@ -121,7 +121,7 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
         chunks=args.chunks, pairs=args.pairs, concat=args.concat, replicas=args.replicas,
         with_recompute=args.with_recompute, runtime_rule=args.runtime_rule, sync=args.sync, costs=args.costs,
         threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
-        first_blocks=first_blocks, averaging=args.averaging, disturbance=args.disturbance,
+        first_blocks=first_blocks, averaging=args.averaging, stragglers=args.stragglers,
         compare_single=args.compare_single,
     )
 

@@ -31,11 +31,11 @@ Slowdown slowdown_of(const nb::dict& d) {
 // This worker's place where each pipeline is a job of its own (heturun --on-failure shrink).
 std::optional<Apart> apart_of(const Env& e) {
   if (e.pipelines == 1) return std::nullopt;
-  const ps::Door door = ps::door_of_worker(e.coordinator, e.worker);
+  const ps::Endpoint own = ps::endpoint_of_worker(e.coordinator, e.worker);
   comm::MeshPlace place;
-  place.endpoint = door.endpoint;
-  place.public_key = door.public_key;
-  place.secret_key = door.secret_key;
+  place.endpoint = own.endpoint;
+  place.public_key = own.public_key;
+  place.secret_key = own.secret_key;
   return Apart{e.worker / (e.workers / e.pipelines), place};
 }
 
@@ -123,11 +123,11 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
   o.kernels = env().kernels;
   if (!d["averaging"].is_none()) o.averaging = averaging_of(nb::cast<nb::dict>(d["averaging"]));
-  const auto disturb = nb::cast<nb::dict>(d["disturbance"]);
-  o.disturb.hetero = nb::cast<double>(disturb["hetero"]);
-  o.disturb.seed = nb::cast<std::uint64_t>(disturb["seed"]);
-  for (const nb::handle slow : nb::cast<nb::list>(disturb["slow"]))
-    o.disturb.slow.push_back(slowdown_of(nb::cast<nb::dict>(slow)));
+  const auto injected = nb::cast<nb::dict>(d["stragglers"]);
+  o.stragglers.hetero = nb::cast<double>(injected["hetero"]);
+  o.stragglers.seed = nb::cast<std::uint64_t>(injected["seed"]);
+  for (const nb::handle slow : nb::cast<nb::list>(injected["slow"]))
+    o.stragglers.slow.push_back(slowdown_of(nb::cast<nb::dict>(slow)));
   return o;
 }
 

@@ -93,7 +93,7 @@ def rehearse(case: Case, method: str, steps: int, args: argparse.Namespace) -> d
                  "--stages", str(case.stages), "--pipelines", str(case.pipelines), "--micro-batches", "1",
                  "--steps", str(steps), "--forward", str(FORWARD), "--backward", str(BACKWARD),
                  "--allreduce", str(AVERAGING), "--time-unit", "1ms", "--repeat", "1",
-                 *sync_words(method), *case.disturbance(), "--format", "json", "-o", str(report)]
+                 *sync_words(method), *case.stragglers(), "--format", "json", "-o", str(report)]
         if args.logs and method != "all-reduce":
             args.logs.mkdir(parents=True, exist_ok=True)
             name = f"{case.stages}x{case.pipelines} {case.words} {method}.jsonl".replace(" ", "-")

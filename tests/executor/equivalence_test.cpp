@@ -221,7 +221,7 @@ TEST(Trainer, CheckRefusesWhatAWorkerWould) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("is missing")));
 }
 
-TEST(Trainer, CheckRefusesDisturbancesAndAveragesThatDoNotFit) {
+TEST(Trainer, CheckRefusesStragglersAndAveragesThatDoNotFit) {
   testing_model::Sizes sizes;
   sizes.tied = false;
   const Graph graph = testing_model::language_model(sizes);
@@ -232,11 +232,11 @@ TEST(Trainer, CheckRefusesDisturbancesAndAveragesThatDoNotFit) {
   options.averaging.emplace();
   const auto check = [&] { Trainer::check(graph, sgd(), options); };
   EXPECT_NO_THROW(check());
-  options.disturb.slow.push_back({.pipeline = 2, .factor = 2});
+  options.stragglers.slow.push_back({.pipeline = 2, .factor = 2});
   EXPECT_THAT(check, testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 2, the job has")));
-  options.disturb.slow[0] = {.pipeline = 1, .factor = 0.5};
+  options.stragglers.slow[0] = {.pipeline = 1, .factor = 0.5};
   EXPECT_THAT(check, testing::ThrowsMessage<Error>(testing::HasSubstr("made slower only")));
-  options.disturb.slow.clear();
+  options.stragglers.slow.clear();
   options.averaging->policy.sync_period = 0;
   EXPECT_THAT(check,
               testing::ThrowsMessage<Error>(testing::HasSubstr("period must be at least 1")));

@@ -23,7 +23,7 @@ struct Case {
   const char* method;
   int stages, micros, pipelines;
   Costs costs;
-  Stragglers disturb;
+  Stragglers stragglers;
   std::size_t payload = 4096;
 };
 
@@ -93,7 +93,7 @@ Rehearsal rehearse_case(const Case& c, double unit_ms) {
   Pace pace;
   pace.unit_ns = unit_ms * 1e6;
   pace.payload_bytes = c.payload;
-  pace.disturb = c.disturb;
+  pace.stragglers = c.stragglers;
   comm::Options options;
   options.timeout_s = 30;
   return rehearse_in_threads(plan_of(c), c.costs, pace, 3, options);
@@ -183,7 +183,7 @@ Rehearsal rehearse_groups(const Grouped& c, int updates, const Costs& costs = av
   how.average_weights = true;
   Pace pace;
   pace.unit_ns = 1e6;
-  pace.disturb.slow.push_back({.pipeline = 1, .factor = 2});
+  pace.stragglers.slow.push_back({.pipeline = 1, .factor = 2});
   comm::Options options;
   options.timeout_s = 30;
   const RehearsedGroups groups{c.policy};

@@ -225,7 +225,7 @@ TEST(RunTimeRule, EqualsOneProcess) {
     Slowdown last;
     last.worker = 3;
     last.factor = 40;
-    ruled.disturb.slow = {last};
+    ruled.stragglers.slow = {last};
     const Outcome alone = train(one), many = train(ruled);
     expect_equal(alone, many, true, adam, "varuna by its run-time rule");
     const Schedule plan = generate("varuna", {.stages = 4, .micro_batches = 8});
@@ -249,7 +249,7 @@ TEST(RunTimeRule, IsForMethodsThatHaveIt) {
 }
 
 // What a method that goes by costs is told of the model: the operations of its stages, of which the
-// last has the dearest here.
+// last has the most expensive here.
 TEST(MethodsByCosts, GoByTheOperationsOfTheModel) {
   for (const char* method : {"zb-1p", "zb-2p", "auto"}) {
     Setting s;

@@ -39,7 +39,7 @@ struct Setting {
   SyncPlace sync = SyncPlace::EagerOpt;
   bool recompute = false;
   bool rule = false;  // RunPolicy::ForwardBeforeLateGradient
-  Stragglers disturb;
+  Stragglers stragglers;
   int micro_batches = 4;
   std::int64_t batch_size = 8;  // per pipeline
   OptimizerConfig optimizer;
@@ -92,7 +92,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.sync = s.sync;
   options.with_recompute = s.recompute;
   options.runtime_rule = s.rule;
-  options.disturb = s.disturb;
+  options.stragglers = s.stragglers;
   options.micro_batches = s.micro_batches;
   options.batch_size = s.batch_size;
   options.seed = 11;

@@ -28,7 +28,7 @@ std::vector<Bytes> from_workers() {
   return {encode(FromWorker(Hello{some_options()})),
           encode(FromWorker(BeginRun{12, 100})),
           encode(FromWorker(Ask{13})),
-          encode(FromWorker(Beat{})),
+          encode(FromWorker(Heartbeat{})),
           encode(FromWorker(Leave{})),
           encode(FromWorker(Gather{true, false})),
           encode(FromWorker(StopSoon{}))};
@@ -37,7 +37,7 @@ std::vector<Bytes> from_workers() {
 std::vector<Bytes> from_coordinators() {
   return {encode(FromCoordinator(Welcome{})),
           encode(FromCoordinator(Answer{{0, 3}, {7, 9}, 5, 12, 3, {0.25, 0.75}})),
-          encode(FromCoordinator(Beat{})),
+          encode(FromCoordinator(Heartbeat{})),
           encode(FromCoordinator(Refusal{Code::Plan, "no"})),
           encode(FromCoordinator(Lost{2, 40, 38, "was killed"})),
           encode(FromCoordinator(Endpoints{{"tcp://a:1", ""}})),
@@ -77,11 +77,11 @@ TEST(Messages, OfAnyOtherLengthAreRefused) {
 
 TEST(Messages, OfTheOtherDirectionAreRefused) {
   for (const Bytes& frame : from_workers()) {
-    if (frame == encode(FromCoordinator(Beat{}))) continue;
+    if (frame == encode(FromCoordinator(Heartbeat{}))) continue;
     EXPECT_THROW(decode_from_coordinator(frame.data(), frame.size()), Error);
   }
   for (const Bytes& frame : from_coordinators()) {
-    if (frame == encode(FromWorker(Beat{}))) continue;
+    if (frame == encode(FromWorker(Heartbeat{}))) continue;
     EXPECT_THROW(decode_from_worker(frame.data(), frame.size()), Error);
   }
 }
@@ -104,7 +104,7 @@ TEST(Messages, WithDamagedBytesAreReadOrRefused) {
 }
 
 TEST(Messages, OfAnotherVersionSayWhatIsRight) {
-  Bytes frame = encode(FromWorker(Beat{}));
+  Bytes frame = encode(FromWorker(Heartbeat{}));
   frame[0] = std::byte{77};
   EXPECT_THAT([&] { decode_from_worker(frame.data(), frame.size()); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("same Hetu on all hosts")));

@@ -127,7 +127,7 @@ Bytes nonsense(std::mt19937& draw, const std::vector<Bytes>& frames) {
 
 std::vector<Bytes> all_messages(const ClientOptions& options) {
   return {encode(FromWorker(Hello{options})), encode(FromWorker(BeginRun{0, 5})),
-          encode(FromWorker(Ask{1})), encode(FromWorker(Beat{})), encode(FromWorker(Leave{}))};
+          encode(FromWorker(Ask{1})), encode(FromWorker(Heartbeat{})), encode(FromWorker(Leave{}))};
 }
 
 double own_rss_MB() {
@@ -187,7 +187,8 @@ void fuzz_served(int frames) {
   const groups::Options policy = sizes(2, 2, 3);
   // It is somebody's place that the nonsense comes from, but no run can begin by it.
   ClientOptions options = place(policy, 1, 1);
-  const std::vector<Bytes> right = {encode(FromWorker(Hello{options})), encode(FromWorker(Beat{}))};
+  const std::vector<Bytes> right = {encode(FromWorker(Hello{options})),
+                                    encode(FromWorker(Heartbeat{}))};
   socket.send(zmq::buffer(right[0]));
   zmq::message_t answer;
   double before = 0;

@@ -62,7 +62,7 @@ class Door(unittest.TestCase):
         sock, nonce = self.knock()
         sock.sendall(self.hello(nonce))
         self.links.start_beats()
-        sock.settimeout(10 * guard.BEAT_S)
+        sock.settimeout(10 * guard.HEARTBEAT_S)
         [(kind, _)] = guard.Frames().feed(sock.recv(4096))
         self.assertEqual(kind, guard.BEAT)
         self.assertEqual(self.frames, [])

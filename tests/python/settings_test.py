@@ -8,7 +8,7 @@ import numpy
 
 import hetu as ht
 from hetu import _hetu, averaging, training
-from hetu.averaging import Averaging, Disturbance
+from hetu.averaging import Averaging, Stragglers
 
 SLOW = ["pipeline=0,factor=2", "worker=1,factor=1.5,from=100,to=300", " worker = 1 , factor = 2 ", "worker=0,factor=1e1",
         "", "factor=2", "worker=1", "pipeline=0,worker=1,factor=2", "worker=1,factor=2,factor=3", "worker=-1,factor=2",
@@ -54,21 +54,21 @@ class Words(unittest.TestCase):
                 args.set_defaults(seed=0)
                 given = args.parse_args(["--slow", text])
                 if tool.returncode == 0:
-                    (slow,) = averaging.disturbance_of(given).slow
+                    (slow,) = averaging.stragglers_of(given).slow
                     again = ",".join(f"{key}={value}" for key, value in slow.items())
                     self.assertEqual(_hetu.slow_of(again), slow)
                     taken += 1
                     continue
                 with self.assertRaises(ValueError) as refused:
-                    averaging.disturbance_of(given)
+                    averaging.stragglers_of(given)
                 self.assertEqual(tool.stderr, f"hetu simulate: {refused.exception}\n")
         self.assertEqual(taken, 4)
-        self.assertIsNotNone(job(disturbance=Disturbance(slow=[{"worker": 0, "factor": 1}])))
+        self.assertIsNotNone(job(stragglers=Stragglers(slow=[{"worker": 0, "factor": 1}])))
         for slow, says in (({"wroker": 0, "factor": 2}, "slow 'wroker=0,factor=2': unknown 'wroker'"),
                            ({"worker": 0, "factor": "x"}, "factor: expected a finite number"),
                            ({"worker": 0}, "needs a pipeline or a worker")):
             with self.assertRaisesRegex(ValueError, says):
-                job(disturbance=Disturbance(slow=[slow]))
+                job(stragglers=Stragglers(slow=[slow]))
 
     def test_constants_of_groups(self):
         defaults = _hetu.group_constants("")

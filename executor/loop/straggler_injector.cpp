@@ -1,4 +1,4 @@
-#include "executor/loop/disturbance.h"
+#include "executor/loop/straggler_injector.h"
 
 #include <chrono>
 #include <thread>
@@ -17,25 +17,25 @@ void sleep_s(double seconds) {
 
 }  // namespace
 
-Disturbance::Disturbance(Stragglers options, int worker, int width)
+StragglerInjector::StragglerInjector(Stragglers options, int worker, int width)
     : options_(std::move(options)),
       worker_(worker),
       pipeline_(worker / width),
       origin_ns_(comm::now_ns()) {}
 
-void Disturbance::before() {
+void StragglerInjector::before() {
   if (options_.hetero > 0 && pauses(options_.seed, worker_, computed_)) sleep_s(options_.hetero);
   ++computed_;
 }
 
-void Disturbance::after(std::int64_t start_ns) {
+void StragglerInjector::after(std::int64_t start_ns) {
   if (options_.slow.empty()) return;
   const double at = static_cast<double>(start_ns - origin_ns_) * 1e-9;
   const double factor = slow_factor(options_.slow, pipeline_, worker_, at);
   if (factor > 1) sleep_s((factor - 1) * static_cast<double>(comm::now_ns() - start_ns) * 1e-9);
 }
 
-void check_disturbance(const Stragglers& options, int pipelines, int workers) {
+void check_injection(const Stragglers& options, int pipelines, int workers) {
   check_stragglers(options, pipelines, workers);
   for (const Slowdown& s : options.slow)
     require(s.factor >= 1, "slow: factor {}: a real worker can be made slower only, by 1 or more",

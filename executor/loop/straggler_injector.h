@@ -7,12 +7,12 @@
 
 namespace hetu {
 
-/// Times in Stragglers are seconds here, and counted from the disturbance's making.
-class Disturbance {
+/// Times in Stragglers are seconds here, and counted from the making of the injector.
+class StragglerInjector {
  public:
   /// Of one worker; `width` workers form a pipeline. Only hetero, slow and seed of the options
   /// count.
-  Disturbance(Stragglers options, int worker, int width);
+  StragglerInjector(Stragglers options, int worker, int width);
 
   /// Before a compute instruction: pauses, or does not.
   void before();
@@ -28,6 +28,6 @@ class Disturbance {
 };
 
 /// Throws InvalidArgument as check_stragglers(), and if a factor is below 1.
-void check_disturbance(const Stragglers& options, int pipelines, int workers);
+void check_injection(const Stragglers& options, int pipelines, int workers);
 
 }  // namespace hetu
