@@ -110,6 +110,9 @@ TEST(TrainPlan, OfAUsersOwnRowsIsAsLongAsTheyCanBe) {
   const TrainPlan plan = make_plan(model(), {}, options, {1, 2});
   EXPECT_EQ(plan.lowered, lower(*options.plan, plan.how));
   EXPECT_EQ(plan.of_run(25), plan.lowered);
+  EXPECT_THAT([&] { plan.of_run(19); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr(
+                  "the plan has rows of 20 steps without a flush, a run of 19 is shorter")));
   for (Program& p : options.plan->workers) p = {unroll(p), {}, 0, 0, {}};
   const TrainPlan flat = make_plan(model(), {}, options, {1, 2});
   EXPECT_EQ(flat.of_run(20).steps, 20);
