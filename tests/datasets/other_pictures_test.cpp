@@ -33,7 +33,7 @@ TEST_P(EveryOtherPicture, HasItsPixels) {
   EXPECT_EQ(image.width, described_["width"]);
   EXPECT_EQ(image.height, described_["height"]);
   EXPECT_EQ(testing::hex(testing::digest(image.rgb.data(), image.rgb.size())),
-            described_["pixels"]);
+            described_["pixels"].get<std::string>());
 }
 
 TEST_P(EveryOtherPicture, PartsLieInTheWhole) {
