@@ -20,7 +20,8 @@ _TABLE = {
     "pipeline/lower": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate",
     "pipeline/generate": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower",
     "pipeline/compare": "graph/base pipeline/ir pipeline/verify pipeline/cost",
-    "pipeline/choose": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate",
+    "pipeline/choose": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower "
+                       "pipeline/generate",
     "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "ps": "graph/base config pipeline/groups",
     "datasets": "graph/base config",

@@ -6,9 +6,9 @@
 
 Without heturun it trains in one process with one stage.
 
-The model is cut between blocks: the embeddings, each layer, the heads. Stages are cut so that the most expensive has the fewest
-floating-point operations; the run says how many blocks each has. The heads cost as much as several layers: base, with
-30522 words, is on 4 stages the embeddings and 4 layers, 4 layers, 4 layers, and the heads alone.
+The model is cut between blocks: the embeddings, each layer, the heads. Stages are cut so that the most expensive has
+the fewest floating-point operations; the run says how many blocks each has. The heads cost as much as several layers: base,
+with 30522 words, is on 4 stages the embeddings and 4 layers, 4 layers, 4 layers, and the heads alone.
 """
 
 from __future__ import annotations
