@@ -59,6 +59,9 @@ PdfWriter::PdfWriter(const Picture& picture)
       context_(cairo_create(surface_.get()), cairo_destroy),
       c_(context_.get()) {
   check(cairo_status(c_), "opening a page");
+  // What every viewer reads, and no library version packs differently: 1.18 puts objects into
+  // streams from 1.5 on.
+  cairo_pdf_surface_restrict_to_version(surface_.get(), CAIRO_PDF_VERSION_1_4);
   // The same input gives the same bytes: no date.
   cairo_pdf_surface_set_metadata(surface_.get(), CAIRO_PDF_METADATA_CREATE_DATE, nullptr);
   cairo_scale(c_, kPointsPerPixel, kPointsPerPixel);
