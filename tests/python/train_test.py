@@ -5,6 +5,7 @@
 import itertools
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -144,7 +145,10 @@ class Asked(TrainCase):
 
     def stop(self, grid, number, folder):
         process, log = self.start(grid, "--steps", 1000000, *(["--checkpoint", folder] if folder else []))
-        self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") >= 3), process.poll())
+        wait_until(lambda: process.poll() is not None or log.exists() and log.read_text().count("\n") >= 3)
+        if process.poll() is not None:
+            self.fail(f"ended by itself, status {process.returncode}: {process.communicate()}")
+        self.assertGreaterEqual(log.read_text().count("\n"), 3)
         since = time.monotonic()
         process.send_signal(number)
         out, err = process.communicate(timeout=MANY_S)
@@ -182,7 +186,9 @@ class Asked(TrainCase):
         """Alone, while it imports; the first step is done, and saved."""
         for attempt in range(10):  # until one is looked at in time
             process, _ = self.start((1, 1), "--steps", 1000000, "--checkpoint", self.folder / f"saved-{attempt}")
-            while process.poll() is None and not any(processes.ways_of(process.pid, signal.SIGUSR1)):
+            command = pathlib.Path(f"/proc/{process.pid}/cmdline")  # before it is the script's, all signals are blocked too
+            while process.poll() is None and not (b"train_bert.py" in command.read_bytes()
+                                                  and any(processes.ways_of(process.pid, signal.SIGUSR1))):
                 pass
             if early := not has_loaded(process.pid, "_hetu."):
                 break
