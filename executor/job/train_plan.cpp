@@ -314,19 +314,13 @@ ActivationPeak TrainPlan::planned_peak() const {
   return hetu::planned_peak(lowered, row, saved);
 }
 
-Schedule TrainPlan::of_run(int run) const {
-  int steps = run;
+Schedule TrainPlan::of_run(int steps) const {
   const int least = least_steps(one_step);
   if (steps > least) {
     const int grain = run_grain(over_steps(*this, least));
     if (grain > 0) steps = least + (steps - least) % grain;
   }
-  const Schedule rows = over_steps(*this, steps);
-  require(rows.steps <= run,
-          "the plan has rows of {} steps without a flush, a run of {} is shorter; train at least "
-          "as many steps, also between validations, or give a plan of fewer",
-          rows.steps, run);
-  return lower(rows, how);
+  return lower(over_steps(*this, steps), how);
 }
 
 Schedule TrainPlan::of_validation() const {

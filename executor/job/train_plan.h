@@ -71,10 +71,10 @@ struct TrainPlan {
   /// Most activations that this worker keeps at once.
   ActivationPeak planned_peak() const;
 
-  /// The lowered plan of an asynchronous run of `run` steps: as long as it needs to be for every
+  /// The lowered plan of an asynchronous run of `steps` steps: as long as it needs to be for every
   /// row to have its body, and by whole repetitions shorter than the run. A user's own rows are
-  /// never cut: throws Plan where they cannot be so long, InvalidArgument where they are longer.
-  Schedule of_run(int run) const;
+  /// never cut, and may be longer. Throws Plan where they cannot be so long.
+  Schedule of_run(int steps) const;
   /// Forwards alone, lowered as training is; its updates and reductions of gradients have nothing
   /// to do.
   Schedule of_validation() const;

@@ -29,7 +29,11 @@ void RepeatedRun::start(const Schedule& plan, int first_step, TraceRecorder* tra
 }
 
 void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
-  HETU_ASSERT(drained_ && plan.steps <= steps);
+  HETU_ASSERT(drained_);
+  require(plan.steps <= steps,
+          "the plan has rows of {} steps without a flush, a run of {} is shorter; train at least "
+          "as many steps, also between validations, or give a plan of fewer",
+          plan.steps, steps);
   const int grain = run_grain(plan);
   require(grain > 0 || steps == plan.steps, "a plan of {} steps whose body does not repeat runs {}",
           plan.steps, steps);

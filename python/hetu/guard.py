@@ -7,8 +7,8 @@ hetu/folders.py and hetu/last_words.py alone; heturun (hetu/links.py) imports th
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
-object), EXIT (JSON), BEAT.
-Down: NONCE (16 bytes), SIGNAL (its number), BEAT.
+object), EXIT (JSON), HEARTBEAT.
+Down: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
 """
 import signal
 
@@ -32,7 +32,7 @@ if __name__ == "__main__":  # -I leaves the package out
 from hetu import folders, last_words, processes  # noqa: E402
 
 PROTOCOL = 2
-HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, BEAT, NONCE, SIGNAL = b"HSOEPXBNK"
+HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPXBNK"
 HEADER = struct.Struct(">BI")
 LONGEST_FRAME = 8 << 20
 LONGEST_HELLO = 4 << 10  # from whoever has not proved to be a guard
@@ -284,7 +284,7 @@ class Guard:
         self.looked = now
         if self.remote and now - self.heartbeat >= HEARTBEAT_S:
             self.heartbeat = now
-            self.send(BEAT)
+            self.send(HEARTBEAT)
             if now - self.heard > DEAD_S:
                 self.lose()
 

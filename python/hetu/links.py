@@ -79,16 +79,16 @@ class Links:
             if link.worker in (self._workers if workers is None else workers) and link.worker.code is None:
                 link.send(guard.SIGNAL, str(int(number)).encode())
 
-    def start_beats(self):
+    def start_heartbeats(self):
         """Tells the guards of other hosts that this one lives, whatever the loop waits for: a terminal that was paused takes
         no output."""
         if self._remote:
-            threading.Thread(target=self._beat, daemon=True).start()
+            threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
-    def _beat(self):
+    def _send_heartbeats(self):
         while not self._closed.wait(guard.HEARTBEAT_S):
             for link in list(self._open):  # those too whose hello the loop has not read yet
-                link.send(guard.BEAT)
+                link.send(guard.HEARTBEAT)
 
     def check(self, now):
         """Drops whoever has been silent for too long; to be called every second."""

@@ -102,7 +102,7 @@ class Job:
             for number, stream in part.start(argv, more, self._locks):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))
-        self._links.start_beats()  # after the forks that run Python in the child: from here on there is a second thread
+        self._links.start_heartbeats()  # after the forks that run Python in the child: from here on there is a second thread
         self._started = time.monotonic()
         while not self._done():
             for key, _ in self._selector.select(timeout=0.1 if self._busy() else 1.0):

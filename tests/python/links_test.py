@@ -61,10 +61,10 @@ class Door(unittest.TestCase):
         """The loop may wait for a terminal that takes nothing; the guard would end its worker after DEAD_S of silence."""
         sock, nonce = self.knock()
         sock.sendall(self.hello(nonce))
-        self.links.start_beats()
+        self.links.start_heartbeats()
         sock.settimeout(10 * guard.HEARTBEAT_S)
         [(kind, _)] = guard.Frames().feed(sock.recv(4096))
-        self.assertEqual(kind, guard.BEAT)
+        self.assertEqual(kind, guard.HEARTBEAT)
         self.assertEqual(self.frames, [])
         self.serve()
         self.assertEqual([frame[:2] for frame in self.frames], [(1, guard.HELLO)])
@@ -116,7 +116,7 @@ class Door(unittest.TestCase):
         stranger.sendall(guard.HEADER.pack(guard.HELLO, 100))  # half a frame buys no time
         for second in range(3, int(links.STRANGER_S) + 1):
             self.serve(0.01)
-            known.sendall(guard.pack(guard.BEAT))
+            known.sendall(guard.pack(guard.HEARTBEAT))
             with mock.patch.object(links.time, "monotonic", lambda second=second: now + second):
                 self.selector_once()
             self.links.check(now + second)
