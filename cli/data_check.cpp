@@ -10,7 +10,7 @@
 #include "cli/options.h"
 #include "datasets/bert_hdf5.h"
 #include "datasets/image_list.h"
-#include "datasets/picture_check.h"
+#include "datasets/image_check.h"
 #include "graph/base/error.h"
 
 namespace hetu::cli {
@@ -77,16 +77,16 @@ Report check_bert(const std::string& folder) {
           r.problems};
 }
 
-std::string text_of(const std::string& what, const PictureCheck& r) {
+std::string text_of(const std::string& what, const ImageCheck& r) {
   return fmt::format(
-      "{}: {} pictures in {} classes ({} to {} each), {:.1f} MB, sides of {} to {} pixels, {} "
+      "{}: {} images in {} classes ({} to {} each), {:.1f} MB, sides of {} to {} pixels, {} "
       "cannot be read\n",
-      what, r.pictures, r.classes, r.least_per_class, r.most_per_class,
+      what, r.images, r.classes, r.least_per_class, r.most_per_class,
       static_cast<double>(r.bytes) / 1e6, r.least_side, r.most_side, r.unreadable);
 }
 
-PictureCheck check_folder(const std::string& folder, int threads, Report& report) {
-  PictureCheck r = check_image_folder(folder, threads, Progress("pictures"));
+ImageCheck check_folder(const std::string& folder, int threads, Report& report) {
+  ImageCheck r = check_image_folder(folder, threads, Progress("images"));
   report.text += text_of(folder, r);
   report.problems.insert(report.problems.end(), r.problems.begin(), r.problems.end());
   const auto left = r.unreadable - static_cast<std::int64_t>(r.problems.size());
@@ -100,11 +100,11 @@ bool holds_folders(const std::string& folder) {
                      [](const fs::directory_entry& entry) { return is_folder(entry.path()); });
 }
 
-bool holds_pictures(const std::string& folder) {
+bool holds_images(const std::string& folder) {
   std::error_code error;
   return std::any_of(
       fs::directory_iterator(folder, error), fs::directory_iterator(),
-      [](const fs::directory_entry& entry) { return is_picture(entry.path().string()); });
+      [](const fs::directory_entry& entry) { return is_image(entry.path().string()); });
 }
 
 Report check_folders(const std::string& path, int threads) {
@@ -120,8 +120,8 @@ Report check_folders(const std::string& path, int threads) {
         fmt::format("{}: has no class folders in {}", path, has_train ? "val" : "train"));
     return report;
   }
-  const PictureCheck train = check_folder(path + "/train", threads, report);
-  const PictureCheck val = check_folder(path + "/val", threads, report);
+  const ImageCheck train = check_folder(path + "/train", threads, report);
+  const ImageCheck val = check_folder(path + "/val", threads, report);
   const auto [one, other] = std::mismatch(train.class_names.begin(), train.class_names.end(),
                                           val.class_names.begin(), val.class_names.end());
   if (one == train.class_names.end() && other == val.class_names.end()) return report;
@@ -177,16 +177,16 @@ Report check(const std::string& path, int threads) {
   }
   if (holds_shards(path)) return check_bert(path);
   if (holds_cifar(path)) return check_cifar(path);
-  if (holds_folders(path) || holds_pictures(path)) return check_folders(path, threads);
+  if (holds_folders(path) || holds_images(path)) return check_folders(path, threads);
   fail(Code::Io,
        "{}: no BERT shards (*.hdf5), no CIFAR-100 files (train.bin, train, …) and no class folders "
-       "of pictures",
+       "of images",
        path);
 }
 
 constexpr const char* kUsage =
     "usage: hetu data check PATH [--threads N]\n\n"
-    "Reads all of a data set once: BERT training shards in a folder; pictures in a folder per "
+    "Reads all of a data set once: BERT training shards in a folder; images in a folder per "
     "class,\nor in train and val of these; CIFAR-100's file or folder. Exits 4 if something is not "
     "right.\n\n";
 
@@ -195,7 +195,7 @@ constexpr const char* kUsage =
 int data_check_command(const Arguments& arguments) {
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::vector<Option> options = {
-      {"--threads", "N", "threads that decode pictures (all processors)",
+      {"--threads", "N", "threads that decode images (all processors)",
        [&](const std::string& text) { threads = static_cast<int>(to_integer(text, 1, 4096)); }}};
   if (wants_help(arguments)) {
     put(kUsage + help_text(options), "");

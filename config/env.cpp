@@ -98,11 +98,11 @@ std::vector<Variable> user_variables() {
          e.threads = parse_int(n, v, 0, 4096);
        }},
       {{"IMAGENET_TRAIN_ROOT", "", "user",
-        "Folder of ImageNet's training pictures, one sub-folder per class, where --data is not "
+        "Folder of ImageNet's training images, one sub-folder per class, where --data is not "
         "given."},
        [](Env& e, const std::string&, const std::string& v) { e.imagenet_train_root = v; }},
       {{"IMAGENET_VAL_ROOT", "", "user",
-        "Folder of ImageNet's validation pictures, laid out as the training ones."},
+        "Folder of ImageNet's validation images, laid out as the training ones."},
        [](Env& e, const std::string&, const std::string& v) { e.imagenet_val_root = v; }},
   };
 }

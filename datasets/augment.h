@@ -25,16 +25,16 @@ class Draws {
 };
 
 /// The rectangle of torchvision's RandomResizedCrop: up to ten times an area of 8 % to 100 % of the
-/// picture's and an aspect log-uniform in [3/4, 4/3], placed anywhere; if none fits, the largest
+/// image's and an aspect log-uniform in [3/4, 4/3], placed anywhere; if none fits, the largest
 /// centred rectangle whose aspect lies within the range.
 /// Source: torchvision.transforms.RandomResizedCrop.get_params; Szegedy et al. 2015, section 6.
 Box random_resized_crop(int width, int height, Draws& draws);
 
-/// How a picture is resized and then cut for evaluation.
+/// How an image is resized and then cut for evaluation.
 struct CentreCrop {
   int resized_width = 0;
   int resized_height = 0;
-  Box crop;  ///< within the resized picture
+  Box crop;  ///< within the resized image
 };
 
 /// torchvision's Resize(resize) of the shorter side, then CenterCrop(crop); crop <= resize.

@@ -16,7 +16,7 @@ constexpr int kSide = Cifar100::kSide;
 constexpr int kPlane = kSide * kSide;
 constexpr int kPad = 4;
 
-// 16.16 fixed point, as Pillow steps through a picture that it turns.
+// 16.16 fixed point, as Pillow steps through an image that it turns.
 std::int64_t fixed(double value) {
   return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5));
 }
@@ -77,7 +77,7 @@ class Cifar final : public RowSource {
   void read(Batch& batch) override;
 
  private:
-  std::int64_t picture_of(std::int64_t epoch, std::int64_t row);
+  std::int64_t image_of(std::int64_t epoch, std::int64_t row);
 
   Cifar100Options options_;
   const Cifar100& set_;
@@ -86,7 +86,7 @@ class Cifar final : public RowSource {
   std::int64_t epoch_ = -1;
 };
 
-std::int64_t Cifar::picture_of(std::int64_t epoch, std::int64_t row) {
+std::int64_t Cifar::image_of(std::int64_t epoch, std::int64_t row) {
   if (!options_.train) return row;
   if (epoch != epoch_) {
     order_ = drawn_order(rows(), options_.seed, static_cast<std::uint64_t>(epoch), 0);
@@ -99,14 +99,14 @@ void Cifar::read(Batch& batch) {
   std::array<std::uint8_t, Cifar100::kBytes> cut;
   for (FieldData& field : batch.fields) {
     for (std::int64_t row = 0; row < batch.rows; ++row) {
-      const std::int64_t picture = picture_of(batch.epoch, batch.first + row);
+      const std::int64_t image = image_of(batch.epoch, batch.first + row);
       if (field.name == "label") {
-        field.as<std::int32_t>()[row] = set_.labels[static_cast<std::size_t>(picture)];
+        field.as<std::int32_t>()[row] = set_.labels[static_cast<std::size_t>(image)];
         continue;
       }
       const CifarDraw draw =
-          options_.train ? draw_cifar(options_.seed, batch.epoch, picture) : CifarDraw();
-      cut_cifar(set_.pixels.data() + picture * Cifar100::kBytes, draw, cut.data());
+          options_.train ? draw_cifar(options_.seed, batch.epoch, image) : CifarDraw();
+      cut_cifar(set_.pixels.data() + image * Cifar100::kBytes, draw, cut.data());
       normalise(cut.data(), kPlane, kCifar100, field.as<float>() + row * Cifar100::kBytes);
     }
   }

@@ -1,4 +1,4 @@
-// CIFAR-100 in the two forms it is published in, and what training makes of its pictures.
+// CIFAR-100 in the two forms it is published in, and what training makes of its images.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@ namespace hetu {
 /// The rows of one file of CIFAR-100, in memory.
 struct Cifar100 {
   static constexpr int kSide = 32;
-  static constexpr int kBytes = 3 * kSide * kSide;  ///< a picture: planes of red, green, blue
+  static constexpr int kBytes = 3 * kSide * kSide;  ///< an image: planes of red, green, blue
   static constexpr int kClasses = 100;
   static constexpr int kCoarse = 20;
 
@@ -31,9 +31,9 @@ struct Cifar100 {
 /// label out of range.
 Cifar100 read_cifar100(const std::string& path, bool train);
 
-/// What is drawn for one picture in training.
+/// What is drawn for one image in training.
 struct CifarDraw {
-  int right = 4;       ///< 0 to 8: columns cut off at the left, of the picture with 4 black around
+  int right = 4;       ///< 0 to 8: columns cut off at the left, of the image with 4 black around
   int down = 4;        ///< 0 to 8: rows cut off at the top
   bool flip = false;   ///< then mirrored left to right
   double degrees = 0;  ///< then turned about its centre, counter-clockwise, nearest pixel
@@ -43,14 +43,14 @@ struct CifarDraw {
 /// in [-15, 15).
 CifarDraw draw_cifar(std::uint64_t seed, std::int64_t epoch, std::int64_t row);
 
-/// One picture [3, 32, 32] as `draw` says, as rows of red, green, blue bytes [32, 32, 3]. What
+/// One image [3, 32, 32] as `draw` says, as rows of red, green, blue bytes [32, 32, 3]. What
 /// comes from outside is black. Bit for bit torchvision's RandomCrop(32, 4), RandomHorizontalFlip
-/// and RandomRotation(15) of a Pillow picture with the same draws.
+/// and RandomRotation(15) of a Pillow image with the same draws.
 void cut_cifar(const std::uint8_t* planes, const CifarDraw& draw, std::uint8_t* cut);
 
 struct Cifar100Options {
   std::shared_ptr<const Cifar100> set;
-  /// Training: a drawn order in each epoch, and a CifarDraw per picture. Otherwise the file's
+  /// Training: a drawn order in each epoch, and a CifarDraw per image. Otherwise the file's
   /// order, as they are.
   bool train = true;
   std::uint64_t seed = 0;

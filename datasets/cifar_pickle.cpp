@@ -320,7 +320,7 @@ void Reader::build() {
 std::vector<std::uint8_t> labels_of(const Value* list, const char* key, std::size_t rows,
                                     const std::string& path) {
   if (list == nullptr || list->kind != Kind::List || list->items.size() != rows) {
-    fail(Code::Io, "{}: '{}' is no list of {} labels, one per picture", path, key, rows);
+    fail(Code::Io, "{}: '{}' is no list of {} labels, one per image", path, key, rows);
   }
   std::vector<std::uint8_t> out;
   out.reserve(rows);

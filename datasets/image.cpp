@@ -6,7 +6,7 @@
 
 namespace hetu {
 
-bool reads_pictures() { return true; }
+bool reads_images() { return true; }
 
 void require_image_support() {}
 

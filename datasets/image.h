@@ -1,6 +1,6 @@
-// The way between a picture's pixels and files' bytes. jpeg.cpp (libjpeg),
+// The way between an image's pixels and files' bytes. jpeg.cpp (libjpeg),
 // png_image.cpp (libpng) and opencv_module.cpp (OpenCV) alone see those libraries; no_image.cpp
-// stands in for all. Read by the sources, checks and drawings of pictures.
+// stands in for all. Read by the sources, checks and drawings of images.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,9 +11,9 @@ namespace hetu {
 
 /// Decodes the bytes of a JPEG, PNG, BMP, TIFF, WebP or PNM file, told apart by content, to the
 /// pixels that OpenCV's imread(IMREAD_COLOR) gives, red first: grey, CMYK, palette and 16-bit
-/// pictures (the upper 8) are converted, alpha is dropped, the orientation that a camera noted
+/// images (the upper 8) are converted, alpha is dropped, the orientation that a camera noted
 /// (EXIF, TIFF) is applied. Returns the trouble and leaves `image` unspecified where the bytes are
-/// no such picture, end early or are damaged. Throws Unsupported in a build without libjpeg and
+/// no such image, end early or are damaged. Throws Unsupported in a build without libjpeg and
 /// libpng, and for all but JPEG and PNG where there is no module of OpenCV (opencv_image.h).
 DecodeTrouble decode_image(const std::vector<std::uint8_t>& bytes, Image& image);
 
@@ -28,7 +28,7 @@ DecodeTrouble decode_part(const std::vector<std::uint8_t>& bytes, const PartOf& 
 std::vector<std::uint8_t> encode_jpeg(const Image& image, int quality);
 
 /// True in a build with libjpeg and libpng.
-bool reads_pictures();
+bool reads_images();
 
 /// Throws Unsupported in a build without them, saying how to get it.
 void require_image_support();

@@ -16,14 +16,14 @@
 namespace hetu {
 namespace {
 
-// What one thread reads into, kept from picture to picture.
+// What one thread reads into, kept from image to image.
 struct Desk {
   Image image;
   Box there;  // the part of it that is needed
   Resampler resampler;
 };
 
-// What a build lacks ends the run with the picture named: another build would read it.
+// What a build lacks ends the run with the image named: another build would read it.
 DecodeTrouble decode_named(const std::string& path, const PartOf& part, Desk& desk) {
   try {
     return decode_part(read_whole_file(path), part, desk.image, desk.there);
@@ -55,9 +55,9 @@ class ImageFolder final : public RowSource {
   void read(Batch& batch) override;
 
  private:
-  std::int64_t picture_of(std::int64_t epoch, std::int64_t row);
-  void read_picture(std::int64_t epoch, std::int64_t picture, Desk& desk, float* planes);
-  void decode_or_next_of_class(std::int64_t picture, const PartOf& part, Desk& desk);
+  std::int64_t image_of(std::int64_t epoch, std::int64_t row);
+  void read_image(std::int64_t epoch, std::int64_t image, Desk& desk, float* planes);
+  void decode_or_next_of_class(std::int64_t image, const PartOf& part, Desk& desk);
   void warn(const std::string& path, const DecodeTrouble& trouble);
 
   ImageFolderOptions options_;
@@ -70,7 +70,7 @@ class ImageFolder final : public RowSource {
   std::atomic<std::int64_t> skipped_ = 0;
 };
 
-std::int64_t ImageFolder::picture_of(std::int64_t epoch, std::int64_t row) {
+std::int64_t ImageFolder::image_of(std::int64_t epoch, std::int64_t row) {
   if (!options_.train) return row;
   if (epoch != epoch_) {
     order_ = drawn_order(list_.images(), options_.seed, static_cast<std::uint64_t>(epoch), 0);
@@ -83,34 +83,34 @@ void ImageFolder::warn(const std::string& path, const DecodeTrouble& trouble) {
   ++skipped_;
   if (!list_.first_trouble()) return;
   log(Level::Warning,
-      "{}: {}; another picture of its class takes its place, further ones are only counted; `hetu "
+      "{}: {}; another image of its class takes its place, further ones are only counted; `hetu "
       "data check` lists them",
       path, trouble);
 }
 
-void ImageFolder::decode_or_next_of_class(std::int64_t picture, const PartOf& part, Desk& desk) {
-  const int label = list_.label(picture);
+void ImageFolder::decode_or_next_of_class(std::int64_t image, const PartOf& part, Desk& desk) {
+  const int label = list_.label(image);
   const std::int64_t first = list_.first_of(label);
   const std::int64_t count = list_.first_of(label + 1) - first;
   for (std::int64_t step = 0; step < count; ++step) {
-    const std::string path = list_.path(first + (picture - first + step) % count);
+    const std::string path = list_.path(first + (image - first + step) % count);
     const DecodeTrouble trouble = decode_named(path, part, desk);
     if (trouble.empty()) return;
     if (step == 0) warn(path, trouble);
   }
-  fail(Code::Io, "{}/{}: none of its {} pictures can be decoded", list_.folder(),
+  fail(Code::Io, "{}/{}: none of its {} images can be decoded", list_.folder(),
        list_.class_name(label), count);
 }
 
-void ImageFolder::read_picture(std::int64_t epoch, std::int64_t picture, Desk& desk,
+void ImageFolder::read_image(std::int64_t epoch, std::int64_t image, Desk& desk,
                                float* planes) {
   const int size = options_.size;
   bool flip = false;
   int width = size, height = size;  // what the part is resized to
   Box window = {0, 0, size, size};  // and what of that is handed out
-  // Draws anew for each picture that is tried, so that a replacement is cut by its own size.
+  // Draws anew for each image that is tried, so that a replacement is cut by its own size.
   const auto train = [&](int from_width, int from_height) {
-    Draws draws(options_.seed, epoch, picture);
+    Draws draws(options_.seed, epoch, image);
     flip = draws.uniform(0, 1) < 0.5;
     return random_resized_crop(from_width, from_height, draws);
   };
@@ -121,7 +121,7 @@ void ImageFolder::read_picture(std::int64_t epoch, std::int64_t picture, Desk& d
     window = cut.crop;
     return Box{0, 0, from_width, from_height};
   };
-  decode_or_next_of_class(picture, options_.train ? PartOf(train) : PartOf(eval), desk);
+  decode_or_next_of_class(image, options_.train ? PartOf(train) : PartOf(eval), desk);
   const std::uint8_t* bytes =
       desk.resampler.resize(desk.image, desk.there, width, height, window, flip);
   normalise(bytes, static_cast<std::size_t>(size) * static_cast<std::size_t>(size), kImageNet,
@@ -129,20 +129,20 @@ void ImageFolder::read_picture(std::int64_t epoch, std::int64_t picture, Desk& d
 }
 
 void ImageFolder::read(Batch& batch) {
-  std::vector<std::int64_t> pictures(static_cast<std::size_t>(batch.rows));
+  std::vector<std::int64_t> images(static_cast<std::size_t>(batch.rows));
   for (std::int64_t row = 0; row < batch.rows; ++row) {
-    pictures[static_cast<std::size_t>(row)] = picture_of(batch.epoch, batch.first + row);
+    images[static_cast<std::size_t>(row)] = image_of(batch.epoch, batch.first + row);
   }
   for (FieldData& field : batch.fields) {
     if (field.name == "label") {
-      for (std::size_t row = 0; row < pictures.size(); ++row) {
-        field.as<std::int32_t>()[row] = list_.label(pictures[row]);
+      for (std::size_t row = 0; row < images.size(); ++row) {
+        field.as<std::int32_t>()[row] = list_.label(images[row]);
       }
       continue;
     }
     const std::int64_t floats = std::int64_t{3} * options_.size * options_.size;
     threads_.each(batch.rows, [&](std::int64_t row, int thread) {
-      read_picture(batch.epoch, pictures[static_cast<std::size_t>(row)],
+      read_image(batch.epoch, images[static_cast<std::size_t>(row)],
                    desks_[static_cast<std::size_t>(thread)], field.as<float>() + row * floats);
     });
   }
@@ -153,7 +153,7 @@ void ImageFolder::read(Batch& batch) {
 std::unique_ptr<RowSource> image_folder_source(const ImageFolderOptions& options) {
   require_image_support();
   require(options.list != nullptr && options.size >= 1 && options.size <= 8192,
-          "pictures of {} pixels a side; from 1 to 8192 are possible", options.size);
+          "images of {} pixels a side; from 1 to 8192 are possible", options.size);
   require(options.threads >= 1, "{} reading threads; at least 1 is needed", options.threads);
   return std::make_unique<ImageFolder>(options);
 }

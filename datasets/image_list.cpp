@@ -35,7 +35,7 @@ bool is_folder(const std::string& in, const dirent& entry) {
 std::vector<Entry> entries_of(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   if (open == nullptr) {
-    fail(Code::Io, "{}: {}; expected a folder with one sub-folder of pictures per class", folder,
+    fail(Code::Io, "{}: {}; expected a folder with one sub-folder of images per class", folder,
          std::strerror(errno));
   }
   std::vector<Entry> entries;
@@ -58,7 +58,7 @@ std::uint64_t digest_with(std::uint64_t digest, std::string_view text) {
 
 }  // namespace
 
-bool is_picture(std::string_view name) {
+bool is_image(std::string_view name) {
   return std::any_of(std::begin(kEndings), std::end(kEndings), [name](std::string_view ending) {
     return name.size() > ending.size() &&
            std::equal(ending.begin(), ending.end(), name.end() - ending.size(),
@@ -67,19 +67,19 @@ bool is_picture(std::string_view name) {
 }
 
 ImageList::ImageList(std::string folder) : folder_(std::move(folder)) {
-  int pictures = 0;
+  int images = 0;
   for (const Entry& entry : entries_of(folder_)) {
     if (entry.folder) {
       add_class(entry.name);
     } else {
-      pictures += is_picture(entry.name) ? 1 : 0;
+      images += is_image(entry.name) ? 1 : 0;
     }
   }
   if (class_names_.empty()) {
-    fail(Code::Io, "{}: no class folder in it ({}); pictures belong into one sub-folder per class",
+    fail(Code::Io, "{}: no class folder in it ({}); images belong into one sub-folder per class",
          folder_,
-         pictures == 0 ? std::string("and no picture")
-                       : fmt::format("{} pictures lie in it directly", pictures));
+         images == 0 ? std::string("and no image")
+                       : fmt::format("{} images lie in it directly", images));
   }
   class_first_.push_back(images());
   names_.shrink_to_fit();
@@ -91,13 +91,13 @@ void ImageList::add_class(const std::string& name) {
   class_first_.push_back(images());
   digest_ = digest_with(digest_, name);
   for (const Entry& entry : entries_of(path)) {
-    if (entry.folder || !is_picture(entry.name)) continue;
+    if (entry.folder || !is_image(entry.name)) continue;
     names_ += entry.name;
     name_ends_.push_back(names_.size());
     digest_ = digest_with(digest_, entry.name);
   }
   if (images() == class_first_.back()) {
-    fail(Code::Io, "{}: the class folder holds no picture ({}); remove it or fill it", path,
+    fail(Code::Io, "{}: the class folder holds no image ({}); remove it or fill it", path,
          fmt::join(kEndings, ", "));
   }
   class_names_.push_back(name);

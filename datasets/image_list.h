@@ -9,14 +9,14 @@
 
 namespace hetu {
 
-/// Pictures are numbered class by class, classes and pictures in the order of their names' bytes.
+/// Images are numbered class by class, classes and images in the order of their names' bytes.
 class ImageList {
  public:
-  /// Lists `folder`. Classes are its sub-folders, pictures the files in them that end in .jpg,
+  /// Lists `folder`. Classes are its sub-folders, images the files in them that end in .jpg,
   /// .jpeg, .png, .bmp, .tif, .tiff, .webp, .ppm or .pgm in either case (torchvision's endings);
   /// other files, names that begin with a dot and folders within classes are passed over. Throws Io
-  /// for a folder that is missing or cannot be read, has no class folder (saying so if pictures lie
-  /// in it directly), or whose class folder has no picture.
+  /// for a folder that is missing or cannot be read, has no class folder (saying so if images lie
+  /// in it directly), or whose class folder has no image.
   explicit ImageList(std::string folder);
 
   const std::string& folder() const { return folder_; }
@@ -24,14 +24,14 @@ class ImageList {
   int classes() const { return static_cast<int>(class_names_.size()); }
   const std::string& class_name(int label) const;
 
-  /// The class of picture i.
+  /// The class of image i.
   int label(std::int64_t i) const;
   std::string path(std::int64_t i) const;
 
-  /// Pictures first_of(label) .. first_of(label + 1) - 1 are of that class.
+  /// Images first_of(label) .. first_of(label + 1) - 1 are of that class.
   std::int64_t first_of(int label) const;
 
-  /// True for the first who asks: one warning of a damaged picture is enough, however many loaders
+  /// True for the first who asks: one warning of a damaged image is enough, however many loaders
   /// read the list.
   bool first_trouble() const { return !trouble_.exchange(true); }
 
@@ -51,8 +51,8 @@ class ImageList {
   mutable std::atomic<bool> trouble_ = false;
 };
 
-/// True if a file's name ends as a picture's.
-bool is_picture(std::string_view name);
+/// True if a file's name ends as an image's.
+bool is_image(std::string_view name);
 
 /// Bytes of a file. Throws Io.
 std::vector<std::uint8_t> read_whole_file(const std::string& path);

@@ -1,4 +1,4 @@
-// JPEG through libjpeg: parts of a picture, damage told apart from oddities; and encoding
+// JPEG through libjpeg: parts of an image, damage told apart from oddities; and encoding
 // (encode_jpeg of image.h). Read by image.cpp only.
 #pragma once
 #include <cstdint>

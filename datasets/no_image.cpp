@@ -3,12 +3,12 @@
 
 namespace hetu {
 
-bool reads_pictures() { return false; }
+bool reads_images() { return false; }
 
 void require_image_support() {
   fail(Code::Unsupported,
-       "this build reads no pictures; install libjpeg-dev and libpng-dev and configure with "
-       "-DHETU_PICTURES=ON");
+       "this build reads no images; install libjpeg-dev and libpng-dev and configure with "
+       "-DHETU_IMAGES=ON");
 }
 
 DecodeTrouble decode_image(const std::vector<std::uint8_t>&, Image&) {

@@ -9,7 +9,7 @@
 
 #include "datasets/opencv_module.h"
 #include "datasets/orientation.h"
-#include "datasets/picture_header.h"
+#include "datasets/image_header.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -54,7 +54,7 @@ OpenCvDecode module_for(const std::string& kind) {
   static const Module kModule = open_module();
   if (kModule.decode == nullptr) {
     fail(Code::Unsupported,
-         "a {} picture needs Hetu's module of OpenCV: {}; install libopencv-imgcodecs-dev and "
+         "a {} image needs Hetu's module of OpenCV: {}; install libopencv-imgcodecs-dev and "
          "configure with -DHETU_OPENCV=ON",
          kind, kModule.trouble);
   }
@@ -69,8 +69,8 @@ std::uint8_t* room(void* image, int width, int height) {
   return to->rgb.data();
 }
 
-// Why the header alone keeps the picture from being read; empty if it does not.
-DecodeTrouble refused(const PictureHeader& header, std::size_t bytes) {
+// Why the header alone keeps the image from being read; empty if it does not.
+DecodeTrouble refused(const ImageHeader& header, std::size_t bytes) {
   if (header.width < 1 || header.height < 1) {
     return fmt::format("damaged {}: its header gives no size", header.kind);
   }
@@ -88,8 +88,8 @@ DecodeTrouble refused(const PictureHeader& header, std::size_t bytes) {
 }  // namespace
 
 DecodeTrouble decode_by_opencv(const std::vector<std::uint8_t>& bytes, Image& image) {
-  const PictureHeader header = read_picture_header(bytes);
-  if (header.kind.empty()) return "no JPEG, PNG, BMP, TIFF, WebP or PNM picture";
+  const ImageHeader header = read_image_header(bytes);
+  if (header.kind.empty()) return "no JPEG, PNG, BMP, TIFF, WebP or PNM image";
   const OpenCvDecode decode = module_for(header.kind);
   DecodeTrouble trouble = refused(header, bytes.size());
   if (!trouble.empty()) return trouble;

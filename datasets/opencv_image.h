@@ -1,4 +1,4 @@
-// Pictures that neither libjpeg nor libpng takes, through OpenCV in a module of its own. Read by
+// Images that neither libjpeg nor libpng takes, through OpenCV in a module of its own. Read by
 // image.cpp only.
 #pragma once
 #include <cstdint>

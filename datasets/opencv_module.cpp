@@ -31,7 +31,7 @@ class Muffler final : public std::streambuf {
   std::streambuf* to_;
 };
 
-// Once per process, before the first picture. Rows are shared out by Hetu's own threads.
+// Once per process, before the first image. Rows are shared out by Hetu's own threads.
 bool set_up() {
   cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);
   cv::setNumThreads(1);

@@ -1,5 +1,5 @@
 // The one function of libhetu_opencv.so, a library of its own that opencv_image.cpp opens when a
-// picture needs it: it alone brings OpenCV into a process. Includes nothing of Hetu.
+// image needs it: it alone brings OpenCV into a process. Includes nothing of Hetu.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +11,10 @@ struct OpenCvPixels {
   void* image = nullptr;
   /// Room in `image` for the red, green and blue bytes of so many pixels.
   std::uint8_t* (*room)(void* image, int width, int height) = nullptr;
-  char trouble[200] = {};  ///< one line, empty if the picture could be decoded
+  char trouble[200] = {};  ///< one line, empty if the image could be decoded
 };
 
-/// Decodes a picture to 8 bits, the upper ones where there are 16, without alpha; applies a TIFF's
+/// Decodes an image to 8 bits, the upper ones where there are 16, without alpha; applies a TIFF's
 /// orientation and no other. Throws nothing; writes nothing to standard error.
 using OpenCvDecode = void (*)(const std::uint8_t* bytes, std::size_t count, OpenCvPixels* pixels);
 

@@ -1,5 +1,5 @@
 // How a camera was held (EXIF) and the first directory of a TIFF file, in which that is noted. Read
-// by the decoders of pictures.
+// by the decoders of images.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ class TiffTags {
 /// JPEG puts there; 1 if it states none. Source: EXIF 2.3, tag 0x0112.
 int exif_orientation(const std::uint8_t* block, std::size_t bytes);
 
-/// Turns and mirrors the picture so that it is upright, given how the camera was held (1 to 8).
+/// Turns and mirrors the image so that it is upright, given how the camera was held (1 to 8).
 void set_upright(Image& image, int orientation);
 
 }  // namespace hetu

@@ -1,5 +1,5 @@
-// Pixels of one picture, as its decoders make them. Read by the sources, checks and drawings of
-// pictures.
+// Pixels of one image, as its decoders make them. Read by the sources, checks and drawings of
+// images.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@ struct Image {
   std::vector<std::uint8_t> rgb;
 };
 
-/// Why a picture could not be decoded; empty if it could.
+/// Why an image could not be decoded; empty if it could.
 using DecodeTrouble = std::string;
 
 /// A rectangle of pixels; x to the right, y down.
@@ -26,10 +26,10 @@ struct Box {
   int height = 0;
 };
 
-/// Pictures with more are refused: what a damaged size would ask for.
+/// Images with more are refused: what a damaged size would ask for.
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
-/// Which part of a picture is needed, given its size.
+/// Which part of an image is needed, given its size.
 using PartOf = std::function<Box(int width, int height)>;
 
 }  // namespace hetu

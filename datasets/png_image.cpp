@@ -35,7 +35,7 @@ void give(png_structp png, png_bytep to, std::size_t count) {
   input->left -= count;
 }
 
-// One picture. Its functions return false where libpng gave up; between a setjmp and libpng's
+// One image. Its functions return false where libpng gave up; between a setjmp and libpng's
 // frames lie no objects with destructors.
 class Reader {
  public:

@@ -11,13 +11,13 @@
 
 namespace hetu {
 
-/// Resizes pictures; keeps its buffers, so one per thread.
+/// Resizes images; keeps its buffers, so one per thread.
 class Resampler {
  public:
-  /// Cuts `from` out of the picture, resizes that to width x height, and returns the part `window`
+  /// Cuts `from` out of the image, resizes that to width x height, and returns the part `window`
   /// of the result, mirrored left to right if `flip`: bytes [3, window.height, window.width], red
   /// first, valid until the next call. Pixels outside `from` have no influence. The boxes lie
-  /// within the picture and the result (asserted).
+  /// within the image and the result (asserted).
   /// Source: Pillow's Resample.c (across, then down; weights of 22 bits, rounded to bytes between).
   const std::uint8_t* resize(const Image& image, const Box& from, int width, int height,
                              const Box& window, bool flip);
@@ -46,7 +46,7 @@ struct Normalisation {
   float std[3];
 };
 
-/// The set's, of its training pictures.
+/// The set's, of its training images.
 extern const Normalisation kImageNet;
 extern const Normalisation kCifar100;
 

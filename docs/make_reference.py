@@ -90,7 +90,7 @@ pipeline that left. A resumed run begins its file anew. Of a simulation, a plain
 A resumed run takes out the steps that it does again.
 
 **TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch (of a resumed run in place of
-the points that it makes again): Train/loss, Train/samples_per_s; of pictures also Train/acc, Validation/loss,
+the points that it makes again): Train/loss, Train/samples_per_s; of images also Train/acc, Validation/loss,
 Validation/acc, Validation/acc5.
 """
 

@@ -89,21 +89,21 @@ std::vector<Lost> ClientState::lost_pipelines() {
   return lost_;
 }
 
-Gathering ClientState::gather(bool ok, bool flag, const std::function<std::string()>& what) {
+Rendezvous ClientState::rendezvous(bool ok, bool flag, const std::function<std::string()>& what) {
   {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
   }
-  post(encode(FromWorker(Gather{ok, flag})));
+  post(encode(FromWorker(Arrive{ok, flag})));
   std::unique_lock lock(mutex_);
   const auto limit = std::chrono::duration<double>(options_.timeout_s);
-  if (!changed_.wait_for(lock, limit, [&] { return dead_ || gathering_.has_value(); })) {
+  if (!changed_.wait_for(lock, limit, [&] { return dead_ || rendezvous_.has_value(); })) {
     fail(Code::Timeout, "{} waited {:g} s for the other pipelines in {}", who(), options_.timeout_s,
-         what ? what() : "a gathering");
+         what ? what() : "a rendezvous");
   }
   throw_if_dead();
-  Gathering all = std::move(*gathering_);
-  gathering_.reset();
+  Rendezvous all = std::move(*rendezvous_);
+  rendezvous_.reset();
   return all;
 }
 
@@ -169,8 +169,8 @@ void ClientState::take_message(const FromCoordinator& message) {
     } else if (const auto* lost = std::get_if<Lost>(&message)) {
       const auto before = [](const Lost& a, const Lost& b) { return a.pipeline < b.pipeline; };
       lost_.insert(std::lower_bound(lost_.begin(), lost_.end(), *lost, before), *lost);
-    } else if (const auto* gathering = std::get_if<Gathering>(&message)) {
-      gathering_ = *gathering;
+    } else if (const auto* rendezvous = std::get_if<Rendezvous>(&message)) {
+      rendezvous_ = *rendezvous;
     } else if (const auto* endpoints = std::get_if<Endpoints>(&message)) {
       endpoints_ = endpoints->by_pipeline;
     } else {

@@ -20,7 +20,7 @@ class ClientState : public GroupClient {
   Answer wait(const std::function<std::string()>& what) override;
   void on_news(std::function<void()> ring) override;
   std::vector<Lost> lost_pipelines() override;
-  Gathering gather(bool ok, bool flag, const std::function<std::string()>& what) override;
+  Rendezvous rendezvous(bool ok, bool flag, const std::function<std::string()>& what) override;
   std::vector<std::string> endpoints() override;
   void on_lost(std::function<void(int pipeline)> lost) override;
   void leave() override;
@@ -58,7 +58,7 @@ class ClientState : public GroupClient {
   std::optional<Answer> answer_;
   std::deque<Answer> invitations_;
   std::vector<Lost> lost_;
-  std::optional<Gathering> gathering_;
+  std::optional<Rendezvous> rendezvous_;
   std::vector<std::string> endpoints_;
   std::mutex ring_mutex_;
   std::function<void()> ring_;

@@ -114,30 +114,30 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
       job_->policy.stop_soon();
   } else if (const auto* begin = std::get_if<BeginRun>(&message)) {
     take_begin(seat, *begin, now_us);
-  } else if (const auto* gather = std::get_if<Gather>(&message)) {
-    if (seat.gather) return drop(seat.describe() + " gathers twice");
-    seat.gather = *gather;
+  } else if (const auto* arrive = std::get_if<Arrive>(&message)) {
+    if (seat.arrived) return drop(seat.describe() + " comes to a rendezvous twice");
+    seat.arrived = *arrive;
     confirm_average(seat);
-    gather_if_all_have();
+    release_if_all_have_come();
   } else {
     take_ask(seat, std::get<Ask>(message).update, now_us);
   }
 }
 
 // All stages at once, so that those of one pipeline hear the same, whoever dies in between.
-void Coordinator::gather_if_all_have() {
-  Gathering gathering;
+void Coordinator::release_if_all_have_come() {
+  Rendezvous rendezvous;
   for (const Seat& seat : job_->seats) {
     if (job_->lost[seat.pipeline]) continue;
-    if (!seat.gather) return;
-    if (seat.stage == 0) gathering.members.push_back(seat.pipeline);
-    gathering.all_ok = gathering.all_ok && seat.gather->ok;
-    gathering.any_flag = gathering.any_flag || seat.gather->flag;
+    if (!seat.arrived) return;
+    if (seat.stage == 0) rendezvous.members.push_back(seat.pipeline);
+    rendezvous.all_ok = rendezvous.all_ok && seat.arrived->ok;
+    rendezvous.any_flag = rendezvous.any_flag || seat.arrived->flag;
   }
   for (Seat& seat : job_->seats) {
     if (job_->lost[seat.pipeline]) continue;
-    seat.gather.reset();
-    send(seat.peer, gathering);
+    seat.arrived.reset();
+    send(seat.peer, rendezvous);
   }
 }
 

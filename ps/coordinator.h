@@ -67,7 +67,7 @@ class Coordinator {
   void take_ask(Seat& seat, std::int64_t update, std::int64_t now_us);
   void begin_if_all_have(std::int64_t now_us);
   void hand_out();
-  void gather_if_all_have();
+  void release_if_all_have_come();
   void confirm_average(Seat& seat);
   void introduce(int stage);
   void check_heartbeats(std::int64_t now_us);

@@ -22,7 +22,7 @@ struct Coordinator::Seat {
   bool open = false;  ///< a request without an answer, or an early one
   std::int64_t heard_us = 0;
   std::string endpoint;
-  std::optional<Gather> gather;  ///< has come to where all meet
+  std::optional<Arrive> arrived;  ///< has come to where all meet
   std::int64_t asked = 0;        ///< the newest update that it has asked a group for
   std::int64_t averaged = 0;     ///< the newest one that is known to have reached another
   std::vector<int> group;        ///< of its last answer, until its average is known as done

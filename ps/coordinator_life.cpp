@@ -116,7 +116,7 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   for (int stage = 0; stage < job_->options.policy.stages && failure_.empty(); ++stage) {
     introduce(stage);
   }
-  if (failure_.empty()) gather_if_all_have();
+  if (failure_.empty()) release_if_all_have_come();
   begin_next_job_if_over(now_us);
 }
 

@@ -27,7 +27,7 @@ struct Answer {
 };
 
 /// What the workers of all living pipelines have told each other, the same for each of them.
-struct Gathering {
+struct Rendezvous {
   std::vector<int> members;  ///< pipelines, ascending
   bool all_ok = true;
   bool any_flag = false;
@@ -92,7 +92,7 @@ class GroupClient {
 
   /// Sleeps until all workers of all living pipelines have called it: they hear who they are,
   /// whether all said `ok`, and whether one raised `flag`. Throws Timeout, naming `what`; Comm.
-  virtual Gathering gather(bool ok, bool flag, const std::function<std::string()>& what) = 0;
+  virtual Rendezvous rendezvous(bool ok, bool flag, const std::function<std::string()>& what) = 0;
 
   /// Where the workers of this stage are reached, by pipeline; "" for a lost one. Sleeps until all
   /// have connected. With on_failure_shrink. Throws Timeout, Comm.

@@ -23,9 +23,9 @@ enum Kind : std::uint8_t {
   kAnswer,
   kRefusal,
   kLost,
-  kGather,
+  kArrive,
   kEndpoints,
-  kGathering,
+  kRendezvous,
   kStopSoon
 };
 
@@ -203,15 +203,15 @@ Endpoints read_endpoints(Reader& from) {
   return endpoints;
 }
 
-Gathering read_gathering(Reader& from) {
-  Gathering gathering;
-  const int count = from.between(1, kMostPipelines, "gathering's size");
+Rendezvous read_rendezvous(Reader& from) {
+  Rendezvous rendezvous;
+  const int count = from.between(1, kMostPipelines, "size of a rendezvous");
   for (int i = 0; i < count; ++i) {
-    gathering.members.push_back(from.between(0, kMostPipelines - 1, "member"));
+    rendezvous.members.push_back(from.between(0, kMostPipelines - 1, "member"));
   }
-  gathering.all_ok = from.flag();
-  gathering.any_flag = from.flag();
-  return gathering;
+  rendezvous.all_ok = from.flag();
+  rendezvous.any_flag = from.flag();
+  return rendezvous;
 }
 
 Lost read_lost(Reader& from) {
@@ -268,8 +268,8 @@ struct Encode {
     to.text(m.text);
     return to.take();
   }
-  Bytes operator()(const Gather& m) const {
-    Writer to(kGather);
+  Bytes operator()(const Arrive& m) const {
+    Writer to(kArrive);
     to.number(static_cast<std::uint8_t>(m.ok));
     to.number(static_cast<std::uint8_t>(m.flag));
     return to.take();
@@ -280,8 +280,8 @@ struct Encode {
     for (const std::string& endpoint : m.by_pipeline) to.text(endpoint);
     return to.take();
   }
-  Bytes operator()(const Gathering& m) const {
-    Writer to(kGathering);
+  Bytes operator()(const Rendezvous& m) const {
+    Writer to(kRendezvous);
     to.number(static_cast<int>(m.members.size()));
     for (const int member : m.members) to.number(member);
     to.number(static_cast<std::uint8_t>(m.all_ok));
@@ -333,9 +333,9 @@ FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
     case kStopSoon:
       message = StopSoon{};
       break;
-    case kGather: {
+    case kArrive: {
       const bool ok = from.flag();
-      message = Gather{ok, from.flag()};
+      message = Arrive{ok, from.flag()};
       break;
     }
     default:
@@ -367,8 +367,8 @@ FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes
     case kEndpoints:
       message = read_endpoints(from);
       break;
-    case kGathering:
-      message = read_gathering(from);
+    case kRendezvous:
+      message = read_rendezvous(from);
       break;
     case kLost:
       message = read_lost(from);

@@ -39,7 +39,7 @@ struct StopSoon {};
 /// A sign of life; the coordinator answers with the same.
 struct Heartbeat {};
 /// This worker has come to a point where all workers meet.
-struct Gather {
+struct Arrive {
   bool ok = true;
   bool flag = false;
 };
@@ -60,9 +60,9 @@ struct Endpoints {
   std::vector<std::string> by_pipeline;
 };
 
-using FromWorker = std::variant<Hello, BeginRun, Ask, Heartbeat, Leave, Gather, StopSoon>;
+using FromWorker = std::variant<Hello, BeginRun, Ask, Heartbeat, Leave, Arrive, StopSoon>;
 using FromCoordinator =
-    std::variant<Welcome, Answer, Heartbeat, Refusal, Lost, Endpoints, Gathering>;
+    std::variant<Welcome, Answer, Heartbeat, Refusal, Lost, Endpoints, Rendezvous>;
 
 /// What all workers of a job must give alike (policy, log, failure), as bytes to compare.
 Bytes agreed_part(const ClientOptions& options);

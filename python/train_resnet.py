@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a ResNet on CIFAR-100 or on folders of pictures, and evaluates it after each epoch (with --no-drain, at the end).
+"""Trains a ResNet on CIFAR-100 or on folders of images, and evaluates it after each epoch (with --no-drain, at the end).
 
     heturun -c config/local.yml python3 python/train_resnet.py --data build/sample/images --dataset imagenet --size 64 \\
             --model resnet18 --devices pipe_2_2 --pipeline 1f1b --batch-size 32 --micro-batches 4 --epochs 5
@@ -30,7 +30,7 @@ def options() -> training.Parser:
     add("--data", metavar="PATH",
         help="cifar100: its file or folder; imagenet: the folder that has train and val, by default IMAGENET_TRAIN_ROOT "
         "and IMAGENET_VAL_ROOT")
-    add("--size", type=int, default=224, help="imagenet: height and width that pictures get (default %(default)s)")
+    add("--size", type=int, default=224, help="imagenet: height and width that images get (default %(default)s)")
     add("--schedule", default="sd-pipe", choices=["sd-pipe", "constant", "linear", "cosine", "plateau"],
         help="of the learning rate after warm-up; sd-pipe: x 0.2 every 30 epochs on imagenet, x 0.1 every 60 on cifar100; "
         "plateau: x 0.1 when the evaluated loss has not fallen for 10 epochs (default %(default)s)")

@@ -266,8 +266,8 @@ StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
   return StageCompiler(graph, options).compile();
 }
 
-const Border* StagePlan::border(bool incoming, bool backwards, int part) const {
-  for (const Border& b : borders) {
+const Boundary* StagePlan::boundary(bool incoming, bool backwards, int part) const {
+  for (const Boundary& b : boundaries) {
     if (b.incoming == incoming && b.backward == backwards && b.part == part) return &b;
   }
   return nullptr;
@@ -277,12 +277,12 @@ std::string to_string(const MemoryPlan& m) {
   const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format(
       "weights {:.1f} MiB{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, held "
-      "{:.1f} x {}, borders {:.1f}, "
+      "{:.1f} x {}, boundaries {:.1f}, "
       "feeds {:.1f}, scratch {:.1f}; peak {:.1f} MiB",
       mib(m.weights), m.weight_copies > 1 ? fmt::format(" x {} versions", m.weight_copies) : "",
       m.buffers > 0 ? fmt::format(", buffers {:.1f}", mib(m.buffers)) : "", mib(m.optimizer),
       mib(m.gradients), m.averages > 0 ? fmt::format(", averages {:.1f}", mib(m.averages)) : "",
-      mib(m.saved), m.saved_copies, mib(m.held), m.held_copies, mib(m.borders), mib(m.feeds),
+      mib(m.saved), m.saved_copies, mib(m.held), m.held_copies, mib(m.boundaries), mib(m.feeds),
       mib(m.scratch), mib(m.peak()));
 }
 

@@ -25,7 +25,7 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
   place_buffers();
   place_feeds();
   place_scalars();
-  place_borders();
+  place_boundaries();
   place_saved();
   if (options.training && options.split_backward) place_held();
   place_outgoing();
@@ -44,7 +44,7 @@ std::int64_t StagePlacement::bytes(ValueId v, bool in_backward) const {
 
 Loc StagePlacement::halved(ValueId v, Loc loc) const {
   const bool of_whole = loc.region == Region::Saved || loc.region == Region::Feed ||
-                        (loc.region == Region::Border && nodes.made_by(v, Phase::Forward));
+                        (loc.region == Region::Boundary && nodes.made_by(v, Phase::Forward));
   if (!of_whole) return loc;
   loc.of_whole = true;
   const TensorType& type = graph_.values[v].type;
@@ -214,50 +214,50 @@ void StagePlacement::place_scalars() {
   }
 }
 
-void StagePlacement::place_borders() {
+void StagePlacement::place_boundaries() {
   int extra = 0;
   for (const StagePair& edge : stage_edges(graph_, options_.first_block)) {
     const int part = edge.second == edge.first + 1 ? 0 : ++extra;
     if (edge.first != options_.stage && edge.second != options_.stage) continue;
-    add_border(edge.first, edge.second, false, part);
-    if (options_.training) add_border(edge.second, edge.first, true, part);
+    add_boundary(edge.first, edge.second, false, part);
+    if (options_.training) add_boundary(edge.second, edge.first, true, part);
   }
 }
 
 // Forward inputs live until their backward is done; one more slot lets the next receive be posted
 // early. What goes to a stage of the same worker is there at once.
-int StagePlacement::border_slots(Border& border) const {
-  for (const LocalBorder& l : options_.local) {
-    if (l.from != border.from || l.to != border.to) continue;
-    border.local = true;
-    return border.incoming ? std::max(1, l.slots) : 1;
+int StagePlacement::boundary_slots(Boundary& boundary) const {
+  for (const LocalBoundary& l : options_.local) {
+    if (l.from != boundary.from || l.to != boundary.to) continue;
+    boundary.local = true;
+    return boundary.incoming ? std::max(1, l.slots) : 1;
   }
-  if (!border.incoming) return options_.send_slots;
-  if (border.backward) return options_.held_copies + 1;
+  if (!boundary.incoming) return options_.send_slots;
+  if (boundary.backward) return options_.held_copies + 1;
   return std::max(options_.live_copies, options_.saved_copies) + 1;
 }
 
-void StagePlacement::add_border(int from, int to, bool backward, int part) {
-  Border border;
-  border.from = from;
-  border.to = to;
-  border.backward = backward;
-  border.part = part;
-  border.incoming = to == options_.stage;
-  border.packed = options_.recompute && !border.incoming && !backward;
-  border.ring = kFirstBorderRing + static_cast<int>(plan.borders.size());
+void StagePlacement::add_boundary(int from, int to, bool backward, int part) {
+  Boundary boundary;
+  boundary.from = from;
+  boundary.to = to;
+  boundary.backward = backward;
+  boundary.part = part;
+  boundary.incoming = to == options_.stage;
+  boundary.packed = options_.recompute && !boundary.incoming && !backward;
+  boundary.ring = kFirstBoundaryRing + static_cast<int>(plan.boundaries.size());
   for (const ValueId v : nodes.crossing(from, to, backward)) {
-    border.values.push_back({v, border.bytes, bytes(v, backward), {}});
-    border.bytes += bytes(v, backward);
+    boundary.values.push_back({v, boundary.bytes, bytes(v, backward), {}});
+    boundary.bytes += bytes(v, backward);
   }
-  border.slots = border_slots(border);
-  border.offset = take(border.bytes * border.slots);
-  plan.memory.borders += border.bytes * border.slots;
-  for (BorderValue& value : border.values) {
-    value.loc = {Region::Border, border.ring, border.offset + value.offset, border.bytes};
-    if (border.incoming) put(value.value, value.loc);
+  boundary.slots = boundary_slots(boundary);
+  boundary.offset = take(boundary.bytes * boundary.slots);
+  plan.memory.boundaries += boundary.bytes * boundary.slots;
+  for (BoundaryValue& value : boundary.values) {
+    value.loc = {Region::Boundary, boundary.ring, boundary.offset + value.offset, boundary.bytes};
+    if (boundary.incoming) put(value.value, value.loc);
   }
-  plan.borders.push_back(std::move(border));
+  plan.boundaries.push_back(std::move(boundary));
 }
 
 // What forward leaves for backward.
@@ -281,9 +281,9 @@ void StagePlacement::place_saved() {
 
 // An outgoing value that nobody here reads again is written straight into the message.
 void StagePlacement::place_outgoing() {
-  for (Border& border : plan.borders) {
-    if (border.incoming) continue;
-    for (BorderValue& value : border.values) {
+  for (Boundary& boundary : plan.boundaries) {
+    if (boundary.incoming) continue;
+    for (BoundaryValue& value : boundary.values) {
       if (placed_[value.value]) {
         value.loc = place_[value.value];
       } else {
@@ -314,9 +314,9 @@ void StagePlacement::place_fetches() {
 // message may be gone before W runs.
 void StagePlacement::place_held() {
   std::set<ValueId> sent;
-  for (const Border& border : plan.borders) {
-    if (border.incoming || !border.backward) continue;
-    for (const BorderValue& value : border.values) sent.insert(value.value);
+  for (const Boundary& boundary : plan.boundaries) {
+    if (boundary.incoming || !boundary.backward) continue;
+    for (const BoundaryValue& value : boundary.values) sent.insert(value.value);
   }
   std::vector<ValueId> values;
   for (const NodeId n : nodes.backward) {

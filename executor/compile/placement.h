@@ -1,5 +1,5 @@
 // Where every value of a stage lives that more than one of its functions sees: weights, gradients,
-// feeds, borders, saved and held activations. Internal to the compiler (compile.cpp), which lays
+// feeds, boundaries, saved and held activations. Internal to the compiler (compile.cpp), which lays
 // out the rest.
 #pragma once
 #include <cstdint>
@@ -45,9 +45,9 @@ class StagePlacement {
   int tied_pair(const StageParameter& p) const;
   void place_feeds();
   void place_scalars();
-  void place_borders();
-  void add_border(int from, int to, bool backward, int part);
-  int border_slots(Border& border) const;
+  void place_boundaries();
+  void add_boundary(int from, int to, bool backward, int part);
+  int boundary_slots(Boundary& boundary) const;
   void place_saved();
   void place_held();
   void place_outgoing();

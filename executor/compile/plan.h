@@ -14,7 +14,7 @@
 namespace hetu {
 
 /// What a buffer is for. Rings have several slots: `feed` one per micro-batch of the step or, where
-/// steps overlap, in flight; `saved` and `held` one per micro-batch in flight, each border its own;
+/// steps overlap, in flight; `saved` and `held` one per micro-batch in flight, each boundary its own;
 /// weights one per version alive.
 enum class Region : std::uint8_t {
   Weights,      ///< master weights (every version alive) and buffers, persistent
@@ -24,12 +24,12 @@ enum class Region : std::uint8_t {
   Feed,         ///< fed fields, and results of step_sum beside each micro-batch of their step
   Saved,        ///< from forward to backward
   Held,         ///< from input gradient to weight gradient
-  Border,       ///< received or sent tensors; which ring stands in Loc::ring
+  Boundary,       ///< received or sent tensors; which ring stands in Loc::ring
   Scratch,      ///< within one function
 };
 
 /// Ring numbers: where the slot of a Loc is looked up at run time.
-enum Ring : int { kNoRing = 0, kFeedRing, kSavedRing, kHeldRing, kWeightRing, kFirstBorderRing };
+enum Ring : int { kNoRing = 0, kFeedRing, kSavedRing, kHeldRing, kWeightRing, kFirstBoundaryRing };
 
 /// A place in the worker's arena: offset + slot(ring) * stride bytes.
 struct Loc {
@@ -68,8 +68,8 @@ struct Function {
   std::int64_t scratch_bytes = 0;
 };
 
-/// One tensor that crosses a border.
-struct BorderValue {
+/// One tensor that crosses a boundary.
+struct BoundaryValue {
   ValueId value = kNone;
   std::int64_t offset = 0;  ///< within the packed message
   std::int64_t bytes = 0;
@@ -78,7 +78,7 @@ struct BorderValue {
 
 /// All tensors that go from one stage to another in one direction, sent as one message per
 /// micro-batch.
-struct Border {
+struct Boundary {
   int from = 0;  ///< model stages
   int to = 0;
   bool backward = false;
@@ -90,18 +90,18 @@ struct Border {
   std::int64_t bytes = 0;   ///< of one message
   bool packed = false;      ///< what is saved is gone before a send has ended: recompute
   bool local = false;       ///< the other stage stands on the same worker: nothing is sent
-  std::vector<BorderValue> values;
+  std::vector<BoundaryValue> values;
 
-  /// Of an outgoing border: the message is the one value where it lies. Others are packed into
+  /// Of an outgoing boundary: the message is the one value where it lies. Others are packed into
   /// their own slot when the function that makes them ends; what I holds for W is gone before a
-  /// send has ended, and so may be a value that lies in the slot of another border.
+  /// send has ended, and so may be a value that lies in the slot of another boundary.
   bool in_place() const {
     if (values.size() != 1 || values[0].loc.ring == kHeldRing) return false;
     if (packed && values[0].loc.ring == kSavedRing) return false;
-    return values[0].loc.region != Region::Border || values[0].loc.ring == ring;
+    return values[0].loc.region != Region::Boundary || values[0].loc.ring == ring;
   }
   /// The message in its own slot.
-  Loc message() const { return {Region::Border, ring, offset, bytes}; }
+  Loc message() const { return {Region::Boundary, ring, offset, bytes}; }
 };
 
 /// A parameter that this stage holds.
@@ -166,11 +166,11 @@ struct MemoryPlan {
   int saved_copies = 0;
   std::int64_t held = 0;  ///< between I and W, per micro-batch
   int held_copies = 0;
-  std::int64_t borders = 0;
+  std::int64_t boundaries = 0;
   std::int64_t scratch = 0;
   std::int64_t peak() const {
     return weights * weight_copies + buffers + optimizer + gradients + averages + feeds +
-           saved * saved_copies + held * held_copies + borders + scratch;
+           saved * saved_copies + held * held_copies + boundaries + scratch;
   }
 };
 
@@ -187,7 +187,7 @@ struct StagePlan {
   Function backward;    ///< I and W in one, in the order of the graph
   Function input_grad;  ///< compiled only where the schedule uses I and W apart
   Function weight_grad;
-  std::vector<Border> borders;
+  std::vector<Boundary> boundaries;
   std::vector<StageParameter> parameters;  ///< ascending index in the graph
   std::vector<StageBuffer> buffers;        ///< ascending index in the graph
   std::vector<StageUse> uses;
@@ -197,11 +197,11 @@ struct StagePlan {
   MemoryPlan memory;
   std::int64_t arena_bytes = 0;
 
-  const Border* border(bool incoming, bool backwards, int part) const;
+  const Boundary* boundary(bool incoming, bool backwards, int part) const;
 };
 
-/// A border between two stages of one worker.
-struct LocalBorder {
+/// A boundary between two stages of one worker.
+struct LocalBoundary {
   int from = 0;  ///< model stages; backward where from > to
   int to = 0;
   int slots = 1;  ///< micro-batches that the receiver holds at once
@@ -216,8 +216,8 @@ struct CompileOptions {
   int saved_copies = 1;  ///< most micro-batches between forward and the end of backward (verifier)
   int held_copies = 1;   ///< most micro-batches between I and W, and the one in B
   int live_copies = 0;   ///< most micro-batches whose input is kept; 0: as many as are saved
-  int send_slots = 2;    ///< messages of one border that may be on their way
-  std::vector<LocalBorder> local = {};  ///< borders to stages of the same worker
+  int send_slots = 2;    ///< messages of one boundary that may be on their way
+  std::vector<LocalBoundary> local = {};  ///< boundaries to stages of the same worker
   int feed_slots = 0;           ///< micro-batches whose fields are kept; 0: those of one step
   int weight_copies = 1;        ///< weight versions alive at once (verifier)
   bool training = true;         ///< false: forward only

@@ -41,12 +41,12 @@ class RowWalk {
     std::vector<StageSlots> out(saved_.size());
     for (std::size_t p = 0; p < saved_.size(); ++p) out[p].saved = saved_[p].most;
     for (const auto& [stage, micro] : recomputed_) out[stage].recompute = true;
-    for (const auto& [ends, level] : borders_) {
+    for (const auto& [ends, level] : boundaries_) {
       const auto [from, to] = ends;
-      const LocalBorder border{plan_.placements[from].model_stage, plan_.placements[to].model_stage,
+      const LocalBoundary boundary{plan_.placements[from].model_stage, plan_.placements[to].model_stage,
                                level.most};
-      out[from].local.push_back(border);
-      out[to].local.push_back(border);
+      out[from].local.push_back(boundary);
+      out[to].local.push_back(boundary);
     }
     return out;
   }
@@ -86,7 +86,7 @@ class RowWalk {
 
   void forward(const Instr& i) {
     for (const StageEdge& e : graph_.outputs(i.stage, i.micro))
-      if (!e.crosses) borders_[{e.from, e.to}].raise();
+      if (!e.crosses) boundaries_[{e.from, e.to}].raise();
     save(i.stage);
     most_halves_ = std::max(most_halves_, live_halves_ += 2);
     if (recomputed_.count({i.stage, i.micro}) != 0)
@@ -97,7 +97,7 @@ class RowWalk {
 
   void input_gradient(const Instr& i) {
     for (const StageEdge& e : graph_.inputs(i.stage, graph_.forward_micro(i.micro)))
-      if (!e.crosses) borders_[{e.to, e.from}].raise();
+      if (!e.crosses) boundaries_[{e.to, e.from}].raise();
     finish(i, inputs_done_);
   }
 
@@ -108,12 +108,12 @@ class RowWalk {
     if (++done[at] == halves_) --live_halves_;
     if (++parts_done_[{i.stage, i.micro}] == 2) {
       for (const StageEdge& e : graph_.outputs(i.stage, micro))
-        if (!e.crosses) --borders_[{e.to, e.from}].now;
+        if (!e.crosses) --boundaries_[{e.to, e.from}].now;
     }
     if (inputs_done_[at] < halves_ || weights_done_[at] < halves_) return;
     drop(i.stage);
     for (const StageEdge& e : graph_.inputs(i.stage, micro))
-      if (!e.crosses) --borders_[{e.from, e.to}].now;
+      if (!e.crosses) --boundaries_[{e.from, e.to}].now;
   }
 
   const Schedule& plan_;
@@ -121,7 +121,7 @@ class RowWalk {
   const std::vector<Instr> row_;
   std::vector<std::int64_t> saved_bytes_;
   std::vector<Level> saved_;
-  std::map<std::pair<int, int>, Level> borders_;  // placements
+  std::map<std::pair<int, int>, Level> boundaries_;  // placements
   std::map<StageMicro, int> inputs_done_, weights_done_, parts_done_;
   std::set<StageMicro> recomputed_, kept_;
   std::int64_t bytes_ = 0, most_bytes_ = 0;

@@ -13,8 +13,8 @@ namespace hetu {
 struct StageSlots {
   int saved = 0;           ///< copies of what forward leaves for backward
   bool recompute = false;  ///< some of its micro-batches are recomputed
-  /// Borders to stages of the same worker: an incoming one as many slots as the receiver holds.
-  std::vector<LocalBorder> local;
+  /// Boundaries to stages of the same worker: an incoming one as many slots as the receiver holds.
+  std::vector<LocalBoundary> local;
 };
 
 /// Most that a worker keeps at once from forwards for backwards.

@@ -110,11 +110,11 @@ StageMemory::StageMemory(const StagePlan& plan, int micros)
   require(arena_ != nullptr, "stage {} needs {} bytes, which this machine does not give",
           plan.stage, bytes);
   std::memset(arena_.get(), 0, bytes);
-  rings_.resize(kFirstBorderRing + plan.borders.size());
+  rings_.resize(kFirstBoundaryRing + plan.boundaries.size());
   rings_[kFeedRing] = SlotRing(std::max(1, plan.memory.feed_slots), micros);
   rings_[kSavedRing] = SlotRing(std::max(1, plan.memory.saved_copies), micros);
   rings_[kHeldRing] = SlotRing(std::max(1, plan.memory.held_copies), micros);
-  for (const Border& border : plan.borders) rings_[border.ring] = SlotRing(border.slots, micros);
+  for (const Boundary& boundary : plan.boundaries) rings_[boundary.ring] = SlotRing(boundary.slots, micros);
 }
 
 }  // namespace hetu

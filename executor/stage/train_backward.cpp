@@ -9,8 +9,8 @@ namespace hetu {
 
 // What makes input gradients: they go to the stages before.
 void TrainRunner::run_back(Stage& stage, const Function& function, int micro) {
-  for (const Border& border : stage.plan->borders) {
-    if (!border.incoming && border.backward) stage.memory->ring(border.ring).take(micro);
+  for (const Boundary& boundary : stage.plan->boundaries) {
+    if (!boundary.incoming && boundary.backward) stage.memory->ring(boundary.ring).take(micro);
   }
   stage.memory->ring(kHeldRing).take(micro);
   run(stage, function, micro, stage.plan->half_backward);
@@ -62,15 +62,15 @@ void TrainRunner::end_backward(Stage& stage, int micro, bool input_done, bool we
   if (!both) return;
   StageMemory& memory = *stage.memory;
   memory.ring(kHeldRing).release(micro);
-  for (const Border& border : stage.plan->borders) {
-    if (border.incoming && border.backward) memory.ring(border.ring).release(micro);
+  for (const Boundary& boundary : stage.plan->boundaries) {
+    if (boundary.incoming && boundary.backward) memory.ring(boundary.ring).release(micro);
   }
   if (stage.inputs[cell(of)] == parts && stage.weights[cell(of)] == parts) {
     memory.ring(kFeedRing).release(of);
     memory.done_with_weights(of);
     memory.ring(kSavedRing).release(of);
-    for (const Border& border : stage.plan->borders) {
-      if (border.incoming && !border.backward) memory.ring(border.ring).release(of);
+    for (const Boundary& boundary : stage.plan->boundaries) {
+      if (boundary.incoming && !boundary.backward) memory.ring(boundary.ring).release(of);
     }
   }
   if (++stage.backwards < due(stage)) return;

@@ -1,4 +1,4 @@
-// What the stages of one worker have from each other without messages: values over local borders,
+// What the stages of one worker have from each other without messages: values over local boundaries,
 // and the gradients of parameters that several of them hold.
 #include <algorithm>
 #include <cstring>
@@ -9,27 +9,27 @@
 
 namespace hetu {
 
-// The stage at the other end of each local border, by the plan's placements.
+// The stage at the other end of each local boundary, by the plan's placements.
 void TrainRunner::find_neighbours(Stage& stage, const Placement& mine) {
-  stage.neighbours.assign(stage.plan->borders.size(), kNone);
-  for (std::size_t b = 0; b < stage.plan->borders.size(); ++b) {
-    const Border& border = stage.plan->borders[b];
-    if (border.local && !border.incoming)
-      stage.neighbours[b] = placement_of(*options_.plan, border.to, mine.replica);
+  stage.neighbours.assign(stage.plan->boundaries.size(), kNone);
+  for (std::size_t b = 0; b < stage.plan->boundaries.size(); ++b) {
+    const Boundary& boundary = stage.plan->boundaries[b];
+    if (boundary.local && !boundary.incoming)
+      stage.neighbours[b] = placement_of(*options_.plan, boundary.to, mine.replica);
   }
 }
 
 // What a function has made for stages of this worker is theirs at once.
 void TrainRunner::hand_over(Stage& stage, bool backward, int micro) {
-  for (std::size_t b = 0; b < stage.plan->borders.size(); ++b) {
-    const Border& out = stage.plan->borders[b];
+  for (std::size_t b = 0; b < stage.plan->boundaries.size(); ++b) {
+    const Boundary& out = stage.plan->boundaries[b];
     if (stage.neighbours[b] == kNone || out.backward != backward) continue;
     StageMemory& there = *at(stage.neighbours[b]).memory;
-    const Border* in = at(stage.neighbours[b]).plan->border(true, backward, out.part);
+    const Boundary* in = at(stage.neighbours[b]).plan->boundary(true, backward, out.part);
     HETU_ASSERT(in != nullptr && in->bytes == out.bytes);
     auto* to =
         static_cast<std::byte*>(there.in_slot(in->message(), there.ring(in->ring).take(micro)));
-    for (const BorderValue& value : out.values)
+    for (const BoundaryValue& value : out.values)
       std::memcpy(to + value.offset, stage.memory->at(value.loc, micro), value.bytes);
     stage.memory->ring(out.ring).release(micro);
   }

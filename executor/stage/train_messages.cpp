@@ -1,4 +1,4 @@
-// What a training worker sends and receives: the buffers of a stage's borders, the buckets of its
+// What a training worker sends and receives: the buffers of a stage's boundaries, the buckets of its
 // gradients.
 #include <algorithm>
 #include <cstring>
@@ -16,9 +16,9 @@ void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& add
   Stage& stage = at(compute.stage);
   const bool backward = compute.kind != Kind::Forward;
   if (!backward) forget_validated(stage);
-  for (const Border& border : stage.plan->borders) {
-    if (border.incoming || border.backward != backward) continue;
-    const Loc loc = border.in_place() ? border.values[0].loc : border.message();
+  for (const Boundary& boundary : stage.plan->boundaries) {
+    if (boundary.incoming || boundary.backward != backward) continue;
+    const Loc loc = boundary.in_place() ? boundary.values[0].loc : boundary.message();
     if (loc.ring == kNoRing || !stage.memory->ring(loc.ring).has_free()) continue;
     addresses.push_back(stage.memory->in_slot(loc, stage.memory->ring(loc.ring).next()));
   }
@@ -27,11 +27,11 @@ void TrainRunner::overwrites(const Instr& compute, std::vector<const void*>& add
 // Values of outgoing messages that have their place elsewhere.
 void TrainRunner::pack(Stage& stage, bool backward, int micro) {
   StageMemory& memory = *stage.memory;
-  for (const Border& border : stage.plan->borders) {
-    if (border.incoming || border.backward != backward || border.local || border.in_place())
+  for (const Boundary& boundary : stage.plan->boundaries) {
+    if (boundary.incoming || boundary.backward != backward || boundary.local || boundary.in_place())
       continue;
-    auto* to = static_cast<std::byte*>(memory.at(border.message(), micro));
-    for (const BorderValue& value : border.values) {
+    auto* to = static_cast<std::byte*>(memory.at(boundary.message(), micro));
+    for (const BoundaryValue& value : boundary.values) {
       const void* from = memory.at(value.loc, micro);
       if (from != to + value.offset) std::memcpy(to + value.offset, from, value.bytes);
     }
@@ -41,23 +41,23 @@ void TrainRunner::pack(Stage& stage, bool backward, int micro) {
 Buffer TrainRunner::out_buffer(const Instr& send) {
   Stage& stage = at(send.stage);
   const bool backward = send.kind == Kind::SendBackward;
-  const Border* border = stage.plan->border(false, backward, send.part);
-  HETU_ASSERT(border != nullptr);
-  const Loc loc = border->in_place() ? border->values[0].loc : border->message();
+  const Boundary* boundary = stage.plan->boundary(false, backward, send.part);
+  HETU_ASSERT(boundary != nullptr);
+  const Loc loc = boundary->in_place() ? boundary->values[0].loc : boundary->message();
   void* data = stage.memory->at(loc, send.micro);
-  stage.memory->ring(border->ring).release(send.micro);
-  return {data, static_cast<std::size_t>(border->bytes)};
+  stage.memory->ring(boundary->ring).release(send.micro);
+  return {data, static_cast<std::size_t>(boundary->bytes)};
 }
 
 std::optional<Buffer> TrainRunner::in_buffer(const Instr& recv) {
   Stage& stage = at(recv.stage);
   const bool backward = recv.kind == Kind::RecvBackward;
-  const Border* border = stage.plan->border(true, backward, recv.part);
-  HETU_ASSERT(border != nullptr);
-  SlotRing& ring = stage.memory->ring(border->ring);
+  const Boundary* boundary = stage.plan->boundary(true, backward, recv.part);
+  HETU_ASSERT(boundary != nullptr);
+  SlotRing& ring = stage.memory->ring(boundary->ring);
   if (!ring.has_free()) return std::nullopt;
-  return Buffer{stage.memory->in_slot(border->message(), ring.take(recv.micro)),
-                static_cast<std::size_t>(border->bytes)};
+  return Buffer{stage.memory->in_slot(boundary->message(), ring.take(recv.micro)),
+                static_cast<std::size_t>(boundary->bytes)};
 }
 
 // Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied

@@ -282,8 +282,8 @@ void TrainRunner::forward(int placement, int micro) {
     live_halves_ += 2;
     note_peak();
   }
-  for (const Border& border : plan.borders) {
-    if (!border.incoming && !border.backward) stage.memory->ring(border.ring).take(micro);
+  for (const Boundary& boundary : plan.boundaries) {
+    if (!boundary.incoming && !boundary.backward) stage.memory->ring(boundary.ring).take(micro);
   }
   run(stage, plan.forward, micro);
   if (training_) replace_buffers(stage, micro);
@@ -294,8 +294,8 @@ void TrainRunner::forward(int placement, int micro) {
     stage.memory->ring(kSavedRing).release(micro);
   if (training_) return;
   stage.validated = micro;
-  for (const Border& border : plan.borders)
-    if (border.incoming) stage.memory->ring(border.ring).release(micro);
+  for (const Boundary& boundary : plan.boundaries)
+    if (boundary.incoming) stage.memory->ring(boundary.ring).release(micro);
 }
 
 // In validation no backward gives slots back: a micro-batch's are free once the next one starts.

@@ -144,7 +144,7 @@ class TrainRunner : public StageRunner {
     std::vector<char> fresh;     // by use: nothing accumulated yet in this step
     std::vector<int> bucket_of;  // by parameter of the plan
     std::vector<GradientRange> buckets;
-    std::vector<int> neighbours;  // by border: the placement here that it leads to, or kNone
+    std::vector<int> neighbours;  // by boundary: the placement here that it leads to, or kNone
     std::vector<std::vector<double>> fetched;  // by fetch, by micro % micro_ids
     int backwards = 0;            // since the last update: gradients of how many micro-batches
     std::vector<char> half_done;  // by backward id % micro_ids: one of I and W is done

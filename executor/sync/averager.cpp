@@ -164,9 +164,9 @@ void Averager::note(const ps::Answer& group) {
   ++counts_.by_size.at(group.members.size());
 }
 
-MeetingCounts Averager::take_counts() {
+GroupCounts Averager::take_counts() {
   const std::lock_guard lock(mutex_);
-  MeetingCounts counts = counts_;
+  GroupCounts counts = counts_;
   counts_ = {0, 0, std::vector<std::int64_t>(counts_.by_size.size(), 0)};
   return counts;
 }
@@ -271,7 +271,7 @@ void Averager::end_run() {
     return fmt::format("the end of run {} on stage {}", run_, place_.stage);
   };
   if (may_lose()) {
-    gather(true, false);
+    rendezvous(true, false);
   } else {
     comm::barrier(
         transport_, place_.workers,
@@ -298,7 +298,7 @@ void Averager::consensus(const std::vector<Span>& spans) {
       means[i].assign(spans[i].data, spans[i].data + spans[i].elements);
       copies.push_back({means[i].data(), spans[i].elements});
     }
-    mean_over(workers_of(living_), copies, kConsensusTag, gatherings_, what);
+    mean_over(workers_of(living_), copies, kConsensusTag, rendezvous_, what);
   });
   for (std::size_t i = 0; i < spans.size(); ++i)
     std::copy(means[i].begin(), means[i].end(), spans[i].data);

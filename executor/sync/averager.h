@@ -40,7 +40,7 @@ struct AverageOptions {
 };
 
 /// How many pipelines met, counted by group size.
-struct MeetingCounts {
+struct GroupCounts {
   std::int64_t groups = 0;
   std::int64_t members = 0;
   std::vector<std::int64_t> by_size;  ///< index: members of a group
@@ -135,7 +135,7 @@ class Averager {
   void in_one_pipeline(const std::function<void()>& work);
 
   /// Of the groups since the last call.
-  MeetingCounts take_counts();
+  GroupCounts take_counts();
   bool overlaps() const { return options_.overlap; }
 
  private:
@@ -143,7 +143,7 @@ class Averager {
   void lose(int pipeline);
   bool is_broken(const std::vector<int>& pipelines);
   comm::Group workers_of(const std::vector<int>& pipelines) const;
-  ps::Gathering gather(bool ok, bool flag);
+  ps::Rendezvous rendezvous(bool ok, bool flag);
   void together(const std::string& name, const std::function<void()>& work);
   void meet(const ps::Answer& group, bool invited);
   void mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
@@ -164,7 +164,7 @@ class Averager {
   std::int64_t run_ = 0;
   bool stops_soon_ = false;  // this run
   std::vector<int> living_;
-  std::int64_t gatherings_ = 0;  // the same on every worker of the job
+  std::int64_t rendezvous_ = 0;  // the same on every worker of the job
 
   std::mutex weights_mutex_;  // guards the weights, and what is to be brought into them
   float* weights_ = nullptr;
@@ -186,7 +186,7 @@ class Averager {
   std::vector<std::int64_t> known_;  // updates of each pipeline over the training
   std::vector<std::int64_t> known_before_;
   std::vector<bool> lost_;  // by pipeline
-  MeetingCounts counts_;
+  GroupCounts counts_;
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
 // Pipelines that may die one by one: what those that live do together. Each step ends with a
-// gathering at the coordinator, where all hear who has come and whether it has worked for everyone;
+// rendezvous at the coordinator, where all hear who has come and whether it has worked for everyone;
 // if not, somebody has died in it, and those who are left do it again.
 #include <algorithm>
 #include <cstring>
@@ -44,11 +44,11 @@ comm::Group Averager::workers_of(const std::vector<int>& pipelines) const {
   return workers;
 }
 
-ps::Gathering Averager::gather(bool ok, bool flag) {
-  ps::Gathering all = client_.gather(ok, flag, [&] {
+ps::Rendezvous Averager::rendezvous(bool ok, bool flag) {
+  ps::Rendezvous all = client_.rendezvous(ok, flag, [&] {
     return run_ == 0 ? "the start of training" : fmt::format("the end of run {}", run_);
   });
-  ++gatherings_;
+  ++rendezvous_;
   living_ = all.members;
   return all;
 }
@@ -62,13 +62,13 @@ void Averager::together(const std::string& name, const std::function<void()>& wo
       if (!is_broken(living_)) throw;
       ok = false;
     }
-    if (gather(ok, false).all_ok) return;
+    if (rendezvous(ok, false).all_ok) return;
   }
   fail(Code::Internal, "{} of stage {} failed more often than there are pipelines", name,
        place_.stage);
 }
 
-bool Averager::any_raises(bool flag) { return gather(true, flag).any_flag; }
+bool Averager::any_raises(bool flag) { return rendezvous(true, flag).any_flag; }
 
 // Everyone sends to everyone: nobody needs a third one to be told.
 std::map<int, std::string> Averager::exchange(const std::string& mine) {
@@ -77,8 +77,8 @@ std::map<int, std::string> Averager::exchange(const std::string& mine) {
   std::map<int, std::string> texts;
   together("an exchange", [&] {
     texts.clear();
-    const auto number = static_cast<int>(gatherings_ & 0x3fff);
-    const auto high = static_cast<int>(gatherings_ >> 14);
+    const auto number = static_cast<int>(rendezvous_ & 0x3fff);
+    const auto high = static_cast<int>(rendezvous_ >> 14);
     const comm::Tag head = comm::make_tag(kConsensusTag, place_.stage, 0x3ffff, high, number);
     const comm::Tag body = comm::make_tag(kConsensusTag, place_.stage, 0x3fffe, high, number);
     const auto what = [&] { return fmt::format("what the copies of stage {} say", place_.stage); };
@@ -105,7 +105,7 @@ void Averager::in_one_pipeline(const std::function<void()>& work) {
   for (int one = -1; one != living_.front();) {
     one = living_.front();
     if (one == place_.pipeline) work();
-    gather(true, false);
+    rendezvous(true, false);
   }
 }
 

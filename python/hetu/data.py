@@ -73,7 +73,7 @@ class BertHdf5(Data):
 
 
 class ImageFolder(Data):
-    """A folder of pictures, one sub-folder per class. Fields: image float32 [3, size, size], label int32 [].
+    """A folder of images, one sub-folder per class. Fields: image float32 [3, size, size], label int32 [].
 
     `train`: drawn order, random resized crop, mirrored half of the time; else resized, the centre cut out, in order.
     `threads` decode them; 0: half of this worker's cores, at least one.
@@ -100,7 +100,7 @@ class ImageFolder(Data):
 
 
 def imagenet_roots(data: str | None = None) -> tuple[str, str]:
-    """The folders of training and validation pictures: train and val in `data`, else IMAGENET_TRAIN_ROOT and
+    """The folders of training and validation images: train and val in `data`, else IMAGENET_TRAIN_ROOT and
     IMAGENET_VAL_ROOT.
     """
     if data is not None:
@@ -109,7 +109,7 @@ def imagenet_roots(data: str | None = None) -> tuple[str, str]:
     roots = {name: str(env[name.lower()]) for name in ("IMAGENET_TRAIN_ROOT", "IMAGENET_VAL_ROOT")}
     missing = [name for name, root in roots.items() if not root]
     if missing:
-        raise ValueError(f"no pictures: give --data FOLDER (with train and val in it), or set {' and '.join(missing)}")
+        raise ValueError(f"no images: give --data FOLDER (with train and val in it), or set {' and '.join(missing)}")
     return roots["IMAGENET_TRAIN_ROOT"], roots["IMAGENET_VAL_ROOT"]
 
 

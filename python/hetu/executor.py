@@ -344,7 +344,7 @@ class Executor:
         if self.compares and self.is_chief:
             print(f"compare-single: {self.job.compared}", flush=True)
         if self.loader and self.loader.skipped_rows:
-            print(f"worker {self.transport.worker}: {self.loader.skipped_rows} damaged pictures among those read (and read "
+            print(f"worker {self.transport.worker}: {self.loader.skipped_rows} damaged images among those read (and read "
                   "ahead); others of their classes stood in", flush=True)
         if trace:
             self.job.write_trace(trace)

@@ -1,4 +1,4 @@
-"""Small but real BERT pre-training shards, from prose that every machine has; or drawn pictures, with --kind.
+"""Small but real BERT pre-training shards, from prose that every machine has; or drawn images, with --kind.
 
     python3 -m hetu.sample DIR [--kind bert] [--rows N] [--sequence-length 128] [--max-predictions 20]
                                [--vocab-size 2000] [--shards K] [--seed S]
@@ -37,8 +37,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data import topics
 
-from hetu import sample_pictures
-from hetu.sample_pictures import KINDS
+from hetu import sample_images
+from hetu.sample_images import KINDS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -383,7 +383,7 @@ def main(arguments: list[str] | None = None) -> int:
     kind = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     kind.add_argument("--kind", default="bert")
     if kind.parse_known_args(arguments)[0].kind in KINDS:
-        return sample_pictures.main(arguments)
+        return sample_images.main(arguments)
     folder, options = parse(arguments)
     try:
         line = make_sample(folder, options)

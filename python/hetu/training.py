@@ -220,7 +220,7 @@ class Records:
             self.file.close()
 
 
-def meetings(job: executor.Executor) -> dict[str, float]:
+def group_counts(job: executor.Executor) -> dict[str, float]:
     """Where pipelines average weights: TensorBoard's scalars of the groups since the last call. Every worker calls it; those
     of the last stage print."""
     if not job.averages:
@@ -297,7 +297,7 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
         if (step.last or not job.averages) and (done % epoch_steps == 0 or done >= args.steps):
             epoch.end()
             epoch.drained = not (args.no_drain and job.job.asynchronous) or done >= args.steps
-            scalars = meetings(job) | epoch_end(epoch)
+            scalars = group_counts(job) | epoch_end(epoch)
             if output:
                 output.events.add(epoch.number, scalars)
             epoch = None

@@ -10,7 +10,7 @@
 
 #include "datasets/bert_hdf5.h"
 #include "datasets/cifar.h"
-#include "datasets/drawn_pictures.h"
+#include "datasets/drawn_images.h"
 #include "datasets/image.h"
 #include "datasets/image_folder.h"
 #include "datasets/loader.h"
@@ -142,12 +142,12 @@ void write_set(const std::string& folder, int classes, int train, int val, int s
 }
 
 void bind_images(nb::module_& m) {
-  m.def("reads_pictures", &reads_pictures, "True in a build with libjpeg and libpng.");
+  m.def("reads_images", &reads_images, "True in a build with libjpeg and libpng.");
   m.def("write_drawn_folder", &write_set<write_drawn_folder>,
         nb::call_guard<nb::gil_scoped_release>());
   m.def("write_drawn_cifar100", &write_set<write_drawn_cifar100>,
         nb::call_guard<nb::gil_scoped_release>());
-  nb::class_<ImageList>(m, "ImageList", "The classes and pictures of a folder.")
+  nb::class_<ImageList>(m, "ImageList", "The classes and images of a folder.")
       .def(nb::init<std::string>(), nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("images", &ImageList::images)
       .def_prop_ro("classes", &ImageList::classes)

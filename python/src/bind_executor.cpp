@@ -237,7 +237,7 @@ void bind_pipelines(JobClass& job) {
       .def(
           "take_meetings",
           [](Job& j) {
-            const MeetingCounts counts = j.trainer.averager()->take_counts();
+            const GroupCounts counts = j.trainer.averager()->take_counts();
             return std::make_pair(counts.mean(), counts.by_size);
           },
           "(mean group size, groups by size) since the last call.");

@@ -3,7 +3,7 @@
 
 usage: group_convergence.py [--models resnet18,bert-tiny] [--seeds 3] [--factor 2] [--keep FILE.json] [-o FILE.svg]
 
-2 pipelines x 2 stages by pipedream, pipeline 1 slower by --factor (`--slow`): ResNet-18 on drawn pictures and BERT-tiny on
+2 pipelines x 2 stages by pipedream, pipeline 1 slower by --factor (`--slow`): ResNet-18 on drawn images and BERT-tiny on
 sample shards, all methods on as many samples, by train_resnet.py and train_bert.py through heturun. *Final loss* is that of
 the trained model, the mean over all pipelines, on training samples, without augmentation and dropout. *Time to the same
 loss*: seconds of training until the mean loss of the last steps is as low as that of the worst method at its end. Prints

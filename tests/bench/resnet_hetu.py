@@ -1,5 +1,5 @@
 """One worker of resnet_pipeline.py and resnet_methods.py; alone or run by heturun. Arguments: method, stages, steps, rows,
-micro-batches, size. Prints seconds per step of `rows` pictures; pipedream, whose step is one micro-batch, runs through as
+micro-batches, size. Prints seconds per step of `rows` images; pipedream, whose step is one micro-batch, runs through as
 many of those, with one fill and one drain."""
 
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times pipedream against gpipe on the same two stages of ResNet-50, pictures of 224 x 224, float32, one thread per worker,
+"""Times pipedream against gpipe on the same two stages of ResNet-50, images of 224 x 224, float32, one thread per worker,
 micro-batches of one size. Both run in turn; prints medians, spread and how many times as fast pipedream is.
 
 usage: resnet_methods.py [--rounds N] [--steps N] [--rows 16] [--micro-batches 4] [--size 224]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times training of ResNet-50 on pictures of 224 x 224 in two stages on two cores against one process on one core, one
+"""Times training of ResNet-50 on images of 224 x 224 in two stages on two cores against one process on one core, one
 thread per worker, float32, the same batch. Both run in turn; prints medians, spread and how many times as fast.
 
 usage: resnet_pipeline.py [--rounds N] [--steps N] [--rows 32] [--micro-batches 16] [--size 224] [--method 1f1b]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times a ResNet-50 training step, 16 pictures of 224 x 224, float32: Hetu beside torchvision's on PyTorch, same process,
+"""Times a ResNet-50 training step, 16 images of 224 x 224, float32: Hetu beside torchvision's on PyTorch, same process,
 same threads, one step of each in turn. Prints medians, spread and the ratio ours / theirs.
 
 usage: resnet_step.py [--steps N] [--threads N] [--rows 16] [--size 224] [--model resnet50]

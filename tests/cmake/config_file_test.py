@@ -9,7 +9,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HETU_BUILD_DIR", ROOT / "build"))
-NOTHING = [f"-DHETU_{part}=OFF" for part in ("ZMQ", "HDF5", "CAIRO", "PICTURES", "PYTHON", "TESTS")]
+NOTHING = [f"-DHETU_{part}=OFF" for part in ("ZMQ", "HDF5", "CAIRO", "IMAGES", "PYTHON", "TESTS")]
 
 
 class Case(unittest.TestCase):

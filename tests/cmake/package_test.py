@@ -93,14 +93,14 @@ class Prefix(Installed):
         if not (BUILD / "lib" / "libhetu_opencv.so").exists():
             return
         moved = prefix.rename(self.folder / "moved")
-        pictures = self.folder / "pictures" / "a"
-        pictures.mkdir(parents=True)
-        (pictures / "1.ppm").write_bytes(b"P6 1 1 255\n\1\2\3")
-        self.assertIn("0 cannot be read", self.words(moved / "bin" / "hetu", "data", "check", pictures.parent))
+        images = self.folder / "images" / "a"
+        images.mkdir(parents=True)
+        (images / "1.ppm").write_bytes(b"P6 1 1 255\n\1\2\3")
+        self.assertIn("0 cannot be read", self.words(moved / "bin" / "hetu", "data", "check", images.parent))
         reads = ("import sys; from hetu import data; "
                  "data.ImageFolder(sys.argv[1], 1, size=1).loader(1, 0, ['image']).next()")
         for site in moved.glob("lib*/python*/site-packages"):
-            self.words(sys.executable, "-c", reads, pictures.parent, env={"PYTHONPATH": str(site)})
+            self.words(sys.executable, "-c", reads, images.parent, env={"PYTHONPATH": str(site)})
 
     def a_program_trains(self, prefix: pathlib.Path) -> None:
         """The README's program, with hetu::executor in place of hetu::pipeline: its loss falls."""

@@ -56,8 +56,8 @@ TEST(Env, ReadsWhatIsSet) {
                            {"HETU_KERNELS", "reference"},
                            {"HETU_DEVICES", "pipe_2_2"},
                            {"HETU_THREADS", "3"},
-                           {"IMAGENET_TRAIN_ROOT", "pictures/train"},
-                           {"IMAGENET_VAL_ROOT", "pictures/val"},
+                           {"IMAGENET_TRAIN_ROOT", "images/train"},
+                           {"IMAGENET_VAL_ROOT", "images/val"},
                            {"HETU_JOB", "ab12"},
                            {"HETU_HOSTS", "w0:8,w1:4"},
                            {"HETU_PROGRESS_FD", "7"},
@@ -70,8 +70,8 @@ TEST(Env, ReadsWhatIsSet) {
   EXPECT_EQ(e.kernels, KernelChoice::Reference);
   EXPECT_EQ(e.devices, "pipe_2_2");
   EXPECT_EQ(e.threads, 3);
-  EXPECT_EQ(e.imagenet_train_root, "pictures/train");
-  EXPECT_EQ(e.imagenet_val_root, "pictures/val");
+  EXPECT_EQ(e.imagenet_train_root, "images/train");
+  EXPECT_EQ(e.imagenet_val_root, "images/val");
   EXPECT_EQ(e.job, "ab12");
   EXPECT_EQ(e.hosts, (std::vector<HostWorkers>{{"w0", 8}, {"w1", 4}}));
   EXPECT_EQ(e.progress_fd, 7);

@@ -13,7 +13,7 @@
 #include "datasets/loader.h"
 #include "datasets/resample.h"
 #include "graph/base/error.h"
-#include "tests/datasets/picture_files.h"
+#include "tests/datasets/image_files.h"
 
 namespace hetu {
 namespace {
@@ -155,7 +155,7 @@ TEST(CifarPickle, DamageIsToldOrHarmless) {
 TEST(CutCifar, EqualsTorchvision) {
   const char* root = std::getenv("HETU_SOURCE_DIR");
   const auto fixture = nlohmann::json::parse(
-      std::ifstream(std::string(root == nullptr ? "." : root) + "/tests/fixtures/pictures.json"));
+      std::ifstream(std::string(root == nullptr ? "." : root) + "/tests/fixtures/images.json"));
   std::vector<std::uint8_t> planes(Cifar100::kBytes), rgb(Cifar100::kBytes);
   for (std::size_t i = 0; i < planes.size(); ++i)
     planes[i] = static_cast<std::uint8_t>(i * 7 % 251);

@@ -1,5 +1,5 @@
-// The loader over an image folder: who gets which picture, cut how, over pipelines, threads and
-// restarts; damaged pictures; folders that are wrong.
+// The loader over an image folder: who gets which image, cut how, over pipelines, threads and
+// restarts; damaged images; folders that are wrong.
 #include "datasets/image_folder.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 #include "datasets/resample.h"
 #include "datasets/row_threads.h"
 #include "graph/base/error.h"
-#include "tests/datasets/picture_files.h"
+#include "tests/datasets/image_files.h"
 
 namespace hetu {
 namespace {
@@ -28,13 +28,13 @@ using ::testing::ThrowsMessage;
 constexpr int kSize = 8;
 constexpr std::int64_t kFloats = 3 * kSize * kSize;
 
-// Pictures of one grey each, 2 times their number in the list: what is cut out still names them.
-void fill_grey(const Folder& folder, const std::vector<int>& pictures) {
+// Images of one grey each, 2 times their number in the list: what is cut out still names them.
+void fill_grey(const Folder& folder, const std::vector<int>& images) {
   int number = 0;
-  for (std::size_t c = 0; c < pictures.size(); ++c) {
+  for (std::size_t c = 0; c < images.size(); ++c) {
     const std::string below = folder / std::string(1, static_cast<char>('a' + c));
     std::filesystem::create_directory(below);
-    for (int i = 0; i < pictures[c]; ++i, ++number) {
+    for (int i = 0; i < images[c]; ++i, ++number) {
       Image image{20 + i, 30, {}};
       const auto pixels = static_cast<std::size_t>(image.width) * static_cast<std::size_t>(30);
       image.rgb.assign(3 * pixels, static_cast<std::uint8_t>(2 * number));
@@ -96,10 +96,10 @@ Rows taken(const Folder& folder, LoaderOptions options, int threads, int steps,
 using Case = std::tuple<int, int, int>;  // pipelines, threads, prefetch
 class EverySplit : public ::testing::TestWithParam<Case> {};
 
-TEST_P(EverySplit, GivesEachPictureOnceCutTheSame) {
+TEST_P(EverySplit, GivesEachImageOnceCutTheSame) {
   const auto [pipelines, threads, prefetch] = GetParam();
   const Folder folder;
-  fill_grey(folder, {23, 1, 40, 30});  // 94 pictures
+  fill_grey(folder, {23, 1, 40, 30});  // 94 images
   const std::int64_t global = 60 / pipelines * pipelines;
   constexpr int kSteps = 3;  // an epoch each
   const Rows one = taken(folder, {1, 0, global, {}, 0}, 1, kSteps);
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, EverySplit,
 
 TEST(ImageFolder, ResumesAnywhereUnderAnyNumberOfPipelines) {
   const Folder folder;
-  fill_grey(folder, {9, 13, 7});  // 29 pictures, 4 steps of 6 an epoch
+  fill_grey(folder, {9, 13, 7});  // 29 images, 4 steps of 6 an epoch
   constexpr int kSteps = 9;
   const Rows whole = taken(folder, {1, 0, 6, {}, 0}, 1, kSteps);
   for (int stop = 0; stop < kSteps; ++stop) {
@@ -158,7 +158,7 @@ TEST(ImageFolder, EpochsAndSeedsDrawAnew) {
   EXPECT_EQ(seen.size(), 36U);
 }
 
-TEST(ImageFolder, HalfOfThePicturesAreMirrored) {
+TEST(ImageFolder, HalfOfTheImagesAreMirrored) {
   // Left half black, right half white: the brighter side tells.
   const Folder folder;
   std::filesystem::create_directory(folder / "a");
@@ -190,7 +190,7 @@ TEST(ImageFolder, EvaluationKeepsTheListsOrderInEveryEpoch) {
   }
 }
 
-TEST(ImageFolder, LabelsAreReadWithoutOpeningAPicture) {
+TEST(ImageFolder, LabelsAreReadWithoutOpeningAImage) {
   const Folder folder;
   fill_grey(folder, {3, 2, 4});
   const Rows both = taken(folder, {1, 0, 9, {}, 0}, 1, 2);
@@ -210,7 +210,7 @@ void cut_short(const std::string& path) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
 }
 
-TEST(ImageFolder, TheNextOfItsClassStandsInForADamagedPicture) {
+TEST(ImageFolder, TheNextOfItsClassStandsInForADamagedImage) {
   const Folder folder;
   fill_grey(folder, {4, 3});
   cut_short(folder / "a/101.jpg");
@@ -227,7 +227,7 @@ TEST(ImageFolder, TheNextOfItsClassStandsInForADamagedPicture) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(loader.skipped_rows(), 6);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  EXPECT_THAT(said, HasSubstr("another picture of its class takes its place"));
+  EXPECT_THAT(said, HasSubstr("another image of its class takes its place"));
   for (int i = 0; i < 7; ++i) {
     const auto other = stands_in.find(i);
     EXPECT_EQ(number_of(batch.at("image").as<float>() + i * kFloats),
@@ -263,7 +263,7 @@ TEST(ImageFolder, DamageChangesNothingForTheOthersOnAnyThread) {
   EXPECT_EQ(one, taken(folder, {3, 0, 8, {}, 2}, 3, 4));
 }
 
-TEST(ImageFolder, AClassWithoutAnyReadablePictureEndsInOneLine) {
+TEST(ImageFolder, AClassWithoutAnyReadableImageEndsInOneLine) {
   const Folder folder;
   fill_grey(folder, {2, 2});
   cut_short(folder / "b/100.jpg");
@@ -271,10 +271,10 @@ TEST(ImageFolder, AClassWithoutAnyReadablePictureEndsInOneLine) {
   Loader loader(source(folder, true, 3, 2), {1, 0, 4, {}, 1});
   Batch batch;
   EXPECT_THAT([&] { loader.next(batch); },
-              ThrowsMessage<Error>(HasSubstr("/b: none of its 2 pictures can be decoded")));
+              ThrowsMessage<Error>(HasSubstr("/b: none of its 2 images can be decoded")));
 }
 
-TEST(ImageFolder, AVanishedPictureEndsInOneLine) {
+TEST(ImageFolder, AVanishedImageEndsInOneLine) {
   const Folder folder;
   fill_grey(folder, {2, 2});
   auto rows = source(folder, true);
@@ -285,7 +285,7 @@ TEST(ImageFolder, AVanishedPictureEndsInOneLine) {
               ThrowsMessage<Error>(HasSubstr("a/100.jpg: No such file")));
 }
 
-TEST(ImageFolder, APositionOfOtherPicturesIsRefused) {
+TEST(ImageFolder, APositionOfOtherImagesIsRefused) {
   const Folder folder, other;
   fill_grey(folder, {4, 4});
   fill_grey(other, {5, 3});
@@ -295,7 +295,7 @@ TEST(ImageFolder, APositionOfOtherPicturesIsRefused) {
               ThrowsMessage<Error>(HasSubstr("keep the data and the seed")));
 }
 
-TEST(ImageList, NumbersClassesAndPicturesByTheirNames) {
+TEST(ImageList, NumbersClassesAndImagesByTheirNames) {
   const Folder folder;
   for (const char* below : {"b", "a", "C", ".hidden", "b/deeper"}) {
     std::filesystem::create_directories(folder / below);
@@ -323,14 +323,14 @@ TEST(ImageList, WrongFoldersAreToldInOneLine) {
   const auto listing = [](const std::string& path) { return [path] { ImageList list(path); }; };
   EXPECT_THAT(listing(folder / "none"), ThrowsMessage<Error>(HasSubstr("No such file")));
   EXPECT_THAT(listing(folder.path()),
-              ThrowsMessage<Error>(HasSubstr("no class folder in it (and no picture)")));
+              ThrowsMessage<Error>(HasSubstr("no class folder in it (and no image)")));
   testing::write_bytes(folder / "x.jpg", {1});
   EXPECT_THAT(listing(folder / "x.jpg"), ThrowsMessage<Error>(HasSubstr("Not a directory")));
   EXPECT_THAT(listing(folder.path()),
-              ThrowsMessage<Error>(HasSubstr("1 pictures lie in it directly")));
+              ThrowsMessage<Error>(HasSubstr("1 images lie in it directly")));
   std::filesystem::create_directory(folder / "empty");
   EXPECT_THAT(listing(folder.path()),
-              ThrowsMessage<Error>(HasSubstr("/empty: the class folder holds no picture")));
+              ThrowsMessage<Error>(HasSubstr("/empty: the class folder holds no image")));
   ::chmod(folder.path().c_str(), 0755);
   ::chmod((folder / "empty").c_str(), 0);
   const bool root = ::geteuid() == 0;  // which may read every folder: another does it

@@ -9,13 +9,13 @@ namespace hetu {
 namespace {
 
 TEST(NoImage, SaysWhatToInstall) {
-  EXPECT_FALSE(reads_pictures());
+  EXPECT_FALSE(reads_images());
   Image image;
   EXPECT_THAT(
       [&] {
         decode_image({0xFF, 0xD8, 0xFF}, image);
       },
-      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("-DHETU_PICTURES=ON")));
+      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("-DHETU_IMAGES=ON")));
   EXPECT_THROW(encode_jpeg({1, 1, {0, 0, 0}}, 90), Error);
 }
 

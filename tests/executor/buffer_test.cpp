@@ -43,7 +43,7 @@ Worker train(Trainer& trainer) {
   Worker w;
   const int rows = kBatchSize * trainer.options().pipelines;
   for (int step = 0; step <= kSteps; ++step) {
-    const testing_model::Pictures batch = testing_model::pictures(rows, step);
+    const testing_model::Images batch = testing_model::images(rows, step);
     const std::size_t offset = static_cast<std::size_t>(trainer.pipeline()) * kBatchSize;
     const FieldLookup lookup = [&](const std::string& field, std::int64_t) -> const void* {
       if (field == "label") return batch.labels.data() + offset;

@@ -62,15 +62,15 @@ inline Graph residual_model() {
 }
 
 /// The global batch of a step.
-struct Pictures {
+struct Images {
   std::vector<float> images;
   std::vector<std::int32_t> labels;
 };
 
-inline Pictures pictures(int rows, int step, std::uint64_t seed = 3) {
+inline Images images(int rows, int step, std::uint64_t seed = 3) {
   std::mt19937_64 random(seed * 1000003 + static_cast<std::uint64_t>(step));
   std::normal_distribution<float> normal;
-  Pictures p;
+  Images p;
   for (int i = 0; i < rows; ++i) {
     p.labels.push_back(static_cast<std::int32_t>(random() % kClasses));
     const float mean = static_cast<float>(p.labels.back()) - 2;

@@ -33,7 +33,7 @@ Costs costs_with(void (*change)(Costs&)) {
   return costs;
 }
 
-Stragglers disturbed(void (*change)(Stragglers&)) {
+Stragglers straggling(void (*change)(Stragglers&)) {
   Stragglers options;
   change(options);
   return options;
@@ -68,11 +68,11 @@ std::vector<Case> cases() {
                  {}});
   all.push_back(
       {"Scalars", "1f1b", 2, 3, 2, costs_with([](Costs& c) { c.reduce_scalars = 4; }), {}});
-  all.push_back({"Jitter", "gpipe", 3, 4, 2, {}, disturbed([](Stragglers& o) {
+  all.push_back({"Jitter", "gpipe", 3, 4, 2, {}, straggling([](Stragglers& o) {
                    o.jitter = 0.5;
                    o.seed = 7;
                  })});
-  all.push_back({"Slowdown", "1f1b", 2, 4, 2, {}, disturbed([](Stragglers& o) {
+  all.push_back({"Slowdown", "1f1b", 2, 4, 2, {}, straggling([](Stragglers& o) {
                    o.slow.push_back({.pipeline = 1, .factor = 2});
                    o.hetero = 1.5;
                  })});

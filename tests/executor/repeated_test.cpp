@@ -105,7 +105,7 @@ TEST(Repeated, BatchNormsEqualTheReplayBitwise) {
       s.stages = stages;
       if (s.method == "pipedream-2bw") s.micro_batches = 4;
       s.batch_size = s.micro_batches * 3;
-      s.pictures = true;
+      s.images = true;
       s.model.tied = false;
       s.optimizer = optimizer(OptimizerConfig::Kind::Momentum);
       s.runs = {11, 1, 8};
@@ -117,7 +117,7 @@ TEST(Repeated, BatchNormsEqualTheReplayBitwise) {
 
 // What R makes again is what its forward made: with its weight version, its fields and its dropout,
 // while the fields of later micro-batches are in.
-enum class Model { Tokens, TokensTwice, Pictures };
+enum class Model { Tokens, TokensTwice, Images };
 class Recomputed : public testing::TestWithParam<std::tuple<std::string, int, Model>> {};
 
 TEST_P(Recomputed, EqualsTheReplayOfItsVersions) {
@@ -126,14 +126,14 @@ TEST_P(Recomputed, EqualsTheReplayOfItsVersions) {
   s.method = method;
   s.stages = stages;
   s.recompute = true;
-  s.pictures = model == Model::Pictures;
+  s.images = model == Model::Images;
   s.pipelines = model == Model::TokensTwice ? 2 : 1;
   if (method == "pipedream-2bw") s.micro_batches = model == Model::Tokens ? 8 : 4;
   s.batch_size = 3 * s.micro_batches;
-  s.model.tied = !s.pictures && stages % 2 == 0;
+  s.model.tied = !s.images && stages % 2 == 0;
   s.model.skip = true;
   s.optimizer =
-      optimizer(s.pictures ? OptimizerConfig::Kind::Momentum : OptimizerConfig::Kind::AdamW);
+      optimizer(s.images ? OptimizerConfig::Kind::Momentum : OptimizerConfig::Kind::AdamW);
   s.runs = {13, 1, 6};
   expect_equal(s);
 }
@@ -141,7 +141,7 @@ TEST_P(Recomputed, EqualsTheReplayOfItsVersions) {
 INSTANTIATE_TEST_SUITE_P(
     Grid, Recomputed,
     testing::Combine(testing::Values("pipedream", "pipedream-2bw"), testing::Values(1, 2, 3, 4),
-                     testing::Values(Model::Tokens, Model::TokensTwice, Model::Pictures)));
+                     testing::Values(Model::Tokens, Model::TokensTwice, Model::Images)));
 
 // Stages with replicas of their own: the same sums in another order.
 TEST(Replicas, EqualOneProcessWithTheSameMicroBatches) {

@@ -25,7 +25,7 @@
 
 namespace hetu::testing_replay {
 
-using testing_model::Pictures;
+using testing_model::Images;
 using testing_model::Tokens;
 
 using Tensors = std::map<std::string, std::vector<float>>;  // "name" or "name/state"
@@ -39,7 +39,7 @@ struct Setting {
   std::vector<int> replicas;    // of each stage
   bool recompute = false;
   OptimizerConfig optimizer;
-  bool pictures = false;        // the residual network instead of the language model
+  bool images = false;        // the residual network instead of the language model
   testing_model::Sizes model;   // of the language model
   std::vector<int> runs = {9};  // steps from a fill to a drain
   int stop_at = -1;             // the chief asks for a stop at this step's result
@@ -66,7 +66,7 @@ inline OptimizerConfig optimizer(OptimizerConfig::Kind kind) {
 }
 
 inline Graph graph_of(const Setting& s) {
-  return s.pictures ? testing_model::residual_model() : testing_model::language_model(s.model);
+  return s.images ? testing_model::residual_model() : testing_model::language_model(s.model);
 }
 
 inline std::string key(const StateTensor& t) {
@@ -75,23 +75,23 @@ inline std::string key(const StateTensor& t) {
 
 struct Batch {
   Tokens tokens;
-  Pictures pictures;
+  Images images;
 };
 
 // Row `first` of each field of a batch that `rows` rows were drawn for.
 inline FieldLookup lookup(const Setting& s, const Batch& batch, int rows, std::int64_t first) {
   return [&s, &batch, rows, first](const std::string& field, std::int64_t) -> const void* {
     if (field == "image")
-      return batch.pictures.images.data() +
-             static_cast<std::int64_t>(batch.pictures.images.size()) / rows * first;
-    if (field == "label") return batch.pictures.labels.data() + first;
+      return batch.images.images.data() +
+             static_cast<std::int64_t>(batch.images.images.size()) / rows * first;
+    if (field == "label") return batch.images.labels.data() + first;
     return (field == "ids" ? batch.tokens.ids : batch.tokens.labels).data() +
            first * s.model.length;
   };
 }
 
 inline Batch batch_of(const Setting& s, int rows, int step) {
-  if (s.pictures) return {{}, testing_model::pictures(rows, step)};
+  if (s.images) return {{}, testing_model::images(rows, step)};
   return {testing_model::tokens(s.model, rows, step), {}};
 }
 

@@ -80,7 +80,7 @@ TEST_P(RunTrace, HoldsTheCostsOfItsBlocks) {
   EXPECT_NEAR(whole.forward / stages, 1, 1e-6);
   EXPECT_NEAR((whole.input_grad + whole.weight_grad) / backward, 1, 1e-6);
   for (const StageCost& s : costs.stages) EXPECT_NE(s.input_grad, s.weight_grad);
-  // Four samples of 24 x 96 floats cross each cut; the last block makes no border.
+  // Four samples of 24 x 96 floats cross each cut; the last block makes no boundary.
   EXPECT_EQ(costs.blocks[2].cost.bytes_out, 4 * 24 * 96 * 4.0);
   EXPECT_EQ(recut(costs, 4).stages.size(), 4U);
 }

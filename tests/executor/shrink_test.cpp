@@ -115,11 +115,11 @@ class Job {
     Averaging how;
     how.policy = case_.policy;
     how.connect = [&](const ps::ClientOptions& c) { return coordinator_.client(c); };
-    comm::MeshPlace door;
-    door.endpoint = fmt::format("ipc://{}hetu_shrink_{}_{}", testing::TempDir(), getpid(), ++door_);
-    door.public_key = keys_.public_key;
-    door.secret_key = keys_.secret_key;
-    how.apart = Apart{pipeline, door};
+    comm::MeshPlace place;
+    place.endpoint = fmt::format("ipc://{}hetu_shrink_{}_{}", testing::TempDir(), getpid(), ++endpoint_);
+    place.public_key = keys_.public_key;
+    place.secret_key = keys_.secret_key;
+    how.apart = Apart{pipeline, place};
     TrainerOptions o = test_options();
     o.method = "pipedream";
     o.pipelines = case_.pipelines;
@@ -197,7 +197,7 @@ class Job {
   std::vector<std::vector<std::unique_ptr<comm::Transport>>> links_;
   std::atomic<int> batches_{0};
   std::atomic<int> ended_{0};
-  std::atomic<int> door_{0};
+  std::atomic<int> endpoint_{0};
   std::map<int, std::atomic<bool>> dead_ = [] {
     std::map<int, std::atomic<bool>> all;
     for (int d = 0; d < 8; ++d) all[d] = false;

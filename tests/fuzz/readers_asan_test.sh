@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A million random and mutated files for the readers, or damaged pictures by the thousand (`pictures_fuzz_test`), in a tree
+# A million random and mutated files for the readers, or damaged images by the thousand (`images_fuzz_test`), in a tree
 # with address and undefined-behaviour sanitizers.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."

@@ -139,7 +139,7 @@ TEST(Autodiff, WhatIsMadeOfParametersAloneCountsAsParameter) {
   EXPECT_EQ(g.producer(uses_of(g, "p")[0].gradient).name, "scale/grad/scale");
 }
 
-// A weight gradient never crosses a border of blocks, so such a value counts as activation.
+// A weight gradient never crosses a boundary of blocks, so such a value counts as activation.
 TEST(Autodiff, AParameterDerivedValueReadInALaterBlockCountsAsActivation) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 4});

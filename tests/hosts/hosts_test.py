@@ -107,13 +107,13 @@ class HostsCase(TrainCase):
     def bert(self, *more):
         return ["--data", self.data, "--model", self.model, "--threads", "1", "--warmup-steps", "3", "--seed", "5", *more]
 
-    def resnet(self, pictures, *more):
-        """Options for so many pictures of each of 4 classes; where they are goes into the environment."""
-        if not _hetu.reads_pictures():
-            self.skipTest("this build reads no pictures")
-        folder = self.folder / "pictures"
-        subprocess.run(["hetu", "data", "sample", folder, "--kind", "images", "--classes", "4", "--train", str(pictures),
-                        "--val", str(pictures), "--size", "40"], env=self.env, check=True, capture_output=True)
+    def resnet(self, images, *more):
+        """Options for so many images of each of 4 classes; where they are goes into the environment."""
+        if not _hetu.reads_images():
+            self.skipTest("this build reads no images")
+        folder = self.folder / "images"
+        subprocess.run(["hetu", "data", "sample", folder, "--kind", "images", "--classes", "4", "--train", str(images),
+                        "--val", str(images), "--size", "40"], env=self.env, check=True, capture_output=True)
         self.env.update(IMAGENET_TRAIN_ROOT=str(folder / "train"), IMAGENET_VAL_ROOT=str(folder / "val"))
         return ["--size", 32, "--threads", 1, "--seed", 5, *more]
 

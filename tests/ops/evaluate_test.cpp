@@ -15,7 +15,7 @@ namespace {
 constexpr int kRows = 4;
 
 NamedTensors leaves_of(const Graph& g) {
-  const testing_model::Pictures batch = testing_model::pictures(kRows, 0);
+  const testing_model::Images batch = testing_model::images(kRows, 0);
   NamedTensors out = {{"image", {batch.images.begin(), batch.images.end()}},
                       {"label", {batch.labels.begin(), batch.labels.end()}}};
   std::mt19937_64 random(9);

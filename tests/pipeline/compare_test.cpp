@@ -76,10 +76,10 @@ std::vector<TraceEvent> as_measured(std::vector<TraceEvent> events, const Schedu
 }
 
 Trace beside(const Schedule& plan, const Costs& planned, const Costs& real,
-             const SimulateOptions& disturbed = {}) {
+             const SimulateOptions& straggling = {}) {
   Trace trace;
   trace.events = simulated(plan, planned);
-  const auto measured = as_measured(simulated(plan, real, disturbed), plan);
+  const auto measured = as_measured(simulated(plan, real, straggling), plan);
   trace.events.insert(trace.events.end(), measured.begin(), measured.end());
   return trace;
 }
@@ -126,15 +126,15 @@ TEST(Compare, LossesAddUpToTheDelay) {
   for (const char* method : kMethods) {
     for (const int pipelines : {1, 2}) {
       const Schedule plan = lowered_plan(method, 4, 8, pipelines);
-      SimulateOptions disturbed;
-      disturbed.jitter = 0.4;
-      disturbed.hetero = 0.8;
-      for (disturbed.seed = 1; disturbed.seed <= 5; ++disturbed.seed) {
+      SimulateOptions straggling;
+      straggling.jitter = 0.4;
+      straggling.hetero = 0.8;
+      for (straggling.seed = 1; straggling.seed <= 5; ++straggling.seed) {
         Costs real = with_latency(0.6);
         real.allreduce = 2.5;
-        const Trace trace = beside(plan, with_latency(0.3), real, disturbed);
+        const Trace trace = beside(plan, with_latency(0.3), real, straggling);
         const Comparison c = compare(trace, plan, {.step = -1, .all = false, .behind = 0.02});
-        SCOPED_TRACE(fmt::format("{}, {} pipelines, seed {}\n{}", method, pipelines, disturbed.seed,
+        SCOPED_TRACE(fmt::format("{}, {} pipelines, seed {}\n{}", method, pipelines, straggling.seed,
                                  to_text(c)));
         EXPECT_NEAR(sum_of(c.last), c.last.late_us, 1e-6);
         EXPECT_NEAR(c.last.late_us, c.runs[0].step.measured - c.runs[0].step.predicted, 1e-6);
@@ -156,9 +156,9 @@ TEST(Compare, NamesTheSlowWorker) {
   for (const char* method : kMethods) {
     for (int slow = 0; slow < 4; ++slow) {
       const Schedule plan = lowered_plan(method, 4, 8);
-      SimulateOptions disturbed;
-      disturbed.slow.push_back({.worker = slow, .factor = 1.5});
-      const Trace trace = beside(plan, with_latency(0.1), with_latency(0.1), disturbed);
+      SimulateOptions straggling;
+      straggling.slow.push_back({.worker = slow, .factor = 1.5});
+      const Trace trace = beside(plan, with_latency(0.1), with_latency(0.1), straggling);
       const Comparison c = compare(trace, plan);
       SCOPED_TRACE(fmt::format("{}, worker {}\n{}", method, slow, to_text(c)));
       EXPECT_EQ(c.first_behind.worker, slow);

@@ -36,7 +36,7 @@ Schedule plan_of(const Case& c, bool averages) {
   return lower(s, {.pipelines = c.pipelines, .average_weights = averages});
 }
 
-SimulateOptions disturbed(const Case& c) {
+SimulateOptions straggling(const Case& c) {
   SimulateOptions o;
   o.hetero = c.hetero;
   o.jitter = c.jitter;
@@ -46,11 +46,11 @@ SimulateOptions disturbed(const Case& c) {
 }
 
 GroupSimulation grouped(const Case& c, groups::Options policy) {
-  return simulate_groups(plan_of(c, true), timed_devices(), disturbed(c), policy);
+  return simulate_groups(plan_of(c, true), timed_devices(), straggling(c), policy);
 }
 
 Simulation all_reduce(const Case& c) {
-  return simulate(plan_of(c, false), timed_devices(), disturbed(c));
+  return simulate(plan_of(c, false), timed_devices(), straggling(c));
 }
 
 groups::Options partial_reduce(int period = 10) {
@@ -91,7 +91,7 @@ TEST(SimulateGroups, AStagesOwnSumGoesBeforeTheCommonOne) {
   const Case c{2, 3, 50};
   Costs costs = timed_devices();
   const auto step_time = [&] {
-    return simulate_groups(plan_of(c, true), costs, disturbed(c), partial_reduce(1)).run.step_time;
+    return simulate_groups(plan_of(c, true), costs, straggling(c), partial_reduce(1)).run.step_time;
   };
   const double common = step_time();
   costs.allreduce = 0;

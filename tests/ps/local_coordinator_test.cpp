@@ -216,18 +216,18 @@ TEST(LocalCoordinator, GathersTheLivingCopiesOfAStage) {
   clients[0]->on_lost([&](int pipeline) { told.push_back(pipeline); });
   EXPECT_EQ(clients[1]->endpoints(), (std::vector<std::string>{"at 0", "at 1", "at 2"}));
   const auto gather = [&](std::vector<std::size_t> who, std::size_t not_ok, std::size_t flags) {
-    std::vector<Gathering> heard(who.size());
+    std::vector<Rendezvous> heard(who.size());
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < who.size(); ++i) {
       threads.emplace_back(
-          [&, i] { heard[i] = clients[who[i]]->gather(i != not_ok, i == flags, {}); });
+          [&, i] { heard[i] = clients[who[i]]->rendezvous(i != not_ok, i == flags, {}); });
     }
     if (who.size() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       coordinator.lose(2, "is dead");
     }
     for (std::thread& thread : threads) thread.join();
-    for (const Gathering& each : heard) {
+    for (const Rendezvous& each : heard) {
       EXPECT_EQ(each.members.size(), who.size());
       EXPECT_EQ(each.all_ok, not_ok >= who.size());
       EXPECT_EQ(each.any_flag, flags < who.size());
@@ -247,19 +247,19 @@ TEST(LocalCoordinator, GathersAllStagesAtOnce) {
     options.on_failure_shrink = true;
     clients.push_back(coordinator.client(options));
   }
-  std::vector<Gathering> heard(2);
+  std::vector<Rendezvous> heard(2);
   std::vector<std::thread> threads;
   // The last stage of pipeline 1 never comes, so not even the first stages hear each other.
-  std::thread first([&] { EXPECT_THROW(clients[2]->gather(true, false, {}), Error); });
+  std::thread first([&] { EXPECT_THROW(clients[2]->rendezvous(true, false, {}), Error); });
   for (std::size_t i = 0; i < 2; ++i) {
-    threads.emplace_back([&, i] { heard[i] = clients[i]->gather(true, i == 1, {}); });
+    threads.emplace_back([&, i] { heard[i] = clients[i]->rendezvous(true, i == 1, {}); });
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_TRUE(heard[0].members.empty());
   coordinator.lose(1, "is dead");
   for (std::thread& thread : threads) thread.join();
   first.join();
-  for (const Gathering& each : heard) {
+  for (const Rendezvous& each : heard) {
     EXPECT_EQ(each.members, std::vector<int>{0});
     EXPECT_TRUE(each.any_flag);
   }

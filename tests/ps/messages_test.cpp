@@ -30,7 +30,7 @@ std::vector<Bytes> from_workers() {
           encode(FromWorker(Ask{13})),
           encode(FromWorker(Heartbeat{})),
           encode(FromWorker(Leave{})),
-          encode(FromWorker(Gather{true, false})),
+          encode(FromWorker(Arrive{true, false})),
           encode(FromWorker(StopSoon{}))};
 }
 
@@ -41,7 +41,7 @@ std::vector<Bytes> from_coordinators() {
           encode(FromCoordinator(Refusal{Code::Plan, "no"})),
           encode(FromCoordinator(Lost{2, 40, 38, "was killed"})),
           encode(FromCoordinator(Endpoints{{"tcp://a:1", ""}})),
-          encode(FromCoordinator(Gathering{{0, 2}, false, true}))};
+          encode(FromCoordinator(Rendezvous{{0, 2}, false, true}))};
 }
 
 TEST(Messages, AreReadAsTheyWereWritten) {

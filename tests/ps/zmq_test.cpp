@@ -1,5 +1,5 @@
 // The coordinator as a process, over TCP and over a socket file: the same answers as within a
-// process, and a door that opens to the job's key alone.
+// process, and an endpoint that opens to the job's key alone.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <signal.h>

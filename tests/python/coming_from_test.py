@@ -274,9 +274,9 @@ class Checks(TrainCase):
                               ("--data DATA", "~/.cache/hetu/datasets/wikicorpus_en")):
             self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
 
-    @unittest.skipUnless(_hetu.reads_pictures(), "this build reads no pictures")
+    @unittest.skipUnless(_hetu.reads_images(), "this build reads no images")
     def test_resnet(self):
-        folder, events = self.folder / "pictures", self.folder / "runs"
+        folder, events = self.folder / "images", self.folder / "runs"
         self.run_words("hetu", "data", "sample", folder, "--kind", "images", "--classes", 3, "--train", 8, "--val", 8,
                        "--size", 40)
         self.run_words("hetu", "data", "check", folder / "train")
@@ -301,7 +301,7 @@ class Checks(TrainCase):
             self.assertIn(f"resnet{model}", told)
         self.assertIn("default resnet18 ", told)
 
-    @unittest.skipUnless(_hetu.reads_pictures(), "this build reads no pictures")
+    @unittest.skipUnless(_hetu.reads_images(), "this build reads no images")
     def test_cifar(self):
         folder = self.folder / "cifar"
         self.run_words("hetu", "data", "sample", folder, "--kind", "cifar100", "--train", 2, "--val", 2)

@@ -16,13 +16,13 @@ TRAIN, VAL, CLASSES = 1281167, 50000, 1000
 ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def make_names(folder: Path, pictures: int) -> None:
+def make_names(folder: Path, images: int) -> None:
     """Empty files with names as long as ImageNet's."""
     for c in range(CLASSES):
         name = f"n{1440764 + 7919 * c:08}"
         (folder / name).mkdir(parents=True)
         at = os.open(folder / name, os.O_RDONLY)
-        for i in range(pictures * c // CLASSES, pictures * (c + 1) // CLASSES):
+        for i in range(images * c // CLASSES, images * (c + 1) // CLASSES):
             os.close(os.open(f"{name}_{i % 100000}.JPEG", os.O_CREAT | os.O_WRONLY, dir_fd=at))
         os.close(at)
 
@@ -37,7 +37,7 @@ class Sizes(unittest.TestCase):
         self.root = Path(tempfile.mkdtemp(dir=ROOM))
         self.addCleanup(shutil.rmtree, self.root)
 
-    @unittest.skipUnless(_hetu.reads_pictures(), "a build without libjpeg")
+    @unittest.skipUnless(_hetu.reads_images(), "a build without libjpeg")
     def test_imagenet(self):
         make_names(self.root / "train", TRAIN)
         make_names(self.root / "val", VAL)

@@ -1,4 +1,4 @@
-"""Training learns: ResNet-18 on drawn pictures by 1f1b and by pipedream, BERT-tiny on the sample shards by pipedream, in two
+"""Training learns: ResNet-18 on drawn images by 1f1b and by pipedream, BERT-tiny on the sample shards by pipedream, in two
 stages through heturun. Prints what was reached, and when; no time is asserted.
 
 usage: learn_test.py [--whole]    (else a first part of each, with a bound that chance does not reach)
@@ -14,7 +14,7 @@ from train_cases import HETURUN, ROOT
 
 WHOLE = "--whole" in sys.argv
 SECONDS = 1500
-PICTURES = ("--dataset", "imagenet", "--size", 64, "--model", "resnet18", "--devices", "pipe_1_2", "--schedule", "cosine",
+IMAGES = ("--dataset", "imagenet", "--size", 64, "--model", "resnet18", "--devices", "pipe_1_2", "--schedule", "cosine",
             "--warmup-epochs", 0.5)
 METHODS = {
     "1f1b": ("--pipeline", "1f1b", "--batch-size", 32, "--micro-batches", 2, "--learning-rate", 0.015),
@@ -37,14 +37,14 @@ class Learns(unittest.TestCase):
     def train(self, script, *options):
         return self.run_words(*HETURUN, "-w", 2, sys.executable, ROOT / "python" / script, *options)
 
-    def test_resnet_on_drawn_pictures(self):
-        """At least 90 % of the augmented training pictures within ten epochs; chance is 10 %."""
-        data = self.root / "pictures"
+    def test_resnet_on_drawn_images(self):
+        """At least 90 % of the augmented training images within ten epochs; chance is 10 %."""
+        data = self.root / "images"
         self.run_words("hetu", "data", "sample", "--kind", "images", data)
         epochs, bound = (10, 0.9) if WHOLE else (1, 0.25)
         for method, options in METHODS.items():
             with self.subTest(method=method):
-                out = self.train("train_resnet.py", "--data", data, *PICTURES, *options, "--epochs", epochs)
+                out = self.train("train_resnet.py", "--data", data, *IMAGES, *options, "--epochs", epochs)
                 lines = re.findall(r"TRAIN loss \S+ acc (\S+) lr \S+ time (\S+)", out.replace(",", ""))
                 self.assertEqual(len(lines), epochs, out)
                 rates = [float(rate) for rate, _ in lines]

@@ -15,7 +15,7 @@ from hetu import guard, links, processes
 from hetu.part import FORCE_MPIRUN_S, Part, Worker
 
 
-class Door(unittest.TestCase):
+class Endpoint(unittest.TestCase):
     """A listener of a job on several hosts with two workers, and those who knock."""
 
     def setUp(self):
@@ -175,20 +175,20 @@ class Directories(unittest.TestCase):
             os.mkdir(shared)
             workers = [Worker(0), Worker(1)]
             parts = [Part(i, [worker]) for i, worker in enumerate(workers)]
-            door = links.Links(selector, workers, place, [], 5.0, lambda *_: None, lambda *_: None)
-            self.addCleanup(door.close)
+            endpoint = links.Links(selector, workers, place, [], 5.0, lambda *_: None, lambda *_: None)
+            self.addCleanup(endpoint.close)
             for part, lives in zip(parts, (True, False), strict=True):
-                environment = dict(os.environ, HETU_CONTROL_TOKEN=door.token, HETU_FIRST_WORKER=str(part.number))
+                environment = dict(os.environ, HETU_CONTROL_TOKEN=endpoint.token, HETU_FIRST_WORKER=str(part.number))
                 environment.pop("OMPI_COMM_WORLD_RANK", None)
-                words = [sys.executable, "-I", "-S", guard.__file__, door.address, shared, "sleep", "1000"]
+                words = [sys.executable, "-I", "-S", guard.__file__, endpoint.address, shared, "sleep", "1000"]
                 process = subprocess.Popen(words, env=environment)
-                while not door.of(part):
+                while not endpoint.of(part):
                     for key, _ in selector.select(timeout=1.0):
                         key.data()
                 if lives:
-                    door.drop(door.of(part)[0])
+                    endpoint.drop(endpoint.of(part)[0])
                 else:
-                    door.close()
+                    endpoint.close()
                 self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
                 self.assertEqual(os.path.isdir(shared), lives)
 

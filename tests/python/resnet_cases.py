@@ -1,4 +1,4 @@
-"""ResNets for comparing with torchvision: models, sizes, weights and pictures from seeded NumPy, digests of results."""
+"""ResNets for comparing with torchvision: models, sizes, weights and images from seeded NumPy, digests of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy
 
 from bert_cases import digest, distance
 
-Case = tuple[str, str, int, int, int]  # model, stem, classes, pictures, height and width
+Case = tuple[str, str, int, int, int]  # model, stem, classes, images, height and width
 Arrays = dict[str, numpy.ndarray]
 MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 # Large enough that every batch norm sees 32 numbers per channel or more:
@@ -41,7 +41,7 @@ def weights(shapes: dict[str, tuple[int, ...]], seed: int = 3) -> Arrays:
 
 
 def batch(case: Case, seed: int = 17) -> Arrays:
-    """Pictures and labels, and for PROBES logits a mask that is 1 at that logit alone."""
+    """Images and labels, and for PROBES logits a mask that is 1 at that logit alone."""
     _, _, classes, rows, size = case
     random = numpy.random.default_rng(seed)
     masks = numpy.zeros((rows, PROBES, classes), numpy.float32)

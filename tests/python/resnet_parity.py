@@ -23,7 +23,7 @@ FULL: dict[str, cases.Case] = {
     "resnet50_imagenet": ("resnet50", "imagenet", 1000, 4, 224),
 }
 DTYPES = {"float32": "F32", "int64": "I64"}
-DRAWS = 9  # of weights and pictures: whether some ReLU's input falls on the other side of 0 is chance in each
+DRAWS = 9  # of weights and images: whether some ReLU's input falls on the other side of 0 is chance in each
 
 
 def write(path: Path, tensors: dict[str, numpy.ndarray]) -> None:

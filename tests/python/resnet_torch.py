@@ -15,7 +15,7 @@ def versions() -> dict[str, str]:
 
 
 def model_of(name: str, stem: str, classes: int) -> Any:
-    """torchvision's model; the stem for small pictures in its place and without pooling."""
+    """torchvision's model; the stem for small images in its place and without pooling."""
     model = getattr(torchvision.models, name)(num_classes=classes)
     if stem == "cifar":
         model.conv1 = torch.nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)

@@ -1,4 +1,4 @@
-"""train_resnet.py on drawn pictures: SD-PIPE's lines and counts, TensorBoard, the same bits whatever the cut, going on after
+"""train_resnet.py on drawn images: SD-PIPE's lines and counts, TensorBoard, the same bits whatever the cut, going on after
 a stop, weights out and in under torchvision's names, and options that do not fit."""
 import pathlib
 import re
@@ -21,15 +21,15 @@ EVALUATED = re.compile(r"^(?:\[w0\] )?(\d+) EVAL  loss \d+\.\d{4} acc [01]\.\d{4
 
 
 class ResNetCase(TrainCase):
-    """Like TrainCase, with pictures and train_resnet.py."""
+    """Like TrainCase, with images and train_resnet.py."""
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not _hetu.reads_pictures():
+        if not _hetu.reads_images():
             raise unittest.SkipTest("a build without libjpeg")
-        cls.pictures = pathlib.Path(cls.shared.name) / "pictures"
-        draw = ["hetu", "data", "sample", "--kind", "images", str(cls.pictures), "--classes", CLASSES, "--train", TRAIN,
+        cls.images = pathlib.Path(cls.shared.name) / "images"
+        draw = ["hetu", "data", "sample", "--kind", "images", str(cls.images), "--classes", CLASSES, "--train", TRAIN,
                 "--val", VAL, "--size", SIZE]
         subprocess.run([str(word) for word in draw], check=True, capture_output=True, timeout=MANY_S)
 
@@ -39,7 +39,7 @@ class ResNetCase(TrainCase):
         pipelines, stages = grid
         workers = pipelines * stages
         words = [*before, *(HETURUN + ["-w", str(workers)] if workers > 1 else []), sys.executable,
-                 str(ROOT / "python" / "train_resnet.py"), "--dataset", "imagenet", "--data", str(self.pictures), "--size",
+                 str(ROOT / "python" / "train_resnet.py"), "--dataset", "imagenet", "--data", str(self.images), "--size",
                  str(SIZE), "--threads", "1", "--batch-size", str(BATCH), "--micro-batches", "2", "--learning-rate", "0.01",
                  "--seed", "5", "--log", str(log), "--name", "test", "--pipeline", "1f1b"]
         words += ["--devices", f"pipe_{pipelines}_{stages}"] if workers > 1 else []
@@ -188,7 +188,7 @@ class Options(ResNetCase):
         done = subprocess.run(words, **run)
         self.assertEqual(done.returncode, 2)
         self.assertIn("IMAGENET_TRAIN_ROOT and IMAGENET_VAL_ROOT", done.stderr)
-        self.env.update(IMAGENET_TRAIN_ROOT=str(self.pictures / "train"), IMAGENET_VAL_ROOT=str(self.pictures / "val"))
+        self.env.update(IMAGENET_TRAIN_ROOT=str(self.images / "train"), IMAGENET_VAL_ROOT=str(self.images / "val"))
         self.assertEqual(subprocess.run(words, **run).returncode, 0)
 
 

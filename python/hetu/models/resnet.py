@@ -1,7 +1,7 @@
-"""ResNet 18, 34, 50, 101 and 152 for pictures.
+"""ResNet 18, 34, 50, 101 and 152 for images.
 
 Source: He et al. 2015; names, shapes, strides (a bottleneck's on its 3x3), starting weights and places of ReLU as in
-torchvision's `resnet*`, so that its files fit. The stem for small pictures is a 3x3 convolution without pooling.
+torchvision's `resnet*`, so that its files fit. The stem for small images is a 3x3 convolution without pooling.
 N batch, C channels, H height, W width.
 """
 
@@ -92,7 +92,7 @@ class ResNet:
     # -- heads -------------------------------------------------------------------------------------------------------
 
     def logits(self, image: Value) -> Value:
-        """[N, num_classes] of pictures [N, 3, H, W]."""
+        """[N, num_classes] of images [N, 3, H, W]."""
         small = self.stem == "cifar"
         x = self._conv(image, 64, 3 if small else 7, 1 if small else 2, "conv1")
         x = ops.relu(self._norm(x, "bn1"), name="relu")

@@ -1,4 +1,4 @@
-#include "datasets/picture_header.h"
+#include "datasets/image_header.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -27,7 +27,7 @@ std::uint32_t number(const Bytes& bytes, std::size_t at, int width) {
 }
 
 // Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER to BITMAPV5HEADER of Windows.
-void read_bmp(const Bytes& bytes, PictureHeader& header) {
+void read_bmp(const Bytes& bytes, ImageHeader& header) {
   const std::uint32_t size = number(bytes, 14, 4);
   if (size == 12) {
     header.width = number(bytes, 18, 2);
@@ -66,7 +66,7 @@ bool holds_its_pixels(const TiffTags& tags, std::size_t bytes) {
 }
 
 // Source: TIFF 6.0, sections 3 to 8 and 15.
-void read_tiff(const Bytes& bytes, PictureHeader& header) {
+void read_tiff(const Bytes& bytes, ImageHeader& header) {
   const TiffTags tags(bytes.data(), bytes.size());
   const auto value = [&tags](std::uint32_t tag, std::uint32_t otherwise) {
     return tags.number(tag).value_or(otherwise);
@@ -92,7 +92,7 @@ void read_tiff(const Bytes& bytes, PictureHeader& header) {
 }
 
 // Source: RFC 9649, sections 2.3 to 2.7; RFC 6386, section 9.1.
-void read_webp(const Bytes& bytes, PictureHeader& header) {
+void read_webp(const Bytes& bytes, ImageHeader& header) {
   constexpr std::size_t kFirst = 12;  // chunk: name, length, content
   if (has(bytes, kFirst, "VP8 ")) {
     header.width = number(bytes, 26, 2) & 0x3FFF;
@@ -134,7 +134,7 @@ std::int64_t next_number(const Bytes& bytes, std::size_t& at) {
   return value;
 }
 
-void read_pnm(const Bytes& bytes, PictureHeader& header) {
+void read_pnm(const Bytes& bytes, ImageHeader& header) {
   std::size_t at = 2;
   header.width = next_number(bytes, at);
   header.height = next_number(bytes, at);
@@ -152,8 +152,8 @@ void read_pnm(const Bytes& bytes, PictureHeader& header) {
 
 }  // namespace
 
-PictureHeader read_picture_header(const Bytes& bytes) {
-  PictureHeader header;
+ImageHeader read_image_header(const Bytes& bytes) {
+  ImageHeader header;
   if (has(bytes, 0, "BM")) {
     header.kind = "BMP";
     read_bmp(bytes, header);

@@ -1,4 +1,4 @@
-// Pictures that are drawn rather than collected, in the layouts of the published sets: enough to
+// Images that are drawn rather than collected, in the layouts of the published sets: enough to
 // try the loaders and to see a network learn. Read by python/ (`hetu data sample`).
 #pragma once
 #include <cstdint>
@@ -14,14 +14,14 @@ constexpr int kMostDrawnClasses = 100;
 /// Returns a name such as "blue_ring". Throws InvalidArgument unless 0 <= label < classes <= 100.
 std::string drawn_class_name(int label, int classes);
 
-/// One picture of a class: some of its shapes, anywhere, of any size and turn, in its colour more
+/// One image of a class: some of its shapes, anywhere, of any size and turn, in its colour more
 /// or less, on a grainy ground that leans towards it. A function of its arguments alone. Throws
 /// InvalidArgument as drawn_class_name, or for a side below 8.
-Image drawn_picture(int label, int classes, int side, std::uint64_t seed, std::int64_t number);
+Image drawn_image(int label, int classes, int side, std::uint64_t seed, std::int64_t number);
 
 struct DrawnSet {
   int classes = 10;
-  int train = 100;  ///< pictures per class
+  int train = 100;  ///< images per class
   int val = 20;
   int side = 96;  ///< pixels; ignored for CIFAR-100's form, which has 32
   std::uint64_t seed = 0;

@@ -1,6 +1,6 @@
-// Random damage in pictures of every format: decoded or refused in one line, within bounded memory,
+// Random damage in images of every format: decoded or refused in one line, within bounded memory,
 // without a word on standard error, and the same whatever memory held before. The DISABLED test
-// does many; ctest runs it as `pictures_fuzz_asan` (slow), in a tree with sanitizers.
+// does many; ctest runs it as `images_fuzz_asan` (slow), in a tree with sanitizers.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/resource.h>
@@ -9,18 +9,18 @@
 #include <random>
 
 #include "datasets/image.h"
-#include "tests/datasets/picture_files.h"
+#include "tests/datasets/image_files.h"
 
 namespace hetu {
 namespace {
 
 using testing::Bytes;
 
-std::vector<Bytes> whole_pictures() {
+std::vector<Bytes> whole_images() {
   std::vector<Bytes> files;
-  for (const char* fixture : {"other_pictures.json", "pictures.json"}) {
+  for (const char* fixture : {"other_images.json", "images.json"}) {
     const auto read = nlohmann::json::parse(testing::fixture_text(fixture));
-    for (const auto& [name, described] : read["pictures"].items()) {
+    for (const auto& [name, described] : read["images"].items()) {
       files.push_back(testing::from_base64(described["file"]));
     }
   }
@@ -57,7 +57,7 @@ Made made_of(const Bytes& bytes, int pattern) {
 
 void try_many(int count, unsigned seed) {
   std::mt19937 random(seed);
-  const std::vector<Bytes> files = whole_pictures();
+  const std::vector<Bytes> files = whole_images();
   int told = 0;
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < count; ++i) {
@@ -66,9 +66,9 @@ void try_many(int count, unsigned seed) {
     const Made first = made_of(bytes, 0x55), second = made_of(bytes, 0xA3);
     told += first.trouble.empty() ? 0 : 1;
     EXPECT_EQ(first.trouble.find('\n'), std::string::npos) << first.trouble;
-    EXPECT_EQ(first.trouble, second.trouble) << "picture " << i << " of seed " << seed;
+    EXPECT_EQ(first.trouble, second.trouble) << "image " << i << " of seed " << seed;
     if (!first.trouble.empty()) continue;
-    EXPECT_TRUE(first.image.rgb == second.image.rgb) << "picture " << i << " of seed " << seed;
+    EXPECT_TRUE(first.image.rgb == second.image.rgb) << "image " << i << " of seed " << seed;
     EXPECT_EQ(first.image.rgb.size(), std::size_t{3} * static_cast<std::size_t>(first.image.width) *
                                           static_cast<std::size_t>(first.image.height));
   }
@@ -79,9 +79,9 @@ void try_many(int count, unsigned seed) {
   EXPECT_LT(usage.ru_maxrss / 1024, 4096) << "MB";
 }
 
-TEST(Pictures, DamageIsToldOrDecodedTheSame) { try_many(1200, 5); }
+TEST(Images, DamageIsToldOrDecodedTheSame) { try_many(1200, 5); }
 
-TEST(Pictures, DISABLED_ManyPictures) { try_many(30000, 6); }
+TEST(Images, DISABLED_ManyImages) { try_many(30000, 6); }
 
 }  // namespace
 }  // namespace hetu

@@ -1,4 +1,4 @@
-// What the first bytes of a BMP, TIFF, WebP or PNM picture say, read before anything is allocated.
+// What the first bytes of a BMP, TIFF, WebP or PNM image say, read before anything is allocated.
 // Read by opencv_image.cpp.
 #pragma once
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hetu {
 
-struct PictureHeader {
+struct ImageHeader {
   std::string kind;        ///< "BMP", "TIFF", "WebP" or "PNM"; empty for all else
   std::int64_t width = 0;  ///< 0 where the header ends early; as stored, before it is turned
   std::int64_t height = 0;
@@ -19,9 +19,9 @@ struct PictureHeader {
 
 /// Goes by the content, whatever the file's name. Forms whose pixels OpenCV makes up or its
 /// versions disagree on are unreadable: animations, other masks, samples and ranges than the usual.
-PictureHeader read_picture_header(const std::vector<std::uint8_t>& bytes);
+ImageHeader read_image_header(const std::vector<std::uint8_t>& bytes);
 
-/// True for a TIFF picture of 8 bits whose fourth channel is an alpha that is kept apart from the
+/// True for a TIFF image of 8 bits whose fourth channel is an alpha that is kept apart from the
 /// colours: libtiff multiplies it in unless the entry at `at` says, as 1, that this is done.
 bool has_separate_alpha(const std::vector<std::uint8_t>& tiff, std::size_t& at);
 

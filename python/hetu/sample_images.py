@@ -1,7 +1,7 @@
-"""Drawn pictures in the layouts of ImageNet (a folder per class) and CIFAR-100, for `hetu data sample --kind`.
+"""Drawn images in the layouts of ImageNet (a folder per class) and CIFAR-100, for `hetu data sample --kind`.
 
 A class is a colour and a shape (10 of each), so that a small network tells them apart within a few hundred steps. The
-same seed gives the same pictures.
+same seed gives the same images.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder")
     parser.add_argument("--kind", choices=KINDS, required=True, help="; ".join(f"{k}: {v}" for k, v in KINDS.items()))
     parser.add_argument("--classes", type=int, default=10, help="classes, 2 to 100 (%(default)s)")
-    parser.add_argument("--train", type=int, default=100, help="training pictures per class (%(default)s)")
-    parser.add_argument("--val", type=int, default=20, help="validation pictures per class (%(default)s)")
+    parser.add_argument("--train", type=int, default=100, help="training images per class (%(default)s)")
+    parser.add_argument("--val", type=int, default=20, help="validation images per class (%(default)s)")
     parser.add_argument("--size", type=int, default=96, help="pixels a side; cifar100 has 32 (%(default)s)")
     parser.add_argument("--seed", type=int, default=12345, help="of all that is drawn (%(default)s)")
     given = parser.parse_args(arguments)
@@ -37,7 +37,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return given
 
 
-def make_pictures(folder: Path, given: argparse.Namespace) -> str:
+def make_images(folder: Path, given: argparse.Namespace) -> str:
     """Writes the set into a new folder, all or nothing; returns a line that says what it is."""
     from hetu import _hetu
 
@@ -53,7 +53,7 @@ def make_pictures(folder: Path, given: argparse.Namespace) -> str:
         raise
     side = given.size if given.kind == "images" else 32
     return (
-        f"{folder}: {given.classes} classes of {given.train} training and {given.val} validation pictures, "
+        f"{folder}: {given.classes} classes of {given.train} training and {given.val} validation images, "
         f"{side} x {side}, {KINDS[given.kind]}"
     )
 
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The command; returns its exit status."""
     given = parse(arguments)
     try:
-        line = make_pictures(given.folder, given)
+        line = make_images(given.folder, given)
     except (ImportError, NotImplementedError) as error:
         print(f"hetu data sample: {error}", file=sys.stderr)
         return 3

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What pictures.py times Hetu against, in whichever Python has it: pictures_rivals.py NAME FOLDER BATCH ROUNDS prints the
-milliseconds of processor time per picture of each round, after one to warm up. Exits 3 where NAME is not installed.
+"""What images.py times Hetu against, in whichever Python has it: images_rivals.py NAME FOLDER BATCH ROUNDS prints the
+milliseconds of processor time per image of each round, after one to warm up. Exits 3 where NAME is not installed.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def main() -> int:
     times = []
     for _ in range(rounds):
         start = time.process_time()
-        pictures = epoch()
-        times.append(1e3 * (time.process_time() - start) / pictures)
+        images = epoch()
+        times.append(1e3 * (time.process_time() - start) / images)
     print(json.dumps({"ms": times}))
     return 0
 

@@ -1,8 +1,8 @@
-"""Makes tests/fixtures/pictures.json: small pictures, and what OpenCV, Pillow and torchvision make of them.
+"""Makes tests/fixtures/images.json: small images, and what OpenCV, Pillow and torchvision make of them.
 
-    python3 tests/python/make_pictures_fixture.py        # needs opencv-python-headless, pillow, torchvision
+    python3 tests/python/make_images_fixture.py        # needs opencv-python-headless, pillow, torchvision
 
-Each picture stands there as base64, with digests (FNV-1a, 64 bits) of: its pixels by cv2.imread, red first; the
+Each image stands there as base64, with digests (FNV-1a, 64 bits) of: its pixels by cv2.imread, red first; the
 float32 of torchvision's Resize(256), CenterCrop(224), ToTensor, Normalize; parts of it resized by Pillow. Beside them
 quantiles of torchvision's RandomResizedCrop and cuts of CIFAR-100's augmentations.
 """
@@ -22,9 +22,9 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import functional
 
-from fixture_pictures import digest, drawn, encoded
+from fixture_images import digest, drawn, encoded
 
-OUT = Path(__file__).resolve().parent.parent / "fixtures" / "pictures.json"
+OUT = Path(__file__).resolve().parent.parent / "fixtures" / "images.json"
 QUANTILES = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99]
 DRAWS = 200000
 
@@ -35,7 +35,7 @@ def turned(orientation: int) -> bytes:
     return encoded(drawn(37, 29, 30 + orientation), "JPEG", quality=85, exif=exif)
 
 
-def pictures() -> dict[str, bytes]:
+def images() -> dict[str, bytes]:
     base = drawn(53, 37, 1)
     wide = cv2.cvtColor(np.asarray(drawn(19, 23, 2)), cv2.COLOR_RGB2BGR).astype(np.uint16) * 257 - 3
     alpha = drawn(20, 20, 3)
@@ -101,7 +101,7 @@ def crop_quantiles(width: int, height: int) -> dict[str, object]:
 
 
 def cifar_cuts() -> list[list[object]]:
-    """[right, down, flip, degrees, digest of the bytes], of one picture whose byte i is i * 7 mod 251."""
+    """[right, down, flip, degrees, digest of the bytes], of one image whose byte i is i * 7 mod 251."""
     planes = (np.arange(3072) * 7 % 251).astype(np.uint8).reshape(3, 32, 32)
     image = Image.fromarray(planes.transpose(1, 2, 0))
     rng = np.random.default_rng(5)
@@ -118,7 +118,7 @@ def cifar_cuts() -> list[list[object]]:
 def main() -> None:
     made = {
         "made_by": f"opencv {cv2.__version__}, pillow {Image.__version__}, torchvision {torchvision.__version__}",
-        "pictures": {name: described(data) for name, data in pictures().items()},
+        "images": {name: described(data) for name, data in images().items()},
         "quantiles": QUANTILES, "draws": DRAWS,
         "crops": [crop_quantiles(w, h) for w, h in ((500, 375), (224, 224), (96, 400), (30, 33))],
         "flip_rate": 0.5,

@@ -1,4 +1,4 @@
-#include "datasets/drawn_pictures.h"
+#include "datasets/drawn_images.h"
 
 #include <algorithm>
 #include <array>
@@ -48,7 +48,7 @@ struct Look {
 
 Look look_of(int label, int classes) {
   require(classes >= 2 && classes <= kMostDrawnClasses && label >= 0 && label < classes,
-          "drawn pictures: class {} of {}; from 2 to {} classes can be drawn", label, classes,
+          "drawn images: class {} of {}; from 2 to {} classes can be drawn", label, classes,
           kMostDrawnClasses);
   if (classes <= kColours) return {label * kColours / classes, label};
   return {label % kColours, label / kColours};
@@ -107,13 +107,13 @@ void write_file(const std::filesystem::path& path, const std::vector<std::uint8_
 
 void check_counts(const DrawnSet& set) {
   require(set.train >= 1 && set.val >= 1,
-          "drawn pictures: {} training and {} validation pictures per class; at least 1 of each is "
+          "drawn images: {} training and {} validation images per class; at least 1 of each is "
           "needed",
           set.train, set.val);
   look_of(0, set.classes);
 }
 
-// Numbers of pictures are drawn apart: training ones count from 0, the others from here.
+// Numbers of images are drawn apart: training ones count from 0, the others from here.
 constexpr std::int64_t kFirstVal = std::int64_t{1} << 40;
 
 }  // namespace
@@ -123,9 +123,9 @@ std::string drawn_class_name(int label, int classes) {
   return fmt::format("{}_{}", kColourNames[look.colour], kShapes[look.shape].name);
 }
 
-Image drawn_picture(int label, int classes, int side, std::uint64_t seed, std::int64_t number) {
+Image drawn_image(int label, int classes, int side, std::uint64_t seed, std::int64_t number) {
   const Look look = look_of(label, classes);
-  require(side >= 8 && side <= 8192, "drawn pictures: {} pixels a side; from 8 to 8192", side);
+  require(side >= 8 && side <= 8192, "drawn images: {} pixels a side; from 8 to 8192", side);
   Image image{side, side, {}};
   image.rgb.resize(static_cast<std::size_t>(side) * static_cast<std::size_t>(side) * 3);
   Draws draws(seed, label, number);
@@ -156,7 +156,7 @@ void write_drawn_folder(const std::string& folder, const DrawnSet& set) {
       if (error) fail(Code::Io, "{}: {}", below.string(), error.message());
       for (int i = 0; i < (train ? set.train : set.val); ++i) {
         const Image image =
-            drawn_picture(label, set.classes, set.side, set.seed, i + (train ? 0 : kFirstVal));
+            drawn_image(label, set.classes, set.side, set.seed, i + (train ? 0 : kFirstVal));
         write_file(below / fmt::format("{:05}.jpg", i), encode_jpeg(image, 90));
       }
     }
@@ -171,7 +171,7 @@ void write_drawn_cifar100(const std::string& folder, const DrawnSet& set) {
     for (const std::int64_t row :
          drawn_order(std::int64_t{set.classes} * each, set.seed, train ? 0 : 1, 0)) {
       const int label = static_cast<int>(row / each);
-      const Image image = drawn_picture(label, set.classes, Cifar100::kSide, set.seed,
+      const Image image = drawn_image(label, set.classes, Cifar100::kSide, set.seed,
                                         row % each + (train ? 0 : kFirstVal));
       bytes.push_back(static_cast<std::uint8_t>(label / 5));
       bytes.push_back(static_cast<std::uint8_t>(label));

@@ -1,4 +1,4 @@
-#include "datasets/picture_check.h"
+#include "datasets/image_check.h"
 
 #include <algorithm>
 #include <vector>
@@ -28,7 +28,7 @@ void note_size(Seen& seen) {
   seen.most_side = std::max(seen.most_side, high);
 }
 
-// The picture's trouble, or nothing.
+// The image's trouble, or nothing.
 std::string check_one(const std::string& path, Seen& seen) {
   try {
     const std::vector<std::uint8_t> bytes = read_whole_file(path);
@@ -44,7 +44,7 @@ std::string check_one(const std::string& path, Seen& seen) {
   }
 }
 
-void add_up(const std::vector<Seen>& seen, PictureCheck& report) {
+void add_up(const std::vector<Seen>& seen, ImageCheck& report) {
   for (const Seen& one : seen) {
     report.bytes += one.bytes;
     report.most_side = std::max(report.most_side, one.most_side);
@@ -56,19 +56,19 @@ void add_up(const std::vector<Seen>& seen, PictureCheck& report) {
 
 }  // namespace
 
-PictureCheck check_image_folder(
+ImageCheck check_image_folder(
     const std::string& folder, int threads,
     const std::function<void(std::int64_t done, std::int64_t all)>& progress) {
   require_image_support();
   const ImageList list(folder);
-  PictureCheck report;
-  report.pictures = list.images();
+  ImageCheck report;
+  report.images = list.images();
   report.classes = list.classes();
   report.least_per_class = list.images();
   for (int label = 0; label < list.classes(); ++label) {
-    const std::int64_t pictures = list.first_of(label + 1) - list.first_of(label);
-    report.least_per_class = std::min(report.least_per_class, pictures);
-    report.most_per_class = std::max(report.most_per_class, pictures);
+    const std::int64_t images = list.first_of(label + 1) - list.first_of(label);
+    report.least_per_class = std::min(report.least_per_class, images);
+    report.most_per_class = std::max(report.most_per_class, images);
     report.class_names.push_back(list.class_name(label));
   }
   RowThreads rows(threads);
@@ -91,12 +91,12 @@ PictureCheck check_image_folder(
   return report;
 }
 
-PictureCheck check_cifar100(const std::string& path, bool train) {
+ImageCheck check_cifar100(const std::string& path, bool train) {
   const Cifar100 set = read_cifar100(path, train);
   std::vector<std::int64_t> counts(Cifar100::kClasses);
   for (const std::uint8_t label : set.labels) ++counts[label];
-  PictureCheck report;
-  report.pictures = set.rows();
+  ImageCheck report;
+  report.images = set.rows();
   report.bytes = static_cast<std::int64_t>(set.pixels.size());
   report.least_side = report.most_side = Cifar100::kSide;
   report.classes = static_cast<int>(

@@ -1,4 +1,4 @@
-"""`hetu data check` of pictures and CIFAR-100: what is there, each thing that is wrong in one line, status 4."""
+"""`hetu data check` of images and CIFAR-100: what is there, each thing that is wrong in one line, status 4."""
 
 import shutil
 import subprocess
@@ -31,8 +31,8 @@ class Check(unittest.TestCase):
         _hetu.write_drawn_cifar100(str(self.root), 100, 3, 2, 32, 1)
         found = check(self.root)
         self.assertEqual(found.returncode, 0, found.stderr)
-        self.assertIn("training: 300 pictures in 100 classes (3 to 3 each), 0.9 MB, sides of 32 to 32", found.stdout)
-        self.assertIn("testing: 200 pictures in 100 classes (2 to 2 each)", found.stdout)
+        self.assertIn("training: 300 images in 100 classes (3 to 3 each), 0.9 MB, sides of 32 to 32", found.stdout)
+        self.assertIn("testing: 200 images in 100 classes (2 to 2 each)", found.stdout)
         self.assertEqual(check(self.root / "test.bin").returncode, 0)
         (self.root / "test.bin").write_bytes(b"abc")
         self.wrong(self.root, "test.bin: 3 bytes are no CIFAR-100 file")
@@ -40,32 +40,32 @@ class Check(unittest.TestCase):
         self.wrong(self.root, "has neither test.bin nor test")
 
     def test_nothing_known(self):
-        self.wrong(self.root, "no class folders of pictures", status=2)
+        self.wrong(self.root, "no class folders of images", status=2)
 
-    @unittest.skipUnless(_hetu.reads_pictures(), "a build without libjpeg")
+    @unittest.skipUnless(_hetu.reads_images(), "a build without libjpeg")
     def test_folders(self):
         _hetu.write_drawn_folder(str(self.root), 3, 30, 2, 40, 1)
         train = self.root / "train"
-        for path, words in ((self.root, "val: 6 pictures in 3 classes (2 to 2 each)"),
-                            (train, "train: 90 pictures in 3 classes (30 to 30 each)")):
+        for path, words in ((self.root, "val: 6 images in 3 classes (2 to 2 each)"),
+                            (train, "train: 90 images in 3 classes (30 to 30 each)")):
             found = check(path)
             self.assertEqual((found.returncode, found.stderr), (0, ""))
             self.assertIn(words, found.stdout)
             self.assertIn("sides of 40 to 40 pixels, 0 cannot be read", found.stdout)
-        pictures = sorted(train.glob("*/*.jpg"))
-        pictures[40].write_bytes(pictures[40].read_bytes()[:300])
-        pictures[50].write_bytes(b"")
-        self.wrong(train, f"{pictures[40]}: damaged JPEG", f"{pictures[50]}: the file is empty")
-        for path in pictures[:30]:
+        images = sorted(train.glob("*/*.jpg"))
+        images[40].write_bytes(images[40].read_bytes()[:300])
+        images[50].write_bytes(b"")
+        self.wrong(train, f"{images[40]}: damaged JPEG", f"{images[50]}: the file is empty")
+        for path in images[:30]:
             path.write_bytes(b"")
         self.assertIn("and 12 more", check(train).stderr.splitlines()[-1])
-        shutil.rmtree(pictures[0].parent)
+        shutil.rmtree(images[0].parent)
         self.wrong(self.root, "damaged JPEG", "is empty", "different classes, from number 0 on")
         shutil.rmtree(self.root / "val")
         self.wrong(self.root, "damaged JPEG", "is empty", "has no class folders in val")
-        self.wrong(pictures[50].parent, "30 pictures lie in it directly", status=2)
+        self.wrong(images[50].parent, "30 images lie in it directly", status=2)
         (train / "empty").mkdir()
-        self.wrong(train, "train/empty: the class folder holds no picture", status=2)
+        self.wrong(train, "train/empty: the class folder holds no image", status=2)
 
 
 if __name__ == "__main__":

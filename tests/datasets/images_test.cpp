@@ -11,7 +11,7 @@
 #include "datasets/orientation.h"
 #include "datasets/resample.h"
 #include "graph/base/error.h"
-#include "tests/datasets/picture_files.h"
+#include "tests/datasets/image_files.h"
 
 namespace hetu {
 namespace {
@@ -21,14 +21,14 @@ using ::testing::HasSubstr;
 using testing::hex;
 
 const nlohmann::json& fixture() {
-  static const auto kFixture = nlohmann::json::parse(testing::fixture_text("pictures.json"));
+  static const auto kFixture = nlohmann::json::parse(testing::fixture_text("images.json"));
   return kFixture;
 }
 
-class EveryPicture : public ::testing::TestWithParam<std::string> {
+class EveryImage : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    described_ = fixture()["pictures"][GetParam()];
+    described_ = fixture()["images"][GetParam()];
     bytes_ = testing::from_base64(described_["file"]);
     ASSERT_EQ(decode_image(bytes_, image_), "");
   }
@@ -37,14 +37,14 @@ class EveryPicture : public ::testing::TestWithParam<std::string> {
   Image image_;
 };
 
-TEST_P(EveryPicture, HasThePixelsThatOpenCvReadsInPython) {
+TEST_P(EveryImage, HasThePixelsThatOpenCvReadsInPython) {
   EXPECT_EQ(image_.width, described_["width"]);
   EXPECT_EQ(image_.height, described_["height"]);
   EXPECT_EQ(hex(testing::digest(image_.rgb.data(), image_.rgb.size())),
             described_["pixels"].get<std::string>());
 }
 
-TEST_P(EveryPicture, IsResizedAsPillowDoes) {
+TEST_P(EveryImage, IsResizedAsPillowDoes) {
   for (const auto& part : described_["parts"]) {
     const int size = part[4];
     const auto pixels = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
@@ -56,7 +56,7 @@ TEST_P(EveryPicture, IsResizedAsPillowDoes) {
   }
 }
 
-TEST_P(EveryPicture, IsTorchvisionsEvaluationInput) {
+TEST_P(EveryImage, IsTorchvisionsEvaluationInput) {
   const CentreCrop cut = centre_crop(image_.width, image_.height, 256, 224);
   Resampler resampler;
   const std::uint8_t* bytes =
@@ -68,17 +68,17 @@ TEST_P(EveryPicture, IsTorchvisionsEvaluationInput) {
             described_["eval"].get<std::string>());
 }
 
-std::vector<std::string> picture_names() {
+std::vector<std::string> image_names() {
   std::vector<std::string> names;
-  for (const auto& [name, described] : fixture()["pictures"].items()) names.push_back(name);
+  for (const auto& [name, described] : fixture()["images"].items()) names.push_back(name);
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixture, EveryPicture, ::testing::ValuesIn(picture_names()),
+INSTANTIATE_TEST_SUITE_P(Fixture, EveryImage, ::testing::ValuesIn(image_names()),
                          [](const auto& name) { return name.param; });
 
-// Any part has exactly the whole picture's pixels, under every way of storing colour.
-TEST_P(EveryPicture, ThePartsAreThoseOfTheWhole) {
+// Any part has exactly the whole image's pixels, under every way of storing colour.
+TEST_P(EveryImage, ThePartsAreThoseOfTheWhole) {
   const unsigned seed = ::testing::UnitTest::GetInstance()->random_seed() + 1;
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937 random(seed);
@@ -107,10 +107,10 @@ TEST_P(EveryPicture, ThePartsAreThoseOfTheWhole) {
   }
 }
 
-TEST(Jpeg, LargerPicturesToo) {
+TEST(Jpeg, LargerImagesToo) {
   std::mt19937 random(3);
   for (const int side : {200, 333}) {
-    const Bytes bytes = encode_jpeg(drawn_picture(3, 10, side, 5, 6), 92);
+    const Bytes bytes = encode_jpeg(drawn_image(3, 10, side, 5, 6), 92);
     Image whole, held;
     ASSERT_EQ(decode_image(bytes, whole), "");
     for (int attempt = 0; attempt < 100; ++attempt) {
@@ -129,7 +129,7 @@ TEST(Jpeg, LargerPicturesToo) {
 }
 
 TEST(Jpeg, OneThatEndsEarlyIsDamagedWhereverItIsCut) {
-  const Bytes whole = encode_jpeg(drawn_picture(1, 10, 64, 2, 3), 90);
+  const Bytes whole = encode_jpeg(drawn_image(1, 10, 64, 2, 3), 90);
   Image image;
   Box there;
   const auto corner = [](int, int) { return Box{0, 0, 2, 2}; };
@@ -143,7 +143,7 @@ TEST(Jpeg, OneThatEndsEarlyIsDamagedWhereverItIsCut) {
 TEST(Jpeg, RandomDamageEitherShowsOrIsDecodedAndNeverMore) {
   const unsigned seed = 11;
   std::mt19937 random(seed);
-  const Bytes whole = encode_jpeg(drawn_picture(1, 10, 64, 2, 3), 90);
+  const Bytes whole = encode_jpeg(drawn_image(1, 10, 64, 2, 3), 90);
   int told = 0;
   for (int attempt = 0; attempt < 2000; ++attempt) {
     Bytes bytes = whole;
@@ -165,7 +165,7 @@ TEST(Jpeg, RandomDamageEitherShowsOrIsDecodedAndNeverMore) {
 }
 
 TEST(Png, DamageAndEarlyEndsAreTold) {
-  const Bytes whole = testing::from_base64(fixture()["pictures"]["png_alpha"]["file"]);
+  const Bytes whole = testing::from_base64(fixture()["images"]["png_alpha"]["file"]);
   Image image;
   for (std::size_t keep = 8; keep < whole.size(); ++keep) {
     const Bytes bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(keep));
@@ -205,17 +205,17 @@ TEST(Exif, FindsTheOrientationInEitherByteOrderAndSurvivesNonsense) {
   }
 }
 
-TEST(Picture, OtherBytesAreToldInOneLine) {
+TEST(Image, OtherBytesAreToldInOneLine) {
   Image image;
   EXPECT_EQ(decode_image({}, image), "the file is empty");
   EXPECT_THAT(decode_image({'G', 'I', 'F', '8', '9', 'a'}, image),
-              HasSubstr("no JPEG, PNG, BMP, TIFF, WebP or PNM picture"));
+              HasSubstr("no JPEG, PNG, BMP, TIFF, WebP or PNM image"));
   EXPECT_THAT(decode_image({0xFF, 0xD8, 0xFF}, image), HasSubstr("damaged JPEG"));
 }
 
-TEST(Encode, RefusesWhatIsNoPicture) {
+TEST(Encode, RefusesWhatIsNoImage) {
   EXPECT_THROW(encode_jpeg({}, 90), Error);
-  EXPECT_THROW(encode_jpeg(drawn_picture(0, 2, 8, 0, 0), 101), Error);
+  EXPECT_THROW(encode_jpeg(drawn_image(0, 2, 8, 0, 0), 101), Error);
 }
 
 // Of torchvision's own draws, to within six standard errors of each quantile's rank.
@@ -253,7 +253,7 @@ TEST(RandomResizedCrop, HasTorchvisionsDistribution) {
   }
 }
 
-TEST(RandomResizedCrop, LiesWithinAnyPicture) {
+TEST(RandomResizedCrop, LiesWithinAnyImage) {
   for (int width = 1; width < 40; ++width) {
     for (int height = 1; height < 40; height += 3) {
       for (int sample = 0; sample < 50; ++sample) {
@@ -268,7 +268,7 @@ TEST(RandomResizedCrop, LiesWithinAnyPicture) {
 }
 
 TEST(Resampler, MirrorsTheWindowAndNothingElse) {
-  const Image image = drawn_picture(4, 10, 37, 1, 2);
+  const Image image = drawn_image(4, 10, 37, 1, 2);
   Resampler resampler;
   const Box from = {3, 4, 29, 31}, window = {5, 2, 11, 13};
   const auto resized = [&](bool flip) {

@@ -1,5 +1,5 @@
-"""Pictures through the module of OpenCV: a job without them loads none of it, one with them trains; without the module each
-is named with its format and the package; an installed Hetu finds it. Pictures are written here, by hand."""
+"""Images through the module of OpenCV: a job without them loads none of it, one with them trains; without the module each
+is named with its format and the package; an installed Hetu finds it. Images are written here, by hand."""
 
 import os
 import re
@@ -66,15 +66,15 @@ def png(number: int) -> bytes:
 FORMS = {"bmp": bmp, "ppm": ppm, "tif": tiff, "png": png}
 
 
-@unittest.skipUnless(_hetu.reads_pictures() and MODULE.exists(), "a build without libjpeg or OpenCV")
-class OtherPictures(unittest.TestCase):
+@unittest.skipUnless(_hetu.reads_images() and MODULE.exists(), "a build without libjpeg or OpenCV")
+class OtherImages(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.root = Path(temporary.name)
 
     def fill(self, name: str, *forms: str) -> Path:
-        """Two classes of four pictures each; picture i of a class in form i, in turn."""
+        """Two classes of four images each; image i of a class in form i, in turn."""
         for part in ("train", "val"):
             for label in ("a", "b"):
                 folder = self.root / name / part / label
@@ -102,7 +102,7 @@ class OtherPictures(unittest.TestCase):
             self.assertNotIn("opencv", self.said("ldd", linked))
 
     def test_every_form_gives_the_same_pixels(self):
-        """One picture in each form is one row of numbers."""
+        """One image in each form is one row of numbers."""
         digests = self.said(sys.executable, "-c", READS, *(self.fill(form, form) / "train" for form in FORMS)).split()[:-2]
         self.assertEqual((len(digests), len(set(digests))), (len(FORMS), 1))
 
@@ -122,7 +122,7 @@ class OtherPictures(unittest.TestCase):
         lines = [line for line in said.splitlines() if line.startswith("hetu data check")]
         self.assertEqual(len(lines), 6, said)
         for line, (name, kind) in zip(lines, (("a/1.bmp", "BMP"), ("a/2.tif", "TIFF"), ("a/3.ppm", "PNM")), strict=False):
-            self.assertRegex(line, re.escape(f"{folder}/{name}: a {kind} picture needs Hetu's module of OpenCV: ")
+            self.assertRegex(line, re.escape(f"{folder}/{name}: a {kind} image needs Hetu's module of OpenCV: ")
                              + f".*libhetu_opencv.so.*sought from {re.escape(str(alone.parent))}.*"
                              + "install libopencv-imgcodecs-dev and configure with -DHETU_OPENCV=ON")
         module = self.root / "lib" / MODULE.name
@@ -140,7 +140,7 @@ class OtherPictures(unittest.TestCase):
         shutil.copy(_hetu.__file__, package)
         environment = {**os.environ, "PYTHONPATH": str(package.parent)}
         said = self.said(sys.executable, "-c", READS, folder, status=1, env=environment)
-        self.assertRegex(said.splitlines()[-1], "^NotImplementedError: .*/a/1.bmp: a BMP picture needs Hetu's module")
+        self.assertRegex(said.splitlines()[-1], "^NotImplementedError: .*/a/1.bmp: a BMP image needs Hetu's module")
 
 
 if __name__ == "__main__":

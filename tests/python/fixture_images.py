@@ -1,4 +1,4 @@
-"""Pictures that the fixtures of pictures are made of, and the digest of their pixels."""
+"""Images that the fixtures of images are made of, and the digest of their pixels."""
 
 from __future__ import annotations
 

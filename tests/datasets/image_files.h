@@ -1,4 +1,4 @@
-// What the tests of pictures share: the fixture, digests, and folders of pictures of their own.
+// What the tests of images share: the fixture, digests, and folders of images of their own.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "datasets/drawn_pictures.h"
+#include "datasets/drawn_images.h"
 #include "datasets/image.h"
 
 namespace hetu::testing {
@@ -24,7 +24,7 @@ inline std::string fixture_text(const std::string& name) {
 
 inline std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-/// FNV-1a of 64 bits, as tests/python/make_pictures_fixture.py.
+/// FNV-1a of 64 bits, as tests/python/make_images_fixture.py.
 inline std::uint64_t digest(const void* data, std::size_t bytes) {
   std::uint64_t out = 0xCBF29CE484222325ULL;
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -67,7 +67,7 @@ inline void write_bytes(const std::string& path, const Bytes& bytes) {
 class Folder {
  public:
   Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "hetu_pictures_XXXXXX";
+    std::string name = std::filesystem::temp_directory_path() / "hetu_images_XXXXXX";
     path_ = ::mkdtemp(name.data());
   }
   ~Folder() { std::filesystem::remove_all(path_); }
@@ -77,13 +77,13 @@ class Folder {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  /// classes "a", "b", … of the given numbers of pictures, 40 + number pixels a side.
-  void fill(const std::vector<int>& pictures) const {
-    for (std::size_t c = 0; c < pictures.size(); ++c) {
+  /// classes "a", "b", … of the given numbers of images, 40 + number pixels a side.
+  void fill(const std::vector<int>& images) const {
+    for (std::size_t c = 0; c < images.size(); ++c) {
       const std::string below = *this / std::string(1, static_cast<char>('a' + c));
       std::filesystem::create_directory(below);
-      for (int i = 0; i < pictures[c]; ++i) {
-        const Image image = drawn_picture(static_cast<int>(c), 10, 40 + i, 1, i);
+      for (int i = 0; i < images[c]; ++i) {
+        const Image image = drawn_image(static_cast<int>(c), 10, 40 + i, 1, i);
         write_bytes(below + "/" + std::to_string(100 + i) + ".jpg", encode_jpeg(image, 90));
       }
     }

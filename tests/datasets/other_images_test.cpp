@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "datasets/image.h"
-#include "tests/datasets/picture_files.h"
+#include "tests/datasets/image_files.h"
 
 namespace hetu {
 namespace {
@@ -17,17 +17,17 @@ using testing::Bytes;
 using ::testing::HasSubstr;
 
 const nlohmann::json& fixture() {
-  static const auto kFixture = nlohmann::json::parse(testing::fixture_text("other_pictures.json"));
+  static const auto kFixture = nlohmann::json::parse(testing::fixture_text("other_images.json"));
   return kFixture;
 }
 
-class EveryOtherPicture : public ::testing::TestWithParam<std::string> {
+class EveryOtherImage : public ::testing::TestWithParam<std::string> {
  protected:
-  nlohmann::json described_ = fixture()["pictures"][GetParam()];
+  nlohmann::json described_ = fixture()["images"][GetParam()];
   Bytes bytes_ = testing::from_base64(described_["file"]);
 };
 
-TEST_P(EveryOtherPicture, HasItsPixels) {
+TEST_P(EveryOtherImage, HasItsPixels) {
   Image image;
   ASSERT_EQ(decode_image(bytes_, image), "");
   EXPECT_EQ(image.width, described_["width"]);
@@ -36,7 +36,7 @@ TEST_P(EveryOtherPicture, HasItsPixels) {
             described_["pixels"].get<std::string>());
 }
 
-TEST_P(EveryOtherPicture, PartsLieInTheWhole) {
+TEST_P(EveryOtherImage, PartsLieInTheWhole) {
   Image image;
   Box there;
   const auto middle = [](int width, int height) { return Box{width / 3, height / 3, 2, 1}; };
@@ -51,7 +51,7 @@ TEST_P(EveryOtherPicture, PartsLieInTheWhole) {
 
 // Cut anywhere, it is told as damaged, or what is missing holds no pixel; and memory that was never
 // written shows nowhere, so that every run makes the same of it.
-TEST_P(EveryOtherPicture, OneThatEndsEarlyIsDamagedOrWhole) {
+TEST_P(EveryOtherImage, OneThatEndsEarlyIsDamagedOrWhole) {
   Image whole;
   ASSERT_EQ(decode_image(bytes_, whole), "");
   ::testing::internal::CaptureStderr();
@@ -72,14 +72,14 @@ TEST_P(EveryOtherPicture, OneThatEndsEarlyIsDamagedOrWhole) {
 
 std::vector<std::string> names() {
   std::vector<std::string> names;
-  for (const auto& [name, described] : fixture()["pictures"].items()) names.push_back(name);
+  for (const auto& [name, described] : fixture()["images"].items()) names.push_back(name);
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixture, EveryOtherPicture, ::testing::ValuesIn(names()),
+INSTANTIATE_TEST_SUITE_P(Fixture, EveryOtherImage, ::testing::ValuesIn(names()),
                          [](const auto& name) { return name.param; });
 
-TEST(OtherPictures, WhatIsNotReadIsNamed) {
+TEST(OtherImages, WhatIsNotReadIsNamed) {
   for (const auto& [name, row] : fixture()["refused"].items()) {
     Image image;
     EXPECT_THAT(decode_image(testing::from_base64(row[0]), image),
@@ -88,8 +88,8 @@ TEST(OtherPictures, WhatIsNotReadIsNamed) {
   }
 }
 
-TEST(OtherPictures, TheirSizeIsRefusedBeforeMemoryIsTaken) {
-  const Bytes bytes = testing::from_base64(fixture()["pictures"]["tiff_plain"]["file"]);
+TEST(OtherImages, TheirSizeIsRefusedBeforeMemoryIsTaken) {
+  const Bytes bytes = testing::from_base64(fixture()["images"]["tiff_plain"]["file"]);
   for (const std::size_t entry : {0U, 1U}) {  // width, height: the first two of the directory
     Bytes bomb = bytes;
     const std::size_t directory = bytes[4] | bytes[5] << 8U | bytes[6] << 16U;
@@ -101,9 +101,9 @@ TEST(OtherPictures, TheirSizeIsRefusedBeforeMemoryIsTaken) {
   }
 }
 
-TEST(OtherPictures, NoMemoryIsTakenForPixelsThatTheFileCannotHold) {
+TEST(OtherImages, NoMemoryIsTakenForPixelsThatTheFileCannotHold) {
   for (const char* name : {"bmp_rgb", "bmp_os2", "pnm_ppm", "pnm_pbm", "pnm_text"}) {
-    Bytes bytes = testing::from_base64(fixture()["pictures"][name]["file"]);
+    Bytes bytes = testing::from_base64(fixture()["images"][name]["file"]);
     if (bytes[0] == 'B') {
       bytes[19] = bytes[14] == 12 ? 0x7F : 0x3F;  // the width's second byte
     } else {
@@ -116,8 +116,8 @@ TEST(OtherPictures, NoMemoryIsTakenForPixelsThatTheFileCannotHold) {
   }
 }
 
-TEST(OtherPictures, OtherThreadsKeepStandardError) {
-  Bytes broken = testing::from_base64(fixture()["pictures"]["bmp_rgb"]["file"]);
+TEST(OtherImages, OtherThreadsKeepStandardError) {
+  Bytes broken = testing::from_base64(fixture()["images"]["bmp_rgb"]["file"]);
   broken.resize(broken.size() - 4);
   Image image;
   EXPECT_THAT(decode_image(broken, image), HasSubstr("damaged BMP: OpenCV finds it damaged"));

@@ -1,4 +1,4 @@
-"""ht.data.ImageFolder and ht.data.Cifar100: fields, sizes, real pickles, where the pictures lie, wrong input."""
+"""ht.data.ImageFolder and ht.data.Cifar100: fields, sizes, real pickles, where the images lie, wrong input."""
 
 import os
 import pickle
@@ -68,7 +68,7 @@ class Cifar100(unittest.TestCase):
         self.assertFalse(touched.exists())
 
 
-@unittest.skipUnless(_hetu.reads_pictures(), "a build without libjpeg")
+@unittest.skipUnless(_hetu.reads_images(), "a build without libjpeg")
 class ImageFolder(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
@@ -99,8 +99,8 @@ class ImageFolder(unittest.TestCase):
                 make()
             self.assertIn(words, str(caught.exception))
 
-    def test_training_goes_on_and_says_how_many_pictures_were_damaged(self):
-        """The mean colour tells drawn classes apart: a linear layer on it learns, around a damaged picture."""
+    def test_training_goes_on_and_says_how_many_images_were_damaged(self):
+        """The mean colour tells drawn classes apart: a linear layer on it learns, around a damaged image."""
         next((self.root / "train").glob("*/00002.jpg")).write_bytes(b"none")
         code = (
             "import sys, hetu as ht\n"
@@ -118,7 +118,7 @@ class ImageFolder(unittest.TestCase):
                               timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         damaged, learnt = done.stdout.splitlines()[-2:]
-        self.assertRegex(damaged, r"worker 0: 3[0-9] damaged pictures among those read")
+        self.assertRegex(damaged, r"worker 0: 3[0-9] damaged images among those read")
         self.assertRegex(learnt, "^True")
         self.assertEqual(done.stderr.count("takes its place"), 1, done.stderr)
 

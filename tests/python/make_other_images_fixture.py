@@ -1,10 +1,10 @@
-"""Makes tests/fixtures/other_pictures.json: small BMP, TIFF, WebP and PNM pictures, PNG and JPEG with their rarer traits.
+"""Makes tests/fixtures/other_images.json: small BMP, TIFF, WebP and PNM images, PNG and JPEG with their rarer traits.
 
-    python3 tests/python/make_other_pictures_fixture.py        # needs opencv-python-headless, pillow
+    python3 tests/python/make_other_images_fixture.py        # needs opencv-python-headless, pillow
 
 Each stands there as base64, with the digest (FNV-1a, 64 bits) of the pixels that are right, red first, and whose they are:
 "pillow" (upright, convert("RGB")) wherever Pillow converts; "opencv" where only cv2.imread defines them; "numbers" where
-both make them up (Pillow clips 16-bit grey) and the upper 8 bits are right. "refused" holds whole pictures that are not
+both make them up (Pillow clips 16-bit grey) and the upper 8 bits are right. "refused" holds whole images that are not
 read, and what is said.
 """
 
@@ -21,9 +21,9 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
-from fixture_pictures import digest, drawn, encoded
+from fixture_images import digest, drawn, encoded
 
-OUT = Path(__file__).resolve().parent.parent / "fixtures" / "other_pictures.json"
+OUT = Path(__file__).resolve().parent.parent / "fixtures" / "other_images.json"
 WIDTH, HEIGHT = 19, 11
 BASE = drawn(WIDTH, HEIGHT, 1)
 RNG = np.random.default_rng(3)
@@ -163,7 +163,7 @@ def refused() -> dict[str, list[str]]:
         "pnm_100": (b"P5 2 2 100\n\1\2\3\4", "a PNM whose brightest value is 100; 255 and 65535 are read"),
         "bmp_many_pixels": (b"BM" + bytes(12) + struct.pack("<IiiHHI", 40, 1 << 20, -(1 << 20), 1, 24, 0) + bytes(20),
                             "a BMP of 1048576 x 1048576 pixels; at most 268435456 are read"),
-        "gif": (encoded(BASE.quantize(8), "GIF"), "no JPEG, PNG, BMP, TIFF, WebP or PNM picture"),
+        "gif": (encoded(BASE.quantize(8), "GIF"), "no JPEG, PNG, BMP, TIFF, WebP or PNM image"),
     }
     return {name: [base64.b64encode(data).decode(), says] for name, (data, says) in made.items()}
 
@@ -183,10 +183,10 @@ def main() -> None:
         ("pillow", pillow, by_pillow), ("opencv", opencv, by_opencv)]
     rows = [(name, data, way, read(data)) for way, files, read in ways for name, data in files.items()]
     rows += [(name, data, "numbers", pixels) for name, (data, pixels) in numbers.items()]
-    pictures = {name: {"file": base64.b64encode(data).decode(), "by": way, "height": pixels.shape[0],
+    images = {name: {"file": base64.b64encode(data).decode(), "by": way, "height": pixels.shape[0],
                        "width": pixels.shape[1], "pixels": digest(np.ascontiguousarray(pixels).tobytes())}
                 for name, data, way, pixels in rows}
-    made = {"made_by": f"opencv {cv2.__version__}, pillow {Image.__version__}", "pictures": pictures, "refused": refused()}
+    made = {"made_by": f"opencv {cv2.__version__}, pillow {Image.__version__}", "images": images, "refused": refused()}
     text = json.dumps(made, separators=(",", ":")).replace('},"', '},\n"').replace('],"', '],\n"')
     OUT.write_text(text + "\n", encoding="utf-8")
 

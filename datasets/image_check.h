@@ -1,4 +1,4 @@
-// What `hetu data check` reads of picture sets: every picture once, what is there and what is
+// What `hetu data check` reads of image sets: every image once, what is there and what is
 // wrong.
 #pragma once
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace hetu {
 
-struct PictureCheck {
-  std::int64_t pictures = 0;
-  int classes = 0;  ///< that have a picture
+struct ImageCheck {
+  std::int64_t images = 0;
+  int classes = 0;  ///< that have an image
   std::int64_t least_per_class = 0, most_per_class = 0;
   std::int64_t bytes = 0;
   int least_side = 0, most_side = 0;  ///< pixels, of those that can be decoded
@@ -19,15 +19,15 @@ struct PictureCheck {
   std::vector<std::string> problems;     ///< the first 20 of them, one line each
 };
 
-/// Decodes every picture of an image folder (image_list.h) with `threads` threads. What is wrong
-/// with single pictures is listed, not thrown; throws Io as ImageList, Unsupported in a build
-/// without libjpeg. `progress(done, pictures)` is called now and then, on the caller's thread.
-PictureCheck check_image_folder(
+/// Decodes every image of an image folder (image_list.h) with `threads` threads. What is wrong
+/// with single images is listed, not thrown; throws Io as ImageList, Unsupported in a build
+/// without libjpeg. `progress(done, images)` is called now and then, on the caller's thread.
+ImageCheck check_image_folder(
     const std::string& folder, int threads,
     const std::function<void(std::int64_t done, std::int64_t all)>& progress);
 
 /// Reads CIFAR-100's file for `train` or for testing (read_cifar100, which throws what is wrong
 /// with it).
-PictureCheck check_cifar100(const std::string& path, bool train);
+ImageCheck check_cifar100(const std::string& path, bool train);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-"""`hetu data sample --kind`: layouts, counts, the same pictures for the same seed; read back through ht.data."""
+"""`hetu data sample --kind`: layouts, counts, the same images for the same seed; read back through ht.data."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ import numpy
 import hetu as ht
 from hetu import _hetu, sample
 
-PICTURES = _hetu.reads_pictures()
+IMAGES = _hetu.reads_images()
 
 
 def make(folder: Path, words: str) -> tuple[int, str]:
@@ -25,7 +25,7 @@ def make(folder: Path, words: str) -> tuple[int, str]:
 
 
 def nearest_mean(train: dict, val: dict) -> float:
-    """Share of the validation pictures that lie nearest to the mean colours of their class."""
+    """Share of the validation images that lie nearest to the mean colours of their class."""
     colours = [x["image"].mean(axis=(2, 3)) for x in (train, val)]
     labels = sorted(set(train["label"]))
     means = numpy.stack([colours[0][train["label"] == label].mean(axis=0) for label in labels])
@@ -33,7 +33,7 @@ def nearest_mean(train: dict, val: dict) -> float:
     return float((nearest == val["label"]).mean())
 
 
-class Pictures(unittest.TestCase):
+class Images(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
@@ -43,19 +43,19 @@ class Pictures(unittest.TestCase):
         folder = self.root / name
         return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
-    @unittest.skipUnless(PICTURES, "a build without libjpeg")
+    @unittest.skipUnless(IMAGES, "a build without libjpeg")
     def test_a_folder_has_the_classes_and_counts_asked_for_and_they_differ(self):
         words = "--kind images --classes 5 --train 12 --val 4 --size 48 --seed 3"
         status, said = make(self.root / "a", words)
         self.assertEqual(status, 0, said)
-        self.assertIn("5 classes of 12 training and 4 validation pictures, 48 x 48", said)
+        self.assertIn("5 classes of 12 training and 4 validation images, 48 x 48", said)
         train = ht.data.ImageFolder(str(self.root / "a" / "train"), 60, size=32, train=False)
         val = ht.data.ImageFolder(str(self.root / "a" / "val"), 20, size=32, train=False)
         self.assertEqual((len(train), len(val), train.num_classes, val.num_classes), (60, 20, 5, 5))
         right = nearest_mean(train.loader(1, 0, []).next(), val.loader(1, 0, []).next())
         self.assertGreater(right, 0.6)
 
-    @unittest.skipUnless(PICTURES, "a build without libjpeg")
+    @unittest.skipUnless(IMAGES, "a build without libjpeg")
     def test_the_seed_fixes_every_byte(self):
         words = "--kind images --classes 3 --train 2 --val 1 --size 16 --seed "
         for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
@@ -79,7 +79,7 @@ class Pictures(unittest.TestCase):
 
     def test_wrong_options_are_one_line_and_leave_nothing(self):
         for words, found in (
-            ("--kind pictures", "invalid choice"),
+            ("--kind images", "invalid choice"),
             ("--kind images --classes 101", "--classes 2 to 100"),
             ("--kind images --size 4", "--size 8"),
             ("--kind cifar100 --train 0", "--train and --val >= 1"),
