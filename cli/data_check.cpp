@@ -9,8 +9,8 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "datasets/bert_hdf5.h"
-#include "datasets/image_list.h"
 #include "datasets/image_check.h"
+#include "datasets/image_list.h"
 #include "graph/base/error.h"
 
 namespace hetu::cli {

@@ -172,7 +172,7 @@ void write_drawn_cifar100(const std::string& folder, const DrawnSet& set) {
          drawn_order(std::int64_t{set.classes} * each, set.seed, train ? 0 : 1, 0)) {
       const int label = static_cast<int>(row / each);
       const Image image = drawn_image(label, set.classes, Cifar100::kSide, set.seed,
-                                        row % each + (train ? 0 : kFirstVal));
+                                      row % each + (train ? 0 : kFirstVal));
       bytes.push_back(static_cast<std::uint8_t>(label / 5));
       bytes.push_back(static_cast<std::uint8_t>(label));
       for (std::size_t channel = 0; channel < 3; ++channel) {

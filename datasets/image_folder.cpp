@@ -102,8 +102,7 @@ void ImageFolder::decode_or_next_of_class(std::int64_t image, const PartOf& part
        list_.class_name(label), count);
 }
 
-void ImageFolder::read_image(std::int64_t epoch, std::int64_t image, Desk& desk,
-                               float* planes) {
+void ImageFolder::read_image(std::int64_t epoch, std::int64_t image, Desk& desk, float* planes) {
   const int size = options_.size;
   bool flip = false;
   int width = size, height = size;  // what the part is resized to
@@ -143,7 +142,7 @@ void ImageFolder::read(Batch& batch) {
     const std::int64_t floats = std::int64_t{3} * options_.size * options_.size;
     threads_.each(batch.rows, [&](std::int64_t row, int thread) {
       read_image(batch.epoch, images[static_cast<std::size_t>(row)],
-                   desks_[static_cast<std::size_t>(thread)], field.as<float>() + row * floats);
+                 desks_[static_cast<std::size_t>(thread)], field.as<float>() + row * floats);
     });
   }
 }

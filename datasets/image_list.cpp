@@ -67,19 +67,19 @@ bool is_image(std::string_view name) {
 }
 
 ImageList::ImageList(std::string folder) : folder_(std::move(folder)) {
-  int images = 0;
+  int beside = 0;  // images outside a class
   for (const Entry& entry : entries_of(folder_)) {
     if (entry.folder) {
       add_class(entry.name);
     } else {
-      images += is_image(entry.name) ? 1 : 0;
+      beside += is_image(entry.name) ? 1 : 0;
     }
   }
   if (class_names_.empty()) {
     fail(Code::Io, "{}: no class folder in it ({}); images belong into one sub-folder per class",
          folder_,
-         images == 0 ? std::string("and no image")
-                       : fmt::format("{} images lie in it directly", images));
+         beside == 0 ? std::string("and no image")
+                     : fmt::format("{} images lie in it directly", beside));
   }
   class_first_.push_back(images());
   names_.shrink_to_fit();

@@ -7,9 +7,9 @@
 #include <limits>
 #include <string>
 
+#include "datasets/image_header.h"
 #include "datasets/opencv_module.h"
 #include "datasets/orientation.h"
-#include "datasets/image_header.h"
 #include "graph/base/error.h"
 
 namespace hetu {

@@ -23,9 +23,9 @@ struct Coordinator::Seat {
   std::int64_t heard_us = 0;
   std::string endpoint;
   std::optional<Arrive> arrived;  ///< has come to where all meet
-  std::int64_t asked = 0;        ///< the newest update that it has asked a group for
-  std::int64_t averaged = 0;     ///< the newest one that is known to have reached another
-  std::vector<int> group;        ///< of its last answer, until its average is known as done
+  std::int64_t asked = 0;         ///< the newest update that it has asked a group for
+  std::int64_t averaged = 0;      ///< the newest one that is known to have reached another
+  std::vector<int> group;         ///< of its last answer, until its average is known as done
   std::vector<std::int64_t> group_updates;
   std::optional<BeginRun> next;       ///< has begun a run that others have not
   std::optional<std::int64_t> early;  ///< its request of that run

@@ -14,8 +14,8 @@
 namespace hetu {
 
 /// What a buffer is for. Rings have several slots: `feed` one per micro-batch of the step or, where
-/// steps overlap, in flight; `saved` and `held` one per micro-batch in flight, each boundary its own;
-/// weights one per version alive.
+/// steps overlap, in flight; `saved` and `held` one per micro-batch in flight, each boundary its
+/// own; weights one per version alive.
 enum class Region : std::uint8_t {
   Weights,      ///< master weights (every version alive) and buffers, persistent
   Optimizer,    ///< optimizer state, persistent
@@ -24,7 +24,7 @@ enum class Region : std::uint8_t {
   Feed,         ///< fed fields, and results of step_sum beside each micro-batch of their step
   Saved,        ///< from forward to backward
   Held,         ///< from input gradient to weight gradient
-  Boundary,       ///< received or sent tensors; which ring stands in Loc::ring
+  Boundary,     ///< received or sent tensors; which ring stands in Loc::ring
   Scratch,      ///< within one function
 };
 

@@ -43,8 +43,8 @@ class RowWalk {
     for (const auto& [stage, micro] : recomputed_) out[stage].recompute = true;
     for (const auto& [ends, level] : boundaries_) {
       const auto [from, to] = ends;
-      const LocalBoundary boundary{plan_.placements[from].model_stage, plan_.placements[to].model_stage,
-                               level.most};
+      const LocalBoundary boundary{plan_.placements[from].model_stage,
+                                   plan_.placements[to].model_stage, level.most};
       out[from].local.push_back(boundary);
       out[to].local.push_back(boundary);
     }

@@ -172,8 +172,8 @@ VerifyReport plan_schedule(TrainPlan& job) {
   return verify(job.lowered);
 }
 
-// As many messages of a boundary may be on their way as the plan needs to go on, and to go on at once
-// by its own order, and one more that is being made.
+// As many messages of a boundary may be on their way as the plan needs to go on, and to go on at
+// once by its own order, and one more that is being made.
 int send_slots(const TrainPlan& job) {
   const Schedule& plan = job.lowered;
   int slots = least_send_slots(plan);

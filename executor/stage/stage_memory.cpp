@@ -114,7 +114,8 @@ StageMemory::StageMemory(const StagePlan& plan, int micros)
   rings_[kFeedRing] = SlotRing(std::max(1, plan.memory.feed_slots), micros);
   rings_[kSavedRing] = SlotRing(std::max(1, plan.memory.saved_copies), micros);
   rings_[kHeldRing] = SlotRing(std::max(1, plan.memory.held_copies), micros);
-  for (const Boundary& boundary : plan.boundaries) rings_[boundary.ring] = SlotRing(boundary.slots, micros);
+  for (const Boundary& boundary : plan.boundaries)
+    rings_[boundary.ring] = SlotRing(boundary.slots, micros);
 }
 
 }  // namespace hetu

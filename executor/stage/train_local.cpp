@@ -1,5 +1,5 @@
-// What the stages of one worker have from each other without messages: values over local boundaries,
-// and the gradients of parameters that several of them hold.
+// What the stages of one worker have from each other without messages: values over local
+// boundaries, and the gradients of parameters that several of them hold.
 #include <algorithm>
 #include <cstring>
 #include <map>

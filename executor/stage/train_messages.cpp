@@ -1,5 +1,5 @@
-// What a training worker sends and receives: the buffers of a stage's boundaries, the buckets of its
-// gradients.
+// What a training worker sends and receives: the buffers of a stage's boundaries, the buckets of
+// its gradients.
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // Pipelines that may die one by one: what those that live do together. Each step ends with a
-// rendezvous at the coordinator, where all hear who has come and whether it has worked for everyone;
-// if not, somebody has died in it, and those who are left do it again.
+// rendezvous at the coordinator, where all hear who has come and whether it has worked for
+// everyone; if not, somebody has died in it, and those who are left do it again.
 #include <algorithm>
 #include <cstring>
 

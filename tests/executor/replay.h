@@ -39,7 +39,7 @@ struct Setting {
   std::vector<int> replicas;    // of each stage
   bool recompute = false;
   OptimizerConfig optimizer;
-  bool images = false;        // the residual network instead of the language model
+  bool images = false;          // the residual network instead of the language model
   testing_model::Sizes model;   // of the language model
   std::vector<int> runs = {9};  // steps from a fill to a drain
   int stop_at = -1;             // the chief asks for a stop at this step's result

@@ -116,7 +116,8 @@ class Job {
     how.policy = case_.policy;
     how.connect = [&](const ps::ClientOptions& c) { return coordinator_.client(c); };
     comm::MeshPlace place;
-    place.endpoint = fmt::format("ipc://{}hetu_shrink_{}_{}", testing::TempDir(), getpid(), ++endpoint_);
+    place.endpoint =
+        fmt::format("ipc://{}hetu_shrink_{}_{}", testing::TempDir(), getpid(), ++endpoint_);
     place.public_key = keys_.public_key;
     place.secret_key = keys_.secret_key;
     how.apart = Apart{pipeline, place};

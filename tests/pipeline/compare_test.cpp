@@ -134,8 +134,8 @@ TEST(Compare, LossesAddUpToTheDelay) {
         real.allreduce = 2.5;
         const Trace trace = beside(plan, with_latency(0.3), real, straggling);
         const Comparison c = compare(trace, plan, {.step = -1, .all = false, .behind = 0.02});
-        SCOPED_TRACE(fmt::format("{}, {} pipelines, seed {}\n{}", method, pipelines, straggling.seed,
-                                 to_text(c)));
+        SCOPED_TRACE(fmt::format("{}, {} pipelines, seed {}\n{}", method, pipelines,
+                                 straggling.seed, to_text(c)));
         EXPECT_NEAR(sum_of(c.last), c.last.late_us, 1e-6);
         EXPECT_NEAR(c.last.late_us, c.runs[0].step.measured - c.runs[0].step.predicted, 1e-6);
         ASSERT_GE(c.first_behind.worker, 0);
