@@ -79,7 +79,7 @@ class Images(unittest.TestCase):
 
     def test_wrong_options_are_one_line_and_leave_nothing(self):
         for words, found in (
-            ("--kind images", "invalid choice"),
+            ("--kind pictures", "invalid choice"),
             ("--kind images --classes 101", "--classes 2 to 100"),
             ("--kind images --size 4", "--size 8"),
             ("--kind cifar100 --train 0", "--train and --val >= 1"),
