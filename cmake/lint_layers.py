@@ -26,17 +26,20 @@ _TABLE = {
     "ps": "graph/base config pipeline/groups",
     "datasets": "graph/base config",
     "executor/comm": "graph/base ps",
-    "executor/sync": "graph/base pipeline/groups ps executor/comm",
-    "executor/loop": "graph/base pipeline/ir pipeline/cost pipeline/lower executor/comm executor/sync",
-    "executor/state": "graph/base executor/comm",
+    "executor/device": "graph/base ops",
+    "executor/state": "graph/base executor/comm executor/device",
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
-    "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/sync executor/loop "
-                      "executor/state executor/compile",
+    "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
+                      "executor/compile",
+    "executor/sync": "graph/base pipeline/groups pipeline/ir ps executor/comm executor/device executor/compile "
+                     "executor/stage",
+    "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/compile "
+                     "executor/stage executor/sync",
     "executor/job": "graph/base config graph ops datasets ps pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
-                    "pipeline/simulate pipeline/lower pipeline/generate pipeline/compare executor/comm executor/sync "
-                    "executor/loop executor/state executor/compile executor/stage",
+                    "pipeline/simulate pipeline/lower pipeline/generate pipeline/compare executor/comm executor/device "
+                    "executor/state executor/compile executor/stage executor/sync executor/loop",
     "executor/rehearse": "graph/base ps pipeline/groups pipeline/ir pipeline/cost pipeline/simulate executor/comm "
-                         "executor/sync executor/loop",
+                         "executor/device executor/compile executor/stage executor/sync executor/loop",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}
 LAYERS["cli"] = [*_TABLE]

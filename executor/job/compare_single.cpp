@@ -142,10 +142,10 @@ void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
         for (const StateTensor& t : run_.gradients()) {
           if (t.name != name) continue;
           if (worker == 0) {
-            sums_[name].assign(t.data, t.data + t.elements);
+            sums_[name] = t.values.values();
           } else {
-            const auto bytes = static_cast<std::size_t>(t.elements) * sizeof(float);
-            transport_.wait(*transport_.send(0, tag, t.data, bytes), what);
+            const std::vector<float> sum = t.values.values();
+            transport_.wait(*transport_.send(0, tag, sum.data(), sum.size() * sizeof(float)), what);
           }
           break;
         }
@@ -163,8 +163,7 @@ void CompareSingle::bring_sums(const Records& all, std::int64_t step) {
 void CompareSingle::replace_sums() {
   single_->log_state(*single_log_, What::GradientSum);
   if (bitwise_) return;
-  for (const StateTensor& t : single_->gradients())
-    std::copy_n(sums_.at(t.name).data(), t.elements, t.data);
+  for (const StateTensor& t : single_->gradients()) t.values.write(sums_.at(t.name).data());
 }
 
 // Whether a tensor must agree.

@@ -57,6 +57,7 @@ struct TrainerOptions {
   int threads = 0;                ///< per worker; 0: as OpenMP says
   std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
+  std::string device = "cpu";  ///< a name of executor/device/device.h
   std::optional<Averaging> averaging = {};
   Stragglers stragglers = {};  ///< hetero, slow and seed count; see straggler_injector.h
 };

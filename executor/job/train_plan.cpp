@@ -335,7 +335,14 @@ Schedule TrainPlan::of_validation() const {
   Lowering forward = how;
   forward.reduce_scalars = true;
   forward.average_weights = false;
-  return lower(forwards, forward);
+  Schedule lowered = lower(forwards, forward);
+  for (Program& program : lowered.workers) {
+    for (auto* part : {&program.prologue, &program.body, &program.drain})
+      std::erase_if(*part, [](const Instr& i) {
+        return i.kind == Kind::Update || i.kind == Kind::ReduceGrad;
+      });
+  }
+  return lowered;
 }
 
 int default_micro_batches(const std::string& method) {

@@ -75,8 +75,7 @@ struct TrainPlan {
   /// row to have its body, and by whole repetitions shorter than the run. A user's own rows are
   /// never cut, and may be longer. Throws Plan where they cannot be so long.
   Schedule of_run(int steps) const;
-  /// Forwards alone, lowered as training is; its updates and reductions of gradients have nothing
-  /// to do.
+  /// Forwards alone, lowered as training is, without updates and sums of gradients.
   Schedule of_validation() const;
 };
 

@@ -17,15 +17,6 @@
 namespace hetu {
 namespace {
 
-void drop_updates(std::vector<Action>& row) {
-  row.erase(std::remove_if(row.begin(), row.end(),
-                           [](const Action& a) {
-                             return a.instr.kind == Kind::Update ||
-                                    a.instr.kind == Kind::ReduceGrad;
-                           }),
-            row.end());
-}
-
 void warn_of_ties(const TrainPlan& plan) {
   for (const StagePair& tie : plan.how.tied)
     log(Level::Warning,
@@ -86,42 +77,40 @@ void Trainer::check_hosts() {
 void Trainer::build() {
   if (is_asynchronous() && transport_.worker() == 0) warn_of_ties(plan_);
   const TrainerOptions& job = plan_.options;
-  RunnerOptions run;
-  run.pipeline = plan_.pipeline;
-  run.pipelines = plan_.linked;
-  run.plan = &plan_.lowered;
-  run.workers_per_pipeline = plan_.width();
-  run.micro_batches = job.micro_batches;
-  run.micro_ids = plan_.micro_ids;
-  run.repeated = is_asynchronous();
-  run.seed = job.seed;
-  run.averager = averager();
-  runner_ = std::make_unique<TrainRunner>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
-                                          run, transport_);
+  StagesOptions how;
+  how.pipeline = plan_.pipeline;
+  how.pipelines = plan_.linked;
+  how.plan = &plan_.lowered;
+  how.workers_per_pipeline = plan_.width();
+  how.micro_batches = job.micro_batches;
+  how.micro_ids = plan_.micro_ids;
+  how.by_version = is_asynchronous();
+  how.seed = job.seed;
+  device_ = open_device(job.device);
+  stages_ = std::make_unique<TrainStages>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
+                                          how, *device_, transport_);
   if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
     injector_ = std::make_unique<StragglerInjector>(job.stragglers, plan_.number(), plan_.width());
-  Interpreter::Links links{transport_, reducer_};
+  all_reduce_ = std::make_unique<AllReduce>(*stages_, reducer_);
+  if (groups_) group_average_ = std::make_unique<GroupAverage>(*stages_, *averager());
+  Interpreter::Links links{transport_, {all_reduce_.get()}};
   links.injector = injector_.get();
-  const auto row = [&](const Schedule& s) { return bind_row(s, plan_.worker, plan_.linked); };
-  if (is_asynchronous()) {
-    runs_ = std::make_unique<RepeatedRun>(
-        *runner_, links, plan_.graph.fetches.size(),
-        groups_ ? plan_.own_pipeline() : comm::everyone(transport_), averager());
-  } else {
-    training_ = std::make_unique<Interpreter>(row(plan_.lowered), *runner_, links);
-  }
-  Row forwards = row(plan_.of_validation());
-  for (auto* part : {&forwards.prologue, &forwards.body, &forwards.drain}) drop_updates(*part);
-  validation_ = std::make_unique<Interpreter>(std::move(forwards), *runner_, links);
+  const std::size_t fetches = plan_.graph.fetches.size();
+  const comm::Group all = comm::everyone(transport_);
+  forwards_ = plan_.of_validation();
+  validation_ = std::make_unique<Run>(*stages_, links, fetches, all);
+  if (group_average_) links.syncs.push_back(group_average_.get());
+  run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
+                               averager());
 }
 
 void Trainer::feed(const FieldLookup& lookup) {
-  const auto& fields = runner_->fields();
+  const auto& fields = stages_->fields();
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const void* data = lookup(fields[i].feed->field, fields[i].bytes);
     require(data != nullptr, "the batch has no field '{}', which stage {} reads",
             fields[i].feed->field, plan_.stages_text());
-    runner_->feed(static_cast<int>(i), data);
+    stages_->feed(static_cast<int>(i), data);
   }
 }
 
@@ -130,7 +119,7 @@ std::vector<SavePart> Trainer::save_parts() const {
   for (const StageHere& here : plan_.stages) {
     if ((plan_.pipeline != 0 && plan_.linked > 1) || !here.is_first_copy) continue;
     SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
-    for (StateTensor& t : runner_->state(here.placement)) {
+    for (StateTensor& t : stages_->state(here.placement)) {
       if (t.owner) part.tensors.push_back(std::move(t));
     }
     parts.push_back(std::move(part));
@@ -140,114 +129,109 @@ std::vector<SavePart> Trainer::save_parts() const {
 
 void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {
   const bool weights = what == TensorRecord::What::Weight;
+  std::vector<float> room;
   for (const StageHere& here : plan_.stages) {
     for (const StateTensor& t :
-         weights ? runner_->state(here.placement) : runner_->gradients(here.placement))
-      if (!weights || t.state.empty()) log.add(what, t.name, here.stage, t.data, t.elements);
+         weights ? stages_->state(here.placement) : stages_->gradients(here.placement))
+      if (!weights || t.state.empty())
+        log.add(what, t.name, here.stage, t.values.host(room), t.values.elements);
   }
 }
 
 void Trainer::ask_to_stop() {
-  if (groups_) {
+  if (groups_)
     groups_->ask_to_stop();
-  } else if (is_asynchronous()) {
-    runs_->ask_to_stop();
-  } else {
-    runner_->ask_to_stop();
-  }
+  else
+    run_->ask_to_stop();
 }
 
 StepResult Trainer::train(const FieldLookup& lookup) {
-  if (is_asynchronous()) {
-    begin_run(1);
-    return *next([&] { return lookup; });
-  }
-  runner_->set_source([&] { feed(lookup); });
-  runner_->set_training(true);
-  training_->run_step(static_cast<int>(step_), recorder());
-  StepResult result;
-  result.step = step_++;
-  result.scalars = runner_->scalars();
-  result.gradient_norm = runner_->gradient_norm();
-  result.stop_asked = runner_->stop_asked();
-  result.learning_rate = optimizer_.rate.at(runner_->updates());
-  result.last = run_left_ == 0;
-  result.batches = plan_.options.pipelines;
-  return result;
+  begin_run(1);
+  return *next([&] { return lookup; });
 }
 
 void Trainer::begin_run(std::int64_t steps) {
   require(run_left_ == 0, "a run is under way: {} of its steps are to come", run_left_);
   require(steps >= 1, "a run has at least one step, got {}", steps);
+  require(
+      !is_asynchronous() || steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
+      "a run of {} steps is too long; drain in between", steps);
   run_left_ = steps;
-  if (!is_asynchronous()) return;
-  require(steps < std::numeric_limits<int>::max() / plan_.options.micro_batches,
-          "a run of {} steps is too long; drain in between", steps);
-  validation_->finish();
-  runner_->set_training(true);
+  if (is_asynchronous()) begin_asynchronous(static_cast<int>(steps));
+}
+
+// A plan without a flush at each step: one run for all of them.
+void Trainer::begin_asynchronous(int steps) {
+  stages_->set_training(true);
   const int first = static_cast<int>(step_);
   Schedule plan;
   if (groups_) {
-    runner_->begin_averaged_run(steps);
+    stages_->limit_rates(steps);
+    group_average_->begin_run(plan_.stages.front().placement, steps);
     run_left_ = 1;
     groups_->begin_run(step_, steps);
     plan = plan_.of_run(groups_->planned_steps());
-    runs_->begin_averaged(plan, first, recorder());
+    run_->begin_averaged(plan, first, recorder());
   } else {
-    plan = plan_.of_run(static_cast<int>(steps));
+    plan = plan_.of_run(steps);
     verify(plan);
-    runs_->begin(plan, first, static_cast<int>(steps), recorder());
+    run_->begin(plan, first, steps, recorder());
   }
   if (trace_) trace_->begin_run(first, std::move(plan));
 }
 
+std::optional<StepReport> Trainer::next_report() {
+  if (!is_asynchronous()) {
+    stages_->set_training(true);
+    run_->begin_step(plan_.lowered, static_cast<int>(step_), recorder());
+  }
+  std::optional<StepReport> report = run_->next_report();
+  for (; !report; report = run_->next_report()) HETU_ASSERT(run_->advance());
+  return report;
+}
+
 std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   if (run_left_ == 0) return std::nullopt;
-  if (!is_asynchronous()) {
-    --run_left_;
-    const StepResult result = train(fields().empty() ? FieldLookup() : batches());
-    if (result.stop_asked) run_left_ = 0;
-    return result;
-  }
-  runner_->set_source([&] { feed(batches()); });
-  std::optional<StepReport> report = runs_->next_report();
-  for (; !report; report = runs_->next_report()) HETU_ASSERT(runs_->advance());
-  step_ = report->step + 1;
   if (!groups_) --run_left_;
-  if (runs_->is_last(report->step)) end_run();
-  StepResult result = result_of(*report);
-  if (groups_) {
-    result.batches = groups_->new_batches();
-    result.learning_rate = optimizer_.rate.at(groups_->nominal(result.step + 1));
-  }
-  return result;
+  stages_->set_source([&] { feed(batches()); });
+  const std::optional<StepReport> report = next_report();
+  step_ = report->step + 1;
+  if (is_asynchronous() && run_->is_last(report->step)) end_run();
+  if (report->stop_asked) run_left_ = 0;
+  return result_of(*report);
 }
 
 // Drains, and knows how long the run has been.
 void Trainer::end_run() {
-  while (runs_->advance()) {
+  while (run_->advance()) {
   }
   run_left_ = 0;
   if (groups_) {
-    runner_->end_averaged_run();
+    stages_->average_buffers();
     step_ = groups_->end_run();
   }
-  runner_->set_updates(step_);
-  if (trace_) trace_->end_run(runs_->steps());
+  stages_->set_updates(step_);
+  if (trace_) trace_->end_run(run_->steps());
 }
 
 StepResult Trainer::result_of(const StepReport& report) const {
-  const bool chief = runs_->is_chief();
+  const bool knows = is_reporter();
   StepResult result;
   result.step = report.step;
   for (std::size_t f = 0; f < plan_.graph.fetches.size(); ++f)
     result.scalars.push_back(
-        {plan_.graph.fetches[f].first, chief ? report.fetches[f] : std::nan("")});
-  result.gradient_norm = chief ? std::sqrt(report.squares) : std::nan("");
+        {plan_.graph.fetches[f].first, knows ? report.fetches[f] : std::nan("")});
+  result.gradient_norm = knows ? std::sqrt(report.squares) : std::nan("");
   result.learning_rate = optimizer_.rate.at(report.step + 1);
-  result.last = runs_->is_last(report.step);
-  result.stop_asked = result.last && (runs_->is_stopped() || (groups_ && groups_->stop_asked()));
+  result.last = is_asynchronous() ? run_->is_last(report.step) : run_left_ == 0;
+  result.stop_asked =
+      report.stop_asked || (is_asynchronous() && result.last &&
+                            (run_->is_stopped() || (groups_ && groups_->stop_asked())));
   result.batches = plan_.options.pipelines;
+  if (groups_) {
+    result.batches = groups_->new_batches();
+    result.learning_rate = optimizer_.rate.at(groups_->nominal(report.step + 1));
+  }
   return result;
 }
 
@@ -256,37 +240,41 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
           "validation wants a drained pipeline, and {} steps of this run are to come: end the run "
           "where you validate",
           run_left_);
-  if (training_) training_->finish();
-  runner_->set_source([&] { feed(lookup); });
-  runner_->set_training(false);
-  const std::vector<float> own = runner_->buffers();
-  runner_->average_buffers();
-  validation_->run_step(static_cast<int>(step_), nullptr);
+  run_->finish();
+  stages_->set_source([&] { feed(lookup); });
+  stages_->set_training(false);
+  const std::vector<float> own = stages_->buffers();
+  stages_->average_buffers();
+  validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
+  while (validation_->advance()) {
+  }
   validation_->finish();
-  runner_->set_buffers(own);
+  stages_->set_buffers(own);
   StepResult result;
   result.step = step_;
-  result.scalars = runner_->scalars();
+  const std::optional<StepReport> report = validation_->next_report();
+  for (std::size_t f = 0; f < plan_.graph.fetches.size(); ++f)
+    result.scalars.push_back({plan_.graph.fetches[f].first, report->fetches[f]});
   result.batches = plan_.linked;
   return result;
 }
 
 void Trainer::set_step(std::int64_t step) {
   step_ = step;
-  runner_->set_updates(step);
+  stages_->set_updates(step);
   if (groups_) groups_->averager().set_done(step);
 }
 
 void Trainer::set_rate_factor(double factor) {
   optimizer_.rate.factor = factor;
   check_rate(optimizer_.rate);
-  runner_->set_rate_factor(factor);
+  stages_->set_rate_factor(factor);
 }
 
 void Trainer::record(bool on) {
   if (on && !trace_) trace_ = std::make_unique<TrainTrace>(plan_, origin_ns_);
   if (!on) trace_.reset();
-  runner_->time_blocks(trace_ ? &trace_->blocks() : nullptr);
+  stages_->time_blocks(trace_ ? &trace_->blocks() : nullptr);
 }
 
 void Trainer::write_trace(const std::string& path) {

@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "executor/comm/transport.h"
+#include "executor/device/device.h"
 #include "executor/job/train_groups.h"
 #include "executor/job/train_plan.h"
 #include "executor/job/train_trace.h"
-#include "executor/loop/repeated_run.h"
+#include "executor/loop/run.h"
 #include "executor/stage/optimizer.h"
-#include "executor/stage/train_runner.h"
+#include "executor/stage/train_stages.h"
 #include "executor/state/checkpoint.h"
+#include "executor/sync/all_reduce.h"
+#include "executor/sync/group_average.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -81,7 +84,7 @@ class Trainer {
   std::optional<StepResult> next(const BatchSource& batches);
   /// True in the worker that has its pipeline's results: worker 0, or the first of each pipeline
   /// that averages weights.
-  bool is_reporter() const { return is_asynchronous() ? runs_->is_chief() : true; }
+  bool is_reporter() const { return is_asynchronous() ? run_->is_chief() : true; }
   /// Null unless pipelines average weights.
   Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
   /// True if the plan updates within itself: weights by version, no flush at each step.
@@ -103,16 +106,16 @@ class Trainer {
 
   /// Before state() is saved: every pipeline goes on from the mean of their buffers (running
   /// statistics), as a job that resumes does. Every worker calls it.
-  void settle() { runner_->average_buffers(); }
+  void settle() { stages_->average_buffers(); }
 
-  std::vector<StateTensor> state() const { return runner_->state(); }
-  std::vector<StateTensor> gradients() const { return runner_->gradients(); }
+  std::vector<StateTensor> state() const { return stages_->state(); }
+  std::vector<StateTensor> gradients() const { return stages_->gradients(); }
   /// Notes, from here on, what kernels make in training steps; nullptr: nothing. See TensorLog.
-  void log_tensors(TensorLog* log) { runner_->log_tensors(log); }
+  void log_tensors(TensorLog* log) { stages_->log_tensors(log); }
   /// Notes the gradient sums, or the weights, as they are.
   void log_state(TensorLog& log, TensorRecord::What what) const;
-  /// See TrainRunner.
-  void on_gradients(std::function<void()> whole) { runner_->on_gradients(std::move(whole)); }
+  /// See TrainStages.
+  void on_gradients(std::function<void()> whole) { stages_->on_gradients(std::move(whole)); }
   const Graph& graph() const { return plan_.graph; }
   const Schedule& schedule() const { return plan_.lowered; }
   const TrainerOptions& options() const { return plan_.options; }
@@ -120,7 +123,7 @@ class Trainer {
   const WorkerMemory& memory() const { return plan_.memory; }
   /// Most activations that this worker keeps at once: as the plan has it, and as it was so far.
   ActivationPeak planned_peak() const { return plan_.planned_peak(); }
-  ActivationPeak measured_peak() const { return runner_->measured_peak(); }
+  ActivationPeak measured_peak() const { return stages_->measured_peak(); }
   int pipeline() const { return plan_.pipeline; }
   /// Whether this worker is in the pipeline that logs: the first of those that live.
   bool in_first_pipeline() const {
@@ -141,6 +144,8 @@ class Trainer {
  private:
   void build();
   StepResult result_of(const StepReport& report) const;
+  void begin_asynchronous(int steps);
+  std::optional<StepReport> next_report();
   void end_run();
   void check_hosts();
   void feed(const FieldLookup& lookup);
@@ -152,10 +157,12 @@ class Trainer {
   comm::Reducer reducer_;
   std::unique_ptr<StragglerInjector> injector_;  // null: none
   std::unique_ptr<TrainGroups> groups_;          // null unless pipelines average weights
-  std::unique_ptr<TrainRunner> runner_;
-  std::unique_ptr<Interpreter> training_;  // of a synchronous plan; else runs_
-  std::unique_ptr<RepeatedRun> runs_;
-  std::unique_ptr<Interpreter> validation_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<TrainStages> stages_;
+  std::unique_ptr<AllReduce> all_reduce_;
+  std::unique_ptr<GroupAverage> group_average_;  // null unless pipelines average weights
+  Schedule forwards_;                            // of validation
+  std::unique_ptr<Run> run_, validation_;
   std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
   std::unique_ptr<TrainTrace> trace_;  // null: nothing is recorded
   std::int64_t origin_ns_ = 0;

@@ -7,22 +7,23 @@
 
 namespace hetu {
 
-Interpreter::Impl::Impl(Row bound, StageRunner& stage_runner, const Links& with)
-    : row(std::move(bound)), runner(stage_runner), links(with) {
+Interpreter::Impl::Impl(Row bound, Stages& of_worker, const Links& with)
+    : row(std::move(bound)), stages(of_worker), links(with) {
   const std::vector<Action>* parts[] = {&row.prologue, &row.body, &row.drain};
   for (int part = 0; part < 3; ++part) {
-    for (const Action& action : *parts[part]) {
+    for (const Action& action : *parts[part])
       if (is_recv(action.instr.kind)) way_of(action.instr.kind).receives[part].push_back(&action);
-      if (action.instr.kind == Kind::ReduceGrad && !find_reduction(action.instr))
-        reductions.push_back({&action, {}, 0, {}, 0});
-    }
   }
 }
 
-void Interpreter::Impl::begin(int of_step, TraceRecorder* recorder) {
-  // Anew at each step: another loop (validation) may run on the same runner and transport in
+void Interpreter::Impl::begin(int of_step, bool asks_to_stop, TraceRecorder* recorder) {
+  // Anew at each run: another loop (validation) may run on the same stages and transport in
   // between.
-  runner.bucket_ready = [this](int stage, int bucket) { start_bucket(stage, bucket); };
+  stages.bucket_ready = [this](int stage, int bucket) {
+    const Action* at = position.load();
+    if (at == nullptr) return;
+    for (WeightSync* sync : links.syncs) sync->after_backward(*at, stage, bucket);
+  };
   links.transport.set_reporter([this] {
     const Action* at = position.load();
     if (at == nullptr) return std::string("nothing");
@@ -37,81 +38,111 @@ void Interpreter::Impl::begin(int of_step, TraceRecorder* recorder) {
   expected = done = 0;
   all_expected = false;
   updates.assign(updates.size(), 0);
-  for (Reduction& r : reductions) {
-    r.buckets = runner.buckets(r.action->instr);
-    r.sums.assign(r.buckets.size(), nullptr);
-    r.start_ns = 0;
-    r.times = 0;
+  for (WeightSync* sync : links.syncs) {
+    sync->begin(row, of_step, [this](const Instr& i, int at, std::int64_t from, std::int64_t to) {
+      if (trace) trace->add(i, at, from, to);
+    });
   }
-  runner.begin_step(of_step);
+  stages.begin_run(of_step, asks_to_stop);
 }
 
-// The step of a stage's next update.
+// The step of a stage's next update, and of its last one.
 int Interpreter::Impl::count_update(int stage) {
   if (static_cast<int>(updates.size()) <= stage) updates.resize(stage + 1, 0);
   return step.load() + updates[stage]++;
 }
 
+int Interpreter::Impl::last_update_step(int stage) const {
+  const int count = stage < static_cast<int>(updates.size()) ? updates[stage] : 0;
+  return step.load() + count - 1;
+}
+
+WeightSync& Interpreter::Impl::sync_of(const Instr& instr) {
+  for (WeightSync* sync : links.syncs)
+    if (sync->kind() == instr.kind) return *sync;
+  fail(Code::Plan, "{}: this job has no weight synchronisation of that kind", to_string(instr));
+}
+
+void Interpreter::Impl::wait_for_syncs(int stage) {
+  if (links.syncs.empty()) return;
+  start_due_sends(true);
+  for (WeightSync* sync : links.syncs) sync->wait(stage);
+}
+
+// What an instruction waits for before it begins is no time of its own; an injected delay is.
 void Interpreter::Impl::run(const Action& action, int raised) {
   Instr instr = action.instr;
   if (instr.micro >= 0) instr.micro += raised;
+  const Kind kind = instr.kind;
   raised_at.store(raised);
   position.store(&action);
+  start_due_sends(false);
   post_ahead();
   int of_step = step_of(instr);
-  // What an instruction waits for before it begins is no time of its own; an injected delay is.
-  if (is_compute(instr.kind)) before_compute(instr);
-  if (instr.kind == Kind::ReduceScalars || instr.kind == Kind::Update) await_reductions();
-  if (instr.kind == Kind::Update) await_average(instr.stage);
+  if (is_compute(kind)) before_compute(instr);
+  if (kind == Kind::ReduceScalars) wait_for_syncs(WeightSync::kAllStages);
+  if (kind == Kind::Update) {
+    wait_for_syncs(instr.stage);
+    of_step = count_update(instr.stage);
+  }
   const std::int64_t start = comm::now_ns();
-  if (is_compute(instr.kind) && links.injector) links.injector->before();
+  if (kind == Kind::ReduceGrad || kind == Kind::PartialReduce) {
+    sync_of(instr).reach(action, last_update_step(instr.stage), start);
+    return;  // noted when it is complete
+  }
+  const bool injected = is_compute(kind) && links.injector != nullptr;
+  if (injected) links.injector->before();
   const std::int64_t computes = comm::now_ns();
+  Event end = carry_out(action, instr, of_step);
+  if (injected) {
+    end.wait();
+    links.injector->after(computes);
+    end = Event(comm::now_ns());
+  }
+  if (trace == nullptr) return;
+  trace->add(instr, of_step, start, end.done() ? end.wait() : start);
+  if (!end.done()) running.push_back({trace->records().size() - 1, end});
+}
+
+Event Interpreter::Impl::carry_out(const Action& action, const Instr& instr, int of_step) {
   switch (instr.kind) {
-    case Kind::Forward:
-      runner.forward(instr.stage, instr.micro);
-      break;
-    case Kind::Backward:
-      runner.backward(instr.stage, instr.micro);
-      break;
-    case Kind::InputGrad:
-      runner.input_grad(instr.stage, instr.micro);
-      break;
-    case Kind::WeightGrad:
-      runner.weight_grad(instr.stage, instr.micro);
-      break;
-    case Kind::Recompute:
-      runner.recompute(instr.stage, instr.micro);
-      break;
     case Kind::SendForward:
     case Kind::SendBackward:
       start_send(action, instr);
-      break;
+      return Event(comm::now_ns());
     case Kind::RecvForward:
     case Kind::RecvBackward:
       await_receive(instr);
-      break;
-    case Kind::ReduceGrad:
-      reach_reduction(instr);
-      return;  // recorded when it is complete
+      return Event(comm::now_ns());
     case Kind::ReduceScalars:
-      runner.reduce_scalars(links.transport, of_step);
-      break;
-    case Kind::Update:
-      of_step = count_update(instr.stage);
-      runner.update(instr.stage, of_step);
-      break;
-    case Kind::PartialReduce:
-      of_step = step.load() + updates[instr.stage] - 1;
-      averaging.push_back({instr, of_step, start});
-      runner.begin_average(instr.stage, of_step);
-      return;  // recorded when it is complete
+      start_due_sends(true);
+      return stages.run(instr, of_step);
+    case Kind::Update: {
+      stages.begin_update(instr.stage, of_step);
+      for (WeightSync* sync : links.syncs) sync->before_update(instr.stage);
+      const Event end = stages.run(instr, of_step);
+      for (WeightSync* sync : links.syncs) sync->after_update(instr.stage);
+      return end;
+    }
+    default:
+      return stages.run(instr, of_step);
   }
-  if (links.injector && is_compute(instr.kind)) links.injector->after(computes);
-  if (trace) trace->add(instr, of_step, start, comm::now_ns());
 }
 
-Interpreter::Interpreter(Row row, StageRunner& runner, const Links& links)
-    : impl_(std::make_unique<Impl>(std::move(row), runner, links)) {}
+// Times of instructions that had not ended when they were noted: one begins where the one before it
+// on the device has ended.
+void Interpreter::Impl::note_running() {
+  std::int64_t free_ns = 0;
+  for (const Running& r : running) {
+    const std::int64_t end_ns = r.end.wait();
+    if (trace) trace->set_times(r.record, free_ns, end_ns);
+    free_ns = end_ns;
+  }
+  running.clear();
+}
+
+Interpreter::Interpreter(Row row, Stages& stages, const Links& links)
+    : impl_(std::make_unique<Impl>(std::move(row), stages, links)) {}
 
 Interpreter::~Interpreter() = default;
 
@@ -121,8 +152,8 @@ void Interpreter::run_step(int step, TraceRecorder* trace) {
   drain();
 }
 
-void Interpreter::start(int step, Repetitions known, TraceRecorder* trace) {
-  impl_->begin(step, trace);
+void Interpreter::start(int step, Repetitions known, TraceRecorder* trace, bool asks_to_stop) {
+  impl_->begin(step, asks_to_stop, trace);
   expect(known);
   impl_->run_all(impl_->row.prologue, 0);
 }
@@ -145,11 +176,13 @@ void Interpreter::drain() {
     impl_->run_by_rule();
   else
     impl_->run_all(impl_->row.drain, impl_->drain_raised());
-  impl_->await_reductions();
-  impl_->await_average(-1);
+  impl_->start_due_sends(true);
+  for (WeightSync* sync : impl_->links.syncs) sync->end_of_run();
+  impl_->note_running();
 }
 
 void Interpreter::finish() {
+  impl_->start_due_sends(true);
   for (auto& sending : impl_->sends) impl_->await_send(sending);
   impl_->sends.clear();
 }

@@ -1,6 +1,5 @@
 // What the loop keeps while it runs, for the files that make it up: interpreter.cpp the loop,
-// interpreter_messages.cpp its messages, interpreter_sums.cpp its gradient sums and averages,
-// interpreter_rule.cpp the run policy.
+// interpreter_messages.cpp its messages, interpreter_rule.cpp the run policy.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -16,25 +15,16 @@ struct Interpreter::Impl {
     Instr instr;
     int step;
   };
-  // The sums of one REDUCE_GRAD of the row, time after time.
-  struct Reduction {
+  // A send that was reached before what it ships was there.
+  struct Due {
     const Action* action;
-    std::vector<int> buckets;
-    int times = 0;  // reached in this run
-    // Of the next time: per bucket, null before its start, which may come before the loop does.
-    std::vector<std::shared_ptr<comm::Sum>> sums;
-    std::int64_t start_ns = 0;
-  };
-  struct Started {  // reached and not awaited
     Instr instr;
-    int step;
-    std::vector<std::shared_ptr<comm::Sum>> sums;
-    std::int64_t start_ns;
+    Buffer buffer;
   };
-  struct Averaging {  // begun and not awaited
-    Instr instr;
-    int step;
-    std::int64_t start_ns;
+  // An instruction whose end is still to come, and where the trace has it.
+  struct Running {
+    std::size_t record;
+    Event end;
   };
   // A place in the run: prologue, body or drain; the repetition matters in the body.
   struct Cursor {
@@ -49,17 +39,18 @@ struct Interpreter::Impl {
     std::deque<std::unique_ptr<comm::Request>> posted;  // not yet awaited, in row order
   };
 
-  Impl(Row bound, StageRunner& stage_runner, const Links& with);
+  Impl(Row bound, Stages& of_worker, const Links& with);
   ~Impl() {
     links.transport.set_reporter({});
-    runner.bucket_ready = [](int, int) {};
+    stages.bucket_ready = [](int, int) {};
   }
 
   void run(const Action& action, int raised);
+  Event carry_out(const Action& action, const Instr& instr, int of_step);
   void run_all(const std::vector<Action>& actions, int raised) {
     for (const Action& action : actions) run(action, raised);
   }
-  void begin(int of_step, TraceRecorder* recorder);
+  void begin(int of_step, bool asks_to_stop, TraceRecorder* recorder);
   int drain_raised() const { return (expected - row.repeat) * row.shift; }
   int step_of(const Instr& instr) const {
     return row.micros_per_step > 0 && instr.micro >= 0
@@ -76,21 +67,21 @@ struct Interpreter::Impl {
   bool has_room(const Instr& compute);
   void await_receive(const Instr& instr);
   void start_send(const Action& action, const Instr& instr);
+  void start_due_sends(bool wait);
+  void post_send(const Due& due);
   void await_sends_of(const void* address);
   void reap_sends();
   void await_send(Sending& sending);
   void before_compute(const Instr& instr);
-  Reduction* find_reduction(const Instr& instr);
-  void start_bucket(int stage, int bucket);
-  void start_sum(Reduction& reduction, std::size_t k);
-  void reach_reduction(const Instr& instr);
-  void await_reductions();
-  void await_average(int stage);
+  WeightSync& sync_of(const Instr& instr);
+  void wait_for_syncs(int stage);
+  void note_running();
+  int last_update_step(int stage) const;
   int count_update(int stage);
   void run_by_rule();
 
   Row row;
-  StageRunner& runner;
+  Stages& stages;
   Links links;
   TraceRecorder* trace = nullptr;
   std::atomic<const Action*> position{nullptr};
@@ -100,12 +91,11 @@ struct Interpreter::Impl {
   bool all_expected = false;
   int done = 0;  // repetitions
 
-  Way ways[2];                        // forward, backward
-  std::vector<Sending> sends;         // in order of their start
-  std::vector<Reduction> reductions;  // in row order
-  std::vector<Started> started;
-  std::vector<Averaging> averaging;
-  std::vector<int> updates;  // of each stage in this run
+  Way ways[2];                   // forward, backward
+  std::vector<Sending> sends;    // in order of their start
+  std::deque<Due> due;           // in row order
+  std::vector<Running> running;  // in row order
+  std::vector<int> updates;      // of each stage in this run
   std::vector<const void*> addresses;
 };
 

@@ -27,7 +27,7 @@ const Action* Interpreter::Impl::next_receive(Way& way, int& raised) const {
   return nullptr;
 }
 
-// Posts receives of a direction in row order, up to the window, as far as the runner has room for
+// Posts receives of a direction in row order, up to the window, as far as the stages have room for
 // them. Neither direction waits for the other's room.
 void Interpreter::Impl::post_ahead(Way& way) {
   const auto window = static_cast<std::size_t>(std::max(1, links.receive_window));
@@ -37,7 +37,7 @@ void Interpreter::Impl::post_ahead(Way& way) {
     if (action == nullptr) return;
     Instr instr = action->instr;
     instr.micro += raised;
-    const std::optional<Buffer> buffer = runner.in_buffer(instr);
+    const std::optional<Buffer> buffer = stages.in_buffer(instr);
     if (!buffer) return;
     // Both ends name a message by the kind of its SEND.
     const Kind kind = instr.kind == Kind::RecvForward ? Kind::SendForward : Kind::SendBackward;
@@ -49,23 +49,38 @@ void Interpreter::Impl::post_ahead(Way& way) {
 }
 
 void Interpreter::Impl::await_receive(const Instr& instr) {
+  start_due_sends(true);
   auto& posted = way_of(instr.kind).posted;
   if (posted.empty())
-    fail(Code::Internal, "{} is reached, and the runner has no buffer for it",
+    fail(Code::Internal, "{} is reached, and the stages have no buffer for it",
          hetu::describe(instr, step_of(instr)));
   const std::unique_ptr<comm::Request> request = std::move(posted.front());
   posted.pop_front();
   links.transport.wait(*request, [&] { return hetu::describe(instr, step_of(instr)); });
-  runner.received(instr, request->completed_ns());
+  stages.received(instr, request->completed_ns());
 }
 
 void Interpreter::Impl::start_send(const Action& action, const Instr& instr) {
-  const Buffer buffer = runner.out_buffer(instr);
-  const comm::Tag tag = comm::make_tag(static_cast<int>(instr.kind), action.tag_stage, instr.micro,
-                                       action.tag_part, step.load());
   reap_sends();
-  sends.push_back({links.transport.send(action.peer, tag, buffer.data, buffer.bytes), buffer.data,
-                   instr, step_of(instr)});
+  due.push_back({&action, instr, stages.out_buffer(instr)});
+  start_due_sends(false);
+}
+
+// Sends whose bytes are there; with `wait` all of them, before this worker waits for another one:
+// what stands before them on the device waits for nobody.
+void Interpreter::Impl::start_due_sends(bool wait) {
+  while (!due.empty() && (wait || due.front().buffer.ready.done())) {
+    due.front().buffer.ready.wait();
+    post_send(due.front());
+    due.pop_front();
+  }
+}
+
+void Interpreter::Impl::post_send(const Due& d) {
+  const comm::Tag tag = comm::make_tag(static_cast<int>(d.instr.kind), d.action->tag_stage,
+                                       d.instr.micro, d.action->tag_part, step.load());
+  sends.push_back({links.transport.send(d.action->peer, tag, d.buffer.data, d.buffer.bytes),
+                   d.buffer.data, d.instr, step_of(d.instr)});
 }
 
 void Interpreter::Impl::await_send(Sending& sending) {
@@ -82,6 +97,7 @@ void Interpreter::Impl::reap_sends() {
 }
 
 void Interpreter::Impl::await_sends_of(const void* address) {
+  start_due_sends(true);
   std::erase_if(sends, [&](Sending& s) {
     if (s.address != address) return false;
     await_send(s);
@@ -90,9 +106,9 @@ void Interpreter::Impl::await_sends_of(const void* address) {
 }
 
 void Interpreter::Impl::before_compute(const Instr& instr) {
-  if (sends.empty()) return;
+  if (sends.empty() && due.empty()) return;
   addresses.clear();
-  runner.overwrites(instr, addresses);
+  stages.overwrites(instr, addresses);
   for (const void* address : addresses) await_sends_of(address);
 }
 

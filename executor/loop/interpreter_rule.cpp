@@ -26,9 +26,10 @@ bool Interpreter::Impl::arrived(Kind recv, std::size_t count) {
 
 // What it makes has a place from which nothing is being sent any more.
 bool Interpreter::Impl::has_room(const Instr& compute) {
+  start_due_sends(true);
   reap_sends();
   addresses.clear();
-  runner.overwrites(compute, addresses);
+  stages.overwrites(compute, addresses);
   return std::none_of(sends.begin(), sends.end(), [&](const Sending& s) {
     return std::find(addresses.begin(), addresses.end(), s.address) != addresses.end();
   });

@@ -1,17 +1,8 @@
 #include "executor/loop/trace_recorder.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 namespace hetu {
-
-std::string describe(const Instr& instr, int step) {
-  std::string place;
-  if (instr.stage >= 0) place = fmt::format("stage {}, ", instr.stage);
-  if (instr.micro >= 0) place += fmt::format("micro-batch {}, ", instr.micro);
-  return fmt::format("{} ({}step {})", to_string(instr), place, step);
-}
 
 std::vector<TraceEvent> TraceRecorder::events(int worker, std::int64_t origin_ns) const {
   std::vector<TraceEvent> events;

@@ -1,6 +1,8 @@
-// The instructions of a worker as they happen: in words, for errors, and with their times, for
-// traces. Filled by interpreter.cpp; read by whoever runs one.
+// The instructions of a worker as they happened, with their times. Filled by interpreter.cpp; read
+// by whoever runs one.
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,14 +12,18 @@
 
 namespace hetu {
 
-/// "0SEND_F7 (stage 0, micro-batch 7, step 214)".
-std::string describe(const Instr& instr, int step);
-
 /// Instructions as they happened on one worker. Times are comm::now_ns() until `events`.
 class TraceRecorder {
  public:
   void add(const Instr& instr, int step, std::int64_t start_ns, std::int64_t end_ns) {
     records_.push_back({instr, step, start_ns, end_ns});
+  }
+  /// Of a record that was added before its instruction had ended: it began at its start, but not
+  /// before `free_ns`.
+  void set_times(std::size_t record, std::int64_t free_ns, std::int64_t end_ns) {
+    Record& r = records_[record];
+    r.start_ns = std::max(r.start_ns, free_ns);
+    r.end_ns = end_ns;
   }
   void clear() { records_.clear(); }
   /// One instruction as it happened.

@@ -13,6 +13,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/rehearse/precedence.h"
+#include "executor/sync/all_reduce.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/simulate/simulate_groups.h"
@@ -50,14 +51,14 @@ class Rehearser {
         pace_(pace),
         transport_(transport),
         everyone_(comm::everyone(transport)),
-        runner_(plan, costs, pace, transport),
+        stages_(plan, costs, pace, transport),
         reducer_(transport) {
-    const Interpreter::Links links{transport, reducer_};
+    const Interpreter::Links links{transport, {&all_reduce_}};
     if (averager != nullptr) {
-      groups_ = std::make_unique<GroupRuns>(plan, runner_, links, *averager);
+      groups_ = std::make_unique<GroupRuns>(plan, stages_, links, *averager);
     } else {
       loop_ = std::make_unique<Interpreter>(
-          bind_row(plan, transport.worker(), plan.lowering.pipelines), runner_, links);
+          bind_row(plan, transport.worker(), plan.lowering.pipelines), stages_, links);
     }
   }
 
@@ -65,7 +66,7 @@ class Rehearser {
     recorder_.clear();
     if (groups_) groups_->begin();
     const std::int64_t start_ns = common_start(step);
-    runner_.start_at(start_ns);
+    stages_.start_at(start_ns);
     if (groups_) {
       groups_->run(step, recorder_);
     } else {
@@ -197,8 +198,9 @@ class Rehearser {
   Pace pace_;
   comm::Transport& transport_;
   comm::Group everyone_;
-  TimedRunner runner_;
+  TimedStages stages_;
   comm::Reducer reducer_;
+  AllReduce all_reduce_{stages_, reducer_};
   std::unique_ptr<Interpreter> loop_;  // one of the two
   std::unique_ptr<GroupRuns> groups_;
   TraceRecorder recorder_;

@@ -7,7 +7,7 @@
 
 #include "executor/comm/transport.h"
 #include "executor/rehearse/rehearse_groups.h"
-#include "executor/rehearse/timed_runner.h"
+#include "executor/rehearse/timed_stages.h"
 #include "pipeline/simulate/simulate.h"
 
 namespace hetu {

@@ -55,34 +55,31 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   averager_ = std::make_unique<Averager>(transport, *client_, place, options);
 }
 
-GroupRuns::GroupRuns(const Schedule& plan, TimedRunner& runner, const Interpreter::Links& links,
+GroupRuns::GroupRuns(const Schedule& plan, TimedStages& stages, Interpreter::Links links,
                      Averager& averager)
     : plan_(plan),
-      runner_(runner),
+      stages_(stages),
       averager_(averager),
+      average_(stages, averager),
       pipeline_(links.transport.worker() / static_cast<int>(plan.workers.size())),
-      runs_(runner, links, 0, pipeline_of(plan, links.transport.worker()), &averager) {
-  runner_.average_by(averager_);
-}
+      run_(stages, (links.syncs.push_back(&average_), links), 0,
+           pipeline_of(plan, links.transport.worker()), &averager) {}
 
 void GroupRuns::begin() {
-  runner_.fill_weights(static_cast<float>(pipeline_));
-  std::vector<float>& weights = runner_.weights();
-  averager_.begin_run(plan_.steps, weights.data(), static_cast<std::int64_t>(weights.size()));
+  stages_.fill_weights(static_cast<float>(pipeline_));
+  average_.begin_run(0, plan_.steps);
 }
 
 void GroupRuns::run(int first_step, TraceRecorder& trace) {
   const bool known = averager_.stop_after() != groups::kRunsOn;
-  runs_.begin_averaged(known ? plan_ : with_steps(plan_, least_steps(plan_)), first_step, &trace);
+  run_.begin_averaged(known ? plan_ : with_steps(plan_, least_steps(plan_)), first_step, &trace);
   do {
-    while (runs_.next_report()) {
+    while (run_.next_report()) {
     }
-  } while (runs_.advance());
-  while (runs_.next_report()) {
+  } while (run_.advance());
+  while (run_.next_report()) {
   }
-  averager_.end_run();
-  std::vector<float>& weights = runner_.weights();
-  averager_.consensus({{weights.data(), static_cast<std::int64_t>(weights.size())}});
+  const std::vector<float>& weights = stages_.weights();
   weight_ =
       std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(weights.size());
 }

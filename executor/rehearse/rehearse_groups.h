@@ -6,9 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "executor/loop/repeated_run.h"
-#include "executor/rehearse/timed_runner.h"
+#include "executor/loop/run.h"
+#include "executor/rehearse/timed_stages.h"
 #include "executor/sync/averager.h"
+#include "executor/sync/group_average.h"
 #include "ps/group_client.h"
 
 namespace hetu {
@@ -42,7 +43,7 @@ class GroupSeat {
 class GroupRuns {
  public:
   /// `plan` is by_updates; all must outlive it.
-  GroupRuns(const Schedule& plan, TimedRunner& runner, const Interpreter::Links& links,
+  GroupRuns(const Schedule& plan, TimedStages& stages, Interpreter::Links links,
             Averager& averager);
   /// Begins a run of the plan's length: before anyone starts.
   void begin();
@@ -54,10 +55,11 @@ class GroupRuns {
 
  private:
   const Schedule& plan_;
-  TimedRunner& runner_;
+  TimedStages& stages_;
   Averager& averager_;
+  GroupAverage average_;
   int pipeline_;
-  RepeatedRun runs_;
+  Run run_;
   double weight_ = 0;
 };
 

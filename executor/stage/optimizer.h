@@ -1,11 +1,12 @@
-// Optimizers: configuration as data, and the sweep that changes one parameter. A sweep sees one
-// whole parameter and nothing else, so the result does not depend on how a model is cut.
+// Optimizers: configuration as data. The sweeps that change parameters are kernels
+// (ops/tensor_kernels.h).
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "executor/stage/learning_rate.h"
+#include "ops/tensor_kernels.h"
 
 namespace hetu {
 
@@ -21,8 +22,6 @@ struct OptimizerConfig {
   double weight_decay = 0;  ///< AdamW: w - rate * weight_decay * w; LAMB: part of the step u
   double clip_norm = 0;     ///< global gradient norm is brought down to this; 0 = off
 };
-
-constexpr int kMostStates = 3;
 
 /// "sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb".
 const char* optimizer_name(OptimizerConfig::Kind kind);
@@ -41,29 +40,10 @@ void check_optimizer(const OptimizerConfig& config);
 /// 1e-6)), for LAMB min(1, clip / norm); 1 if off. Source: torch.nn.utils.clip_grad_norm_; NVLAMB.
 double clip_factor(const OptimizerConfig& config, double norm);
 
-/// One parameter and what belongs to it, `elements` float32 numbers each.
-struct ParameterSpan {
-  float* weight = nullptr;
-  const float* gradient = nullptr;
-  float* state[kMostStates] = {nullptr, nullptr, nullptr};
-  std::int64_t elements = 0;
-  bool decay = true;  ///< false: neither l2 nor weight_decay
-};
-
-/// Applies update number `update` (from 1) to one parameter in one sweep; the gradient is
-/// multiplied by `factor` first. Formulas as in PyTorch 2 (SGD, Adagrad, Adam with and without
-/// amsgrad, AdamW; the momentum buffer starts as the first gradient).
-/// LAMB: u = m / (sqrt(v) + epsilon) + weight_decay * w with bias-corrected m and v;
-/// w -= rate * trust * u, where trust = |w| / |u| of the whole parameter, and 1 if either norm is 0
-/// or the parameter does not decay. A tied parameter is one tensor: its gradient is the sum of its
-/// uses and every holder computes the same norms. Source: You et al. 2020, as in NVIDIA's NVLAMB.
-void apply_update(const OptimizerConfig& config, const ParameterSpan& p, double factor,
-                  std::int64_t update);
-
-/// Sum of squares in float64, over fixed blocks added in order: the same for every thread count.
-double sum_of_squares(const float* data, std::int64_t elements);
-
-/// target += source.
-void add_into(float* target, const float* source, std::int64_t elements);
+/// What a sweep over one parameter is called with at update number `update` (from 1), but for its
+/// tensors; the gradient is multiplied by `factor` first. A sweep sees one whole parameter and
+/// nothing else. A tied parameter is one tensor: its gradient is the sum of its uses, and every
+/// holder computes the same.
+SweepCall sweep_call(const OptimizerConfig& config, double factor, std::int64_t update);
 
 }  // namespace hetu

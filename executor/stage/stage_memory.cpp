@@ -1,7 +1,5 @@
 #include "executor/stage/stage_memory.h"
 
-#include <cstdlib>
-#include <cstring>
 #include <numeric>
 
 #include "executor/compile/lifetime.h"
@@ -92,24 +90,22 @@ void StageMemory::done_with_weights(int micro) {
 void StageMemory::advance_weights(int wanted) {
   const int from = versions_.newest_slot(), to = versions_.advance(wanted);
   if (from == to) return;
-  std::memcpy(base() + weights_begin_ + to * weights_bytes_,
-              base() + weights_begin_ + from * weights_bytes_, weights_bytes_);
+  device_->queue().copy(base() + weights_begin_ + to * weights_bytes_,
+                        base() + weights_begin_ + from * weights_bytes_, weights_bytes_);
 }
 
-void StageMemory::Free::operator()(std::byte* p) const { std::free(p); }
-
-StageMemory::StageMemory(const StagePlan& plan, int micros)
-    : versions_(plan.memory.weight_copies),
+StageMemory::StageMemory(const StagePlan& plan, int micros, Device& device)
+    : device_(&device),
+      versions_(plan.memory.weight_copies),
       version_of_(micros, kNone),
       weight_slot_(micros, kNone) {
   versions_.restart();
   if (!plan.parameters.empty()) weights_begin_ = plan.parameters.front().weight.offset;
   weights_bytes_ = plan.memory.weights;
   const std::int64_t bytes = align_up(plan.arena_bytes + 1);
-  arena_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
+  arena_ = device.alloc(bytes);
   require(arena_ != nullptr, "stage {} needs {} bytes, which this machine does not give",
           plan.stage, bytes);
-  std::memset(arena_.get(), 0, bytes);
   rings_.resize(kFirstBoundaryRing + plan.boundaries.size());
   rings_[kFeedRing] = SlotRing(std::max(1, plan.memory.feed_slots), micros);
   rings_[kSavedRing] = SlotRing(std::max(1, plan.memory.saved_copies), micros);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executor/compile/plan.h"
+#include "executor/device/device.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -67,12 +68,12 @@ class WeightVersions {
   int newest_ = 0;
 };
 
-/// Arena and slots of one stage.
+/// Arena and slots of one stage. All addresses are the device's.
 class StageMemory {
  public:
-  /// Reserves and zeroes the arena. `micros`: see SlotRing.
-  /// Throws InvalidArgument if the machine refuses the memory.
-  StageMemory(const StagePlan& plan, int micros);
+  /// Reserves and zeroes the arena. `micros`: see SlotRing. The device must outlive it.
+  /// Throws InvalidArgument if the device refuses the memory.
+  StageMemory(const StagePlan& plan, int micros, Device& device);
 
   /// Address of a place while `micro` runs.
   void* at(const Loc& loc, int micro) const {
@@ -89,11 +90,11 @@ class StageMemory {
   }
 
   /// The newest version of all parameters, one after the other with what pads them.
-  float* newest_weights() const {
-    return reinterpret_cast<float*>(base() + weights_begin_ +
-                                    versions_.newest_slot() * weights_bytes_);
+  DeviceSpan newest_weights() const {
+    return {reinterpret_cast<float*>(base() + weights_begin_ +
+                                     versions_.newest_slot() * weights_bytes_),
+            weights_bytes_ / 4, device_};
   }
-  std::int64_t weight_elements() const { return weights_bytes_ / 4; }
 
   /// From here on this micro-batch computes with that version, until done_with_weights.
   void use_weights(int micro, int version);
@@ -116,10 +117,8 @@ class StageMemory {
   }
   std::byte* base() const { return arena_.get(); }
 
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
-  std::unique_ptr<std::byte, Free> arena_;
+  Device* device_;
+  Device::Memory arena_;
   std::vector<SlotRing> rings_;  // by ring number; kNoRing and kWeightRing stay empty
   WeightVersions versions_;
   std::vector<int> version_of_;   // by micro-batch id, as in SlotRing

@@ -67,8 +67,11 @@ std::string read_text(const fs::path& path) {
 // Writes one file; adds the JSON rows of what it holds.
 void write_part(const fs::path& folder, const SavePart& part, json& rows) {
   std::vector<TensorSource> sources;
-  for (const StateTensor& t : part.tensors) {
-    sources.push_back({entry_name(t.name, t.state), DType::Float32, t.shape, t.data});
+  std::vector<std::vector<float>> rooms(part.tensors.size());  // for what lies on a device
+  for (std::size_t i = 0; i < part.tensors.size(); ++i) {
+    const StateTensor& t = part.tensors[i];
+    const float* const data = t.values.host(rooms[i]);
+    sources.push_back({entry_name(t.name, t.state), DType::Float32, t.shape, data});
     CheckpointTensor row;
     row.name = t.name;
     row.state = t.state;
@@ -76,7 +79,7 @@ void write_part(const fs::path& folder, const SavePart& part, json& rows) {
     row.shape = t.shape;
     row.slice_begin.assign(t.shape.size(), 0);
     row.slice_end = t.shape;
-    row.crc = crc_text(crc32c(t.data, static_cast<std::size_t>(t.elements) * sizeof(float)));
+    row.crc = crc_text(crc32c(data, static_cast<std::size_t>(t.values.bytes())));
     rows.push_back(tensor_json(row));
   }
   write_safetensors((folder / part.file).string(), sources, {{"format", "pt"}});
@@ -300,10 +303,12 @@ void refuse_strangers(const Manifest& manifest, const std::vector<std::string>& 
 }
 
 void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& tensors) {
+  std::vector<float> values;
   for (const StateTensor& t : tensors) {
     const CheckpointTensor* found = manifest.find(t.name, t.state);
     if (!found && manifest.weights_only && !t.state.empty()) {
-      std::fill(t.data, t.data + t.elements, 0.0F);
+      values.assign(static_cast<std::size_t>(t.values.elements), 0.0F);
+      t.values.write(values.data());
       continue;
     }
     if (!found) {
@@ -314,7 +319,9 @@ void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& t
       fail(Code::Io, "{}: '{}' is {}, the model wants {}", manifest.folder,
            entry_name(t.name, t.state), to_string(found->shape), to_string(t.shape));
     }
-    read_tensor(manifest, *found, t.data);
+    values.resize(static_cast<std::size_t>(t.values.elements));
+    read_tensor(manifest, *found, values.data());
+    t.values.write(values.data());
   }
 }
 

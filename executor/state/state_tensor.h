@@ -1,8 +1,8 @@
 // A persistent tensor of a worker: what optimizers change and checkpoints keep.
 #pragma once
-#include <cstdint>
 #include <string>
 
+#include "executor/device/device.h"
 #include "graph/base/shape.h"
 
 namespace hetu {
@@ -11,8 +11,7 @@ struct StateTensor {
   std::string name;   ///< parameter name
   std::string state;  ///< "" for the weight, else e.g. "exp_avg"
   Shape shape;
-  float* data = nullptr;
-  std::int64_t elements = 0;
+  DeviceSpan values;
   bool owner = true;  ///< false: another stage of this pipeline writes it
 };
 

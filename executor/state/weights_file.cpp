@@ -177,8 +177,10 @@ Imported import_weights(const std::string& path, const std::string& folder) {
   SavePart part;
   part.file = "stage-0.safetensors";
   for (const auto& [name, weight] : weights) {
-    part.tensors.push_back({name, "", weight.shape, const_cast<float*>(weight.data.data()),
-                            static_cast<std::int64_t>(weight.data.size()), true});
+    part.tensors.push_back({name, "", weight.shape,
+                            host_span(const_cast<float*>(weight.data.data()),
+                                      static_cast<std::int64_t>(weight.data.size())),
+                            true});
   }
   const auto alone = comm::make_inproc(1);
   save_checkpoint({folder}, 0, weights_only_run(path), {part}, *alone[0]);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -13,8 +12,8 @@ namespace hetu {
 
 namespace {
 
-void scale(const Averager::Span& span, float by) {
-  for (std::int64_t i = 0; i < span.elements; ++i) span.data[i] *= by;
+void scale(float* data, std::int64_t elements, float by) {
+  for (std::int64_t i = 0; i < elements; ++i) data[i] *= by;
 }
 
 }  // namespace
@@ -60,7 +59,7 @@ void Averager::set_done(std::int64_t updates) {
   known_.assign(known_.size(), updates);
 }
 
-void Averager::begin_run(std::int64_t updates, float* weights, std::int64_t elements) {
+void Averager::begin_run(std::int64_t updates, const DeviceSpan& weights) {
   done_before_ += updates_;
   updates_ = answered_ = 0;
   stop_after_ = groups::known_stop(options_.policy, updates);
@@ -69,9 +68,9 @@ void Averager::begin_run(std::int64_t updates, float* weights, std::int64_t elem
   {
     const std::lock_guard lock(weights_mutex_);
     weights_ = weights;
-    elements_ = elements;
+    elements_ = weights.elements;
     replaced_ = moved_ = false;
-    mean_.resize(static_cast<std::size_t>(elements));
+    mean_.resize(static_cast<std::size_t>(weights.elements));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -119,7 +118,7 @@ std::int64_t Averager::end() {
   return done_ns_;
 }
 
-std::int64_t Averager::average_now(float* weights) {
+std::int64_t Averager::average_now(const DeviceSpan& weights) {
   begin();
   const std::int64_t done_ns = end();
   const auto change = this->change();
@@ -130,19 +129,16 @@ std::int64_t Averager::average_now(float* weights) {
 // The weights that this worker gives: with what averages have moved since the last update.
 void Averager::snapshot(float* to) {
   const std::lock_guard lock(weights_mutex_);
-  std::memcpy(to, weights_, static_cast<std::size_t>(elements_) * sizeof(float));
+  weights_.read(to);
   if (moved_) {
     for (std::int64_t i = 0; i < elements_; ++i) to[i] += shift_[i];
   }
 }
 
-void Averager::bring_into(float* weights) {
+void Averager::bring_into(const DeviceSpan& weights) {
   weights_ = weights;
-  if (replaced_)
-    std::memcpy(weights, mean_.data(), static_cast<std::size_t>(elements_) * sizeof(float));
-  if (moved_) {
-    for (std::int64_t i = 0; i < elements_; ++i) weights[i] += shift_[i];
-  }
+  if (replaced_) weights_.write(mean_.data());
+  if (moved_) weights_.add(shift_.data());
   replaced_ = moved_ = false;
 }
 
@@ -184,7 +180,7 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   for (const Span& span : spans) {
     for (std::int64_t at = 0; at < span.elements; at += most) {
       const Span part = {span.data + at, std::min(most, span.elements - at)};
-      if (weight) scale(part, static_cast<float>(*weight));
+      if (weight) scale(part.data, part.elements, static_cast<float>(*weight));
       // All bits of the number: pieces of a sum that a death has broken may lie about for long.
       const comm::Tag tag =
           comm::make_tag(kind, place_.stage, static_cast<int>(buckets.size()),
@@ -195,7 +191,7 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   }
   for (const Bucket& b : buckets) {
     reducer_.wait(*b.sum, what);
-    if (!weight) scale(b.span, 1.0F / static_cast<float>(group.size()));
+    if (!weight) scale(b.span.data, b.span.elements, 1.0F / static_cast<float>(group.size()));
   }
 }
 
@@ -286,22 +282,32 @@ void Averager::end_run() {
   bring_into(weights_);
 }
 
-void Averager::consensus(const std::vector<Span>& spans) {
+void Averager::consensus(const std::vector<DeviceSpan>& spans) {
   const auto what = [&] {
     return fmt::format("the consensus of stage {} after run {}", place_.stage, run_);
   };
-  if (!may_lose()) return mean_over(place_.workers, spans, kConsensusTag, run_, what);
+  // A mean that may be broken by a death, and begun again, must not be made in place.
   std::vector<std::vector<float>> means(spans.size());
-  together("a consensus", [&] {
-    std::vector<Span> copies;
+  std::vector<Span> copies;
+  const auto copy = [&](bool in_place) {
+    copies.clear();
     for (std::size_t i = 0; i < spans.size(); ++i) {
-      means[i].assign(spans[i].data, spans[i].data + spans[i].elements);
-      copies.push_back({means[i].data(), spans[i].elements});
+      if (!in_place) means[i] = spans[i].values();
+      copies.push_back({in_place ? spans[i].data : means[i].data(), spans[i].elements});
     }
-    mean_over(workers_of(living_), copies, kConsensusTag, rendezvous_, what);
-  });
+  };
+  if (!may_lose()) {
+    const auto on_host = [](const DeviceSpan& s) { return s.device->in_host_memory(); };
+    copy(std::all_of(spans.begin(), spans.end(), on_host));
+    mean_over(place_.workers, copies, kConsensusTag, run_, what);
+  } else {
+    together("a consensus", [&] {
+      copy(false);
+      mean_over(workers_of(living_), copies, kConsensusTag, rendezvous_, what);
+    });
+  }
   for (std::size_t i = 0; i < spans.size(); ++i)
-    std::copy(means[i].begin(), means[i].end(), spans[i].data);
+    if (!means[i].empty()) spans[i].write(means[i].data());
 }
 
 }  // namespace hetu

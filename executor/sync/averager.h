@@ -16,6 +16,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/zmq.h"
+#include "executor/device/device.h"
 #include "ps/group_client.h"
 
 namespace hetu {
@@ -72,7 +73,7 @@ class Averager {
   /// Updates that this pipeline has applied so far; between runs.
   void set_done(std::int64_t updates);
   /// A run of about `updates` updates per pipeline, whose weights are now `weights`.
-  void begin_run(std::int64_t updates, float* weights, std::int64_t elements);
+  void begin_run(std::int64_t updates, const DeviceSpan& weights);
 
   /// Ends the run early, for all pipelines, at stops of which all of their stages can be told.
   void stop_soon();
@@ -86,13 +87,13 @@ class Averager {
 
   /// Both at once, for averages that do not overlap: no micro-batch has used `weights`, which the
   /// update has just made; the mean takes their place. Returns as end().
-  std::int64_t average_now(float* weights);
+  std::int64_t average_now(const DeviceSpan& weights);
 
   /// Keep this while weights change: a passive partner of AD-PSGD is asked at any time.
   std::unique_lock<std::mutex> change() { return std::unique_lock(weights_mutex_); }
   /// Within change(): the newest weights are `weights` from here on, a copy of those before. What
   /// averages have changed since is brought into them.
-  void bring_into(float* weights);
+  void bring_into(const DeviceSpan& weights);
 
   /// Updates of this pipeline in this run: begun averages.
   std::int64_t updates() const { return updates_; }
@@ -107,15 +108,11 @@ class Averager {
   /// Ends a run: every pipeline has stopped. Sleeps until no partner asks any more, then brings the
   /// last averages into the weights. Every worker of the stage calls it.
   void end_run();
-  /// data[i] = its mean over all pipelines, added in their order; the same bits on each. Every
-  /// worker of the stage calls it, with as many spans. Blocks. Where pipelines may die it is the
-  /// mean of those that live, and takes as much memory again as the spans, which
+  /// Every element becomes its mean over all pipelines, added in their order; the same bits on
+  /// each. Every worker of the stage calls it, with as many spans. Blocks. Where pipelines may die
+  /// it is the mean of those that live, and takes as much memory again as the spans, which
   /// MemoryPlan::averages counts.
-  struct Span {
-    float* data = nullptr;
-    std::int64_t elements = 0;
-  };
-  void consensus(const std::vector<Span>& spans);
+  void consensus(const std::vector<DeviceSpan>& spans);
 
   // Where pipelines may die one by one (Place::mesh). Every worker of every pipeline calls the same
   // of these, in the same order; each hears of the same members.
@@ -139,6 +136,11 @@ class Averager {
   bool overlaps() const { return options_.overlap; }
 
  private:
+  struct Span {  // in host memory
+    float* data = nullptr;
+    std::int64_t elements = 0;
+  };
+
   void serve();
   void lose(int pipeline);
   bool is_broken(const std::vector<int>& pipelines);
@@ -167,11 +169,11 @@ class Averager {
   std::int64_t rendezvous_ = 0;  // the same on every worker of the job
 
   std::mutex weights_mutex_;  // guards the weights, and what is to be brought into them
-  float* weights_ = nullptr;
-  std::int64_t elements_ = 0;
-  bool replaced_ = false;    // mean_ takes the place of the weights
-  bool moved_ = false;       // shift_ is added to them
-  std::vector<float> mean_;  // of the thread; the main thread's between end() and begin()
+  DeviceSpan weights_;
+  std::int64_t elements_ = 0;  // of them; the same all through a run
+  bool replaced_ = false;      // mean_ takes the place of the weights
+  bool moved_ = false;         // shift_ is added to them
+  std::vector<float> mean_;    // of the thread; the main thread's between end() and begin()
   std::vector<float> shift_, given_;
 
   mutable std::mutex mutex_;  // guards what follows

@@ -279,7 +279,7 @@ _said: set[str] = set()
 
 def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, worker: int | None = None,
                    say: Callable[[str], None] = say) -> str:
-    """What workers compute on: "cpu" or "cuda". Worker 0 says once what auto became. Raises DeviceError, or
+    """What workers compute on: "cpu", "cuda" or, for tests, "far" (executor/device). Worker 0 says once what auto became. Raises DeviceError, or
     NotImplementedError where cuda is asked for and not there.
 
     `cuda` returns why CUDA can't be used, "" if it can; `worker` is this worker's number. Both default to the module's.
@@ -288,6 +288,8 @@ def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, wo
         cuda = getattr(_compiled(), "cuda_problem", lambda: "this build has no CUDA")
     if worker is None:
         worker = _compiled().env()["worker"]
+    if name == "far":
+        return name
     if name not in ("auto", "cpu", "cuda"):
         raise DeviceError(f"--device {name}: it must be auto, cpu or cuda")
     problem = "" if name == "cpu" else cuda()

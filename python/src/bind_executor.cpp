@@ -86,13 +86,24 @@ struct Job {
   bool begun = false;
 };
 
+// The tensor itself where it lies in host memory, else a copy that cannot be written.
+nb::object array_of(const Job& job, const StateTensor& t) {
+  const std::vector<std::size_t> shape(t.shape.begin(), t.shape.end());
+  if (t.values.device->in_host_memory())
+    return nb::cast(
+        nb::ndarray<nb::numpy, float>(t.values.data, shape.size(), shape.data(), nb::find(job)));
+  auto copy = std::make_unique<std::vector<float>>(t.values.values());
+  float* const data = copy->data();
+  const nb::capsule owner(copy.release(), [](void* values) noexcept {
+    delete static_cast<std::vector<float>*>(values);
+  });
+  return nb::cast(nb::ndarray<nb::numpy, const float>(data, shape.size(), shape.data(), owner));
+}
+
 nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
   nb::list out;
-  for (const StateTensor& t : tensors) {
-    std::vector<std::size_t> shape(t.shape.begin(), t.shape.end());
-    const nb::ndarray<nb::numpy, float> view(t.data, shape.size(), shape.data(), nb::find(job));
-    out.append(nb::make_tuple(t.name, t.state, view, t.owner));
-  }
+  for (const StateTensor& t : tensors)
+    out.append(nb::make_tuple(t.name, t.state, array_of(job, t), t.owner));
   return out;
 }
 

@@ -3,8 +3,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "cli/key_values.h"
 #include "config/env.h"
+#include "executor/device/device.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
 #include "ps/group_client.h"
@@ -117,9 +120,11 @@ TrainerOptions trainer_options(const nb::dict& d) {
   o.first_block = nb::cast<std::vector<int>>(d["first_block"]);
   o.seed = nb::cast<std::uint64_t>(d["seed"]);
   o.threads = nb::cast<int>(d["threads"]);
-  if (const auto device = nb::cast<std::string>(d["device"]); device != "cpu")
+  o.device = nb::cast<std::string>(d["device"]);
+  const std::vector<std::string> known = device_names();
+  if (std::find(known.begin(), known.end(), o.device) == known.end())
     fail(Code::Unsupported, "training on '{}' is to come; workers of this build compute on 'cpu'",
-         device.substr(0, 60));
+         o.device.substr(0, 60));
   o.memory_limit = nb::cast<std::int64_t>(d["memory_limit"]);
   o.kernels = env().kernels;
   if (!d["averaging"].is_none()) o.averaging = averaging_of(nb::cast<nb::dict>(d["averaging"]));

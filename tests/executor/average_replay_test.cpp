@@ -8,6 +8,7 @@
 #include "pipeline/lower/lower.h"
 #include "pipeline/verify/verify.h"
 #include "tests/executor/average_together.h"
+#include "tests/executor/one_sweep.h"
 
 namespace hetu {
 namespace {
@@ -31,8 +32,7 @@ class Replay {
                                          *transports_[0]);
     const auto alone = comm::make_inproc(1);
     Trainer start(testing_model::language_model(model()), s.optimizer, options, *alone[0]);
-    for (const StateTensor& t : start.state())
-      newest_[key(t)] = std::vector<float>(t.data, t.data + t.elements);
+    for (const StateTensor& t : start.state()) newest_[key(t)] = t.values.values();
     for (const Parameter& p : start.graph().parameters) decay_[p.name] = p.decay;
     for (const auto& [at, members] : known.meetings) {
       const Meeting& m = members.begin()->second;
@@ -98,7 +98,7 @@ class Replay {
     const std::int64_t number = first + std::min(update, nominal);
     for (auto& [name, values] : base) {
       if (name.find('/') != std::string::npos) continue;
-      ParameterSpan span;
+      SweepCall span;
       span.weight = values.data();
       span.gradient = gradient->at(name).data();
       span.elements = static_cast<std::int64_t>(values.size());
@@ -152,15 +152,14 @@ class Replay {
       const int s = stage_of(t.name);
       const int version = report.versions[s * length + micro];
       const std::vector<float>& used = copy(s, d).after[version].at(t.name);
-      std::copy(used.begin(), used.end(), t.data);
+      t.values.write(used.data());
     }
     const Tokens batch = batch_of(d, static_cast<int>(done) + micro);
     trainer_->train([&](const std::string& field, std::int64_t) -> const void* {
       return field == "ids" ? batch.ids.data() : batch.labels.data();
     });
     Tensors& out = gradients_[{d, micro}];
-    for (const StateTensor& t : trainer_->gradients())
-      out[t.name] = std::vector<float>(t.data, t.data + t.elements);
+    for (const StateTensor& t : trainer_->gradients()) out[t.name] = t.values.values();
     return &out;
   }
 

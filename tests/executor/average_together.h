@@ -161,7 +161,7 @@ inline void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Tran
   }
   if (stage == 0) outcome.losses[pipeline] = losses;
   for (const StateTensor& t : trainer.state()) {
-    const std::vector<float> values(t.data, t.data + t.elements);
+    const std::vector<float> values = t.values.values();
     outcome.stage_of[t.name] = stage;
     const auto [at, fresh] = outcome.tensors.emplace(key(t), values);
     EXPECT_TRUE(fresh || at->second == values) << key(t) << " differs between pipelines";

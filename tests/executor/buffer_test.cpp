@@ -34,7 +34,7 @@ struct Worker {
 Tensors weights_and_buffers(const Trainer& trainer) {
   Tensors out;
   for (const StateTensor& t : trainer.state()) {
-    if (t.state.empty()) out[t.name] = std::vector<float>(t.data, t.data + t.elements);
+    if (t.state.empty()) out[t.name] = t.values.values();
   }
   return out;
 }

@@ -36,8 +36,8 @@ class Checkpoint : public testing::Test {
       std::vector<float> data(6, value + static_cast<float>(w));
       const std::string name = w == 0 ? "a" : "b";
       const SavePart part = {"stage-" + std::to_string(w) + ".safetensors",
-                             {{name, "", {2, 3}, data.data(), 6, true},
-                              {name, "exp_avg", {2, 3}, data.data(), 6, true}}};
+                             {{name, "", {2, 3}, host_span(data.data(), 6), true},
+                              {name, "exp_avg", {2, 3}, host_span(data.data(), 6), true}}};
       save_checkpoint({folder(), keep}, step, R"({"seed":5})", {part}, links);
     };
     EXPECT_EQ(on_worker_threads(2, work), "");
@@ -45,7 +45,7 @@ class Checkpoint : public testing::Test {
 
   float load(const std::string& name) {
     std::vector<float> data(6, -1);
-    load_checkpoint(read_manifest(folder()), {{name, "", {2, 3}, data.data(), 6, true}});
+    load_checkpoint(read_manifest(folder()), {{name, "", {2, 3}, host_span(data.data(), 6), true}});
     return data[0];
   }
 
@@ -98,12 +98,14 @@ TEST_F(Checkpoint, NamesWhatIsMissingOrOfAnotherShape) {
   std::vector<float> data(6);
   EXPECT_THAT(
       [&] {
-        load_checkpoint(read_manifest(folder()), {{"c", "", {2, 3}, data.data(), 6, true}});
+        load_checkpoint(read_manifest(folder()),
+                        {{"c", "", {2, 3}, host_span(data.data(), 6), true}});
       },
       testing::ThrowsMessage<Error>(testing::HasSubstr("has no 'c'")));
   EXPECT_THAT(
       [&] {
-        load_checkpoint(read_manifest(folder()), {{"a", "", {3, 2}, data.data(), 6, true}});
+        load_checkpoint(read_manifest(folder()),
+                        {{"a", "", {3, 2}, host_span(data.data(), 6), true}});
       },
       testing::ThrowsMessage<Error>(testing::HasSubstr("'a' is [2, 3], the model wants [3, 2]")));
   EXPECT_THAT([&] { read_manifest(folder() + "/nowhere"); },
@@ -129,10 +131,10 @@ TEST_F(Checkpoint, FindsEveryFlippedByte) {
       bool found = false;
       try {
         const Manifest m = read_manifest(folder());
-        load_checkpoint(m, {{"a", "", {2, 3}, data.data(), 6, true},
-                            {"b", "", {2, 3}, data.data() + 6, 6, true},
-                            {"a", "exp_avg", {2, 3}, data.data() + 12, 6, true},
-                            {"b", "exp_avg", {2, 3}, data.data() + 18, 6, true}});
+        load_checkpoint(m, {{"a", "", {2, 3}, host_span(data.data(), 6), true},
+                            {"b", "", {2, 3}, host_span(data.data() + 6, 6), true},
+                            {"a", "exp_avg", {2, 3}, host_span(data.data() + 12, 6), true},
+                            {"b", "exp_avg", {2, 3}, host_span(data.data() + 18, 6), true}});
       } catch (const Error& e) {
         found = true;
         EXPECT_EQ(e.code(), Code::Io) << e.what();

@@ -105,8 +105,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, CompareSingleOf,
 float* weight_of(Trainer& trainer, const std::string& name, std::int64_t* elements = nullptr) {
   for (const StateTensor& t : trainer.state()) {
     if (t.name != name || !t.state.empty()) continue;
-    if (elements != nullptr) *elements = t.elements;
-    return t.data;
+    if (elements != nullptr) *elements = t.values.elements;
+    return t.values.data;
   }
   ADD_FAILURE() << "no weight " << name << " on this worker";
   return nullptr;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "executor/comm/inproc.h"
+#include "executor/sync/all_reduce.h"
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
@@ -25,9 +26,9 @@ using testing::ThrowsMessage;
 // forward: y = 3 x + stage; backward: gx = 2 gy + x, weight gradient += gy. Messages carry the
 // number at both ends of a payload. Input slots are as few as the schedule allows, there is one
 // slot per output: each reuse must be waited for.
-class ExactRunner final : public StageRunner {
+class ExactStages final : public Stages {
  public:
-  ExactRunner(const Schedule& plan, int worker, std::size_t doubles)
+  ExactStages(const Schedule& plan, int worker, std::size_t doubles)
       : plan_(plan),
         worker_(worker),
         width_(static_cast<int>(plan.workers.size())),
@@ -39,37 +40,27 @@ class ExactRunner final : public StageRunner {
   std::string order;  // of what was computed in this step
   std::function<void(int micro)> recomputes = [](int) { FAIL(); };
 
-  void begin_step(int step) override {
+  void begin_run(int step, bool /*asks_to_stop*/) override {
     step_ = step;
     backwards_ = 0;
     gradient_ = 0;
     order.clear();
   }
-  void forward(int stage, int micro) override {
-    order += fmt::format(" F{}", micro);
-    x_[micro] = first(stage) ? micro + 1.0 + pipeline() * 100 + step_ : front(in_f_.at(micro));
-    std::this_thread::sleep_for(std::chrono::microseconds((micro * 37 + stage * 11) % 200));
-    fill(out_f_, 3 * x_[micro] + stage);
+  Event run(const Instr& instr, int /*step*/) override {
+    if (instr.kind == Kind::Forward)
+      forward(instr.stage, instr.micro);
+    else if (instr.kind == Kind::Backward)
+      backward(instr.stage, instr.micro);
+    else if (instr.kind == Kind::Recompute)
+      recompute(instr.micro);
+    else if (instr.kind == Kind::Update)
+      weight += gradient_;
+    else
+      ADD_FAILURE() << to_string(instr);
+    return Event(comm::now_ns());
   }
-  void backward(int stage, int micro) override {
-    order += fmt::format(" B{}", micro);
-    const double x = x_.at(micro);
-    const double gy = last(stage) ? 3 * x + stage + weight : front(in_b_.at(micro));
-    x_.erase(micro);
-    in_f_.erase(micro);
-    in_b_.erase(micro);
-    fill(out_b_, 2 * gy + x);
-    gradient_ += gy;
-    if (++backwards_ == plan_.micro_batches && early) bucket_ready(stage, 0);
-  }
-  void input_grad(int, int) override { FAIL(); }
-  void weight_grad(int, int) override { FAIL(); }
-  void recompute(int, int micro) override {
-    order += fmt::format(" R{}", micro);
-    recomputes(micro);
-  }
-  void update(int, int) override { weight += gradient_; }
-  void reduce_scalars(comm::Transport&, int) override { FAIL(); }
+  DeviceSpan newest_weights(int) override { return {}; }
+  std::vector<DeviceSpan> persistent(int, bool) override { return {}; }
 
   Buffer out_buffer(const Instr& send) override {
     return buffer(send.kind == Kind::SendForward ? out_f_ : out_b_);
@@ -89,6 +80,27 @@ class ExactRunner final : public StageRunner {
   Bucket bucket(int, int) override { return {DType::Float64, &gradient_, 1}; }
 
  private:
+  void forward(int stage, int micro) {
+    order += fmt::format(" F{}", micro);
+    x_[micro] = first(stage) ? micro + 1.0 + pipeline() * 100 + step_ : front(in_f_.at(micro));
+    std::this_thread::sleep_for(std::chrono::microseconds((micro * 37 + stage * 11) % 200));
+    fill(out_f_, 3 * x_[micro] + stage);
+  }
+  void backward(int stage, int micro) {
+    order += fmt::format(" B{}", micro);
+    const double x = x_.at(micro);
+    const double gy = last(stage) ? 3 * x + stage + weight : front(in_b_.at(micro));
+    x_.erase(micro);
+    in_f_.erase(micro);
+    in_b_.erase(micro);
+    fill(out_b_, 2 * gy + x);
+    gradient_ += gy;
+    if (++backwards_ == plan_.micro_batches && early) bucket_ready(stage, 0);
+  }
+  void recompute(int micro) {
+    order += fmt::format(" R{}", micro);
+    recomputes(micro);
+  }
   int pipeline() const { return worker_ / width_; }
   bool first(int stage) const { return stage == 0; }
   bool last(int stage) const { return stage == width_ - 1; }
@@ -159,10 +171,11 @@ TEST_P(Runs, ComputeWhatOneProcessComputes) {
                      name = method](comm::Transport& links) {
     const int w = links.worker();
     comm::Reducer reducer(links);
-    ExactRunner runner(plan, w, n);
+    ExactStages runner(plan, w, n);
+    AllReduce sums(runner, reducer);
     runner.slots = name == "gpipe" ? m : std::min(m, s - w % s);
     runner.early = w % 2 == 0;
-    Interpreter loop(bind_row(plan, w, p), runner, {links, reducer, 1 + w % 4});
+    Interpreter loop(bind_row(plan, w, p), runner, {links, {&sums}, 1 + w % 4});
     TraceRecorder trace;
     for (int step = 0; step < 3; ++step) loop.run_step(step, &trace);
     loop.finish();
@@ -186,9 +199,8 @@ TEST(Loop, NamesTheInstructionThatWaits) {
   comm::Options options;
   options.timeout_s = 0.2;
   auto transports = comm::make_inproc(2, options);
-  comm::Reducer reducer(*transports[1]);
-  ExactRunner runner(plan, 1, 1);
-  Interpreter loop(bind_row(plan, 1, 1), runner, {*transports[1], reducer});
+  ExactStages runner(plan, 1, 1);
+  Interpreter loop(bind_row(plan, 1, 1), runner, {*transports[1], {}});
   EXPECT_THAT([&] { loop.run_step(214); },
               ThrowsMessage<Error>(HasSubstr("worker 1 waited 0.2 s for 1RECV_F0 (stage 1, "
                                              "micro-batch 0, step 214) from worker 0")));
@@ -199,12 +211,11 @@ TEST(Loop, SaysWhereAPeerStands) {
   comm::Options options;
   options.timeout_s = 0.5;
   auto transports = comm::make_inproc(2, options);
-  comm::Reducer reducers[] = {comm::Reducer(*transports[0]), comm::Reducer(*transports[1])};
-  ExactRunner idle(plan, 1, 1), runner(plan, 0, 1);
+  ExactStages idle(plan, 1, 1), runner(plan, 0, 1);
   // Worker 1 waits for a message that worker 0, which waits for an answer, sends under another
   // step.
-  Interpreter standing(bind_row(plan, 1, 1), idle, {*transports[1], reducers[1]});
-  Interpreter loop(bind_row(plan, 0, 1), runner, {*transports[0], reducers[0]});
+  Interpreter standing(bind_row(plan, 1, 1), idle, {*transports[1], {}});
+  Interpreter loop(bind_row(plan, 0, 1), runner, {*transports[0], {}});
   std::thread other([&] { EXPECT_THROW(standing.run_step(7), Error); });
   EXPECT_THAT([&] { loop.run_step(0); },
               ThrowsMessage<Error>(HasSubstr("worker 1 last reported 1RECV_F0 (stage 1, "
@@ -219,9 +230,10 @@ TEST(Loop, SharesItsRunnerWithAnother) {
   const auto work = [&](comm::Transport& links) {
     const int w = links.worker();
     comm::Reducer reducer(links);
-    ExactRunner runner(plan, w, 1);
-    Interpreter first(bind_row(plan, w, 2), runner, {links, reducer});
-    Interpreter second({}, runner, {links, reducer});
+    ExactStages runner(plan, w, 1);
+    AllReduce sums(runner, reducer);
+    Interpreter first(bind_row(plan, w, 2), runner, {links, {&sums}});
+    Interpreter second({}, runner, {links, {&sums}});
     for (int step = 0; step < 3; ++step) {
       second.run_step(step);
       TraceRecorder trace;
@@ -284,8 +296,7 @@ TEST_P(RunTimeRule, LetsForwardsGoFirst) {
   give(0, c.inputs);
   answer(0, c.gradients);
   take(0, c.outputs);
-  comm::Reducer reducer(*transports[2]);
-  ExactRunner runner(plan, 2, kDoubles);
+  ExactStages runner(plan, 2, kDoubles);
   runner.slots = 5;
   runner.early = false;
   runner.recomputes = [&](int micro) {
@@ -295,7 +306,7 @@ TEST_P(RunTimeRule, LetsForwardsGoFirst) {
     }
     if (micro == 1) give(c.inputs, 5);
   };
-  Interpreter loop(bind_row(plan, 2, 1), runner, {*transports[2], reducer});
+  Interpreter loop(bind_row(plan, 2, 1), runner, {*transports[2], {}});
   loop.run_step(0);
   EXPECT_EQ(runner.order, c.expected) << c.what;
   loop.finish();

@@ -10,6 +10,7 @@
 #include "executor/compile/lifetime.h"
 #include "executor/stage/initialize.h"
 #include "graph/base/error.h"
+#include "tests/executor/one_sweep.h"
 
 namespace hetu {
 namespace {
@@ -123,7 +124,7 @@ TEST(Optimizer, LambsStepHasTheLengthOfTheWeightsForEveryThreadCount) {
           c, {w.data(), g.data(), {m.data(), v.data()}, static_cast<std::int64_t>(n), true}, 1, t);
       double moved = 0;
       for (std::size_t i = 0; i < n; ++i) moved += std::pow(double{w[i]} - before[i], 2);
-      const double weight = sum_of_squares(before.data(), static_cast<std::int64_t>(n));
+      const double weight = squares_of(before.data(), static_cast<std::int64_t>(n));
       EXPECT_NEAR(std::sqrt(moved / weight), 0.01, 1e-6) << "update " << t;
     }
     if (first.empty()) first = w;
@@ -173,11 +174,11 @@ TEST(SumOfSquares, IsTheSameForEveryThreadCount) {
     expected += double{x} * x;
   }
   omp_set_num_threads(1);
-  const double one = sum_of_squares(data.data(), static_cast<std::int64_t>(data.size()));
+  const double one = squares_of(data.data(), static_cast<std::int64_t>(data.size()));
   omp_set_num_threads(3);
-  EXPECT_EQ(one, sum_of_squares(data.data(), static_cast<std::int64_t>(data.size())));
+  EXPECT_EQ(one, squares_of(data.data(), static_cast<std::int64_t>(data.size())));
   EXPECT_NEAR(one, expected, 1e-9 * expected);
-  EXPECT_EQ(sum_of_squares(data.data(), 0), 0);
+  EXPECT_EQ(squares_of(data.data(), 0), 0);
 }
 
 TEST(AssignOffsets, NeverOverlapsWhatIsAliveTogether) {

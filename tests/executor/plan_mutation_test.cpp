@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "executor/stage/train_runner.h"
+#include "executor/stage/train_stages.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/verify/verify.h"
@@ -58,34 +58,35 @@ Weights trained(
     std::vector<std::unique_ptr<StagePlan>> plans(kStages);
     plans[stage] =
         std::make_unique<StagePlan>(compile_stage(graph, compile_options(s, graph, stage)));
-    RunnerOptions run;
+    StagesOptions run;
     run.plan = &plan;
     run.pipeline = pipeline;
     run.pipelines = kPipelines;
     run.workers_per_pipeline = kStages;
     run.micro_batches = run.micro_ids = s.micro_batches;
     run.seed = options_of(s).seed;
-    TrainRunner runner(graph, std::move(plans), s.optimizer, run, links);
+    const std::unique_ptr<Device> device = open_device("cpu");
+    TrainStages stages(graph, std::move(plans), s.optimizer, run, *device, links);
     comm::Reducer reducer(links);
+    AllReduce sums(stages, reducer);
     for (int step = 0; step < kSteps; ++step) {
       Tokens batch = batch_of(s, step);
       change_batch(batch, worker, step);
-      runner.set_source([&] {
-        for (std::size_t f = 0; f < runner.fields().size(); ++f) {
-          const auto& field = runner.fields()[f];
-          runner.feed(static_cast<int>(f),
+      stages.set_source([&] {
+        for (std::size_t f = 0; f < stages.fields().size(); ++f) {
+          const auto& field = stages.fields()[f];
+          stages.feed(static_cast<int>(f),
                       part_of(s, batch, pipeline)(field.feed->field, field.bytes));
         }
       });
       Row row = bind_row(plan, worker, kPipelines);
       for (auto* part : {&row.prologue, &row.body, &row.drain}) change(*part, worker, step);
-      Interpreter loop(std::move(row), runner, {links, reducer});
+      Interpreter loop(std::move(row), stages, {links, {&sums}});
       loop.run_step(step);
       loop.finish();
     }
     const std::lock_guard lock(mutex);
-    for (const StateTensor& t : runner.state())
-      weights.emplace(t.name, std::vector<float>(t.data, t.data + t.elements));
+    for (const StateTensor& t : stages.state()) weights.emplace(t.name, t.values.values());
   };
   EXPECT_EQ(on_worker_threads(kStages * kPipelines, work), "");
   return weights;

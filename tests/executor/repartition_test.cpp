@@ -56,7 +56,7 @@ State train(const OptimizerConfig& optimizer, const Part& part) {
     }
     for (const StateTensor& tensor : trainer.state()) {
       const std::lock_guard lock(mutex);
-      const std::vector<float> data(tensor.data, tensor.data + tensor.elements);
+      const std::vector<float> data = tensor.values.values();
       const auto [at, fresh] = out.emplace(tensor.name + " " + tensor.state, data);
       EXPECT_TRUE(fresh || at->second == data) << at->first << " differs between its holders";
     }

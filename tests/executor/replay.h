@@ -19,6 +19,7 @@
 #include "pipeline/lower/lower.h"
 #include "pipeline/verify/verify.h"
 #include "tests/executor/conv_model.h"
+#include "tests/executor/one_sweep.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
@@ -139,7 +140,7 @@ inline void work(const Setting& s, comm::Transport& transport, Outcome& outcome,
   }
   const std::lock_guard lock(mutex);
   for (const StateTensor& t : trainer.state()) {
-    const std::vector<float> values(t.data, t.data + t.elements);
+    const std::vector<float> values = t.values.values();
     outcome.stages_of[t.name].insert(trainer.stage());
     const auto [at, fresh] = outcome.tensors.emplace(key(t), values);
     EXPECT_TRUE(fresh || at->second == values) << key(t) << " differs between its holders";
@@ -186,8 +187,7 @@ class Reference {
     micro_trainer_ = alone(one, none);
     one.model.tied = s.model.tied;
     const auto start = alone(one, s.optimizer);
-    for (const StateTensor& t : start->state())
-      newest_[key(t)] = std::vector<float>(t.data, t.data + t.elements);
+    for (const StateTensor& t : start->state()) newest_[key(t)] = t.values.values();
     for (const Parameter& p : start->graph().parameters) parameters_[p.name] = p.decay;
   }
 
@@ -242,7 +242,7 @@ class Reference {
       if (parameters_.count(name) == 0) continue;
       const int stage = copy ? s_.stages - 1 : *stages_of_.at(name).begin();
       const std::vector<float>& from = versions[static_cast<std::size_t>(version(stage))].at(name);
-      std::copy(from.begin(), from.end(), t.data);
+      t.values.write(from.data());
     }
   }
 
@@ -290,18 +290,19 @@ class Reference {
     const double loss = trainer.train(batch).at("loss");
     for (const StateTensor& t : trainer.gradients()) {
       const bool copy = s_.model.tied && t.name == "decoder";
+      const std::vector<float> values = t.values.values();
       std::vector<float>& sum = gradients[copy ? "embedding" : t.name];
       const bool fresh = sum.empty();
-      if (fresh) sum.resize(static_cast<std::size_t>(t.elements));
-      for (std::int64_t i = 0; i < t.elements; ++i) {
-        float& to = sum[static_cast<std::size_t>(i)];
-        const float g = share == 1 ? t.data[i] : static_cast<float>(share * double{t.data[i]});
+      if (fresh) sum.resize(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        float& to = sum[i];
+        const float g = share == 1 ? values[i] : static_cast<float>(share * double{values[i]});
         to = fresh ? g : to + g;
       }
     }
     for (const StateTensor& t : trainer.state()) {
       if (t.state.empty() && newest_.count(t.name) != 0 && parameters_.count(t.name) == 0)
-        newest_[t.name].assign(t.data, t.data + t.elements);
+        newest_[t.name] = t.values.values();
     }
     return loss * share;
   }
@@ -310,7 +311,7 @@ class Reference {
     std::map<int, double> squares;  // by stage
     const auto square = [&](const std::string& name) {
       const std::vector<float>& g = gradients.at(name);
-      return sum_of_squares(g.data(), static_cast<std::int64_t>(g.size()));
+      return squares_of(g.data(), static_cast<std::int64_t>(g.size()));
     };
     for (const StateTensor& t : trainer_->gradients()) {  // in model order
       if (s_.model.tied && t.name == "decoder") continue;
@@ -321,7 +322,7 @@ class Reference {
       const std::set<int>& stages = stages_of_.at(name);
       const double norm =
           std::sqrt(stages.size() == 1 ? squares.at(*stages.begin()) : square(name));
-      ParameterSpan span;
+      SweepCall span;
       span.weight = newest_.at(name).data();
       span.gradient = g.data();
       span.elements = static_cast<std::int64_t>(g.size());

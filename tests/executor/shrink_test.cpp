@@ -167,7 +167,7 @@ class Job {
     averages = trainer.memory().stages.front().second.averages;
     steps.insert(trainer.step());
     for (const StateTensor& t : trainer.state()) {
-      const std::vector<float> values(t.data, t.data + t.elements);
+      const std::vector<float> values = t.values.values();
       const auto [at, fresh] = tensors.emplace(t.name + "/" + t.state, values);
       EXPECT_TRUE(fresh || at->second == values) << t.name << " differs between pipelines";
     }

@@ -138,7 +138,7 @@ inline Outcome train(const Setting& s) {
     EXPECT_EQ(outcome.losses, losses) << "workers disagree on the loss";
     for (const StateTensor& tensor : trainer.state()) {
       if (!tensor.state.empty()) continue;
-      const std::vector<float> weight(tensor.data, tensor.data + tensor.elements);
+      const std::vector<float> weight = tensor.values.values();
       const auto [at, fresh] = outcome.weights.emplace(tensor.name, weight);
       EXPECT_TRUE(fresh || at->second == weight) << tensor.name << " differs between its holders";
     }

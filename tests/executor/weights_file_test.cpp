@@ -44,8 +44,8 @@ class WeightsFile : public testing::Test {
         data.emplace_back(elements);
         for (std::size_t i = 0; i < elements; ++i)
           data.back()[i] = sign * (i ? first + static_cast<float>(i) : first);
-        part.tensors.push_back({parameter, sign > 0 ? "" : "exp_avg", shape, data.back().data(),
-                                element_count(shape), true});
+        part.tensors.push_back({parameter, sign > 0 ? "" : "exp_avg", shape,
+                                host_span(data.back().data(), element_count(shape)), true});
       }
     }
     const auto alone = comm::make_inproc(1);
@@ -85,14 +85,15 @@ TEST_F(WeightsFile, StatesStartAtZeroOnlyForImportedWeights) {
   export_weights(in("a"), in("w"));
   import_weights(in("w"), in("b"));
   std::vector<float> data(4, 9), state(4, 9);
-  load_checkpoint(read_manifest(in("b")), {{kWords, "", {2, 2}, data.data(), 4, true},
-                                           {kWords, "momentum", {2, 2}, state.data(), 4, true}});
+  load_checkpoint(read_manifest(in("b")),
+                  {{kWords, "", {2, 2}, host_span(data.data(), 4), true},
+                   {kWords, "momentum", {2, 2}, host_span(state.data(), 4), true}});
   EXPECT_EQ(data, (std::vector<float>{1, 2, 3, 4}));
   EXPECT_EQ(state, std::vector<float>(4, 0));
   EXPECT_THAT(
       [&] {
         load_checkpoint(read_manifest(in("a")),
-                        {{kWords, "momentum", {2, 2}, state.data(), 4, true}});
+                        {{kWords, "momentum", {2, 2}, host_span(state.data(), 4), true}});
       },
       ThrowsMessage<Error>(HasSubstr("#momentum' [2, 2]")));
 }

@@ -1,10 +1,11 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
-#include "executor/loop/interpreter.h"
+#include "executor/compile/row.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/producers.h"
 #include "pipeline/ir/reduction.h"
-#include "pipeline/lower/lower.h"
 
 namespace hetu {
 namespace {
@@ -46,13 +47,13 @@ class Binder {
     return action;
   }
 
-  comm::Group group(const Instr& reduce) const {
+  std::vector<int> group(const Instr& reduce) const {
     const int width = static_cast<int>(lowered_.workers.size());
     const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
     // Added in the order of pipelines, and of replicas within one: that of their micro-batches.
     std::vector<int> members = reductions_.members(reduce.stage, reduce.part);
     std::sort(members.begin(), members.end());
-    comm::Group group;
+    std::vector<int> group;
     for (int d = 0; d < pipelines_; ++d) {
       const int first = alone ? first_ : d * width;
       for (const int stage : members) group.push_back(first + graph_.worker(stage));
@@ -100,6 +101,13 @@ void mark_last_gradients(std::vector<Action>& actions, bool repeats) {
 }
 
 }  // namespace
+
+std::string describe(const Instr& instr, int step) {
+  std::string place;
+  if (instr.stage >= 0) place = fmt::format("stage {}, ", instr.stage);
+  if (instr.micro >= 0) place += fmt::format("micro-batch {}, ", instr.micro);
+  return fmt::format("{} ({}step {})", to_string(instr), place, step);
+}
 
 Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
   const int width = static_cast<int>(lowered.workers.size());

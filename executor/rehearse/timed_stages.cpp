@@ -1,4 +1,4 @@
-#include "executor/rehearse/timed_runner.h"
+#include "executor/rehearse/timed_stages.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -27,8 +27,8 @@ void sleep_until(std::int64_t when_ns) {
   }
 }
 
-TimedRunner::TimedRunner(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                         const comm::Transport& transport)
+TimedStages::TimedStages(const Schedule& lowered, const Costs& costs, const Pace& pace,
+                         comm::Transport& transport)
     : plan_(lowered),
       pace_(pace),
       timing_(lowered, costs, pace_.stragglers),
@@ -37,59 +37,62 @@ TimedRunner::TimedRunner(const Schedule& lowered, const Costs& costs, const Pace
       worker_(transport.worker()),
       pipeline_(transport.worker() / static_cast<int>(lowered.workers.size())) {}
 
-void TimedRunner::start_at(std::int64_t start_ns) {
+void TimedStages::start_at(std::int64_t start_ns) {
   origin_ns_ = free_ns_ = network_free_ns_ = start_ns;
   computed_ = 0;
   sleep_until(start_ns);
 }
 
-void TimedRunner::take(double units) {
+void TimedStages::take(double units) {
   free_ns_ += static_cast<std::int64_t>(units * pace_.unit_ns);
   sleep_until(free_ns_);
 }
 
-void TimedRunner::compute(Kind kind, int stage, int micro) {
-  const Instr instr{kind, false, 0, stage, micro};
-  const double at = static_cast<double>(free_ns_ - origin_ns_) / pace_.unit_ns;
-  take(timing_.compute(instr, worker_, computed_++, at));
+Event TimedStages::run(const Instr& instr, int step) {
+  if (instr.kind == Kind::ReduceScalars) {
+    reduce_scalars(step);
+  } else if (instr.kind == Kind::Update) {
+    count_update(step);
+  } else {
+    const double at = static_cast<double>(free_ns_ - origin_ns_) / pace_.unit_ns;
+    take(timing_.compute(instr, worker_, computed_++, at));
+  }
+  return Event(comm::now_ns());
 }
 
-void TimedRunner::update(int stage, int step) {
+// The time of an update comes before it: a partner may read the weights meanwhile.
+void TimedStages::begin_update(int stage, int /*step*/) {
   take(timing_.update({Kind::Update, false, 0, stage, -1}, worker_));
-  if (averager_ == nullptr) return;
-  const auto change = averager_->change();
-  averager_->bring_into(weights_.data());
+}
+
+void TimedStages::count_update(int step) {
+  if (weights_.empty()) return;
   for (float& w : weights_) w += 1;
   reports_.push_back({step, {}, 0});
 }
 
-void TimedRunner::fill_weights(float value) {
+void TimedStages::fill_weights(float value) {
   weights_.assign(std::max<std::size_t>(1, pace_.payload_bytes / sizeof(float)), value);
 }
 
-void TimedRunner::begin_average(int /*stage*/, int /*step*/) {
-  if (averager_->overlaps())
-    averager_->begin();
-  else
-    free_ns_ = std::max(free_ns_, averager_->average_now(weights_.data()));
+DeviceSpan TimedStages::newest_weights(int /*stage*/) {
+  return host_span(weights_.data(), static_cast<std::int64_t>(weights_.size()));
 }
 
-std::int64_t TimedRunner::end_average(int /*stage*/) {
-  const std::int64_t done_ns = averager_->end();
-  free_ns_ = std::max(free_ns_, done_ns);
-  return done_ns;
+std::vector<DeviceSpan> TimedStages::persistent(int stage, bool /*with_buffers*/) {
+  return {newest_weights(stage)};
 }
 
-void TimedRunner::reduce_scalars(comm::Transport& transport, int step) {
+void TimedStages::reduce_scalars(int step) {
   double value = 1;
   const auto what = [&] { return describe({Kind::ReduceScalars, false, 0, -1, -1}, step); };
-  comm::sum_f64(transport, comm::everyone(transport), &value, 1,
+  comm::sum_f64(transport_, comm::everyone(transport_), &value, 1,
                 {comm::make_tag(static_cast<int>(Kind::ReduceScalars), 0, 0, 0, step), what});
   free_ns_ = std::max(free_ns_, comm::now_ns());
   take(timing_.collective({Kind::ReduceScalars, false, 0, -1, -1}));
 }
 
-TimedRunner::Ring& TimedRunner::ring(Kind kind, int stage, int part) {
+TimedStages::Ring& TimedStages::ring(Kind kind, int stage, int part) {
   Ring& found = rings_[{kind, stage, part}];
   if (found.slots.empty()) {
     found.slots.assign(kSlots, std::vector<std::byte>(pace_.payload_bytes));
@@ -97,7 +100,7 @@ TimedRunner::Ring& TimedRunner::ring(Kind kind, int stage, int part) {
   return found;
 }
 
-Buffer TimedRunner::out_buffer(const Instr& send) {
+Buffer TimedStages::out_buffer(const Instr& send) {
   Ring& edge = ring(send.kind, send.stage, send.part);
   std::vector<std::byte>& slot = edge.slots[edge.next];
   edge.next = (edge.next + 1) % kSlots;
@@ -107,7 +110,7 @@ Buffer TimedRunner::out_buffer(const Instr& send) {
 }
 
 // What the instruction makes goes into the next slot of each edge that leaves its stage.
-void TimedRunner::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
+void TimedStages::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
   const bool forward = compute.kind == Kind::Forward;
   if (!forward && compute.kind != Kind::Backward && compute.kind != Kind::InputGrad) return;
   const auto& edges = forward ? graph_.outputs(compute.stage, compute.micro)
@@ -120,7 +123,7 @@ void TimedRunner::overwrites(const Instr& compute, std::vector<const void*>& add
   }
 }
 
-std::optional<Buffer> TimedRunner::in_buffer(const Instr& recv) {
+std::optional<Buffer> TimedStages::in_buffer(const Instr& recv) {
   std::vector<std::byte> buffer;
   if (!spare_.empty()) {
     buffer = std::move(spare_.back());
@@ -131,7 +134,7 @@ std::optional<Buffer> TimedRunner::in_buffer(const Instr& recv) {
   return Buffer{incoming_.back().second.data(), pace_.payload_bytes};
 }
 
-void TimedRunner::received(const Instr& recv, std::int64_t arrival_ns) {
+void TimedStages::received(const Instr& recv, std::int64_t arrival_ns) {
   const auto found = std::find_if(incoming_.begin(), incoming_.end(),
                                   [&](const auto& entry) { return entry.first == recv; });
   HETU_ASSERT(found != incoming_.end());
@@ -153,14 +156,18 @@ void TimedRunner::received(const Instr& recv, std::int64_t arrival_ns) {
   incoming_.erase(found);
 }
 
-Bucket TimedRunner::bucket(int stage, int bucket) {
+Bucket TimedStages::bucket(int stage, int bucket) {
   std::vector<float>& data = gradients_[{stage, bucket}];
   data.assign(std::max<std::size_t>(1, pace_.payload_bytes / sizeof(float)), 1.0F);
   return {DType::Float32, data.data(), static_cast<std::int64_t>(data.size())};
 }
 
-std::int64_t TimedRunner::reduced(const Instr& reduce, std::int64_t done_ns) {
-  const double time = timing_.collective(reduce);
+std::int64_t TimedStages::synchronised(const Instr& instr, std::int64_t done_ns) {
+  if (instr.kind == Kind::PartialReduce) {
+    free_ns_ = std::max(free_ns_, done_ns);
+    return done_ns;
+  }
+  const double time = timing_.collective(instr);
   network_free_ns_ =
       std::max(done_ns, network_free_ns_) + static_cast<std::int64_t>(time * pace_.unit_ns);
   free_ns_ = std::max(free_ns_, network_free_ns_);

@@ -1,5 +1,6 @@
-// Runs of a plan whose body repeats over many steps: filled once, drained once, in between at the
-// pace of the pipeline. One per worker, driven by Trainer and by `hetu rehearse`; knows no method.
+// A run of a plan: from one drained pipeline to the next. Of a synchronous plan it is one step; of
+// an asynchronous one many, filled once, drained once, in between at the pace of the pipeline. One
+// per worker, driven by Trainer and by `hetu rehearse`; knows no method.
 #pragma once
 #include <deque>
 #include <memory>
@@ -12,13 +13,16 @@
 
 namespace hetu {
 
-class RepeatedRun {
+class Run {
  public:
   /// `fetches`: of a report. `group`: workers whose runs have one length and one report per step;
-  /// all, or, with an averager, those of this pipeline. Runner, links and averager must outlive it.
-  RepeatedRun(StageRunner& runner, const Interpreter::Links& links, std::size_t fetches,
-              comm::Group group, Averager* averager = nullptr);
+  /// all, or, with an averager, those of this pipeline. Stages, links and averager must outlive it.
+  Run(Stages& stages, const Interpreter::Links& links, std::size_t fetches, comm::Group group,
+      Averager* averager = nullptr);
 
+  /// Begins a run of one step by a lowered plan that reduces its scalars: the same plan each time,
+  /// which is bound once.
+  void begin_step(const Schedule& plan, int step, TraceRecorder* trace);
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
   /// lowered plan of at most so many. If each of its rows has a body, the bodies repeat until
   /// `steps` are done or all workers have heard that worker 0 was asked to stop; steps -
@@ -28,13 +32,18 @@ class RepeatedRun {
   /// may be more or fewer steps than `plan` has, but no fewer than steps_before_answer(plan).
   void begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace);
 
-  /// Goes on by one repetition of the body, or by the drain; false if all is done.
+  /// Goes on by one repetition of the body, or by the drain; false if all is done. After a step
+  /// sends may still be under way: see finish().
   bool advance();
-  /// Ends this run early: soon, at the same step on all workers.
+  /// Sleeps until every send is done.
+  void finish();
+  /// Ends this run early: soon, at the same step on all workers. Steps from the next one on report
+  /// that a worker has asked.
   void ask_to_stop() { asks_to_stop_ = true; }
 
-  /// Chief: the report of the next step that all workers of the group have done; after the end of
-  /// the run all are waited for. Others: what they know themselves.
+  /// The chief, or every worker after a step that reduces its scalars: the report of the next step
+  /// that all workers of the group have done; after the end of the run all are waited for. Others:
+  /// what they know themselves.
   std::optional<StepReport> next_report();
 
   /// The first worker of the group, which has the results of all.
@@ -48,19 +57,23 @@ class RepeatedRun {
   }
 
  private:
-  void send_reports();
+  void take_reports();
   void start(const Schedule& plan, int first_step, TraceRecorder* trace);
+  void bind(const Schedule& plan);
   void look_ahead();
   void grant_averaged();
   int repetitions() const;
+  /// Reports have the sums of all workers already.
+  bool has_all_sums() const { return by_step_ || !channel_.is_chief(); }
 
-  StageRunner& runner_;
+  Stages& stages_;
   Interpreter::Links links_;
   RunChannel channel_;
   Averager* averager_ = nullptr;
   int ahead_ = 1;  // steps_before_answer() of the plan
   std::unique_ptr<Interpreter> loop_;
-  std::deque<StepReport> own_;  // other workers than the chief
+  bool by_step_ = false;
+  std::deque<StepReport> own_;  // of this worker, where it needs no others'
   TraceRecorder* trace_ = nullptr;
   int wanted_ = 0;
   int first_step_ = 0;

@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "executor/loop/interpreter.h"
-#include "executor/sync/averager.h"
+#include "executor/comm/collective.h"
+#include "executor/comm/transport.h"
+#include "executor/compile/row.h"
+#include "executor/device/device.h"
+#include "executor/stage/stages.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/cost/stragglers.h"
 #include "pipeline/cost/timing.h"
@@ -26,42 +29,35 @@ struct Pace {
 /// Instructions end at the start + duration, where the start is the later of the end before it and
 /// the arrival of its input: a thread that wakes late delays its messages, but its lateness does
 /// not add up. Never spins.
-class TimedRunner final : public StageRunner {
+class TimedStages final : public Stages {
  public:
   /// `lowered` and `costs` must outlive it.
-  TimedRunner(const Schedule& lowered, const Costs& costs, const Pace& pace,
-              const comm::Transport& transport);
+  TimedStages(const Schedule& lowered, const Costs& costs, const Pace& pace,
+              comm::Transport& transport);
 
-  TimedRunner(const TimedRunner&) = delete;  // timing_ refers to pace_
-  TimedRunner& operator=(const TimedRunner&) = delete;
+  TimedStages(const TimedStages&) = delete;  // timing_ refers to pace_
+  TimedStages& operator=(const TimedStages&) = delete;
 
-  /// PARTIAL_REDUCE averages payload_bytes of weights by it; it must outlive the runner. An update
-  /// adds 1 to each.
-  void average_by(Averager& averager) { averager_ = &averager; }
-  /// All weights become `value`: between two runs.
+  /// Averaging runs: payload_bytes of weights, to each of which an update adds 1. All become
+  /// `value`: between two runs.
   void fill_weights(float value);
-  std::vector<float>& weights() { return weights_; }
+  const std::vector<float>& weights() const { return weights_; }
 
   /// The moment at which the next step starts, in comm::now_ns(); sleeps until then.
   void start_at(std::int64_t start_ns);
 
-  void forward(int stage, int micro) override { compute(Kind::Forward, stage, micro); }
-  void backward(int stage, int micro) override { compute(Kind::Backward, stage, micro); }
-  void input_grad(int stage, int micro) override { compute(Kind::InputGrad, stage, micro); }
-  void weight_grad(int stage, int micro) override { compute(Kind::WeightGrad, stage, micro); }
-  void recompute(int stage, int micro) override { compute(Kind::Recompute, stage, micro); }
-  void update(int stage, int step) override;
-  void begin_average(int stage, int step) override;
-  std::int64_t end_average(int stage) override;
+  Event run(const Instr& instr, int step) override;
+  void begin_update(int stage, int step) override;
+  DeviceSpan newest_weights(int stage) override;
+  std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override;
   std::vector<StepReport> take_reports() override { return std::exchange(reports_, {}); }
-  void reduce_scalars(comm::Transport& transport, int step) override;
   Buffer out_buffer(const Instr& send) override;
   std::optional<Buffer> in_buffer(const Instr& recv) override;
   void received(const Instr& recv, std::int64_t arrival_ns) override;
   void overwrites(const Instr& compute, std::vector<const void*>& addresses) override;
   std::vector<int> buckets(const Instr& reduce) override { return {reduce.part}; }
   Bucket bucket(int stage, int bucket) override;
-  std::int64_t reduced(const Instr& reduce, std::int64_t done_ns) override;
+  std::int64_t synchronised(const Instr& instr, std::int64_t done_ns) override;
 
  private:
   // The output slots of one edge, used in turn.
@@ -70,14 +66,15 @@ class TimedRunner final : public StageRunner {
     std::size_t next = 0;
   };
 
-  void compute(Kind kind, int stage, int micro);
+  void count_update(int step);
+  void reduce_scalars(int step);
   void take(double units);
   Ring& ring(Kind kind, int stage, int part);
 
   const Schedule& plan_;
   Pace pace_;
   Timing timing_;
-  const comm::Transport& transport_;
+  comm::Transport& transport_;
   StageGraph graph_;
   int worker_;  // global
   int pipeline_;
@@ -89,8 +86,7 @@ class TimedRunner final : public StageRunner {
   std::vector<std::pair<Instr, std::vector<std::byte>>> incoming_;
   std::vector<std::vector<std::byte>> spare_;
   std::map<std::pair<int, int>, std::vector<float>> gradients_;
-  Averager* averager_ = nullptr;
-  std::vector<float> weights_;
+  std::vector<float> weights_;  // empty unless pipelines average them
   std::vector<StepReport> reports_;
 };
 

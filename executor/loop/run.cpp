@@ -1,4 +1,4 @@
-#include "executor/loop/repeated_run.h"
+#include "executor/loop/run.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,27 +8,41 @@
 
 namespace hetu {
 
-RepeatedRun::RepeatedRun(StageRunner& runner, const Interpreter::Links& links, std::size_t fetches,
-                         comm::Group group, Averager* averager)
-    : runner_(runner),
+Run::Run(Stages& stages, const Interpreter::Links& links, std::size_t fetches, comm::Group group,
+         Averager* averager)
+    : stages_(stages),
       links_(links),
       channel_(links.transport, std::move(group), fetches + 2),
       averager_(averager) {}
 
-void RepeatedRun::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
+void Run::bind(const Schedule& plan) {
   Row row = bind_row(plan, links_.transport.worker(), plan.lowering.pipelines);
   ahead_ = steps_before_answer(plan);
   plan_steps_ = plan.steps;
   plan_repeat_ = row.repeat;
   steps_per_repeat_ = std::max(1, row.shift / plan.micro_batches);
-  loop_ = std::make_unique<Interpreter>(std::move(row), runner_, links_);
+  loop_ = std::make_unique<Interpreter>(std::move(row), stages_, links_);
+}
+
+void Run::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
+  if (!by_step_ || !loop_) bind(plan);
   trace_ = trace;
   first_step_ = first_step;
   started_ = reported_ = 0;
   begun_ = drained_ = false;
 }
 
-void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
+// A step that has failed in between is over.
+void Run::begin_step(const Schedule& plan, int step, TraceRecorder* trace) {
+  HETU_ASSERT(plan.steps == 1);
+  by_step_ = true;
+  own_.clear();
+  start(plan, step, trace);
+  wanted_ = 1;
+  channel_.begin(step, {1, 1, 1});
+}
+
+void Run::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* trace) {
   HETU_ASSERT(drained_);
   require(plan.steps <= steps,
           "the plan has rows of {} steps without a flush, a run of {} is shorter; train at least "
@@ -44,7 +58,7 @@ void RepeatedRun::begin(const Schedule& plan, int first_step, int steps, TraceRe
   channel_.begin(first_step, {steps, grain > 0 ? plan.steps + lead : steps, lead});
 }
 
-void RepeatedRun::begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace) {
+void Run::begin_averaged(const Schedule& plan, int first_step, TraceRecorder* trace) {
   HETU_ASSERT(drained_ && averager_);
   start(plan, first_step, trace);
   wanted_ = 0;
@@ -62,7 +76,7 @@ void RepeatedRun::begin_averaged(const Schedule& plan, int first_step, TraceReco
 // The stop of a pipeline is known with the answer after update u, early enough for step
 // u + steps_before_answer(): the first stage injects no later one before it
 // (groups::Policy::begin_run).
-void RepeatedRun::grant_averaged() {
+void Run::grant_averaged() {
   const std::int64_t stop = averager_->stop_after();
   if (stop != groups::kRunsOn) {
     channel_.grant_to(static_cast<int>(stop), true);
@@ -73,12 +87,12 @@ void RepeatedRun::grant_averaged() {
   HETU_ASSERT(channel_.is_final() || started_ < repetitions());
 }
 
-int RepeatedRun::repetitions() const {
+int Run::repetitions() const {
   return plan_repeat_ + (channel_.granted() - plan_steps_) / steps_per_repeat_;
 }
 
 // Learns, or decides in worker 0, how far the run goes.
-void RepeatedRun::look_ahead() {
+void Run::look_ahead() {
   if (channel_.is_final()) return;
   const int before = channel_.granted();
   if (averager_ && channel_.is_chief()) {
@@ -92,38 +106,46 @@ void RepeatedRun::look_ahead() {
     loop_->expect({repetitions(), channel_.is_final()});
 }
 
-bool RepeatedRun::advance() {
+bool Run::advance() {
   if (drained_) return false;
   if (!begun_) {
     begun_ = true;
-    loop_->start(first_step_, {repetitions(), channel_.is_final()}, trace_);
+    loop_->start(first_step_, {repetitions(), channel_.is_final()}, trace_, asks_to_stop_);
   } else if (look_ahead(); started_ < repetitions()) {
     loop_->repeat();
     ++started_;
   } else if (channel_.is_final()) {
     loop_->drain();
-    loop_->finish();
+    if (!by_step_) {
+      loop_->finish();
+      asks_to_stop_ = false;
+    }
     drained_ = true;
-    asks_to_stop_ = false;
   }
-  send_reports();
+  take_reports();
   return true;
 }
 
-void RepeatedRun::send_reports() {
-  for (StepReport& report : runner_.take_reports()) {
-    std::vector<double> values = report.fetches;
-    values.push_back(report.squares);
-    values.push_back(asks_to_stop_ ? 1 : 0);
-    channel_.report(report.step - first_step_, std::move(values));
-    if (!channel_.is_chief()) own_.push_back(std::move(report));
+void Run::finish() {
+  if (loop_) loop_->finish();
+}
+
+void Run::take_reports() {
+  for (StepReport& report : stages_.take_reports()) {
+    if (!by_step_) {
+      std::vector<double> values = report.fetches;
+      values.push_back(report.squares);
+      values.push_back(asks_to_stop_ ? 1 : 0);
+      channel_.report(report.step - first_step_, std::move(values));
+    }
+    if (has_all_sums()) own_.push_back(std::move(report));
   }
 }
 
-std::optional<StepReport> RepeatedRun::next_report() {
+std::optional<StepReport> Run::next_report() {
   // The last one is not given before it is known as the last.
   if (!channel_.is_final() && reported_ + 1 >= channel_.granted()) return std::nullopt;
-  if (!channel_.is_chief()) {
+  if (has_all_sums()) {
     if (own_.empty()) return std::nullopt;
     StepReport report = std::move(own_.front());
     own_.pop_front();

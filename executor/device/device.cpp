@@ -1,0 +1,115 @@
+#include "executor/device/device.h"
+
+#include <cstring>
+
+#include "executor/device/backends.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+struct Backend {
+  const char* name;
+  std::unique_ptr<Device> (*open)();
+};
+
+constexpr Backend kBackends[] = {{"cpu", &open_cpu}, {"far", &open_far}};
+
+}  // namespace
+
+std::unique_ptr<Device> open_device(std::string_view name) {
+  std::string known;
+  for (const Backend& b : kBackends) {
+    if (name == b.name) return b.open();
+    known += (known.empty() ? "" : ", ") + std::string(b.name);
+  }
+  fail(Code::InvalidArgument, "unknown device '{}'; known: {}", name, known);
+}
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  for (const Backend& b : kBackends) names.emplace_back(b.name);
+  return names;
+}
+
+void Event::Coming::happen(std::int64_t done_ns, std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+  done_ns_ = done_ns;
+  error_ = std::move(error);
+  changed_.notify_all();
+}
+
+bool Event::done() const {
+  if (!coming_) return true;
+  const std::lock_guard lock(coming_->mutex_);
+  return coming_->done_;
+}
+
+std::int64_t Event::wait() const {
+  if (!coming_) return done_ns_;
+  std::unique_lock lock(coming_->mutex_);
+  coming_->changed_.wait(lock, [&] { return coming_->done_; });
+  if (coming_->error_) std::rethrow_exception(coming_->error_);
+  return coming_->done_ns_;
+}
+
+void Queue::copy(void* to, const void* from, std::int64_t bytes) {
+  if (to == from) return;
+  run([=](Reach at) { std::memcpy(at(to), at(from), static_cast<std::size_t>(bytes)); });
+}
+
+void Queue::upload(void* to, const void* from_host, std::int64_t bytes) {
+  run([=](Reach at) { std::memcpy(at(to), from_host, static_cast<std::size_t>(bytes)); });
+}
+
+void Queue::download(void* to_host, const void* from, std::int64_t bytes) {
+  run([=](Reach at) { std::memcpy(to_host, at(from), static_cast<std::size_t>(bytes)); });
+}
+
+DeviceSpan host_span(float* data, std::int64_t elements) {
+  static const std::unique_ptr<Device> host = open_cpu();
+  return {data, elements, host.get()};
+}
+
+void DeviceSpan::read(float* to) const {
+  device->queue().download(to, data, bytes());
+  device->queue().record().wait();
+}
+
+std::vector<float> DeviceSpan::values() const {
+  std::vector<float> out(static_cast<std::size_t>(elements));
+  read(out.data());
+  return out;
+}
+
+void DeviceSpan::write(const float* from) const {
+  device->queue().upload(data, from, bytes());
+  device->queue().record().wait();
+}
+
+void DeviceSpan::add(const float* from) const {
+  Device::Memory room;
+  const float* there = from;
+  if (!device->in_host_memory()) {
+    room = device->alloc(bytes());
+    require(room != nullptr, "device {} has no {} bytes for an average", device->name(), bytes());
+    device->queue().upload(room.get(), from, bytes());
+    there = reinterpret_cast<const float*>(room.get());
+  }
+  device->queue().run([to = data, there, n = elements, add = device->kernels().add](Reach at) {
+    add(at(to), at(there), n);
+  });
+  device->queue().record().wait();
+}
+
+const float* DeviceSpan::host(std::vector<float>& room) const {
+  if (device->in_host_memory()) {
+    device->queue().record().wait();
+    return data;
+  }
+  room = values();
+  return room.data();
+}
+
+}  // namespace hetu

@@ -1,0 +1,126 @@
+// Where a stage lives: memory, copies, an in-order queue. What runs on a device reaches its memory
+// through the queue alone; host pointers into it occur in cpu.cpp and far.cpp, nowhere else.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "executor/device/event.h"
+#include "ops/tensor_kernels.h"
+
+namespace hetu {
+
+class FarMemory;
+
+/// From an address on the device to one that a kernel can use while it runs. Only work that a queue
+/// runs is given one.
+class Reach {
+ public:
+  explicit Reach(const FarMemory* far) : far_(far) {}
+  template <class T>
+  T* operator()(T* address) const {
+    if (far_ == nullptr || address == nullptr) return address;
+    return static_cast<T*>(const_cast<void*>(reached(address)));
+  }
+
+ private:
+  const void* reached(const void* address) const;
+
+  const FarMemory* far_;
+};
+
+/// Does what it is given, one after the other. Any thread may give it work; what it is given
+/// refers to memory that must stay until an event behind it.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  /// `work(reach)`: a kernel with its arguments. All that it captures is copied unless the device
+  /// computes at once, on this thread.
+  template <class Work>
+  void run(const Work& work) {
+    if (at_once_)
+      work(Reach(nullptr));
+    else
+      push(std::function<void(Reach)>(work));
+  }
+  /// Whether work is done when the call that gives it returns.
+  bool at_once() const { return at_once_; }
+  /// From place to place on the device; equal places are left alone.
+  void copy(void* to, const void* from, std::int64_t bytes);
+  /// From host memory and back; it must stay as it is until an event behind it.
+  void upload(void* to, const void* from_host, std::int64_t bytes);
+  void download(void* to_host, const void* from, std::int64_t bytes);
+  /// The moment when all that it was given so far is done.
+  virtual Event record() = 0;
+
+ protected:
+  explicit Queue(bool at_once) : at_once_(at_once) {}
+  virtual void push(std::function<void(Reach)> work) = 0;
+
+ private:
+  const bool at_once_;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  /// "cpu", "far".
+  virtual const char* name() const = 0;
+  /// True if host code may use its addresses once an event has come: messages and gradient sums
+  /// then lie where kernels leave them. False: they are copied to and from host memory.
+  virtual bool in_host_memory() const = 0;
+  virtual Queue& queue() = 0;
+  /// Arithmetic on whole tensors; runs on this device's queue.
+  virtual const TensorKernels& kernels() const = 0;
+
+  struct Free {
+    Device* device = nullptr;
+    void operator()(std::byte* memory) const { device->release(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte, Free>;
+  /// Zeroed, aligned to 64 bytes; null if there is not so much.
+  Memory alloc(std::int64_t bytes) { return Memory(take(bytes), Free{this}); }
+
+ protected:
+  virtual std::byte* take(std::int64_t bytes) = 0;
+  virtual void release(std::byte* memory) = 0;
+};
+
+/// "cpu": this process's memory and threads; work is done when the call that gives it returns.
+/// "far": for tests of what runs on any device: its addresses mean nothing to the host (reading one
+/// is a segmentation fault), its queue is a thread, kernels are the CPU's. Work on it is done by as
+/// many threads as OpenMP would use where it is opened. Throws InvalidArgument, naming the known.
+std::unique_ptr<Device> open_device(std::string_view name);
+
+/// The names that open_device takes.
+std::vector<std::string> device_names();
+
+/// A tensor on a device: float32, dense.
+struct DeviceSpan {
+  float* data = nullptr;
+  std::int64_t elements = 0;
+  Device* device = nullptr;
+
+  std::int64_t bytes() const { return elements * static_cast<std::int64_t>(sizeof(float)); }
+  /// Its values once all that the device was given is done. Blocks, like the next two.
+  void read(float* to) const;
+  std::vector<float> values() const;
+  void write(const float* from) const;
+  /// += `from`, in host memory.
+  void add(const float* from) const;
+  /// Its values as host code can read them: in place, or else in `room`. They hold until the
+  /// device is given work.
+  const float* host(std::vector<float>& room) const;
+};
+
+/// A tensor in this process's memory, which must outlive the span.
+DeviceSpan host_span(float* data, std::int64_t elements);
+
+}  // namespace hetu

@@ -1,0 +1,154 @@
+// A device for tests that keeps its users honest on a machine without an accelerator: addresses of
+// unmapped ranges, a queue that is a thread, events that really come later.
+#include <omp.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+#include "executor/device/backends.h"
+#include "executor/device/device.h"
+#include "executor/device/far_memory.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+
+class FarQueue final : public Queue {
+ public:
+  explicit FarQueue(const FarMemory& memory)
+      : Queue(/*at_once=*/false), memory_(memory), thread_([this, n = omp_get_max_threads()] {
+          omp_set_num_threads(n);
+          serve();
+        }) {}
+  ~FarQueue() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  Event record() override {
+    auto coming = std::make_shared<Event::Coming>();
+    give({{}, coming});
+    return Event(std::move(coming));
+  }
+
+ private:
+  struct Task {
+    std::function<void(Reach)> work;
+    std::shared_ptr<Event::Coming> event;  // in its place
+  };
+
+  void push(std::function<void(Reach)> work) override { give({std::move(work), nullptr}); }
+
+  void give(Task task) {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+  }
+
+  // After a failure nothing more is computed; every event to come tells it.
+  void serve() {
+    std::exception_ptr error;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      const Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      if (task.event) {
+        task.event->happen(std::chrono::steady_clock::now().time_since_epoch().count(), error);
+      } else if (!error) {
+        try {
+          task.work(Reach(&memory_));
+        } catch (...) {
+          error = std::current_exception();
+        }
+      }
+      lock.lock();
+    }
+  }
+
+  const FarMemory& memory_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+class Far final : public Device {
+ public:
+  const char* name() const override { return "far"; }
+  bool in_host_memory() const override { return false; }
+  Queue& queue() override { return queue_; }
+  const TensorKernels& kernels() const override { return cpu_tensor_kernels(); }
+
+ private:
+  std::byte* take(std::int64_t bytes) override { return memory_.take(bytes); }
+  // Work that was given before may still use it.
+  void release(std::byte* address) override {
+    queue_.run([this, address](Reach) { memory_.release(address); });
+  }
+
+  FarMemory memory_;
+  FarQueue queue_{memory_};
+};
+
+}  // namespace
+
+const void* Reach::reached(const void* address) const { return far_->reached(address); }
+
+std::byte* FarMemory::take(std::int64_t bytes) {
+  const std::int64_t whole = (bytes / kPage + 1) * kPage;
+  const auto size = static_cast<std::size_t>(whole);
+  void* const far =
+      mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (far == MAP_FAILED) return nullptr;
+  void* const real = std::aligned_alloc(kPage, size);
+  if (real == nullptr) {
+    munmap(far, size);
+    return nullptr;
+  }
+  std::memset(real, 0, size);
+  const std::lock_guard lock(mutex_);
+  ranges_[static_cast<const std::byte*>(far)] = {static_cast<std::byte*>(real), whole};
+  return static_cast<std::byte*>(far);
+}
+
+void FarMemory::release(std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(address);
+  if (found == ranges_.end()) return;
+  std::free(found->second.real);
+  munmap(address, static_cast<std::size_t>(found->second.bytes));
+  ranges_.erase(found);
+}
+
+FarMemory::~FarMemory() {
+  while (!ranges_.empty()) release(const_cast<std::byte*>(ranges_.begin()->first));
+}
+
+const void* FarMemory::reached(const void* address) const {
+  const auto* const at = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(mutex_);
+  auto range = ranges_.upper_bound(at);
+  if (range != ranges_.begin() && at < (--range)->first + range->second.bytes)
+    return range->second.real + (at - range->first);
+  fail(Code::Internal, "a host address was given to a kernel of the device 'far'");
+}
+
+std::unique_ptr<Device> open_far() { return std::make_unique<Far>(); }
+
+}  // namespace hetu

@@ -1,0 +1,95 @@
+#include "executor/stage/gradient_buckets.h"
+
+#include <algorithm>
+
+#include "executor/compile/lifetime.h"
+
+namespace hetu {
+
+// Backward produces gradients from the last parameter to the first, so buckets are cut from the
+// end. A tied parameter is a bucket of its own, summed with its other stage too.
+GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
+                                 std::int64_t bucket_bytes)
+    : plan_(plan), memory_(memory), device_(device), bucket_of_(plan.parameters.size(), kNone) {
+  for (int p = static_cast<int>(plan.parameters.size()) - 1; p >= 0; --p) {
+    const StageParameter& parameter = plan.parameters[p];
+    if (parameter.uses.empty()) continue;
+    float* data = sum_of(p);
+    const std::int64_t padded = align_up(parameter.elements * 4) / 4;
+    Range* last = buckets_.empty() ? nullptr : &buckets_.back();
+    if (last && last->tied_pair == kNone && parameter.tied_pair == kNone &&
+        data + padded == last->data && last->elements * 4 < bucket_bytes) {
+      last->data = data;
+      last->elements += padded;
+    } else {
+      buckets_.push_back({data, parameter.elements, parameter.tied_pair, 0, 0});
+      last = &buckets_.back();
+    }
+    ++last->parameters;
+    bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
+  }
+  begin_sums();
+}
+
+void GradientBuckets::begin_sums() {
+  fresh_.assign(plan_.uses.size(), 1);
+  for (Range& bucket : buckets_) bucket.missing = bucket.parameters;
+}
+
+void GradientBuckets::clear_if_unused() {
+  if (std::count(fresh_.begin(), fresh_.end(), 0) > 0) return;
+  for (std::size_t u = 0; u < fresh_.size(); ++u) {
+    const StageUse& use = plan_.uses[u];
+    device_.queue().run([to = memory_.floats(use.accumulator),
+                         n = plan_.parameters[use.parameter].elements,
+                         fill = device_.kernels().fill](Reach at) { fill(at(to), 0.0F, n); });
+    fresh_[u] = 0;
+  }
+}
+
+// Once a bucket's others are final too, the sum over the copies may start under the rest of
+// backward.
+void GradientBuckets::parameter_done(int parameter) {
+  const int b = bucket_of_[parameter];
+  if (--buckets_[b].missing > 0 || buckets_[b].shared) return;
+  ready(b);
+}
+
+void GradientBuckets::join_uses() {
+  for (std::size_t p = 0; p < plan_.parameters.size(); ++p) {
+    const StageParameter& parameter = plan_.parameters[p];
+    if (parameter.uses.size() < 2) continue;
+    float* const sum = sum_of(static_cast<int>(p));
+    for (std::size_t u = 1; u < parameter.uses.size(); ++u) {
+      device_.queue().run([sum, from = memory_.floats(plan_.uses[parameter.uses[u]].accumulator),
+                           n = parameter.elements,
+                           add = device_.kernels().add](Reach at) { add(at(sum), at(from), n); });
+    }
+    parameter_done(static_cast<int>(p));
+  }
+}
+
+std::vector<int> GradientBuckets::of(const Instr& reduce) const {
+  const int pair = reduce.part == 0 ? kNone : reduce.part - 1;
+  std::vector<int> out;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    if (buckets_[i].tied_pair == pair) out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+Bucket GradientBuckets::bucket(int bucket) {
+  Range& range = buckets_[bucket];
+  if (device_.in_host_memory()) return {DType::Float32, range.data, range.elements};
+  range.host.resize(static_cast<std::size_t>(range.elements));
+  device_.queue().download(range.host.data(), range.data, range.elements * 4);
+  return {DType::Float32, range.host.data(), range.elements, device_.queue().record()};
+}
+
+void GradientBuckets::summed(const Instr& reduce) {
+  if (device_.in_host_memory()) return;
+  for (const int b : of(reduce))
+    device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
+}
+
+}  // namespace hetu

@@ -1,0 +1,74 @@
+// The gradient sums of a stage in buckets: ranges of accumulators that are summed with other copies
+// as one, and when each is final.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "executor/compile/plan.h"
+#include "executor/device/device.h"
+#include "executor/stage/stage_memory.h"
+#include "executor/stage/stages.h"
+
+namespace hetu {
+
+class GradientBuckets {
+ public:
+  /// Plan, memory and device must outlive it. A bucket has at least `bucket_bytes`, but for the
+  /// last.
+  GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
+                  std::int64_t bucket_bytes);
+
+  /// Called when a bucket is final, and may be summed at once.
+  std::function<void(int bucket)> ready = [](int) {};
+
+  /// Nothing is in the sums.
+  void begin_sums();
+  bool is_fresh(int use) const { return fresh_[use] != 0; }
+  void filled(int use) { fresh_[use] = 0; }
+  /// Nothing was added, since no micro-batch ran here: the sums are zero.
+  void clear_if_unused();
+  /// A parameter's gradient is whole.
+  void parameter_done(int parameter);
+  /// Several uses on this stage are added in model order.
+  void join_uses();
+
+  float* sum_of(int parameter) const {
+    return memory_.floats(plan_.uses[plan_.parameters[parameter].uses[0]].accumulator);
+  }
+  DeviceSpan span_of(int parameter) const {
+    return {sum_of(parameter), plan_.parameters[parameter].elements, &device_};
+  }
+  bool is_tied(int bucket) const { return buckets_[bucket].tied_pair != kNone; }
+  int bucket_of(int parameter) const { return bucket_of_[parameter]; }
+  /// Another stage of this worker adds to it: it is summed at its REDUCE_GRAD, when all gradients
+  /// here are whole.
+  void share(int parameter) { buckets_[bucket_of_[parameter]].shared = true; }
+
+  /// Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied
+  /// pair t.
+  std::vector<int> of(const Instr& reduce) const;
+  Bucket bucket(int bucket);
+  /// The sums of that instruction stand in host memory.
+  void summed(const Instr& reduce);
+
+ private:
+  struct Range {  // accumulators that lie one after the other
+    float* data = nullptr;
+    std::int64_t elements = 0;
+    int tied_pair = kNone;
+    int parameters = 0;  // how many gradients it waits for in the last backward
+    int missing = 0;
+    bool shared = false;
+    std::vector<float> host = {};  // where the device's memory is not the host's
+  };
+
+  const StagePlan& plan_;
+  const StageMemory& memory_;
+  Device& device_;
+  std::vector<char> fresh_;     // by use: nothing accumulated yet in this step
+  std::vector<int> bucket_of_;  // by parameter of the plan
+  std::vector<Range> buckets_;
+};
+
+}  // namespace hetu

@@ -1,0 +1,76 @@
+#include "executor/stage/shared_gradients.h"
+
+#include <algorithm>
+#include <map>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+
+// The lead is the one whose gradient is summed with other workers: of a tied parameter that on the
+// lowest stage (reduction.h), of replicas the last that asks for the sum.
+SharedGradients::SharedGradients(const Graph& graph, const Schedule& plan,
+                                 const std::vector<std::unique_ptr<Stage>>& stages, Device& device)
+    : device_(device) {
+  std::map<int, std::vector<Holder>> holders;  // by parameter of the graph
+  for (const auto& stage : stages) {
+    if (!stage) continue;
+    const auto& parameters = stage->plan().parameters;
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (!parameters[p].uses.empty())
+        holders[parameters[p].parameter].push_back({stage.get(), static_cast<int>(p)});
+    }
+  }
+  for (auto& [parameter, list] : holders) {
+    if (list.size() < 2) continue;
+    std::stable_sort(list.begin(), list.end(), [](const Holder& a, const Holder& b) {
+      return a.stage->plan().stage < b.stage->plan().stage;
+    });
+    for (const Holder& h : list) h.stage->gradients().share(h.parameter);
+    const int lowest = list[0].stage->plan().stage;
+    std::size_t lead = 0;
+    while (lead + 1 < list.size() && list[lead + 1].stage->plan().stage == lowest) ++lead;
+    if (lead > 0 && lead + 1 < list.size())
+      fail(Code::Unsupported,
+           "'{}' is tied, and stage {} stands on this worker more than once; put its replicas on "
+           "different workers",
+           graph.parameters[parameter].name, lowest);
+    shared_.push_back({std::move(list), lead, false});
+  }
+}
+
+void SharedGradients::begin_run() {
+  for (Shared& shared : shared_) shared.joined = false;
+}
+
+// In model order, within a stage in that of its replicas.
+void SharedGradients::join(Shared& shared) {
+  if (shared.joined) return;
+  shared.joined = true;
+  for (const Holder& h : shared.holders) h.stage->gradients().clear_if_unused();
+  float* const first = shared.holders[0].sum();
+  for (std::size_t i = 1; i < shared.holders.size(); ++i) {
+    device_.queue().run([first, from = shared.holders[i].sum(), n = shared.elements(),
+                         add = device_.kernels().add](Reach at) { add(at(first), at(from), n); });
+  }
+  if (shared.lead > 0)
+    device_.queue().copy(shared.holders[shared.lead].sum(), first, shared.elements() * 4);
+}
+
+void SharedGradients::join_into(const Stage& stage, int bucket) {
+  for (Shared& shared : shared_) {
+    const Holder& lead = shared.holders[shared.lead];
+    if (lead.stage == &stage && stage.gradients().bucket_of(lead.parameter) == bucket) join(shared);
+  }
+}
+
+void SharedGradients::join_all() {
+  for (Shared& shared : shared_) {
+    join(shared);
+    float* const sum = shared.holders[shared.lead].sum();
+    for (const Holder& h : shared.holders)
+      device_.queue().copy(h.sum(), sum, shared.elements() * 4);
+  }
+}
+
+}  // namespace hetu

@@ -1,0 +1,92 @@
+// What the loop knows of the stages of a worker: they carry out instructions, and have messages and
+// gradient buckets. Implemented by training (train_stages.h) and by rehearsals.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "executor/device/device.h"
+#include "graph/base/dtype.h"
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// A message in host memory, owned by the stages.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  Event ready = {};  ///< of what is to be sent: before it, the bytes are not there
+};
+
+/// One gradient bucket in host memory: `count` elements of `dtype`, summed in place over the group.
+struct Bucket {
+  DType dtype = DType::Float32;
+  void* data = nullptr;
+  std::int64_t count = 0;
+  Event ready = {};
+};
+
+/// What one worker knows of a step: of a synchronous plan all of it, of another one what its own
+/// micro-batches came to.
+struct StepReport {
+  int step = 0;
+  std::vector<double> fetches;  ///< of the graph, in its order; 0 where another stage has it
+  double squares = 0;           ///< of the gradient of the parameters that this worker counts
+  bool stop_asked = false;      ///< some worker had asked to stop when the step began
+};
+
+/// The stages of one worker. `stage` and `micro` of an instruction are placement id and global
+/// micro-batch id. All calls come from the thread that runs the interpreter.
+class Stages {
+ public:
+  virtual ~Stages() = default;
+
+  /// A run begins whose first step is `first_step`; `asks_to_stop`: this worker wants no other
+  /// after it.
+  virtual void begin_run(int /*first_step*/, bool /*asks_to_stop*/) {}
+  /// Carries out a compute instruction, an UPDATE or REDUCE_SCALARS, of which the last may block;
+  /// the event is its end. `step` counts up by one with each update of a stage in a run of several.
+  virtual Event run(const Instr& instr, int step) = 0;
+  /// Before the UPDATE itself: the version that it will change is made, and the step reported.
+  virtual void begin_update(int /*stage*/, int /*step*/) {}
+  /// The newest weights of a stage, all of its parameters in one span.
+  virtual DeviceSpan newest_weights(int stage) = 0;
+  /// What copies of the stage must have alike between runs: weights, optimizer states, and, if
+  /// asked for, buffers.
+  virtual std::vector<DeviceSpan> persistent(int stage, bool with_buffers) = 0;
+  /// Reports since the last call, in the order of their steps.
+  virtual std::vector<StepReport> take_reports() { return {}; }
+
+  /// What a SEND_F or SEND_B ships. Its producer was run; it stays unchanged until the send is
+  /// done, see `overwrites`.
+  virtual Buffer out_buffer(const Instr& send) = 0;
+  /// Where a RECV_F or RECV_B lands, or nothing while that memory is still in use: receives are
+  /// posted ahead, in row order, as far as this allows. Called again until it gives a buffer; must
+  /// give one when the loop reaches the instruction. The buffer belongs to the message from then on
+  /// until `received`.
+  virtual std::optional<Buffer> in_buffer(const Instr& recv) = 0;
+  /// A receive is complete; arrival_ns is comm::now_ns() of the moment its last byte came.
+  virtual void received(const Instr& /*recv*/, std::int64_t /*arrival_ns*/) {}
+  /// Appends the addresses (Buffer::data) of earlier out_buffers that this compute instruction is
+  /// about to overwrite; the loop waits for their sends first, and for no others.
+  virtual void overwrites(const Instr& /*compute*/, std::vector<const void*>& /*addresses*/) {}
+
+  /// Buckets of a REDUCE_GRAD, numbered uniquely within the stage (below 2048) and alike on every
+  /// copy of it.
+  virtual std::vector<int> buckets(const Instr& reduce) = 0;
+  virtual Bucket bucket(int stage, int bucket) = 0;
+  /// What a REDUCE_GRAD or PARTIAL_REDUCE has begun is complete, in host memory, since done_ns.
+  /// Returns the moment that the trace shows as its end.
+  virtual std::int64_t synchronised(const Instr& /*instr*/, std::int64_t done_ns) {
+    return done_ns;
+  }
+
+  /// Set by the loop at the start of a run. May be called during the last backward of a stage
+  /// before an update, once the bucket is final: where the plan has the sums of the stage directly
+  /// after that backward, its sum then starts at once, under the rest of it. Otherwise it starts at
+  /// the REDUCE_GRAD.
+  std::function<void(int stage, int bucket)> bucket_ready = [](int, int) {};
+};
+
+}  // namespace hetu

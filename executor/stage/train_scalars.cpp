@@ -1,0 +1,203 @@
+// The end of a training step: its scalars and gradient norm, the update, and the state after it.
+#include <cmath>
+
+#include "executor/comm/tag_kinds.h"
+#include "executor/stage/train_stages.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+// Fetched scalars of one step of the run, summed over this worker's micro-batches.
+std::vector<double> TrainStages::fetch_sums(int step) const {
+  device_.queue().record().wait();
+  std::vector<double> values(graph_.fetches.size(), 0);
+  const int first = step * options_.micro_batches;
+  for (const Stage* stage : here()) {
+    stage->check_fetches(first, options_.micro_batches);
+    for (std::size_t f = 0; f < stage->plan().fetches.size(); ++f) {
+      const StageFetch& fetch = stage->plan().fetches[f];
+      std::size_t at = 0;
+      while (graph_.fetches[at].first != fetch.name) ++at;
+      if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
+        if (speaks_for_all() && stage->runs_here(first)) values[at] += stage->fetched(f, first);
+        continue;
+      }
+      for (int m = 0; m < options_.micro_batches; ++m) values[at] += stage->fetched(f, first + m);
+    }
+  }
+  return values;
+}
+
+// Of each parameter's gradient. Comes back from the device at once for all of them.
+std::vector<double> TrainStages::squares_of(const Stage& stage) {
+  const auto& parameters = stage.plan().parameters;
+  std::vector<double> squares(parameters.size(), 0);
+  auto* const results = reinterpret_cast<double*>(norms_.get());
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    if (parameters[p].uses.empty()) continue;
+    device_.queue().run([x = stage.gradients().sum_of(static_cast<int>(p)),
+                         n = parameters[p].elements, to = results + p,
+                         squared = device_.kernels().sum_of_squares](Reach at) {
+      squared(at(static_cast<const float*>(x)), n, at(to));
+    });
+  }
+  device_.queue().download(squares.data(), results,
+                           static_cast<std::int64_t>(squares.size() * sizeof(double)));
+  device_.queue().record().wait();
+  return squares;
+}
+
+std::vector<double> TrainStages::step_scalars() {
+  const std::size_t fetches = graph_.fetches.size();
+  std::vector<double> values = fetch_sums(0);
+  if (!context_.training) return values;
+  values.resize(fetches + graph_.parameters.size(), 0);
+  for (const Stage* stage : here()) {
+    if (!counts_for_all(*stage)) continue;
+    const std::vector<double> squares = squares_of(*stage);
+    for (std::size_t p = 0; p < squares.size(); ++p) {
+      const StageParameter& parameter = stage->plan().parameters[p];
+      if (parameter.owner) values[fetches + parameter.parameter] = squares[p];
+    }
+  }
+  return values;
+}
+
+double TrainStages::checked_square(double square, int parameter, int step) const {
+  if (!std::isfinite(square)) {
+    fail(Code::InvalidArgument,
+         "the norm of the gradient of '{}' is {} at step {}; lower the learning rate or clip "
+         "gradients",
+         graph_.parameters[parameter].name, std::sqrt(square), step);
+  }
+  return square;
+}
+
+void TrainStages::reduce_scalars(int step) {
+  const bool training = context_.training;
+  if (training) shared_->join_all();
+  if (training && gradients_whole_) gradients_whole_();
+  std::vector<double> values = step_scalars();
+  if (training) values.push_back(asks_to_stop_ ? 1 : 0);
+  const comm::Group all = comm::everyone(transport_);
+  if (all.size() > 1) {
+    const auto what = [&] { return fmt::format("loss and norms of step {}", step); };
+    comm::sum_f64(transport_, all, values.data(), values.size(),
+                  {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
+  }
+  const std::size_t fetches = graph_.fetches.size();
+  StepReport report{step, {}, 0};
+  report.fetches.assign(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(fetches));
+  if (training) {
+    report.stop_asked = values.back() > 0;
+    for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
+      report.squares += checked_square(values[fetches + p], static_cast<int>(p), step);
+    factor_ = clip_factor(optimizer_, std::sqrt(report.squares));
+    ++updates_;
+  }
+  reports_.push_back(std::move(report));
+}
+
+// Of a plan by version: what the stage knows without asking anyone. It is clipped by the norm of
+// its own gradient, and a tied parameter by its own, so that both its holders do the same. The
+// successor of the newest version is made, and the step reported.
+void TrainStages::begin_update(int placement, int step) {
+  if (!options_.by_version) return;
+  Stage& stage = at(placement);
+  StepReport report{step, fetch_sums(stage.updates()), 0};
+  const std::vector<double> all = squares_of(stage);
+  double squares = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const StageParameter& p = stage.plan().parameters[i];
+    const double square = checked_square(all[i], p.parameter, step);
+    if (p.tied_pair == kNone)
+      squares += square;
+    else
+      tied_factors_[p.parameter] = clip_factor(optimizer_, std::sqrt(square));
+    if (p.owner && counts_for_all(stage)) report.squares += square;
+  }
+  factor_ = clip_factor(optimizer_, std::sqrt(squares));
+  reports_.push_back(std::move(report));
+  stage.begin_update();
+}
+
+void TrainStages::update(Stage& stage) {
+  std::int64_t number = options_.by_version ? updates_ + stage.updates() : updates_;
+  if (run_updates_ > 0) number = std::min(number, updates_ + run_updates_);
+  const Sweep sweep = device_.kernels().sweep(optimizer_name(optimizer_.kind));
+  if (sweep == nullptr)
+    fail(Code::Unsupported, "device {} has no optimizer '{}'", device_.name(),
+         optimizer_name(optimizer_.kind));
+  const StageMemory& memory = stage.memory();
+  for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
+    const StageParameter& p = stage.plan().parameters[i];
+    const bool by_itself = options_.by_version && p.tied_pair != kNone;
+    SweepCall call =
+        sweep_call(optimizer_, by_itself ? tied_factors_[p.parameter] : factor_, number);
+    call.weight = memory.newest(p.weight);
+    call.gradient = stage.gradients().sum_of(static_cast<int>(i));
+    for (std::size_t s = 0; s < p.state.size(); ++s) call.state[s] = memory.floats(p.state[s]);
+    call.elements = p.elements;
+    call.decay = graph_.parameters[p.parameter].decay;
+    device_.queue().run([call, sweep](Reach at) {
+      SweepCall reached = call;
+      reached.weight = at(call.weight);
+      reached.gradient = at(call.gradient);
+      for (float*& state : reached.state) state = at(state);
+      sweep(reached);
+    });
+  }
+  if (options_.by_version) stage.begin_sums();
+}
+
+std::vector<StateTensor> TrainStages::state(int placement) const {
+  std::vector<StateTensor> out;
+  const Stage& stage = *stages_[placement];
+  const StageMemory& memory = stage.memory();
+  const auto span = [&](float* data, std::int64_t elements) {
+    return DeviceSpan{data, elements, &device_};
+  };
+  for (const StageParameter& p : stage.plan().parameters) {
+    const Parameter& parameter = graph_.parameters[p.parameter];
+    const Shape& shape = graph_.values[parameter.value].type.shape;
+    out.push_back({parameter.name, "", shape, span(memory.newest(p.weight), p.elements), p.owner});
+    for (std::size_t s = 0; s < p.state.size(); ++s) {
+      out.push_back({parameter.name, optimizer_state_name(optimizer_.kind, static_cast<int>(s)),
+                     shape, span(memory.floats(p.state[s]), p.elements), p.owner});
+    }
+  }
+  for (const StageBuffer& b : stage.plan().buffers) {
+    const StateBuffer& buffer = graph_.buffers[b.buffer];
+    out.push_back({buffer.name, "", graph_.values[buffer.value].type.shape,
+                   span(memory.floats(b.value), b.elements), true});
+  }
+  return out;
+}
+
+std::vector<StateTensor> TrainStages::state() const {
+  std::vector<StateTensor> out;
+  for (const Stage* stage : here())
+    for (StateTensor& t : state(stage->placement())) out.push_back(std::move(t));
+  return out;
+}
+
+std::vector<StateTensor> TrainStages::gradients(int placement) const {
+  std::vector<StateTensor> out;
+  const Stage& stage = *stages_[placement];
+  for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
+    const StageParameter& p = stage.plan().parameters[i];
+    const Parameter& parameter = graph_.parameters[p.parameter];
+    out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape,
+                   stage.gradients().span_of(static_cast<int>(i)), p.owner});
+  }
+  return out;
+}
+
+std::vector<StateTensor> TrainStages::gradients() const {
+  std::vector<StateTensor> out;
+  for (const Stage* stage : here())
+    for (StateTensor& t : gradients(stage->placement())) out.push_back(std::move(t));
+  return out;
+}
+
+}  // namespace hetu

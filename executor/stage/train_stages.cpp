@@ -1,0 +1,173 @@
+#include "executor/stage/train_stages.h"
+
+#include <algorithm>
+
+#include "executor/comm/tag_kinds.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePlan>> plans,
+                         const OptimizerConfig& optimizer, const StagesOptions& options,
+                         Device& device, comm::Transport& transport)
+    : graph_(graph),
+      optimizer_(optimizer),
+      options_(options),
+      device_(device),
+      transport_(transport),
+      stages_(plans.size()),
+      tied_factors_(graph.parameters.size(), 1) {
+  context_.plan = options.plan;
+  context_.pipeline = options.pipeline;
+  context_.micro_batches = options.micro_batches;
+  context_.micro_ids = options.micro_ids;
+  context_.by_version = options.by_version;
+  context_.seed = options.seed;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i]) continue;
+    stages_[i] = std::make_unique<Stage>(graph, std::move(plans[i]), static_cast<int>(i), context_,
+                                         device, options.bucket_bytes);
+    for (const StageFeed& feed : stages_[i]->plan().feeds)
+      fields_.push_back({static_cast<int>(i), &feed, feed.loc.stride * options.micro_batches});
+  }
+  std::size_t parameters = 1;
+  for (Stage* stage : here()) {
+    connect(*stage);
+    parameters = std::max(parameters, stage->plan().parameters.size());
+  }
+  norms_ = device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)));
+  require(norms_ != nullptr, "device {} has no memory for norms", device.name());
+  shared_ = std::make_unique<SharedGradients>(graph, *options.plan, stages_, device);
+}
+
+// The stage at the other end of each local boundary, by the plan's placements; and whom the stage
+// tells of its buckets.
+void TrainStages::connect(Stage& stage) {
+  const auto& boundaries = stage.plan().boundaries;
+  for (std::size_t b = 0; b < boundaries.size(); ++b) {
+    if (boundaries[b].local && !boundaries[b].incoming)
+      stage.lead_to(b, at(placement_of(*options_.plan, boundaries[b].to, stage.replica())));
+  }
+  const bool has_copies = stage.copies() * options_.pipelines > 1;
+  stage.gradients().ready = [this, has_copies, &stage](int bucket) {
+    if (has_copies || stage.gradients().is_tied(bucket)) bucket_ready(stage.placement(), bucket);
+  };
+}
+
+Stage& TrainStages::at(int placement) {
+  HETU_ASSERT(placement >= 0 && placement < static_cast<int>(stages_.size()) && stages_[placement]);
+  return *stages_[placement];
+}
+
+std::vector<Stage*> TrainStages::here() const {
+  std::vector<Stage*> stages;
+  for (const auto& stage : stages_)
+    if (stage) stages.push_back(stage.get());
+  return stages;
+}
+
+void TrainStages::feed(int field, const void* data) {
+  const FeedField& f = fields_[field];
+  const std::int64_t bytes = f.feed->loc.stride;
+  for (int m = 0; m < options_.micro_batches; ++m)
+    at(f.stage).feed(*f.feed, (batches_ - 1) * options_.micro_batches + m,
+                     static_cast<const std::byte*>(data) + m * bytes);
+}
+
+void TrainStages::begin_run(int first_step, bool asks_to_stop) {
+  context_.step = first_step;
+  batches_ = 0;
+  asks_to_stop_ = asks_to_stop;
+  reports_.clear();
+  shared_->begin_run();
+  for (Stage* stage : here()) stage->begin_run();
+}
+
+// The fields and counts of the next step, at its first forward. A replica reads the whole batch, so
+// that it counts without asking the others, and keeps its own micro-batches.
+void TrainStages::begin_batch() {
+  const int first = batches_++ * options_.micro_batches;
+  for (Stage* stage : here()) stage->begin_batch(first);
+  if (!fields_.empty()) {
+    source_();
+    device_.queue().record().wait();
+  }
+  for (Stage* stage : here()) {
+    count(*stage, batches_ - 1);
+    stage->end_batch(first);
+  }
+}
+
+// Counts of the whole step (masked tokens, samples): known before the first forward, so that each
+// micro-batch's loss is already scaled and every reduction is a sum.
+void TrainStages::count(Stage& stage, int step) {
+  if (stage.plan().counts.empty()) return;
+  std::vector<double> sums = stage.count(step);
+  if (options_.pipelines > 1 && !alone()) {
+    const auto what = [&] {
+      return fmt::format("the counts of stage {}, step {}", stage.plan().stage,
+                         context_.step + step);
+    };
+    // Every replica counts its pipeline's whole batch, so that only pipelines are to be added.
+    comm::Group group;
+    for (int d = 0; d < options_.pipelines; ++d)
+      group.push_back(d * options_.workers_per_pipeline +
+                      options_.plan->placements[stage.placement()].workers[0]);
+    comm::sum_f64(transport_, group, sums.data(), sums.size(),
+                  {comm::make_tag(kCountTag, stage.placement(), 0, 0, context_.step + step), what});
+  }
+  stage.set_counts(step, sums);
+}
+
+comm::Group TrainStages::holders(int model_stage) const {
+  comm::Group group;
+  for (int d = 0; d < options_.pipelines; ++d) {
+    for (const Placement& p : options_.plan->placements) {
+      if (p.model_stage == model_stage)
+        group.push_back(d * options_.workers_per_pipeline + p.workers[0]);
+    }
+  }
+  std::sort(group.begin(), group.end());
+  group.erase(std::unique(group.begin(), group.end()), group.end());
+  return group;
+}
+
+Event TrainStages::run(const Instr& instr, int step) {
+  if (instr.kind == Kind::ReduceScalars) {
+    reduce_scalars(step);
+  } else if (instr.kind == Kind::Update) {
+    update(at(instr.stage));
+  } else {
+    if (instr.kind == Kind::Forward)
+      while (batches_ <= context_.step_of(instr.micro)) begin_batch();
+    at(instr.stage).run(instr.kind, instr.micro);
+  }
+  return device_.queue().record();
+}
+
+Bucket TrainStages::bucket(int placement, int bucket) {
+  Stage& stage = at(placement);
+  stage.gradients().clear_if_unused();
+  shared_->join_into(stage, bucket);
+  return stage.gradients().bucket(bucket);
+}
+
+std::int64_t TrainStages::synchronised(const Instr& instr, std::int64_t done_ns) {
+  if (instr.kind == Kind::ReduceGrad) at(instr.stage).gradients().summed(instr);
+  return done_ns;
+}
+
+std::vector<DeviceSpan> TrainStages::persistent(int placement, bool with_buffers) {
+  Stage& stage = at(placement);
+  std::vector<DeviceSpan> spans = {stage.memory().newest_weights()};
+  for (const StageParameter& p : stage.plan().parameters) {
+    for (const Loc& state : p.state)
+      spans.push_back({stage.memory().floats(state), p.elements, &device_});
+  }
+  if (!with_buffers) return spans;
+  for (const StageBuffer& b : stage.plan().buffers)
+    spans.push_back({stage.memory().floats(b.value), b.elements, &device_});
+  return spans;
+}
+
+}  // namespace hetu

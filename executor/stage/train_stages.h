@@ -1,0 +1,164 @@
+// The stages of a worker in training: what the loop's instructions come to. Driven by the
+// interpreter; owns weights, optimizer state and activations.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/comm/collective.h"
+#include "executor/compile/plan.h"
+#include "executor/compile/row_needs.h"
+#include "executor/stage/optimizer.h"
+#include "executor/stage/shared_gradients.h"
+#include "executor/stage/stage.h"
+#include "executor/stage/stages.h"
+#include "executor/state/state_tensor.h"
+
+namespace hetu {
+
+/// Where this worker stands in the job, and what it sums with whom.
+struct StagesOptions {
+  const Schedule* plan = nullptr;  ///< lowered; must outlive the stages
+  int pipeline = 0;
+  int pipelines = 1;  ///< whose workers the transport links
+  int workers_per_pipeline = 1;
+  int micro_batches = 1;    ///< per pipeline and step
+  int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
+  bool by_version = false;  ///< the plan is asynchronous: stages update one by one
+  std::uint64_t seed = 0;
+  std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
+};
+
+/// A named scalar of a step, summed over micro-batches and pipelines.
+struct NamedScalar {
+  std::string name;
+  double value = 0;
+};
+
+class TrainStages final : public Stages {
+ public:
+  /// `plans` are indexed by placement id; null where the placement stands on another worker. Graph,
+  /// device and transport must outlive it.
+  TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePlan>> plans,
+              const OptimizerConfig& optimizer, const StagesOptions& options, Device& device,
+              comm::Transport& transport);
+
+  /// Called when the fields of the next step are needed: must call feed() for each of `fields()`.
+  void set_source(std::function<void()> source) { source_ = std::move(source); }
+  /// Fills a fed field for one step: micro_batches * micro_batch rows, which must stay until the
+  /// source returns.
+  struct FeedField {
+    int stage = 0;
+    const StageFeed* feed = nullptr;
+    std::int64_t bytes = 0;  ///< of all micro-batches
+  };
+  const std::vector<FeedField>& fields() const { return fields_; }
+  void feed(int field, const void* data);
+
+  /// Where the time of blocks is noted, from here on; nullptr: nowhere.
+  void time_blocks(BlockTimes* times) { context_.block_times = times; }
+  /// Where the results of kernels are noted, from here on, in training and by whole micro-batches;
+  /// nullptr: nowhere.
+  void log_tensors(TensorLog* log) { context_.tensor_log = log; }
+  /// Called in every training step of a synchronous plan when its gradient sums are whole, before
+  /// norm and update.
+  void on_gradients(std::function<void()> whole) { gradients_whole_ = std::move(whole); }
+
+  /// Training (dropout on, gradients follow) or validation, for the runs from here on.
+  void set_training(bool training) { context_.training = training; }
+  /// A run of averaged pipelines of about so many updates begins: rates count no further. 0: as far
+  /// as there are updates.
+  void limit_rates(std::int64_t updates) { run_updates_ = updates; }
+
+  void begin_run(int first_step, bool asks_to_stop) override;
+  Event run(const Instr& instr, int step) override;
+  void begin_update(int stage, int step) override;
+  DeviceSpan newest_weights(int stage) override { return at(stage).memory().newest_weights(); }
+  std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override;
+  std::vector<StepReport> take_reports() override { return std::exchange(reports_, {}); }
+  Buffer out_buffer(const Instr& send) override { return at(send.stage).out_buffer(send); }
+  std::optional<Buffer> in_buffer(const Instr& recv) override {
+    return at(recv.stage).in_buffer(recv);
+  }
+  void received(const Instr& recv, std::int64_t /*arrival_ns*/) override {
+    at(recv.stage).received(recv);
+  }
+  void overwrites(const Instr& compute, std::vector<const void*>& addresses) override {
+    at(compute.stage).overwrites(compute, addresses);
+  }
+  std::vector<int> buckets(const Instr& reduce) override {
+    return at(reduce.stage).gradients().of(reduce);
+  }
+  Bucket bucket(int stage, int bucket) override;
+  std::int64_t synchronised(const Instr& instr, std::int64_t done_ns) override;
+
+  /// Gives every buffer the mean of its copies in all pipelines, added in float64 in the order of
+  /// pipelines; every worker calls it. With one pipeline nothing changes.
+  void average_buffers();
+  /// The buffers as they are, one after the other, and back: validation sees the mean and leaves no
+  /// trace.
+  std::vector<float> buffers() const;
+  void set_buffers(const std::vector<float>& values);
+
+  /// All weights, optimizer states and buffers of this worker, in model order; buffers last.
+  std::vector<StateTensor> state() const;
+  /// The same of one placement of this worker.
+  std::vector<StateTensor> state(int placement) const;
+  /// Gradient sums of the last step, before clipping, in model order.
+  std::vector<StateTensor> gradients() const;
+  std::vector<StateTensor> gradients(int placement) const;
+  /// The most that training has kept at once so far; equal to what the plan says.
+  ActivationPeak measured_peak() const {
+    return {context_.most_halves / (2.0 * options_.plan->chunks), context_.most_bytes};
+  }
+  /// Updates applied so far; learning rates count them.
+  void set_updates(std::int64_t updates) { updates_ = updates; }
+  void set_rate_factor(double factor) { optimizer_.rate.factor = factor; }
+
+ private:
+  Stage& at(int placement);
+  bool counts_for_all(const Stage& stage) const { return speaks_for_all() && stage.replica() == 0; }
+  // What all linked pipelines have alike counts once.
+  bool speaks_for_all() const {
+    return options_.pipeline == 0 || options_.pipelines == 1 || alone();
+  }
+  // This pipeline trains by itself: losses, norms and counts are its own.
+  bool alone() const { return options_.plan->lowering.average_weights && context_.training; }
+  void begin_batch();
+  void count(Stage& stage, int step);
+  void connect(Stage& stage);
+  void update(Stage& stage);
+  void reduce_scalars(int step);
+  std::vector<double> fetch_sums(int step) const;
+  std::vector<double> step_scalars();
+  std::vector<double> squares_of(const Stage& stage);
+  double checked_square(double square, int parameter, int step) const;
+  std::vector<Stage*> here() const;
+  comm::Group holders(int model_stage) const;
+
+  const Graph& graph_;
+  OptimizerConfig optimizer_;
+  StagesOptions options_;
+  Device& device_;
+  comm::Transport& transport_;
+  StepContext context_;
+  std::vector<std::unique_ptr<Stage>> stages_;  // by placement id
+  std::unique_ptr<SharedGradients> shared_;
+  Device::Memory norms_;  // a float64 per parameter of a stage
+  std::vector<FeedField> fields_;
+  std::function<void()> gradients_whole_;
+  bool asks_to_stop_ = false;
+  std::function<void()> source_;
+  std::vector<StepReport> reports_;
+  int batches_ = 0;  // steps of the run whose fields are in
+  double factor_ = 1;
+  std::vector<double> tied_factors_;  // by parameter of the graph, of a plan by version
+  std::int64_t updates_ = 0;
+  std::int64_t run_updates_ = 0;
+};
+
+}  // namespace hetu

@@ -1,0 +1,78 @@
+#include "executor/sync/all_reduce.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hetu {
+
+void AllReduce::begin(const Row& row, int step, Note note) {
+  note_ = std::move(note);
+  step_ = step;
+  reductions_.clear();
+  for (const auto* part : {&row.prologue, &row.body, &row.drain}) {
+    for (const Action& action : *part) {
+      if (action.instr.kind != Kind::ReduceGrad || find(action.instr) != nullptr) continue;
+      std::vector<int> buckets = stages_.buckets(action.instr);
+      const std::size_t count = buckets.size();
+      reductions_.push_back({&action, std::move(buckets), 0, {}, 0});
+      reductions_.back().sums.resize(count);
+    }
+  }
+}
+
+AllReduce::Reduction* AllReduce::find(const Instr& instr) {
+  for (Reduction& r : reductions_) {
+    if (r.action->instr.stage == instr.stage && r.action->instr.part == instr.part) return &r;
+  }
+  return nullptr;
+}
+
+void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
+  if (reduction.sums[k]) return;
+  if (reduction.start_ns == 0) reduction.start_ns = comm::now_ns();
+  const Action& action = *reduction.action;
+  const Bucket bucket = stages_.bucket(action.instr.stage, reduction.buckets[k]);
+  const comm::Tag tag =
+      comm::make_tag(static_cast<int>(Kind::ReduceGrad), action.tag_stage, static_cast<int>(k),
+                     action.tag_part, step_ + reduction.times);
+  bucket.ready.wait();
+  reduction.sums[k] =
+      reducer_.start_sum(action.group, bucket.dtype, bucket.data, bucket.count, tag);
+}
+
+// The bucket belongs to the next REDUCE_GRAD of its stage that has it.
+void AllReduce::after_backward(const Action& at, int stage, int bucket) {
+  if (!at.sums_follow) return;
+  for (Reduction& r : reductions_) {
+    if (r.action->instr.stage != stage) continue;
+    const auto found = std::find(r.buckets.begin(), r.buckets.end(), bucket);
+    if (found == r.buckets.end()) continue;
+    start_sum(r, static_cast<std::size_t>(found - r.buckets.begin()));
+    return;
+  }
+}
+
+void AllReduce::reach(const Action& action, int /*step*/, std::int64_t now_ns) {
+  Reduction& r = *find(action.instr);
+  if (r.start_ns == 0) r.start_ns = now_ns;
+  for (std::size_t k = 0; k < r.buckets.size(); ++k) start_sum(r, k);
+  started_.push_back({action.instr, step_ + r.times, std::move(r.sums), r.start_ns});
+  r.sums.assign(r.buckets.size(), nullptr);
+  r.start_ns = 0;
+  ++r.times;
+}
+
+// All that have been reached: an update waits for every sum that its worker has started (progress.h
+// says the same).
+void AllReduce::wait(int /*stage*/) {
+  for (const Started& s : started_) {
+    std::int64_t done_ns = s.start_ns;
+    for (const auto& sum : s.sums)
+      done_ns = std::max(done_ns, reducer_.wait(*sum, [&] { return describe(s.instr, s.step); }));
+    const std::int64_t end_ns = stages_.synchronised(s.instr, done_ns);
+    note_(s.instr, s.step, s.start_ns, end_ns);
+  }
+  started_.clear();
+}
+
+}  // namespace hetu

@@ -1,0 +1,55 @@
+// Gradients summed over all copies of a stage, before every update: REDUCE_GRAD.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "executor/comm/collective.h"
+#include "executor/stage/stages.h"
+#include "executor/sync/weight_sync.h"
+
+namespace hetu {
+
+/// Sums of buckets run beside compute from the moment a bucket is final or, where the plan says so,
+/// from the REDUCE_GRAD on.
+class AllReduce final : public WeightSync {
+ public:
+  /// Both must outlive it.
+  AllReduce(Stages& stages, comm::Reducer& reducer) : stages_(stages), reducer_(reducer) {}
+
+  Kind kind() const override { return Kind::ReduceGrad; }
+  void begin(const Row& row, int step, Note note) override;
+  void after_backward(const Action& at, int stage, int bucket) override;
+  void reach(const Action& action, int step, std::int64_t now_ns) override;
+  void wait(int stage) override;
+  void end_of_run() override { wait(kAllStages); }
+
+ private:
+  // The sums of one REDUCE_GRAD of the row, time after time.
+  struct Reduction {
+    const Action* action;
+    std::vector<int> buckets;
+    int times = 0;  // reached in this run
+    // Of the next time: per bucket, null before its start, which may come before the loop does.
+    std::vector<std::shared_ptr<comm::Sum>> sums;
+    std::int64_t start_ns = 0;
+  };
+  struct Started {  // reached and not awaited
+    Instr instr;
+    int step;
+    std::vector<std::shared_ptr<comm::Sum>> sums;
+    std::int64_t start_ns;
+  };
+
+  Reduction* find(const Instr& instr);
+  void start_sum(Reduction& reduction, std::size_t k);
+
+  Stages& stages_;
+  comm::Reducer& reducer_;
+  Note note_;
+  int step_ = 0;                       // the run's first
+  std::vector<Reduction> reductions_;  // in row order
+  std::vector<Started> started_;
+};
+
+}  // namespace hetu

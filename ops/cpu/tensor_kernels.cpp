@@ -1,0 +1,226 @@
+// Arithmetic on whole tensors: sweeps of optimizers, sums, norms. Float32 in, sums in float64 over
+// fixed blocks added in order, so that no bit depends on the number of threads.
+#include "ops/tensor_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace hetu {
+namespace {
+
+constexpr std::int64_t kBlock = 1 << 14;
+constexpr int kLanes = 16;  // of a block, element i in lane i % 16: no chain of additions is long
+
+// Sum of term(i) in float64 from begin to end, a multiple of kLanes but in the last block.
+template <class Term>
+double sum_of_block(std::int64_t begin, std::int64_t end, const Term& term) {
+  double lanes[kLanes] = {};
+  std::int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+#pragma omp simd
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+  }
+  for (int lane = 0; i + lane < end; ++lane) lanes[lane] += term(i + lane);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+// Sum of term(i) in float64, over fixed blocks added in order.
+template <class Term>
+double sum_in_order(std::int64_t elements, const Term& term) {
+  const std::int64_t blocks = (elements + kBlock - 1) / kBlock;
+  double total = 0;
+  constexpr std::int64_t kAtOnce =
+      1024;  // blocks whose sums are kept before they are added in order
+  double sums[kAtOnce];
+  for (std::int64_t first = 0; first < blocks; first += kAtOnce) {
+    const std::int64_t some = std::min(kAtOnce, blocks - first);
+#pragma omp parallel for schedule(static)
+    for (std::int64_t b = 0; b < some; ++b) {
+      const std::int64_t begin = (first + b) * kBlock, end = std::min(elements, begin + kBlock);
+      sums[b] = sum_of_block(begin, end, term);
+    }
+    for (std::int64_t b = 0; b < some; ++b) total += sums[b];
+  }
+  return total;
+}
+
+void sgd(const SweepCall& p) {
+  const float rate = p.rate, factor = p.factor;
+  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
+  float* w = p.weight;
+  const float* g = p.gradient;
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) w[i] -= rate * (factor * g[i] + l2 * w[i]);
+}
+
+template <bool nesterov>
+void momentum(const SweepCall& p) {
+  const float rate = p.rate, factor = p.factor;
+  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
+  const auto mu = static_cast<float>(p.momentum);
+  float *w = p.weight, *m = p.state[0];
+  const float* g = p.gradient;
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) {
+    const float d = factor * g[i] + l2 * w[i];
+    const float v = mu * m[i] + d;
+    m[i] = v;
+    w[i] -= rate * (nesterov ? d + mu * v : v);
+  }
+}
+
+void adagrad(const SweepCall& p) {
+  const float rate = p.rate, factor = p.factor;
+  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
+  const auto e = static_cast<float>(p.epsilon);
+  float *w = p.weight, *sum = p.state[0];
+  const float* g = p.gradient;
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) {
+    const float d = factor * g[i] + l2 * w[i];
+    const float s = sum[i] + d * d;
+    sum[i] = s;
+    w[i] -= rate * d / (std::sqrt(s) + e);
+  }
+}
+
+// What Adam's family shares for one update.
+struct Moments {
+  explicit Moments(const SweepCall& p)
+      : b1(static_cast<float>(p.beta1)),
+        b2(static_cast<float>(p.beta2)),
+        a1(static_cast<float>(1 - p.beta1)),
+        a2(static_cast<float>(1 - p.beta2)),
+        epsilon(static_cast<float>(p.epsilon)),
+        correct1(1 / (1 - std::pow(p.beta1, static_cast<double>(p.update)))),
+        root(static_cast<float>(1 /
+                                std::sqrt(1 - std::pow(p.beta2, static_cast<double>(p.update))))) {}
+
+  float b1, b2, a1, a2, epsilon;
+  double correct1;  // 1 / (1 - beta1^t)
+  float root;       // 1 / sqrt(1 - beta2^t)
+};
+
+template <bool decoupled>
+void adam(const SweepCall& p) {
+  const float rate = p.rate, factor = p.factor;
+  const Moments t(p);
+  const float l2 = p.decay && !decoupled ? static_cast<float>(p.l2) : 0.0F;
+  const float shrink =
+      p.decay && decoupled ? 1.0F - rate * static_cast<float>(p.weight_decay) : 1.0F;
+  const auto step = static_cast<float>(rate * t.correct1);
+  float *w = p.weight, *m = p.state[0], *v = p.state[1];
+  const float* g = p.gradient;
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) {
+    const float d = factor * g[i] + l2 * w[i];
+    const float m1 = t.b1 * m[i] + t.a1 * d;
+    const float v1 = t.b2 * v[i] + t.a2 * d * d;
+    m[i] = m1;
+    v[i] = v1;
+    w[i] = shrink * w[i] - step * m1 / (std::sqrt(v1) * t.root + t.epsilon);
+  }
+}
+
+void amsgrad(const SweepCall& p) {
+  const float rate = p.rate, factor = p.factor;
+  const Moments t(p);
+  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
+  const auto step = static_cast<float>(rate * t.correct1);
+  float *w = p.weight, *m = p.state[0], *v = p.state[1], *most = p.state[2];
+  const float* g = p.gradient;
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) {
+    const float d = factor * g[i] + l2 * w[i];
+    const float m1 = t.b1 * m[i] + t.a1 * d;
+    const float v1 = t.b2 * v[i] + t.a2 * d * d;
+    const float top = most[i] > v1 ? most[i] : v1;
+    m[i] = m1;
+    v[i] = v1;
+    most[i] = top;
+    w[i] -= step * m1 / (std::sqrt(top) * t.root + t.epsilon);
+  }
+}
+
+double squares_of(const float* x, std::int64_t elements) {
+  return sum_in_order(elements, [x](std::int64_t i) {
+    const auto value = static_cast<double>(x[i]);
+    return value * value;
+  });
+}
+
+// Two sweeps: moments first, then the step, whose length is known only once all of it is. `u` is
+// made twice, which costs less than memory for it.
+void lamb(const SweepCall& p) {
+  const float rate = p.rate, factor = p.factor;
+  const Moments t(p);
+  const float decay = p.decay ? static_cast<float>(p.weight_decay) : 0.0F;
+  const auto correct = static_cast<float>(t.correct1);
+  float *w = p.weight, *m = p.state[0], *v = p.state[1];
+  const float* g = p.gradient;
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) {
+    const float d = factor * g[i];
+    m[i] = t.b1 * m[i] + t.a1 * d;
+    v[i] = t.b2 * v[i] + t.a2 * d * d;
+  }
+  const auto u = [=](std::int64_t i) {
+    return correct * m[i] / (std::sqrt(v[i]) * t.root + t.epsilon) + decay * w[i];
+  };
+  double trust = 1;
+  if (decay > 0) {
+    const double length = std::sqrt(squares_of(w, p.elements));
+    const double step = std::sqrt(sum_in_order(p.elements, [&](std::int64_t i) {
+      const auto x = static_cast<double>(u(i));
+      return x * x;
+    }));
+    if (length > 0 && step > 0) trust = length / step;
+  }
+  const auto scaled = static_cast<float>(rate * trust);
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < p.elements; ++i) w[i] -= scaled * u(i);
+}
+
+void sum_of_squares(const float* x, std::int64_t elements, double* result) {
+  *result = squares_of(x, elements);
+}
+
+void fill(float* to, float value, std::int64_t elements) { std::fill_n(to, elements, value); }
+
+void add(float* to, const float* from, std::int64_t elements) {
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < elements; ++i) to[i] += from[i];
+}
+
+void scale(float* to, float by, std::int64_t elements) {
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < elements; ++i) to[i] *= by;
+}
+
+constexpr SweepRow kSweeps[] = {{"sgd", &sgd},
+                                {"momentum", &momentum<false>},
+                                {"nesterov", &momentum<true>},
+                                {"adagrad", &adagrad},
+                                {"adam", &adam<false>},
+                                {"amsgrad", &amsgrad},
+                                {"adamw", &adam<true>},
+                                {"lamb", &lamb}};
+
+}  // namespace
+
+Sweep TensorKernels::sweep(std::string_view optimizer) const {
+  for (int i = 0; i < sweep_count; ++i)
+    if (sweeps[i].optimizer == optimizer) return sweeps[i].run;
+  return nullptr;
+}
+
+const TensorKernels& cpu_tensor_kernels() {
+  static constexpr TensorKernels kernels{
+      &fill, &add, &scale, &sum_of_squares, kSweeps, static_cast<int>(std::size(kSweeps))};
+  return kernels;
+}
+
+}  // namespace hetu

@@ -1,0 +1,56 @@
+// Arithmetic on whole tensors beside the graph's operators: optimizer sweeps, gradient sums, norms,
+// averages. One table per back end; an executor's queue runs them (executor/device/device.h).
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace hetu {
+
+constexpr int kMostStates = 3;
+
+/// One parameter with what belongs to it, `elements` float32 numbers each, and the constants of one
+/// update. Formulas as in PyTorch 2 (SGD, Adagrad, Adam with and without amsgrad, AdamW; the
+/// momentum buffer starts as the first gradient). LAMB: u = m / (sqrt(v) + epsilon) + weight_decay
+/// * w with bias-corrected m and v; w -= rate * trust * u, where trust = |w| / |u| of the whole
+/// parameter, and 1 if either norm is 0 or the parameter does not decay. Source: You et al. 2020,
+/// as in NVIDIA's NVLAMB.
+struct SweepCall {
+  float* weight = nullptr;
+  const float* gradient = nullptr;  ///< multiplied by `factor` first
+  float* state[kMostStates] = {nullptr, nullptr, nullptr};
+  std::int64_t elements = 0;
+  bool decay = true;  ///< false: neither l2 nor weight_decay
+  float factor = 1;
+  float rate = 0;
+  std::int64_t update = 1;  ///< from 1: bias correction
+  double momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0, l2 = 0, weight_decay = 0;
+};
+
+using Sweep = void (*)(const SweepCall& call);
+
+/// A sweep by the name of its optimizer.
+struct SweepRow {
+  std::string_view optimizer;
+  Sweep run = nullptr;
+};
+
+/// The rows of one back end. Tensors are dense float32 of `elements`.
+struct TensorKernels {
+  void (*fill)(float* to, float value, std::int64_t elements);
+  /// to += from
+  void (*add)(float* to, const float* from, std::int64_t elements);
+  /// to *= by
+  void (*scale)(float* to, float by, std::int64_t elements);
+  /// *result = sum of x^2 in float64, over fixed blocks added in order: the same for every number
+  /// of threads. `result` lies on the device.
+  void (*sum_of_squares)(const float* x, std::int64_t elements, double* result);
+  const SweepRow* sweeps;
+  int sweep_count;
+
+  /// Null if this back end has none of that name.
+  Sweep sweep(std::string_view optimizer) const;
+};
+
+const TensorKernels& cpu_tensor_kernels();
+
+}  // namespace hetu
