@@ -61,6 +61,8 @@ constexpr Choice<Level> kLevels[] = {{"debug", Level::Debug},
                                      {"error", Level::Error}};
 constexpr Choice<KernelChoice> kKernels[] = {{"auto", KernelChoice::Best},
                                              {"reference", KernelChoice::Reference}};
+constexpr Choice<const char*> kDevices[] = {
+    {"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"far", "far"}};
 
 constexpr int kMostWorkers = 1 << 20;
 
@@ -89,6 +91,12 @@ std::vector<Variable> user_variables() {
         "auto takes the fastest kernel that fits; reference takes the plain one."},
        [](Env& e, const std::string& n, const std::string& v) {
          e.kernels = parse_choice(n, v, kKernels);
+       }},
+      {{"HETU_DEVICE", "auto", "user",
+        "What workers compute on, as --device, which wins unless it is auto: auto, cpu, cuda, or "
+        "far, the device of tests."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.device = parse_choice(n, v, kDevices);
        }},
       {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
        [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},

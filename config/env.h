@@ -23,6 +23,7 @@ struct Env {
   double timeout_s = 300;
   Level log_level = Level::Info;
   KernelChoice kernels = KernelChoice::Best;
+  std::string device = "auto";
   std::string devices;
   int threads = 0;
   std::string imagenet_train_root;

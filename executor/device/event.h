@@ -30,6 +30,8 @@ class Event {
   };
   explicit Event(std::shared_ptr<Coming> coming) : coming_(std::move(coming)) {}
 
+  /// True if it was in the past when it was made: of a device that computes at once.
+  bool at_once() const { return !coming_; }
   bool done() const;
   /// Sleeps until then; returns that moment in nanoseconds of the steady clock. Throws what a
   /// kernel before it has thrown.

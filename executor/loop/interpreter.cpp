@@ -100,8 +100,8 @@ void Interpreter::Impl::run(const Action& action, int raised) {
     end = Event(comm::now_ns());
   }
   if (trace == nullptr) return;
-  trace->add(instr, of_step, start, end.done() ? end.wait() : start);
-  if (!end.done()) running.push_back({trace->records().size() - 1, end});
+  trace->add(instr, of_step, start, end.at_once() ? end.wait() : start);
+  if (!end.at_once()) running.push_back({trace->records().size() - 1, end});
 }
 
 Event Interpreter::Impl::carry_out(const Action& action, const Instr& instr, int of_step) {

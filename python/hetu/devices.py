@@ -279,8 +279,8 @@ _said: set[str] = set()
 
 def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, worker: int | None = None,
                    say: Callable[[str], None] = say) -> str:
-    """What workers compute on: "cpu", "cuda" or, for tests, "far" (executor/device). Worker 0 says once what auto became. Raises DeviceError, or
-    NotImplementedError where cuda is asked for and not there.
+    """What workers compute on: "cpu", "cuda" or, for tests, "far" (executor/device). auto is HETU_DEVICE, or what there
+    is; worker 0 says once what it became. Raises DeviceError, or NotImplementedError where cuda is asked for and not there.
 
     `cuda` returns why CUDA can't be used, "" if it can; `worker` is this worker's number. Both default to the module's.
     """
@@ -288,6 +288,8 @@ def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, wo
         cuda = getattr(_compiled(), "cuda_problem", lambda: "this build has no CUDA")
     if worker is None:
         worker = _compiled().env()["worker"]
+    if name == "auto":
+        name = _compiled().env()["device"]
     if name == "far":
         return name
     if name not in ("auto", "cpu", "cuda"):

@@ -37,6 +37,7 @@ nb::dict env_for_python() {
   nb::dict values;
   values["timeout_s"] = e.timeout_s;
   values["log_level"] = level_name(e.log_level);
+  values["device"] = e.device;
   values["kernels"] = e.kernels == KernelChoice::Reference ? "reference" : "auto";
   values["devices"] = e.devices;
   values["threads"] = e.threads;

@@ -54,6 +54,7 @@ TEST(Env, ReadsWhatIsSet) {
   const Env e = read_from({{"HETU_TIMEOUT", "2.5"},
                            {"HETU_LOG_LEVEL", "debug"},
                            {"HETU_KERNELS", "reference"},
+                           {"HETU_DEVICE", "far"},
                            {"HETU_DEVICES", "pipe_2_2"},
                            {"HETU_THREADS", "3"},
                            {"IMAGENET_TRAIN_ROOT", "images/train"},
@@ -68,6 +69,7 @@ TEST(Env, ReadsWhatIsSet) {
   EXPECT_EQ(e.timeout_s, 2.5);
   EXPECT_EQ(e.log_level, Level::Debug);
   EXPECT_EQ(e.kernels, KernelChoice::Reference);
+  EXPECT_EQ(e.device, "far");
   EXPECT_EQ(e.devices, "pipe_2_2");
   EXPECT_EQ(e.threads, 3);
   EXPECT_EQ(e.imagenet_train_root, "images/train");
@@ -105,6 +107,7 @@ TEST(Env, WrongValuesNameVariableValueAndRight) {
       {"HETU_TIMEOUT", "300s", "e.g. 300"},
       {"HETU_LOG_LEVEL", "Debug", "one of debug, info, warning, error"},
       {"HETU_KERNELS", "fast", "one of auto, reference"},
+      {"HETU_DEVICE", "gpu", "one of auto, cpu, cuda, far"},
       {"HETU_THREADS", "-1", "a whole number from 0 to 4096"},
       {"HETU_THREADS", "2.5", "a whole number"},
       {"HETU_THREADS", "99999999999", "a whole number"},

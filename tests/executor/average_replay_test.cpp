@@ -25,7 +25,7 @@ class Replay {
     none.rate.base = 0;
     Setting one = s;
     one.stages = one.pipelines = 1;
-    TrainerOptions options = options_of(one);
+    TrainerOptions options = on_cpu(options_of(one));
     options.method = "gpipe";
     options.with_recompute = false;
     trainer_ = std::make_unique<Trainer>(testing_model::language_model(model()), none, options,

@@ -102,14 +102,21 @@ INSTANTIATE_TEST_SUITE_P(Methods, CompareSingleOf,
                                          Case{"dp", 1, 3, "direct", false, false},
                                          Case{"1f1b", 2, 2, "direct", false, false}));
 
-float* weight_of(Trainer& trainer, const std::string& name, std::int64_t* elements = nullptr) {
-  for (const StateTensor& t : trainer.state()) {
-    if (t.name != name || !t.state.empty()) continue;
-    if (elements != nullptr) *elements = t.values.elements;
-    return t.values.data;
-  }
+/// A weight of this worker.
+DeviceSpan weight_of(Trainer& trainer, const std::string& name) {
+  for (const StateTensor& t : trainer.state())
+    if (t.name == name && t.state.empty()) return t.values;
   ADD_FAILURE() << "no weight " << name << " on this worker";
-  return nullptr;
+  return host_span(nullptr, 0);
+}
+
+/// One element of it, times `factor` plus `more`.
+void change_one(Trainer& trainer, const std::string& name, std::size_t element, float factor,
+                float more) {
+  const DeviceSpan weight = weight_of(trainer, name);
+  std::vector<float> values = weight.values();
+  values[element] = values[element] * factor + more;
+  weight.write(values.data());
 }
 
 Setting two_stages() {
@@ -125,7 +132,7 @@ Setting two_stages() {
 TEST(CompareSingle, NamesTheFirstResultOfAChangedWeight) {
   Fault fault{.worker = 1};
   fault.state = [](Trainer& trainer, int step) {
-    if (step == 1) weight_of(trainer, "block2.down.weight")[5] *= 1.0001F;
+    if (step == 1) change_one(trainer, "block2.down.weight", 5, 1.0001F, 0);
   };
   EXPECT_THAT(compared(two_stages(), fault).error,
               testing::HasSubstr("step 1 differs from one process: forward of 'block2.down', stage "
@@ -138,7 +145,7 @@ TEST(CompareSingle, NamesItBeyondTheToleranceOfReplicas) {
   s.pipelines = 2;
   Fault fault{.worker = 3};  // stage 1 of pipeline 1
   fault.state = [](Trainer& trainer, int step) {
-    if (step == 2) weight_of(trainer, "block3.up.weight")[0] += 0.001F;
+    if (step == 2) change_one(trainer, "block3.up.weight", 0, 1, 0.001F);
   };
   EXPECT_THAT(compared(s, fault).error,
               testing::HasSubstr("step 2 differs from one process: forward of 'block3.up', stage "
@@ -201,10 +208,9 @@ TEST(CompareSingle, FindsAStaleWeight) {
     std::vector<float> before;
     Fault fault{.worker = 1};
     fault.state = [&](Trainer& trainer, int step) {
-      std::int64_t elements = 0;
-      float* weight = weight_of(trainer, "block2.up.weight", &elements);
-      if (step == 1) before.assign(weight, weight + elements);
-      if (step == 2) std::copy(before.begin(), before.end(), weight);
+      const DeviceSpan weight = weight_of(trainer, "block2.up.weight");
+      if (step == 1) before = weight.values();
+      if (step == 2) weight.write(before.data());
     };
     EXPECT_THAT(compared(s, fault).error,
                 testing::ContainsRegex("step 2 differs from one process: forward of 'block2.up', "

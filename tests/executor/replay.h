@@ -204,7 +204,8 @@ class Reference {
  private:
   std::unique_ptr<Trainer> alone(const Setting& s, const OptimizerConfig& optimizer) {
     transports_.push_back(std::move(comm::make_inproc(1)[0]));
-    return std::make_unique<Trainer>(graph_of(s), optimizer, options_of(s), *transports_.back());
+    return std::make_unique<Trainer>(graph_of(s), optimizer, on_cpu(options_of(s)),
+                                     *transports_.back());
   }
 
   void run(int first, int steps) {

@@ -46,6 +46,7 @@ struct Setting {
   Sizes model;
   int steps = 5;
   std::optional<Schedule> plan;
+  std::string device = {};  ///< "": that of test_options()
 };
 
 inline OptimizerConfig sgd() {
@@ -97,7 +98,8 @@ inline TrainerOptions options_of(const Setting& s) {
   options.batch_size = s.batch_size;
   options.seed = 11;
   options.threads = 1;
-  return options;
+  if (!s.device.empty()) options.device = s.device;
+  return s.stages * s.pipelines == 1 && s.method == "1f1b" ? on_cpu(options) : options;
 }
 
 // The global batch of a step, and the part of it that a pipeline reads.

@@ -1,0 +1,177 @@
+// The device "far" keeps its users honest: what no host code may do fails, its events come later,
+// and training on it has the bits of the CPU. HETU_DEVICE=far runs the grids of the other tests on
+// it (executor_far_test, executor_far_whole_test).
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "executor/comm/inproc.h"
+#include "executor/device/device.h"
+#include "graph/base/trace.h"
+#include "tests/executor/train_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_model;  // NOLINT
+
+constexpr std::int64_t kElements = 1000;
+
+struct FarTensor {
+  std::unique_ptr<Device> device = open_device("far");
+  Device::Memory memory = device->alloc(kElements * 4);
+  DeviceSpan span{reinterpret_cast<float*>(memory.get()), kElements, device.get()};
+};
+
+TEST(FarDevice, KeepsWhatIsWrittenAndBeginsWithZeros) {
+  FarTensor far;
+  EXPECT_EQ(far.span.values(), std::vector<float>(kElements, 0));
+  std::vector<float> values(kElements, 1.5F);
+  far.span.write(values.data());
+  far.span.add(values.data());
+  EXPECT_EQ(far.span.values(), std::vector<float>(kElements, 3));
+  std::vector<float> room;
+  EXPECT_NE(far.span.host(room), far.span.data);
+}
+
+TEST(FarDeviceDeathTest, AHostReadIsASegmentationFault) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        FarTensor far;
+        const volatile float* address = far.span.data;
+        std::exit(*address > 0 ? 1 : 2);
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST(FarDevice, ItsKernelsRefuseHostAddresses) {
+  FarTensor far;
+  float host = 0;
+  far.device->queue().run([address = &host](Reach at) { *at(address) = 1; });
+  EXPECT_THAT([&] { far.device->queue().record().wait(); },
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("a host address was given to a kernel of the device 'far'")));
+  EXPECT_EQ(host, 0);
+}
+
+TEST(FarDevice, EventsComeWhenTheWorkBeforeThemIsDone) {
+  FarTensor far;
+  std::atomic<bool> may_end = false;
+  far.device->queue().run([&may_end](Reach) {
+    while (!may_end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  const Event end = far.device->queue().record();
+  EXPECT_FALSE(end.done());
+  const std::int64_t before = comm::now_ns();
+  may_end = true;
+  EXPECT_GE(end.wait(), before);
+  EXPECT_TRUE(end.done());
+}
+
+TEST(FarDevice, WhatItsWorkThrowsComesWithTheNextEvent) {
+  FarTensor far;
+  far.device->queue().run([](Reach) { fail(Code::InvalidArgument, "label 7 of 5 classes"); });
+  EXPECT_THAT([&] { far.device->queue().record().wait(); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("label 7 of 5 classes")));
+}
+
+TEST(FarDevice, UnknownNamesAreRefused) {
+  EXPECT_THAT(
+      [] { open_device("gpu"); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("unknown device 'gpu'; known: cpu")));
+}
+
+// A weight and a loss where they lie, read as the runtime read them before it had devices.
+TEST(FarTrainingDeathTest, AHostReadOfAWeightIsASegmentationFault) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  Setting s;
+  s.optimizer = sgd();
+  const auto read = [&s] {
+    auto links = comm::make_inproc(1);
+    TrainerOptions options = options_of(s);
+    options.device = "far";
+    const Trainer trainer(language_model(s.model), s.optimizer, options, *links[0]);
+    const volatile float* weight = trainer.state().front().values.data;
+    std::exit(*weight > 0 ? 1 : 2);
+  };
+  EXPECT_EXIT(read(), testing::KilledBySignal(SIGSEGV), "");
+}
+
+struct Trained {
+  const char* method;
+  int stages;
+  int pipelines = 1;
+  bool recompute = false;
+};
+
+class OnFar : public testing::TestWithParam<Trained> {};
+
+TEST_P(OnFar, TrainsToTheBitsOfTheCpu) {
+  const Trained& c = GetParam();
+  Setting s;
+  s.method = c.method;
+  s.stages = c.stages;
+  s.pipelines = c.pipelines;
+  s.recompute = c.recompute;
+  s.model.blocks = 8;
+  s.model.skip = true;
+  s.optimizer = adamw();
+  s.device = "cpu";
+  const Outcome cpu = train(s);
+  s.device = "far";
+  expect_equal(cpu, train(s), /*bitwise=*/true, /*adam=*/true, c.method);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, OnFar,
+                         testing::Values(Trained{"gpipe", 2}, Trained{"1f1b", 3},
+                                         Trained{"1f1b", 2, 2, true}, Trained{"zb-v", 2},
+                                         Trained{"interleaved-1f1b", 2}, Trained{"chimera", 2, 2},
+                                         Trained{"dualpipev", 2}, Trained{"varuna", 2}));
+
+// One process alone, too: the reference of the other tests is the CPU's.
+TEST(FarTraining, AloneHasTheBitsOfTheCpu) {
+  Setting s;
+  s.optimizer = adamw();
+  s.method = "gpipe";
+  s.device = "cpu";
+  const Outcome cpu = train(s);
+  s.device = "far";
+  expect_equal(cpu, train(s), /*bitwise=*/true, /*adam=*/true, "alone");
+}
+
+// Times of a trace are those of the device: no instruction ends before it begins, and on one device
+// none overlaps the one before it.
+TEST(FarTraining, ATraceFollowsTheEvents) {
+  auto links = comm::make_inproc(1);
+  Setting s;
+  s.optimizer = sgd();
+  TrainerOptions options = options_of(s);
+  options.device = "far";
+  Trainer trainer(language_model(s.model), s.optimizer, options, *links[0]);
+  trainer.record(true);
+  const Tokens batch = batch_of(s, 0);
+  trainer.train(part_of(s, batch, 0));
+  const std::string path = testing::TempDir() + "far_trace.json";
+  trainer.write_trace(path);
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const Trace trace = trace_from_json(text, path);
+  std::int64_t computes = 0;
+  double end_us = 0;
+  for (const TraceEvent& e : trace.events) {
+    if (e.source != TraceSource::Measured || (e.kind != "F" && e.kind != "B")) continue;
+    EXPECT_GT(e.duration_us, 0) << e.kind << e.micro;
+    EXPECT_GE(e.start_us, end_us - 0.002) << e.kind << e.micro;
+    end_us = e.start_us + e.duration_us;
+    ++computes;
+  }
+  EXPECT_EQ(computes, 2 * s.micro_batches);
+}
+
+}  // namespace
+}  // namespace hetu
