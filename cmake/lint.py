@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lint_imports
 import lint_layers
 import lint_rules
 
@@ -117,7 +118,7 @@ def python(files: list[str], in_place: bool) -> bool:
 
 def house(files: list[str]) -> bool:
     found = [*lint_layers.check_includes(ROOT, files), *lint_layers.check_links(ROOT, files),
-             *lint_layers.check_cycles(ROOT, files),
+             *lint_layers.check_cycles(ROOT, files), *lint_imports.check(ROOT, files),
              *lint_rules.check(ROOT, files)]
     for line in found:
         print(line)

@@ -77,8 +77,11 @@ def headers(texts: dict[str, str]) -> list[str]:
 
 
 def readmes(texts: dict[str, str]) -> list[str]:
-    """Every top folder with sources says in at most 40 lines what it owns."""
+    """Every top folder with sources, each of their folders where they are cut so, and every package inside python/hetu says
+    in at most 40 lines what it owns."""
     folders = {f.split("/")[0] for f in texts if "/" in f and f.endswith((*CODE, ".py"))} - {"docs"}
+    folders |= {"/".join(f.split("/")[:2]) for f in texts if re.match(r"(pipeline|executor)/\w+/", f) and f.endswith(CODE)}
+    folders |= {f.removesuffix("/__init__.py") for f in texts if re.fullmatch(r"python/hetu/.+/__init__\.py", f)}
     found = [f"{d}/: no README.md (what it owns, what it may include, how to add one more)"
              for d in sorted(folders) if f"{d}/README.md" not in texts]
     for file, text in texts.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cmake"))
 
+import lint_imports  # noqa: E402
 import lint_layers  # noqa: E402
 import lint_rules  # noqa: E402
 
@@ -23,7 +24,7 @@ def findings(files: dict[str, str]) -> list[str]:
             (root / name).write_text(text)
         names = sorted(files)
         return [*lint_layers.check_includes(root, names), *lint_layers.check_links(root, names),
-                *lint_layers.check_cycles(root, names),
+                *lint_layers.check_cycles(root, names), *lint_imports.check(root, names),
                 *lint_rules.check(root, names)]
 
 
@@ -67,6 +68,26 @@ class Layers(unittest.TestCase):
     def test_relative_and_dead_includes_are_found(self):
         found = findings({"ops/a.cpp": '#include "b.h"\n', "ops/b.h": GOOD_HEADER})
         self.assertTrue(any("written from the root" in f for f in found), found)
+
+    def test_every_pair_of_python_packages_is_judged_as_in_the_table(self):
+        packages = {f: v for f, v in lint_layers.LAYERS.items() if f.startswith("python")}
+        for mine, allowed in packages.items():
+            for other in packages.keys() - {"python"}:
+                module = f"{other.removeprefix('python/').replace('/', '.')}"
+                for line in (f"from {module} import y\n", f"import {module}.y\n", f"from {module}.y import what\n",
+                             f"def f():\n    from {module} import y\n"):
+                    with self.subTest(importer=mine, imported=other, line=line):
+                        found = findings({f"{mine}/x.py": line, f"{other}/y.py": "", f"{other}/__init__.py": ""})
+                        self.assertEqual(bool([f for f in found if "may not import" in f]),
+                                         other != mine and other not in allowed, found)
+
+    def test_modules_in_a_circle_are_found(self):
+        circle = {"python/hetu/a.py": "from hetu import b\n", "python/hetu/b.py": "def f():\n    from hetu.c import x\n",
+                  "python/hetu/c.py": "import hetu.a\n", "python/README.md": "", "python/hetu/__init__.py": ""}
+        self.assertEqual(findings(circle), ["python/hetu/a.py -> python/hetu/b.py -> python/hetu/c.py -> python/hetu/a.py: "
+                                            "these import each other in a circle"])
+        types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hetu import a\n"
+        self.assertEqual(findings({**circle, "python/hetu/c.py": types}), [])
 
     def test_link_lists_obey_the_table(self):
         lists = {"graph/CMakeLists.txt": "hetu_library(base DIR graph/base SOURCES a.cpp)\n"
@@ -125,6 +146,8 @@ class Rules(unittest.TestCase):
 
     def test_readme_of_a_folder(self):
         self.assertTrue(any("no README.md" in f for f in findings({"ops/a.cpp": ""})))
+        self.assertTrue(any("pipeline/ir/: no README.md" in f for f in findings({"pipeline/ir/a.cpp": ""})))
+        self.assertTrue(any("python/hetu/x/: no README.md" in f for f in findings({"python/hetu/x/__init__.py": ""})))
         long = findings({"ops/a.cpp": "", "ops/README.md": "x\n" * 41})
         self.assertTrue(any("41 lines" in f for f in long))
 

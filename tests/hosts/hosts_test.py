@@ -21,7 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 import two_hosts  # noqa: E402
 
-from hetu import _hetu, launch  # noqa: E402
+from hetu import _hetu  # noqa: E402
+from hetu.launch import command_line  # noqa: E402
 from processes import processes_with, wait_until  # noqa: E402
 from train_cases import MANY_S, TOKENS, TrainCase, checksums, columns, manifest_of, write_shard  # noqa: E402
 
@@ -402,7 +403,7 @@ class Asked(HostsCase):
                          *self.cluster("w0", "w1"))
 
     def test_no_open_mpi(self):
-        with self.hidden(launch.Mpirun().daemon(), self.data / "vocab.txt"):
+        with self.hidden(command_line.Mpirun().daemon(), self.data / "vocab.txt"):
             self.refused(r"host w1: it has no \S+/(orted|prted); install Open MPI there as it is here$",
                          *self.cluster("w0", "w1"))
 

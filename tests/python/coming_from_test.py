@@ -15,7 +15,8 @@ import sys
 import tempfile
 import unittest
 
-from hetu import _hetu, data, devices, launch, network
+from hetu import _hetu, data, devices
+from hetu.launch import command_line, network
 from processes import wait_until
 from train_cases import MANY_S, ROOT, ROWS, SHARDS, TrainCase, manifest_of
 from train_cases import MODEL as SIZES
@@ -200,7 +201,7 @@ class Checks(TrainCase):
         for name, hosts, workers, servers in (("w0_w1", 2, 16, 1), ("w2_w3", 2, 16, 1), ("w4_w5", 2, 16, 1),
                                               ("w6_w7", 2, 16, 1), ("w0_w3", 4, 32, 1), ("w0_w7", 8, 64, 1),
                                               ("config_local", 1, 4, 1), ("local", 1, 4, 0)):
-            nodes, warnings = _hetu.read_cluster(launch.find_config(f"config/{name}.yml"))
+            nodes, warnings = _hetu.read_cluster(command_line.find_config(f"config/{name}.yml"))
             sums = len(nodes), sum(n["workers"] for n in nodes), sum(n["servers"] for n in nodes)
             self.assertEqual((sums, warnings), ((hosts, workers, servers), []), name)
 
@@ -239,7 +240,7 @@ class Checks(TrainCase):
             self.assertIn(f"[w{worker}] a b||$X|--workers|eth7|1|4242|\n", done.stdout)
         self.assertIn("Cluster: {\n  Chief: localhost,\n  Servers(0): {},\n  Workers(2): {'localhost': 2},\n}\n",
                       done.stderr)
-        exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if launch.EXPORTED.match(name)]
+        exported = [name for name in ("DMLC_ROLE", "PS_RESEND", "PORT", "MARK") if command_line.EXPORTED.match(name)]
         self.assertEqual(exported, ["DMLC_ROLE", "PS_RESEND", "PORT"])
         self.run_words("heturun", "--workers", 1, "--identify", key, "true")
 

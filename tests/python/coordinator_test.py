@@ -28,7 +28,7 @@ class Coordinator(LaunchCase):
     def coordinators(self):
         """Process ids of this test's coordinators."""
         return [pid for pid in processes_with(self.mark)
-                if b"hetu.coordinator" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+                if b"hetu.launch.coordinator" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
 
     def test_a_job_that_asks(self):
         log = pathlib.Path(self.tmp) / "groups.jsonl"

@@ -14,7 +14,7 @@ import time
 import unittest
 import uuid
 
-from hetu import part
+from hetu.launch import part
 from processes import processes_with, wait_until
 from train_cases import END_S, HETURUN, MANY_S
 

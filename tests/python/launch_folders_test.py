@@ -10,8 +10,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-from hetu import folders
-from hetu.processes import signal_to
+from hetu.launch import folders
+from hetu.launch.processes import signal_to
 from launch_test import MANY, SLEEPER, UP, LaunchCase
 from processes import processes_with, runs_script, wait_until
 

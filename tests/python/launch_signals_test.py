@@ -7,7 +7,7 @@ import sys
 import time
 import unittest
 
-from hetu import guard, processes
+from hetu.launch import guard, processes
 from launch_test import END_S, HETURUN, MANY, LaunchCase
 from processes import has_loaded, process_of, runs_script, wait_until
 

@@ -12,12 +12,12 @@ from processes import parent_of
 
 
 class OverTcp(LaunchCase):
-    PRETEND = ("import sys; from hetu import launch, network, remote\n"
+    PRETEND = ("import sys; from hetu.launch import command_line, network, remote\n"
                "remote.check = lambda *_: []\n"
                "network.is_this_host = lambda host: False\n"
                "name = next((n for n in network.interfaces() if n != 'lo'), 'lo')  # Open MPI 5 takes no loopback\n"
-               "launch.choose_interface = lambda *_: (name, ['127.0.0.2', '127.0.0.1'])\n"
-               "sys.exit(launch.main(sys.argv[1:]))\n")
+               "command_line.choose_interface = lambda *_: (name, ['127.0.0.2', '127.0.0.1'])\n"
+               "sys.exit(command_line.main(sys.argv[1:]))\n")
 
     def job_over_tcp(self, *args):
         return subprocess.Popen([sys.executable, "-c", self.PRETEND, *args], env=self.env, stdout=subprocess.PIPE,

@@ -11,8 +11,8 @@ import time
 import unittest
 from unittest import mock
 
-from hetu import guard, links, processes
-from hetu.part import FORCE_MPIRUN_S, Part, Worker
+from hetu.launch import guard, links, processes
+from hetu.launch.part import FORCE_MPIRUN_S, Part, Worker
 
 
 class Endpoint(unittest.TestCase):

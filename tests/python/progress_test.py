@@ -11,7 +11,8 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
-from hetu import guard, launch, network, progress  # noqa: E402
+from hetu import progress  # noqa: E402
+from hetu.launch import command_line, guard, network  # noqa: E402
 
 
 class Clock:
@@ -155,7 +156,7 @@ class Network(unittest.TestCase):
             self.assertEqual(network.shared_network(["w1", "far"], own), (None, ["10.1.2.7", None]))
 
     def test_the_command_line_for_several_hosts(self):
-        mpirun = launch.Mpirun.__new__(launch.Mpirun)
+        mpirun = command_line.Mpirun.__new__(command_line.Mpirun)
         mpirun.path, mpirun.major = "mpirun", 4
         nodes = [{"host": "w0", "workers": 8}, {"host": "w1", "workers": 4}, {"host": "w2", "workers": 0}]
         argv = mpirun.start(nodes) + mpirun.remote("key", "10.0.0.0/24", ["HETU_JOB"], 0)
@@ -171,7 +172,7 @@ class Network(unittest.TestCase):
 
     def test_what_an_enclosing_job_left_is_not_inherited(self):
         left = {"OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3", "HETU_JOB": "x", "OMPI_MCA_btl": "self", "DMLC_ROLE": ""}
-        got = launch.worker_environment(left, [{"host": "localhost", "workers": 2}], ["x"], 0)
+        got = command_line.worker_environment(left, [{"host": "localhost", "workers": 2}], ["x"], 0)
         self.assertEqual({k for k in got if k in left}, {"OMPI_MCA_btl", "DMLC_ROLE"})
         self.assertEqual(got["HETU_HOSTS"], "localhost:2")
 

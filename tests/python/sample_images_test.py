@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy
 
 import hetu as ht
-from hetu import _hetu, sample
+from hetu import _hetu
+from hetu.sample.__main__ import main
 
 IMAGES = _hetu.reads_images()
 
@@ -18,7 +19,7 @@ def make(folder: Path, words: str) -> tuple[int, str]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            status = sample.main([str(folder), *words.split()])
+            status = main([str(folder), *words.split()])
         except SystemExit as end:
             status = int(str(end.code))
     return status, said.getvalue()

@@ -9,10 +9,11 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from hetu import sample
+from hetu.sample import bert, prose
+from hetu.sample.__main__ import main
 
 NEEDED = [name for name in ("h5py", "numpy") if importlib.util.find_spec(name) is None]
-OPTIONS = sample.Options(rows=900, sequence_length=64, max_predictions=12, vocab_size=1500, shards=3, seed=7)
+OPTIONS = bert.Options(rows=900, sequence_length=64, max_predictions=12, vocab_size=1500, shards=3, seed=7)
 COLUMNS = {
     "input_ids": ("int32", 64),
     "input_mask": ("int8", 64),
@@ -42,12 +43,12 @@ class Sample(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.temporary.cleanup)
-        once = mock.patch.object(sample, "documents", functools.cache(sample.documents))
+        once = mock.patch.object(bert, "documents", functools.cache(bert.documents))
         once.start()
         cls.addClassCleanup(once.stop)
         cls.root = Path(cls.temporary.name)
         cls.folder = cls.root / "sample"
-        cls.line = sample.make_sample(cls.folder, OPTIONS)
+        cls.line = bert.make_sample(cls.folder, OPTIONS)
         cls.rows = read(cls.folder, "training")
         cls.vocabulary = (cls.folder / "vocab.txt").read_text().splitlines()
 
@@ -81,15 +82,15 @@ class Sample(unittest.TestCase):
 
         theirs = BertWordPieceTokenizer(str(self.folder / "vocab.txt"), lowercase=True)
         ids = {token: i for i, token in enumerate(self.vocabulary)}
-        texts = [sentence for document in sample.documents()[::7] for sentence in document]
+        texts = [sentence for document in bert.documents()[::7] for sentence in document]
         self.assertGreater(len(texts), 1000)
         for text in [*texts, "naïve_Café: it's \u4f60 x-y (z)"]:
-            mine = [i for word in sample.words(text) for i in sample.pieces_of(word, ids)]
+            mine = [i for word in prose.words(text) for i in prose.pieces_of(word, ids)]
             self.assertEqual(mine, theirs.encode(text, add_special_tokens=False).ids, text)
 
     def test_the_vocabulary_holds_the_most_frequent_pieces(self):
-        counts = sample.Counter({"low": 5, "lower": 2, "newest": 6, "widest": 3})
-        made = sample.train_vocabulary(counts, 100)
+        counts = prose.Counter({"low": 5, "lower": 2, "newest": 6, "widest": 3})
+        made = prose.train_vocabulary(counts, 100)
         alphabet = sorted("l ##o ##w ##e ##r n ##s ##t w ##i ##d".split())
         self.assertEqual(made[5 : 5 + len(alphabet)], alphabet)
         # es 9, est 9 (its e-s pair), then lo 7, low 7, and so on down to 2.
@@ -102,9 +103,9 @@ class Sample(unittest.TestCase):
         ):
             length = int(used.sum())
             self.assertEqual(list(used), [1] * length + [0] * (64 - length))
-            self.assertEqual(ids[0], sample.CLS)
-            self.assertEqual(list(ids[length:]), [sample.PAD] * (64 - length))
-            ends = [i for i in range(length) if ids[i] == sample.SEP]
+            self.assertEqual(ids[0], prose.CLS)
+            self.assertEqual(list(ids[length:]), [prose.PAD] * (64 - length))
+            ends = [i for i in range(length) if ids[i] == prose.SEP]
             self.assertEqual(len(ends), 2)
             self.assertEqual(ends[1], length - 1)
             first = ends[0] + 1
@@ -124,8 +125,8 @@ class Sample(unittest.TestCase):
             self.assertEqual(list(places[:count]), sorted(set(places[:count])))
             for place, label in zip(places[:count], labels[:count], strict=True):
                 self.assertTrue(0 < place < length - 1)
-                self.assertNotIn(ids[place], (sample.CLS, sample.SEP, sample.PAD))
-                self.assertTrue(sample.UNK <= label < len(self.vocabulary) and label not in (2, 3, 4))
+                self.assertNotIn(ids[place], (prose.CLS, prose.SEP, prose.PAD))
+                self.assertTrue(prose.UNK <= label < len(self.vocabulary) and label not in (2, 3, 4))
 
     def test_masks_are_80_10_10_and_half_of_the_pairs_random(self):
         import numpy as np
@@ -136,9 +137,9 @@ class Sample(unittest.TestCase):
         total = len(labels)
         self.assertGreater(total, 6000)
         for share, right in (
-            (np.mean(seen == sample.MASK), 0.8),
+            (np.mean(seen == prose.MASK), 0.8),
             (np.mean(seen == labels), 0.1),
-            (np.mean((seen != sample.MASK) & (seen != labels)), 0.1),
+            (np.mean((seen != prose.MASK) & (seen != labels)), 0.1),
         ):
             self.assertAlmostEqual(share, right, delta=4 * (right * (1 - right) / total) ** 0.5)
         # A chunk of one sentence has no true next one, so that a few more than half are random, as in BERT.
@@ -148,12 +149,12 @@ class Sample(unittest.TestCase):
 
     def test_true_next_segments_follow_in_the_text(self):
         text = [[[1000 * d + 10 * s + k for k in range(5)] for s in range(1, 9)] for d in range(1, 5)]
-        rng = sample.random.Random(3)
+        rng = bert.random.Random(3)
         kinds = set()
         for _ in range(50):
             for index in range(4):
-                for row in sample.pairs(text, index, 32, rng):
-                    cut = row.ids.index(sample.SEP)
+                for row in bert.pairs(text, index, 32, rng):
+                    cut = row.ids.index(prose.SEP)
                     a, b = row.ids[1:cut], row.ids[cut + 1 : -1]
                     self.assertEqual({token // 1000 for token in a}, {index + 1})
                     self.assertLessEqual(len(row.ids), 32)
@@ -166,18 +167,18 @@ class Sample(unittest.TestCase):
 
     def test_the_seed_fixes_every_byte(self):
         again, other = self.root / "again", self.root / "other"
-        sample.make_sample(again, OPTIONS)
+        bert.make_sample(again, OPTIONS)
         for path in self.folder.iterdir():
             self.assertEqual(path.read_bytes(), (again / path.name).read_bytes(), path.name)
-        sample.make_sample(other, sample.Options(**{**vars(OPTIONS), "seed": 8}))
+        bert.make_sample(other, bert.Options(**{**vars(OPTIONS), "seed": 8}))
         self.assertEqual((other / "vocab.txt").read_text().splitlines(), self.vocabulary)
         self.assertFalse((read(other, "training")["input_ids"] == self.rows["input_ids"]).all())
 
     def test_a_failure_leaves_nothing_behind(self):
-        with mock.patch.object(sample, "write_shard", side_effect=OSError("disk full")):
+        with mock.patch.object(bert, "write_shard", side_effect=OSError("disk full")):
             errors = io.StringIO()
             with contextlib.redirect_stderr(errors):
-                self.assertEqual(sample.main([str(self.root / "failed"), "--rows", "20"]), 4)
+                self.assertEqual(main([str(self.root / "failed"), "--rows", "20"]), 4)
         self.assertIn("disk full", errors.getvalue())
         self.assertEqual([path.name for path in self.root.iterdir() if "failed" in path.name], [])
 
@@ -189,7 +190,7 @@ class Sample(unittest.TestCase):
         ):
             errors = io.StringIO()
             with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit) as end:
-                sample.main(arguments)
+                main(arguments)
             self.assertEqual(end.exception.code, 2)
             self.assertIn(words, errors.getvalue())
 

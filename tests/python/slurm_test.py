@@ -1,11 +1,11 @@
-"""hetu.slurm: lists of hosts and of tasks as Slurm writes them."""
+"""hetu.launch.slurm: lists of hosts and of tasks as Slurm writes them."""
 import os
 import random
 import sys
 import time
 import unittest
 
-from hetu import slurm
+from hetu.launch import slurm
 
 SEED = int(os.environ.get("SLURM_TEST_SEED", time.time_ns() % 100000))
 

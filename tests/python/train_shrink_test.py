@@ -147,7 +147,7 @@ class Shrink(TrainCase):
                                           folder, "--resume", "--keep", 2)
                 self.assertTrue(wait_until(lambda log=log: lines_of(log) > 12), process.poll())
                 time.sleep(draw.random() * 0.3)
-                victim = process_of(self.mark, "hetu.coordinator")
+                victim = process_of(self.mark, "hetu.launch.coordinator")
                 since = time.monotonic()
                 os.kill(victim, signal.SIGKILL)
                 _, error = process.communicate(timeout=MANY_S)

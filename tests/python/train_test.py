@@ -15,7 +15,7 @@ import sys
 import time
 import unittest
 
-from hetu import processes
+from hetu.launch import processes
 from processes import has_loaded, wait_until
 from train_cases import END_S, HETURUN, MANY_S, ROOT, TrainCase, checksums, manifest_of, tensors
 

@@ -5,9 +5,9 @@ import re
 import signal
 import subprocess
 
-from hetu import processes
-from hetu.part import TIMEOUT, ending, status_of
-from hetu.pipelines import option_of, script_of
+from hetu.launch import processes
+from hetu.launch.part import TIMEOUT, ending, status_of
+from hetu.launch.pipelines import option_of, script_of
 
 USES_HETU = re.compile(r"^\s*(import|from) hetu\b", re.MULTILINE)
 

@@ -2,7 +2,7 @@
 
 Whoever belongs to a job holds a lock on the file `held` of each of its folders, or has inherited one; the system takes locks
 from the dead. So a folder whose lock is free belongs to no living process, whatever has become of process ids. Used by
-hetu/supervise.py and hetu/guard.py; the standard library alone."""
+supervise.py and guard.py; the standard library alone."""
 import fcntl
 import os
 import re

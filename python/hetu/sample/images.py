@@ -7,11 +7,10 @@ same seed gives the same images.
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
+
+from hetu.sample.folder import made_whole, refuse_used
 
 KINDS = {"images": "train/CLASS/N.jpg and val/CLASS/N.jpg", "cifar100": "train.bin and test.bin of CIFAR-100's binary form"}
 
@@ -32,8 +31,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("needs --classes 2 to 100, --train and --val >= 1, --size 8 to 8192")
     if given.seed < 0:
         parser.error("needs --seed >= 0")
-    if given.folder.exists() and (not given.folder.is_dir() or any(given.folder.iterdir())):
-        parser.error(f"{given.folder} exists and is no empty folder; name a new one")
+    refuse_used(parser, given.folder)
     return given
 
 
@@ -42,15 +40,8 @@ def make_images(folder: Path, given: argparse.Namespace) -> str:
     from hetu import _hetu
 
     write = _hetu.write_drawn_folder if given.kind == "images" else _hetu.write_drawn_cifar100
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with made_whole(folder) as made:
         write(str(made), given.classes, given.train, given.val, given.size, given.seed)
-        made.chmod(0o755)
-        os.replace(made, folder)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
     side = given.size if given.kind == "images" else 32
     return (
         f"{folder}: {given.classes} classes of {given.train} training and {given.val} validation images, "

@@ -2,8 +2,8 @@
 
 It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
 ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
-`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, hetu/processes.py,
-hetu/folders.py and hetu/last_words.py alone; heturun (hetu/links.py) imports the frames from here.
+`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, processes.py, folders.py
+and last_words.py alone; heturun (links.py) imports the frames from here.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
 Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long or unfinished one), PROGRESS (one JSON
@@ -28,8 +28,8 @@ import sys  # noqa: E402
 import time  # noqa: E402
 
 if __name__ == "__main__":  # -I leaves the package out
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-from hetu import folders, last_words, processes  # noqa: E402
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+from hetu.launch import folders, last_words, processes  # noqa: E402
 
 PROTOCOL = 2
 HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPXBNK"

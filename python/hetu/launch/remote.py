@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from hetu.identity import identity
+from hetu.launch.identity import identity, package
 
 CONNECT_S = 10  # until ssh gives a host up
 ANSWER_S = 30.0  # until an answer that ssh promised has come
@@ -22,13 +22,12 @@ def ssh_options(key):
 
 def question(daemon, search):
     """The shell command that a host is asked with; the same places are right there as here."""
-    package = os.path.dirname(os.path.realpath(__file__))
-    path = os.pathsep.join(filter(None, [os.path.dirname(package), search]))
+    path = os.pathsep.join(filter(None, [os.path.dirname(package()), search]))
     folder, daemon, python, file = (
-        shlex.quote(p) for p in (os.getcwd(), daemon, sys.executable, os.path.join(package, "identity.py")))
+        shlex.quote(p) for p in (os.getcwd(), daemon, sys.executable, os.path.join(package(), "launch", "identity.py")))
     return (f"cd {folder} 2>/dev/null || exit {NO_FOLDER}; test -x {daemon} || exit {NO_MPI}; "
             f"test -x {python} || exit {NO_PYTHON}; test -r {file} || exit {NO_HETU}; "
-            f"PYTHONPATH={shlex.quote(path)} exec {python} -m hetu.identity")
+            f"PYTHONPATH={shlex.quote(path)} exec {python} -m hetu.launch.identity")
 
 
 def ask(hosts, key, daemon, search):
@@ -65,14 +64,13 @@ def of_ssh(error, key):
 def trouble(answer, own, key, daemon):
     """What is wrong with a host, "" if nothing."""
     code, out, error = answer
-    here = os.path.dirname(os.path.realpath(__file__))
     told = {
         None: f"it let ssh in, but did not answer in {ANSWER_S:g} s",
         255: of_ssh(error, key),
         NO_FOLDER: f"it has no folder {os.getcwd()}, where the job would run; share it, or make it there too",
         NO_MPI: f"it has no {daemon}; install Open MPI there as it is here",
         NO_PYTHON: f"it has no {sys.executable}, with which heturun runs here",
-        NO_HETU: f"it has no Hetu in {here}; install the same at the same place",
+        NO_HETU: f"it has no Hetu in {package()}; install the same at the same place",
     }
     if code in told:
         return told[code]

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 
-from hetu import guard, network, output, pipelines, precheck, progress, remote, slurm, supervise
+from hetu import progress
+from hetu.launch import guard, network, output, pipelines, precheck, remote, slurm, supervise
 
 HELP = """\
 heturun [flags] command...
@@ -128,7 +129,7 @@ def find_config(path):
     """The path of a cluster file: as given, else among the shipped ones."""
     if os.path.exists(path):
         return path
-    shipped = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "config")
+    shipped = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "..", "config")
     name = os.path.basename(path)
     if path in (name, os.path.join("config", name)):
         for candidate in (name, name + ".yml"):

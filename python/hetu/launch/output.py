@@ -1,5 +1,5 @@
 """What workers write, on its way to heturun's standard output: with the worker before each line, or as it is.
-Used by hetu/supervise.py."""
+Used by supervise.py."""
 import os
 
 

@@ -1,6 +1,6 @@
 """What a worker says last. When a job ends on an error, most of its workers only follow, each with a traceback of its own;
 the one that is to blame speaks. Its guard holds back a traceback until it knows whether the command ends with it; heturun
-(hetu/part.py) chooses. Standard library alone, for guard.py.
+(part.py) chooses. Standard library alone, for guard.py.
 """
 import re
 

@@ -1,5 +1,5 @@
 """One mpirun and its workers: the whole job, or, where a job goes on without a dead pipeline, one of its pipelines.
-Used by hetu/supervise.py."""
+Used by supervise.py."""
 import dataclasses
 import os
 import re
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from hetu import guard, last_words, processes
+from hetu.launch import guard, last_words, processes
 
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here

@@ -1,10 +1,15 @@
-"""Which Hetu a host has: `python3 -m hetu.identity` prints it as JSON, for heturun on another host."""
+"""Which Hetu a host has: `python3 -m hetu.launch.identity` prints it as JSON, for heturun on another host."""
 import hashlib
 import importlib.util
 import json
 import os
 import socket
 import sys
+
+
+def package():
+    """The folder of the package hetu."""
+    return os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def digest(paths):
@@ -19,7 +24,7 @@ def digest(paths):
 def identity():
     """{"host": its name, "sources": digest of the package's sources, "compiled": digest of the compiled module, "" if
     there is none}."""
-    folder = os.path.dirname(os.path.realpath(__file__))
+    folder = package()
     names = sorted(os.path.relpath(os.path.join(place, name), folder)
                    for place, _, files in os.walk(folder) for name in files if name.endswith(".py"))
     found = importlib.util.find_spec("hetu._hetu")

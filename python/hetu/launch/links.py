@@ -1,4 +1,4 @@
-"""heturun's end of the guards' connections: who is let in, who is heard, what is sent to them. Used by hetu/supervise.py."""
+"""heturun's end of the guards' connections: who is let in, who is heard, what is sent to them. Used by supervise.py."""
 import json
 import os
 import secrets
@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from hetu import guard
+from hetu.launch import guard
 
 STRANGER_S = 10.0  # until whoever connects must have proved to be a guard of this job
 NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # what foreign bytes can raise

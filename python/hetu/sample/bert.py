@@ -1,14 +1,10 @@
-"""Small but real BERT pre-training shards, from prose that every machine has; or drawn images, with --kind.
+"""Small but real BERT pre-training shards, from prose that every machine has.
 
-    python3 -m hetu.sample DIR [--kind bert] [--rows N] [--sequence-length 128] [--max-predictions 20]
-                               [--vocab-size 2000] [--shards K] [--seed S]
-
-The text is English: the docstrings of Python's standard library (its sources are parsed, never imported) and the
-language reference's topics. A WordPiece vocabulary is trained on it, and the rows are made as BERT's own preparation
-makes them: pairs of segments, half of them with a random second one; 15 % of the tokens masked, of which 80 % become
-[MASK], 10 % a random token, 10 % stay; one row in ten shorter than need be; passes over the text, each with its own
-cuts and masks, until there are enough rows. Names, columns, types and gzip are those of the published shards. The same
-seed and Python give the same bytes.
+A WordPiece vocabulary is trained on the text of prose.py, and the rows are made as BERT's own preparation makes them:
+pairs of segments, half of them with a random second one; 15 % of the tokens masked, of which 80 % become [MASK], 10 % a
+random token, 10 % stay; one row in ten shorter than need be; passes over the text, each with its own cuts and masks,
+until there are enough rows. Names, columns, types and gzip are those of the published shards. The same seed and Python
+give the same bytes.
 
 The defaults are chosen so that a small model learns from it within minutes: 2000 word pieces, so that each is a target
 often enough, and 20000 rows, some four passes over 300,000 words. A 4-layer, 128-wide BERT with GELU and weights drawn
@@ -20,33 +16,21 @@ times larger than words.
 from __future__ import annotations
 
 import argparse
-import ast
-import heapq
 import math
-import os
 import random
-import re
-import shutil
 import sys
-import sysconfig
-import tempfile
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from pydoc_data import topics
 
-from hetu import sample_images
-from hetu.sample_images import KINDS
+from hetu.sample.folder import made_whole, refuse_used
+from hetu.sample.images import KINDS
+from hetu.sample.prose import CLS, MASK, SEP, SPECIAL, documents, encode
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PAD, UNK, CLS, SEP, MASK = range(5)
 TEST_FRACTION = 0.1
 MASK_FRACTION = 0.15
 SHORT_PROBABILITY = 0.1
-ALPHABET = 100  # letters; words with others are [UNK]
-SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
 
 
 @dataclass
@@ -70,145 +54,6 @@ class Row:
     positions: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     random_next: int = 0
-
-
-# ---------------------------------------------------------------------------------------------------------- the text
-
-
-def docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of one source file, in its order; none if it does not parse."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError, OSError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield text
-
-
-def sentences(text: str) -> Iterator[str]:
-    """The sentences of the paragraphs that read like prose."""
-    for paragraph in re.split(r"\n\s*\n", text):
-        line = " ".join(paragraph.split())
-        letters = sum(c.isalpha() or c == " " for c in line)
-        if len(line) < 20 or ">>>" in line or letters < 0.85 * len(line):
-            continue
-        for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z\"'(])", line):
-            if len(sentence.split()) >= 3:
-                yield sentence
-
-
-def documents() -> list[list[str]]:
-    """The corpus: one document per topic and per source file with at least four sentences."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    out = [list(sentences(topics.topics[name])) for name in sorted(topics.topics)]
-    for path in sorted(root.rglob("*.py")):
-        if not SKIPPED.intersection(path.relative_to(root).parts):
-            out.append([s for text in docstrings(path) for s in sentences(text)])
-    return [document for document in out if len(document) >= 4]
-
-
-# ----------------------------------------------------------------------------------------------------- the vocabulary
-
-
-def words(sentence: str) -> list[str]:
-    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them."""
-    plain = unicodedata.normalize("NFD", sentence.lower())
-    return re.findall(r"[^\W_]+|[^\w\s]|_", "".join(c for c in plain if unicodedata.category(c) != "Mn"))
-
-
-def joined(left: str, right: str) -> str:
-    """Two neighbouring pieces of a word as one."""
-    return left + right.removeprefix("##")
-
-
-def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
-    """A word's pieces with each occurrence of the pair joined, from the left."""
-    out: list[str] = []
-    i = 0
-    while i < len(pieces):
-        if tuple(pieces[i : i + 2]) == pair:
-            out.append(joined(*pair))
-            i += 2
-        else:
-            out.append(pieces[i])
-            i += 1
-    return out
-
-
-def train_vocabulary(counts: Counter[str], size: int) -> list[str]:
-    """A WordPiece vocabulary: the alphabet, then the most frequent pair of neighbouring pieces, again and again.
-
-    Ties go to the pair that sorts first: `tokenizers` leaves them to a hash, so that each run would differ.
-    """
-    letters = Counter(c for word in sorted(counts) for c in word * counts[word])
-    alphabet = {c for c, _ in sorted(letters.items(), key=lambda item: (-item[1], item[0]))[:ALPHABET]}
-    split = [[word[0], *("##" + c for c in word[1:])] for word in sorted(counts) if alphabet.issuperset(word)]
-    weight = [counts[word] for word in sorted(counts) if alphabet.issuperset(word)]
-    total: Counter[tuple[str, str]] = Counter()
-    where: dict[tuple[str, str], set[int]] = {}
-
-    def count(index: int, sign: int) -> None:
-        for pair in zip(split[index], split[index][1:], strict=False):
-            total[pair] += sign * weight[index]
-            where.setdefault(pair, set()).add(index)
-
-    for index in range(len(split)):
-        count(index, 1)
-    vocabulary = [*SPECIAL, *sorted({piece for pieces in split for piece in pieces})]
-    known = set(vocabulary)
-    heap = [(-n, pair) for pair, n in total.items()]
-    heapq.heapify(heap)
-    while heap and len(vocabulary) < size:
-        n, pair = heapq.heappop(heap)
-        if -n != total[pair]:  # counted anew since it was pushed
-            continue
-        if -n < 2:
-            break
-        touched: set[tuple[str, str]] = set()
-        for index in where.pop(pair):
-            touched.update(zip(split[index], split[index][1:], strict=False))
-            count(index, -1)
-            split[index] = merge(split[index], pair)
-            count(index, 1)
-            touched.update(zip(split[index], split[index][1:], strict=False))
-        for other in touched:
-            if total[other] > 0:
-                heapq.heappush(heap, (-total[other], other))
-        if joined(*pair) not in known:
-            vocabulary.append(joined(*pair))
-            known.add(joined(*pair))
-    return vocabulary
-
-
-def pieces_of(word: str, ids: dict[str, int]) -> list[int]:
-    """A word's longest pieces from the left; [UNK] if it cannot be spelt."""
-    out: list[int] = []
-    start = 0
-    while start < len(word):
-        prefix = "##" if start else ""
-        end = next((e for e in range(len(word), start, -1) if prefix + word[start:e] in ids), start)
-        if end == start:
-            return [UNK]
-        out.append(ids[prefix + word[start:end]])
-        start = end
-    return out
-
-
-def encode(texts: list[list[str]], vocab_size: int) -> tuple[list[str], list[list[list[int]]]]:
-    """Trains a vocabulary on the texts; returns its tokens and the texts as ids per sentence."""
-    cut = [[words(sentence) for sentence in document] for document in texts]
-    counts = Counter(word for document in cut for sentence in document for word in sentence)
-    vocabulary = train_vocabulary(counts, vocab_size)
-    ids = {token: i for i, token in enumerate(vocabulary)}
-    spelt = {word: pieces_of(word, ids) for word in counts}
-    encoded = [[[i for word in sentence for i in spelt[word]] for sentence in document] for document in cut]
-    return vocabulary, [[sentence for sentence in document if sentence] for document in encoded]
-
-
-# ---------------------------------------------------------------------------------------------------------- the rows
 
 
 def truncate(a: list[int], b: list[int], limit: int, rng: random.Random) -> None:
@@ -295,9 +140,6 @@ def target_entropy(rows: list[Row]) -> float:
     return -sum(n / total * math.log(n / total) for n in counts.values())
 
 
-# --------------------------------------------------------------------------------------------------------- the files
-
-
 def write_shard(path: Path, rows: list[Row], options: Options) -> None:
     """One shard, in the columns and types of the published ones."""
     import h5py
@@ -330,18 +172,11 @@ def make_sample(folder: Path, options: Options) -> str:
     rows = make_rows(texts[held_out:], options.rows, len(vocabulary), options, rng)
     tests = make_rows(texts[:held_out], max(1, options.rows // 20), len(vocabulary), options, rng)
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with made_whole(folder) as made:
         for i in range(options.shards):
             write_shard(made / f"wikicorpus_en_training_{i}.hdf5", rows[i :: options.shards], options)
         write_shard(made / "wikicorpus_en_test_0.hdf5", tests, options)
         (made / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary), encoding="utf-8")
-        made.chmod(0o755)
-        os.replace(made, folder)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
     return (
         f"{folder}: {len(rows)} rows of {options.sequence_length} tokens in {options.shards} training shards, "
         f"{len(tests)} test rows, {len(vocabulary)} words in the vocabulary, "
@@ -352,7 +187,10 @@ def make_sample(folder: Path, options: Options) -> str:
 def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     """The folder and the options of a command line; exits with status 2 where they do not fit."""
     d = Options()
-    parser = argparse.ArgumentParser(prog="hetu data sample", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="hetu data sample",
+        description="Small but real BERT pre-training shards, from prose that every machine has; or drawn images, with --kind.",
+    )
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder for shards and vocab.txt")
     parser.add_argument(
         "--kind", choices=("bert", *KINDS), default="bert",
@@ -373,17 +211,12 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
         parser.error("needs --sequence-length >= 16, --max-predictions >= 1 and --vocab-size >= 300")
     if not 1 <= options.shards <= options.rows:
         parser.error(f"{options.rows} rows in {options.shards} shards: each shard needs a row")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        parser.error(f"{folder} exists and is no empty folder; name a new one")
+    refuse_used(parser, folder)
     return folder, options
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    kind = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    kind.add_argument("--kind", default="bert")
-    if kind.parse_known_args(arguments)[0].kind in KINDS:
-        return sample_images.main(arguments)
+    """The command for --kind bert; returns its exit status."""
     folder, options = parse(arguments)
     try:
         line = make_sample(folder, options)
@@ -395,7 +228,3 @@ def main(arguments: list[str] | None = None) -> int:
         return 4
     print(line)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

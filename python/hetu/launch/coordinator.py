@@ -1,7 +1,7 @@
 """The job's coordinator of groups, as heturun offers it: a listening socket from the start, a process from the moment a
 worker connects. A job whose workers never ask pays a socket.
 
-`python3 -m hetu.coordinator` is that process. It inherits the socket, and reads its keys and what heturun sees of the
+`python3 -m hetu.launch.coordinator` is that process. It inherits the socket, and reads its keys and what heturun sees of the
 workers from standard input, whose end is its own. On standard output it says which pipelines it gives up, and why.
 """
 import json
@@ -43,7 +43,7 @@ class Coordinator:
     def start(self):
         """Starts the process on the socket. What is told to it is not buffered: the rest would be written when its end is
         known, which fails."""
-        words = [sys.executable, "-m", "hetu.coordinator", self._endpoint, str(self.listener.fileno())]
+        words = [sys.executable, "-m", "hetu.launch.coordinator", self._endpoint, str(self.listener.fileno())]
         self.process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             pass_fds=[self.listener.fileno()], start_new_session=True,

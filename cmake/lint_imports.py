@@ -1,0 +1,66 @@
+"""Who may import whom among the Python packages, by the table of lint_layers, and that no modules import each other in a circle.
+
+An import counts wherever it stands, in a function too: one that waits for a call is still known there. What is imported for
+type checkers alone does not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from lint_layers import LAYERS, circles, layer_of
+
+SOURCES = "python/"  # where `hetu` is found
+FREE = ("hetu._hetu", "device_list")  # the compiled module; the user's own list, of which ours is an example
+
+
+def check(root: Path, files: list[str]) -> list[str]:
+    """All findings over the scripts and packages in python/."""
+    found = []
+    sees: dict[str, set[str]] = {}
+    known = set(files)
+    for file in files:
+        if not (file.startswith(SOURCES) and file.endswith(".py")):
+            continue
+        layer = layer_of(file) or ""
+        sees[file] = set()
+        for line, target in imports(ast.parse((root / file).read_text()), known):
+            sees[file].add(target)
+            other = layer_of(target) or ""
+            if other != layer and other not in LAYERS[layer]:
+                seen = ", ".join(name for name in LAYERS[layer] if name.startswith(SOURCES)) or "nothing of Hetu but hetu._hetu"
+                found.append(f"{file}:{line}: {layer} may not import {target}; it may see: {seen}")
+    return found + circles(sees, "these import each other in a circle")
+
+
+def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
+    """(line, file) of every import of a file in python/; of a name that a module has, the module's file."""
+    for node in statements(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            # `from hetu import data` is the module data; `from hetu.data import Text` the name of a module
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name in FREE:
+                continue
+            target = file_of(name, known) or (isinstance(node, ast.ImportFrom) and file_of(node.module or "", known))
+            if target:
+                yield node.lineno, target
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but what stands under `if TYPE_CHECKING`."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            yield node
+            yield from statements(node)
+
+
+def file_of(module: str, known: set[str]) -> str | None:
+    """The file of a module's full name, None if it is none of python/."""
+    path = SOURCES + module.replace(".", "/")
+    return next((name for name in (f"{path}.py", f"{path}/__init__.py") if name in known), None)

@@ -1,0 +1,26 @@
+"""Sample data of all kinds.
+
+    python3 -m hetu.sample DIR [--kind bert] [--rows N] [--sequence-length 128] [--max-predictions 20]
+                               [--vocab-size 2000] [--shards K] [--seed S]
+    python3 -m hetu.sample DIR --kind images|cifar100 [--classes N] [--train N] [--val N] [--size N] [--seed S]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hetu.sample import bert, images
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    kind = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    kind.add_argument("--kind", default="bert")
+    if kind.parse_known_args(arguments)[0].kind in images.KINDS:
+        return images.main(arguments)
+    return bert.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

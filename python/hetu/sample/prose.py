@@ -1,0 +1,152 @@
+"""English text that every machine has, a WordPiece vocabulary trained on it, and the text as its ids.
+
+The text is the docstrings of Python's standard library (its sources are parsed, never imported) and the language
+reference's topics.
+"""
+
+from __future__ import annotations
+
+import ast
+import heapq
+import re
+import sysconfig
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from pydoc_data import topics
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAD, UNK, CLS, SEP, MASK = range(5)
+ALPHABET = 100  # letters; words with others are [UNK]
+SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """The docstrings of one source file, in its order; none if it does not parse."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of the paragraphs that read like prose."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        line = " ".join(paragraph.split())
+        letters = sum(c.isalpha() or c == " " for c in line)
+        if len(line) < 20 or ">>>" in line or letters < 0.85 * len(line):
+            continue
+        for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z\"'(])", line):
+            if len(sentence.split()) >= 3:
+                yield sentence
+
+
+def documents() -> list[list[str]]:
+    """The corpus: one document per topic and per source file with at least four sentences."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    out = [list(sentences(topics.topics[name])) for name in sorted(topics.topics)]
+    for path in sorted(root.rglob("*.py")):
+        if not SKIPPED.intersection(path.relative_to(root).parts):
+            out.append([s for text in docstrings(path) for s in sentences(text)])
+    return [document for document in out if len(document) >= 4]
+
+
+def words(sentence: str) -> list[str]:
+    """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them."""
+    plain = unicodedata.normalize("NFD", sentence.lower())
+    return re.findall(r"[^\W_]+|[^\w\s]|_", "".join(c for c in plain if unicodedata.category(c) != "Mn"))
+
+
+def joined(left: str, right: str) -> str:
+    """Two neighbouring pieces of a word as one."""
+    return left + right.removeprefix("##")
+
+
+def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
+    """A word's pieces with each occurrence of the pair joined, from the left."""
+    out: list[str] = []
+    i = 0
+    while i < len(pieces):
+        if tuple(pieces[i : i + 2]) == pair:
+            out.append(joined(*pair))
+            i += 2
+        else:
+            out.append(pieces[i])
+            i += 1
+    return out
+
+
+def train_vocabulary(counts: Counter[str], size: int) -> list[str]:
+    """A WordPiece vocabulary: the alphabet, then the most frequent pair of neighbouring pieces, again and again.
+
+    Ties go to the pair that sorts first: `tokenizers` leaves them to a hash, so that each run would differ.
+    """
+    letters = Counter(c for word in sorted(counts) for c in word * counts[word])
+    alphabet = {c for c, _ in sorted(letters.items(), key=lambda item: (-item[1], item[0]))[:ALPHABET]}
+    split = [[word[0], *("##" + c for c in word[1:])] for word in sorted(counts) if alphabet.issuperset(word)]
+    weight = [counts[word] for word in sorted(counts) if alphabet.issuperset(word)]
+    total: Counter[tuple[str, str]] = Counter()
+    where: dict[tuple[str, str], set[int]] = {}
+
+    def count(index: int, sign: int) -> None:
+        for pair in zip(split[index], split[index][1:], strict=False):
+            total[pair] += sign * weight[index]
+            where.setdefault(pair, set()).add(index)
+
+    for index in range(len(split)):
+        count(index, 1)
+    vocabulary = [*SPECIAL, *sorted({piece for pieces in split for piece in pieces})]
+    known = set(vocabulary)
+    heap = [(-n, pair) for pair, n in total.items()]
+    heapq.heapify(heap)
+    while heap and len(vocabulary) < size:
+        n, pair = heapq.heappop(heap)
+        if -n != total[pair]:  # counted anew since it was pushed
+            continue
+        if -n < 2:
+            break
+        touched: set[tuple[str, str]] = set()
+        for index in where.pop(pair):
+            touched.update(zip(split[index], split[index][1:], strict=False))
+            count(index, -1)
+            split[index] = merge(split[index], pair)
+            count(index, 1)
+            touched.update(zip(split[index], split[index][1:], strict=False))
+        for other in touched:
+            if total[other] > 0:
+                heapq.heappush(heap, (-total[other], other))
+        if joined(*pair) not in known:
+            vocabulary.append(joined(*pair))
+            known.add(joined(*pair))
+    return vocabulary
+
+
+def pieces_of(word: str, ids: dict[str, int]) -> list[int]:
+    """A word's longest pieces from the left; [UNK] if it cannot be spelt."""
+    out: list[int] = []
+    start = 0
+    while start < len(word):
+        prefix = "##" if start else ""
+        end = next((e for e in range(len(word), start, -1) if prefix + word[start:e] in ids), start)
+        if end == start:
+            return [UNK]
+        out.append(ids[prefix + word[start:end]])
+        start = end
+    return out
+
+
+def encode(texts: list[list[str]], vocab_size: int) -> tuple[list[str], list[list[list[int]]]]:
+    """Trains a vocabulary on the texts; returns its tokens and the texts as ids per sentence."""
+    cut = [[words(sentence) for sentence in document] for document in texts]
+    counts = Counter(word for document in cut for sentence in document for word in sentence)
+    vocabulary = train_vocabulary(counts, vocab_size)
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    spelt = {word: pieces_of(word, ids) for word in counts}
+    encoded = [[[i for word in sentence for i in spelt[word]] for sentence in document] for document in cut]
+    return vocabulary, [[sentence for sentence in document if sentence] for document in encoded]
