@@ -30,15 +30,13 @@ CASES: dict[str, tuple[float, list[str]]] = {
 }
 
 
-def rehearse(method: str, args: argparse.Namespace, options: list[str]) -> dict[str, Any]:
-    """The report of one rehearsal, with `others` and `stolen`: processors that other work and the host took meanwhile."""
+def rehearse(workers: int, words: list[str]) -> dict[str, Any]:
+    """The report of `hetu rehearse WORDS` in so many processes, of 0 in threads, with `others` and `stolen`: processors that
+    other work and the host took meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        command = [
-            "heturun", "-w", str(args.workers), "hetu", "rehearse", method, "--stages", str(args.workers),
-            "--micro-batches", str(args.micro_batches), "--time-unit", "10ms", "--payload", "4096", "--repeat", "5",
-            "--format", "json", "-o", str(report), *options,
-        ]
+        start = ["heturun", "-w", str(workers)] if workers else []
+        command = [*start, "hetu", "rehearse", *words, "--format", "json", "-o", str(report)]
         work = OtherWork()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -51,7 +49,14 @@ def rehearse(method: str, args: argparse.Namespace, options: list[str]) -> dict[
 def median_of(method: str, args: argparse.Namespace, options: list[str]) -> dict[str, Any]:
     """Of all attempts the one with the median ratio, of an even number the upper of the middle two; `least` and `most` of
     their ratios."""
-    results = sorted((rehearse(method, args, options) for _ in range(args.attempts)), key=lambda r: float(r["ratio"]))
+    words = [method, "--stages", str(args.workers), "--micro-batches", str(args.micro_batches), "--time-unit", "10ms",
+             "--payload", "4096", "--repeat", "5", *options]
+    return median(args.workers, words, args.attempts)
+
+
+def median(workers: int, words: list[str], attempts: int) -> dict[str, Any]:
+    """Of so many rehearsals the one with the median ratio, as above."""
+    results = sorted((rehearse(workers, words) for _ in range(attempts)), key=lambda r: float(r["ratio"]))
     return {**results[len(results) // 2], "least": results[0]["ratio"], "most": results[-1]["ratio"]}
 
 

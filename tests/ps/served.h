@@ -7,10 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <mutex>
+#include <random>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "graph/base/error.h"
 #include "ps/serve.h"
@@ -122,5 +127,37 @@ class Served {
   pid_t pid_ = 0;
   int control_ = -1;
 };
+
+/// Seconds from each request to its answer, of `workers` workers that ask at least `updates` times,
+/// each time after as long a pause, give or take a fifth.
+inline std::vector<double> answer_times_s(int workers, int updates,
+                                          std::chrono::microseconds pause) {
+  constexpr int kStages = 4;
+  Served served;
+  groups::Options policy = sizes(kStages, workers / kStages, 10);
+  policy.method = groups::Method::AdPsgd;  // answered at once
+  std::mutex mutex;
+  std::vector<double> times_s;
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < workers; ++worker) {
+    threads.emplace_back([&, worker] {
+      const auto client = served.connect()(place(policy, worker / kStages, worker % kStages));
+      std::mt19937 draw(static_cast<unsigned>(worker));
+      client->begin_run(0, updates);
+      std::int64_t update = 0;
+      for (std::int64_t stop = groups::kRunsOn; update < stop;) {
+        std::this_thread::sleep_for(pause * 4 / 5 + pause * (draw() % 400) / 1000);
+        const auto start = std::chrono::steady_clock::now();
+        client->request(++update);
+        stop = client->wait({}).stop_after;
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        const std::lock_guard lock(mutex);
+        times_s.push_back(took.count());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return times_s;
+}
 
 }  // namespace hetu::ps

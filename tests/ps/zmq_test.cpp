@@ -308,48 +308,9 @@ TEST(Zmq, WhatHeturunSawIsBelieved) {
   }
 }
 
-/// Median milliseconds from a request to its answer, at 64 workers of which each asks every 50 ms.
-double median_answer_ms() {
-  Served served;
-  groups::Options policy = sizes(4, 16, 10);
-  policy.method = groups::Method::AdPsgd;  // answered at once
-  std::mutex mutex;
-  std::vector<double> times_s;
-  std::vector<std::thread> threads;
-  for (int worker = 0; worker < 64; ++worker) {
-    threads.emplace_back([&, worker] {
-      const auto client = served.connect()(place(policy, worker / 4, worker % 4));
-      std::mt19937 draw(static_cast<unsigned>(worker));
-      client->begin_run(0, 40);
-      std::int64_t update = 0;
-      for (std::int64_t stop = groups::kRunsOn; update < stop;) {
-        std::this_thread::sleep_for(std::chrono::microseconds(40000 + draw() % 20000));
-        const auto start = Clock::now();
-        client->request(++update);
-        stop = client->wait({}).stop_after;
-        const std::lock_guard lock(mutex);
-        times_s.push_back(since(start));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  std::sort(times_s.begin(), times_s.end());
-  const double median_ms = times_s[times_s.size() / 2] * 1e3;
-  std::printf("64 workers, %zu answers: median %.3f ms, 99 %% %.3f ms\n", times_s.size(), median_ms,
-              times_s[times_s.size() * 99 / 100] * 1e3);
-  return median_ms;
-}
-
-TEST(Zmq, AnswersSixtyFourWorkersInLessThanAMillisecond) {
-  double best_ms = median_answer_ms();
-  // Other work on the machine makes it slower, nothing faster.
-  for (int i = 0; i < 4 && best_ms >= 1; ++i) best_ms = std::min(best_ms, median_answer_ms());
-  double load = 0;
-  if (best_ms >= 1 && getloadavg(&load, 1) == 1 && load > std::thread::hardware_concurrency() + 1) {
-    GTEST_SKIP() << "the machine is busy with other work (load " << load << "): " << best_ms
-                 << " ms";
-  }
-  EXPECT_LT(best_ms, 1);
+TEST(Zmq, AnswersSixtyFourWorkers) {
+  // How soon is measured by tests/bench/answers.cpp.
+  EXPECT_GE(answer_times_s(64, 4, std::chrono::milliseconds(1)).size(), 64U * 4);
 }
 
 }  // namespace

@@ -4,12 +4,13 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 from hetu.launch import guard, processes
 from launch_test import END_S, HETURUN, MANY, LaunchCase
-from processes import has_loaded, process_of, runs_script, wait_until
+from processes import StopsBefore, process_of, runs_script, wait_until
 
 # A worker that takes SIGUSR1 only after a while, and says before that it trains, as WORD says.
 SLOW = ("import os, signal, sys, time\n"
@@ -67,18 +68,16 @@ class Held(SignalCase):
                 self.assertIn("heturun: SIGUSR1 handed to 2 workers: checkpoint and exit\n", self.check_saved(process))
 
     def test_from_the_first_line_on(self):
-        """Before heturun has loaded what it needs; of a few tries one is looked at in time."""
-        early = False
-        for _ in range(10):
-            process = subprocess.Popen([*HETURUN, "-w", "1", "true"], env=self.env, stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-            while process.poll() is None and not holds(process.pid):
-                pass
-            early = process.poll() is None and not has_loaded(process.pid, "_hetu.")
-            process.wait(MANY)
-            if early:
-                break
-        self.assertTrue(early)
+        """Before heturun has loaded anything of Hetu."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        stop = StopsBefore(pathlib.Path(folder.name), "hetu", self.env)
+        process = subprocess.Popen([*HETURUN, "-w", "1", "true"], env=stop.environment, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        self.assertTrue(wait_until(lambda: stop.is_there() or process.poll() is not None))
+        self.assertTrue(holds(process.pid), process.poll())
+        stop.go()
+        self.assertEqual(process.wait(MANY), 0)
 
     def test_usr1_to_a_guard_at_its_start(self):
         process, guards = self.launch(), set()

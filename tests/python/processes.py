@@ -61,10 +61,29 @@ def runs_script(pid, name):
     return b"python" in words[0] and any(word.endswith(name.encode()) for word in words[1:])
 
 
-def has_loaded(pid, name):
-    """Whether a process has mapped a file of such a name."""
-    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
-        return name in file.read()
+class StopsBefore:
+    """Python processes started with `environment` stand still where they import `module`, until go() is called; `folder` is
+    empty and for this alone."""
+
+    SITE = ("import os, sys, time\n"
+            "class Stop:\n"
+            "    def find_spec(self, name, path, target=None):\n"
+            "        if name == {module!r}:\n"
+            "            open({there!r}, 'w').close()\n"
+            "            while not os.path.exists({go!r}): time.sleep(0.01)\n"
+            "sys.meta_path.insert(0, Stop())\n")
+
+    def __init__(self, folder, module, environment):
+        self._there, self._go = folder / "there", folder / "go"
+        (folder / "sitecustomize.py").write_text(self.SITE.format(module=module, there=str(self._there), go=str(self._go)))
+        paths = filter(None, [str(folder), environment.get("PYTHONPATH")])
+        self.environment = {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def is_there(self):
+        return self._there.exists()
+
+    def go(self):
+        self._go.touch()
 
 
 def wait_until(condition, seconds=180.0):

@@ -12,11 +12,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 from hetu.launch import processes
-from processes import has_loaded, wait_until
+from processes import StopsBefore, wait_until
 from train_cases import END_S, HETURUN, MANY_S, ROOT, TrainCase, checksums, manifest_of, tensors
 
 WHOLE = "--whole" in sys.argv
@@ -184,17 +185,13 @@ class Asked(TrainCase):
 
     def test_usr1_before_the_script_takes_it(self):
         """Alone, while it imports; the first step is done, and saved."""
-        for attempt in range(10):  # until one is looked at in time
-            process, _ = self.start((1, 1), "--steps", 1000000, "--checkpoint", self.folder / f"saved-{attempt}")
-            command = pathlib.Path(f"/proc/{process.pid}/cmdline")  # before it is the script's, all signals are blocked too
-            while process.poll() is None and not (b"train_bert.py" in command.read_bytes()
-                                                  and any(processes.ways_of(process.pid, signal.SIGUSR1))):
-                pass
-            if early := not has_loaded(process.pid, "_hetu."):
-                break
-            process.kill()
-        self.assertTrue(early, process.poll())
+        stop = StopsBefore(pathlib.Path(tempfile.mkdtemp(dir=self.folder)), "hetu._hetu", self.env)
+        self.env = stop.environment
+        process, _ = self.start((1, 1), "--steps", 1000000, "--checkpoint", self.folder / "saved")
+        self.assertTrue(wait_until(lambda: stop.is_there() or process.poll() is not None))
         process.send_signal(signal.SIGUSR1)
+        self.assertTrue(any(processes.ways_of(process.pid, signal.SIGUSR1)), process.poll())
+        stop.go()
         out, err = process.communicate(timeout=MANY_S)
         self.assertEqual(process.returncode, 0, out + err)
         self.assertIn("Stopped as asked after 1 steps; saved in ", out)

@@ -32,5 +32,26 @@ TEST(Rehearsal, RunsPipelinesSideBySide) {
   EXPECT_EQ(report["workers"].size(), 4U);
 }
 
+class Rehearsed : public testing::TestWithParam<const char*> {};
+
+// How close to its prediction it comes is measured by tests/bench/rehearsed_cases.py.
+TEST_P(Rehearsed, TakesNoLessThanPredictedInAsManyProcessesAsWorkers) {
+  Ended job;
+  const std::string text =
+      rehearsal(8,
+                std::string(GetParam()) +
+                    " --stages 8 --micro-batches 16 --time-unit 1ms --payload 4096 --repeat 1",
+                job);
+  ASSERT_EQ(job.status, 0) << job.output;
+  const auto report = nlohmann::json::parse(text);
+  EXPECT_GE(report["ratio"], 0.9999) << "faster than the plan allows";
+  EXPECT_EQ(report["workers"].size(), 8U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Rehearsed, testing::Values("gpipe", "1f1b"),
+                         [](const auto& each) {
+                           return std::string(each.param) == "1f1b" ? "OneFOneB" : "Gpipe";
+                         });
+
 }  // namespace
 }  // namespace hetu
