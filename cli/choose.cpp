@@ -1,8 +1,9 @@
 // `hetu choose`: every method under given costs, the fastest first.
-#include "cli/choose.h"
 
 #include "cli/command.h"
+#include "cli/options.h"
 #include "graph/base/error.h"
+#include "pipeline/options/choose_options.h"
 
 namespace hetu::cli {
 namespace {
@@ -12,7 +13,7 @@ std::string help() {
   return "usage: hetu choose --stages P [--costs FILE] [--memory-limit A] [options]\n"
          "Ranks every method, number of micro-batches and recompute on or off by the predicted\n"
          "time per sample, among those that fit the memory limit.\n\nOptions:\n" +
-         help_text(choose_options(unused));
+         help_text(options_of(fields(unused)));
 }
 
 }  // namespace
@@ -20,7 +21,7 @@ std::string help() {
 int choose_command(const Arguments& arguments) {
   if (wants_help(arguments)) return put(help(), ""), 0;
   ChooseOptions o;
-  const std::vector<std::string> rest = parse_options(arguments, choose_options(o));
+  const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
   const Ranking ranking = ranking_of(o);
   put(o.format == "json" ? to_json(ranking) : to_text(ranking, static_cast<std::size_t>(o.top)),

@@ -1,8 +1,7 @@
 #include "cli/options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <set>
 
 #include "graph/base/error.h"
 #include "graph/base/nearest.h"
@@ -10,22 +9,11 @@
 namespace hetu::cli {
 namespace {
 
-std::string shortened(const std::string& text) {
-  constexpr std::size_t kMost = 60;
-  return text.size() <= kMost ? text : text.substr(0, kMost).append("…");
-}
-
 [[noreturn]] void unknown(const std::string& name, const std::vector<Option>& options) {
   std::vector<std::string> names;
   for (const Option& o : options) names.push_back(o.name);
   fail(Code::InvalidArgument, "unknown option {}{}; --help lists them", shortened(name),
        did_you_mean(name.substr(0, 60), names));
-}
-
-std::string joined(const std::vector<const char*>& words) {
-  std::string text;
-  for (const char* w : words) text.append(text.empty() ? "" : ", ").append(w);
-  return text;
 }
 
 void wrap(std::string& out, const std::string& text, std::size_t indent) {
@@ -43,7 +31,35 @@ void wrap(std::string& out, const std::string& text, std::size_t indent) {
   out.append("\n");
 }
 
+// What is told of several fields in one text.
+Option key_values(const Fields& keys) {
+  std::string known;
+  for (const OptionField& f : keys) known += (known.empty() ? "" : ", ") + f.name;
+  return {keys.front().within, "K=V,…", "further constants: " + known,
+          [keys](const std::string& text) { read_key_values(keys, text); }};
+}
+
 }  // namespace
+
+std::vector<Option> options_of(const Fields& fields) {
+  std::vector<Option> rows;
+  std::set<std::string> texts;
+  for (const OptionField& f : fields) {
+    if (f.within != nullptr) {
+      if (texts.insert(f.within).second) rows.push_back(key_values(keys_of(fields, f.within)));
+      continue;
+    }
+    const std::string flag = flag_of(f);
+    const bool is_flag = type_of(f) == FieldType::Flag;
+    // parse_options names the option itself.
+    rows.push_back({flag, is_flag ? nullptr : f.argument, help_of(f),
+                    [f](const std::string& text) { read_field(f, text); }});
+    if (f.negated != nullptr)
+      rows.push_back({"--no-" + flag.substr(2), nullptr, f.negated,
+                      [f](const std::string&) { set_field(f, false); }});
+  }
+  return rows;
+}
 
 std::vector<std::string> parse_options(const std::vector<std::string>& arguments,
                                        const std::vector<Option>& options) {
@@ -103,44 +119,6 @@ std::string help_text(const std::vector<Option>& options) {
     wrap(out, o.meaning, kIndent);
   }
   return out;
-}
-
-std::int64_t to_integer(const std::string& text, std::int64_t least, std::int64_t most) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(
-      error == std::errc() && end == text.data() + text.size() && value >= least && value <= most,
-      "expected a whole number from {} to {}, got '{}'", least, most, shortened(text));
-  return value;
-}
-
-double to_number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
-              value >= 0,
-          "expected a finite number >= 0, got '{}'", shortened(text));
-  return value;
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= text.size() && !text.empty();) {
-    const std::size_t to = std::min(text.find(separator, from), text.size());
-    parts.push_back(text.substr(from, to - from));
-    from = to + 1;
-  }
-  return parts;
-}
-
-std::string one_of(const std::string& text, const std::vector<const char*>& known,
-                   const std::vector<const char*>& to_come) {
-  const auto in = [&](const std::vector<const char*>& words) {
-    return std::any_of(words.begin(), words.end(), [&](const char* w) { return text == w; });
-  };
-  require(!in(to_come), "'{}' is to come; known here: {}", text, joined(known));
-  require(in(known), "unknown '{}'; known: {}", shortened(text), joined(known));
-  return text;
 }
 
 }  // namespace hetu::cli

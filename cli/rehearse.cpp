@@ -6,11 +6,11 @@
 #include <thread>
 
 #include "cli/command.h"
-#include "cli/picture.h"
-#include "cli/plan_options.h"
+#include "cli/plan_command.h"
 #include "config/env.h"
 #include "executor/comm/mpi.h"
 #include "graph/base/error.h"
+#include "pipeline/options/picture.h"
 
 namespace hetu::cli {
 namespace {
@@ -21,7 +21,7 @@ constexpr const char* kMeaning =
     "worker; alone, each worker is a thread.";
 
 struct RehearseOptions {
-  std::size_t payload = 4096;
+  std::int64_t payload = 4096;
   double unit_ns = 0;  // 0: not given
   int repeat = 5;
   std::string trace;
@@ -44,17 +44,30 @@ double to_duration_ns(const std::string& text) {
   fail(Code::InvalidArgument, "a time with its unit, as in 10ms, 1.5s or 200us, got {}", text);
 }
 
-std::vector<Option> rehearse_options(RehearseOptions& o) {
+Fields fields(RehearseOptions& o) {
+  const WordPlace unit{[] { return std::string(); },
+                       [&o](const std::string& v) { o.unit_ns = to_duration_ns(v); }};
   return {
-      {"--payload", "BYTES", "bytes of each message and gradient sum (4096)",
-       [&o](const std::string& v) { o.payload = to_integer(v, 0, std::int64_t{1} << 32); }},
-      {"--time-unit", "TIME", "real time of one time unit, as in 10ms (10ms; with --costs: 1ms)",
-       [&o](const std::string& v) { o.unit_ns = to_duration_ns(v); }},
-      {"--repeat", "N", "steps after a warm-up step; the median counts (5)",
-       [&o](const std::string& v) { o.repeat = static_cast<int>(to_integer(v, 1, 100000)); }},
-      {"--trace", "FILE", "writes predicted and measured events",
-       [&o](const std::string& v) { o.trace = v; }},
-      group_log_option(o.group_log),
+      {.name = "payload",
+       .place = &o.payload,
+       .argument = "BYTES",
+       .doc = "bytes of each message and gradient sum",
+       .range = {0, 0x1p32}},
+      {.name = "time_unit",
+       .place = unit,
+       .argument = "TIME",
+       .doc = "real time of one time unit, as in 10ms",
+       .otherwise = "10ms; with --costs: 1ms"},
+      {.name = "repeat",
+       .place = &o.repeat,
+       .argument = "N",
+       .doc = "steps after a warm-up step; the median counts",
+       .range = {1, 100000}},
+      {.name = "trace",
+       .place = &o.trace,
+       .argument = "FILE",
+       .doc = "writes predicted and measured events"},
+      group_log_field(o.group_log),
   };
 }
 
@@ -69,7 +82,7 @@ struct Prepared {
 
 Prepared prepare(const Arguments& arguments) {
   Prepared p;
-  p.plan_options = parse_plan_options(arguments, rehearse_options(p.own));
+  p.plan_options = parse_plan_options(arguments, fields(p.own));
   const PlanOptions& o = p.plan_options;
   require(o.format != "csv", "--format csv: rehearse prints a table, json or trace, or draws");
   check_group_log(p.own.group_log, o);
@@ -79,7 +92,7 @@ Prepared prepare(const Arguments& arguments) {
   prove(o, plan, p.lowered);
   if (env().workers > 1) check_workers(p.lowered, env().workers);
   p.pace.unit_ns = p.own.unit_ns > 0 ? p.own.unit_ns : p.costs.unit == "ms" ? 1e6 : 1e7;
-  p.pace.payload_bytes = p.own.payload;
+  p.pace.payload_bytes = static_cast<std::size_t>(p.own.payload);
   p.pace.stragglers = o.run;
   if (averages_in_groups(o)) {
     p.groups = {policy_of(o), p.own.group_log, [](const ps::ClientOptions& client) {
@@ -93,7 +106,7 @@ Prepared prepare(const Arguments& arguments) {
 std::string title_of(const Prepared& p) {
   std::string title =
       picture_title(p.lowered.method, p.lowered.stages, p.lowered.micro_batches) + ", rehearsed";
-  const std::string& costs = p.plan_options.costs;
+  const std::string& costs = p.plan_options.costs.costs;
   if (!costs.empty()) title += " with " + costs.substr(costs.rfind('/') + 1);
   return title;
 }
@@ -136,7 +149,7 @@ void print(const Prepared& p, const Rehearsal& result) {
 int rehearse_command(const Arguments& arguments) {
   if (wants_help(arguments)) {
     RehearseOptions unused;
-    const std::string help = plan_help("rehearse", kMeaning, rehearse_options(unused));
+    const std::string help = plan_help("rehearse", kMeaning, fields(unused));
     if (env().worker == 0) put(help, "");
     return 0;
   }

@@ -1,9 +1,9 @@
 #include "cli/command.h"
-#include "cli/picture.h"
-#include "cli/plan_options.h"
+#include "cli/plan_command.h"
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/options/picture.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu::cli {
@@ -13,7 +13,7 @@ namespace {
 Schedule refused_one(const PlanOptions& o, const Schedule& plan) {
   if (is_lowered(plan)) return plan;
   try {
-    verify(plan, {.memory_limit = o.limit_micros.value_or(0)});
+    verify(plan, {.memory_limit = o.sizes.memory_limit});
     return lowered_plan(o, plan);
   } catch (const Error&) {
     return plan;  // its diagnosis is what is drawn

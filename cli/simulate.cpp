@@ -1,10 +1,10 @@
 #include "pipeline/simulate/simulate.h"
 
 #include "cli/command.h"
-#include "cli/picture.h"
-#include "cli/plan_options.h"
+#include "cli/plan_command.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/options/picture.h"
 #include "pipeline/simulate/simulate_groups.h"
 #include "pipeline/verify/verify.h"
 #include "ps/group_log.h"
@@ -23,7 +23,7 @@ void write_log(const std::string& path, const GroupSimulation& simulation) {
 
 int simulate_command(const Arguments& arguments) {
   std::string log;
-  const std::vector<Option> own = {group_log_option(log)};
+  const Fields own = {group_log_field(log)};
   if (wants_help(arguments)) {
     put(plan_help("simulate", "Predicts a plan's times, bubbles and memory under given costs.",
                   own),

@@ -5,12 +5,12 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/picture.h"
 #include "cli/timeline_groups.h"
 #include "graph/base/error.h"
 #include "graph/base/trace.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/text_file.h"
+#include "pipeline/options/picture.h"
 #include "pipeline/render/groups_picture.h"
 #include "pipeline/render/render.h"
 

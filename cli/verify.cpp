@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
-#include "cli/plan_options.h"
+#include "cli/plan_command.h"
 #include "graph/base/error.h"
 
 namespace hetu::cli {
@@ -39,11 +39,12 @@ int verify_command(const Arguments& arguments) {
   const VerifyReport report = prove(o, plan, lowered_plan(o, plan));
   int versions = 1;
   for (const StageNeeds& n : report.stages) versions = std::max(versions, n.weight_versions);
-  put(fmt::format("{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; "
-                  "weight versions {}\n",
-                  plan.method, plan.stages, plan.micro_batches,
-                  o.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.send_slots),
-                  peaks(report), versions),
+  put(fmt::format(
+          "{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; "
+          "weight versions {}\n",
+          plan.method, plan.stages, plan.micro_batches,
+          o.run.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.run.send_slots),
+          peaks(report), versions),
       o.output);
   return 0;
 }

@@ -23,6 +23,8 @@ _TABLE = {
     "pipeline/choose": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower "
                        "pipeline/generate",
     "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
+    "pipeline/options": "graph/base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
+                        "pipeline/lower pipeline/generate pipeline/choose pipeline/render",
     "ps": "graph/base config pipeline/groups",
     "datasets": "graph/base config",
     "executor/comm": "graph/base ps",
@@ -51,7 +53,7 @@ _PACKAGES = {
     "python/hetu/launch": "python/hetu",
 }
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})
-LAYERS["python"] = [*_TABLE, "cli", *_PACKAGES]
+LAYERS["python"] = [*_TABLE, *_PACKAGES]
 LAYERS["tests"] = [*_TABLE, "cli", *_PACKAGES, "python"]
 SPLIT = ("pipeline", "executor")  # folders whose sources all stand in folders of theirs
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')

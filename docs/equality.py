@@ -11,7 +11,6 @@ import numpy as np
 
 import hetu as ht
 from hetu import _hetu
-from hetu.averaging import Stragglers
 from hetu.graph import new_graph
 
 TOKENS, VOCABULARY, SAMPLES, STEPS = 8, 60, 2, 3  # SAMPLES per micro-batch
@@ -54,17 +53,14 @@ def train(optimizer: Any, workers: int = 1, pipelines: int = 1, micro_batches: i
     handle = optimizer.minimize(model.pretraining_loss(data))
     graph = handle.graph.builder.finish()
     options = {
-        "method": "gpipe", "plan": None, "pipelines": pipelines, "stages": workers, "replicas": [], "chunks": 0, "pairs": 1,
-        "concat": "direct", "with_recompute": False, "runtime_rule": False, "sync": "eager-opt",
-        "micro_batches": micro_batches, "batch_size": rows,
-        "first_block": [], "seed": SEED, "threads": 1, "memory_limit": 0,
-        "averaging": None, "device": "cpu", "stragglers": Stragglers().settings(), **plan,
+        "method": "gpipe", "pipelines": pipelines, "stages": workers, "micro_batches": micro_batches, "batch_size": rows,
+        "seed": SEED, "threads": 1, **plan,
     }
     outcome, errors, lock = Outcome({}, [], True), [], threading.Lock()
 
     def work(links: Any) -> None:
         try:
-            job = _hetu.Job(graph, optimizer.settings(), options, links)
+            job = _hetu.Job(graph, optimizer.settings(), _hetu.TrainingOptions(options), links)
             fields = list(job.fields)
             loader = data.loader(pipelines, job.pipeline, fields) if fields else None
             losses = [job.train(loader)["scalars"]["loss"] for _ in range(STEPS)]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hetu import _hetu
+from hetu import _hetu, options
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
@@ -25,6 +25,20 @@ HEAD = """# Reference
 
 Made by `docs/make_reference.py` from the tools themselves; a test keeps it fresh.
 """
+OPTIONS = """Each option stands in one table of the code (`graph/base/fields.h`), of which the help above, Python's keywords
+and these rows are made.
+"""
+HOLDERS = {
+    "plan": "Of `hetu schedule`, `verify`, `simulate` and `rehearse`, and of the functions of `hetu.schedule`.",
+    "choose": "Of `hetu choose` and `hetu.schedule.choose`.",
+    "sizes": "Those of a plan that its method is made by; a method takes some of them only.",
+    "training": "Of the training scripts; keywords of `hetu.Executor` (`batch_size` is the data's).",
+    "averaging": "Of the training scripts; keywords of `hetu.averaging.Averaging`.",
+    "stragglers": "Of the training scripts; keywords of `hetu.averaging.Stragglers`.",
+    "slow": "The keys of `--slow`, and of the dicts in `hetu.averaging.Stragglers(slow=…)`.",
+    "rate": "What `hetu.lr` makes; the scripts have options of their own for its shape.",
+}
+OPTIMIZER = "`--optimizer` of this name; keywords of its class in `hetu.optim`, where `betas` are beta1 and beta2."
 IDS = """## Ids, units, instructions
 
 - *P* workers of one pipeline, *M* micro-batches per step, *V* chunks (model stages per worker). Workers, stages,
@@ -124,8 +138,24 @@ def commands() -> str:
     return "\n".join(parts)
 
 
+def tables() -> str:
+    """What each option may be told, and from which version on."""
+    parts = []
+    for table in options.tables():
+        rows = ["| keyword | flag | type | default | range | since | meaning |", "|---|---|---|---|---|---|---|"]
+        for field in options.table(table).values():
+            flag = f"`{field.within} {field.name}=…`" if field.within else f"`{field.flag}`" if field.flag else "-"
+            right = ", ".join(field.choices) or field.range or "-"
+            cells = [f"`{field.name}`", flag, field.type, options.said(field), right, field.since, field.doc]
+            rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        held = HOLDERS.get(table, OPTIMIZER)
+        parts.append(f"### Options: {table}\n\n{held}\n\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
 def page() -> str:
-    return f"{HEAD}\n## Commands\n\n{commands()}\n## Environment variables\n\n{environment()}\n{IDS}"
+    return (f"{HEAD}\n## Commands\n\n{commands()}\n## Options\n\n{OPTIONS}\n{tables()}\n## Environment variables\n\n"
+            f"{environment()}\n{IDS}")
 
 
 def main() -> int:

@@ -1,8 +1,102 @@
 #include "executor/job/train_options.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "graph/base/error.h"
+
 namespace hetu {
+
+Fields fields(Averaging& averaging) {
+  Fields all = fields(averaging.policy);
+  for (OptionField& f : all)
+    if (f.name == "overlap") f.place = &averaging.overlap;
+  all.push_back({.name = "group_log",
+                 .place = &averaging.group_log,
+                 .argument = "FILE.jsonl",
+                 .doc = "write who averaged with whom and when"});
+  return all;
+}
+
+Fields injection_fields(Stragglers& stragglers) {
+  return only(fields(stragglers), {"hetero", "slow", "seed"});
+}
+
+Fields fields(TrainerOptions& o) {
+  Fields sizes = without(fields(static_cast<Sizes&>(o)),
+                         {"stages", "stage_replicas", "steps", "pair_semantics"});
+  for (OptionField& f : sizes)
+    if (f.name == "micro_batches")
+      f.otherwise = "1 where the method updates after each, as pipedream; else 4";
+  const OptionField batch = {.name = "batch_size",
+                             .place = &o.batch_size,
+                             .argument = "S",
+                             .doc = "samples per pipeline and step",
+                             .range = {.least = 1}};
+  const Fields rest = {
+      sync_field(o.sync),
+      {.name = "device",
+       .place = &o.device,
+       .argument = "WHAT",
+       .doc = "what a worker computes on: auto, cpu, cuda, or far, the device of tests",
+       .choices = {"auto", "cpu", "cuda", "far"},
+       .otherwise = "auto"},
+      {.name = "threads",
+       .place = &o.threads,
+       .argument = "N",
+       .doc = "per worker; 0 = cores / workers of the host"},
+      {.name = "memory_limit",
+       .place = &o.limit_bytes,
+       .argument = "BYTES",
+       .doc = "per worker, e.g. 4GiB; refused at the start if the plan needs more; 0 = none",
+       .unit = "bytes"},
+      {.name = "seed",
+       .place = &o.seed,
+       .argument = "N",
+       .doc = "of weights, data order and dropout"},
+  };
+  return recorded(joined(joined({batch}, sizes), rest), o.given);
+}
+
+Fields grid_fields(TrainerOptions& o) {
+  Fields grid = only(fields(static_cast<Sizes&>(o)), {"stages", "stage_replicas"});
+  grid.push_back({.name = "method", .place = &o.method, .doc = "a method, or what names the plan"});
+  grid.push_back({.name = "pipelines",
+                  .place = &o.pipelines,
+                  .doc = "pipelines side by side",
+                  .range = {.least = 1}});
+  grid.push_back({.name = "first_block",
+                  .place = &o.first_block,
+                  .doc = "of each model stage; empty: cut by operations"});
+  return recorded(grid, o.given);
+}
+
+void check_training_options(const TrainerOptions& o) {
+  TrainerOptions stated = o;
+  check_fields(without(fields(stated), {"chunks"}));
+  require(o.batch_size % o.micro_batches == 0,
+          "--batch-size {} is not divided by --micro-batches {}; choose a multiple of {}",
+          o.batch_size, o.micro_batches, o.micro_batches);
+}
+
+int model_stages_of(const TrainerOptions& o) {
+  if (o.plan) return model_stages(*o.plan);
+  const Method* method = find_method(o.method);
+  return o.stages * (method != nullptr ? resolved(*method, o).chunks : 1);
+}
+
+int default_micro_batches(const std::string& method) {
+  constexpr int kSeveral = 4;
+  Sizes sizes;
+  sizes.stages = sizes.micro_batches = 2;
+  const Method* known = find_method(method);
+  if (known == nullptr || !is_legal(*known, sizes)) return kSeveral;
+  const Schedule plan = generate(method, sizes);
+  const std::vector<Instr> row = unroll(plan.workers.front());
+  const auto updates =
+      std::count_if(row.begin(), row.end(), [](const Instr& i) { return i.kind == Kind::Update; });
+  return updates > 1 ? 1 : kSeveral;
+}
 
 int width_of(const TrainerOptions& options) {
   const std::vector<int>& each = options.replicas;

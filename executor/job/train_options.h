@@ -5,13 +5,17 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "executor/sync/averager.h"
 #include "graph/base/device.h"
+#include "graph/base/fields.h"
 #include "pipeline/cost/stragglers.h"
+#include "pipeline/generate/generate.h"
 #include "pipeline/ir/schedule.h"
+#include "pipeline/lower/lower.h"
 
 namespace hetu {
 
@@ -34,33 +38,51 @@ struct Averaging {
   std::function<void(const Averaged&)> observe = {};  ///< see AverageOptions
 };
 
-struct TrainerOptions {
+/// What may be told of averaging, but for sizes.
+Fields fields(Averaging& averaging);
+
+/// What a real run can be told of stragglers.
+Fields injection_fields(Stragglers& stragglers);
+
+/// Sizes of the schedule (`stages` are workers of a pipeline; `replicas`, of each stage where they
+/// have their own, go with one pipeline), and the rest of a job. What a user may tell of it stands
+/// in fields(TrainerOptions&).
+struct TrainerOptions : Sizes {
   std::string method = "1f1b";  ///< a name of pipeline/generate/generate.h
   std::optional<Schedule>
       plan;  ///< a compute-only schedule in place of the method's; sizes must agree
   int pipelines = 1;
-  int stages = 1;  ///< workers of a pipeline; each has one stage, or more by the method
-  int chunks =
-      0;          ///< stages per worker, for methods that take it; 0: as many as it has unless told
-  int pairs = 1;  ///< pipelines down, and as many up (chimera)
-  std::string concat = "direct";  ///< of more micro-batches than stages (chimera)
-  bool with_recompute = false;    ///< activations are made again before each backward
-  bool runtime_rule = false;  ///< RunPolicy::ForwardBeforeLateGradient, for methods that take it
-  SyncPlace sync = SyncPlace::EagerOpt;  ///< where the gradient sums of a stage start
-  /// Of each stage, where stages have replicas of their own: one pipeline, micro-batch g of a step
-  /// on replica g mod D. Empty: 1 each.
-  std::vector<int> replicas = {};
-  int micro_batches = 1;         ///< per pipeline and step, which is one update
+  SyncPlace sync = kSyncPlace;   ///< where the gradient sums of a stage start
   std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
   std::vector<int> first_block;  ///< of each model stage; empty: balanced by FLOPs
   std::uint64_t seed = 0;
-  int threads = 0;                ///< per worker; 0: as OpenMP says
-  std::int64_t memory_limit = 0;  ///< bytes per worker; 0: none
+  std::string device = "cpu";    ///< a name of executor/device/device.h
+  int threads = 0;               ///< per worker; 0: as OpenMP says
+  std::int64_t limit_bytes = 0;  ///< per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
-  std::string device = "cpu";  ///< a name of executor/device/device.h
   std::optional<Averaging> averaging = {};
-  Stragglers stragglers = {};  ///< hetero, slow and seed count; see straggler_injector.h
+  Stragglers stragglers = {};        ///< hetero, slow and seed count; see straggler_injector.h
+  std::set<std::string> given = {};  ///< names of what was told by fields; see refuse_foreign
 };
+
+/// What may be told of a training job by its script's flags and its Executor's keywords, in the
+/// order of --help; what is told enters `o.given`.
+Fields fields(TrainerOptions& o);
+
+/// What stands fixed when a job is laid out: its grid, its method and cut.
+Fields grid_fields(TrainerOptions& o);
+
+/// The ranges, and what must go together whatever the model is: a batch is a whole number of
+/// micro-batches. Throws InvalidArgument.
+void check_training_options(const TrainerOptions& o);
+
+/// Model stages that the plan of these options has.
+int model_stages_of(const TrainerOptions& o);
+
+/// Micro-batches per step that training has unless told: 1 of a method that updates after each, so
+/// that a batch is one micro-batch; else, and of a user's own rows, 4. Throws InvalidArgument for
+/// sizes that the method cannot have.
+int default_micro_batches(const std::string& method);
 
 /// Workers of one pipeline.
 int width_of(const TrainerOptions& options);

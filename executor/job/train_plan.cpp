@@ -31,10 +31,7 @@ void check_sizes(const TrainerOptions& o, int workers) {
   require(o.pipelines >= 1 && o.stages >= 1 && needed == workers,
           "{} pipelines of {} stages need {} workers, but {} were started", linked_of(o), o.stages,
           needed, workers);
-  require(o.micro_batches >= 1, "micro-batches must be >= 1, got {}", o.micro_batches);
-  require(o.batch_size >= 1 && o.batch_size % o.micro_batches == 0,
-          "batch size {} is not divided by {} micro-batches; choose a multiple of {}", o.batch_size,
-          o.micro_batches, o.micro_batches);
+  check_training_options(o);
 }
 
 // What a plan asks for that training does not do yet, or nullptr.
@@ -51,15 +48,9 @@ const char* untrainable(const Schedule& plan) {
 // The rows of the method, or the user's own, over at least so many steps.
 Schedule rows_of(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
   if (o.plan) return steps > o.plan->steps ? with_steps(*o.plan, steps) : *o.plan;
-  Sizes sizes;
-  sizes.stages = o.stages;
-  sizes.micro_batches = o.micro_batches;
-  sizes.chunks = o.chunks;
-  sizes.pairs = o.pairs;
-  sizes.concat = o.concat;
-  sizes.with_recompute = o.with_recompute;
+  Sizes sizes = o;
   sizes.steps = steps;
-  sizes.replicas = o.replicas;
+  sizes.runtime_rule = false;  // what a run makes of the method's own rows is found while it runs
   // What a method that goes by costs knows of the model without a measurement.
   Costs costs;
   if (method != nullptr && method->by_costs) {
@@ -74,9 +65,9 @@ Schedule rows_of(const Method* method, const TrainerOptions& o, const Graph& gra
 Schedule compute_plan(const TrainPlan& job, int steps) {
   const TrainerOptions& o = job.options;
   const Method* method = o.plan ? nullptr : find_method(o.method);
+  if (method != nullptr) refuse_foreign(*method, o.given);
   Schedule compute = rows_of(method, o, job.graph, steps);
   if (o.runtime_rule) {
-    // The method's own rows: what a run makes of them is found while it runs.
     require(method != nullptr && takes(*method, "runtime-rule"),
             "--runtime-rule does not apply to {}", compute.method);
     compute.run_policy = RunPolicy::ForwardBeforeLateGradient;
@@ -250,7 +241,7 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
 }
 
 void check_memory(const TrainPlan& job) {
-  const std::int64_t limit = job.options.memory_limit;
+  const std::int64_t limit = job.options.limit_bytes;
   if (limit == 0 || job.memory.peak() <= limit) return;
   fail(Code::InvalidArgument,
        "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more "
@@ -343,18 +334,6 @@ Schedule TrainPlan::of_validation() const {
       });
   }
   return lowered;
-}
-
-int default_micro_batches(const std::string& method) {
-  Sizes sizes;
-  sizes.stages = sizes.micro_batches = 2;
-  const Method* known = find_method(method);
-  if (known != nullptr && !is_legal(*known, sizes)) return 4;
-  const Schedule plan = generate(method, sizes);
-  const std::vector<Instr> row = unroll(plan.workers.front());
-  const auto updates =
-      std::count_if(row.begin(), row.end(), [](const Instr& i) { return i.kind == Kind::Update; });
-  return updates > 1 ? 1 : 4;
 }
 
 std::vector<int> balance_stages(const Graph& graph, int stages) {

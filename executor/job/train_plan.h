@@ -86,10 +86,6 @@ struct TrainPlan {
 TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
                     const TrainerOptions& options, const Seat& seat);
 
-/// Micro-batches per step that a method trains with unless told: 1 where it updates after each, so
-/// that a batch is one micro-batch; else 4. Throws InvalidArgument, naming the known methods.
-int default_micro_batches(const std::string& method);
-
 /// First block of each of `stages` stages such that the most expensive stage is as cheap as
 /// possible, by FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the
 /// cut-points allow, if there are fewer blocks than stages.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <utility>
 
 #include "graph/base/error.h"
 
@@ -59,25 +60,46 @@ Kind parse_rate(std::string_view name) {
   fail(Code::InvalidArgument, "unknown learning rate '{}'; known: {}", name, known);
 }
 
+Fields fields(LearningRate& r) {
+  const auto setting = [](const char* name, Place place, const char* doc, Range range = {}) {
+    return OptionField{
+        .name = name, .place = std::move(place), .doc = doc, .range = range, .flag = ""};
+  };
+  OptionField kind = setting("kind",
+                             WordPlace{[&r] { return rate_name(r.kind); },
+                                       [&r](const std::string& v) { r.kind = parse_rate(v); }},
+                             "the shape after the warm-up");
+  kind.choices.assign(std::begin(kNames), std::end(kNames));
+  return {
+      {.name = "base",
+       .place = &r.base,
+       .argument = "RATE",
+       .doc = "learning rate after warm-up",
+       .flag = "--learning-rate"},
+      kind,
+      setting("warmup", &r.warmup, "updates of linear warm-up"),
+      setting("total", &r.total, "updates, with the warm-up: linear, polynomial, cosine"),
+      setting("every", &r.every, "updates: step", {.least = 1}),
+      setting("gamma", &r.gamma, "step, multi_step", {.above = true}),
+      setting("power", &r.power, "polynomial", {.above = true}),
+      setting("floor", &r.floor, "cosine"),
+      setting("milestones", &r.milestones,
+              "multi_step: ascending counts of updates after the warm-up", {.least = 1}),
+  };
+}
+
 void check_rate(const LearningRate& r) {
   const char* name = rate_name(r.kind);
-  require(std::isfinite(r.base) && r.base >= 0, "learning rate must be finite and >= 0, got {}",
-          r.base);
-  require(r.warmup >= 0, "{} rate: warm-up must be >= 0 updates, got {}", name, r.warmup);
+  LearningRate stated = r;
+  check_fields(fields(stated));
   const bool ends = r.kind == Kind::Linear || r.kind == Kind::Polynomial || r.kind == Kind::Cosine;
   require(!ends || r.total > r.warmup,
           "{} rate: it must end after the warm-up, got total {} and warm-up {}", name, r.total,
           r.warmup);
-  require(r.every >= 1, "{} rate: 'every' must be >= 1 update, got {}", name, r.every);
-  require(r.gamma > 0 && std::isfinite(r.gamma), "{} rate: gamma must be finite and > 0, got {}",
-          name, r.gamma);
-  require(r.power > 0 && std::isfinite(r.power), "{} rate: power must be finite and > 0, got {}",
-          name, r.power);
-  require(r.floor >= 0 && r.floor <= r.base, "{} rate: floor must be in [0, {}], got {}", name,
-          r.base, r.floor);
+  require(r.floor <= r.base, "{} rate: floor must be in [0, {}], got {}", name, r.base, r.floor);
   require(r.kind != Kind::MultiStep || !r.milestones.empty(), "multi_step rate: no milestones");
-  for (std::size_t i = 0; i < r.milestones.size(); ++i) {
-    require(r.milestones[i] > (i ? r.milestones[i - 1] : 0),
+  for (std::size_t i = 1; i < r.milestones.size(); ++i) {
+    require(r.milestones[i] > r.milestones[i - 1],
             "multi_step rate: milestones must ascend from 1, got {} as number {}", r.milestones[i],
             i + 1);
   }

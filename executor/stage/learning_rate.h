@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/base/fields.h"
+
 namespace hetu {
 
 /// Learning rate as a function of the number of the update, counted from 1: a linear warm-up
@@ -37,6 +39,9 @@ struct LearningRate {
 const char* rate_name(LearningRate::Kind kind);
 /// The inverse of rate_name. Throws InvalidArgument, naming the known ones.
 LearningRate::Kind parse_rate(std::string_view name);
+
+/// What may be told of a rate.
+Fields fields(LearningRate& rate);
 
 /// Throws InvalidArgument, naming the setting, its value and what is right.
 void check_rate(const LearningRate& rate);

@@ -54,19 +54,12 @@ void check_optimizer(const OptimizerConfig& c) {
   const char* name = optimizer_name(c.kind);
   const bool decoupled = decouples(c.kind);
   check_rate(c.rate);
-  require(c.momentum >= 0 && c.momentum < 1, "{}: momentum must be in [0, 1), got {}", name,
-          c.momentum);
-  require(c.beta1 >= 0 && c.beta1 < 1 && c.beta2 >= 0 && c.beta2 < 1,
-          "{}: betas must be in [0, 1), got {} and {}", name, c.beta1, c.beta2);
-  require(c.epsilon > 0, "{}: epsilon must be > 0, got {}", name, c.epsilon);
-  require(c.l2 >= 0 && c.weight_decay >= 0, "{}: l2 and weight decay must be >= 0, got {} and {}",
-          name, c.l2, c.weight_decay);
+  OptimizerConfig stated = c;
+  check_fields(fields(stated));
   require(c.weight_decay == 0 || decoupled,
           "{}: decoupled weight decay belongs to adamw and lamb; use l2 for {}", name, name);
   require(c.l2 == 0 || !decoupled, "{}: l2 belongs to the other optimizers; use weight_decay",
           name);
-  require(std::isfinite(c.clip_norm) && c.clip_norm >= 0,
-          "{}: clip norm must be >= 0 (0 = off), got {}", name, c.clip_norm);
 }
 
 double clip_factor(const OptimizerConfig& config, double norm) {

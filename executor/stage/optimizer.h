@@ -33,6 +33,11 @@ OptimizerConfig::Kind parse_optimizer(std::string_view name);
 int optimizer_states(OptimizerConfig::Kind kind);
 const char* optimizer_state_name(OptimizerConfig::Kind kind, int state);
 
+/// An optimizer as it is unless told: some have defaults of their own.
+OptimizerConfig defaults_of(OptimizerConfig::Kind kind);
+/// What may be told of an optimizer, but for its rate: the settings that its kind takes.
+Fields fields(OptimizerConfig& config);
+
 /// Throws InvalidArgument, naming the setting, its value and what is right.
 void check_optimizer(const OptimizerConfig& config);
 

@@ -7,6 +7,7 @@
 
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 
 namespace hetu {
@@ -23,7 +24,7 @@ struct RankOptions {
   double batch = 0;           ///< samples per pipeline and step
   double limit_micros = 0;    ///< most activations per worker; 0: none
   double limit_bytes = 0;     ///< most bytes per worker; 0: none
-  SyncPlace sync = SyncPlace::EagerOpt;
+  SyncPlace sync = kSyncPlace;
   SimulateOptions run;
 };
 

@@ -39,17 +39,60 @@ bool pauses(std::uint64_t seed, int worker, std::int64_t index) {
   return uniform(seed, worker, index, 3) < 0.1;
 }
 
+Fields fields(Slowdown& s) {
+  constexpr Range kIndex{0, 1 << 20};
+  return {{.name = "pipeline",
+           .place = &s.pipeline,
+           .doc = "whose workers it slows",
+           .range = kIndex,
+           .otherwise = ""},
+          {.name = "worker",
+           .place = &s.worker,
+           .doc = "whom it slows, of all pipelines",
+           .range = kIndex,
+           .otherwise = ""},
+          {.name = "factor",
+           .place = &s.factor,
+           .doc = "how many times as long what it starts takes",
+           .range = {.least = 0, .above = true},
+           .otherwise = ""},
+          {.name = "from", .place = &s.from, .doc = "the time from which on"},
+          {.name = "to", .place = &s.to, .doc = "the time until which", .otherwise = "the end"}};
+}
+
+Fields fields(Stragglers& o) {
+  const RecordPlace slow{[&o](const std::function<void(const Fields&)>& fill) {
+    Slowdown made;
+    std::set<std::string> given;
+    fill(recorded(fields(made), given));
+    require(given.count("factor") > 0 && given.count("pipeline") != given.count("worker"),
+            "needs a pipeline or a worker, not both, and a factor: \"pipeline=1,factor=2\"");
+    o.slow.push_back(made);
+  }};
+  return {{.name = "jitter",
+           .place = &o.jitter,
+           .argument = "S",
+           .doc = "each time x (1 + S |N(0,1)|)"},
+          {.name = "seed", .place = &o.seed, .argument = "N", .doc = "of jitter and pauses"},
+          {.name = "hetero",
+           .place = &o.hetero,
+           .argument = "X",
+           .doc = "a pause of X (seconds; simulated: time units) before one compute instruction in "
+                  "ten, to mimic uneven hosts"},
+          {.name = "slow",
+           .place = slow,
+           .argument = "WHO",
+           .doc = "\"pipeline=1,factor=2\" or \"worker=5,factor=1.3,from=100,to=300\" (times as of "
+                  "--hetero); may be repeated"}};
+}
+
 void check_stragglers(const Stragglers& o, int pipelines, int workers) {
-  const auto number = [](double x, const char* what) {
-    require(std::isfinite(x) && x >= 0, "{} must be a finite number >= 0, got {}", what, x);
-  };
-  number(o.jitter, "jitter");
-  number(o.hetero, "hetero");
-  for (const Slowdown& s : o.slow) {
+  Stragglers stated = o;
+  check_fields(fields(stated));
+  for (Slowdown s : o.slow) {
     require(s.pipeline >= 0 || s.worker >= 0,
             "slow: names neither a pipeline nor a worker, as \"pipeline=1,factor=2\" does");
-    require(std::isfinite(s.factor) && s.factor > 0, "slow: factor must be above 0, got {}",
-            s.factor);
+    check_fields(only(fields(s), {"factor"}));
     require(s.pipeline < pipelines, "slow: pipeline {}, the job has pipelines 0…{}", s.pipeline,
             pipelines - 1);
     require(s.worker < workers, "slow: worker {}, the job has workers 0…{}", s.worker, workers - 1);

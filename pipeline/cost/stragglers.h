@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "graph/base/fields.h"
+
 namespace hetu {
 
 /// Factor of one instruction's time: 1 + strength * |N(0, 1)|. A function of its arguments alone;
@@ -26,6 +28,9 @@ struct Slowdown {
   double to = std::numeric_limits<double>::infinity();
 };
 
+/// What may be told of a slowdown: the keys of --slow.
+Fields fields(Slowdown& slow);
+
 /// Factor of the time of what `worker` of `pipeline` starts at `at`: the product of those that meet
 /// it.
 double slow_factor(const std::vector<Slowdown>& slow, int pipeline, int worker, double at);
@@ -37,6 +42,10 @@ struct Stragglers {
   double hetero = 0;  ///< pause of this length before one compute instruction in ten
   std::vector<Slowdown> slow = {};
 };
+
+/// What may be told of stragglers. `slow` takes one slowdown at a time, and refuses one that names
+/// no factor, or neither or both of pipeline and worker.
+Fields fields(Stragglers& stragglers);
 
 /// Throws InvalidArgument: stragglers of nothing that is there, or by no number. `workers` counts
 /// those of all pipelines.

@@ -1,10 +1,12 @@
 // The methods: each is a pure function from sizes to a compute-only Schedule. A method is one row
 // in the table of generate/table.cpp and one generator in generate/.
 #pragma once
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "graph/base/fields.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -12,7 +14,8 @@ namespace hetu {
 struct Costs;
 struct Stragglers;
 
-/// Everything a generator may depend on, named as the options of `hetu schedule`.
+/// Everything a generator may depend on, named as the options of `hetu schedule`; what a user may
+/// tell of it stands in fields(Sizes&).
 struct Sizes {
   int stages = 1;         ///< workers of one pipeline, P
   int micro_batches = 1;  ///< per step, over all directions, M
@@ -30,6 +33,9 @@ struct Sizes {
   double memory_bytes = 0;          ///< the same in bytes, weights included, by the costs; 0: none
   bool with_recompute = false;      ///< the plan will be recomputed, see with_recompute
 };
+
+/// What may be told of the sizes of a plan, in the order of --help.
+Fields fields(Sizes& sizes);
 
 /// An option of `hetu schedule` that only some methods take, e.g. "chunks".
 using OptionNames = std::vector<const char*>;
@@ -59,6 +65,14 @@ const Method* find_method(std::string_view name);
 
 /// True if the method takes this option, named as in Method::options.
 bool takes(const Method& method, std::string_view option);
+
+/// True of an option that some method takes and another does not.
+bool is_of_some_methods(std::string_view option);
+
+/// Refuses, by name, what is told and the method does not take: it would be ignored silently.
+/// `given` has names of fields(Sizes&), or of what only a FILE is told (replicas, version_rule).
+/// Throws InvalidArgument.
+void refuse_foreign(const Method& method, const std::set<std::string>& given);
 
 /// The sizes with the method's own values where they leave them to it (chunks).
 Sizes resolved(const Method& method, const Sizes& sizes);

@@ -60,15 +60,7 @@ std::vector<Instr> recomputed(const std::vector<Instr>& row, const Schedule& sch
 }
 
 // What generators compare with their own words only.
-void check_words(const Sizes& s) {
-  const auto one_of = [](const char* what, const std::string& word,
-                         const std::vector<std::string>& known) {
-    require(std::find(known.begin(), known.end(), word) != known.end(),
-            "unknown {} '{}'; known: {}", what, word.substr(0, 60), fmt::join(known, ", "));
-  };
-  one_of("concat", s.concat, {"direct", "doubling", "halving", "best"});
-  one_of("pair semantics", s.pair_semantics, {"split", "atomic"});
-}
+void check_words(Sizes s) { check_fields(only(fields(s), {"concat", "pair_semantics"})); }
 
 void check_replicas(const Method& m, const Sizes& s) {
   if (s.replicas.empty()) return;
@@ -109,6 +101,22 @@ const Method* find_method(std::string_view name) {
 
 bool takes(const Method& method, std::string_view option) {
   return std::find(method.options.begin(), method.options.end(), option) != method.options.end();
+}
+
+bool is_of_some_methods(std::string_view option) {
+  return std::any_of(methods().begin(), methods().end(),
+                     [&](const Method& m) { return takes(m, option); });
+}
+
+void refuse_foreign(const Method& method, const std::set<std::string>& given) {
+  Sizes unused;
+  for (const OptionField& f : fields(unused)) {
+    const std::string option = flag_of(f).substr(2);
+    if (given.count(f.name) > 0 && is_of_some_methods(option))
+      require(takes(method, option), "--{} does not apply to {}", option, method.name);
+  }
+  require(given.count("replicas") == 0, "--replicas is for a FILE");
+  require(given.count("version_rule") == 0, "--version-rule is for a FILE");
 }
 
 Sizes resolved(const Method& method, const Sizes& sizes) {

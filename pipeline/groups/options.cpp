@@ -1,7 +1,7 @@
 #include "pipeline/groups/options.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 #include "graph/base/error.h"
 
@@ -12,30 +12,13 @@ void check(const Options& o) {
   require(o.stages >= 1, "stages must be at least 1, got {}", o.stages);
   require(o.pipelines >= 2, "{} averages between pipelines: at least 2 are needed, got {}",
           method_name(o.method), o.pipelines);
-  require(o.sync_period >= 1, "the synchronisation period must be at least 1, got {}",
-          o.sync_period);
-  require(o.pair_above >= 1, "pair mode begins above {} pipelines; it must be at least 1",
-          o.pair_above);
-  const auto share = [](double x, const char* what) {
-    require(std::isfinite(x) && x >= 0, "{} must be a finite number >= 0, got {}", what, x);
-  };
-  share(o.wait, "wait");
-  share(o.horizon, "horizon");
-  share(o.soft, "soft");
-  share(o.hard, "hard");
-  share(o.patience, "patience");
-  share(o.late_share, "late share");
-  share(o.late_spread, "late spread");
-  require(o.soft <= o.hard && o.hard <= 1, "0 <= soft <= hard <= 1 is needed, got soft {}, hard {}",
-          o.soft, o.hard);
-  require(std::isfinite(o.smoothing) && o.smoothing > 0 && o.smoothing <= 1,
-          "smoothing must be above 0 and at most 1, got {}", o.smoothing);
-  require(o.stale_share > 0 && o.stale_share <= 1,
-          "stale share must be above 0 and at most 1, got {}", o.stale_share);
+  Options stated = o;
+  check_fields(fields(stated));
+  require(o.soft <= o.hard, "0 <= soft <= hard <= 1 is needed, got soft {}, hard {}", o.soft,
+          o.hard);
   require(o.weights == Weights::Uniform || o.method == Method::PartialReduce,
           "weights by staleness are partial reduce's; {} averages two pipelines alike",
           method_name(o.method));
-  require(o.late_us >= 0, "late must be at least 0 us, got {}", o.late_us);
   require(o.min_group >= 1 && o.min_group <= o.pipelines,
           "the minimum group must be 1…{}, the number of pipelines, got {}", o.pipelines,
           o.min_group);
@@ -44,7 +27,98 @@ void check(const Options& o) {
           o.max_group);
 }
 
+constexpr const char* kConstants = "--group-options";
+
+OptionField constant(const char* name, Place place, const char* doc, Range range = {},
+                     const char* otherwise = nullptr) {
+  return {.name = name,
+          .place = std::move(place),
+          .doc = doc,
+          .range = range,
+          .otherwise = otherwise,
+          .within = kConstants};
+}
+
+Fields sizes_of_groups(Options& o) {
+  return {
+      {.name = "method",
+       .place = WordPlace{[&o] { return method_name(o.method); },
+                          [&o](const std::string& v) { o.method = parse_method(v); }},
+       .argument = "HOW",
+       .doc = "preduce, adpsgd (as published) or adpsgd-lockstep (the pairs of SD-PIPE's artifact)",
+       .choices = {"preduce", "adpsgd", "adpsgd-lockstep"},
+       .flag = "--sync-method"},
+      {.name = "sync_period",
+       .place = &o.sync_period,
+       .argument = "P",
+       .doc = "of partial reduce: all pipelines are connected every P updates of each; 1 = every "
+              "update of all",
+       .range = {.least = 1}},
+      {.name = "min_group",
+       .place = &o.min_group,
+       .argument = "G",
+       .doc =
+           "of partial reduce: smaller groups wait, while arrivals are near; 0: by --sync-period"},
+      {.name = "max_group",
+       .place = &o.max_group,
+       .argument = "G",
+       .doc =
+           "of partial reduce: no group is larger; 2 = pairs; 0: all, or pairs, see --pair-above"},
+      {.name = "pair_above",
+       .place = &o.pair_above,
+       .argument = "N",
+       .doc = "of partial reduce: pairs with more pipelines than this",
+       .range = {.least = 1}},
+      {.name = "weights",
+       .place = WordPlace{[&o] { return weights_name(o.weights); },
+                          [&o](const std::string& v) { o.weights = parse_weights(v); }},
+       .argument = "HOW",
+       .doc =
+           "of partial reduce, what members count for in a mean: uniform, or staleness: less who "
+           "lags",
+       .choices = {"uniform", "staleness"},
+       .flag = "--preduce-weights"},
+  };
+}
+
+Fields constants(Options& o) {
+  return {
+      constant("wait", &o.wait, "of a group below min_group, in intervals between requests", {},
+               "by sync_period"),
+      constant("horizon", &o.horizon,
+               "how near an arrival must be to widen a group that may close, likewise", {}, "0.05"),
+      constant("soft", &o.soft, "age (in P N) from which both parts of the graph seek each other",
+               {0, 1}),
+      constant("hard", &o.hard, "age (in P N + N) from which nothing goes that joins no parts",
+               {0, 1}),
+      constant("patience", &o.patience,
+               "intervals that the smaller part waits for the other between the two"),
+      constant("smoothing", &o.smoothing, "weight of the newest interval in the moving average",
+               {0, 1, true}),
+      constant("late_us", &o.late_us,
+               "microseconds: an arrival this much overdue is not coming, or"),
+      constant("late_share", &o.late_share,
+               "this many intervals, if that is less; but within the wait"),
+      constant("late_spread", &o.late_spread,
+               "no less than this many mean deviations of its intervals"),
+      constant("stale_share", &o.stale_share,
+               "with weights by staleness: who lags k updates counts stale_share^k", {0, 1, true}),
+  };
+}
+
 }  // namespace
+
+Fields fields(Options& o) {
+  const Fields rest = {
+      {.name = "seed", .place = &o.seed, .argument = "N", .doc = "of AD-PSGD's draws"},
+      {.name = "overlap",
+       .place = &o.overlapped,
+       .doc =
+           "averages go on beside the next forward and backward; with sync_period 1 they never do",
+       .negated = "a stage waits for its average before it goes on"},
+  };
+  return joined(joined(sizes_of_groups(o), constants(o)), rest);
+}
 
 Options with_defaults(Options o) {
   require(o.min_group >= 0 && o.max_group >= 0,

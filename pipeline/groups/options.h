@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "graph/base/fields.h"
+
 namespace hetu::groups {
 
 /// How the pipelines' copies of a stage are kept together. PartialReduce: groups of whoever is
@@ -47,6 +49,9 @@ struct Options {
   /// ours.
   double stale_share = 0.9;
 };
+
+/// What may be told of averaging in groups; --group-options takes the constants in one text.
+Fields fields(Options& options);
 
 /// The same with every constant filled in. Throws InvalidArgument: what is out of range.
 Options with_defaults(Options options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
+#include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/producers.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/ir/run_length.h"
@@ -191,6 +192,17 @@ void finish_step(Schedule& s, const Reductions& reductions) {
 }
 
 }  // namespace
+
+OptionField sync_field(SyncPlace& sync) {
+  return {.name = "sync",
+          .place = WordPlace{[&sync] { return sync_place_name(sync); },
+                             [&sync](const std::string& v) { sync = parse_sync_place(v); }},
+          .argument = "WHERE",
+          .doc =
+              "where gradient sums stand in a row: end; eager, as soon as a stage's gradient is "
+              "whole; or eager-opt, which is eager where idle time can hide them",
+          .choices = {"end", "eager", "eager-opt"}};
+}
 
 Schedule lower(const Schedule& schedule, const Lowering& how) {
   require(is_compute_only(schedule),

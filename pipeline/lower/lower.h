@@ -1,9 +1,16 @@
 // Lowering: from compute to everything a worker does. Adds messages, reductions and updates;
 // changes no order.
 #pragma once
+#include "graph/base/fields.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
+
+/// Where reductions stand unless told.
+inline constexpr SyncPlace kSyncPlace = SyncPlace::EagerOpt;
+
+/// `--sync` of plans and of training.
+OptionField sync_field(SyncPlace& sync);
 
 /// The compute-only schedule with a RECV directly before its consumer and a SEND directly after its
 /// producer (none between stages on one worker); a REDUCE_GRAD per part of reduction.h before each

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import sys
 import time
@@ -15,15 +14,11 @@ from hetu import _hetu, stop
 STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (_hetu.CommError, 5), (TimeoutError, 6), (NotImplementedError, 3), (ValueError, 2), (OSError, 4), (RuntimeError, 70),
 )
-UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def parse_bytes(text: str) -> int:
     """"4GiB", "512 MiB", "1000000"."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(KiB|MiB|GiB|)\s*", text)
-    if not found:
-        raise ValueError(f"'{text}' is no size; write bytes, or a number with KiB, MiB or GiB, such as 4GiB")
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(_hetu.TrainingOptions({"memory_limit": text}).memory_limit)
 
 
 def report(program: str, message: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetu import _hetu, leave, schedule, stop
+from hetu import options as tables
 from hetu.averaging import Averaging, Stragglers
 from hetu.checkpoint import Checkpoints
 from hetu.data import Data
@@ -58,6 +59,12 @@ def _threads() -> int:
     return max(1, len(os.sched_getaffinity(0)) // int(_hetu.env()["local_workers"]))
 
 
+# What a job is told by keywords of the same names as the scripts' flags, besides the Executor's own.
+KEYWORDS = [field for name, field in tables.table("training").items() if name not in ("batch_size", "micro_batches")]
+# Those that go into the making of a plan.
+PLANNING = [field.name for field in KEYWORDS if field.name in tables.table("sizes")]
+
+
 class Executor:
     """Compiles a graph for this worker and runs it.
 
@@ -72,9 +79,8 @@ class Executor:
     as many as the file has, 1 where the method updates after each, else 4.
     "choose": the first that `hetu choose` ranks by `costs`, a file or a trace, within the memory limit. Methods that go by
     costs (zb-1p, zb-2p, auto) take them too, and without them the operations that each block of the model has.
-    chunks, pairs, concat, replicas, with_recompute, sync: as in `hetu schedule`. runtime_rule (varuna): where a gradient is
-    late, the next forward may go before its recompute.
-    threads: per worker; 0 = cores of the host / workers on it. memory_limit: bytes per worker, 0 = none.
+    replicas: of the model in a file or a function's rows. memory_limit, threads and what else a training is told
+    (KEYWORDS below): as the flags of the scripts; memory_limit is bytes, or a text such as "4GiB".
     averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
     and a method without a flush (pipedream). stragglers: injected on purpose.
     first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
@@ -88,22 +94,13 @@ class Executor:
         pipeline: str | Callable[..., Any] = "1f1b",
         micro_batches: int | None = 1,
         *,
-        chunks: int | None = None,
-        pairs: int | None = None,
-        concat: str | None = None,
         replicas: int | None = None,
-        with_recompute: bool = False,
-        runtime_rule: bool = False,
-        sync: str = "eager-opt",
         costs: str | None = None,
-        seed: int = 0,
-        threads: int = 0,
-        memory_limit: int = 0,
         first_blocks: list[int] | Callable[[int], list[int] | None] | None = None,
-        device: str = "auto",
         averaging: Averaging | None = None,
         stragglers: Stragglers | None = None,
         compare_single: bool = False,
+        **told: Any,
     ) -> None:
         self.fetches = read(fetches)
         self.train_handle = self.fetches.train
@@ -117,7 +114,7 @@ class Executor:
                 f"{', '.join(map(str, self.layout.replicas))}; give each row as many devices"
             )
         env = _hetu.env()
-        self.device = resolve_device(device, say=_unsaid if env["check"] else say)
+        self.device = resolve_device(told.get("device") or "auto", say=_unsaid if env["check"] else say)
         number = self.layout.number_of(env["worker"])
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)
@@ -125,29 +122,29 @@ class Executor:
         self.transport: Any = None if env["check"] else leave.transport(number)
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
-        self.seed = seed
+        self.seed = told.get("seed") or 0
         common = {
-            "pipelines": self.layout.pipelines, "stages": self.layout.stages, "replicas": list(self.layout.replicas),
-            "sync": sync, "batch_size": self.data.batch_size, "seed": seed, "device": self.device,
+            "pipelines": self.layout.pipelines, "stages": self.layout.stages,
+            "stage_replicas": list(self.layout.replicas) or None, "batch_size": self.data.batch_size,
             "averaging": averaging.settings() if averaging else None,
-            "stragglers": (stragglers or Stragglers()).settings(),
-            "threads": threads or env["threads"] or _threads(), "memory_limit": memory_limit, "runtime_rule": runtime_rule,
+            "stragglers": stragglers.settings() if stragglers else None,
+            **told, "device": self.device, "threads": told.get("threads") or env["threads"] or _threads(),
         }
-        own: dict[str, Any] = {"chunks": chunks, "pairs": pairs, "concat": concat, "replicas": replicas}
+        own: dict[str, Any] = {name: common.pop(name, None) for name in PLANNING} | {"replicas": replicas}
         if pipeline == "choose":
-            if with_recompute or runtime_rule or any(value is not None for value in own.values()):
+            if any(value not in (None, False) for value in own.values()):
                 raise ValueError("pipeline choose picks chunks, pairs, concat, recompute and run-time rule itself; leave "
                                  "these options out")
-            options = self._choose(micro_batches or 4, costs, first_blocks, common)
+            options = self._choose(micro_batches, costs, first_blocks, common)
         else:
             if costs is not None:
                 if not schedule.goes_by_costs(pipeline):
                     raise ValueError(f"costs are for pipeline choose, and for methods that go by them: "
                                      f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
                 own["costs"] = costs
-            options = self._planned(pipeline, micro_batches, own, with_recompute, first_blocks, common)
-        self.method, self.micro_batches = options["method"], options["micro_batches"]
-        self.cut_by = "as told" if options["first_block"] else "by operations"
+            options = self._planned(pipeline, micro_batches, own, first_blocks, common)
+        self.method, self.micro_batches = options.method, options.micro_batches
+        self.cut_by = "as told" if options.first_block else "by operations"
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
@@ -186,20 +183,21 @@ class Executor:
             raise ValueError(f"heturun --pipelines {pipelines}: the device list {self.layout.name} has "
                              f"{self.layout.pipelines}")
 
-    def _choose(self, micro_batches: int, costs: str | None, first_blocks: Any, common: dict[str, Any]) -> dict[str, Any]:
+    def _choose(self, micro_batches: int | None, costs: str | None, first_blocks: Any, common: dict[str, Any]) -> Any:
         """Options of a job by the first method of those that `hetu choose` ranks whose compiled stages keep to the limit of
         memory; the chief says which."""
         if costs is None:
             raise ValueError("pipeline choose needs costs: a file of them, or the trace of a run (--costs FILE)")
-        limit = common["memory_limit"]
+        micro_batches = micro_batches or _hetu.default_micro_batches("choose")
+        limit = _hetu.TrainingOptions({"memory_limit": common.get("memory_limit")}).memory_limit
         text = f"{limit / 1024}KiB" if limit else None
         for best in schedule.ranked(stages=self.layout.stages, pipelines=self.layout.pipelines, costs=costs,
-                                    micro_batches=[micro_batches], memory_limit=text, sync=common["sync"]):
-            method, recompute = best.pop("method"), best.pop("with_recompute")
-            name = "".join(f" --{option} {value}" for option, value in {"pipeline": method, **best}.items())
-            name += " --with-recompute" * recompute
-            options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, recompute,
-                                    first_blocks, common)
+                                    micro_batches=[micro_batches], memory_limit=text, sync=common.get("sync")):
+            method = best.pop("method")
+            name = "".join(f" --{option} {value}" for option, value in {"pipeline": method, **best}.items()
+                           if option != "with_recompute") + " --with-recompute" * best["with_recompute"]
+            options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, first_blocks,
+                                    common)
             peak = self._peak_bytes(options) if limit else 0
             if self.is_chief:
                 over = f" needs {peak} bytes in a worker, over the limit of {limit}; going on to the next"
@@ -209,29 +207,30 @@ class Executor:
         raise ValueError(f"pipeline choose: no method keeps to {limit} bytes per worker; use more stages or smaller "
                          "micro-batches")
 
-    def _peak_bytes(self, options: dict[str, Any]) -> int:
+    def _peak_bytes(self, options: Any) -> int:
         """What the worker that needs most of a job would need, whatever the limit."""
-        free = {**options, "memory_limit": 0}
-        return int(_hetu.check_training(self.graph, self.train_handle.optimizer.settings(), free))
+        return int(_hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options, limited=False))
 
-    def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any],
-                 with_recompute: bool, first_blocks: Any, common: dict[str, Any]) -> dict[str, Any]:
-        """Options of a job by this plan, besides the common ones."""
-        plan = self._plan(pipeline, micro_batches, own)
-        cuts = 1 + max(placement["model_stage"] for placement in plan.placements)
-        starts = first_blocks(cuts) if callable(first_blocks) else first_blocks
-        by_name = schedule.is_method(pipeline) and own.get("costs") is None
-        return {
-            **common, "method": pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function"),
-            "plan": None if by_name else plan, "chunks": own.get("chunks") or 0, "pairs": own.get("pairs") or 1,
-            "concat": own.get("concat") or "direct", "with_recompute": with_recompute,
-            "micro_batches": plan.micro_batches, "first_block": starts or [],
-        }
+    def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any], first_blocks: Any,
+                 common: dict[str, Any]) -> Any:
+        """Options of a job by this plan, besides the common ones. A method by name makes its plan where the job is made;
+        whatever else, and what goes by costs, is a plan already."""
+        name = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
+        if schedule.is_method(pipeline) and own.get("costs") is None:
+            of_plan = {**own, "micro_batches": micro_batches}
+        else:
+            late = {option: own.get(option) for option in ("with_recompute", "runtime_rule")}
+            made = {option: value for option, value in own.items() if option not in late}
+            of_plan = {**late, "plan": self._plan(pipeline, micro_batches, made)}
+        options = _hetu.TrainingOptions({**common, "method": name, **of_plan})
+        starts = first_blocks(options.model_stages) if callable(first_blocks) else first_blocks
+        options.first_block = starts or []
+        return options
 
     def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
         """The plan of one step, as given."""
         if micro_batches is None and not (isinstance(pipeline, str) and schedule.is_file(pipeline)):
-            micro_batches = _hetu.default_micro_batches(pipeline) if schedule.is_method(pipeline) else 4
+            micro_batches = _hetu.default_micro_batches(pipeline if isinstance(pipeline, str) else "")
         uneven = {"stage_replicas": self.layout.replicas} if self.layout.replicas else {}
         return schedule.named(pipeline, stages=self.layout.stages, micro_batches=micro_batches, **uneven, **options)
 
@@ -409,3 +408,6 @@ class Executor:
     def position(self) -> dict[str, Any]:
         """Place in the data, for checkpoints; the same in all workers that read."""
         return dict(self.loader.position()) if self.loader else {}
+
+
+tables.sign(Executor, KEYWORDS)

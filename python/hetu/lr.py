@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hetu import _hetu
+from hetu import _hetu, options
+
+
+def _of(name: str) -> Any:
+    """The default of a setting."""
+    return options.table("rate")[name].default
 
 
 @dataclass(frozen=True)
@@ -20,13 +25,13 @@ class Rate:
     """A learning rate as data; made by the functions below. kind: constant, linear, step, multi_step, polynomial, cosine."""
 
     base: float
-    kind: str = "constant"
-    warmup: int = 0
-    total: int = 0
-    every: int = 1
-    gamma: float = 0.1
-    power: float = 1.0
-    floor: float = 0.0
+    kind: str = _of("kind")
+    warmup: int = _of("warmup")
+    total: int = _of("total")
+    every: int = _of("every")
+    gamma: float = _of("gamma")
+    power: float = _of("power")
+    floor: float = _of("floor")
     milestones: tuple[int, ...] = ()
 
     def settings(self) -> dict[str, Any]:

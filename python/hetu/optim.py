@@ -5,8 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from hetu import options
 from hetu.graph import GraphBuilder, Value
 from hetu.lr import Rate, ReduceOnPlateau, as_rate
+
+
+def _of(kind: str, name: str) -> Any:
+    """The default of a setting."""
+    return options.table(kind)[name].default
+
+
+def _betas(kind: str) -> tuple[float, float]:
+    return _of(kind, "beta1"), _of(kind, "beta2")
 
 
 @dataclass
@@ -26,22 +36,17 @@ class Train:
 class Optimizer:
     """Settings of all optimizers; use a class below. `clip_norm` brings the global gradient norm down to it (0 = off)."""
 
-    learning_rate: float | Rate | ReduceOnPlateau = 0.1
-    clip_norm: float = 0.0
+    learning_rate: float | Rate | ReduceOnPlateau = options.table("rate")["base"].default
+    clip_norm: float = _of("sgd", "clip_norm")
     kind: str = field(default="sgd", init=False)
 
     def settings(self) -> dict[str, Any]:
         """As the C++ side reads them."""
-        values: dict[str, Any] = {
-            "kind": self.kind, "rate": as_rate(self.learning_rate).settings(), "momentum": 0.9, "beta1": 0.9, "beta2": 0.999,
-            "epsilon": 1e-8, "l2": 0.0, "weight_decay": 0.0, "clip_norm": self.clip_norm,
-        }
-        for name in ("momentum", "epsilon", "l2", "weight_decay"):
-            if hasattr(self, name):
-                values[name] = getattr(self, name)
-        if hasattr(self, "betas"):
-            values["beta1"], values["beta2"] = self.betas
-        return values
+        given = {**self.__dict__, "kind": self.kind}
+        if "betas" in given:
+            given["beta1"], given["beta2"] = given["betas"]
+        settings = {name: given[name] for name in options.table(self.kind)}
+        return {**settings, "rate": as_rate(self.learning_rate).settings()}
 
     def minimize(self, loss: Value) -> Train:
         """Adds the gradients of `loss`, a scalar. Once per graph, at its end."""
@@ -53,15 +58,15 @@ class Optimizer:
 class SGD(Optimizer):
     """w -= rate * (g + l2 * w)."""
 
-    l2: float = 0.0
+    l2: float = _of("sgd", "l2")
 
 
 @dataclass
 class Momentum(Optimizer):
     """SGD with momentum, Nesterov's form on request. As torch.optim.SGD."""
 
-    momentum: float = 0.9
-    l2: float = 0.0
+    momentum: float = _of("momentum", "momentum")
+    l2: float = _of("momentum", "l2")
     nesterov: bool = False
 
     def __post_init__(self) -> None:
@@ -72,8 +77,8 @@ class Momentum(Optimizer):
 class AdaGrad(Optimizer):
     """Gradients over the root of the sum of their squares, with L2. As torch.optim.Adagrad."""
 
-    epsilon: float = 1e-10
-    l2: float = 0.0
+    epsilon: float = _of("adagrad", "epsilon")
+    l2: float = _of("adagrad", "l2")
 
     def __post_init__(self) -> None:
         self.kind = "adagrad"
@@ -83,9 +88,9 @@ class AdaGrad(Optimizer):
 class Adam(Optimizer):
     """Adam with L2 in the gradient; `amsgrad` divides by the largest second moment so far. As torch.optim.Adam."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    l2: float = 0.0
+    betas: tuple[float, float] = _betas("adam")
+    epsilon: float = _of("adam", "epsilon")
+    l2: float = _of("adam", "l2")
     amsgrad: bool = False
 
     def __post_init__(self) -> None:
@@ -96,9 +101,9 @@ class Adam(Optimizer):
 class AdamW(Optimizer):
     """Adam with decoupled weight decay. As torch.optim.AdamW."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    weight_decay: float = 0.01
+    betas: tuple[float, float] = _betas("adamw")
+    epsilon: float = _of("adamw", "epsilon")
+    weight_decay: float = _of("adamw", "weight_decay")
 
     def __post_init__(self) -> None:
         self.kind = "adamw"
@@ -112,10 +117,25 @@ class LAMB(Optimizer):
     parameters that do not decay. Norms are of the whole parameter; a tied one is one tensor.
     """
 
-    clip_norm: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
+    clip_norm: float = _of("lamb", "clip_norm")
+    betas: tuple[float, float] = _betas("lamb")
+    epsilon: float = _of("lamb", "epsilon")
+    weight_decay: float = _of("lamb", "weight_decay")
 
     def __post_init__(self) -> None:
         self.kind = "lamb"
+
+
+KINDS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
+    "sgd": (SGD, {}), "momentum": (Momentum, {}), "nesterov": (Momentum, {"nesterov": True}), "adagrad": (AdaGrad, {}),
+    "adam": (Adam, {}), "amsgrad": (Adam, {"amsgrad": True}), "adamw": (AdamW, {}), "lamb": (LAMB, {}),
+}
+
+
+def named(kind: str, rate: float | Rate | ReduceOnPlateau, **settings: Any) -> Optimizer:
+    """The optimizer of a kind, as --optimizer names it. None leaves a setting out; `weight_decay` is L2 where the kind has
+    no other."""
+    made, own = KINDS[kind]
+    decay = settings.pop("weight_decay", None)
+    settings["weight_decay" if "weight_decay" in options.table(kind) else "l2"] = decay
+    return made(rate, **own, **{name: value for name, value in settings.items() if value is not None})

@@ -20,7 +20,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hetu import _hetu
@@ -30,20 +30,6 @@ Schedule: TypeAlias = _hetu.Schedule
 Rows = Sequence[Sequence[str]]
 
 
-def _words(options: dict[str, Any]) -> list[str]:
-    """The command line's words for keyword arguments; None and False leave an option out."""
-    words = []
-    for name, value in options.items():
-        if value is None or value is False:
-            continue
-        words.append("--" + name.replace("_", "-"))
-        if isinstance(value, Iterable) and not isinstance(value, str):
-            words.append(",".join(map(str, value)))
-        elif value is not True:
-            words.append(str(value))
-    return words
-
-
 def methods() -> list[dict[str, Any]]:
     """Every method: name, aliases, doc, options, and the rules for its numbers of stages and micro-batches."""
     return list(_hetu.method_records())
@@ -51,14 +37,14 @@ def methods() -> list[dict[str, Any]]:
 
 def from_rows(rows: Rows, **options: Any) -> Schedule:
     """A plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
-    return _hetu.plan_from_text("".join(",".join(row) + "\n" for row in rows), "rows", _words(options))
+    return _hetu.plan_from_text("".join(",".join(row) + "\n" for row in rows), "rows", options)
 
 
 def generate(method: str | Callable[..., Rows], **options: Any) -> Schedule:
     """The plan of a method, or of a function that takes stages and micro_batches and returns rows."""
     if callable(method):
         return from_rows(method(options["stages"], options["micro_batches"]), **options)
-    return _hetu.plan([method, *_words(options)])
+    return _hetu.plan(method, options)
 
 
 def named(pipeline: str | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
@@ -76,7 +62,7 @@ def named(pipeline: str | Callable[..., Rows | Schedule], **options: Any) -> Sch
 def choose(**options: Any) -> dict[str, Any]:
     """What `hetu choose` with these options ranks, as its JSON: `ranked`, the fastest first, and `refused`. Lists, as of
     micro_batches or methods, are sequences."""
-    ranking: dict[str, Any] = json.loads(_hetu.choose(_words(options)))
+    ranking: dict[str, Any] = json.loads(_hetu.choose(options))
     return ranking
 
 
@@ -130,22 +116,22 @@ def _function(name: str) -> Callable[..., Rows | Schedule]:
 
 def read(path: str | os.PathLike[str], **options: Any) -> Schedule:
     """The plan of a CSV or JSON file, ours or torch.distributed.pipelining's."""
-    return _hetu.plan([os.path.join(os.curdir, os.fspath(path)), *_words(options)])
+    return _hetu.plan(os.path.join(os.curdir, os.fspath(path)), options)
 
 
 def lower(plan: Schedule, **options: Any) -> Schedule:
     """The plan with messages, reductions and updates."""
-    return _hetu.lowered_plan(plan, _words(options))
+    return _hetu.lowered_plan(plan, options)
 
 
 def verify(plan: Schedule, **options: Any) -> dict[str, Any]:
     """Peak activations per worker and weight versions per placement of a right plan; else ValueError says where."""
-    return dict(_hetu.verify_plan(plan, _words(options)))
+    return dict(_hetu.verify_plan(plan, options))
 
 
 def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, Any]:
     """The figures of `hetu simulate --format json`; with events=True also `events`, as a run's trace has them."""
-    text, rows = _hetu.simulate_plan(plan, _words(options), events)
+    text, rows = _hetu.simulate_plan(plan, options, events)
     figures: dict[str, Any] = json.loads(text)
     if events:
         figures["events"] = list(rows)
@@ -157,7 +143,7 @@ def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
     files."""
     if format in ("csv", "json"):
         raise ValueError(f"render draws; the plan as {format} is plan.{format}()")
-    return _hetu.render_plan(plan, _words({"format": format, **options}))
+    return _hetu.render_plan(plan, {"format": format, **options})
 
 
 __all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "named", "read", "render", "simulate", "verify"]

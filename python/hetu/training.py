@@ -5,6 +5,8 @@ TensorBoard scalars. Scripts add their model, their data and their lines.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import inspect
 import json
 import os
 import time
@@ -12,12 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from hetu import _hetu, averaging, executor, lr, optim, schedule
-from hetu.errors import parse_bytes
+from hetu import _hetu, averaging, executor, lr, optim, options, schedule
 from hetu.progress import Reporter
 from hetu.tensorboard import Course, Events, take_back
-
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb")
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,49 +26,41 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; --help lists the options")
 
 
+def fields() -> list[options.Field]:
+    """What a job is told by flags of the same names; `replicas` are of a plan that a FILE or a function makes."""
+    return [*options.table("training").values(), options.table("plan")["replicas"]]
+
+
+def _optimizer_fields() -> list[options.Field]:
+    """The kind, the rate and what every script offers; of LAMB, whose gradients are clipped unless told."""
+    of_lamb = options.table("lamb")
+    clip = dataclasses.replace(of_lamb["clip_norm"], otherwise=f"0; of lamb {of_lamb['clip_norm'].default:g}")
+    return [of_lamb["kind"], options.table("rate")["base"], of_lamb["weight_decay"], clip]
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of every script; a script sets defaults of its own with parser.set_defaults before."""
     add = parser.add_argument
     add("--epochs", type=int, default=100, help="default %(default)s")
     add("--steps", type=int, default=None, help="steps in all, counted from step 0 also after --resume; overrides --epochs")
-    add("--batch-size", type=int, help="samples per pipeline and step (default %(default)s)")
-    add("--micro-batches", type=int, default=None,
-        help="pieces that a batch is split into (default: 1 where the method updates after each, as pipedream; else 4)")
-    add("--optimizer", choices=OPTIMIZERS, help="default %(default)s")
-    add("--learning-rate", type=float, help="after warm-up (default %(default)s)")
-    add("--weight-decay", type=float, help="decoupled for adamw, in the step for lamb, else L2 (default %(default)s)")
-    add("--clip-norm", type=float, default=None, help="global gradient norm; 0 = off (default; of lamb 1)")
+    options.add_flags(parser, _optimizer_fields())
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
         help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; or a function of stages and "
              "micro_batches that returns rows of action strings; or choose, the best by --costs (default %(default)s)")
     add("--costs", metavar="FILE",
         help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose and for methods that go "
              "by costs: zb-1p, zb-2p, auto (default there: the operations of the model's blocks)")
-    add("--chunks", type=int, default=None, metavar="V", help="stages per worker, for methods that use it (default: theirs)")
-    add("--pairs", type=int, default=None, metavar="F", help="pipeline pairs of chimera (default 1)")
-    add("--concat", default=None, choices=["direct", "doubling", "halving", "best"],
-        help="how chimera runs more micro-batches than stages (default direct); halving also tells it of a FILE")
-    add("--replicas", type=int, default=None, metavar="R",
-        help="copies of the model in a FILE or a function's rows (default 1)")
-    add("--with-recompute", action="store_true", help="keep inputs only and make activations again before each backward")
-    add("--runtime-rule", action="store_true",
-        help="varuna: while the gradient of the next backward is late, the next forward may go before its recompute")
-    add("--sync", default="eager-opt", choices=["end", "eager", "eager-opt"],
-        help="where gradient sums start: at the end, as soon as a stage's gradient is whole, or there where idle time hides "
-             "it (default %(default)s)")
+    options.add_flags(parser, fields(), executor.PLANNING)
     averaging.add_options(parser)
     add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
     add("--points-every", type=int, default=10, metavar="N",
         help="steps between TensorBoard's points of loss, rate, gradient norm and speed; 0 = none (default %(default)s)")
     add("--devices", default=None, help="a list of device_list.py, or pipe_<pipelines>_<stages>")
-    add("--device", default="auto", choices=["auto", "cpu", "cuda"], help="what a worker computes on (default %(default)s)")
-    add("--threads", type=int, default=0, help="per worker; 0 = cores / workers of the host (default)")
-    add("--memory-limit", default="0", help="per worker, e.g. 4GiB; refused at the start if the plan needs more")
-    add("--seed", type=int, default=0, help="of weights, data order and dropout (default %(default)s)")
     add("--log", metavar="FILE.jsonl", help="one JSON object per step")
     add("--checkpoint", metavar="DIR", help="save here; a folder that holds one already needs --resume")
     add("--save-every", type=int, default=0, metavar="N", help="steps between checkpoints; 0 = at the end only (default)")
-    add("--keep", type=int, default=3, help="newest checkpoints that are kept (default %(default)s)")
+    add("--keep", type=int, default=inspect.signature(executor.Executor.run).parameters["keep"].default,
+        help="newest checkpoints that are kept (default %(default)s)")
     add("--resume", action="store_true", help="go on from the newest checkpoint of --checkpoint")
     add("--no-drain", action="store_true", help="a method without a flush (pipedream) runs on over the ends of epochs")
     add("--compare-single", action="store_true",
@@ -82,47 +73,37 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     args.averaging, args.stragglers = averaging.averaging_of(args), averaging.stragglers_of(args)
     if args.averaging and args.pipeline == "dp":
         args.pipeline = "pipedream"  # one stage, which updates after each batch
-    for name in ("epochs", "steps", "batch_size", "micro_batches"):
+    for name in ("epochs", "steps"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
     if args.points_every < 0:
         raise ValueError(f"--points-every must be >= 0, got {args.points_every}")
-    if args.micro_batches is None and schedule.is_method(args.pipeline):
-        args.micro_batches = _hetu.default_micro_batches(args.pipeline)
-    if args.micro_batches and args.batch_size % args.micro_batches:
-        raise ValueError(
-            f"--batch-size {args.batch_size} is not divided by --micro-batches {args.micro_batches}; "
-            f"choose a multiple of {args.micro_batches}"
-        )
+    _check_job(args)
     if args.no_drain and evaluates:
         raise ValueError("--no-drain: an evaluation after each epoch wants a drained pipeline; leave --no-drain out")
     if args.resume and not args.checkpoint:
         raise ValueError("--resume needs --checkpoint DIR")
 
 
+def _check_job(args: argparse.Namespace) -> None:
+    """What is wrong with the job whatever the model is. A plan's own number of micro-batches stands in its file."""
+    told = options.of_args(args, fields())
+    if not schedule.is_method(args.pipeline):
+        told["micro_batches"] = args.micro_batches or 1
+    _hetu.check_training_options({"method": args.pipeline, **told, "device": None})
+
+
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, **settings: Any) -> optim.Optimizer:
     """The optimizer that --optimizer, --weight-decay and --clip-norm name, with further settings of its class."""
-    classes: dict[str, tuple[type[optim.Optimizer], dict[str, Any]]] = {
-        "sgd": (optim.SGD, {}), "momentum": (optim.Momentum, {}), "nesterov": (optim.Momentum, {"nesterov": True}),
-        "adagrad": (optim.AdaGrad, {}), "adam": (optim.Adam, {}), "amsgrad": (optim.Adam, {"amsgrad": True}),
-        "adamw": (optim.AdamW, {}), "lamb": (optim.LAMB, {}),
-    }
-    kind, own = classes[args.optimizer]
-    decay = "weight_decay" if kind in (optim.AdamW, optim.LAMB) else "l2"
-    if args.clip_norm is not None:
-        own["clip_norm"] = args.clip_norm
-    return kind(rate, **own, **{decay: args.weight_decay}, **settings)
+    return optim.named(args.optimizer, rate, weight_decay=args.weight_decay, clip_norm=args.clip_norm, **settings)
 
 
 def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_blocks: Any = None) -> executor.Executor:
     """This worker's part of the job that the options describe; `first_blocks` as Executor has it."""
     return executor.Executor(
-        fetches, devices=args.devices, pipeline=args.pipeline, micro_batches=args.micro_batches, seed=args.seed,
-        chunks=args.chunks, pairs=args.pairs, concat=args.concat, replicas=args.replicas,
-        with_recompute=args.with_recompute, runtime_rule=args.runtime_rule, sync=args.sync, costs=args.costs,
-        threads=args.threads, memory_limit=parse_bytes(args.memory_limit), device=args.device,
-        first_blocks=first_blocks, averaging=args.averaging, stragglers=args.stragglers,
-        compare_single=args.compare_single,
+        fetches, devices=args.devices, pipeline=args.pipeline, costs=args.costs, first_blocks=first_blocks,
+        averaging=args.averaging, stragglers=args.stragglers, compare_single=args.compare_single,
+        **{name: told for name, told in options.of_args(args, fields()).items() if name != "batch_size"},
     )
 
 

@@ -171,11 +171,11 @@ using JobClass = nb::class_<Job>;
 void bind_steps(JobClass& job) {
   job.def(
          "__init__",
-         [](Job* self, const Graph& graph, const nb::dict& optimizer, const nb::dict& options,
+         [](Job* self, const Graph& graph, const nb::dict& optimizer, const TrainerOptions& options,
             comm::Transport& links) {
            const OptimizerConfig config = optimizer_of(optimizer);
-           const TrainerOptions how = trainer_options(options);
-           nb::gil_scoped_release free;  // workers may be threads: they meet in there
+           const TrainerOptions how = options;  // the object is Python's, for any thread
+           nb::gil_scoped_release free;         // workers may be threads: they meet in there
            new (self) Job(graph, config, how, links);
          },
          nb::keep_alive<1, 5>())
@@ -335,6 +335,21 @@ void bind_links(nb::module_& m) {
       "The links of a job whose workers are threads of this process.");
 }
 
+void bind_training_options(nb::module_& m) {
+  nb::class_<TrainerOptions>(m, "TrainingOptions",
+                             "What a training job is told: fields of option_fields('training'), "
+                             "its grid, its plan.")
+      .def("__init__",
+           [](TrainerOptions* self, const nb::dict& told) {
+             new (self) TrainerOptions(trainer_options(told));
+           })
+      .def_ro("method", &TrainerOptions::method)
+      .def_ro("micro_batches", &TrainerOptions::micro_batches)
+      .def_ro("memory_limit", &TrainerOptions::limit_bytes)
+      .def_rw("first_block", &TrainerOptions::first_block)
+      .def_prop_ro("model_stages", &model_stages_of);
+}
+
 void bind_questions(nb::module_& m) {
   m.def(
       "rate_at",
@@ -349,13 +364,19 @@ void bind_questions(nb::module_& m) {
       "CRC-32C of bytes.");
   m.def(
       "check_training",
-      [](const Graph& graph, const nb::dict& optimizer, const nb::dict& options) {
-        return Trainer::check(graph, optimizer_of(optimizer), trainer_options(options));
+      [](const Graph& graph, const nb::dict& optimizer, TrainerOptions options, bool limited) {
+        if (!limited) options.limit_bytes = 0;
+        return Trainer::check(graph, optimizer_of(optimizer), options);
       },
+      nb::arg("graph"), nb::arg("optimizer"), nb::arg("options"), nb::arg("limited") = true,
       "Throws what some worker of such a job would throw before its first step; returns the "
       "largest peak of a worker's memory, bytes.");
+  m.def(
+      "check_training_options",
+      [](const nb::dict& told) { check_training_options(trainer_options(told)); },
+      "Throws what is wrong with options of a job whatever its model is.");
   m.def("default_micro_batches", &default_micro_batches,
-        "Micro-batches per step that a method trains with unless told.");
+        "Micro-batches per step that training has unless told, of a method or of rows.");
   m.def("balance_stages", &balance_stages,
         "First block of each of so many stages, cut by the floating-point operations of blocks.");
   m.def("list_checkpoints", &list_checkpoints);
@@ -375,6 +396,7 @@ void bind_questions(nb::module_& m) {
 
 void bind_executor(nb::module_& m) {
   bind_links(m);
+  bind_training_options(m);
   bind_questions(m);
   JobClass job(m, "Job", "One worker's part of a training job.");
   bind_steps(job);

@@ -1,41 +1,40 @@
-// Plans for Python. Options are the words of the command line, so that hetu.schedule and `hetu`
-// read them in one place.
+// Plans for Python. Keywords are the options of the command line: both tell the same fields.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "cli/choose.h"
-#include "cli/key_values.h"
-#include "cli/picture.h"
-#include "cli/plan_options.h"
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
+#include "pipeline/options/choose_options.h"
+#include "pipeline/options/picture.h"
 #include "python/src/bindings.h"
+#include "python/src/tell.h"
 
 namespace nb = nanobind;
 
 namespace hetu {
 namespace {
 
-using Words = std::vector<std::string>;
-
 /// Options of the command; `origin` stands where it has METHOD or FILE.
-cli::PlanOptions parsed(Words words, const std::string& origin) {
-  words.insert(words.begin(), origin);
-  return cli::parse_plan_options(words);
+PlanOptions told(const nb::dict& options, const std::string& origin) {
+  PlanOptions o;
+  o.source = origin;
+  tell(fields(o), options);
+  check_plan_options(o);
+  return o;
 }
 
 /// Options for a plan that is there already: none of those that make one.
-cli::PlanOptions options_of(const Words& words) {
-  cli::PlanOptions o = parsed(words, "plan");
-  cli::refuse_sizes(o);
+PlanOptions options_of(const nb::dict& options) {
+  PlanOptions o = told(options, "plan");
+  refuse_sizes(o);
   return o;
 }
 
 /// The plan, lowered unless it is, proved within the options' limits.
-Schedule proved(const cli::PlanOptions& o, const Schedule& plan) {
-  Schedule lowered = cli::lowered_plan(o, plan);
-  cli::prove(o, plan, lowered);
+Schedule proved(const PlanOptions& o, const Schedule& plan) {
+  Schedule lowered = lowered_plan(o, plan);
+  prove(o, plan, lowered);
   return lowered;
 }
 
@@ -61,9 +60,9 @@ nb::list placements_of(const Schedule& plan) {
   return out;
 }
 
-nb::dict report_of(const Schedule& plan, const Words& words) {
-  const cli::PlanOptions o = options_of(words);
-  const VerifyReport report = cli::prove(o, plan, cli::lowered_plan(o, plan));
+nb::dict report_of(const Schedule& plan, const nb::dict& options) {
+  const PlanOptions o = options_of(options);
+  const VerifyReport report = prove(o, plan, lowered_plan(o, plan));
   nb::list versions;
   for (const StageNeeds& needs : report.stages) versions.append(needs.weight_versions);
   nb::dict out;
@@ -90,35 +89,35 @@ nb::list events_of(const Simulation& simulation) {
 }
 
 // A PDF is bytes, all else is text.
-nb::object rendered(const Schedule& plan, const Words& words) {
-  const cli::PlanOptions o = options_of(words);
+nb::object rendered(const Schedule& plan, const nb::dict& options) {
+  const PlanOptions o = options_of(options);
   const Schedule lowered = proved(o, plan);
-  const std::string text = cli::picture_of_run(o, cli::simulated(o, lowered, true), lowered);
+  const std::string text = picture_of_run(o, simulated(o, lowered, true), lowered);
   if (o.format == "pdf") return nb::bytes(text.data(), text.size());
   return nb::str(text.data(), text.size());
 }
 
 // Of a script's --slow, what it gives.
 nb::dict slow_of(const std::string& text) {
-  std::vector<Slowdown> all;
-  cli::parse_options({"--slow", text}, {cli::slow_option(all)});
-  const Slowdown &slow = all.back(), none;
+  Stragglers into;
+  read_flag(fields(into), "--slow", text);
   nb::dict out;
-  if (slow.pipeline != none.pipeline) out["pipeline"] = slow.pipeline;
-  if (slow.worker != none.worker) out["worker"] = slow.worker;
-  out["factor"] = slow.factor;
-  if (slow.from != none.from) out["from"] = slow.from;
-  if (slow.to != none.to) out["to"] = slow.to;
+  Slowdown slow = into.slow.back(), none;
+  const Fields unsaid = fields(none);
+  for (const OptionField& key : fields(slow))
+    if (key.name == "factor" || value_of(key) != value_of(find_field(unsaid, key.name)))
+      out[key.name.c_str()] = to_python(value_of(key));
   return out;
 }
 
 // The constants of the groups by a script's --group-options, and as they are where it is silent.
 nb::dict group_constants(const std::string& text) {
   groups::Options policy;
-  cli::parse_options({"--group-options", text}, {cli::constants_option(policy, [] {})});
+  const Fields all = fields(policy);
+  read_flag(all, "--group-options", text);
   nb::dict out;
-  for (const auto& [name, value] : cli::constants_of(policy)) out[name] = *value;
-  out["late_us"] = policy.late_us;
+  for (const OptionField& constant : keys_of(all, "--group-options"))
+    out[constant.name.c_str()] = to_python(value_of(constant));
   return out;
 }
 
@@ -156,41 +155,45 @@ void bind_schedule(nb::module_& m) {
   m.def("group_constants", &group_constants, nb::arg("text"),
         "Every constant of --group-options, those of the text in place of the defaults.");
   m.def(
-      "plan", [](const Words& words) { return cli::plan_of(cli::parse_plan_options(words)); },
-      nb::arg("words"), "The plan of `hetu schedule WORDS`, as given, not lowered.");
+      "plan",
+      [](const std::string& source, const nb::dict& options) {
+        return plan_of(told(options, source));
+      },
+      nb::arg("source"), nb::arg("options"),
+      "The plan of `hetu schedule SOURCE` with these options, as given, not lowered.");
   m.def(
       "plan_from_text",
-      [](const std::string& text, const std::string& origin, const Words& words) {
-        return cli::plan_from_text(parsed(words, origin), text);
+      [](const std::string& text, const std::string& origin, const nb::dict& options) {
+        return plan_from_text(told(options, origin), text);
       },
-      nb::arg("text"), nb::arg("origin"), nb::arg("words"),
+      nb::arg("text"), nb::arg("origin"), nb::arg("options"),
       "The plan that a CSV or JSON text holds.");
   m.def(
       "lowered_plan",
-      [](const Schedule& plan, const Words& words) {
-        return cli::lowered_plan(options_of(words), plan);
+      [](const Schedule& plan, const nb::dict& options) {
+        return lowered_plan(options_of(options), plan);
       },
-      nb::arg("plan"), nb::arg("words"), "The plan with communication, reductions and updates.");
-  m.def("verify_plan", &report_of, nb::arg("plan"), nb::arg("words"),
+      nb::arg("plan"), nb::arg("options"), "The plan with communication, reductions and updates.");
+  m.def("verify_plan", &report_of, nb::arg("plan"), nb::arg("options"),
         "Proves a plan; what each worker and placement needs.");
   m.def(
       "simulate_plan",
-      [](const Schedule& plan, const Words& words, bool events) {
-        const cli::PlanOptions o = options_of(words);
-        const Simulation s = cli::simulated(o, proved(o, plan), events);
+      [](const Schedule& plan, const nb::dict& options, bool events) {
+        const PlanOptions o = options_of(options);
+        const Simulation s = simulated(o, proved(o, plan), events);
         return nb::make_tuple(to_json(s), events_of(s));
       },
-      nb::arg("plan"), nb::arg("words"), nb::arg("events"),
+      nb::arg("plan"), nb::arg("options"), nb::arg("events"),
       "The JSON of `hetu simulate`, and the predicted events as dicts if asked for.");
   m.def(
       "choose",
-      [](const Words& words) {
-        cli::ChooseOptions o;
-        cli::parse_options(words, cli::choose_options(o));
-        return to_json(cli::ranking_of(o));
+      [](const nb::dict& options) {
+        ChooseOptions o;
+        tell(fields(o), options);
+        return to_json(ranking_of(o));
       },
-      nb::arg("words"), "The JSON of `hetu choose WORDS`.");
-  m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("words"), "A picture or a trace.");
+      nb::arg("options"), "The JSON of `hetu choose` with these options.");
+  m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("options"), "A picture or a trace.");
 }
 
 }  // namespace hetu

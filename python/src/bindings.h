@@ -17,6 +17,9 @@ void bind_graph(nanobind::module_& m);
 /// Plans: Schedule, and what the hetu tool does with one.
 void bind_schedule(nanobind::module_& m);
 
+/// Options: option_tables, option_fields, check_options.
+void bind_options(nanobind::module_& m);
+
 /// Data: Loader, bert_loader, stream_loader.
 void bind_data(nanobind::module_& m);
 

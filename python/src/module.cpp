@@ -58,6 +58,7 @@ NB_MODULE(_hetu, m) {
   hetu::bind_coordinator(m);
   hetu::bind_graph(m);
   hetu::bind_schedule(m);
+  hetu::bind_options(m);
   hetu::bind_data(m);
   hetu::bind_evaluate(m);
   hetu::bind_executor(m);

@@ -171,7 +171,7 @@ TEST(Trainer, RefusesABatchThatMicroBatchesDoNotDivide) {
   options.micro_batches = 4;
   EXPECT_THAT([&] { Trainer(testing_model::language_model({}), sgd(), options, *transports[0]); },
               testing::ThrowsMessage<Error>(
-                  testing::HasSubstr("batch size 10 is not divided by 4 micro-batches")));
+                  testing::HasSubstr("--batch-size 10 is not divided by --micro-batches 4")));
 }
 
 TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
@@ -179,7 +179,7 @@ TEST(Trainer, RefusesAPlanOverTheMemoryLimit) {
   TrainerOptions options = test_options();
   options.batch_size = 4;
   options.micro_batches = 2;
-  options.memory_limit = 1000;
+  options.limit_bytes = 1000;
   EXPECT_THAT([&] { Trainer(testing_model::language_model({}), sgd(), options, *transports[0]); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("over the limit of 1000")));
 }
@@ -199,13 +199,13 @@ TEST(Trainer, CheckRefusesWhatAWorkerWould) {
   };
   EXPECT_EQ(on_worker_threads(4, measure), "");
   const auto most = std::max_element(peaks.begin(), peaks.end());
-  options.memory_limit = *most;
+  options.limit_bytes = *most;
   EXPECT_NO_THROW(Trainer::check(graph, sgd(), options));
-  --options.memory_limit;
+  --options.limit_bytes;
   EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
               testing::ThrowsMessage<Error>(testing::HasSubstr(
                   fmt::format("worker {} (pipeline 0, stage", most - peaks.begin()))));
-  options.memory_limit = 0;
+  options.limit_bytes = 0;
   options.plan = generate("1f1b", {.stages = 3, .micro_batches = 2});
   EXPECT_THAT([&] { Trainer::check(graph, sgd(), options); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("the schedule is for 3 workers")));
@@ -239,7 +239,7 @@ TEST(Trainer, CheckRefusesStragglersAndAveragesThatDoNotFit) {
   options.stragglers.slow.clear();
   options.averaging->policy.sync_period = 0;
   EXPECT_THAT(check,
-              testing::ThrowsMessage<Error>(testing::HasSubstr("period must be at least 1")));
+              testing::ThrowsMessage<Error>(testing::HasSubstr("--sync-period must be >= 1")));
 }
 
 TEST(Trainer, NamesStageMicroAndStepOfANanLoss) {

@@ -144,7 +144,8 @@ TEST(Options, RefusesWhatIsOutOfRange) {
   EXPECT_EQ(refuses([](Options&) {}), "accepted");
   EXPECT_THAT(refuses([](Options& o) { o.pipelines = 1; }),
               HasSubstr("at least 2 are needed, got 1"));
-  EXPECT_THAT(refuses([](Options& o) { o.sync_period = 0; }), HasSubstr("at least 1, got 0"));
+  EXPECT_THAT(refuses([](Options& o) { o.sync_period = 0; }),
+              HasSubstr("--sync-period must be >= 1, got 0"));
   EXPECT_THAT(refuses([](Options& o) { o.min_group = 5; }), HasSubstr("must be 1…4"));
   EXPECT_THAT(refuses([](Options& o) { o.min_group = -1; }), HasSubstr("got minimum -1"));
   EXPECT_THAT(refuses([](Options& o) { o.max_group = 5; }), HasSubstr("must be 2…4, got 5"));

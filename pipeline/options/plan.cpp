@@ -2,41 +2,34 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cli/plan_options.h"
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/lower/lower.h"
+#include "pipeline/options/plan_options.h"
 #include "pipeline/verify/verify.h"
 
-namespace hetu::cli {
+namespace hetu {
 namespace {
 
-// An option that a method does not take is refused by name: it would be ignored silently.
-void refuse_unless(bool given, const char* option, const Method* method) {
-  if (!given) return;
-  if (method == nullptr) fail(Code::InvalidArgument, "--{} does not apply to a FILE", option);
-  require(takes(*method, option), "--{} does not apply to {}", option, method->name);
+// Of the options that some methods take, those that a FILE may be told of itself.
+bool is_of_files(const std::string& name) {
+  return name == "concat" || name == "steps" || name == "pair_semantics";
 }
 
 void check_applicable(const PlanOptions& o, const Method* method) {
-  refuse_unless(o.chunks.has_value(), "chunks", method);
-  refuse_unless(o.pairs.has_value(), "pairs", method);
-  refuse_unless(!o.stage_replicas.empty(), "stage-replicas", method);
-  refuse_unless(o.runtime_rule, "runtime-rule", method);
-  if (method == nullptr) {
-    const std::string concat = o.concat.value_or("direct");
-    require(concat == "halving" || concat == "direct",
-            "--concat {} does not apply to a FILE; halving tells that backward ids are half-micros",
-            concat);
-    return;
+  if (method != nullptr) return refuse_foreign(*method, o.given);
+  Sizes unused;
+  for (const OptionField& f : fields(unused)) {
+    const std::string option = flag_of(f).substr(2);
+    require(!o.has(f.name.c_str()) || !is_of_some_methods(option) || is_of_files(f.name),
+            "--{} does not apply to a FILE", option);
   }
-  refuse_unless(o.concat.has_value(), "concat", method);
-  refuse_unless(o.pair_semantics.has_value(), "pair-semantics", method);
-  refuse_unless(o.steps.has_value(), "steps", method);
-  require(!o.replicas, "--replicas is for a FILE");
-  require(!o.version_rule, "--version-rule is for a FILE");
+  const std::string& concat = o.sizes.concat;
+  require(concat == "halving" || concat == "direct",
+          "--concat {} does not apply to a FILE; halving tells that backward ids are half-micros",
+          concat);
 }
 
 // A plan is made by the costs of the first of several pipelines.
@@ -56,49 +49,36 @@ Costs of_first_pipeline(Costs costs, std::size_t workers, int pipelines) {
 }
 
 Schedule generated(const PlanOptions& o, const Method& method) {
-  Sizes sizes;
+  Sizes sizes = o.sizes;
   // A method with one legal number of stages needs none stated.
-  sizes.stages = o.stages.value_or(1);
-  if (!o.stages && !o.stage_replicas.empty())
-    sizes.stages = static_cast<int>(o.stage_replicas.size());
+  const bool by_replicas = !o.has("stages") && !sizes.replicas.empty();
+  if (by_replicas) sizes.stages = static_cast<int>(sizes.replicas.size());
   const bool any = method.legal_stages({.stages = 2}) || method.legal_stages({.stages = 4});
-  require(o.stages.has_value() || !o.stage_replicas.empty() || !any, "{} needs --stages P",
-          method.name);
-  require(o.micro_batches.has_value(), "{} needs --micro-batches M", method.name);
-  sizes.micro_batches = *o.micro_batches;
-  sizes.chunks = o.chunks.value_or(0);
-  sizes.pairs = o.pairs.value_or(1);
-  sizes.steps = o.steps.value_or(1);
-  sizes.replicas = o.stage_replicas;
-  sizes.concat = o.concat.value_or("direct");
-  sizes.pair_semantics = o.pair_semantics.value_or("split");
-  sizes.runtime_rule = o.runtime_rule;
+  require(o.has("stages") || by_replicas || !any, "{} needs --stages P", method.name);
+  require(o.has("micro_batches"), "{} needs --micro-batches M", method.name);
   const int model_stages = sizes.stages * resolved(method, sizes).chunks;
   const Costs costs = of_first_pipeline(costs_for(o, model_stages), sizes.stages, o.pipelines);
   sizes.costs = &costs;
   sizes.run = &o.run;
-  sizes.memory_limit = o.limit_micros.value_or(0);
-  sizes.memory_bytes = o.limit_bytes.value_or(0);
-  sizes.with_recompute = o.with_recompute;
   return generate(method.name, sizes);
 }
 
 PlanFacts facts_of(const PlanOptions& o) {
   PlanFacts facts;
-  facts.stages = o.stages.value_or(0);
-  facts.micro_batches = o.micro_batches.value_or(0);
-  facts.replicas = o.replicas.value_or(0);
-  facts.steps = o.steps.value_or(1);
+  if (o.has("stages")) facts.stages = o.sizes.stages;
+  if (o.has("micro_batches")) facts.micro_batches = o.sizes.micro_batches;
+  if (o.has("replicas")) facts.replicas = o.replicas;
+  facts.steps = o.sizes.steps;
   facts.pipelines = o.pipelines;
-  facts.half_micros = o.concat == "halving";
-  facts.pair_semantics = o.pair_semantics.value_or("");
-  if (o.version_rule) facts.version_rule = parse_version_rule(*o.version_rule);
+  facts.half_micros = o.sizes.concat == "halving";
+  if (o.has("pair_semantics")) facts.pair_semantics = o.sizes.pair_semantics;
+  if (o.has("version_rule")) facts.version_rule = parse_version_rule(o.version_rule);
   return facts;
 }
 
 Schedule finished(const PlanOptions& o, const Schedule& plan) {
   check_pipelines(plan, o.pipelines);
-  return o.with_recompute ? with_recompute(plan) : plan;
+  return o.sizes.with_recompute ? with_recompute(plan) : plan;
 }
 
 // The least that a stage's bytes come to, worker by worker, against the bound.
@@ -111,13 +91,13 @@ void check_bytes(const PlanOptions& o, const Schedule& lowered) {
   const Simulation s = simulate(lowered, costs);
   std::string lines;
   for (std::size_t w = 0; w < s.workers.size(); ++w) {
-    if (s.workers[w].peak_bytes > *o.limit_bytes)
+    if (s.workers[w].peak_bytes > o.sizes.memory_bytes)
       lines +=
           fmt::format("\n  worker {} peaks at {:.1f} MiB", w, s.workers[w].peak_bytes / 1048576);
   }
   if (!lines.empty())
     fail(Code::Plan, "plan needs more memory than the limit of {:.1f} MiB:{}",
-         *o.limit_bytes / 1048576, lines);
+         o.sizes.memory_bytes / 1048576, lines);
 }
 
 }  // namespace
@@ -138,21 +118,13 @@ Schedule plan_from_text(const PlanOptions& o, const std::string& text) {
 }
 
 void refuse_sizes(const PlanOptions& o) {
-  const auto refuse = [](bool given, const char* option) {
-    require(!given, "--{} goes into the making of a plan, and this one is made", option);
-  };
-  refuse(o.stages.has_value(), "stages");
-  refuse(o.micro_batches.has_value(), "micro-batches");
-  refuse(o.chunks.has_value(), "chunks");
-  refuse(o.pairs.has_value(), "pairs");
-  refuse(!o.stage_replicas.empty(), "stage-replicas");
-  refuse(o.concat.has_value(), "concat");
-  refuse(o.replicas.has_value(), "replicas");
-  refuse(o.steps.has_value(), "steps");
-  refuse(o.pair_semantics.has_value(), "pair-semantics");
-  refuse(o.runtime_rule, "runtime-rule");
-  refuse(o.version_rule.has_value(), "version-rule");
-  refuse(o.with_recompute, "with-recompute");
+  Sizes unused;
+  std::vector<std::string> making = {"replicas", "version_rule"};
+  for (const OptionField& f : fields(unused)) making.push_back(f.name);
+  PlanOptions other;
+  for (const OptionField& f : only(fields(other), making))
+    require(!o.has(f.name.c_str()), "{} goes into the making of a plan, and this one is made",
+            flag_of(f));
 }
 
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
@@ -161,19 +133,20 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
     require(o.pipelines == 1 || o.pipelines == plan.lowering.pipelines,
             "--pipelines {}: the plan is lowered already, for {}", o.pipelines,
             plan.lowering.pipelines);
-    require(!o.sync, "--sync {}: the plan is lowered already; its reductions stand where they are",
-            o.sync.value_or(""));
+    require(!o.has("sync"),
+            "--sync {}: the plan is lowered already; its reductions stand where they are",
+            sync_place_name(o.sync));
     return plan;
   }
   Lowering how = plan.lowering;
   how.pipelines = o.pipelines;
-  how.sync = parse_sync_place(o.sync.value_or("eager-opt"));
+  how.sync = o.sync;
   how.average_weights = averages_in_groups(o);
   return lower(plan, how);
 }
 
 bool averages_in_groups(const PlanOptions& o) {
-  return o.sync_method != "allreduce" || o.overlap.value_or(false);
+  return o.sync_method != "allreduce" || (o.has("overlap") && o.policy.overlapped);
 }
 
 groups::Options policy_of(const PlanOptions& o) {
@@ -183,14 +156,13 @@ groups::Options policy_of(const PlanOptions& o) {
   else
     policy.method = groups::parse_method(o.sync_method);
   const bool in_pairs = policy.method != groups::Method::PartialReduce;
-  policy.overlapped = o.overlap.value_or(in_pairs || policy.sync_period > 1);
+  if (!o.has("overlap")) policy.overlapped = in_pairs || policy.sync_period > 1;
   policy.seed = o.run.seed;
   return policy;
 }
 
 GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events) {
   SimulateOptions run = o.run;
-  run.send_slots = o.send_slots;
   run.events = events;
   return simulate_groups(lowered, costs_for(o, model_stages(lowered)), run, policy_of(o));
 }
@@ -198,37 +170,37 @@ GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, 
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events) {
   if (averages_in_groups(o)) return simulated_groups(o, lowered, events).run;
   SimulateOptions run = o.run;
-  run.send_slots = o.send_slots;
   run.events = events;
   return simulate(lowered, costs_for(o, model_stages(lowered)), run);
 }
 
 Costs costs_of(const PlanOptions& o) {
+  const CostOptions& told = o.costs;
   Costs costs;
-  if (!o.costs.empty()) {
-    costs = read_costs(o.costs, o.table);
+  if (!told.costs.empty()) {
+    costs = read_costs(told.costs, told.table);
   } else {
-    require(o.table.micro_batch_size == 0 && o.table.blocks_per_stage == 0,
+    require(told.table.micro_batch_size == 0 && told.table.blocks_per_stage == 0,
             "--micro-batch-size and --blocks-per-stage are for --costs FILE.csv");
     StageCost& c = costs.stages[0];
-    c.forward = o.forward.value_or(1);
-    c.input_grad = o.backward ? *o.backward / 2 : o.input_grad.value_or(1);
-    c.weight_grad = o.backward ? *o.backward / 2 : o.weight_grad.value_or(1);
-    c.recompute = o.recompute.value_or(0);
+    c.forward = told.forward;
+    c.input_grad = o.has("backward") ? told.backward / 2 : told.input_grad;
+    c.weight_grad = o.has("backward") ? told.backward / 2 : told.weight_grad;
+    c.recompute = told.recompute;
   }
   for (StageCost& c : costs.stages) {
-    if (o.update) c.update = *o.update;
-    if (o.bytes) c.bytes_out = *o.bytes;
-    if (o.allreduce) c.reduce_grad = 0;
+    if (o.has("update")) c.update = told.update;
+    if (o.has("bytes")) c.bytes_out = told.bytes;
+    if (o.has("allreduce")) c.reduce_grad = 0;
   }
-  if (o.allreduce) {
-    costs.allreduce = *o.allreduce;
+  if (o.has("allreduce")) {
+    costs.allreduce = told.allreduce;
     for (BlockCost& b : costs.blocks) b.cost.reduce_grad = 0;
   }
   // A link in the file overrides the options.
   if (!costs.has_link) {
-    costs.link.latency = o.latency.value_or(0);
-    costs.link.bandwidth = o.bandwidth.value_or(0);
+    costs.link.latency = told.latency;
+    costs.link.bandwidth = told.bandwidth;
   }
   if (!o.speed.empty()) costs.speed = o.speed;
   return costs;
@@ -240,11 +212,11 @@ Costs costs_for(const PlanOptions& o, int model_stages) {
 }
 
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered) {
+  const double limit = o.sizes.memory_limit;
   // The plan as typed first: messages then count steps in the user's own rows.
-  if (!is_lowered(plan)) verify(plan, {.memory_limit = o.limit_micros.value_or(0)});
-  VerifyReport report =
-      verify(lowered, {.send_slots = o.send_slots, .memory_limit = o.limit_micros.value_or(0)});
-  if (o.limit_bytes) check_bytes(o, lowered);
+  if (!is_lowered(plan)) verify(plan, {.memory_limit = limit});
+  VerifyReport report = verify(lowered, {.send_slots = o.run.send_slots, .memory_limit = limit});
+  if (o.sizes.memory_bytes > 0) check_bytes(o, lowered);
   return report;
 }
 
@@ -255,4 +227,4 @@ std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, con
   return trace_to_json({std::move(events), metadata}) + "\n";
 }
 
-}  // namespace hetu::cli
+}  // namespace hetu

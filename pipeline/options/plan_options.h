@@ -1,56 +1,65 @@
-// The options that schedule, verify, simulate and rehearse share, and what they come to: a plan,
-// its costs, and how to run it.
+// What is asked of a plan: the options that schedule, verify, simulate and rehearse share, for the
+// tool and for Python alike; and what they come to: a plan, its costs, and how to run it.
 #pragma once
 #include <cstdint>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "cli/options.h"
+#include "graph/base/fields.h"
 #include "pipeline/cost/cost.h"
+#include "pipeline/generate/generate.h"
 #include "pipeline/ir/schedule.h"
+#include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/simulate/simulate_groups.h"
 #include "pipeline/verify/verify.h"
 
-namespace hetu::cli {
+namespace hetu {
 
-/// What was typed. Empty optionals were not given.
-struct PlanOptions {
-  std::string source;  ///< METHOD or FILE
-  std::optional<int> stages, micro_batches, chunks, pairs, replicas, steps;
-  std::vector<int> stage_replicas;
-  std::optional<std::string> concat, pair_semantics, version_rule;
-  bool with_recompute = false, runtime_rule = false, lowered = false;
-  std::optional<double> forward, backward, input_grad, weight_grad, recompute, latency;
-  std::optional<double> update, allreduce, bytes, bandwidth;
-  std::string costs;
-  BlockTable table;
-  std::optional<double> limit_micros, limit_bytes;
-  std::optional<std::string> sync;  ///< none: eager-opt, or as a lowered FILE has it
-  std::string sync_method = "allreduce";
-  int pipelines = 1;
-  groups::Options policy;  ///< of the sync methods that average in groups
-  std::string of_preduce;  ///< an option that was given and is partial reduce's alone
-  std::optional<bool> overlap;
-  std::vector<double> speed;
-  int send_slots = kUnboundedSlots;
-  SimulateOptions run;
-  std::string style = "timeline";
-  std::string format, output;
+/// Costs by options, or the file that has them. Of a FILE and of what is not told, its own count.
+struct CostOptions {
+  double forward = StageCost().forward;
+  double backward = StageCost().input_grad + StageCost().weight_grad;
+  double input_grad = StageCost().input_grad;
+  double weight_grad = StageCost().weight_grad;
+  double recompute = StageCost().recompute;
+  double update = StageCost().update;
+  double allreduce = Costs().allreduce;
+  double latency = LinkCost().latency;
+  double bytes = StageCost().bytes_out;
+  double bandwidth = LinkCost().bandwidth;
+  std::string costs = {};
+  BlockTable table = {};
 };
 
-/// The rows of the table, bound to `o`.
-std::vector<Option> plan_options(PlanOptions& o);
+Fields fields(CostOptions& costs);
 
-/// Parses arguments of one of the commands, which may have options of its own; throws
-/// InvalidArgument. Exactly one METHOD or FILE.
-PlanOptions parse_plan_options(const std::vector<std::string>& arguments,
-                               const std::vector<Option>& own = {});
+/// What was told; `given` has the names of it.
+struct PlanOptions {
+  std::string source = {};  ///< METHOD or FILE
+  Sizes sizes = {};         ///< of a METHOD, and what a FILE does not say of itself
+  int replicas = 1;         ///< of the model in a FILE
+  std::string version_rule = {};
+  CostOptions costs = {};
+  std::vector<double> speed = {};
+  SimulateOptions run = {};
+  SyncPlace sync = kSyncPlace;  ///< not given: of a lowered FILE, as it has it
+  int pipelines = 1;
+  std::string sync_method = "allreduce";
+  groups::Options policy = {};  ///< of the sync methods that average in groups
+  bool lowered = false;
+  std::string format = {}, output = {}, style = "timeline";
+  std::set<std::string> given = {};
 
-/// Usage, the options, and the methods with what is legal for each.
-std::string plan_help(const char* command, const char* meaning,
-                      const std::vector<Option>& own = {});
+  bool has(const char* name) const { return given.count(name) > 0; }
+};
+
+/// What may be told, in the order of --help; what is told enters `o.given`.
+Fields fields(PlanOptions& o);
+
+/// The rules between the options, however they were told. Throws InvalidArgument.
+void check_plan_options(const PlanOptions& o);
 
 /// The plan of a METHOD or of a FILE, recomputed if asked for; as given, not lowered. Throws
 /// InvalidArgument, Config, Io.
@@ -89,7 +98,7 @@ void check_style(const std::string& style, const std::string& format);
 bool averages_in_groups(const PlanOptions& o);
 
 /// --group-log of the commands that run such pipelines, and its refusal where there are none.
-Option group_log_option(std::string& path);
+OptionField group_log_field(std::string& path);
 void check_group_log(const std::string& path, const PlanOptions& o);
 
 /// How such pipelines find together: the constants of the options, and what the method makes of
@@ -102,4 +111,4 @@ GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, 
 /// A trace file of a run of a plan, with plan, costs and version in its metadata.
 std::string trace_text(std::vector<TraceEvent> events, const Schedule& plan, const Costs& costs);
 
-}  // namespace hetu::cli
+}  // namespace hetu

@@ -2,10 +2,10 @@
 #pragma once
 #include <string>
 
-#include "cli/plan_options.h"
+#include "pipeline/options/plan_options.h"
 #include "pipeline/render/render.h"
 
-namespace hetu::cli {
+namespace hetu {
 
 /// Columns and colour of standard output; plain and 100 columns wide if that is no terminal or the
 /// grid goes to a file.
@@ -38,4 +38,4 @@ std::string picture_of_run(const PlanOptions& o, const Simulation& simulation,
 std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis);
 
-}  // namespace hetu::cli
+}  // namespace hetu

@@ -1,4 +1,4 @@
-#include "cli/picture.h"
+#include "pipeline/options/picture.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "pipeline/render/refused.h"
 #include "pipeline/render/render.h"
 
-namespace hetu::cli {
+namespace hetu {
 namespace {
 
 constexpr double kUnitUs = 1000;  // of a simulation's time unit in its events
@@ -93,9 +93,7 @@ std::string picture_of_run(const PlanOptions& o, const Simulation& s, const Sche
 
 std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis) {
-  SimulateOptions run = o.run;
-  run.send_slots = o.send_slots;
-  const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, model_stages(plan)), run);
+  const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, model_stages(plan)), o.run);
   SvgOptions options;
   options.title = picture_title(plan.method, plan.stages, plan.micro_batches) + ": refused";
   options.unit = unit_of(costs_of(o).unit);
@@ -104,4 +102,4 @@ std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
   return page(o.format, {refused.set}, options);
 }
 
-}  // namespace hetu::cli
+}  // namespace hetu

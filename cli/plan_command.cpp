@@ -1,0 +1,44 @@
+#include "cli/plan_command.h"
+
+#include "graph/base/error.h"
+#include "pipeline/generate/generate.h"
+
+namespace hetu::cli {
+
+PlanOptions parse_plan_options(const std::vector<std::string>& arguments, const Fields& own) {
+  PlanOptions told;
+  const Fields all = joined(fields(told), own);
+  const std::vector<std::string> rest = parse_options(arguments, options_of(all));
+  require(!rest.empty(), "which METHOD or FILE? --help lists them");
+  if (rest.size() > 1)
+    fail(Code::InvalidArgument, "one METHOD or FILE, got {}: '{}' is too much", rest.size(),
+         rest[1].substr(0, 60));
+  told.source = rest[0];
+  check_plan_options(told);
+  return told;
+}
+
+std::string plan_help(const char* command, const char* meaning, const Fields& own) {
+  PlanOptions unused;
+  std::string text = fmt::format(
+      "usage: hetu {} METHOD|FILE.csv|FILE.json [options]\n{}\n\nMethods:\n", command, meaning);
+  for (const Method& m : methods()) {
+    text += fmt::format("  {:<17}{}\n{:19}Legal: {}, {}.", m.name, m.doc, "", m.stages_rule,
+                        m.micros_rule);
+    std::string options;
+    for (const std::string option : m.options) {
+      options += (options.empty() ? "--" : ", --") + option;
+      if (option == "chunks")
+        options += fmt::format(" ({}, {} unless told)", m.chunks_rule, m.chunks);
+    }
+    if (!options.empty()) text += fmt::format(" Takes {}.", options);
+    std::string others;
+    for (const char* a : m.aliases) others.append(others.empty() ? "" : ", ").append(a);
+    text += others.empty() ? "\n" : fmt::format(" Also: {}.\n", others);
+  }
+  return text + "\nOptions:\n" + help_text(options_of(joined(fields(unused), own))) +
+         "\nExit status: 0; 1 a plan that fails verification; 2 wrong options or unreadable "
+         "input.\n";
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,82 @@
+// What may be told of an optimizer, and what each kind is unless told.
+#include <array>
+#include <string>
+#include <vector>
+
+#include "executor/stage/optimizer.h"
+
+namespace hetu {
+namespace {
+
+using Kind = OptimizerConfig::Kind;
+
+constexpr std::array kKinds = {Kind::Sgd,  Kind::Momentum, Kind::Nesterov, Kind::AdaGrad,
+                               Kind::Adam, Kind::AmsGrad,  Kind::AdamW,    Kind::Lamb};
+
+// The settings that a kind reads.
+std::vector<std::string> taken(Kind kind) {
+  switch (kind) {
+    case Kind::Sgd:
+      return {"kind", "l2", "clip_norm"};
+    case Kind::Momentum:
+    case Kind::Nesterov:
+      return {"kind", "momentum", "l2", "clip_norm"};
+    case Kind::AdaGrad:
+      return {"kind", "epsilon", "l2", "clip_norm"};
+    case Kind::Adam:
+    case Kind::AmsGrad:
+      return {"kind", "beta1", "beta2", "epsilon", "l2", "clip_norm"};
+    case Kind::AdamW:
+    case Kind::Lamb:
+      return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm"};
+  }
+  return {};
+}
+
+}  // namespace
+
+OptimizerConfig defaults_of(Kind kind) {
+  OptimizerConfig c;
+  c.kind = kind;
+  if (kind == Kind::AdaGrad) c.epsilon = 1e-10;
+  if (kind == Kind::Lamb) c.epsilon = 1e-6;
+  if (kind == Kind::Lamb) c.clip_norm = 1;
+  if (kind == Kind::AdamW || kind == Kind::Lamb) c.weight_decay = 0.01;
+  return c;
+}
+
+Fields fields(OptimizerConfig& c) {
+  constexpr Range kShare = {.least = 0, .most = 1, .below = true};
+  const auto setting = [](const char* name, double& place, const char* doc, Range range = {}) {
+    return OptionField{.name = name, .place = &place, .doc = doc, .range = range, .flag = ""};
+  };
+  OptionField kind = {
+      .name = "kind",
+      .place = WordPlace{[&c] { return optimizer_name(c.kind); },
+                         [&c](const std::string& v) { c.kind = parse_optimizer(v); }},
+      .doc = "how gradients change weights",
+      .flag = "--optimizer"};
+  for (const Kind one : kKinds) kind.choices.push_back(optimizer_name(one));
+  const Fields all = {
+      kind,
+      setting("momentum", c.momentum, "of momentum and nesterov", kShare),
+      setting("beta1", c.beta1, "decay of the first moment", kShare),
+      setting("beta2", c.beta2, "decay of the second moment", kShare),
+      setting("epsilon", c.epsilon, "added to the root of the second moment or sum",
+              {.above = true}),
+      setting("l2", c.l2, "added to the gradient: g + l2 w; of all but adamw and lamb"),
+      {.name = "weight_decay",
+       .place = &c.weight_decay,
+       .argument = "W",
+       .doc = "decoupled for adamw, in the step for lamb, else L2",
+       .flag = "--weight-decay"},
+      {.name = "clip_norm",
+       .place = &c.clip_norm,
+       .argument = "NORM",
+       .doc = "what the global gradient norm is brought down to; 0 = off",
+       .flag = "--clip-norm"},
+  };
+  return only(all, taken(c.kind));
+}
+
+}  // namespace hetu

@@ -1,0 +1,328 @@
+#include "graph/base/fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "graph/base/error.h"
+#include "graph/base/words.h"
+
+namespace hetu {
+namespace {
+
+template <class T>
+struct Held {
+  using Type = T;
+};
+template <class T>
+struct Held<std::optional<T>> {
+  using Type = T;
+};
+
+// What a place points to; an optional's own type in it.
+template <class P>
+using In = typename Held<std::remove_pointer_t<P>>::Type;
+
+template <class T>
+constexpr bool kWhole = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+std::int64_t whole(double bound) {
+  return bound >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(bound);
+}
+
+bool within(const Range& r, double x) {
+  return std::isfinite(x) && (r.above ? x > r.least : x >= r.least) &&
+         (r.below ? x < r.most : x <= r.most);
+}
+
+std::string trimmed(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(' ') + 1 - first);
+}
+
+std::string spoken(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+
+// A key has no flag of its own.
+std::string where(const OptionField& f) {
+  return f.within != nullptr ? spoken(f.name) : flag_of(f);
+}
+
+// Bytes, with a unit or without.
+template <class T>
+T size_from(const std::string& text) {
+  try {
+    const auto bytes = to_bytes(text);
+    return static_cast<T>(bytes ? *bytes : to_number(trimmed(text)));
+  } catch (const Error&) {
+    fail(Code::InvalidArgument,
+         "'{}' is no size; write bytes, or a number with KiB, MiB or GiB, such as 4GiB",
+         shortened(text));
+  }
+}
+
+// A number of the command line, in its field's range.
+template <class T>
+T number_from(const OptionField& f, const std::string& text) {
+  if (std::string(f.unit) == "bytes") return size_from<T>(text);
+  if constexpr (kWhole<T>) {
+    const double most = std::min(f.range.most, static_cast<double>(std::numeric_limits<T>::max()));
+    return static_cast<T>(to_integer(text, whole(f.range.least), whole(most)));
+  } else {
+    const double value = to_number(text);
+    require(within(f.range, value), "expected a finite number {}, got '{}'", range_text(f),
+            shortened(text));
+    return value;
+  }
+}
+
+template <class T>
+T from_text(const OptionField& f, const std::string& text) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return f.choices.empty() ? text : one_of(text, f.choices, f.to_come);
+  } else {
+    return number_from<T>(f, text);
+  }
+}
+
+template <class T>
+constexpr bool kList = false;
+template <class T>
+constexpr bool kList<std::vector<T>> = true;
+
+void read_into(const OptionField& f, const std::string& text) {
+  std::visit(
+      [&](const auto& place) {
+        using P = std::decay_t<decltype(place)>;
+        using T = In<P>;
+        if constexpr (std::is_same_v<P, WordPlace>) {
+          place.set(text);
+        } else if constexpr (std::is_same_v<P, RecordPlace>) {
+          place.add([&](const Fields& row) { read_key_values(row, text); });
+        } else if constexpr (std::is_same_v<T, bool>) {
+          *place = true;
+        } else if constexpr (kList<T>) {
+          place->clear();
+          for (const std::string& part : split(text, ','))
+            place->push_back(from_text<typename T::value_type>(f, part));
+        } else {
+          *place = from_text<T>(f, text);
+        }
+      },
+      f.place);
+}
+
+template <class T>
+FieldValue widened(const T& value) {
+  if constexpr (std::is_same_v<T, std::vector<int>>)
+    return std::vector<std::int64_t>(value.begin(), value.end());
+  else if constexpr (kWhole<T>)
+    return static_cast<std::int64_t>(value);
+  else
+    return value;
+}
+
+[[noreturn]] void refuse(const OptionField& f, const std::string& what, const std::string& got) {
+  fail(Code::InvalidArgument, "{} must be {}, got {}", where(f), what, shortened(got));
+}
+
+std::string to_text(const FieldValue& value) {
+  const auto listed = [](const auto& list) { return fmt::format("{}", fmt::join(list, ",")); };
+  return std::visit(
+      [&](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::monostate>)
+          return "";
+        else if constexpr (kList<T>)
+          return listed(v);
+        else
+          return fmt::format("{}", v);
+      },
+      value);
+}
+
+double as_number(const FieldValue& value) {
+  if (const auto* n = std::get_if<std::int64_t>(&value)) return static_cast<double>(*n);
+  const auto* x = std::get_if<double>(&value);
+  return x != nullptr ? *x : std::nan("");
+}
+
+template <class T>
+T checked_number(const OptionField& f, const FieldValue& value) {
+  const bool whole_number = std::holds_alternative<std::int64_t>(value);
+  const bool fits = whole_number || (!kWhole<T> && std::holds_alternative<double>(value));
+  if (!fits) refuse(f, kWhole<T> ? "a whole number" : "a number", "'" + to_text(value) + "'");
+  const double x = as_number(value);
+  const bool held = !kWhole<T> || x <= static_cast<double>(std::numeric_limits<T>::max());
+  if (!within(f.range, x) || !held) refuse(f, range_text(f), to_text(value));
+  if (whole_number) return static_cast<T>(std::get<std::int64_t>(value));
+  return static_cast<T>(x);
+}
+
+// A value of a program as this type, in the field's range; a text is read as the command line's.
+template <class T>
+T from_value(const OptionField& f, const FieldValue& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    const bool* flag = std::get_if<bool>(&value);
+    if (flag == nullptr) refuse(f, "true or false", "'" + to_text(value) + "'");
+    return *flag;
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    const bool plain = std::holds_alternative<std::string>(value) || !std::isnan(as_number(value));
+    if (!plain) refuse(f, "a text", "'" + to_text(value) + "'");
+    return from_text<std::string>(f, to_text(value));
+  } else {
+    if (const auto* text = std::get_if<std::string>(&value)) return number_from<T>(f, *text);
+    return checked_number<T>(f, value);
+  }
+}
+
+// A list of a program: of such values, a single one, or a text as the command line has it.
+template <class T>
+void set_list(const OptionField& f, std::vector<T>& into, const FieldValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return read_into(f, *text);
+  std::vector<T> made;
+  const auto add = [&](const auto& list) {
+    for (const auto& one : list) made.push_back(from_value<T>(f, one));
+  };
+  if (const auto* whole_numbers = std::get_if<std::vector<std::int64_t>>(&value))
+    add(*whole_numbers);
+  else if (const auto* numbers = std::get_if<std::vector<double>>(&value))
+    add(*numbers);
+  else if (const auto* texts = std::get_if<std::vector<std::string>>(&value))
+    add(*texts);
+  else
+    made.push_back(from_value<T>(f, value));
+  into = std::move(made);
+}
+
+void set_into(const OptionField& f, const FieldValue& value) {
+  std::visit(
+      [&](const auto& place) {
+        using P = std::decay_t<decltype(place)>;
+        using T = In<P>;
+        if constexpr (std::is_same_v<P, WordPlace>)
+          place.set(to_text(value));
+        else if constexpr (std::is_same_v<P, RecordPlace>)
+          refuse(f, "records", "'" + to_text(value) + "'");
+        else if constexpr (kList<T>)
+          set_list(f, *place, value);
+        else
+          *place = from_value<T>(f, value);
+      },
+      f.place);
+}
+
+// What is wrong with a value, after where it was told.
+template <class Tell>
+void at(const std::string& where, const Tell& tell) {
+  try {
+    tell();
+  } catch (const Error& e) {
+    const std::string what = e.what();
+    if (what.rfind(where + " must be", 0) == 0) throw;
+    fail(e.code(), "{}: {}", where, what);
+  }
+}
+
+void note(const OptionField& f) {
+  if (f.given != nullptr) f.given->insert(f.name);
+}
+
+}  // namespace
+
+FieldType type_of(const OptionField& field) {
+  return std::visit(
+      [](const auto& place) {
+        using P = std::decay_t<decltype(place)>;
+        using T = In<P>;
+        if constexpr (std::is_same_v<P, RecordPlace>) return FieldType::Records;
+        if constexpr (std::is_same_v<T, bool>) return FieldType::Flag;
+        if constexpr (kWhole<T>) return FieldType::Integer;
+        if constexpr (std::is_same_v<T, double>) return FieldType::Number;
+        if constexpr (std::is_same_v<T, std::vector<int>>) return FieldType::Integers;
+        if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return FieldType::Integers;
+        if constexpr (std::is_same_v<T, std::vector<double>>) return FieldType::Numbers;
+        if constexpr (std::is_same_v<T, std::vector<std::string>>) return FieldType::Texts;
+        return FieldType::Text;
+      },
+      field.place);
+}
+
+void read_field(const OptionField& field, const std::string& text) {
+  read_into(field, text);
+  note(field);
+}
+
+void read_flag(const Fields& fields, const std::string& flag, const std::string& text) {
+  const Fields keys = keys_of(fields, flag);
+  at(flag, [&] {
+    if (!keys.empty()) return read_key_values(keys, text);
+    for (const OptionField& f : fields)
+      if (flag_of(f) == flag) return read_field(f, text);
+    HETU_ASSERT(false);
+  });
+}
+
+void set_field(const OptionField& field, const FieldValue& value) {
+  if (value_of(field) != value || type_of(field) == FieldType::Records)
+    at(where(field), [&] { set_into(field, value); });
+  note(field);
+}
+
+FieldValue value_of(const OptionField& field) {
+  return std::visit(
+      [](const auto& place) -> FieldValue {
+        using P = std::decay_t<decltype(place)>;
+        if constexpr (std::is_same_v<P, WordPlace>) {
+          return place.get();
+        } else if constexpr (std::is_same_v<P, RecordPlace>) {
+          return std::monostate();
+        } else if constexpr (!std::is_same_v<std::remove_pointer_t<P>, In<P>>) {
+          return place->has_value() ? widened(**place) : FieldValue();
+        } else {
+          return widened(*place);
+        }
+      },
+      field.place);
+}
+
+std::string text_of(const OptionField& field) { return to_text(value_of(field)); }
+
+void read_key_values(const Fields& fields, const std::string& text) {
+  std::set<std::string> seen;
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    require(equals != std::string::npos, "expected KEY=VALUE, got '{}'", part.substr(0, 40));
+    const OptionField& field = find_key(fields, trimmed(part.substr(0, equals)));
+    require(seen.insert(field.name).second, "'{}' stands twice; it must stand once", field.name);
+    at(field.name, [&] { read_into(field, trimmed(part.substr(equals + 1))); });
+    note(field);
+  }
+}
+
+void check_fields(const Fields& fields) {
+  for (const OptionField& f : fields) {
+    const FieldValue value = value_of(f);
+    const auto* word = std::get_if<std::string>(&value);
+    if (word != nullptr && !f.choices.empty() && std::holds_alternative<std::string*>(f.place)) {
+      const bool known = std::find(f.choices.begin(), f.choices.end(), *word) != f.choices.end();
+      require(known, "unknown {} '{}'; known: {}", spoken(f.name), word->substr(0, 60),
+              fmt::join(f.choices, ", "));
+    }
+    const auto check = [&](double x) {
+      if (!within(f.range, x)) refuse(f, range_text(f), fmt::format("{}", x));
+    };
+    if (std::holds_alternative<std::uint64_t*>(f.place)) continue;  // any is fine
+    if (std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value))
+      check(as_number(value));
+    if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))
+      for (const std::int64_t x : *list) check(static_cast<double>(x));
+    if (const auto* list = std::get_if<std::vector<double>>(&value))
+      for (const double x : *list) check(x);
+  }
+}
+
+}  // namespace hetu

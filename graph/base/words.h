@@ -1,0 +1,30 @@
+// Numbers and lists as users write them: read in one way wherever text comes in.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hetu {
+
+/// A whole number in [least, most]. Throws InvalidArgument.
+std::int64_t to_integer(const std::string& text, std::int64_t least, std::int64_t most);
+
+/// A finite number >= 0. Throws InvalidArgument.
+double to_number(const std::string& text);
+
+/// "512 MiB", "4GiB", "1.5KiB" in bytes; nothing where no unit stands there. Throws InvalidArgument
+/// where a unit follows no number.
+std::optional<double> to_bytes(const std::string& text);
+
+/// Parts between separators; an empty text has none.
+std::vector<std::string> split(const std::string& text, char separator);
+
+/// One of the known words. Throws InvalidArgument naming them; `to_come` are refused as such.
+std::string one_of(const std::string& text, const std::vector<const char*>& known,
+                   const std::vector<const char*>& to_come = {});
+
+/// The first 60 bytes of a text, for messages.
+std::string shortened(const std::string& text);
+
+}  // namespace hetu

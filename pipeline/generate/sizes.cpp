@@ -1,0 +1,71 @@
+// What a user may tell of the sizes of a plan.
+#include "pipeline/generate/generate.h"
+
+namespace hetu {
+
+Fields fields(Sizes& s) {
+  constexpr Range kCount{1, 1 << 28};
+  return {
+      {.name = "stages",
+       .place = &s.stages,
+       .argument = "P",
+       .doc = "workers of one pipeline",
+       .range = kCount,
+       .otherwise = ""},
+      {.name = "micro_batches",
+       .place = &s.micro_batches,
+       .argument = "M",
+       .doc = "micro-batches per step, over all directions: the pieces of a batch",
+       .range = kCount,
+       .otherwise = ""},
+      {.name = "chunks",
+       .place = &s.chunks,
+       .argument = "V",
+       .doc = "model stages per worker, for methods that use it",
+       .range = kCount,
+       .otherwise = "the method's own"},
+      {.name = "pairs",
+       .place = &s.pairs,
+       .argument = "F",
+       .doc = "pipeline pairs of chimera",
+       .range = kCount},
+      {.name = "stage_replicas",
+       .place = &s.replicas,
+       .argument = "LIST",
+       .doc =
+           "copies of each stage, as 1,2,1: micro-batch g on copy g mod D (gpipe, 1f1b, pipedream)",
+       .range = {1, 4096},
+       .otherwise = "1 each"},
+      {.name = "concat",
+       .place = &s.concat,
+       .argument = "HOW",
+       .doc = "how chimera runs more micro-batches than stages: direct, doubling, halving or best; "
+              "halving also tells it of a FILE",
+       .choices = {"direct", "doubling", "halving", "best"}},
+      {.name = "steps",
+       .place = &s.steps,
+       .argument = "K",
+       .doc = "steps of an asynchronous method or of a FILE",
+       .range = kCount},
+      {.name = "pair_semantics",
+       .place = &s.pair_semantics,
+       .argument = "HOW",
+       .doc =
+           "split or atomic: two instructions of a pair run as two or as one (dualpipe, dualpipev, "
+           "and a FILE with pairs)",
+       .choices = {"split", "atomic"},
+       .otherwise = "split; of a FILE as it says"},
+      {.name = "runtime_rule",
+       .place = &s.runtime_rule,
+       .doc = "varuna: while the gradient of the next backward is late, the next forward may go "
+              "before "
+              "its recompute"},
+      {.name = "with_recompute",
+       .place = &s.with_recompute,
+       .doc = "keep inputs only, and make activations again (R) before each B or I, except on the "
+              "last "
+              "model stage"},
+  };
+}
+
+}  // namespace hetu

@@ -1,0 +1,115 @@
+#include "pipeline/options/choose_options.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+// Of the shared options those that say nothing of one plan.
+Fields shared(PlanOptions& o) {
+  std::vector<std::string> names = {"stages"};
+  for (const OptionField& f : fields(o.costs)) names.push_back(f.name);
+  for (const char* name :
+       {"speed", "jitter", "seed", "hetero", "slow", "pipelines", "sync", "memory_limit", "output"})
+    names.emplace_back(name);
+  return only(fields(o), names);
+}
+
+}  // namespace
+
+Fields fields(ChooseOptions& r) {
+  return joined(
+      shared(r.plan),
+      {{.name = "micro_batches",
+        .place = &r.rank.micro_batches,
+        .argument = "LIST",
+        .doc = "numbers of micro-batches to try, as 8,16,32",
+        .range = {1, 1 << 20},
+        .otherwise = "P, 2P and 4P"},
+       {.name = "chunks",
+        .place = &r.rank.chunks,
+        .argument = "LIST",
+        .doc = "for methods that take chunks",
+        .range = {1, 1 << 12},
+        .otherwise = "their own number"},
+       {.name = "methods",
+        .place = &r.rank.methods,
+        .argument = "LIST",
+        .doc = "only these, as 1f1b,chimera,zb-v"},
+       {.name = "batch_size",
+        .place = &r.batch_size,
+        .argument = "S",
+        .doc =
+            "samples per pipeline and step, so that a micro-batch has S/M: of a CSV that row, else "
+            "costs in proportion to --micro-batch-size, which they are of",
+        .range = {1, 1 << 28},
+        .otherwise = "micro-batches as large as the costs have them"},
+       {.name = "asynchronous",
+        .place = &r.rank.asynchronous,
+        .doc = "methods that update within a step too; they train by another rule"},
+       {.name = "top",
+        .place = &r.top,
+        .argument = "N",
+        .doc = "how many to print as text",
+        .range = {1, 1 << 20}},
+       {.name = "format",
+        .place = &r.format,
+        .argument = "WHAT",
+        .doc = "text or json",
+        .choices = {"text", "json"}}});
+}
+
+namespace {
+
+void scale(StageCost& c, double by) {
+  for (double* part :
+       {&c.forward, &c.input_grad, &c.weight_grad, &c.recompute, &c.bytes_out, &c.activation_bytes})
+    *part *= by;
+}
+
+// The costs of a micro-batch of batch / M samples.
+Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
+  const auto batch = static_cast<int>(r.batch_size);
+  if (batch == 0) return costs_of(r.plan);
+  require(batch % micro_batches == 0, "a batch of {} samples has no {} equal micro-batches", batch,
+          micro_batches);
+  const int samples = batch / micro_batches;
+  PlanOptions o = r.plan;
+  if (o.costs.table.blocks_per_stage > 0) {
+    o.costs.table.micro_batch_size = samples;
+    return costs_of(o);
+  }
+  const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
+  o.costs.table.micro_batch_size = 0;
+  Costs costs = costs_of(o);
+  for (StageCost& c : costs.stages) scale(c, by);
+  for (BlockCost& b : costs.blocks) scale(b.cost, by);
+  return costs;
+}
+
+}  // namespace
+
+Ranking ranking_of(ChooseOptions& r) {
+  require(r.plan.has("stages"), "needs --stages P");
+  check_plan_options(r.plan);
+  RankOptions& rank = r.rank;
+  rank.stages = r.plan.sizes.stages;
+  rank.batch = static_cast<double>(r.batch_size);
+  rank.pipelines = r.plan.pipelines;
+  if (rank.micro_batches.empty())
+    rank.micro_batches = {rank.stages, 2 * rank.stages, 4 * rank.stages};
+  rank.limit_micros = r.plan.sizes.memory_limit;
+  rank.limit_bytes = r.plan.sizes.memory_bytes;
+  rank.sync = r.plan.sync;
+  rank.run = r.plan.run;
+  rank.samples = rank.batch > 0 ? 0 : std::max(1, r.plan.costs.table.micro_batch_size);
+  // What is wrong with a file is said once, not of each method.
+  CostOptions& costs = r.plan.costs;
+  if (!costs.costs.empty() && costs.table.blocks_per_stage == 0) costs_of(r.plan);
+  if (costs.costs.empty() && rank.batch == 0) costs.table = {};
+  return rank_methods(rank, [&](int micro_batches) { return costs_of_micros(r, micro_batches); });
+}
+
+}  // namespace hetu

@@ -1,0 +1,27 @@
+// What is asked of a choice among methods, by `hetu choose` and by hetu.schedule.choose, and what
+// it comes to.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "pipeline/choose/rank.h"
+#include "pipeline/options/plan_options.h"
+
+namespace hetu {
+
+/// What was told.
+struct ChooseOptions {
+  PlanOptions plan;  ///< costs, links, stragglers, limits
+  RankOptions rank;
+  std::int64_t batch_size = 0;  ///< samples per pipeline and step; 0: as the costs have them
+  int top = 10;
+  std::string format = "text";
+};
+
+/// What may be told, in the order of --help.
+Fields fields(ChooseOptions& o);
+
+/// Every method as the options say. Throws InvalidArgument, Config, Io.
+Ranking ranking_of(ChooseOptions& o);
+
+}  // namespace hetu

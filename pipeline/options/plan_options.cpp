@@ -1,0 +1,201 @@
+#include "pipeline/options/plan_options.h"
+
+#include "graph/base/error.h"
+#include "graph/base/words.h"
+
+namespace hetu {
+namespace {
+
+constexpr Range kAny{1, 1 << 20};
+
+// A plain number counts micro-batches; KiB, MiB and GiB make bytes.
+void set_limit(Sizes& sizes, const std::string& text) {
+  const auto bytes = to_bytes(text);
+  const double limit = bytes ? *bytes : to_number(text);
+  require(limit > 0, "must be above 0");
+  sizes.memory_limit = bytes ? 0 : limit;
+  sizes.memory_bytes = bytes ? limit : 0;
+}
+
+Fields of_files(PlanOptions& o) {
+  return {
+      {.name = "replicas",
+       .place = &o.replicas,
+       .argument = "R",
+       .doc = "copies of the model in a FILE",
+       .range = {1, 1 << 28},
+       .otherwise = "from JSON, else 1"},
+      {.name = "version_rule",
+       .place = &o.version_rule,
+       .argument = "RULE",
+       .doc = "newest, lag1 or wave: weight versions of a FILE with updates in mid-row",
+       .choices = {"newest", "lag1", "wave"}},
+  };
+}
+
+// How the pipelines run, and side by side.
+Fields of_runs(PlanOptions& o) {
+  const OptionField slots = {
+      .name = "send_slots",
+      .place = &o.run.send_slots,
+      .argument = "K",
+      .doc = "unreceived messages per ordered pair of workers; 0 = rendezvous",
+      .range = {0, 1 << 28},
+      .otherwise = "unbounded"};
+  const Fields side_by_side = {
+      {.name = "pipelines",
+       .place = &o.pipelines,
+       .argument = "N",
+       .doc = "pipelines side by side",
+       .range = {1, 1 << 16}},
+      {.name = "sync_method",
+       .place = &o.sync_method,
+       .argument = "HOW",
+       .doc = "how pipelines average: allreduce, preduce, adpsgd or adpsgd-lockstep (pipedream)",
+       .choices = {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep"},
+       .to_come = {"hetpipe"}},
+  };
+  Fields policy = without(fields(o.policy), {"method", "seed"});
+  for (OptionField& f : policy) {
+    if (f.name != "overlap") continue;
+    f.doc = "averaging beside the next forward and backward also for P = 1, or of allreduce";
+  }
+  return joined(joined(joined(fields(static_cast<Stragglers&>(o.run)), {slots}), side_by_side),
+                policy);
+}
+
+Fields of_output(PlanOptions& o) {
+  const WordPlace output{[&o] { return o.output; },
+                         [&o](const std::string& v) {
+                           require(!v.empty(), "needs a file name");
+                           o.output = v;
+                         }};
+  return {
+      {.name = "lowered", .place = &o.lowered, .doc = "with communication, reductions and updates"},
+      {.name = "format",
+       .place = &o.format,
+       .argument = "WHAT",
+       .doc = "grid, csv, json, svg, pdf, html or trace",
+       .choices = {"grid", "csv", "json", "svg", "pdf", "html", "trace"},
+       .otherwise = "grid"},
+      {.name = "style",
+       .place = &o.style,
+       .argument = "NAME",
+       .doc =
+           "timeline, or profile (SVG, PDF): one row per GPU, three steps, colours and title as in "
+           "Chimera's profiles",
+       .choices = {"timeline", "profile"}},
+      {.name = "output",
+       .place = output,
+       .argument = "FILE",
+       .doc = "write there in place of standard output",
+       .flag = "-o"},
+  };
+}
+
+}  // namespace
+
+Fields fields(CostOptions& c) {
+  const auto time = [](const char* name, double& place, const char* argument, const char* doc) {
+    return OptionField{.name = name, .place = &place, .argument = argument, .doc = doc};
+  };
+  return {
+      time("forward", c.forward, "F", "time of a forward, per worker and micro-batch"),
+      time("backward", c.backward, "B", "time of a full backward; alone, both gradients take half"),
+      time("input_grad", c.input_grad, "B", "time of the input gradient, in place of --backward"),
+      time("weight_grad", c.weight_grad, "W",
+           "time of the weight gradient, in place of --backward"),
+      time("recompute", c.recompute, "R", "time of a recompute"),
+      time("update", c.update, "T", "time of an update"),
+      time("allreduce", c.allreduce, "T", "time of a reduction, per gradient group of a stage"),
+      time("latency", c.latency, "C", "of every edge between different workers"),
+      {.name = "bytes", .place = &c.bytes, .argument = "N", .doc = "message size", .otherwise = ""},
+      {.name = "bandwidth",
+       .place = &c.bandwidth,
+       .argument = "X",
+       .doc = "bytes per time unit: a message costs latency + bytes/bandwidth",
+       .otherwise = "latency only"},
+      {.name = "costs",
+       .place = &c.costs,
+       .argument = "FILE",
+       .doc = "times in ms per stage: JSON, a CSV of measured blocks, or a trace"},
+      {.name = "micro_batch_size",
+       .place = &c.table.micro_batch_size,
+       .argument = "B",
+       .doc = "which row of a CSV of blocks",
+       .range = kAny,
+       .otherwise = ""},
+      {.name = "blocks_per_stage",
+       .place = &c.table.blocks_per_stage,
+       .argument = "N",
+       .doc = "how many blocks of that CSV make a stage",
+       .range = kAny,
+       .otherwise = ""},
+  };
+}
+
+Fields fields(PlanOptions& o) {
+  const OptionField speed = {.name = "speed",
+                             .place = &o.speed,
+                             .argument = "LIST",
+                             .doc = "per worker, as 1,1,0.5: 0.5 is half as fast",
+                             .otherwise = "1 each"};
+  const WordPlace limit{[&o] {
+                          const bool bytes = o.sizes.memory_bytes > 0;
+                          const double is =
+                              bytes ? o.sizes.memory_bytes / 1024 : o.sizes.memory_limit;
+                          return is == 0 ? "" : fmt::format("{}{}", is, bytes ? "KiB" : "");
+                        },
+                        [&o](const std::string& v) { set_limit(o.sizes, v); }};
+  const OptionField memory = {
+      .name = "memory_limit",
+      .place = limit,
+      .argument = "A",
+      .doc =
+          "bound to keep per worker, for methods that choose by costs, and to "
+          "prove: in micro-batches, or bytes with KiB, MiB, GiB"};
+  Fields all = joined(fields(o.sizes), of_files(o));
+  all = joined(joined(std::move(all), fields(o.costs)), {speed});
+  all = joined(joined(std::move(all), of_runs(o)), {sync_field(o.sync), memory});
+  return recorded(joined(std::move(all), of_output(o)), o.given);
+}
+
+bool is_page(const std::string& format) {
+  return format == "svg" || format == "pdf" || format == "html";
+}
+
+void check_style(const std::string& style, const std::string& format) {
+  require(style != "profile" || format == "svg" || format == "pdf",
+          "--style profile is for --format svg and pdf, not {}", format.empty() ? "grid" : format);
+}
+
+void check_plan_options(const PlanOptions& o) {
+  check_style(o.style, o.format);
+  groups::Options policy;
+  for (const OptionField& f : without(fields(policy), {"method", "seed", "overlap"}))
+    require(!o.has(f.name.c_str()) || o.sync_method == "preduce",
+            "{} is for --sync-method preduce, not {}", f.within != nullptr ? f.within : flag_of(f),
+            o.sync_method);
+  require(!(o.has("backward") && (o.has("input_grad") || o.has("weight_grad"))),
+          "--backward and --input-grad or --weight-grad exclude each other");
+  const bool times = o.has("forward") || o.has("backward") || o.has("input_grad") ||
+                     o.has("weight_grad") || o.has("recompute");
+  require(o.costs.costs.empty() || !times,
+          "--costs and --forward, --backward, --input-grad, --weight-grad or --recompute exclude "
+          "each other");
+}
+
+OptionField group_log_field(std::string& path) {
+  return {.name = "group_log",
+          .place = &path,
+          .argument = "FILE",
+          .doc = "writes who averages with whom and when (hetu timeline --groups)"};
+}
+
+void check_group_log(const std::string& path, const PlanOptions& o) {
+  require(path.empty() || averages_in_groups(o),
+          "--group-log: --sync-method {} has no groups; preduce, adpsgd and adpsgd-lockstep have",
+          o.sync_method);
+}
+
+}  // namespace hetu
