@@ -24,10 +24,13 @@ def backwards_last(stages, micro_batches):
 class Methods(TrainCase):
     """One pipeline of tied BERT with dropout against one process."""
 
+    one = None  # (checkpoint, losses) of one process, made by the first test that asks
+
     def alone(self):
-        folder = self.folder / "alone"
-        done = self.train((1, 1), "--steps", STEPS, *MICROS, "--checkpoint", folder)
-        return folder, done.losses
+        if Methods.one is None:
+            folder = pathlib.Path(self.shared.name) / "alone"
+            Methods.one = folder, self.train((1, 1), "--steps", STEPS, *MICROS, "--checkpoint", folder).losses
+        return Methods.one
 
     def weights(self, grid, *options):
         folder = self.folder / f"many{self.jobs}"

@@ -189,6 +189,15 @@ class TrainCase(unittest.TestCase):
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process, log
 
+    def refused_in_plan(self, grid, *options, says=""):
+        """Like refused, of what is wrong before any worker computes: asked as heturun asks before a start, in one process."""
+        words, _ = self.command(grid, *options)
+        words = words[words.index(TRAIN[1]) - 1:]
+        env = {**self.env, "HETU_CHECK": str(grid[0] * grid[1])}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stdout + done.stderr)
+        self.assertRegex(done.stderr, says)
+
     def refused(self, grid, *options, status=2, says="", before=()):
         """Runs a job that must end with `status` and one line that matches `says`; returns what it left."""
         done = self.run_job(grid, *options, before=before)

@@ -112,7 +112,7 @@ class Shrink(TrainCase):
         for steps in (0, 8):
             with self.subTest(steps=steps):
                 folder = self.folder / f"saved{steps}"
-                process, log = self.start((3, 1), *WORDS, "--preduce", "--steps", 5 * LAST, "--checkpoint", folder)
+                process, log = self.start((3, 1), *WORDS, "--preduce", "--steps", 2 * LAST, "--checkpoint", folder)
                 self.assertTrue(wait_until(lambda: process_of(self.mark, "train_bert.py", 1)), process.poll())
                 self.assertTrue(wait_until(lambda steps=steps, log=log: lines_of(log) >= steps), process.poll())
                 os.kill(parent_of(parent_of(process_of(self.mark, "train_bert.py", 1))), signal.SIGKILL)
@@ -120,7 +120,7 @@ class Shrink(TrainCase):
                 self.assertEqual(process.returncode, 0, error)
                 self.assertIn(f"heturun: {died}; the job goes on without pipeline 1\n", error)
                 manifest = manifest_of(folder)[1]
-                self.assertEqual(manifest["step"], 5 * LAST)
+                self.assertEqual(manifest["step"], 2 * LAST)
                 [lost] = manifest["run"]["lost"]
                 self.assertEqual(lost["pipeline"], 1)
                 self.assertEqual(lost["reason"], f"pipeline 1 is lost: {died}")

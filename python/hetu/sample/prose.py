@@ -18,6 +18,7 @@ from pydoc_data import topics
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNK, CLS, SEP, MASK = range(5)
+BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")  # of statements, in the order of ast's fields
 ALPHABET = 100  # letters; words with others are [UNK]
 SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"}
 
@@ -28,11 +29,14 @@ def docstrings(path: Path) -> Iterator[str]:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield text
+    level: list[ast.AST] = [tree]
+    while level:  # as ast.walk goes, but not into expressions: no docstring stands in one, and most of a tree is them
+        for node in level:
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    yield text
+        level = [child for node in level for name in BLOCKS for child in getattr(node, name, ())]
 
 
 def sentences(text: str) -> Iterator[str]:

