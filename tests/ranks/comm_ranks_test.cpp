@@ -40,7 +40,7 @@ TEST(OneJob, MovesFiftyMegabytesBothWays) {
   std::printf("%s", job.output.c_str());
 }
 
-TEST(OneJob, DoesNotSpinWhileItWaits) {
+TEST(Alone, DoesNotSpinWhileItWaits) {
   for (const char* mode : {"idle", "idle 0 remote"}) {
     const Ended job = run(8, mode);
     EXPECT_EQ(job.status, 0) << job.output;
@@ -48,7 +48,7 @@ TEST(OneJob, DoesNotSpinWhileItWaits) {
   }
 }
 
-TEST(OneJob, AnswersQuickly) {
+TEST(Alone, AnswersQuickly) {
   const Ended job = run(8, "latency 4096");
   EXPECT_EQ(job.status, 0) << job.output;
   std::printf("%s", job.output.c_str());
