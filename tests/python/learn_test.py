@@ -1,7 +1,8 @@
 """Training learns: ResNet-18 on drawn images by 1f1b and by pipedream, BERT-tiny on the sample shards by pipedream, in two
 stages through heturun. Prints what was reached, and when; no time is asserted.
 
-usage: learn_test.py [--whole]    (else a first part of each, with a bound that chance does not reach)
+usage: learn_test.py [--whole]    (else a first part of ResNet by pipedream, which no equality with one process vouches for,
+                                   with a bound that chance does not reach)
 """
 import pathlib
 import re
@@ -42,7 +43,7 @@ class Learns(unittest.TestCase):
         data = self.root / "images"
         self.run_words("hetu", "data", "sample", "--kind", "images", data)
         epochs, bound = (10, 0.9) if WHOLE else (1, 0.25)
-        for method, options in METHODS.items():
+        for method, options in METHODS.items() if WHOLE else [("pipedream", METHODS["pipedream"])]:
             with self.subTest(method=method):
                 out = self.train("train_resnet.py", "--data", data, *IMAGES, *options, "--epochs", epochs)
                 lines = re.findall(r"TRAIN loss \S+ acc (\S+) lr \S+ time (\S+)", out.replace(",", ""))

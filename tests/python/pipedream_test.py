@@ -63,8 +63,10 @@ class WithoutAFlush(TrainCase):
                 self.assertEqual(losses, one.losses)
                 self.assertEqual(checksums(parts), checksums(whole))
                 self.assertEqual(manifest_of(parts)[1]["step"], 12)
+                if not WHOLE and name != "pipedream":
+                    continue
                 # Other stages: other versions, but the same updates are counted.
-                done = self.train((1, 4), *options, "--steps", 15, "--checkpoint", parts, "--resume")
+                done = self.train((1, 4 if WHOLE else 3), *options, "--steps", 15, "--checkpoint", parts, "--resume")
                 self.assertEqual(done.steps, [12, 13, 14])
                 self.assertEqual(manifest_of(parts)[1]["step"], 15)
 
