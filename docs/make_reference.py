@@ -146,7 +146,7 @@ def tables() -> str:
         for field in options.table(table).values():
             flag = f"`{field.within} {field.name}=…`" if field.within else f"`{field.flag}`" if field.flag else "-"
             right = ", ".join(field.choices) or field.range or "-"
-            cells = [f"`{field.name}`", flag, field.type, options.said(field), right, field.since, field.doc]
+            cells = [f"`{field.name}`", flag, field.type, field.shown, right, field.since, field.doc]
             rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         held = HOLDERS.get(table, OPTIMIZER)
         parts.append(f"### Options: {table}\n\n{held}\n\n" + "\n".join(rows) + "\n")

@@ -59,10 +59,13 @@ const OptionField& find_key(const Fields& fields, const std::string& key) {
   return find_field(fields, key);
 }
 
+std::string default_text(const OptionField& field) {
+  if (field.otherwise != nullptr) return field.otherwise;
+  return type_of(field) == FieldType::Flag ? "" : text_of(field);
+}
+
 std::string help_of(const OptionField& field) {
-  std::string otherwise = field.otherwise != nullptr ? field.otherwise : "";
-  const bool says = field.otherwise == nullptr && type_of(field) != FieldType::Flag;
-  if (says) otherwise = text_of(field);
+  const std::string otherwise = default_text(field);
   return otherwise.empty() ? field.doc : fmt::format("{} (default {})", field.doc, otherwise);
 }
 

@@ -115,7 +115,9 @@ const OptionField& find_key(const Fields& fields, const std::string& key);
 /// field's range, as set_field does, or a word that is none of its choices.
 void check_fields(const Fields& fields);
 
-/// `doc`, and what holds otherwise, for --help.
+/// What holds if a field is not told, in words; "" where there is nothing to say.
+std::string default_text(const OptionField& field);
+/// `doc`, and the default, for --help.
 std::string help_of(const OptionField& field);
 
 /// These fields, which enter their names into `given` as they are told.

@@ -18,7 +18,7 @@ KINDS: dict[str, Any] = {"whole number": int, "number": float, "text": str}
 @dataclass(frozen=True)
 class Field:
     """One option. name: the keyword; flag: of a script, unless its value stands in the KEY=VALUE text of `within`; default:
-    what holds if it is not told, or in words `otherwise`; type, range, choices: what it may be; doc, help: with the default;
+    what holds if it is not told, in words `otherwise` or, with a value too, `said`; type, range, choices: what it may be; doc, help: with the default;
     negated: the doc of its --no-… form; since: the version that has it first."""
 
     name: str
@@ -28,6 +28,7 @@ class Field:
     argument: str | None
     default: Any
     otherwise: str | None
+    said: str
     range: str
     choices: tuple[str, ...]
     doc: str
@@ -35,6 +36,11 @@ class Field:
     negated: str | None
     unit: str
     since: str
+
+    @property
+    def shown(self) -> str:
+        """The default as a page shows it."""
+        return self.said or ({True: "on", False: "off"}[self.default] if self.type == "flag" else "-")
 
     @property
     def dest(self) -> str:
@@ -59,25 +65,6 @@ def check(name: str, values: dict[str, Any]) -> None:
     _hetu.check_options(name, values)
 
 
-def said(field: Field) -> str:
-    """What holds if a field is not told, for a page; "-" where there is nothing to say."""
-    if field.otherwise is not None:
-        return field.otherwise or "-"
-    if field.type == "flag":
-        return "on" if field.default else "off"
-    return ",".join(map(str, field.default)) or "-" if isinstance(field.default, list) else str(field.default or 0) \
-        if field.default not in (None, "") else "-"
-
-
-def _said(field: Field, own: Any, untold: bool) -> str:
-    """What help says that holds if a flag is not given; `own` is the script's."""
-    if own is not None:
-        return "%(default)s"
-    if field.otherwise is not None:
-        return field.otherwise
-    return (str(field.default) if untold else "%(default)s") if field.default not in ("", None) else ""
-
-
 def _flag(parser: argparse.ArgumentParser, field: Field, untold: bool) -> None:
     doc = field.doc.replace("%", "%%")
     if field.type == "flag":
@@ -89,10 +76,9 @@ def _flag(parser: argparse.ArgumentParser, field: Field, untold: bool) -> None:
         return
     own = parser.get_default(field.dest)  # of the script
     kind = str if field.unit == "bytes" else KINDS.get(field.type, str)
-    said = _said(field, own, untold)
     parser.add_argument(
         field.flag, type=kind, choices=field.choices or None, metavar=None if field.choices else field.argument,
-        help=f"{doc} (default {said})" if said else doc,
+        help=field.help.replace("%", "%%") if own is None else f"{doc} (default %(default)s)",
         default=own if own is not None else None if untold or field.otherwise is not None else field.default,
     )
 

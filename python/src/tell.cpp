@@ -139,6 +139,7 @@ nb::list described(const Fields& fields) {
     row["range"] = range_text(f);
     row["choices"] = std::vector<std::string>(f.choices.begin(), f.choices.end());
     row["doc"] = f.doc;
+    row["said"] = default_text(f);
     row["help"] = help_of(f);
     row["negated"] = text(f.negated);
     row["unit"] = f.unit;

@@ -52,7 +52,7 @@ Fields fields(Sample& s) {
            .argument = "N",
            .doc = "how many",
            .range = {1, 100}},
-          {.name = "limit", .place = &s.limit, .doc = "most", .otherwise = "none", .unit = "bytes"},
+          {.name = "limit", .place = &s.limit, .doc = "most", .unit = "bytes", .otherwise = "none"},
           {.name = "share",
            .place = &s.share,
            .doc = "how much",
