@@ -14,6 +14,7 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/inproc.h"
 #include "graph/base/error.h"
+#include "tests/executor/random_messages.h"
 
 namespace hetu::comm {
 namespace {
@@ -40,23 +41,6 @@ void on_workers(int workers, const Options& options, const std::function<void(Tr
   for (const auto& error : errors) {
     if (error) std::rethrow_exception(error);
   }
-}
-
-// Bytes that depend on the key; copied from a table, so that sanitizers do not slow the tests down.
-std::vector<std::byte> pattern(std::size_t bytes, unsigned key) {
-  constexpr std::size_t kTable = 65521;
-  static const std::vector<std::byte> table = [] {
-    std::vector<std::byte> t(2 * kTable);
-    std::mt19937 rng(1);
-    for (std::size_t i = 0; i < kTable; ++i) t[i] = t[i + kTable] = static_cast<std::byte>(rng());
-    return t;
-  }();
-  std::vector<std::byte> data(bytes);
-  const std::byte* from = table.data() + key * 7919 % kTable;
-  for (std::size_t at = 0; at < bytes; at += kTable) {
-    std::memcpy(data.data() + at, from, std::min(kTable, bytes - at));
-  }
-  return data;
 }
 
 Options quick(double timeout_s) {
@@ -88,50 +72,10 @@ INSTANTIATE_TEST_SUITE_P(Grid, Sizes,
 INSTANTIATE_TEST_SUITE_P(Large, Sizes,
                          testing::Combine(testing::Values(2), testing::Values(10 << 20)));
 
-// Each worker draws the same list of messages per pair; sends and receives are posted in orders of
-// their own.
 TEST(Messages, MeetInAnyOrderOfPosting) {
-  constexpr int kWorkers = 4;
-  constexpr int kMessages = 60;
   for (unsigned seed = 0; seed < 10; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    on_workers(kWorkers, quick(30), [&](Transport& t) {
-      struct Message {
-        bool send;
-        int peer, index;
-        std::size_t bytes;
-      };
-      std::vector<Message> messages;
-      const auto size_of = [&](int from, int to, int index) {
-        std::minstd_rand r(seed * 7 + from * 31 + to * 17 + index * 101 + 1);
-        const std::size_t sizes[] = {0, 1, 100, 4096, 16384, 20000, 100000};
-        return r.discard(3), sizes[r() % 7];
-      };
-      for (int peer = 0; peer < kWorkers; ++peer) {
-        for (int i = 0; i < kMessages; ++i) {
-          messages.push_back({true, peer, i, size_of(t.worker(), peer, i)});
-          messages.push_back({false, peer, i, size_of(peer, t.worker(), i)});
-        }
-      }
-      std::mt19937 rng(seed * 100 + t.worker());
-      std::shuffle(messages.begin(), messages.end(), rng);
-      std::vector<std::vector<std::byte>> buffers;
-      std::vector<std::unique_ptr<Request>> requests;
-      for (const Message& m : messages) {
-        const int from = m.send ? t.worker() : m.peer;
-        buffers.push_back(m.send ? pattern(m.bytes, from * 1000 + m.index)
-                                 : std::vector<std::byte>(m.bytes));
-        const Tag tag = make_tag(2, from, m.index, 0, static_cast<int>(seed));
-        requests.push_back(m.send ? t.send(m.peer, tag, buffers.back().data(), m.bytes)
-                                  : t.recv(m.peer, tag, buffers.back().data(), m.bytes));
-        if (rng() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % 300));
-      }
-      std::shuffle(requests.begin(), requests.end(), rng);
-      for (auto& r : requests) t.wait(*r, "a random message");
-      for (std::size_t i = 0; i < messages.size(); ++i) {
-        const int from = messages[i].send ? t.worker() : messages[i].peer;
-        EXPECT_EQ(buffers[i], pattern(messages[i].bytes, from * 1000 + messages[i].index));
-      }
+    on_workers(4, quick(30), [&](Transport& t) {
+      exchange_at_random(t, seed, 60, {0, 1, 100, 4096, 16384, 20000, 100000});
     });
   }
 }

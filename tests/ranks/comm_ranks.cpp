@@ -17,61 +17,12 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/mpi.h"
 #include "graph/base/error.h"
+#include "tests/executor/random_messages.h"
 
 namespace hetu::comm {
 namespace {
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-std::byte content(int from, int index, std::size_t i) {
-  return static_cast<std::byte>((i * 131 + from * 7919U + index * 104729U) >> 3);
-}
-
-// Random messages between all pairs, self included, posted in orders of their own.
-void exchange(Transport& t, unsigned seed) {
-  struct Message {
-    bool send;
-    int peer, index;
-    std::size_t bytes;
-  };
-  const auto bytes_of = [&](int from, int to, int index) {
-    std::minstd_rand r(seed * 7 + from * 31 + to * 17 + index * 101 + 1);
-    r.discard(3);
-    constexpr std::size_t kSizes[] = {0, 1, 100, 4096, 16384, 16385, 70000, 1000000};
-    return kSizes[r() % 8];
-  };
-  std::vector<Message> messages;
-  for (int peer = 0; peer < t.workers(); ++peer) {
-    for (int i = 0; i < 40; ++i) {
-      messages.push_back({true, peer, i, bytes_of(t.worker(), peer, i)});
-      messages.push_back({false, peer, i, bytes_of(peer, t.worker(), i)});
-    }
-  }
-  std::mt19937 rng(seed * 100 + t.worker());
-  std::shuffle(messages.begin(), messages.end(), rng);
-  std::vector<std::vector<std::byte>> buffers;
-  std::vector<std::unique_ptr<Request>> requests;
-  for (const Message& m : messages) {
-    const int from = m.send ? t.worker() : m.peer;
-    std::vector<std::byte> buffer(m.bytes);
-    for (std::size_t i = 0; m.send && i < m.bytes; ++i) buffer[i] = content(from, m.index, i);
-    buffers.push_back(std::move(buffer));
-    const Tag tag = make_tag(2, from, m.index, 0, static_cast<int>(seed));
-    requests.push_back(m.send ? t.send(m.peer, tag, buffers.back().data(), m.bytes)
-                              : t.recv(m.peer, tag, buffers.back().data(), m.bytes));
-    if (rng() % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % 300));
-  }
-  std::shuffle(requests.begin(), requests.end(), rng);
-  for (auto& r : requests) t.wait(*r, "a random message");
-  for (std::size_t k = 0; k < messages.size(); ++k) {
-    const int from = messages[k].send ? t.worker() : messages[k].peer;
-    for (std::size_t i = 0; i < messages[k].bytes; ++i) {
-      require(buffers[k][i] == content(from, messages[k].index, i),
-              "worker {}: byte {} of message {} from worker {} is wrong (seed {})", t.worker(), i,
-              messages[k].index, from, seed);
-    }
-  }
-}
 
 // The plain ascending sum, bit for bit.
 void sums(Transport& t) {
@@ -102,8 +53,8 @@ void big(Transport& t) {
   constexpr std::size_t kBytes = 50'000'000;
   const int peer = t.worker() ^ 1;
   if (peer >= t.workers()) return;
-  std::vector<std::byte> out(kBytes), in(kBytes);
-  for (std::size_t i = 0; i < kBytes; ++i) out[i] = content(t.worker(), 0, i);
+  const std::vector<std::byte> out = pattern(kBytes, t.worker());
+  std::vector<std::byte> in(kBytes);
   for (int round = 0; round < 3; ++round) {
     const std::int64_t start = now_ns();
     const auto receive = t.recv(peer, make_tag(1, 0, 0, 0, round), in.data(), kBytes);
@@ -113,9 +64,7 @@ void big(Transport& t) {
     const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
     if (t.worker() == 0) fmt::print("50 MB both ways: {:.1f} ms\n", seconds * 1e3);
   }
-  for (std::size_t i = 0; i < kBytes; ++i) {
-    require(in[i] == content(peer, 0, i), "worker {}: byte {} of 50 MB is wrong", t.worker(), i);
-  }
+  require(in == pattern(kBytes, peer), "worker {}: 50 MB are wrong", t.worker());
 }
 
 // Round trips between worker 0 and each other worker, `bytes` each way.
@@ -172,7 +121,8 @@ void wait_for_nothing(Transport& t, const char* what) {
 
 void run(Transport& t, const std::string& mode, int value) {
   if (mode == "all") {
-    for (unsigned seed = 0; seed < 5; ++seed) exchange(t, seed);
+    for (unsigned seed = 0; seed < 5; ++seed)
+      exchange_at_random(t, seed, 40, {0, 1, 100, 4096, 16384, 16385, 70000, 1000000});
     sums(t);
   } else if (mode == "big") {
     big(t);
