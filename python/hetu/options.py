@@ -18,8 +18,8 @@ KINDS: dict[str, Any] = {"whole number": int, "number": float, "text": str}
 @dataclass(frozen=True)
 class Field:
     """One option. name: the keyword; flag: of a script, unless its value stands in the KEY=VALUE text of `within`; default:
-    what holds if it is not told, in words `otherwise` or, with a value too, `said`; type, range, choices: what it may be; doc, help: with the default;
-    negated: the doc of its --no-… form; since: the version that has it first."""
+    what holds if it is not told, in words `otherwise` or, with a value too, `said`; type, range, choices: what it may be;
+    doc, help: with the default; negated: the doc of its --no-… form; since: the version that has it first."""
 
     name: str
     flag: str
