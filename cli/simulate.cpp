@@ -16,6 +16,7 @@ namespace {
 void write_log(const std::string& path, const GroupSimulation& simulation) {
   ps::GroupLog log;
   log.open(path);
+  log.begin_run(0);
   for (const groups::Decision& d : simulation.groups) log.write(d, 0);
 }
 

@@ -96,9 +96,10 @@ stages ([compare.md](compare.md)).
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.
 
-**Group log** (`--group-log`): one JSON object per group: `time_us`, `stage`, `serial` (of the stage, from 0), `members`
-(pipelines), `updates` (of each, its count), `arrived_us`, `reason`, with AD-PSGD `initiator`; `{"time_us", "lost"}` for a
-pipeline that left. A resumed run begins its file anew. Of a simulation, a plain time unit counts as 1 ms.
+**Group log** (`--group-log`): one JSON object per group: `run` (the step at which it began; training saves between runs),
+`time_us`, `stage`, `serial` (of the stage, from 0), `members` (pipelines), `updates` (of each, its count), `arrived_us`,
+`reason`, with AD-PSGD `initiator`; `{"run", "time_us", "lost"}` for a pipeline that left. A resumed run takes out the groups
+that it makes again; times and serials count on. Of a simulation, a plain time unit counts as 1 ms.
 
 **Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, seconds, learning_rate, gradient_norm.
 A resumed run takes out the steps that it does again.

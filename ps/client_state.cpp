@@ -16,13 +16,13 @@ void ClientState::throw_if_dead() const {
   if (dead_) throw Error(code_, failure_);
 }
 
-void ClientState::begin_run(std::int64_t done, std::int64_t updates) {
+void ClientState::begin_run(const RunStart& run) {
   {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
     require(!open_, "{} began a run while its request was open; take the answer first", who());
   }
-  post(encode(FromWorker(BeginRun{done, updates})));
+  post(encode(FromWorker(BeginRun{run})));
 }
 
 void ClientState::request(std::int64_t update) {

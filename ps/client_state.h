@@ -12,7 +12,7 @@ namespace hetu::ps {
 /// A GroupClient without its transport: `post` takes frames out, `take` brings them in.
 class ClientState : public GroupClient {
  public:
-  void begin_run(std::int64_t done, std::int64_t updates) override;
+  void begin_run(const RunStart& run) override;
   void request(std::int64_t update) override;
   void stop_soon() override;
   std::optional<Answer> poll() override;

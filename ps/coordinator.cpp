@@ -113,7 +113,7 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
     else
       job_->policy.stop_soon();
   } else if (const auto* begin = std::get_if<BeginRun>(&message)) {
-    take_begin(seat, *begin, now_us);
+    take_begin(seat, begin->run, now_us);
   } else if (const auto* arrive = std::get_if<Arrive>(&message)) {
     if (seat.arrived) return drop(seat.describe() + " comes to a rendezvous twice");
     seat.arrived = *arrive;
@@ -164,13 +164,13 @@ void Coordinator::introduce(int stage) {
   }
 }
 
-void Coordinator::take_begin(Seat& seat, const BeginRun& begin, std::int64_t now_us) {
+void Coordinator::take_begin(Seat& seat, const RunStart& run, std::int64_t now_us) {
   if (seat.next || seat.open) {
     fail_all(Code::Internal, fmt::format("{} begins a run while {}", seat.describe(),
                                          seat.open ? "its request is open" : "one is to begin"));
     return;
   }
-  seat.next = begin;
+  seat.next = run;
   begin_if_all_have(now_us);
 }
 
@@ -182,21 +182,23 @@ void Coordinator::begin_if_all_have(std::int64_t now_us) {
     all.push_back(&seat);
   }
   if (all.empty()) return;
-  const std::int64_t updates = all.front()->next->updates;
+  const RunStart first = *all.front()->next;
   for (const Seat* seat : all) {
-    const BeginRun& first_stage = *job_->seat(seat->pipeline, 0).next;
-    if (seat->next->updates == updates && seat->next->done == first_stage.done) continue;
+    const RunStart& run = *seat->next;
+    const std::int64_t done = job_->seat(seat->pipeline, 0).next->done;
+    if (run == RunStart{done, first.updates, first.step}) continue;
     fail_all(
         Code::Internal,
-        fmt::format("{} begins a run of {} updates after update {}; the others' has {}, and its "
-                    "pipeline's first stage has applied {}",
-                    seat->describe(), seat->next->updates, seat->next->done, updates,
-                    first_stage.done));
+        fmt::format("{} begins a run of {} updates at step {} after update {}; the others' has {} "
+                    "at step {}, and its pipeline's first stage has applied {}",
+                    seat->describe(), run.updates, run.step, run.done, first.updates, first.step,
+                    done));
     return;
   }
   for (const Seat* seat : all) job_->done[seat->pipeline] = seat->next->done;
   try {
-    job_->policy.begin_run(job_->done, updates);
+    job_->policy.begin_run(job_->done, first.updates);
+    job_->log.begin_run(first.step);
     if (std::exchange(job_->stops_soon, false)) job_->policy.stop_soon();
     if (job_->first_begin_us < 0) job_->first_begin_us = now_us;
     job_->running = true;
@@ -257,6 +259,7 @@ void Coordinator::hand_out() {
                              decision.stop_after[i], decision.initiator, decision.weights});
     }
   }
+  job_->log.flush();  // before a worker hears of them, and saves
 }
 
 }  // namespace hetu::ps

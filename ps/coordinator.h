@@ -63,7 +63,7 @@ class Coordinator {
 
   void take_hello(Peer from, const Hello& hello, std::int64_t now_us);
   void take_message(Seat& seat, const FromWorker& message, std::int64_t now_us);
-  void take_begin(Seat& seat, const BeginRun& begin, std::int64_t now_us);
+  void take_begin(Seat& seat, const RunStart& run, std::int64_t now_us);
   void take_ask(Seat& seat, std::int64_t update, std::int64_t now_us);
   void begin_if_all_have(std::int64_t now_us);
   void hand_out();

@@ -27,7 +27,7 @@ struct Coordinator::Seat {
   std::int64_t averaged = 0;      ///< the newest one that is known to have reached another
   std::vector<int> group;         ///< of its last answer, until its average is known as done
   std::vector<std::int64_t> group_updates;
-  std::optional<BeginRun> next;       ///< has begun a run that others have not
+  std::optional<RunStart> next;       ///< has begun a run that others have not
   std::optional<std::int64_t> early;  ///< its request of that run
 
   std::string describe() const {

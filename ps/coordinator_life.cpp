@@ -40,7 +40,6 @@ std::optional<std::int64_t> Coordinator::wakes_at_us() const {
 void Coordinator::check_heartbeats(std::int64_t now_us) {
   const bool stood_still = now_us - looked_us_ > kStopped_us;
   looked_us_ = now_us;
-  job_->log.flush();
   if (options_.dead_after_s <= 0) return;
   const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
   std::vector<int> silent;  // a death may end the job, and its seats with it
@@ -86,6 +85,7 @@ void Coordinator::lose(int pipeline, const std::string& reason, std::int64_t now
   job_->lost[pipeline] = true;
   job_->lost_by[pipeline] = reason;
   job_->log.write_lost(pipeline, job_->first_begin_us < 0 ? 0 : now_us - job_->first_begin_us);
+  job_->log.flush();
   const Lost lost = loss_of(pipeline, reason);
   for (Seat& seat : job_->seats) {  // an average that this death may have broken
     if (std::find(seat.group.begin(), seat.group.end(), pipeline) != seat.group.end())

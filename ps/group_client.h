@@ -55,6 +55,14 @@ struct ClientOptions {
   bool on_failure_shrink = false;  ///< a dead pipeline leaves the job instead of ending it
 };
 
+/// What every worker says of a run before it.
+struct RunStart {
+  std::int64_t done = 0;     ///< updates of its pipeline before, the same on all its stages
+  std::int64_t updates = 0;  ///< wanted of each pipeline; see groups::Policy::begin_run
+  std::int64_t step = 0;     ///< of the training, at which it begins; as updates the same for all
+  bool operator==(const RunStart&) const = default;
+};
+
 /// One worker's line to the coordinator, for its one stage of its one pipeline. All functions may
 /// be called from several threads. Those that throw Comm name what is dead; the client is then dead
 /// too.
@@ -62,11 +70,9 @@ class GroupClient {
  public:
   virtual ~GroupClient() = default;
 
-  /// Starts a run; every worker calls it before its first request of the run, with the updates that
-  /// its pipeline has applied before (the same on all its stages) and the `updates` that the run
-  /// wants of each pipeline (the same in all pipelines); see groups::Policy::begin_run. Never
-  /// blocks: requests wait at the coordinator until all workers have begun. Throws Comm.
-  virtual void begin_run(std::int64_t done, std::int64_t updates) = 0;
+  /// Starts a run; every worker calls it before its first request of the run. Never blocks:
+  /// requests wait at the coordinator until all workers have begun. Throws Comm.
+  virtual void begin_run(const RunStart& run) = 0;
 
   /// Ends the run that this worker has begun early, for all; see groups::Policy::stop_soon. Never
   /// blocks. Throws Comm.

@@ -7,7 +7,7 @@ namespace hetu::ps {
 
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kLongestText = 4096;
 constexpr std::size_t kLongestEndpoint = 120;
 constexpr int kMostWorkers = 1 << 20;
@@ -235,8 +235,9 @@ struct Encode {
   }
   Bytes operator()(const BeginRun& m) const {
     Writer to(kBegin);
-    to.number(m.done);
-    to.number(m.updates);
+    to.number(m.run.done);
+    to.number(m.run.updates);
+    to.number(m.run.step);
     return to.take();
   }
   Bytes operator()(const Ask& m) const {
@@ -317,8 +318,10 @@ FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
       message = read_hello(from);
       break;
     case kBegin: {
-      const auto done = from.number<std::int64_t>();
-      message = BeginRun{done, from.number<std::int64_t>()};
+      RunStart run;
+      for (std::int64_t* field : {&run.done, &run.updates, &run.step})
+        *field = from.number<std::int64_t>();
+      message = BeginRun{run};
       break;
     }
     case kAsk:

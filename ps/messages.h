@@ -27,9 +27,7 @@ struct Hello {
   ClientOptions options;
 };
 struct BeginRun {
-  std::int64_t done = 0;
-  std::int64_t updates = 0;
-  bool operator==(const BeginRun&) const = default;
+  RunStart run;
 };
 struct Ask {
   std::int64_t update = 0;

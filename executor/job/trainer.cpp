@@ -167,7 +167,7 @@ void Trainer::begin_asynchronous(int steps) {
   Schedule plan;
   if (groups_) {
     stages_->limit_rates(steps);
-    group_average_->begin_run(plan_.stages.front().placement, steps);
+    group_average_->begin_run(plan_.stages.front().placement, step_, steps);
     run_left_ = 1;
     groups_->begin_run(step_, steps);
     plan = plan_.of_run(groups_->planned_steps());

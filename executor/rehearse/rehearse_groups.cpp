@@ -67,7 +67,7 @@ GroupRuns::GroupRuns(const Schedule& plan, TimedStages& stages, Interpreter::Lin
 
 void GroupRuns::begin() {
   stages_.fill_weights(static_cast<float>(pipeline_));
-  average_.begin_run(0, plan_.steps);
+  average_.begin_run(0, 0, plan_.steps);
 }
 
 void GroupRuns::run(int first_step, TraceRecorder& trace) {

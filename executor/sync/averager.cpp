@@ -59,7 +59,7 @@ void Averager::set_done(std::int64_t updates) {
   known_.assign(known_.size(), updates);
 }
 
-void Averager::begin_run(std::int64_t updates, const DeviceSpan& weights) {
+void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSpan& weights) {
   done_before_ += updates_;
   updates_ = answered_ = 0;
   stop_after_ = groups::known_stop(options_.policy, updates);
@@ -77,7 +77,7 @@ void Averager::begin_run(std::int64_t updates, const DeviceSpan& weights) {
     known_[place_.pipeline] = done_before_;
     known_before_ = known_;
   }
-  client_.begin_run(done_before_, updates);
+  client_.begin_run({done_before_, updates, step});
 }
 
 void Averager::stop_soon() {

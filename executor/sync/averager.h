@@ -72,8 +72,9 @@ class Averager {
 
   /// Updates that this pipeline has applied so far; between runs.
   void set_done(std::int64_t updates);
-  /// A run of about `updates` updates per pipeline, whose weights are now `weights`.
-  void begin_run(std::int64_t updates, const DeviceSpan& weights);
+  /// A run from `step` on, of about `updates` updates per pipeline, whose weights are now
+  /// `weights`.
+  void begin_run(std::int64_t step, std::int64_t updates, const DeviceSpan& weights);
 
   /// Ends the run early, for all pipelines, at stops of which all of their stages can be told.
   void stop_soon();

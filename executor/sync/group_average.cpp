@@ -4,9 +4,9 @@
 
 namespace hetu {
 
-void GroupAverage::begin_run(int stage, std::int64_t updates) {
+void GroupAverage::begin_run(int stage, std::int64_t step, std::int64_t updates) {
   stage_ = stage;
-  averager_.begin_run(updates, stages_.newest_weights(stage));
+  averager_.begin_run(step, updates, stages_.newest_weights(stage));
 }
 
 void GroupAverage::begin(const Row& /*row*/, int /*step*/, Note note) { note_ = std::move(note); }

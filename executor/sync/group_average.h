@@ -16,8 +16,8 @@ class GroupAverage final : public WeightSync {
   /// Both must outlive it. The averager is that of the worker's one stage.
   GroupAverage(Stages& stages, Averager& averager) : stages_(stages), averager_(averager) {}
 
-  /// A run of about `updates` updates per pipeline, of `stage`, is to begin.
-  void begin_run(int stage, std::int64_t updates);
+  /// A run of `stage` from `step` on, of about `updates` updates per pipeline, is to begin.
+  void begin_run(int stage, std::int64_t step, std::int64_t updates);
 
   Kind kind() const override { return Kind::PartialReduce; }
   void begin(const Row& row, int step, Note note) override;

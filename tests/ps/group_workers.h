@@ -78,14 +78,20 @@ struct Heard {
   }
 };
 
+/// Which runs workers make, one after the other, of `updates` updates each.
+struct Runs {
+  int count = 1;
+  std::int64_t updates = 0;
+  int first = 0;  ///< above 0: a training that goes on
+};
+
 /// One worker: updates until it is told to stop.
-inline void work(const Connect& connect, const ClientOptions& options, Heard& heard, int runs,
-                 std::int64_t updates) {
+inline void work(const Connect& connect, const ClientOptions& options, Heard& heard, Runs runs) {
   const auto client = connect(options);
   std::mt19937 draw(static_cast<unsigned>(options.worker));
-  std::int64_t update = 0;
-  for (int run = 0; run < runs; ++run) {
-    client->begin_run(update, updates);
+  std::int64_t update = runs.first * runs.updates;
+  for (int run = runs.first; run < runs.first + runs.count; ++run) {
+    client->begin_run({update, runs.updates, run * runs.updates});
     for (std::int64_t stop = groups::kRunsOn; update < stop;) {
       std::this_thread::sleep_for(std::chrono::microseconds(draw() % 300 * (1 + options.pipeline)));
       client->request(++update);
@@ -97,15 +103,15 @@ inline void work(const Connect& connect, const ClientOptions& options, Heard& he
 }
 
 /// All workers of a job, a thread each.
-inline void work_all(const Connect& connect, const groups::Options& policy, Heard& heard, int runs,
-                     std::int64_t updates, const std::string& log = "") {
+inline void work_all(const Connect& connect, const groups::Options& policy, Heard& heard, Runs runs,
+                     const std::string& log = "") {
   std::vector<std::thread> threads;
   for (int p = 0; p < policy.pipelines; ++p) {
     for (int s = 0; s < policy.stages; ++s) {
       threads.emplace_back([&, p, s] {
         ClientOptions options = place(policy, p, s);
         options.group_log = log;
-        work(connect, options, heard, runs, updates);
+        work(connect, options, heard, runs);
       });
     }
   }

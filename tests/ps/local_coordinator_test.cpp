@@ -3,11 +3,9 @@
 #include "ps/local_coordinator.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <thread>
 
 #include "graph/base/error.h"
@@ -27,28 +25,9 @@ TEST(LocalCoordinator, AnswersEveryoneAndStopsAllStagesOfAPipelineAtOneCount) {
     LocalCoordinator coordinator;
     Heard heard;
     const groups::Options policy = sizes(stages, pipelines, period);
-    work_all(connect_to(coordinator), policy, heard, 2, 30);
+    work_all(connect_to(coordinator), policy, heard, {2, 30});
     heard.check(policy, 2 * 30);
   }
-}
-
-TEST(LocalCoordinator, WritesALineForEveryGroup) {
-  const std::string file = testing::TempDir() + "hetu_groups_" + std::to_string(getpid());
-  Heard heard;
-  {
-    LocalCoordinator coordinator;
-    work_all(connect_to(coordinator), sizes(2, 3, 4), heard, 1, 20, file);
-  }
-  std::ifstream log(file);
-  std::size_t lines = 0;
-  for (std::string line; std::getline(log, line); ++lines) {
-    EXPECT_THAT(line,
-                testing::MatchesRegex(
-                    R"(\{"time_us":[0-9]+,"stage":[01],"serial":[0-9]+,"members":\[[0-9,]+\],)"
-                    R"("updates":\[[0-9,]+\],"arrived_us":\[[0-9,]+\],"reason":"[a-z]+"\})"));
-  }
-  EXPECT_EQ(lines, heard.groups.size());
-  std::remove(file.c_str());
 }
 
 TEST(LocalCoordinator, RefusesWhatDoesNotFitTheOthers) {
@@ -163,8 +142,8 @@ TEST(LocalCoordinator, NamesTheWaitThatTakesTooLong) {
   options.timeout_s = 0.05;
   const auto first = coordinator.client(options);
   const auto second = coordinator.client(place(policy, 1, 0));
-  first->begin_run(0, 5);
-  second->begin_run(0, 5);
+  first->begin_run({0, 5});
+  second->begin_run({0, 5});
   first->request(1);
   EXPECT_EQ(first->poll(), std::nullopt);
   EXPECT_THROW(first->request(2), Error);
@@ -182,7 +161,7 @@ TEST(LocalCoordinator, EndsTheJobOfADeadPipelineOrGoesOnWithoutIt) {
       ClientOptions options = place(policy, p, 0);
       options.on_failure_shrink = shrink;
       clients.push_back(coordinator.client(options));
-      clients.back()->begin_run(0, 5);
+      clients.back()->begin_run({0, 5});
     }
     int rings = 0;
     clients[0]->on_news([&] { ++rings; });
@@ -273,7 +252,7 @@ TEST(LocalCoordinator, SaysWhatWasLost) {
     ClientOptions options = place(sizes(1, 2, 1), p, 0);
     options.on_failure_shrink = true;
     clients.push_back(coordinator.client(options));
-    clients.back()->begin_run(10, 20);
+    clients.back()->begin_run({10, 20});
   }
   for (std::int64_t update = 11; update <= 14; ++update) {
     for (const auto& client : clients) client->request(update);
@@ -295,7 +274,7 @@ TEST(LocalCoordinator, DoesNotCountAnAverageThatADeathHasBroken) {
     ClientOptions options = place(sizes(1, 3, 1), p, 0);
     options.on_failure_shrink = true;
     clients.push_back(coordinator.client(options));
-    clients.back()->begin_run(0, 20);
+    clients.back()->begin_run({0, 20});
   }
   const auto average = [&](std::int64_t update, std::size_t members) {
     for (std::size_t p = 0; p < members; ++p) clients[p]->request(update);
@@ -318,7 +297,7 @@ TEST(LocalCoordinator, InvitesThePassiveOfAPair) {
   std::vector<std::unique_ptr<GroupClient>> clients;
   for (int p = 0; p < 2; ++p) {
     clients.push_back(coordinator.client(place(policy, p, 0)));
-    clients.back()->begin_run(0, 5);
+    clients.back()->begin_run({0, 5});
   }
   for (std::int64_t update = 1; update <= 3; ++update) {
     for (int p : {0, 1}) clients[static_cast<std::size_t>(p)]->request(update);

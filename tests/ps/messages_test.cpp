@@ -26,7 +26,7 @@ ClientOptions some_options() {
 
 std::vector<Bytes> from_workers() {
   return {encode(FromWorker(Hello{some_options()})),
-          encode(FromWorker(BeginRun{12, 100})),
+          encode(FromWorker(BeginRun{{12, 100, 60}})),
           encode(FromWorker(Ask{13})),
           encode(FromWorker(Heartbeat{})),
           encode(FromWorker(Leave{})),

@@ -36,7 +36,7 @@ TEST(Zmq, AnswersAsWithinAProcess) {
       Served served(tcp);
       Heard heard;
       const groups::Options policy = sizes(stages, pipelines, period);
-      work_all(served.connect(), policy, heard, 2, 20);
+      work_all(served.connect(), policy, heard, {2, 20});
       heard.check(policy, 2 * 20);
       EXPECT_EQ(served.end(true), 0);
     }
@@ -67,7 +67,7 @@ TEST(Zmq, OpensToTheJobsKeyAlone) {
     EXPECT_FALSE(plain.recv(answer).has_value());
   }
   Heard heard;
-  work_all(served.connect(), policy, heard, 1, 3);
+  work_all(served.connect(), policy, heard, {1, 3});
   heard.check(policy, 3);
   EXPECT_EQ(served.end(true), 0);
 }
@@ -79,7 +79,7 @@ TEST(Zmq, TakesTheFirstAddressThatAnswers) {
   Heard heard;
   const groups::Options policy = sizes(1, 2, 1);
   work_all([&](const ClientOptions& options) { return connect_coordinator(address, options); },
-           policy, heard, 1, 3);
+           policy, heard, {1, 3});
   heard.check(policy, 3);
 }
 
@@ -105,7 +105,7 @@ TEST(Zmq, StrangersWhoTalkNonsenseDisturbNobody) {
     }
   });
   Heard heard;
-  work_all(served.connect(), sizes(2, 2, 4), heard, 1, 50);
+  work_all(served.connect(), sizes(2, 2, 4), heard, {1, 50});
   heard.check(sizes(2, 2, 4), 50);
   strangers.join();
   EXPECT_EQ(served.end(true), 0);
@@ -126,7 +126,7 @@ Bytes nonsense(std::mt19937& draw, const std::vector<Bytes>& frames) {
 }
 
 std::vector<Bytes> all_messages(const ClientOptions& options) {
-  return {encode(FromWorker(Hello{options})), encode(FromWorker(BeginRun{0, 5})),
+  return {encode(FromWorker(Hello{options})), encode(FromWorker(BeginRun{{0, 5}})),
           encode(FromWorker(Ask{1})), encode(FromWorker(Heartbeat{})), encode(FromWorker(Leave{}))};
 }
 
@@ -217,7 +217,7 @@ TEST(Zmq, ADeadCoordinatorIsNamedToAll) {
   std::vector<std::unique_ptr<GroupClient>> clients;
   for (int p = 0; p < 3; ++p) {
     clients.push_back(served.connect()(place(sizes(1, 3, 1), p, 0)));
-    clients.back()->begin_run(0, 5);
+    clients.back()->begin_run({0, 5});
   }
   for (int p : {0, 1}) clients[static_cast<std::size_t>(p)]->request(1);
   kill(served.pid(), SIGKILL);
@@ -253,7 +253,7 @@ TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
 TEST(Zmq, AStoppedCoordinatorIsNoticed) {
   Served served;
   const auto client = served.connect()(place(sizes(1, 2, 1), 0, 0));
-  client->begin_run(0, 5);
+  client->begin_run({0, 5});
   client->request(1);
   kill(served.pid(), SIGSTOP);
   const auto start = Clock::now();
@@ -271,7 +271,7 @@ TEST(Zmq, ASilentWorkerIsNamedToTheOthers) {
     _exit(0);
   }
   const auto client = served.connect()(place(sizes(1, 2, 1), 0, 0));
-  client->begin_run(0, 5);
+  client->begin_run({0, 5});
   client->request(1);
   const auto start = Clock::now();
   EXPECT_THAT([&] { client->wait({}); },
@@ -289,7 +289,7 @@ TEST(Zmq, WhatHeturunSawIsBelieved) {
       ClientOptions options = place(sizes(1, 3, 1), p, 0);
       options.on_failure_shrink = shrink;
       clients.push_back(served.connect()(options));
-      clients.back()->begin_run(0, 5);
+      clients.back()->begin_run({0, 5});
     }
     clients[0]->request(1);
     clients[1]->request(1);

@@ -62,8 +62,24 @@ class Averaged(TrainCase):
                 self.assertEqual(bool(shares), name == "staleness")
                 self.assertTrue(all(min(share) < max(share) for share in shares))
                 if whole:
-                    self.train(grid, *words, "--steps", 30, "--resume")
+                    self.goes_on(log, lambda words=words, log=log: self.train(
+                        grid, *words, "--steps", 30, "--resume", "--group-log", log))
                     self.assertEqual(manifest_of(folder)[1]["step"], 30)
+
+    def goes_on(self, log, resume):
+        """Of a run from step 24 on: what is before stays, what a run from there had left is taken out."""
+        before = log.read_text()
+        with log.open("a") as file:
+            file.write('{"run":24,"time_us":1,"lost":1}\n{"run":24,"ti')
+        resume()
+        after = log.read_text()
+        self.assertTrue(after.startswith(before))
+        self.assertEqual([*{json.loads(line)["run"]: 0 for line in after.splitlines()}], [0, 8, 16, 24])
+        for stage in range(2):
+            groups = [g for g in map(json.loads, after.splitlines()) if g["stage"] == stage]
+            self.assertEqual([g["serial"] for g in groups], list(range(len(groups))))
+            for count in (a["updates"][-1] for a in groups if a["run"] == 24):
+                self.assertGreater(count, 24)
 
     def test_a_slow_pipeline_stops_nobody(self):
         log = self.folder / "groups.jsonl"

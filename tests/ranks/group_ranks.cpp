@@ -46,7 +46,7 @@ void run(int argc, char** argv) {
     const auto client = ps::connect_coordinator(env().coordinator, options);
     std::int64_t update = 0;
     std::size_t lost = 0;
-    client->begin_run(0, updates);
+    client->begin_run({0, updates});
     for (std::int64_t stop = groups::kRunsOn; update < stop;) {
       std::this_thread::sleep_for(std::chrono::microseconds(rest_us + draw() % 200));
       client->request(++update);
