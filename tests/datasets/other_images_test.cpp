@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -123,13 +124,15 @@ TEST(OtherImages, OtherThreadsKeepStandardError) {
   EXPECT_THAT(decode_image(broken, image), HasSubstr("damaged BMP: OpenCV finds it damaged"));
   ::testing::internal::CaptureStderr();
   std::string spoken;
-  std::thread other([&spoken] {
-    for (int i = 0; i < 200; ++i) {
+  std::atomic<bool> has_spoken = false;
+  std::thread other([&] {
+    for (int i = 0; i < 2000; ++i) {
       std::cerr << "word " << i << std::endl;
       spoken += fmt::format("word {}\n", i);
     }
+    has_spoken = true;
   });
-  for (int i = 0; i < 200; ++i) decode_image(broken, image);
+  while (!has_spoken) decode_image(broken, image);
   other.join();
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), spoken);
 }
