@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/cli/run_hetu.h"
@@ -40,7 +41,7 @@ TEST(Cli, SimulatesPipelinesThatAverageInGroups) {
   EXPECT_THAT(o.out, HasSubstr("\"median_size\": "));
   EXPECT_THAT(o.out, HasSubstr("\"throughput\": 1.16"));  // 3.5 pipelines of a third each
   const std::string log = read_text(folder() / "g.jsonl");
-  EXPECT_THAT(log, StartsWith("{\"time_us\":"));
+  EXPECT_THAT(log, StartsWith("{\"run\":0,\"time_us\":"));
   EXPECT_GT(std::count(log.begin(), log.end(), '\n'), 200);
   EXPECT_THAT(hetu(run + "adpsgd --format trace").out, HasSubstr("PARTIAL_REDUCE"));
   EXPECT_THAT(hetu(run + "adpsgd-lockstep").out, HasSubstr("makespan"));
@@ -166,6 +167,20 @@ TEST(Cli, FilesTravelThroughAllCommands) {
   EXPECT_EQ(hetu("simulate p.json --costs t.json --format csv").status, 0);
   EXPECT_THAT(hetu("simulate p.json --costs t.json --format json").out,
               HasSubstr("\"makespan\": 49.0"));
+}
+
+// torch's table of DualPipeV marks pairs to run as one; as two they take less.
+TEST(Cli, PairsOfAFileRunAsTwoWhereThatIsAsked) {
+  const std::string plan = "dualpipev --stages 4 --micro-batches 8 --pair-semantics atomic";
+  hetu(fmt::format("schedule {} --format csv -o pairs.csv", plan));
+  EXPECT_THAT(read_text(folder() / "pairs.csv"), HasSubstr("OVERLAP_F_B"));
+  for (const auto& [how, makespan] :
+       {std::pair{"", 27.8}, std::pair{"--pair-semantics atomic", 27.8},
+        std::pair{"--pair-semantics split", 26.1}}) {
+    const Outcome o = hetu(fmt::format("simulate pairs.csv --latency 0.05 --format json {}", how));
+    EXPECT_EQ(o.status, 0) << o.err;
+    EXPECT_NEAR(nlohmann::json::parse(o.out)["makespan"], makespan, 1e-9) << how;
+  }
 }
 
 TEST(Cli, TheJsonIsTheContracts) {
