@@ -165,6 +165,7 @@ int rehearse_command(const Arguments& arguments) {
   }
   comm::Options options;
   options.timeout_s = env().timeout_s;
+  options.progress_fd = env().progress_fd;
   if (env().workers == 1) {
     print(p, rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat, options,
                                  p.groups ? &*p.groups : nullptr));

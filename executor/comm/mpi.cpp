@@ -3,6 +3,7 @@
 #include "executor/comm/mpi.h"
 
 #include <mpi.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -57,9 +58,30 @@ std::string own_host() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
+// Tells heturun that MPI is starting here, until that is over: where it can't, it ends the process
+// itself, with a status of its own and a word to mpirun alone.
+class Starting {
+ public:
+  explicit Starting(int progress_fd) : fd_(progress_fd) { say("starts"); }
+  ~Starting() { say("runs"); }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+
+ private:
+  void say(const char* what) const {
+    struct stat file = {};
+    if (fd_ < 0 || fstat(fd_, &file) != 0 || !S_ISFIFO(file.st_mode)) return;
+    const std::string line = fmt::format("{{\"mpi\": \"{}\"}}\n", what);
+    // heturun may be ending, which is no trouble of MPI's.
+    static_cast<void>(!write(fd_, line.data(), line.size()));
+  }
+  int fd_;
+};
+
 class MpiWire final : public Wire {
  public:
-  explicit MpiWire(int number) : number_(number) {}
+  explicit MpiWire(const Options& options)
+      : number_(options.number), progress_fd_(options.progress_fd) {}
 
   Roster open(std::size_t frame_bytes) override {
     int running = 0;
@@ -69,6 +91,7 @@ class MpiWire final : public Wire {
            "MPI runs already in this process; Hetu must be the one to start it (import hetu before "
            "mpi4py)");
     set_open_mpi_defaults(frame_bytes);
+    const Starting starting(progress_fd_);
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED)
@@ -251,6 +274,7 @@ class MpiWire final : public Wire {
   }
 
   int number_;
+  int progress_fd_;
   MPI_Comm frames_ = MPI_COMM_NULL;
   MPI_Comm longs_ = MPI_COMM_NULL;
   std::vector<Receive> receives_;
@@ -263,7 +287,7 @@ class MpiWire final : public Wire {
 }  // namespace
 
 std::unique_ptr<Transport> connect_mpi(const Options& options) {
-  return link_workers(std::make_unique<MpiWire>(options.number), options);
+  return link_workers(std::make_unique<MpiWire>(options), options);
 }
 
 }  // namespace hetu::comm

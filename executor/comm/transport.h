@@ -122,6 +122,7 @@ struct Options {
   std::size_t inline_bytes =
       16384;        ///< messages up to this are copied at once, larger ones wait for their receive
   int number = -1;  ///< of this worker, where it is not its rank: each of 0…n-1 once
+  int progress_fd = -1;         ///< where heturun hears that MPI starts here (HETU_PROGRESS_FD)
   bool local_doorbells = true;  ///< false: treat every worker as if on another host (tests)
 };
 

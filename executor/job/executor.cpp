@@ -34,6 +34,7 @@ std::unique_ptr<comm::Transport> open_links(int number) {
   comm::Options options;
   options.timeout_s = env().timeout_s;
   options.number = number;
+  options.progress_fd = env().progress_fd;
   if (env().workers > 1) return comm::connect_mpi(options);
   return std::move(comm::make_inproc(1, options)[0]);
 }

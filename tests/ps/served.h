@@ -143,7 +143,7 @@ inline std::vector<double> answer_times_s(int workers, int updates,
     threads.emplace_back([&, worker] {
       const auto client = served.connect()(place(policy, worker / kStages, worker % kStages));
       std::mt19937 draw(static_cast<unsigned>(worker));
-      client->begin_run(0, updates);
+      client->begin_run({0, updates});
       std::int64_t update = 0;
       for (std::int64_t stop = groups::kRunsOn; update < stop;) {
         std::this_thread::sleep_for(pause * 4 / 5 + pause * (draw() % 400) / 1000);

@@ -142,6 +142,14 @@ class Ends(LaunchCase):
                                 r"ending the other 2 workers")
         self.assertNotIn("mpirun", error)
 
+    @unittest.skipUnless(shutil.which("hetu"), "the hetu tool was not built")
+    def test_where_open_mpi_can_not_start_it_says_why(self):
+        done = self.run_it("-w", "2", "env", "OMPI_MCA_pml=nosuch", "hetu", "rehearse", "1f1b", "--stages", "2",
+                           "--micro-batches", "4")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertRegex(done.stderr, r"heturun: worker \d \(\S+, pid \d+\) exited with status \d+ while Open MPI started in it")
+        self.assertRegex(done.stderr, r"\[(mpirun|w\d)\] \S")  # through mpirun, or not: as Open MPI has it
+
     def test_a_killed_guard_ends_the_job(self):
         process, pids = self.start("-w", "3", *SLEEPER)
         start = time.monotonic()

@@ -42,6 +42,7 @@ class Worker:
     part: "Part | None" = None
     started: bool = False
     training: str = ""  # what it has said of it: saves, unsaved, over
+    mpi: str = ""  # and of Open MPI: starts, runs
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
     told: bool = False  # mpirun has ended it
@@ -55,7 +56,11 @@ class Worker:
         return self.error or ending(self.code)
 
     def death(self):
-        return f"{self.describe()}{':' if self.error else ''} {self.end()}"
+        return f"{self.describe()}{':' if self.error else ''} {self.end()}{' while Open MPI started in it' * self.unstarted()}"
+
+    def unstarted(self):
+        """Whether Open MPI could not start in it, and has ended it with a status that says nothing."""
+        return self.mpi == "starts" and (self.code or 0) > 0
 
 
 class Part:
@@ -95,11 +100,13 @@ class Part:
 
     def text(self):
         """What mpirun said since the last call, unless a worker's failure explains the end: then heturun has said it, and
-        mpirun only complains of being ended. Workers' output does not come this way."""
+        mpirun only complains of being ended. Workers' output does not come this way, but for what Open MPI says that could
+        not start in them."""
+        explained = self.failed_at and not (self.blamed and self.blamed.unstarted())
         kept = ""
         for number, text in self._text.items():
             blocks = re.split(r"^-{20,}$\n?", text.decode(errors="replace"), flags=re.M)
-            said = "" if self.failed_at else "".join(b for b in blocks if b.strip())
+            said = "" if explained else "".join(b for b in blocks if b.strip())
             self._text[number] = b""
             kept += said if said.endswith("\n") or not said else said + "\n"
         return kept.encode()
@@ -140,7 +147,7 @@ class Part:
         if worker.told and left and not causes:  # an end without MPI's, which mpirun does not let pass
             return COMM, f"{', '.join(left)} exited with status 0 without leaving the job, and {worker.death()}"
         self.blamed = worker
-        return status_of(worker.code), worker.death()
+        return COMM if worker.unstarted() else status_of(worker.code), worker.death()
 
     def last_words(self):
         """[(worker, lines for standard error)] once it is known who is to blame: its traceback, and a line of each other

@@ -189,6 +189,7 @@ class Job:
 
     def _take_progress(self, worker, record):
         worker.training = record.get("training", worker.training)
+        worker.mpi = record.get("mpi", worker.mpi)
         if worker.part.lost_at is not None:
             return
         if self._reporter is None and "step" in record:
