@@ -58,10 +58,10 @@ FieldLookup joined_fields(const std::vector<Batch>& parts) {
   };
 }
 
-Executor::Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
-                   std::unique_ptr<RowSource> data)
+Executor::Executor(const Graph& graph, const OptimizerConfig& optimizer,
+                   const TrainerOptions& options, std::unique_ptr<RowSource> data)
     : links_(open_links()),
-      trainer_(std::move(graph), optimizer, options, *links_),
+      trainer_(graph, optimizer, options, *links_),
       loader_(loader_for(trainer_, *links_, std::move(data))) {}
 
 FieldLookup Executor::next() {

@@ -26,7 +26,7 @@ class Executor {
   /// which sends the others what they read.
   /// The number of workers must be options.pipelines * options.stages; worker = pipeline * stages +
   /// stage. Throws as Trainer and Loader do.
-  Executor(Graph graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
+  Executor(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
            std::unique_ptr<RowSource> data);
 
   /// One step on the next global batch.

@@ -25,8 +25,10 @@ double shape(const LearningRate& r, std::int64_t k) {
       return 1;
     case Kind::Linear:
       return std::max(0.0, (n - static_cast<double>(k + 1)) / n);
-    case Kind::Step:
-      return std::pow(r.gamma, static_cast<double>(k / r.every));
+    case Kind::Step: {
+      const std::int64_t steps = k / r.every;
+      return std::pow(r.gamma, static_cast<double>(steps));
+    }
     case Kind::MultiStep: {
       const auto passed = std::upper_bound(r.milestones.begin(), r.milestones.end(), k);
       return std::pow(r.gamma, static_cast<double>(passed - r.milestones.begin()));

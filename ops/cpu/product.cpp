@@ -33,43 +33,55 @@ std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
   return up(parts(n, parts(n, std::max(most, unit))), unit);
 }
 
+/// A [depth, kPanelRows] panel and a [depth, kPanelColumns] one.
+struct Panels {
+  std::int64_t depth;
+  const float *a, *b;
+};
+
+/// Where their product goes.
+struct Into {
+  float* c;
+  std::int64_t stride;
+  bool adds;
+};
+
 // Indices are template arguments, since the compiler keeps an array in registers only if every
 // index is a constant early on.
 template <int... I, int... J>
 inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
-                            std::int64_t depth, const float* a, const float* b, float* c,
-                            std::int64_t stride, bool adds) {
+                            Panels from, Into to) {
+  const float *a = from.a, *b = from.b;
   Vec sum[] = {(static_cast<void>(I), Vec{})...};
 #pragma GCC unroll 4
-  for (std::int64_t l = 0; l < depth; ++l, a += kPanelRows, b += kPanelColumns) {
+  for (std::int64_t l = 0; l < from.depth; ++l, a += kPanelRows, b += kPanelColumns) {
     const Vec row[] = {*reinterpret_cast<const Vec*>(b + J * kLanes)...};
     ((sum[I] += a[I / kVectors] * row[I % kVectors]), ...);
   }
   const auto at = [=](int i) -> UnalignedVec& {
-    return *reinterpret_cast<UnalignedVec*>(c + i / kVectors * stride + i % kVectors * kLanes);
+    return *reinterpret_cast<UnalignedVec*>(to.c + i / kVectors * to.stride +
+                                            i % kVectors * kLanes);
   };
-  if (adds)
+  if (to.adds)
     ((at(I) += sum[I]), ...);
   else
     ((at(I) = sum[I]), ...);
 }
 
-/// A [depth, kPanelRows] panel times a [depth, kPanelColumns] panel.
-void multiply_panels(std::int64_t depth, const float* a, const float* b, float* c,
-                     std::int64_t stride, bool adds) {
+void multiply_panels(Panels from, Into to) {
   multiply_panels(std::make_integer_sequence<int, kPanelRows * kVectors>(),
-                  std::make_integer_sequence<int, kVectors>(), depth, a, b, c, stride, adds);
+                  std::make_integer_sequence<int, kVectors>(), from, to);
 }
 
 /// The same where C has only `rows` x `columns` of it: the same sums, so the same bits.
-void multiply_edge(std::int64_t depth, const float* a, const float* b, float* c,
-                   std::int64_t stride, bool adds, std::int64_t rows, std::int64_t columns) {
+void multiply_edge(Panels from, Into to, std::int64_t rows, std::int64_t columns) {
   alignas(64) float whole[kPanelRows * kPanelColumns];
-  multiply_panels(depth, a, b, whole, kPanelColumns, false);
+  multiply_panels(from, {whole, kPanelColumns, false});
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
-      float& to = c[i * stride + j];
-      to = adds ? to + whole[i * kPanelColumns + j] : whole[i * kPanelColumns + j];
+      float& c = to.c[i * to.stride + j];
+      const float sum = whole[i * kPanelColumns + j];
+      c = to.adds ? c + sum : sum;
     }
 }
 
@@ -199,15 +211,15 @@ void Product::compute_tile(const Slab& slab, std::int64_t piece, float* c, float
     const bool adds = l > begin || (chunk == 0 && slab.from > 0);
     for (std::int64_t j = left; j < right; j += kPanelColumns)
       for (std::int64_t i = top; i < bottom; i += kPanelRows) {
-        const float* a = slab.a + i * slab.depth + l * kPanelRows;
-        const float* b = slab.b + j * slab.depth + l * kPanelColumns;
+        const Panels from = {depth, slab.a + i * slab.depth + l * kPanelRows,
+                             slab.b + j * slab.depth + l * kPanelColumns};
+        const Into into = {to + i * stride + j, stride, adds};
         const std::int64_t rows = std::min<std::int64_t>(kPanelRows, bottom - i);
         const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, right - j);
-        float* at = to + i * stride + j;
         if (rows == kPanelRows && columns == kPanelColumns)
-          multiply_panels(depth, a, b, at, stride, adds);
+          multiply_panels(from, into);
         else
-          multiply_edge(depth, a, b, at, stride, adds, rows, columns);
+          multiply_edge(from, into, rows, columns);
       }
   }
 }

@@ -13,6 +13,7 @@ if [ "$1" = tsan ]; then
   export TSAN_OPTIONS=suppressions=$PWD/tests/cmake/tsan.supp
   export HETU_KERNELS=reference OMP_THREAD_LIMIT=1 OMP_NUM_THREADS=1 GTEST_FILTER='-Grid/*:SplitBackward.*:Zmq.HelloIsSaidAgain*'
 fi
+if [ "$1" = asan ]; then export LSAN_OPTIONS=suppressions=$PWD/tests/cmake/lsan.supp; fi
 if [ "$1" = core ]; then options=(-DHETU_PRECOMPILE=OFF); fi  # a source that lacks an include of its own shows
 cmake --preset "$1" "${options[@]}"
 cmake --build --preset "$1" -j "$(nproc)" "${build[@]}"
