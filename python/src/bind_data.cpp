@@ -222,7 +222,7 @@ void bind_data(nb::module_& m) {
       out.append(nb::make_tuple(f.name, dtype_name(f.dtype), f.shape));
     return nb::make_tuple(out, rows->rows());
   });
-  nb::class_<Together>(m, "Together", "Who reads what of one set of rows.");
+  const nb::class_<Together> together(m, "Together", "Who reads what of one set of rows.");
   nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/job/shared_rows.h.")
       .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
            nb::arg("compared") = false)
