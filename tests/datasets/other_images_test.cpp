@@ -1,5 +1,6 @@
 // BMP, TIFF, WebP and PNM through the module of OpenCV, and the rarer traits of PNG and JPEG:
 // pixels by format, what is refused, damage told in one line and without a word on standard error.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

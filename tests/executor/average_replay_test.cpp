@@ -60,6 +60,15 @@ class Replay {
     std::vector<Tensors> after;
   };
 
+  /// One run of all pipelines.
+  struct Run {
+    std::vector<std::int64_t> done;  // per pipeline: updates before it
+    std::int64_t first;              // its first update, and how many it was meant to have
+    int nominal;
+    std::vector<int> lengths;           // per pipeline
+    std::vector<VerifyReport> reports;  // per pipeline
+  };
+
   void replay(const std::vector<std::int64_t>& done, std::int64_t first,
               const std::vector<int>& lengths, int nominal) {
     copies_.assign(s_.stages * s_.pipelines, {});
@@ -70,32 +79,32 @@ class Replay {
         if (stage_of(name) == s) own[name] = values;
       for (int d = 0; d < s_.pipelines; ++d) copy(s, d).after = {own};
     }
-    std::vector<VerifyReport> reports;
+    Run run = {done, first, nominal, lengths, {}};
     for (const int length : lengths) {
       const int stages = s_.stages;
-      reports.push_back(verify(
+      run.reports.push_back(verify(
           lower(generate("pipedream", {.stages = stages, .micro_batches = 1, .steps = length}))));
     }
     for (bool moved = true; moved;) {
       moved = false;
       for (int d = 0; d < s_.pipelines; ++d)
         for (int s = s_.stages - 1; s >= 0; --s) {
-          while (advance(s, d, done, first, lengths, nominal, reports[d])) moved = true;
+          while (advance(s, d, run)) moved = true;
         }
     }
     consensus(done, lengths);
   }
 
-  bool advance(int s, int d, const std::vector<std::int64_t>& done, std::int64_t first,
-               const std::vector<int>& lengths, int nominal, const VerifyReport& report) {
+  bool advance(int s, int d, const Run& run) {
     Copy& own = copy(s, d);
     const int update = static_cast<int>(own.after.size());
-    if (update > lengths[d]) return false;
+    if (update > run.lengths[d]) return false;
     Tensors base;
-    if (!averaged(s, d, update - 1, done, base)) return false;
-    const Tensors* gradient = gradient_of(d, update - 1, done[d], lengths[d], report);
+    if (!averaged(s, d, update - 1, run.done, base)) return false;
+    const Tensors* gradient =
+        gradient_of(d, update - 1, run.done[d], run.lengths[d], run.reports[d]);
     if (gradient == nullptr) return false;
-    const std::int64_t number = first + std::min(update, nominal);
+    const std::int64_t number = run.first + std::min(update, run.nominal);
     for (auto& [name, values] : base) {
       if (name.find('/') != std::string::npos) continue;
       SweepCall span;

@@ -100,26 +100,32 @@ inline TrainerOptions options_of(const Setting& s) {
   return options;
 }
 
+// How a worker averages, with every group of it noted.
+inline Averaging averaging_of(const Setting& s, ps::LocalCoordinator& coordinator, int worker,
+                              Outcome& outcome, std::mutex& mutex) {
+  Averaging how;
+  how.policy = s.policy;
+  how.overlap = s.overlap;
+  how.connect = [&](const ps::ClientOptions& c) { return coordinator.client(c); };
+  const int pipeline = worker / s.stages, stage = worker % s.stages;
+  how.observe = [&, pipeline, stage](const Averaged& a) {
+    const std::lock_guard lock(mutex);
+    outcome.meetings[{stage, a.group.serial}][pipeline] = {a.group.members,
+                                                           a.group.updates,
+                                                           a.group.initiator,
+                                                           a.group.weights,
+                                                           {a.before, a.before + a.elements},
+                                                           {a.after, a.after + a.elements}};
+  };
+  return how;
+}
+
 inline void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Transport& transport,
                  Outcome& outcome, std::mutex& mutex) {
   TrainerOptions options = options_of(s);
   const int pipeline = transport.worker() / s.stages, stage = transport.worker() % s.stages;
-  if (s.average) {
-    Averaging how;
-    how.policy = s.policy;
-    how.overlap = s.overlap;
-    how.connect = [&](const ps::ClientOptions& c) { return coordinator.client(c); };
-    how.observe = [&, pipeline, stage](const Averaged& a) {
-      const std::lock_guard lock(mutex);
-      outcome.meetings[{stage, a.group.serial}][pipeline] = {a.group.members,
-                                                             a.group.updates,
-                                                             a.group.initiator,
-                                                             a.group.weights,
-                                                             {a.before, a.before + a.elements},
-                                                             {a.after, a.after + a.elements}};
-    };
-    options.averaging = how;
-  }
+  if (s.average)
+    options.averaging = averaging_of(s, coordinator, transport.worker(), outcome, mutex);
   Trainer trainer(testing_model::language_model(model()), s.optimizer, options, transport);
   Tokens batch;
   int number = 0;
