@@ -163,7 +163,9 @@ class Checks(TrainCase):
         shutil.copy(ROOT / "cmake" / "config.example.cmake", self.folder / "config.cmake")
         build = self.folder / "build"
         build.mkdir()
-        self.run_words("cmake", ROOT, "-G", "Unix Makefiles", f"-DHETU_CONFIG={self.folder / 'config.cmake'}", cwd=build)
+        # make -n knows no rule for headers that are parsed first, which make itself has made by then.
+        options = [f"-DHETU_CONFIG={self.folder / 'config.cmake'}", *([] if WHOLE else ["-DHETU_PRECOMPILE=OFF"])]
+        self.run_words("cmake", ROOT, "-G", "Unix Makefiles", *options, cwd=build)
         # What make would run, or with --whole a part of it; the preset tests build all.
         built = self.run_words("make", "-j", *([] if WHOLE else ["-n"]), "hetu_base", cwd=build)
         self.assertIn("Built target hetu_base" if WHOLE else str(ROOT / "graph" / "base" / "error.cpp"), built.stdout)
@@ -272,8 +274,8 @@ class Checks(TrainCase):
         told = self.run_words("python3", ROOT / "python" / "train_bert.py", "--help").stdout
         told = " ".join(told.split())
         self.assertIn("--epochs EPOCHS default 100 ", told)
-        for flag, default in (("--batch-size BATCH_SIZE", "64"),
-                              ("--learning-rate LEARNING_RATE", "0.0001"), ("--warmup-steps WARMUP_STEPS", "2000"),
+        for flag, default in (("--batch-size S", "64"),
+                              ("--learning-rate RATE", "0.0001"), ("--warmup-steps WARMUP_STEPS", "2000"),
                               ("--data DATA", "~/.cache/hetu/datasets/wikicorpus_en")):
             self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
 
@@ -296,8 +298,8 @@ class Checks(TrainCase):
         for tag in (b"Train/loss", b"Train/acc", b"Validation/loss", b"Validation/acc"):
             self.assertIn(tag, data)
         told = " ".join(self.run_words("python3", ROOT / "python" / "train_resnet.py", "--help").stdout.split())
-        for flag, default in (("--batch-size BATCH_SIZE", "128"), ("--learning-rate LEARNING_RATE", "0.1"),
-                              ("--weight-decay WEIGHT_DECAY", "0.0005"),
+        for flag, default in (("--batch-size S", "128"), ("--learning-rate RATE", "0.1"),
+                              ("--weight-decay W", "0.0005"),
                               ("--dataset {cifar100,imagenet}", "cifar100")):
             self.assertRegex(told, rf"{flag} [^(]*\(default {re.escape(default)}\)")
         for model in (18, 34, 50, 101, 152):
