@@ -1,4 +1,4 @@
-"""Who may import whom among the Python packages, by the table of lint_layers, and that no modules import each other in a circle.
+"""Who may import whom among the Python packages, by the table of lint_layers; and no modules import each other in a circle.
 
 An import counts wherever it stands, in a function too: one that waits for a call is still known there. What is imported for
 type checkers alone does not."""
@@ -29,8 +29,9 @@ def check(root: Path, files: list[str]) -> list[str]:
             sees[file].add(target)
             other = layer_of(target) or ""
             if other != layer and other not in LAYERS[layer]:
-                seen = ", ".join(name for name in LAYERS[layer] if name.startswith(SOURCES)) or "nothing of Hetu but hetu._hetu"
-                found.append(f"{file}:{line}: {layer} may not import {target}; it may see: {seen}")
+                seen = ", ".join(name for name in LAYERS[layer] if name.startswith(SOURCES))
+                found.append(f"{file}:{line}: {layer} may not import {target}; it may see: "
+                             f"{seen or 'nothing of Hetu but hetu._hetu'}")
     return found + circles(sees, "these import each other in a circle")
 
 
@@ -47,8 +48,10 @@ def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
         for name in names:
             if name in FREE:
                 continue
-            target = file_of(name, known) or (isinstance(node, ast.ImportFrom) and file_of(node.module or "", known))
-            if target:
+            target = file_of(name, known)
+            if target is None and isinstance(node, ast.ImportFrom):
+                target = file_of(node.module or "", known)
+            if target is not None:
                 yield node.lineno, target
 
 

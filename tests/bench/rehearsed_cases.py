@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Predicted = measured, one property of a plan at a time: small plans in threads, the cases of
-tests/executor/rehearse_test.cpp, and two of 8 processes with 5 ms forwards. The median ratio of --attempts rehearsals of each
-is at most 1.05.
+tests/executor/rehearse_test.cpp, and two of 8 processes with 5 ms forwards. The median ratio of --attempts rehearsals of
+each is at most 1.05.
 
 usage: rehearsed_cases.py [--attempts 5]
 
-Kernels wait, so a machine needs few cores; one that is busy with other work lengthens steps, and where a figure is beyond the
-limit then, the line says so. Exit status 1: a figure beyond its limit; 77: those that are, are of a busy machine.
+Kernels wait, so a machine needs few cores; one that is busy with other work lengthens steps, and where a figure is beyond
+the limit then, the line says so. Exit status 1: a figure beyond its limit; 77: those that are, are of a busy machine.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class Medians(unittest.TestCase):
                     mock.patch("group_throughput.updates_for", return_value=1):
                 figure = group_throughput.measure(group_throughput.SAMPLE[0], "all-reduce", args, 1.0)
             with mock.patch("rehearsed_methods.rehearse", side_effect=[{"ratio": v} for v in values]):
-                result = rehearsed_methods.median_of("gpipe", argparse.Namespace(**vars(args), workers=2, micro_batches=4), [])
+                job = argparse.Namespace(**vars(args), workers=2, micro_batches=4)
+                result = rehearsed_methods.median_of("gpipe", job, [])
             for got in ((figure.measured, figure.least, figure.most), (result["ratio"], result["least"], result["most"])):
                 for value, expected in zip(got, (statistics.median(values), min(values), max(values)), strict=True):
                     self.assertAlmostEqual(value, expected)

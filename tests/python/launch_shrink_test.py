@@ -43,7 +43,8 @@ class Shrink(LaunchCase):
         """The worker of one stands still, of another its guard too; no process dies."""
         process, pids = self.start("-w", "3", *SHRINK, "3", WORKER, "1", "10000", "--shrink")
         self.assertTrue(wait_until(lambda: any(
-            b"hetu.launch.coordinator" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes_with(self.mark))))
+            b"hetu.launch.coordinator" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            for pid in processes_with(self.mark))))
         time.sleep(1.0)  # all have said hello
         for pid in (pids[1], parent_of(pids[2]), pids[2]):
             os.kill(pid, signal.SIGSTOP)

@@ -41,7 +41,8 @@ class Kill(TrainCase):
                 self.assertTrue(wait_until(lambda log=log: log.exists() and log.read_text().count("\n") > 12),
                                 process.poll())
                 time.sleep(draw.random() * 0.3)
-                victim = process_of(self.mark, "hetu.launch.coordinator" if who == "coordinator" else "train_bert.py", number)
+                name = "hetu.launch.coordinator" if who == "coordinator" else "train_bert.py"
+                victim = process_of(self.mark, name, number)
                 self.assertIsNotNone(victim)
                 since = time.monotonic()
                 os.kill(victim, signal.SIGKILL)

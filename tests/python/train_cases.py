@@ -190,7 +190,7 @@ class TrainCase(unittest.TestCase):
         return process, log
 
     def refused_in_plan(self, grid, *options, says=""):
-        """Like refused, of what is wrong before any worker computes: asked as heturun asks before a start, in one process."""
+        """Like refused, of what is wrong before a worker computes: asked in one process, as heturun asks before a start."""
         words, _ = self.command(grid, *options)
         words = words[words.index(TRAIN[1]) - 1:]
         env = {**self.env, "HETU_CHECK": str(grid[0] * grid[1])}

@@ -189,7 +189,8 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     d = Options()
     parser = argparse.ArgumentParser(
         prog="hetu data sample",
-        description="Small but real BERT pre-training shards, from prose that every machine has; or drawn images, with --kind.",
+        description="Small but real BERT pre-training shards, from prose that every machine has; or drawn images, with "
+                    "--kind.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder for shards and vocab.txt")
     parser.add_argument(
