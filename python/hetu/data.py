@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterable, Mapping, Sized
 from copy import copy
 from itertools import islice
-from typing import Any
-
-import numpy
+from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
 from hetu.graph import BATCH, Value, current, placeholder
+
+if TYPE_CHECKING:
+    import numpy
 
 
 class Data:
@@ -203,6 +204,8 @@ class _Items:
         return None if found is None else self._checked(found, number)
 
     def _checked(self, item: dict[str, numpy.ndarray], number: int) -> dict[str, numpy.ndarray]:
+        import numpy  # whose import is half of a worker's start, and files are read without it
+
         name = self.data.name
         if not isinstance(item, Mapping):
             raise ValueError(f"{name}: item {number} is a {type(item).__name__}; give a dict: name of a field -> its array")

@@ -137,6 +137,15 @@ class Alone(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "batches: item 0 of epoch 0 has 6 rows, the global batch is 4"):
             loader.next()
 
+    def test_numpy_is_loaded_where_it_is_used(self):
+        """Half of a worker's start, which a training from files does without."""
+        script = ("import sys\nimport hetu as ht\nfrom hetu import training\nht.models, ht.Executor, ht.data.BertHdf5\n"
+                  "print('numpy' in sys.modules)\n"
+                  "class Ones:\n    __len__ = lambda self: 1\n    __getitem__ = lambda self, i: {'x': [[1.0]]}\n"
+                  "ht.data.Batches(Ones(), 1)\nprint('numpy' in sys.modules)\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=MANY_S)
+        self.assertEqual(done.stdout.split(), ["False", "True"], done.stderr)
+
     def test_what_cannot_be_items_is_refused(self):
         row = {"x": np.zeros((2, 1), np.float32)}
         for items, why in [
