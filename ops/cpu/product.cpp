@@ -52,6 +52,10 @@ template <int... I, int... J>
 inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
                             Panels from, Into to) {
   const float *a = from.a, *b = from.b;
+  for (int i = 0; i < kPanelRows; ++i) {  // far from each other: no hardware foresees them
+    __builtin_prefetch(to.c + i * to.stride, 1);
+    __builtin_prefetch(to.c + i * to.stride + kPanelColumns - 1, 1);
+  }
   Vec sum[] = {(static_cast<void>(I), Vec{})...};
 #pragma GCC unroll 4
   for (std::int64_t l = 0; l < from.depth; ++l, a += kPanelRows, b += kPanelColumns) {

@@ -1,5 +1,7 @@
 // What the tests of images share: the fixture, digests, and folders of images of their own.
 #pragma once
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>

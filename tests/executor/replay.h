@@ -227,7 +227,7 @@ class Reference {
         const int d = s_.replicas.empty() ? 0 : m % s_.replicas[static_cast<std::size_t>(stage)];
         const int p = placement_of(lowered, stage, d);
         return static_cast<int>(
-            report.versions[static_cast<std::size_t>(p * plan.micro_batches * steps + m)]);
+            report.versions[static_cast<std::size_t>(p) * plan.micro_batches * steps + m]);
       };
       step(first + t, versions, version);
       versions.push_back(newest_);

@@ -14,6 +14,52 @@ struct KernelCase {
   Sample sample;
 };
 
+inline void add_convolutions(std::vector<KernelCase>& cases) {
+  const auto windows = [](std::int64_t stride, std::int64_t padding, std::int64_t height,
+                          std::int64_t width) -> Attrs {
+    return {{"stride", stride}, {"padding", padding}, {"height", height}, {"width", width}};
+  };
+  const Attrs half = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{1}}};
+  const Attrs stem = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{3}}};
+  cases.push_back({"conv2d", {{{2, 3, 33, 30}, {16, 3, 7, 7}}, stem}});
+  cases.push_back({"conv2d", {{{2, 32, 15, 14}, {48, 32, 3, 3}}, half}});
+  const Attrs dense = {{"stride", std::int64_t{1}}};
+  cases.push_back({"conv2d", {{{2, 32, 9, 7}, {48, 32, 1, 1}}, dense}});
+  cases.push_back({"conv2d_weight_grad", {{{2, 32, 9, 7}, {2, 48, 9, 7}}, windows(1, 0, 1, 1)}});
+  cases.push_back({"conv2d_input_grad", {{{2, 48, 8, 7}, {48, 32, 3, 3}}, windows(2, 1, 15, 14)}});
+  cases.push_back({"conv2d_input_grad", {{{2, 64, 9, 9}, {64, 32, 1, 1}}, windows(1, 0, 9, 9)}});
+  cases.push_back({"conv2d_weight_grad", {{{2, 3, 33, 30}, {2, 16, 17, 15}}, windows(2, 3, 7, 7)}});
+  cases.push_back({"conv2d_weight_grad", {{{2, 32, 15, 14}, {2, 48, 8, 7}}, windows(2, 1, 3, 3)}});
+  // Groups of samples, slices of channels, both, and neither.
+  for (const std::int64_t n : {1, 3, 17, 37}) {
+    cases.push_back({"conv2d", {{{n, 16, 6, 5}, {48, 16, 3, 3}}, half}});
+    cases.push_back({"conv2d_input_grad", {{{n, 48, 3, 3}, {48, 32, 3, 3}}, windows(2, 1, 6, 5)}});
+    cases.push_back({"conv2d_weight_grad", {{{n, 16, 6, 5}, {n, 48, 3, 3}}, windows(2, 1, 3, 3)}});
+  }
+  cases.push_back({"conv2d_weight_grad", {{{16, 8, 9, 9}, {16, 24, 9, 9}}, windows(1, 1, 3, 3)}});
+  cases.push_back({"conv2d_weight_grad", {{{2, 256, 3, 3}, {2, 512, 3, 3}}, windows(1, 1, 3, 3)}});
+}
+
+inline void add_channels(std::vector<KernelCase>& cases) {
+  for (const Shape& x : {Shape{4, 64, 14, 14}, Shape{3, 17, 30, 30}}) {  // several blocks of pixels
+    const Shape one = {x[1]};
+    cases.push_back({"batch_norm", {{x, one, one, one, one}, {}}});
+    cases.push_back({"batch_norm_grad", {{x, one, one, one, x}, {{"epsilon", 5.0}}}});
+    cases.push_back({"batch_norm_relu", {{x, one, one, one, one}, {}}});
+    cases.push_back({"batch_norm_add_relu", {{x, one, one, one, one, x}, {}}});
+    cases.push_back({"batch_norm_relu_grad", {{x, one, one, one, one, x}, {{"epsilon", 5.0}}}});
+    cases.push_back({"global_avg_pool", {{x}, {}}});
+    cases.push_back({"max_pool2d",
+                     {{x},
+                      {{"kernel", std::int64_t{3}},
+                       {"stride", std::int64_t{2}},
+                       {"padding", std::int64_t{1}}}}});
+    cases.push_back({"relu", {{x}, {}}});
+    cases.push_back({"channels_last", {{x}, {}}});
+    cases.push_back({"plain", {{x}, {}}});
+  }
+}
+
 inline std::vector<KernelCase> kernel_cases() {
   const DType f = DType::Float32, i = DType::Int32;
   const Attrs heads = {{"heads", std::int64_t{3}}};
@@ -62,46 +108,8 @@ inline std::vector<KernelCase> kernel_cases() {
       {"softmax_cross_entropy", {{{23, 5003}, {23}}, {}, {f, i}, 5003, true}},
       {"softmax_cross_entropy_grad", {{{23, 5003}, {23}, {23}, {}}, {}, {f, i, f, f}, 5003, true}},
   };
-  const auto windows = [](std::int64_t stride, std::int64_t padding, std::int64_t height,
-                          std::int64_t width) -> Attrs {
-    return {{"stride", stride}, {"padding", padding}, {"height", height}, {"width", width}};
-  };
-  const Attrs half = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{1}}};
-  const Attrs stem = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{3}}};
-  cases.push_back({"conv2d", {{{2, 3, 33, 30}, {16, 3, 7, 7}}, stem}});
-  cases.push_back({"conv2d", {{{2, 32, 15, 14}, {48, 32, 3, 3}}, half}});
-  const Attrs dense = {{"stride", std::int64_t{1}}};
-  cases.push_back({"conv2d", {{{2, 32, 9, 7}, {48, 32, 1, 1}}, dense}});
-  cases.push_back({"conv2d_weight_grad", {{{2, 32, 9, 7}, {2, 48, 9, 7}}, windows(1, 0, 1, 1)}});
-  cases.push_back({"conv2d_input_grad", {{{2, 48, 8, 7}, {48, 32, 3, 3}}, windows(2, 1, 15, 14)}});
-  cases.push_back({"conv2d_input_grad", {{{2, 64, 9, 9}, {64, 32, 1, 1}}, windows(1, 0, 9, 9)}});
-  cases.push_back({"conv2d_weight_grad", {{{2, 3, 33, 30}, {2, 16, 17, 15}}, windows(2, 3, 7, 7)}});
-  cases.push_back({"conv2d_weight_grad", {{{2, 32, 15, 14}, {2, 48, 8, 7}}, windows(2, 1, 3, 3)}});
-  // Groups of samples, slices of channels, both, and neither.
-  for (const std::int64_t n : {1, 3, 17, 37}) {
-    cases.push_back({"conv2d", {{{n, 16, 6, 5}, {48, 16, 3, 3}}, half}});
-    cases.push_back({"conv2d_input_grad", {{{n, 48, 3, 3}, {48, 32, 3, 3}}, windows(2, 1, 6, 5)}});
-    cases.push_back({"conv2d_weight_grad", {{{n, 16, 6, 5}, {n, 48, 3, 3}}, windows(2, 1, 3, 3)}});
-  }
-  cases.push_back({"conv2d_weight_grad", {{{16, 8, 9, 9}, {16, 24, 9, 9}}, windows(1, 1, 3, 3)}});
-  cases.push_back({"conv2d_weight_grad", {{{2, 256, 3, 3}, {2, 512, 3, 3}}, windows(1, 1, 3, 3)}});
-  for (const Shape& x : {Shape{4, 64, 14, 14}, Shape{3, 17, 30, 30}}) {  // several blocks of pixels
-    const Shape one = {x[1]};
-    cases.push_back({"batch_norm", {{x, one, one, one, one}, {}}});
-    cases.push_back({"batch_norm_grad", {{x, one, one, one, x}, {{"epsilon", 5.0}}}});
-    cases.push_back({"batch_norm_relu", {{x, one, one, one, one}, {}}});
-    cases.push_back({"batch_norm_add_relu", {{x, one, one, one, one, x}, {}}});
-    cases.push_back({"batch_norm_relu_grad", {{x, one, one, one, one, x}, {{"epsilon", 5.0}}}});
-    cases.push_back({"global_avg_pool", {{x}, {}}});
-    cases.push_back({"max_pool2d",
-                     {{x},
-                      {{"kernel", std::int64_t{3}},
-                       {"stride", std::int64_t{2}},
-                       {"padding", std::int64_t{1}}}}});
-    cases.push_back({"relu", {{x}, {}}});
-    cases.push_back({"channels_last", {{x}, {}}});
-    cases.push_back({"plain", {{x}, {}}});
-  }
+  add_convolutions(cases);
+  add_channels(cases);
   for (const char* op : {"relu", "gelu", "tanh"}) {
     cases.push_back({op, {{{33, 701}}, {}}});
     cases.push_back({std::string(op) + "_grad", {{{33, 701}, {33, 701}}, {}}});

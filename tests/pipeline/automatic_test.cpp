@@ -266,7 +266,7 @@ TEST(Automatic, KeepsLimitsInBytes) {
   // Chunks that differ: one micro-batch through both fits exactly.
   Costs two = uneven(3, 4, 2);
   for (std::size_t s = 0; s < two.stages.size(); ++s)
-    two.stages[s].activation_bytes = 100 + 50 * (s / 4);
+    two.stages[s].activation_bytes = s < 4 ? 100 : 150;
   const Sizes tight{
       .stages = 4, .micro_batches = 6, .chunks = 2, .costs = &two, .memory_bytes = 250};
   for (const WorkerTiming& w : simulate(generate("auto", tight), two).workers)

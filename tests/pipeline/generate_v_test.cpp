@@ -146,7 +146,8 @@ TEST(Hanayo, BubbleAndPeakAreTheClosedForms) {
             generate("hanayo", {.stages = p, .micro_batches = k * p, .chunks = chunks});
         for (const double full : {1.0, 1.5, 2.0, 3.0}) {
           const Bubbles b = bubbles(s, costs(1, full / 2, full / 2));
-          EXPECT_NEAR(b.makespan, (p - 1) * (1 + k * (full - 1)) / (chunks / 2), 1e-9) << name(s);
+          const int waves = chunks / 2;
+          EXPECT_NEAR(b.makespan, (p - 1) * (1 + k * (full - 1)) / waves, 1e-9) << name(s);
           EXPECT_LE(b.peak, p) << name(s);
         }
       }
@@ -193,11 +194,12 @@ TEST(DualPipe, BubbleAndPeakAreTheClosedForms) {
           EXPECT_DOUBLE_EQ(b.peak, p + 1) << name(s);
           EXPECT_NO_THROW(verify(lower(s))) << name(s);
           if (!(w <= i && i <= f)) continue;
+          const int half = p / 2;
           if (pairs == std::string("atomic")) {
-            EXPECT_NEAR(b.makespan, (p / 2 - 1) * (2 * f + i - w), 1e-9) << name(s) << " F " << f;
+            EXPECT_NEAR(b.makespan, (half - 1) * (2 * f + i - w), 1e-9) << name(s) << " F " << f;
             ++atomic;
           } else if (f <= i + w) {
-            EXPECT_NEAR(b.makespan, (p / 2 - 1) * (f + i - w), 1e-9) << name(s) << " F " << f;
+            EXPECT_NEAR(b.makespan, (half - 1) * (f + i - w), 1e-9) << name(s) << " F " << f;
             ++split;
           }
         }
