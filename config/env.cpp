@@ -61,8 +61,6 @@ constexpr Choice<Level> kLevels[] = {{"debug", Level::Debug},
                                      {"error", Level::Error}};
 constexpr Choice<KernelChoice> kKernels[] = {{"auto", KernelChoice::Best},
                                              {"reference", KernelChoice::Reference}};
-constexpr Choice<const char*> kDevices[] = {
-    {"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"far", "far"}};
 
 constexpr int kMostWorkers = 1 << 20;
 
@@ -93,11 +91,8 @@ std::vector<Variable> user_variables() {
          e.kernels = parse_choice(n, v, kKernels);
        }},
       {{"HETU_DEVICE", "auto", "user",
-        "What workers compute on, as --device, which wins unless it is auto: auto, cpu, cuda, or "
-        "far, the device of tests."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.device = parse_choice(n, v, kDevices);
-       }},
+        "What workers compute on, as --device, which wins unless it is auto."},
+       [](Env& e, const std::string&, const std::string& v) { e.device = v; }},
       {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
        [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},
       {{"HETU_THREADS", "0", "user",

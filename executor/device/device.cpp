@@ -26,9 +26,9 @@ std::unique_ptr<Device> open_device(std::string_view name) {
   fail(Code::InvalidArgument, "unknown device '{}'; known: {}", name, known);
 }
 
-std::vector<std::string> device_names() {
-  std::vector<std::string> names;
-  for (const Backend& b : kBackends) names.emplace_back(b.name);
+std::vector<const char*> device_names() {
+  std::vector<const char*> names;
+  for (const Backend& b : kBackends) names.push_back(b.name);
   return names;
 }
 

@@ -100,7 +100,7 @@ class Device {
 std::unique_ptr<Device> open_device(std::string_view name);
 
 /// The names that open_device takes.
-std::vector<std::string> device_names();
+std::vector<const char*> device_names();
 
 /// A tensor on a device: float32, dense.
 struct DeviceSpan {

@@ -3,9 +3,20 @@
 #include <algorithm>
 #include <numeric>
 
+#include "executor/device/device.h"
 #include "graph/base/error.h"
 
 namespace hetu {
+namespace {
+
+// What is found at the start of a job, and what this build opens.
+std::vector<const char*> device_choices() {
+  std::vector<const char*> choices = {"auto", "cuda"};
+  for (const char* name : device_names()) choices.push_back(name);
+  return choices;
+}
+
+}  // namespace
 
 Fields fields(Averaging& averaging) {
   Fields all = fields(averaging.policy);
@@ -38,8 +49,8 @@ Fields fields(TrainerOptions& o) {
       {.name = "device",
        .place = &o.device,
        .argument = "WHAT",
-       .doc = "what a worker computes on: auto, cpu, cuda, or far, the device of tests",
-       .choices = {"auto", "cpu", "cuda", "far"},
+       .doc = "what a worker computes on: auto, cuda, cpu, or far, the device of tests",
+       .choices = device_choices(),
        .otherwise = "auto"},
       {.name = "threads",
        .place = &o.threads,

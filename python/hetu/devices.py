@@ -290,10 +290,11 @@ def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, wo
         worker = _compiled().env()["worker"]
     if name == "auto":
         name = _compiled().env()["device"]
-    if name == "far":
-        return name
+    known = ["auto", "cuda", *_compiled().device_names()]
+    if name not in known:
+        raise DeviceError(f"--device {name}: it must be one of {', '.join(known)}")
     if name not in ("auto", "cpu", "cuda"):
-        raise DeviceError(f"--device {name}: it must be auto, cpu or cuda")
+        return name
     problem = "" if name == "cpu" else cuda()
     if name == "cuda" and problem:
         raise NotImplementedError(f"--device cuda: {problem}; use --device cpu or auto")

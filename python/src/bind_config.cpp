@@ -1,7 +1,9 @@
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "config/cluster.h"
 #include "config/env.h"
+#include "executor/device/device.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -68,6 +70,7 @@ nb::list env_table_for_python() {
 void bind_config(nb::module_& m) {
   m.def("read_cluster", &read_cluster_for_python, nb::arg("path"),
         "Reads a cluster file: (nodes as dicts of host, servers, workers, chief; warnings).");
+  m.def("device_names", &device_names, "What this build can train on.");
   m.def("env", &env_for_python, "The environment variables that Hetu reads, checked, as a dict.");
   m.def("env_table", &env_table_for_python,
         "Every environment variable: (name, default, who sets it, meaning).");

@@ -83,7 +83,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
     o.micro_batches = o.plan->micro_batches;
   else if (o.given.count("micro_batches") == 0)
     o.micro_batches = default_micro_batches(o.method);
-  const std::vector<std::string> known = device_names();
+  const std::vector<const char*> known = device_names();
   if (std::find(known.begin(), known.end(), o.device) == known.end())
     fail(Code::Unsupported, "training on '{}' is to come; workers of this build compute on 'cpu'",
          o.device.substr(0, 60));

@@ -107,7 +107,6 @@ TEST(Env, WrongValuesNameVariableValueAndRight) {
       {"HETU_TIMEOUT", "300s", "e.g. 300"},
       {"HETU_LOG_LEVEL", "Debug", "one of debug, info, warning, error"},
       {"HETU_KERNELS", "fast", "one of auto, reference"},
-      {"HETU_DEVICE", "gpu", "one of auto, cpu, cuda, far"},
       {"HETU_THREADS", "-1", "a whole number from 0 to 4096"},
       {"HETU_THREADS", "2.5", "a whole number"},
       {"HETU_THREADS", "99999999999", "a whole number"},

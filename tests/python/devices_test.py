@@ -186,7 +186,7 @@ class Compute(unittest.TestCase):
             self.assertEqual(devices.resolve_device(name, lambda p=problem: p, 0, lambda _: None), want)
         with self.assertRaisesRegex(NotImplementedError, "--device cuda: no driver; use --device cpu or auto"):
             devices.resolve_device("cuda", lambda: "no driver", 0)
-        with self.assertRaisesRegex(DeviceError, "--device tpu: it must be auto, cpu or cuda"):
+        with self.assertRaisesRegex(DeviceError, "--device tpu: it must be one of auto, cuda, cpu, far"):
             devices.resolve_device("tpu", lambda: "", 0)
 
     def test_worker_0_says_it_once(self):
