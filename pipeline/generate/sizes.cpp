@@ -3,7 +3,7 @@
 
 namespace hetu {
 
-Fields fields(Sizes& s) {
+Fields fields(Sizes& s) {  // NOLINT(readability-function-size): a table
   constexpr Range kCount{1, 1 << 28};
   return {
       {.name = "stages",

@@ -113,10 +113,13 @@ def parameters(fields: Iterable[Field], kind: Any = inspect.Parameter.KEYWORD_ON
 
 
 def sign(kind: type, fields: list[Field]) -> None:
-    """Gives a class whose constructor takes the fields as **told a signature and a docstring that have them."""
+    """Gives a class whose constructor takes the fields as **told a signature and a docstring that have them; None stands for
+    a default that is said in words."""
     own = inspect.signature(kind)
     named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    kind.__signature__ = own.replace(parameters=[*named, *parameters(fields)])  # type: ignore[attr-defined]
+    words = [field.name for field in fields if field.otherwise is not None]
+    more = [p.replace(default=None) if p.name in words else p for p in parameters(fields)]
+    kind.__signature__ = own.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
     kind.__doc__ = f"{inspect.cleandoc(kind.__doc__ or '')}\n\n{documented(fields)}"
 
 
