@@ -95,6 +95,28 @@ struct Strided {
   std::int64_t across, along;
 };
 
+/// Four rows of four become four columns of out [4, Width].
+template <int Width>
+inline void transpose_quad(const float* rows, std::int64_t across, float* out) {
+  using Quad = float __attribute__((vector_size(16)));
+  using UnalignedQuad = float __attribute__((vector_size(16), aligned(4)));
+  const auto row = [=](int i) -> Quad {
+    return *reinterpret_cast<const UnalignedQuad*>(rows + i * across);
+  };
+  const auto put = [=](int l, Quad column) {
+    *reinterpret_cast<UnalignedQuad*>(out + l * Width) = column;
+  };
+  const Quad a = row(0), b = row(1), c = row(2), d = row(3);
+  const Quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Quad ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Quad cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Quad cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  put(0, __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5));
+  put(1, __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7));
+  put(2, __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5));
+  put(3, __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7));
+}
+
 /// out [depth, Width] = the first `width` of Width, with zeros behind.
 template <int Width>
 void pack_panel(const Strided& x, std::int64_t width, std::int64_t depth, float* out) {
@@ -106,10 +128,15 @@ void pack_panel(const Strided& x, std::int64_t width, std::int64_t depth, float*
       for (int i = 0; i < Width; ++i) out[i] = x.data[l * x.along + i];
     return;
   }
+  const std::int64_t fours = x.along == 1 ? width / 4 * 4 : 0;
   for (std::int64_t first = 0; first < depth; first += kSome) {
     const std::int64_t last = std::min(depth, first + kSome);
+    const std::int64_t rest = first + (last - first) / 4 * 4;
+    for (std::int64_t i = 0; i < fours; i += 4)
+      for (std::int64_t l = first; l < rest; l += 4)
+        transpose_quad<Width>(x.data + i * x.across + l, x.across, out + l * Width + i);
     for (std::int64_t i = 0; i < width; ++i)
-      for (std::int64_t l = first; l < last; ++l)
+      for (std::int64_t l = i < fours ? rest : first; l < last; ++l)
         out[l * Width + i] = x.data[i * x.across + l * x.along];
   }
 }
