@@ -15,8 +15,8 @@ HELP = """\
 heturun [flags] command...
 
 Starts the command once per worker under Open MPI, hands on what the workers write, and exits with the status of the
-first worker that fails (128 + signal for a kill), 0 if all succeed. Standard input of workers is empty. What heturun
-itself says goes to standard error, and nothing of it to standard output.
+first worker that fails (128 + signal for a kill, 5 where Open MPI can not start in it), 0 if all succeed. Standard
+input of workers is empty. What heturun itself says goes to standard error, and nothing of it to standard output.
 
   -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
   -w, --workers N       N workers on this host; only without -c. Without both, inside a Slurm allocation: its hosts,
