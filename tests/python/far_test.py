@@ -9,8 +9,8 @@ from train_cases import TrainCase, checksums
 from train_resnet_test import ResNetCase
 
 WHOLE = "--whole" in sys.argv
-SYNCHRONOUS = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "chimera", "gems", "hanayo", "zb-h1", "zb-h2", "zb-v", "v-half",
-               "v-min", "interleaved-zb", "dualpipe", "dualpipev", "varuna", "zb-1p", "zb-2p", "auto", "dp")
+SYNCHRONOUS = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "chimera", "gems", "hanayo", "zb-h1", "zb-h2", "zb-v",
+               "v-half", "v-min", "interleaved-zb", "dualpipe", "dualpipev", "varuna", "zb-1p", "zb-2p", "auto", "dp")
 
 
 class OnFar(TrainCase):
@@ -49,8 +49,8 @@ class Bert(OnFar):
                 self.assertGreaterEqual(after[0], before[1] - 0.01)
 
     def test_the_same_as_one_process(self):
-        done = self.train((1, 2), "--device", "far", "--pipeline", "zb-v", "--batch-size", 8, "--micro-batches", 4, "--steps", 2,
-                          "--compare-single")
+        done = self.train((1, 2), "--device", "far", "--pipeline", "zb-v", "--batch-size", 8, "--micro-batches", 4,
+                          "--steps", 2, "--compare-single")
         self.assertIn("equal in 2 steps, bit for bit", done.out + done.err)
 
     @unittest.skipUnless(WHOLE, "every method: far_whole_test")
@@ -61,7 +61,8 @@ class Bert(OnFar):
         for method in ("pipedream", "pipedream-2bw"):
             micro = 1 if method == "pipedream" else 4
             for more in ((), ("--with-recompute",)):
-                self.assert_same((2, 2), "--pipeline", method, "--batch-size", 8, "--micro-batches", micro, *more, steps=(3, 6))
+                self.assert_same((2, 2), "--pipeline", method, "--batch-size", 8, "--micro-batches", micro, *more,
+                                 steps=(3, 6))
 
 
 class ResNet(OnFar, ResNetCase):

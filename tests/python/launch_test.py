@@ -147,7 +147,8 @@ class Ends(LaunchCase):
         done = self.run_it("-w", "2", "env", "OMPI_MCA_pml=nosuch", "hetu", "rehearse", "1f1b", "--stages", "2",
                            "--micro-batches", "4")
         self.assertEqual(done.returncode, 5, done.stderr)
-        self.assertRegex(done.stderr, r"heturun: worker \d \(\S+, pid \d+\) exited with status \d+ while Open MPI started in it")
+        self.assertRegex(done.stderr,
+                         r"heturun: worker \d \(\S+, pid \d+\) exited with status \d+ while Open MPI started in it")
         self.assertRegex(done.stderr, r"\[(mpirun|w\d)\] \S")  # through mpirun, or not: as Open MPI has it
 
     def test_a_killed_guard_ends_the_job(self):

@@ -62,7 +62,7 @@ class Averaged(TrainCase):
                 self.assertEqual(bool(shares), name == "staleness")
                 self.assertTrue(all(min(share) < max(share) for share in shares))
                 if whole:
-                    self.goes_on(log, lambda words=words, log=log: self.train(
+                    self.goes_on(log, lambda grid=grid, words=words, log=log: self.train(
                         grid, *words, "--steps", 30, "--resume", "--group-log", log))
                     self.assertEqual(manifest_of(folder)[1]["step"], 30)
 

@@ -56,7 +56,8 @@ class Worker:
         return self.error or ending(self.code)
 
     def death(self):
-        return f"{self.describe()}{':' if self.error else ''} {self.end()}{' while Open MPI started in it' * self.unstarted()}"
+        at_start = " while Open MPI started in it" * self.unstarted()
+        return f"{self.describe()}{':' if self.error else ''} {self.end()}{at_start}"
 
     def unstarted(self):
         """Whether Open MPI could not start in it, and has ended it with a status that says nothing."""
