@@ -78,7 +78,7 @@ class Averaged(TrainCase):
         for stage in range(2):
             groups = [g for g in map(json.loads, after.splitlines()) if g["stage"] == stage]
             self.assertEqual([g["serial"] for g in groups], list(range(len(groups))))
-            for count in (a["updates"][-1] for a in groups if a["run"] == 24):
+            for count in (max(g["updates"]) for g in groups if g["run"] == 24):  # a passive partner may have made none yet
                 self.assertGreater(count, 24)
 
     def test_a_slow_pipeline_stops_nobody(self):
