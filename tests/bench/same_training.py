@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -160,8 +159,8 @@ def seconds_of(tree: Tree, kind: str, case: Case | None, data: Path) -> float:
     """One figure of one tree."""
     if case is None:
         text = tree.run("heturun", "-w", 16, "hetu", "rehearse", "1f1b", "--stages", 16, "--micro-batches", 32,
-                        "--forward", 4, "--backward", 8, "--steps", 3, "--format", "json")
-        return float(re.findall(r'"measured_step_time": *([0-9.]+)', text)[0])
+                        "--forward", 4, "--backward", 8, "--repeat", 3, "--format", "json")
+        return float(json.loads(text)["measured"]["step_time"])
     if kind == "start":
         from_s = time.monotonic()
         tree.train(case, data, "--steps", 1)
