@@ -138,14 +138,14 @@ void Run::take_reports() {
       values.push_back(asks_to_stop_ ? 1 : 0);
       channel_.report(report.step - first_step_, std::move(values));
     }
-    if (has_all_sums()) own_.push_back(std::move(report));
+    if (gives_own()) own_.push_back(std::move(report));
   }
 }
 
 std::optional<StepReport> Run::next_report() {
   // The last one is not given before it is known as the last.
   if (!channel_.is_final() && reported_ + 1 >= channel_.granted()) return std::nullopt;
-  if (has_all_sums()) {
+  if (gives_own()) {
     if (own_.empty()) return std::nullopt;
     StepReport report = std::move(own_.front());
     own_.pop_front();

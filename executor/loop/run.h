@@ -63,8 +63,9 @@ class Run {
   void look_ahead();
   void grant_averaged();
   int repetitions() const;
-  /// Reports have the sums of all workers already.
-  bool has_all_sums() const { return by_step_ || !channel_.is_chief(); }
+  // A worker's own reports are given as they are: where the step has reduced its scalars, so that
+  // they are everyone's, and on whom does not hear the others.
+  bool gives_own() const { return by_step_ || !channel_.is_chief(); }
 
   Stages& stages_;
   Interpreter::Links links_;

@@ -257,6 +257,7 @@ void Stage::read_fetches(int micro) {
   for (std::size_t f = 0; f < plan_->fetches.size(); ++f)
     device_.queue().download(&fetched_[f][context_.cell(micro)],
                              memory_.at(plan_->fetches[f].loc, micro), sizeof(float));
+  // Where they are there at once, the cause is named before its gradients reach other workers.
   if (device_.queue().at_once()) check_fetches(micro, 1);
 }
 
