@@ -1,5 +1,5 @@
 // A stage compiled: which nodes run in which function, where every value lives, how many bytes a
-// worker needs. Made once per stage; running it (stage_runner.h) allocates nothing.
+// worker needs. Made once per stage; running it (executor/stage) allocates nothing.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -51,7 +51,7 @@ struct TrainPlan {
   Schedule many_steps;
   /// What is proved and what stages are compiled for: of one_step or, if asynchronous, many_steps.
   Schedule lowered;
-  int micro_ids = 1;              ///< see RunnerOptions
+  int micro_ids = 1;              ///< see StagesOptions
   std::vector<StageHere> stages;  ///< by model stage, then replica
   /// By placement, null for those of other workers; nothing once a runner has taken them.
   std::vector<std::unique_ptr<StagePlan>> stage_plans;
