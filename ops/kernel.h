@@ -59,6 +59,9 @@ struct PreparedKernel {
   const char* implementation = "";  ///< "blocked", "onednn", "vector", "reference"
 };
 
+/// Finds a back end's kernel for a node and makes it ready. Throws Unsupported naming the node.
+using PrepareKernel = PreparedKernel (*)(const KernelDesc& desc, KernelChoice choice);
+
 /// Which layouts of images a kernel takes.
 enum class ImageLayouts : std::uint8_t { Plain, ChannelsLast, Both };
 

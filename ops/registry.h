@@ -15,7 +15,7 @@ const OpSet& op_set();
 /// back end, if none.
 std::vector<const KernelRow*> cpu_kernels(std::string_view op);
 
-/// Prepares the first row that fits. Throws Unsupported naming the node.
+/// Of the CPU: prepares the first row that fits. Throws Unsupported naming the node.
 PreparedKernel prepare_cpu(const KernelDesc& desc, KernelChoice choice = KernelChoice::Best);
 
 }  // namespace hetu

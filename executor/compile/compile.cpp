@@ -182,7 +182,7 @@ class StageCompiler {
     desc.images = image_layout(graph_, op_set().find(node.op), node);
     desc.batch = samples;
     desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
-    slot = std::make_shared<const PreparedKernel>(prepare_cpu(desc, options_.kernels));
+    slot = std::make_shared<const PreparedKernel>(options_.prepare(desc, options_.kernels));
     return slot;
   }
 
@@ -249,6 +249,7 @@ class StageCompiler {
 }  // namespace
 
 StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
+  HETU_ASSERT(options.prepare != nullptr);
   const auto& first = options.first_block;
   require(!first.empty() && first[0] == 0, "the first stage must start at block 0");
   for (std::size_t s = 0; s < first.size(); ++s) {

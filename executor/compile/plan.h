@@ -226,6 +226,7 @@ struct CompileOptions {
   bool split_backward = false;  ///< the schedule uses I and W apart
   int optimizer_states = 0;     ///< float32 tensors per parameter
   KernelChoice kernels = KernelChoice::Best;
+  PrepareKernel prepare = nullptr;  ///< of the back end that the stage is to run on
 };
 
 /// Every (from < to) pair of stages between which forward values go, ascending.

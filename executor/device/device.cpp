@@ -4,27 +4,26 @@
 
 #include "executor/device/backends.h"
 #include "graph/base/error.h"
+#include "ops/registry.h"
 
 namespace hetu {
 namespace {
 
-struct Backend {
-  const char* name;
-  std::unique_ptr<Device> (*open)();
-};
-
-constexpr Backend kBackends[] = {{"cpu", &open_cpu}, {"far", &open_far}};
+constexpr Backend kBackends[] = {{"cpu", &open_cpu, &prepare_cpu},
+                                 {"far", &open_far, &prepare_cpu}};
 
 }  // namespace
 
-std::unique_ptr<Device> open_device(std::string_view name) {
+const Backend& backend(std::string_view name) {
   std::string known;
   for (const Backend& b : kBackends) {
-    if (name == b.name) return b.open();
+    if (name == b.name) return b;
     known += (known.empty() ? "" : ", ") + std::string(b.name);
   }
   fail(Code::InvalidArgument, "unknown device '{}'; known: {}", name, known);
 }
+
+std::unique_ptr<Device> open_device(std::string_view name) { return backend(name).open(); }
 
 std::vector<const char*> device_names() {
   std::vector<const char*> names;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "executor/device/event.h"
+#include "ops/kernel.h"
 #include "ops/tensor_kernels.h"
 
 namespace hetu {
@@ -93,13 +94,23 @@ class Device {
   virtual void release(std::byte* memory) = 0;
 };
 
+/// A kind of device. Stages are compiled for it before, and without, one being opened.
+struct Backend {
+  const char* name;
+  std::unique_ptr<Device> (*open)();
+  PrepareKernel prepare;  ///< the kernels of a stage
+};
+
 /// "cpu": this process's memory and threads; work is done when the call that gives it returns.
 /// "far": for tests of what runs on any device: its addresses mean nothing to the host (reading one
 /// is a segmentation fault), its queue is a thread, kernels are the CPU's. Work on it is done by as
 /// many threads as OpenMP would use where it is opened. Throws InvalidArgument, naming the known.
+const Backend& backend(std::string_view name);
+
+/// One of that kind.
 std::unique_ptr<Device> open_device(std::string_view name);
 
-/// The names that open_device takes.
+/// The names of all back ends.
 std::vector<const char*> device_names();
 
 /// A tensor on a device: float32, dense.

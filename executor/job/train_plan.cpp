@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "executor/device/device.h"
 #include "executor/job/threads.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
@@ -196,6 +197,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   }
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
   compile.kernels = o.kernels;
+  compile.prepare = backend(o.device).prepare;
   return compile;
 }
 

@@ -38,6 +38,7 @@ CompileOptions compile_options(const Setting& s, const Graph& graph, int stage) 
   o.stage = stage;
   o.micro_batch = s.batch_size / s.micro_batches;
   o.micro_batches = o.saved_copies = s.micro_batches;
+  o.prepare = backend("cpu").prepare;
   return o;
 }
 

@@ -8,6 +8,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
+#include "ops/registry.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
@@ -33,6 +34,33 @@ TrainerOptions options_of(const char* method, int pipelines, int stages, int mic
   options.batch_size = 2 * micro_batches;
   options.threads = 1;  // kernels' scratch depends on it
   return options;
+}
+
+TEST(TrainPlan, NamesADeviceThatThereIs) {
+  TrainerOptions options = options_of("1f1b", 1, 2, 4);
+  options.device = "tpu";
+  EXPECT_THAT(
+      [&] {
+        make_plan(model(), {}, options, {0, 2});
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("unknown device 'tpu'; known: ")));
+}
+
+// Which node goes to which kernel is the back end's to say: the stage has what it prepared.
+TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
+  const Graph graph = model();
+  CompileOptions options;
+  options.first_block = {0};
+  options.training = false;
+  options.prepare = [](const KernelDesc& desc, KernelChoice choice) {
+    PreparedKernel kernel = prepare_cpu(desc, choice);
+    kernel.implementation = "of another device";
+    return kernel;
+  };
+  const StagePlan stage = compile_stage(graph, options);
+  ASSERT_FALSE(stage.forward.launches.empty());
+  for (const Launch& launch : stage.forward.launches)
+    EXPECT_STREQ(launch.kernel->implementation, "of another device");
 }
 
 TEST(TrainPlan, IsWhatEveryWorkerRuns) {
