@@ -51,7 +51,7 @@ Fields fields(RehearseOptions& o) {
       {.name = "payload",
        .place = &o.payload,
        .argument = "BYTES",
-       .doc = "bytes of each message and gradient sum",
+       .doc = "bytes of each message and all-reduce",
        .range = {0, 0x1p32}},
       {.name = "time_unit",
        .place = unit,

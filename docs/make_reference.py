@@ -55,7 +55,7 @@ IDS = """## Ids, units, instructions
 | `2I0` `2W0` | its two halves: input gradient, weight gradient |
 | `2R0` | forward again, before B or I |
 | `2SEND_F0` `2RECV_F0` `2SEND_B0` `2RECV_B0` | messages; a part above 0 follows a colon: `2SEND_F0:1` |
-| `2REDUCE_GRAD` | gradient sum over all copies of stage 2 |
+| `2REDUCE_GRAD` | all-reduce of the gradients of stage 2 over its copies |
 | `REDUCE_SCALARS` | loss, norm and the like over all workers |
 | `2UPDATE` | optimizer step |
 | `2PARTIAL_REDUCE` | mean of the stage's weights with those of some other pipelines |

@@ -153,7 +153,7 @@ void StagePlacement::place_state() {
   }
 }
 
-// Accumulators lie one after the other in model order, so that a bucket of a gradient sum is one
+// Accumulators lie one after the other in model order, so that a bucket of an all-reduce is one
 // range.
 void StagePlacement::place_accumulators() {
   for (StageParameter& p : plan.parameters) {

@@ -31,7 +31,7 @@ struct Row {
   bool forwards_first = false;
 };
 
-/// The row of one worker of a lowered plan, each message with its peer and each gradient sum with
+/// The row of one worker of a lowered plan, each message with its peer and each all-reduce with
 /// its group. The same plan runs on `pipelines` pipelines side by side: worker w of pipeline d is
 /// global worker d * plan.stages + w.
 Row bind_row(const Schedule& lowered, int global_worker, int pipelines);

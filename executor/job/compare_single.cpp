@@ -75,11 +75,10 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
       transport_(transport),
       log_(run.graph()),
       bitwise_(adds_in_order(run.schedule(), run.options().pipelines)) {
-  require(
-      !run.is_asynchronous(),
-      "compare-single: '{}' updates within a step, and one process has no such weights; compare "
-      "a synchronous method",
-      run.schedule().method);
+  require(!run.is_asynchronous(),
+          "compare-single: '{}' is asynchronous, and one process has no such weights; compare "
+          "a synchronous method",
+          run.schedule().method);
   if (transport.worker() == 0) {
     links_ = comm::make_inproc(1);
     const TrainerOptions one = alone(run.options());

@@ -25,7 +25,7 @@ class CompareSingle {
   static constexpr double kTolerance = 1e-6;
 
   /// `graph` as `run` was given it. Both it and the transport must outlive this. Throws
-  /// InvalidArgument if the run updates within a step: one process has no such weights.
+  /// InvalidArgument if the run is asynchronous: one process has no such weights.
   CompareSingle(const Graph& graph, Trainer& run, comm::Transport& transport);
   ~CompareSingle();
 

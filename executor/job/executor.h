@@ -31,7 +31,7 @@ class Executor {
 
   /// One step on the next global batch.
   StepResult step();
-  /// So many steps, each reported as it is done; for plans that update within themselves, whose
+  /// So many steps, each reported as it is done; for asynchronous plans, whose
   /// pipeline is filled and drained once.
   void run(int steps, const std::function<void(const StepResult&)>& on_step);
   /// Forward only, on the next global batch.

@@ -52,7 +52,7 @@ struct TrainerOptions : Sizes {
   std::optional<Schedule>
       plan;  ///< a compute-only schedule in place of the method's; sizes must agree
   int pipelines = 1;
-  SyncPlace sync = kSyncPlace;   ///< where the gradient sums of a stage start
+  SyncPlace sync = kSyncPlace;   ///< where the all-reduces of a stage start
   std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
   std::vector<int> first_block;  ///< of each model stage; empty: balanced by FLOPs
   std::uint64_t seed = 0;

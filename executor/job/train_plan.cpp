@@ -40,9 +40,9 @@ const char* untrainable(const Schedule& plan) {
   if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
   if (!is_asynchronous(plan)) return nullptr;
   if (plan.placements.size() != plan.workers.size())
-    return "it updates within itself and has several stages on a worker";
+    return "it is asynchronous and has several stages on a worker";
   if (plan.run_policy != RunPolicy::AsPlanned)
-    return "it is reordered at run time and updates within itself";
+    return "it is reordered at run time and asynchronous";
   return nullptr;
 }
 
@@ -136,7 +136,7 @@ void check_averaging(const TrainPlan& job) {
   group_policy(job.options);
 }
 
-// A plan that updates within itself must do so once per step, so that steps count updates.
+// An asynchronous plan must update once per step, so that steps count updates.
 void check_updates(const Schedule& plan, const VerifyReport& report) {
   for (const StageNeeds& needs : report.stages) {
     const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));

@@ -44,7 +44,7 @@ struct TrainPlan {
   int linked = 1;          ///< pipelines whose workers have links to each other
   int pipeline = 0;
   int row = 0;                ///< worker within the pipeline
-  bool asynchronous = false;  ///< it updates within itself (pipeline/ir/run_length.h)
+  bool asynchronous = false;  ///< see pipeline/ir/run_length.h
   Lowering how;
   Schedule one_step;  ///< as given, without messages
   /// As given, over proving_steps(); of a synchronous method nothing.

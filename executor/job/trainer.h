@@ -65,17 +65,17 @@ class Trainer {
   /// Fields this worker reads; empty for stages in the middle that read none.
   const std::vector<FeedSpec>& fields() const { return plan_.fields; }
 
-  /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step(). A plan
-  /// that updates within itself is filled and drained for it: use begin_run for several steps.
+  /// One step; `lookup` gives this pipeline's batch. Step numbers go up by one from step(). An
+  /// asynchronous plan is filled and drained for it: use begin_run for several steps.
   StepResult train(const FieldLookup& lookup);
 
   /// Begins a run of `steps` steps; next() gives their results. All workers call both. A plan with
-  /// one update per step runs step by step; one that updates within itself is filled once, and
-  /// drained once before the last result of the run is given: then every update is applied on every
-  /// worker, and one may validate or save.
+  /// one update per step runs step by step; an asynchronous one is filled once, and drained once
+  /// before the last result of the run is given: then every update is applied on every worker, and
+  /// one may validate or save.
   void begin_run(std::int64_t steps);
   /// The next step's result, in order; nothing once the run is over. `batches` is called from here,
-  /// once per step, where a worker reads fields. In a plan that updates within itself only worker 0
+  /// once per step, where a worker reads fields. In an asynchronous plan only worker 0
   /// has scalars and norm (elsewhere they are NaN). A run that was asked to stop is shorter; its
   /// last result has `stop_asked`. Pipelines that average weights each have a length of their own:
   /// together they apply at least `steps` updates per pipeline, and before the last result of the
@@ -87,7 +87,7 @@ class Trainer {
   bool is_reporter() const { return is_asynchronous() ? run_->is_chief() : true; }
   /// Null unless pipelines average weights.
   Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
-  /// True if the plan updates within itself: weights by version, no flush at each step.
+  /// True of a plan with weights by version, no flush at each step.
   bool is_asynchronous() const { return plan_.asynchronous; }
   /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
   /// over the whole batch of all pipelines that the transport links.

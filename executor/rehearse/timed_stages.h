@@ -22,7 +22,7 @@ namespace hetu {
 /// What a rehearsal adds to the plan and its costs.
 struct Pace {
   double unit_ns = 1e7;              ///< real time of one unit of the costs
-  std::size_t payload_bytes = 4096;  ///< of every message and every gradient sum
+  std::size_t payload_bytes = 4096;  ///< of every message and every all-reduce
   Stragglers stragglers;  ///< jitter, pauses and slow workers, drawn as the simulator draws them
 };
 

@@ -20,7 +20,7 @@ struct Span {
   double duration_us() const { return end_us - start_us; }
 };
 
-/// One run of the plan: a step, or, for plans that update within themselves, several. Both sources
+/// One run of the plan: a step, or, for asynchronous plans, several. Both sources
 /// count from the start of their own first compute instruction.
 struct RunTimes {
   int first_step = 0;

@@ -1,4 +1,4 @@
-// Runs of a plan that updates within itself (an asynchronous method): over many steps without a
+// Runs of an asynchronous plan: over many steps without a
 // flush. How long the plans of such runs must be, and what a run looks ahead. Read by lowering,
 // training and rehearsals.
 #pragma once
@@ -6,7 +6,7 @@
 
 namespace hetu {
 
-/// True if a compute-only plan updates within itself: its steps overlap and weights go by version.
+/// True if a compute-only plan is asynchronous: its steps overlap and weights go by version.
 /// Other plans are synchronous: lowering adds their one update per step. Of a lowered plan the rows
 /// no longer tell: remember the answer.
 bool is_asynchronous(const Schedule& compute);

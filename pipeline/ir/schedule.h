@@ -20,7 +20,7 @@ enum class Kind : std::uint8_t {
   RecvForward,    ///< RECV_F: the input of (stage, micro) from its producer
   SendBackward,   ///< SEND_B: the input gradient of (stage, micro) to the stage before
   RecvBackward,   ///< RECV_B: the output gradient of (stage, micro) from the stage after
-  ReduceGrad,     ///< REDUCE_GRAD: gradient sum over all copies of a stage; part = bucket; no micro
+  ReduceGrad,     ///< REDUCE_GRAD: all-reduce over the copies of a stage; part = bucket; no micro
   ReduceScalars,  ///< REDUCE_SCALARS: norm, overflow, loss over all workers; no stage, no micro
   Update,         ///< UPDATE: optimizer step of a stage; no micro
   PartialReduce,  ///< PARTIAL_REDUCE: a mean of the stage's weights with those of some other

@@ -199,7 +199,7 @@ OptionField sync_field(SyncPlace& sync) {
                              [&sync](const std::string& v) { sync = parse_sync_place(v); }},
           .argument = "WHERE",
           .doc =
-              "where gradient sums stand in a row: end; eager, as soon as a stage's gradient is "
+              "where all-reduces stand in a row: end; eager, as soon as a stage's gradient is "
               "whole; or eager-opt, which is eager where idle time can hide them",
           .choices = {"end", "eager", "eager-opt"}};
 }
@@ -213,7 +213,7 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
   const Reductions reductions(s);
   const bool asynchronous = is_asynchronous(s);
   require(asynchronous || !how.average_weights,
-          "weights are averaged after each update of a method that updates within itself, such as "
+          "weights are averaged after each update of an asynchronous method, such as "
           "pipedream; '{}' does not",
           s.method);
   for (Program& p : s.workers) {

@@ -315,7 +315,7 @@ class Auditor {
   std::vector<StageState> stages_;
   VerifyReport report_;
   bool updates_ = false, reduced_ = false;
-  // A compute-only plan of cyclic replicas updates within itself; lowering adds the sums.
+  // A compute-only plan of cyclic replicas is asynchronous; lowering adds the sums.
   bool sums_are_planned_ = true;
   std::vector<std::uint8_t> input_done_, weight_done_;  // per stage and forward micro-batch
   std::vector<std::int32_t> version_;                   // the same: version its forward used

@@ -297,7 +297,7 @@ class Executor:
         steps (0: only at the end). With `trace`, writes what happened beside what the plan predicts from the measured times.
         Training ends early, and saves, when a worker was asked to stop (SIGUSR1, the first Ctrl-C; see hetu.stop).
 
-        A method that updates within a step (pipedream) runs without a flush: its pipeline is drained every `drain` steps
+        An asynchronous method (pipedream) runs without a flush: its pipeline is drained every `drain` steps
         (0: never for that), where it saves and in the end. Only then one may validate; and only the chief has scalars and
         norms, elsewhere they are NaN.
 

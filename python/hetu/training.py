@@ -206,7 +206,7 @@ def group_counts(job: executor.Executor) -> dict[str, float]:
     of the last stage print."""
     if not job.averages:
         return {}
-    mean, by_size = job.job.take_meetings()
+    mean, by_size = job.job.take_group_counts()
     if job.job.stage == job.layout.stages - 1:
         sizes = ", ".join(f"{size}: {count}" for size, count in enumerate(by_size) if count)
         print(f"pipeline {job.job.pipeline}: mean group size {mean:.4f} (groups by size {sizes})", flush=True)

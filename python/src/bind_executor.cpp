@@ -246,7 +246,7 @@ void bind_pipelines(JobClass& job) {
           "is_reporter", [](const Job& j) { return j.trainer.is_reporter(); },
           "True in the worker that has its pipeline's results.")
       .def(
-          "take_meetings",
+          "take_group_counts",
           [](Job& j) {
             const GroupCounts counts = j.trainer.averager()->take_counts();
             return std::make_pair(counts.mean(), counts.by_size);

@@ -34,8 +34,8 @@ class Replay {
     Trainer start(testing_model::language_model(model()), s.optimizer, options, *alone[0]);
     for (const StateTensor& t : start.state()) newest_[key(t)] = t.values.values();
     for (const Parameter& p : start.graph().parameters) decay_[p.name] = p.decay;
-    for (const auto& [at, members] : known.meetings) {
-      const Meeting& m = members.begin()->second;
+    for (const auto& [at, members] : known.groups) {
+      const GroupSeen& m = members.begin()->second;
       for (std::size_t i = 0; i < m.members.size(); ++i)
         groups_[{at.first, m.members[i], m.updates[i]}] = &m;
     }
@@ -125,7 +125,7 @@ class Replay {
     out = copy(s, d).after.at(update);
     const auto at = groups_.find({s, d, done[d] + update});
     if (update == 0 || at == groups_.end()) return true;
-    const Meeting& m = *at->second;
+    const GroupSeen& m = *at->second;
     std::vector<const Tensors*> members;
     for (std::size_t i = 0; i < m.members.size(); ++i) {
       const Copy& other = copy(s, m.members[i]);
@@ -198,7 +198,7 @@ class Replay {
   std::unique_ptr<Trainer> trainer_;
   Tensors newest_;
   std::map<std::string, bool> decay_;
-  std::map<At, const Meeting*> groups_;
+  std::map<At, const GroupSeen*> groups_;
   std::vector<Copy> copies_;
   std::map<std::pair<int, int>, Tensors> gradients_;
 };
@@ -216,7 +216,7 @@ TEST(PartialReduce, EqualsAReplayInOneProcessWithEveryOptimizer) {
     s.slow = {1, 3, 1};
     const Outcome got = train(s);
     expect_sound(s, got);
-    EXPECT_GT(got.meetings.size(), 5U);
+    EXPECT_GT(got.groups.size(), 5U);
     const Tensors want = Replay(s, got).run();
     for (const auto& [name, values] : want)
       EXPECT_EQ(std::memcmp(values.data(), got.tensors.at(name).data(), values.size() * 4), 0)

@@ -58,8 +58,8 @@ TEST(AdPsgd, MeetsInPairsThatNobodyWaitsFor) {
                      << groups::method_name(method) << " " << pipelines << "x" << stages);
         const Outcome got = train(s);
         expect_sound(s, got);
-        EXPECT_GT(got.meetings.size(), 10U);
-        for (const auto& [at, members] : got.meetings) EXPECT_EQ(members.size(), 2U);
+        EXPECT_GT(got.groups.size(), 10U);
+        for (const auto& [at, members] : got.groups) EXPECT_EQ(members.size(), 2U);
         if (method == groups::Method::AdPsgd) {
           EXPECT_LT(got.lengths[0][1], got.lengths[0][0]);
         }
@@ -91,7 +91,7 @@ TEST(PartialReduce, WhoLagsCountsLess) {
   const Outcome got = train(s);
   expect_sound(s, got);
   int weighted = 0;
-  for (const auto& [at, members] : got.meetings) {
+  for (const auto& [at, members] : got.groups) {
     for (const auto& [pipeline, m] : members) {
       EXPECT_EQ(m.weights, members.begin()->second.weights);
       if (!m.weights.empty()) ++weighted;
@@ -110,7 +110,7 @@ TEST(PartialReduce, WithAPeriodOfOneEqualsTheSumOfGradients) {
       s.runs = {25, 8};
       const Outcome averaged = train(s);
       expect_sound(s, averaged);
-      for (const auto& [at, members] : averaged.meetings)
+      for (const auto& [at, members] : averaged.groups)
         EXPECT_EQ(members.size(), static_cast<std::size_t>(s.pipelines));
       s.average = false;
       EXPECT_LE(difference(averaged.tensors, train(s).tensors), 1e-5) << optimizer_name(kind);

@@ -66,7 +66,7 @@ inline Tokens batch_of(int pipeline, int number) {
 }
 
 // One member of one group.
-struct Meeting {
+struct GroupSeen {
   std::vector<int> members;
   std::vector<std::int64_t> updates;
   int initiator = -1;
@@ -77,7 +77,7 @@ struct Meeting {
 struct Outcome {
   Tensors tensors;  // after the last run, the same everywhere
   // By (stage, serial), then pipeline.
-  std::map<std::pair<int, std::int64_t>, std::map<int, Meeting>> meetings;
+  std::map<std::pair<int, std::int64_t>, std::map<int, GroupSeen>> groups;
   std::vector<std::vector<int>> lengths;    // by run, by pipeline
   std::vector<std::vector<double>> losses;  // by pipeline
   std::vector<int> batches;                 // read, by pipeline
@@ -110,12 +110,12 @@ inline Averaging averaging_of(const Setting& s, ps::LocalCoordinator& coordinato
   const int pipeline = worker / s.stages, stage = worker % s.stages;
   how.observe = [&, pipeline, stage](const Averaged& a) {
     const std::lock_guard lock(mutex);
-    outcome.meetings[{stage, a.group.serial}][pipeline] = {a.group.members,
-                                                           a.group.updates,
-                                                           a.group.initiator,
-                                                           a.group.weights,
-                                                           {a.before, a.before + a.elements},
-                                                           {a.after, a.after + a.elements}};
+    outcome.groups[{stage, a.group.serial}][pipeline] = {a.group.members,
+                                                         a.group.updates,
+                                                         a.group.initiator,
+                                                         a.group.weights,
+                                                         {a.before, a.before + a.elements},
+                                                         {a.after, a.after + a.elements}};
   };
   return how;
 }
@@ -189,15 +189,15 @@ inline Outcome train(const Setting& s) {
 }
 
 // What a member counts for in its group.
-inline double share_of(const Meeting& m, int pipeline) {
+inline double share_of(const GroupSeen& m, int pipeline) {
   if (m.weights.empty()) return 1.0 / static_cast<double>(m.members.size());
   return m.weights.at(std::find(m.members.begin(), m.members.end(), pipeline) - m.members.begin());
 }
 
 // What must hold of every run of partial reduce, whatever the groups were.
 inline void expect_sound(const Setting& s, const Outcome& got) {
-  for (const auto& [at, members] : got.meetings) {
-    const Meeting& first = members.begin()->second;
+  for (const auto& [at, members] : got.groups) {
+    const GroupSeen& first = members.begin()->second;
     ASSERT_EQ(members.size(), first.members.size()) << "stage " << at.first;
     std::vector<double> mean(first.after.size(), 0);
     for (const auto& [pipeline, m] : members) {

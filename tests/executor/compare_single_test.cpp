@@ -240,8 +240,7 @@ TEST(CompareSingle, RefusesPlansThatUpdateWithinAStep) {
   s.method = "pipedream";
   s.stages = 2;
   s.micro_batches = 1;
-  EXPECT_THAT(compared(s).error,
-              testing::HasSubstr("compare-single: 'pipedream' updates within a step"));
+  EXPECT_THAT(compared(s).error, testing::HasSubstr("compare-single: 'pipedream' is asynchronous"));
 }
 
 // What is written there afterwards is not read.

@@ -235,7 +235,7 @@ TEST(Asynchronous, ARuleFixesWhatAnUpdateApplies) {
   EXPECT_THAT(failure(s), HasSubstr("keeps 4 weight versions alive"));
 }
 
-// Sizes of each method that updates within itself, on up to 6 workers; not of hetpipe, whose rows
+// Sizes of each asynchronous method, on up to 6 workers; not of hetpipe, whose rows
 // by waves have no body at some sizes.
 std::vector<std::pair<const char*, Sizes>> asynchronous_sizes() {
   std::vector<std::pair<const char*, Sizes>> found;

@@ -58,7 +58,7 @@ class Bert(TrainCase):
     def test_asynchronous_is_refused(self):
         done = self.run_job((1, 2), "--pipeline", "pipedream", "--micro-batches", 1, "--batch-size", 2, "--compare-single")
         self.assertEqual(done.code, 2, str(done))
-        self.assertRegex(done.words()[-1], "compare-single: 'pipedream' updates within a step.*a synchronous method")
+        self.assertRegex(done.words()[-1], "compare-single: 'pipedream' is asynchronous.*a synchronous method")
 
     def test_a_lost_update_is_named(self):
         script = self.folder / "stale.py"
