@@ -31,7 +31,7 @@ class RowSource {
 
   /// True if the rows of an epoch are a function of order() alone, so that every process which
   /// reads them gets the same. Else (default: what a user's function gives may depend on anything)
-  /// one worker reads for all of a job; see executor/job/shared_rows.h.
+  /// one worker reads for all of a job; see executor/job/shared_samples.h.
   virtual bool same_everywhere() const;
 
   /// Only these columns will be asked for from now on; the others need not be read. Default: does

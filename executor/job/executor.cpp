@@ -5,7 +5,7 @@
 #include "config/env.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/mpi.h"
-#include "executor/job/shared_rows.h"
+#include "executor/job/shared_samples.h"
 #include "graph/base/error.h"
 
 namespace hetu {

@@ -39,7 +39,7 @@ struct StepResult {
   double at(const std::string& name) const;
 };
 
-/// A source of fed bytes: where `rows` samples of a field lie, dense.
+/// A source of fed bytes: where the samples of a field lie, dense, in `bytes` bytes.
 using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
 
 /// Reads the next batch of this pipeline, once per step; the lookup holds until the next call.

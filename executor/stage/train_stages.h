@@ -49,7 +49,7 @@ class TrainStages final : public Stages {
 
   /// Called when the fields of the next step are needed: must call feed() for each of `fields()`.
   void set_source(std::function<void()> source) { source_ = std::move(source); }
-  /// Fills a fed field for one step: micro_batches * micro_batch rows, which must stay until the
+  /// Fills a fed field for one step: micro_batches * micro_batch samples, which must stay until the
   /// source returns.
   struct FeedField {
     int stage = 0;

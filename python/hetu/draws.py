@@ -23,12 +23,12 @@ def unlike(name: str, who: str, draws: Mapping[int, Mapping[str, Any]], apart: b
     for other, theirs in others:
         if apart and theirs["slices"] != own["slices"]:
             lines.append(f"{name}: {who}s {first} and {other} begin with other items, and each takes its own slice of its "
-                         "own: a row may come twice in an epoch, or never; draw them alike, from one seed")
+                         "own: a sample may come twice in an epoch, or never; draw them alike, from one seed")
             break
     for other, theirs in others:
         if apart and own["slices"][first:first + 1] == theirs["slices"][other:other + 1] != []:
-            lines.append(f"{name}: {who}s {first} and {other} get the same rows in the first step; each should have rows of "
-                         "its own: an item holds those of all pipelines")
+            lines.append(f"{name}: {who}s {first} and {other} get the same samples in the first step; each should have "
+                         "samples of its own: an item holds those of all pipelines")
             break
     for other, theirs in others:
         if None not in (own["length"], theirs["length"]) and own["length"] != theirs["length"]:

@@ -14,7 +14,7 @@
 #include "datasets/image.h"
 #include "datasets/image_folder.h"
 #include "datasets/loader.h"
-#include "executor/job/shared_rows.h"
+#include "executor/job/shared_samples.h"
 #include "graph/base/error.h"
 #include "python/src/bindings.h"
 
@@ -223,7 +223,7 @@ void bind_data(nb::module_& m) {
     return nb::make_tuple(out, rows->rows());
   });
   const nb::class_<Together> together(m, "Together", "Who reads what of one set of rows.");
-  nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/job/shared_rows.h.")
+  nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/job/shared_samples.h.")
       .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
            nb::arg("compared") = false)
       .def("single", &Readers::single, nb::keep_alive<0, 1>());

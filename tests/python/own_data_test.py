@@ -165,8 +165,8 @@ class Unlike(unittest.TestCase):
         for apart, slices, lengths, wanted in [
             (True, [[1, 2], [1, 2]], [5, 5], []),
             (True, [[1, 2], [3, 4]], [5, 5], ["begin with other items"]),
-            (True, [[1, 1], [1, 1]], [5, 5], ["get the same rows"]),
-            (True, [[1, 2], [3, 1]], [5, 4], ["begin with other", "get the same rows", "has 5 items, of pipeline 1 4"]),
+            (True, [[1, 1], [1, 1]], [5, 5], ["get the same samples"]),
+            (True, [[1, 2], [3, 1]], [5, 4], ["begin with other", "get the same samples", "has 5 items, of pipeline 1 4"]),
             (True, [[1, 2], [1, 2]], [None, 4], []),
             (True, [[], []], [None, None], []),
             (False, [[1, 1], [3, 1]], [5, 5], []),

@@ -1,6 +1,6 @@
 // A user's own rows, which come out differently in every process: one worker draws them, whatever
 // the method, so that all fields of a row on all workers come from one draw.
-#include "executor/job/shared_rows.h"
+#include "executor/job/shared_samples.h"
 
 #include <gmock/gmock.h>
 
@@ -211,7 +211,7 @@ void PrintTo(const Setting& s, std::ostream* out) { *out << s.text(); }
 INSTANTIATE_TEST_SUITE_P(Grid, OneDraw, testing::ValuesIn(settings()));
 
 // The same fields in one process, read without a message.
-TEST(SharedRows, OneReaderReadsByItself) {
+TEST(SharedSamples, OneReaderReadsByItself) {
   Setting s;
   std::atomic<int> drawn = 0;
   const std::vector<Draws> all = read_by(s, drawn);
@@ -220,7 +220,7 @@ TEST(SharedRows, OneReaderReadsByItself) {
 }
 
 // Who says so reads on each worker, its own fields and rows alone.
-TEST(SharedRows, WhatIsTheSameEverywhereIsReadByEachWorker) {
+TEST(SharedSamples, WhatIsTheSameEverywhereIsReadByEachWorker) {
   Setting s;
   s.stages = s.pipelines = 2;
   s.stream = false;
@@ -232,7 +232,7 @@ TEST(SharedRows, WhatIsTheSameEverywhereIsReadByEachWorker) {
 }
 
 // A place that was saved is one of all readers, and what is read from there is one draw again.
-TEST(SharedRows, AreReadFromASavedPlace) {
+TEST(SharedSamples, AreReadFromASavedPlace) {
   Setting s;
   s.stages = 2;
   std::atomic<int> drawn = 0;
@@ -268,7 +268,7 @@ TEST(SharedRows, AreReadFromASavedPlace) {
 }
 
 // A function that does not look at which rows it is asked for gives every pipeline the same.
-TEST(SharedRows, EqualSlicesAreWarnedOfOnce) {
+TEST(SharedSamples, EqualSlicesAreWarnedOfOnce) {
   for (const bool equal : {true, false}) {
     TrainerOptions options = test_options();
     options.pipelines = 3;
@@ -296,8 +296,8 @@ TEST(SharedRows, EqualSlicesAreWarnedOfOnce) {
     EXPECT_EQ(on_worker_threads(3, work), "");
     const std::string said = testing::internal::GetCapturedStderr();
     const std::string line =
-        "own items of 6: pipelines 0 and 1 get the same 2 rows in the first step; each should have "
-        "rows of its own: a step takes 6 different ones (3 pipelines x 2)";
+        "own items of 6: pipelines 0 and 1 get the same 2 samples in the first step; each should "
+        "have samples of its own: a step takes 6 different ones (3 pipelines x 2)";
     const auto at = said.find(line);
     EXPECT_EQ(at != std::string::npos, equal) << said;
     if (equal) {

@@ -1,5 +1,6 @@
-// Rows that one worker reads for all: a user's own data may come out differently in every process
-// (drawn without a seed, say), and the fields of a sample must not. Used by executor.h and Python.
+// Samples that one worker reads for all: a user's own data may come out differently in every
+// process (drawn without a seed, say), and the fields of a sample must not. Used by executor.h and
+// Python.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -14,7 +15,7 @@ namespace hetu {
 
 class Trainer;
 
-/// Who reads what of one set of rows.
+/// Who reads what of one set of samples.
 struct Together {
   struct Reader {
     int worker = 0;
@@ -50,10 +51,10 @@ class Readers {
 };
 
 /// The loader of one reader; null if it reads nothing. `options` are those of a loader by itself.
-/// If rows are the same everywhere, or there is one reader, it reads them itself. Else the first
-/// reader does, each row once and all its fields, before its first forward of a step, and sends the
-/// others what they read; it warns where pipelines get the same rows. Every reader makes its own,
-/// and asks for the same batches. The transport must outlive it.
+/// If samples are the same everywhere, or there is one reader, it reads them itself. Else the first
+/// reader does, each sample once and all its fields, before its first forward of a step, and sends
+/// the others what they read; it warns where pipelines get the same samples. Every reader makes its
+/// own, and asks for the same batches. The transport must outlive it.
 std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptions options,
                                     const Together& together);
 

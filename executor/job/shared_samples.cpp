@@ -1,4 +1,4 @@
-#include "executor/job/shared_rows.h"
+#include "executor/job/shared_samples.h"
 
 #include <algorithm>
 #include <cstring>
@@ -27,19 +27,19 @@ void add_missing(std::vector<std::string>& all, const std::vector<std::string>& 
     if (std::find(all.begin(), all.end(), field) == all.end()) all.push_back(field);
 }
 
-std::int64_t row_bytes(const FieldData& data) {
+std::int64_t sample_bytes(const FieldData& data) {
   return data.shape[0] == 0 ? 0 : static_cast<std::int64_t>(data.bytes.size()) / data.shape[0];
 }
 
 // What comes before the fields of a batch.
 struct Header {
   std::int64_t epoch = 0;
-  std::int64_t index = 0;  // of its first row, over all pipelines
+  std::int64_t index = 0;  // of its first sample, over all pipelines
 };
 
-class SharedRows final : public RowSource {
+class SharedSamples final : public RowSource {
  public:
-  SharedRows(std::unique_ptr<RowSource> data, const LoaderOptions& options, Together together)
+  SharedSamples(std::unique_ptr<RowSource> data, const LoaderOptions& options, Together together)
       : options_(options),
         together_(std::move(together)),
         whole_(std::move(data), whole_options(options, together_)) {}
@@ -94,7 +94,7 @@ class SharedRows final : public RowSource {
 
   const std::byte* slice(const FieldData& data, const Reader& reader) const {
     const int place = together_.one_pipeline ? 0 : reader.pipeline;
-    return data.bytes.data() + place * options_.batch_size * row_bytes(data);
+    return data.bytes.data() + place * options_.batch_size * sample_bytes(data);
   }
 
   comm::Tag tag(int reader) const {
@@ -147,7 +147,7 @@ class SharedRows final : public RowSource {
     post(&message.header, sizeof(Header));
     for (const std::string& name : reader.fields) {
       const FieldData& data = message.batch->at(name);
-      post(slice(data, reader), static_cast<std::size_t>(options_.batch_size * row_bytes(data)));
+      post(slice(data, reader), static_cast<std::size_t>(options_.batch_size * sample_bytes(data)));
     }
   }
 
@@ -155,7 +155,8 @@ class SharedRows final : public RowSource {
     const auto post = [&](void* data, std::size_t bytes) {
       const int from = together_.readers[0].worker;
       const auto what = [&] {
-        return fmt::format("the next rows of '{}', which worker {} reads for all", order(), from);
+        return fmt::format("the next samples of '{}', which worker {} reads for all", order(),
+                           from);
       };
       comm::Transport& links = *together_.links;
       links.wait(*links.recv(from, tag(together_.me), data, bytes), what);
@@ -172,13 +173,14 @@ class SharedRows final : public RowSource {
     for (int d = 1; d < slices; ++d) {
       const bool equal =
           std::all_of(drawn_->fields.begin(), drawn_->fields.end(), [&](const FieldData& data) {
-            const auto bytes = static_cast<std::size_t>(options_.batch_size * row_bytes(data));
+            const auto bytes = static_cast<std::size_t>(options_.batch_size * sample_bytes(data));
             return std::memcmp(data.bytes.data(), data.bytes.data() + d * bytes, bytes) == 0;
           });
       if (!equal) continue;
       log(Level::Warning,
-          "{}: pipelines 0 and {} get the same {} rows in the first step; each should have rows of "
-          "its own: a step takes {} different ones ({} pipelines x {})",
+          "{}: pipelines 0 and {} get the same {} samples in the first step; each should have "
+          "samples "
+          "of its own: a step takes {} different ones ({} pipelines x {})",
           order(), d, options_.batch_size, options_.batch_size * slices, slices,
           options_.batch_size);
       return;
@@ -265,7 +267,7 @@ std::unique_ptr<Loader> open_loader(std::unique_ptr<RowSource> data, LoaderOptio
   if (together.me < 0) return nullptr;
   options.fields = together.readers[static_cast<std::size_t>(together.me)].fields;
   if (!data->same_everywhere() && together.readers.size() > 1) {
-    data = std::make_unique<SharedRows>(std::move(data), options, together);
+    data = std::make_unique<SharedSamples>(std::move(data), options, together);
     options.prefetch = 0;  // who draws reads ahead below, the others wait here
   }
   return std::make_unique<Loader>(std::move(data), std::move(options));
