@@ -10,6 +10,7 @@ from pathlib import Path
 _TABLE = {
     "graph/base": "",
     "config": "graph/base",
+    "config/curve": "graph/base",
     "graph": "graph/base",
     "ops": "graph/base graph",
     "pipeline/groups": "graph/base",
@@ -25,9 +26,9 @@ _TABLE = {
     "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "graph/base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
                         "pipeline/lower pipeline/generate pipeline/choose pipeline/render",
-    "ps": "graph/base config pipeline/groups",
+    "ps": "graph/base config/curve pipeline/groups",
     "datasets": "graph/base config",
-    "executor/comm": "graph/base ps",
+    "executor/comm": "graph/base config/curve",
     "executor/device": "graph/base ops",
     "executor/state": "graph/base executor/comm executor/device",
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",

@@ -18,8 +18,7 @@ std::unique_ptr<GroupClient> connect_coordinator(const std::string&, const Clien
 }
 Endpoint endpoint_of_worker(const std::string&, int) { without(); }
 bool can_serve_coordinator() { return false; }
-CurveKeys make_curve_keys() { without(); }
-std::string coordinator_address(const std::string&, const std::string&, const CurveKeys&) {
+std::string coordinator_address(const std::string&, const std::string&, const curve::KeyPair&) {
   without();
 }
 void serve_coordinator(const ServeOptions&) { without(); }

@@ -2,26 +2,18 @@
 #pragma once
 #include <string>
 
+#include "config/curve/keys.h"
 #include "ps/messages.h"
 
 namespace hetu::ps {
 
-/// A CURVE key pair: 64 hexadecimal digits each.
-struct CurveKeys {
-  std::string public_key;
-  std::string secret_key;
-};
-
 /// Whether this build can (it has ZeroMQ).
 bool can_serve_coordinator();
-
-/// A new key pair. Throws Unsupported.
-CurveKeys make_curve_keys();
 
 /// What connect_coordinator takes: "ENDPOINT,ENDPOINT…@KEYS"; the first endpoint that answers is
 /// taken. Whoever has it gets in.
 std::string coordinator_address(const std::string& endpoints, const std::string& server_public,
-                                const CurveKeys& worker);
+                                const curve::KeyPair& worker);
 
 /// How to serve.
 struct ServeOptions {

@@ -14,8 +14,9 @@
 #include <thread>
 #include <zmq.hpp>
 
+#include "config/curve/sockets.h"
 #include "ps/client_state.h"
-#include "ps/curve.h"
+#include "ps/serve.h"
 
 namespace hetu::ps {
 
@@ -120,9 +121,9 @@ class ZmqClient : public ClientState {
       fail(Code::Io, "no eventfd for the coordinator's client: {}", std::strerror(errno));
     }
     socket_.set(zmq::sockopt::linger, 1000);
-    set_key(socket_, ZMQ_CURVE_SERVERKEY, address.server_key);
-    set_key(socket_, ZMQ_CURVE_PUBLICKEY, address.public_key);
-    set_key(socket_, ZMQ_CURVE_SECRETKEY, address.secret_key);
+    curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, address.server_key);
+    curve::set_key(socket_, ZMQ_CURVE_PUBLICKEY, address.public_key);
+    curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, address.secret_key);
     socket_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
     if (zmq_socket_monitor(socket_.handle(), kMonitor, kWatched) != 0) throw zmq::error_t();
     monitor_.connect(kMonitor);
@@ -281,6 +282,11 @@ std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
   } catch (const zmq::error_t& error) {
     fail(Code::Comm, "cannot connect to the coordinator at {}: {}", endpoint, error.what());
   }
+}
+
+std::string coordinator_address(const std::string& endpoints, const std::string& server_public,
+                                const curve::KeyPair& worker) {
+  return endpoints + "@" + server_public + worker.public_key + worker.secret_key;
 }
 
 }  // namespace hetu::ps

@@ -2,15 +2,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <zmq.hpp>
 
+#include "config/curve/sockets.h"
 #include "graph/base/log.h"
 #include "ps/coordinator.h"
-#include "ps/curve.h"
 #include "ps/serve.h"
 
 namespace hetu::ps {
@@ -56,7 +55,7 @@ class Server {
              .on_loss = [this](int pipeline, const std::string& why) { report(pipeline, why); }}),
         authenticator_(context_, options.client_key) {
     router_.set(zmq::sockopt::linger, 1000);
-    serve_encrypted(router_, options.server_secret);
+    curve::serve_encrypted(router_, options.server_secret);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLongestMessage));
     router_.set(zmq::sockopt::sndhwm, kQueuedFrames);
     router_.set(zmq::sockopt::rcvhwm, kQueuedFrames);
@@ -101,7 +100,7 @@ class Server {
 
   void take_frames() {
     std::vector<zmq::message_t> parts;
-    for (int i = 0; i < kFramesAtOnce && receive_all(router_, parts); ++i) {
+    for (int i = 0; i < kFramesAtOnce && curve::receive_all(router_, parts); ++i) {
       const Coordinator::Peer peer = peer_of(parts[0]);
       if (peer == 0 || parts.size() != 2) continue;  // no worker of ours speaks like that
       rules_.receive(peer, parts[1].data<std::byte>(), parts[1].size(), now_us());
@@ -153,28 +152,13 @@ class Server {
   std::string control_;
   std::int64_t failed_us_ = 0;
   zmq::context_t context_{1};
-  Authenticator authenticator_;
+  curve::Authenticator authenticator_;
   zmq::socket_t router_{context_, zmq::socket_type::router};
 };
 
 }  // namespace
 
 bool can_serve_coordinator() { return zmq_has("curve") == 1; }
-
-CurveKeys make_curve_keys() {
-  char public_key[41];
-  char secret_key[41];
-  if (zmq_curve_keypair(public_key, secret_key) != 0) {
-    fail(Code::Unsupported,
-         "this build's ZeroMQ cannot encrypt (CURVE); install one with libsodium");
-  }
-  const auto hex = [](const char* z85) {
-    std::array<std::uint8_t, 32> bytes;
-    zmq_z85_decode(bytes.data(), z85);
-    return fmt::format("{:02x}", fmt::join(bytes, ""));
-  };
-  return {hex(public_key), hex(secret_key)};
-}
 
 void serve_coordinator(const ServeOptions& options) {
   try {

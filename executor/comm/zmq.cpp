@@ -9,10 +9,10 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "config/curve/sockets.h"
 #include "executor/comm/mailbox.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
-#include "ps/curve.h"
 
 namespace hetu::comm {
 namespace {
@@ -43,7 +43,7 @@ class ZmqMesh final : public Mesh {
     in_.set(zmq::sockopt::linger, 0);
     in_.set(zmq::sockopt::rcvhwm, 0);
     in_.set(zmq::sockopt::maxmsgsize, kLongestFrame + static_cast<std::int64_t>(sizeof(Head)));
-    ps::serve_encrypted(in_, place.secret_key);
+    curve::serve_encrypted(in_, place.secret_key);
     in_.bind(place.endpoint);
     endpoint_ = in_.get(zmq::sockopt::last_endpoint);
     out_.resize(static_cast<std::size_t>(place.workers));
@@ -206,7 +206,7 @@ class ZmqMesh final : public Mesh {
 
   void take_frames() {
     std::vector<zmq::message_t> parts;
-    while (ps::receive_all(in_, parts)) {
+    while (curve::receive_all(in_, parts)) {
       if (parts.size() != 2) continue;
       const std::lock_guard lock(mutex_);
       arrive(parts[1]);
@@ -238,9 +238,9 @@ class ZmqMesh final : public Mesh {
     zmq::socket_t socket(context_, zmq::socket_type::dealer);
     socket.set(zmq::sockopt::linger, kLinger_ms);
     socket.set(zmq::sockopt::sndhwm, 0);
-    ps::set_key(socket, ZMQ_CURVE_SERVERKEY, place_.public_key);
-    ps::set_key(socket, ZMQ_CURVE_PUBLICKEY, place_.public_key);
-    ps::set_key(socket, ZMQ_CURVE_SECRETKEY, place_.secret_key);
+    curve::set_key(socket, ZMQ_CURVE_SERVERKEY, place_.public_key);
+    curve::set_key(socket, ZMQ_CURVE_PUBLICKEY, place_.public_key);
+    curve::set_key(socket, ZMQ_CURVE_SECRETKEY, place_.secret_key);
     socket.connect(endpoints_[peer]);
     out_[peer] = std::move(socket);
   }
@@ -256,7 +256,7 @@ class ZmqMesh final : public Mesh {
   std::atomic<bool> over_{false};
   const int bell_;
   zmq::context_t context_{1};
-  ps::Authenticator authenticator_;
+  curve::Authenticator authenticator_;
   zmq::socket_t in_{context_, zmq::socket_type::router};
   std::vector<zmq::socket_t> out_;  // the thread's
   std::thread thread_;

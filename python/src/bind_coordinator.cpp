@@ -11,8 +11,8 @@ namespace {
 
 nb::object keys_for_python(const std::string& endpoints) {
   if (!ps::can_serve_coordinator()) return nb::none();
-  const ps::CurveKeys server = ps::make_curve_keys();
-  const ps::CurveKeys worker = ps::make_curve_keys();
+  const curve::KeyPair server = curve::make_key_pair();
+  const curve::KeyPair worker = curve::make_key_pair();
   nb::dict keys;
   keys["server_secret"] = server.secret_key;
   keys["worker_public"] = worker.public_key;

@@ -6,10 +6,10 @@
 #include <random>
 #include <thread>
 
+#include "config/curve/keys.h"
 #include "executor/comm/collective.h"
 #include "executor/comm/zmq.h"
 #include "graph/base/error.h"
-#include "ps/serve.h"
 
 namespace hetu::comm {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 /// A mesh of workers within this process.
 std::vector<std::unique_ptr<Mesh>> mesh_of(int workers, bool tcp) {
   static int number = 0;
-  const ps::CurveKeys keys = ps::make_curve_keys();
+  const curve::KeyPair keys = curve::make_key_pair();
   std::vector<std::unique_ptr<Mesh>> all;
   std::vector<std::string> endpoints;
   for (int w = 0; w < workers; ++w) {
@@ -115,7 +115,7 @@ TEST(Mesh, ALostWorkerBreaksItsOwnLinksOnly) {
 
 TEST(Mesh, RefusesStrangersAndWrongSizes) {
   const auto all = mesh_of(2, true);
-  const ps::CurveKeys other = ps::make_curve_keys();
+  const curve::KeyPair other = curve::make_key_pair();
   MeshPlace place{1, 2, "tcp://127.0.0.1:*", other.public_key, other.secret_key};
   const auto stranger = open_mesh(place);
   stranger->meet({all[0]->endpoint(), ""});

@@ -54,7 +54,7 @@ testing_model::Sizes model() {
 // Threads as workers: a transport per pipeline, a mesh per stage.
 class Job {
  public:
-  explicit Job(const Case& c) : case_(c), keys_(ps::make_curve_keys()), saved_(c.pipelines, 0) {
+  explicit Job(const Case& c) : case_(c), keys_(curve::make_key_pair()), saved_(c.pipelines, 0) {
     comm::Options links;
     links.timeout_s = 60;
     for (int d = 0; d < c.pipelines; ++d) links_.push_back(comm::make_inproc(c.stages, links));
@@ -193,7 +193,7 @@ class Job {
   }
 
   const Case case_;
-  const ps::CurveKeys keys_;
+  const curve::KeyPair keys_;
   ps::LocalCoordinator coordinator_;
   std::vector<std::vector<std::unique_ptr<comm::Transport>>> links_;
   std::atomic<int> batches_{0};
@@ -357,7 +357,7 @@ TEST(Shrink, PlansTheMemoryOfTheConsensus) {
 }
 
 TEST(Shrink, RefusesATextThatNoPipelineWrites) {
-  const ps::CurveKeys keys = ps::make_curve_keys();
+  const curve::KeyPair keys = curve::make_key_pair();
   std::vector<std::unique_ptr<comm::Mesh>> meshes;
   std::vector<std::string> endpoints;
   comm::Options links;

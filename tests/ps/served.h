@@ -57,9 +57,9 @@ class Served {
     const auto [listener, endpoint] = listen_on(tcp);
     options_.endpoint = endpoint;
     options_.listener_fd = listener;
-    server_ = make_curve_keys();
+    server_ = curve::make_key_pair();
     options_.server_secret = server_.secret_key;
-    worker_ = make_curve_keys();
+    worker_ = curve::make_key_pair();
     options_.client_key = worker_.public_key;
     options_.dead_after_s = dead_after_s;
     start();
@@ -91,12 +91,12 @@ class Served {
   }
 
   std::string address() const { return address_with(server_.public_key, worker_); }
-  std::string address_with(const std::string& server, const CurveKeys& worker) const {
+  std::string address_with(const std::string& server, const curve::KeyPair& worker) const {
     return coordinator_address(options_.endpoint, server, worker);
   }
   const std::string& endpoint() const { return options_.endpoint; }
   const std::string& server_key() const { return server_.public_key; }
-  const CurveKeys& worker() const { return worker_; }
+  const curve::KeyPair& worker() const { return worker_; }
   pid_t pid() const { return pid_; }
   void say(const std::string& line) const {
     EXPECT_EQ(write(control_, line.data(), line.size()), static_cast<ssize_t>(line.size()));
@@ -123,8 +123,8 @@ class Served {
 
  private:
   ServeOptions options_;
-  CurveKeys server_;
-  CurveKeys worker_;
+  curve::KeyPair server_;
+  curve::KeyPair worker_;
   pid_t pid_ = 0;
   int control_ = -1;
 };

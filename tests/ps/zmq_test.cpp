@@ -11,10 +11,10 @@
 #include <fstream>
 #include <zmq.hpp>
 
+#include "config/curve/sockets.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 #include "ps/coordinator.h"
-#include "ps/curve.h"
 #include "tests/ps/served.h"
 
 namespace hetu::ps {
@@ -51,8 +51,8 @@ TEST(Zmq, OpensToTheJobsKeyAlone) {
   const auto connects = [&](const std::string& address) {
     EXPECT_THROW(connect_coordinator(address, options), Error);
   };
-  connects(served.address_with(served.server_key(), make_curve_keys()));
-  connects(served.address_with(make_curve_keys().public_key, served.worker()));
+  connects(served.address_with(served.server_key(), curve::make_key_pair()));
+  connects(served.address_with(curve::make_key_pair().public_key, served.worker()));
   connects("ipc://nowhere@" + std::string(192, 'x'));
   EXPECT_THAT([&] { connect_coordinator("tcp://127.0.0.1:1", options); },
               ThrowsMessage<Error>(HasSubstr("HETU_COORDINATOR")));
@@ -180,9 +180,9 @@ void fuzz_served(int frames) {
   zmq::context_t context(1);
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   socket.set(zmq::sockopt::linger, 0);
-  set_key(socket, ZMQ_CURVE_SERVERKEY, served.server_key());
-  set_key(socket, ZMQ_CURVE_PUBLICKEY, served.worker().public_key);
-  set_key(socket, ZMQ_CURVE_SECRETKEY, served.worker().secret_key);
+  curve::set_key(socket, ZMQ_CURVE_SERVERKEY, served.server_key());
+  curve::set_key(socket, ZMQ_CURVE_PUBLICKEY, served.worker().public_key);
+  curve::set_key(socket, ZMQ_CURVE_SECRETKEY, served.worker().secret_key);
   socket.connect(served.endpoint());
   const groups::Options policy = sizes(2, 2, 3);
   // It is somebody's place that the nonsense comes from, but no run can begin by it.

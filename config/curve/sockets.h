@@ -1,5 +1,5 @@
 // Keys of CURVE as Hetu writes them (64 hexadecimal digits) and as ZeroMQ takes them; for the
-// sources of ps/ that speak ZeroMQ.
+// sources of ps/ and executor/comm/ that speak ZeroMQ.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <vector>
 #include <zmq.hpp>
 
-namespace hetu::ps {
+namespace hetu::curve {
 
 /// The 32 bytes of a key. Throws Config unless it has 64 hexadecimal digits.
 std::array<std::byte, 32> key_bytes(const std::string& hex);
@@ -35,4 +35,4 @@ void serve_encrypted(zmq::socket_t& socket, const std::string& secret);
 /// Sets one of ZeroMQ's key options. Throws Config as key_bytes does, and zmq::error_t.
 void set_key(zmq::socket_t& socket, int option, const std::string& hex);
 
-}  // namespace hetu::ps
+}  // namespace hetu::curve

@@ -1,13 +1,28 @@
-#include "ps/curve.h"
-
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 
+#include "config/curve/keys.h"
+#include "config/curve/sockets.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
-#include "ps/serve.h"
 
-namespace hetu::ps {
+namespace hetu::curve {
+
+KeyPair make_key_pair() {
+  char public_key[41];
+  char secret_key[41];
+  if (zmq_curve_keypair(public_key, secret_key) != 0) {
+    fail(Code::Unsupported,
+         "this build's ZeroMQ cannot encrypt (CURVE); install one with libsodium");
+  }
+  const auto hex = [](const char* z85) {
+    std::array<std::uint8_t, 32> bytes;
+    zmq_z85_decode(bytes.data(), z85);
+    return fmt::format("{:02x}", fmt::join(bytes, ""));
+  };
+  return {hex(public_key), hex(secret_key)};
+}
 
 std::array<std::byte, 32> key_bytes(const std::string& hex) {
   std::array<std::byte, 32> bytes{};
@@ -19,7 +34,10 @@ std::array<std::byte, 32> key_bytes(const std::string& hex) {
     ok = error == std::errc() && end == first + 2;
     bytes[i] = static_cast<std::byte>(value);
   }
-  if (!ok) fail(Code::Config, "a key of the coordinator must have 64 hexadecimal digits");
+  if (!ok)
+    fail(Code::Config,
+         "a key of the job must have 64 hexadecimal digits; this text of {} characters is none",
+         hex.size());
   return bytes;
 }
 
@@ -71,9 +89,4 @@ void serve_encrypted(zmq::socket_t& socket, const std::string& secret) {
   socket.set(zmq::sockopt::zap_domain, "hetu");
 }
 
-std::string coordinator_address(const std::string& endpoints, const std::string& server_public,
-                                const CurveKeys& worker) {
-  return endpoints + "@" + server_public + worker.public_key + worker.secret_key;
-}
-
-}  // namespace hetu::ps
+}  // namespace hetu::curve

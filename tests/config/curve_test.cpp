@@ -1,0 +1,48 @@
+// Keys of a job, as they are made and as sockets take them.
+#include <gmock/gmock.h>
+
+#include <zmq.hpp>
+
+#include "config/curve/keys.h"
+#include "config/curve/sockets.h"
+#include "graph/base/error.h"
+
+namespace hetu::curve {
+namespace {
+
+TEST(Curve, KeysAreNewEachTimeAndSocketsTakeThem) {
+  const KeyPair one = make_key_pair();
+  const KeyPair other = make_key_pair();
+  EXPECT_NE(one.public_key, other.public_key);
+  EXPECT_NE(one.secret_key, other.secret_key);
+  EXPECT_NE(one.secret_key, one.public_key);
+  zmq::context_t context;
+  zmq::socket_t socket(context, zmq::socket_type::dealer);
+  for (const std::string& key : {one.public_key, one.secret_key}) {
+    EXPECT_THAT(key, testing::MatchesRegex("[0-9a-f]+"));
+    EXPECT_EQ(key.size(), 64U);
+    set_key(socket, ZMQ_CURVE_PUBLICKEY, key);
+    std::array<std::byte, 32> set{};
+    std::size_t size = set.size();
+    ASSERT_EQ(zmq_getsockopt(socket.handle(), ZMQ_CURVE_PUBLICKEY, set.data(), &size), 0);
+    EXPECT_EQ(set, key_bytes(key));
+  }
+}
+
+TEST(Curve, ATextThatIsNoKeyIsRefused) {
+  const std::string good(64, 'a');
+  EXPECT_EQ(key_bytes(good)[31], std::byte{0xaa});
+  for (const std::string& wrong :
+       {std::string(), good.substr(2), good + "aa", good.substr(1) + "g", " " + good.substr(1)}) {
+    try {
+      key_bytes(wrong);
+      ADD_FAILURE() << "taken: '" << wrong << "'";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::Config) << wrong;
+      EXPECT_THAT(error.what(), testing::HasSubstr("64 hexadecimal digits"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hetu::curve
