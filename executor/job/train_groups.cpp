@@ -33,7 +33,7 @@ TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
   }
   client_ = how.connect(client);
   if (mesh_) mesh_->meet(client_->endpoints());
-  Averager::Place place{plan.stage(), plan.pipeline, {}, mesh_.get()};
+  Membership::Place place{plan.stage(), plan.pipeline, {}, mesh_.get()};
   for (int d = 0; d < job.pipelines; ++d)
     place.workers.push_back(mesh_ ? d : d * plan.width() + plan.row);
   const bool waits = policy.method == groups::Method::PartialReduce && policy.sync_period == 1;
@@ -42,13 +42,14 @@ TrainGroups::TrainGroups(const TrainPlan& plan, comm::Transport& links)
   options.overlap = how.overlap && !waits;
   options.observe = how.observe;
   comm::Transport& over = mesh_ ? *mesh_ : links;
-  averager_ = std::make_unique<Averager>(over, *client_, place, options);
+  members_ = std::make_unique<Membership>(over, *client_, place);
+  averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 
 std::vector<WorkerNeed> TrainGroups::of_all_pipelines(std::vector<WorkerNeed> own) {
   if (!mesh_) return own;
   std::vector<WorkerNeed> all(own.size() * plan_.options.pipelines);
-  for (const auto& [pipeline, text] : averager_->exchange(to_text(own))) {
+  for (const auto& [pipeline, text] : members_->exchange(to_text(own))) {
     const std::vector<WorkerNeed> others = needs_from(text);
     if (others.size() != own.size())
       fail(Code::Comm, "pipeline {} has {} workers, this one has {}", pipeline, others.size(),
@@ -98,16 +99,16 @@ double TrainGroups::sum(double value, int part, const char* what) {
 
 // The same answer on every worker of the job.
 bool TrainGroups::any_asks_to_stop() {
-  if (averager_->may_lose()) return averager_->any_raises(asks_to_stop_);
+  if (members_->may_lose()) return members_->any_raises(asks_to_stop_);
   return sum(asks_to_stop_ ? 1 : 0, 2, "whether a worker asks to stop") > 0;
 }
 
 // Of the pipelines in this run, rounded down; the same on every worker of the job.
 std::int64_t TrainGroups::mean_updates() {
   const std::int64_t own = averager_->updates();
-  if (averager_->may_lose()) {
+  if (members_->may_lose()) {
     std::int64_t sum = 0;
-    const auto all = averager_->exchange(fmt::format("{}", own));
+    const auto all = members_->exchange(fmt::format("{}", own));
     for (const auto& [pipeline, updates] : all) sum += std::stoll(updates);
     return sum / static_cast<std::int64_t>(all.size());
   }

@@ -10,6 +10,7 @@
 #include "executor/job/host_memory.h"
 #include "executor/job/train_plan.h"
 #include "executor/sync/averager.h"
+#include "executor/sync/membership.h"
 
 namespace hetu {
 
@@ -19,6 +20,7 @@ class TrainGroups {
   /// must outlive it.
   TrainGroups(const TrainPlan& plan, comm::Transport& links);
 
+  Membership& membership() { return *members_; }
   Averager& averager() { return *averager_; }
   /// What all workers of the job need, in the order of their numbers, from those of the links.
   std::vector<WorkerNeed> of_all_pipelines(std::vector<WorkerNeed> own);
@@ -48,6 +50,7 @@ class TrainGroups {
   comm::Transport& links_;
   std::unique_ptr<comm::Mesh> mesh_;  // null unless pipelines may die one by one
   std::unique_ptr<ps::GroupClient> client_;
+  std::unique_ptr<Membership> members_;
   std::unique_ptr<Averager> averager_;
   bool asks_to_stop_ = false, stop_asked_ = false;
   std::int64_t batches_before_ = 0;  // of all pipelines, in this run

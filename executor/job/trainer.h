@@ -85,8 +85,9 @@ class Trainer {
   /// True in the worker that has its pipeline's results: worker 0, or the first of each pipeline
   /// that averages weights.
   bool is_reporter() const { return is_asynchronous() ? run_->is_chief() : true; }
-  /// Null unless pipelines average weights.
+  /// Null unless pipelines average weights; so is the next.
   Averager* averager() { return groups_ ? &groups_->averager() : nullptr; }
+  Membership* membership() { return groups_ ? &groups_->membership() : nullptr; }
   /// True of a plan with weights by version, no flush at each step.
   bool is_asynchronous() const { return plan_.asynchronous; }
   /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
@@ -127,7 +128,7 @@ class Trainer {
   int pipeline() const { return plan_.pipeline; }
   /// Whether this worker is in the pipeline that logs: the first of those that live.
   bool in_first_pipeline() const {
-    return groups_ ? groups_->averager().is_first() : plan_.pipeline == 0;
+    return groups_ ? groups_->membership().is_first() : plan_.pipeline == 0;
   }
   /// The lowest model stage of this worker; kNone if it has none.
   int stage() const { return plan_.stage(); }

@@ -44,7 +44,7 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   client.timeout_s = transport.options().timeout_s;
   client.group_log = how.log;
   client_ = how.connect(client);
-  Averager::Place place{client.stage, client.pipeline, {}};
+  Membership::Place place{client.stage, client.pipeline, {}};
   for (int d = 0; d < client.policy.pipelines; ++d)
     place.workers.push_back(d * width + client.stage);
   AverageOptions options;
@@ -52,7 +52,8 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   options.overlap = client.policy.overlapped;
   const double takes = Timing(lowered, costs, pace.stragglers).over_copies(client.stage);
   options.network_ns = static_cast<std::int64_t>(takes * pace.unit_ns);
-  averager_ = std::make_unique<Averager>(transport, *client_, place, options);
+  members_ = std::make_unique<Membership>(transport, *client_, place);
+  averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 
 GroupRuns::GroupRuns(const Schedule& plan, TimedStages& stages, Interpreter::Links links,

@@ -36,6 +36,7 @@ class GroupSeat {
 
  private:
   std::unique_ptr<ps::GroupClient> client_;
+  std::unique_ptr<Membership> members_;
   std::unique_ptr<Averager> averager_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <utility>
 
 #include "executor/comm/tag_kinds.h"
@@ -18,30 +17,25 @@ void scale(float* data, std::int64_t elements, float by) {
 
 }  // namespace
 
-Averager::Averager(comm::Transport& transport, ps::GroupClient& client, Place place,
-                   AverageOptions options)
-    : transport_(transport),
-      reducer_(transport),
+Averager::Averager(Membership& members, ps::GroupClient& client, AverageOptions options)
+    : members_(members),
+      reducer_(members.transport()),
       client_(client),
-      place_(std::move(place)),
       options_(std::move(options)),
-      living_(place_.workers.size()),
-      known_(place_.workers.size(), 0),
-      known_before_(known_),
-      lost_(place_.workers.size(), false) {
-  std::iota(living_.begin(), living_.end(), 0);
-  counts_.by_size.assign(place_.workers.size() + 1, 0);
+      known_(members.place().workers.size(), 0),
+      known_before_(known_) {
+  counts_.by_size.assign(known_.size() + 1, 0);
+  members_.follow(reducer_);
   client_.on_news([this] {
     const std::lock_guard lock(mutex_);
     rung_ = true;
     changed_.notify_all();
   });
-  if (may_lose()) client_.on_lost([this](int pipeline) { lose(pipeline); });
   thread_ = std::thread([this] { serve(); });
 }
 
 Averager::~Averager() {
-  client_.on_lost({});
+  members_.unfollow(reducer_);
   client_.on_news({});
   reducer_.give_up();
   {
@@ -63,7 +57,7 @@ void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSp
   done_before_ += updates_;
   updates_ = answered_ = 0;
   stop_after_ = groups::known_stop(options_.policy, updates);
-  ++run_;
+  members_.begin_run();
   stops_soon_ = false;
   {
     const std::lock_guard lock(weights_mutex_);
@@ -74,7 +68,7 @@ void Averager::begin_run(std::int64_t step, std::int64_t updates, const DeviceSp
   }
   {
     const std::lock_guard lock(mutex_);
-    known_[place_.pipeline] = done_before_;
+    known_[members_.place().pipeline] = done_before_;
     known_before_ = known_;
   }
   client_.begin_run({done_before_, updates, step});
@@ -92,19 +86,19 @@ void Averager::begin() {
     open_ = true;
     done_ns_ = 0;
     ++updates_;
-    known_[place_.pipeline] = done_before_ + updates_;
+    known_[members_.place().pipeline] = done_before_ + updates_;
   }
   client_.request(done_before_ + updates_);
 }
 
 std::string Averager::doing() const {
-  return fmt::format("the average of stage {} after update {} of pipeline {}", place_.stage,
-                     done_before_ + updates_, place_.pipeline);
+  return fmt::format("the average of stage {} after update {} of pipeline {}",
+                     members_.place().stage, done_before_ + updates_, members_.place().pipeline);
 }
 
 std::int64_t Averager::end() {
   std::unique_lock lock(mutex_);
-  const double timeout_s = transport_.options().timeout_s;
+  const double timeout_s = members_.transport().options().timeout_s;
   // The thread's own waits end first, and say more.
   const bool done = changed_.wait_for(lock, std::chrono::duration<double>(2 * timeout_s + 1),
                                       [&] { return error_ || done_ns_ != 0 || !open_; });
@@ -183,7 +177,7 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
       if (weight) scale(part.data, part.elements, static_cast<float>(*weight));
       // All bits of the number: pieces of a sum that a death has broken may lie about for long.
       const comm::Tag tag =
-          comm::make_tag(kind, place_.stage, static_cast<int>(buckets.size()),
+          comm::make_tag(kind, members_.place().stage, static_cast<int>(buckets.size()),
                          static_cast<int>(number >> 14), static_cast<int>(number & 0x3fff));
       buckets.push_back(
           {part, reducer_.start_sum(group, DType::Float32, part.data, part.elements, tag)});
@@ -210,13 +204,13 @@ void Averager::meet(const ps::Answer& group, bool invited) {
   };
   std::optional<double> weight;
   for (std::size_t m = 0; m < group.weights.size(); ++m) {
-    if (group.members[m] == place_.pipeline) weight = group.weights[m];
+    if (group.members[m] == members_.place().pipeline) weight = group.weights[m];
   }
   try {
-    mean_over(workers_of(group.members), {{mean_.data(), elements_}}, kAverageTag, group.serial,
-              what, weight);
+    mean_over(members_.workers_of(group.members), {{mean_.data(), elements_}}, kAverageTag,
+              group.serial, what, weight);
   } catch (const Error&) {
-    if (!is_broken(group.members)) throw;
+    if (!members_.is_broken(group.members)) throw;
     return;  // each goes on with what it has
   }
   if (options_.network_ns > 0)
@@ -264,14 +258,15 @@ void Averager::serve() {
 // An initiator is here only once its partner has given its weights: after the barrier nobody asks.
 void Averager::end_run() {
   const auto what = [&] {
-    return fmt::format("the end of run {} on stage {}", run_, place_.stage);
+    return fmt::format("the end of run {} on stage {}", members_.runs(), members_.place().stage);
   };
-  if (may_lose()) {
-    rendezvous(true, false);
+  if (members_.may_lose()) {
+    members_.rendezvous(true, false);
   } else {
-    comm::barrier(
-        transport_, place_.workers,
-        {comm::make_tag(kConsensusTag, place_.stage, 0, 1, static_cast<int>(run_ & 0x3fff)), what});
+    comm::barrier(members_.transport(), members_.place().workers,
+                  {comm::make_tag(kConsensusTag, members_.place().stage, 0, 1,
+                                  static_cast<int>(members_.runs() & 0x3fff)),
+                   what});
   }
   {
     std::unique_lock lock(mutex_);
@@ -284,7 +279,8 @@ void Averager::end_run() {
 
 void Averager::consensus(const std::vector<DeviceSpan>& spans) {
   const auto what = [&] {
-    return fmt::format("the consensus of stage {} after run {}", place_.stage, run_);
+    return fmt::format("the consensus of stage {} after run {}", members_.place().stage,
+                       members_.runs());
   };
   // A mean that may be broken by a death, and begun again, must not be made in place.
   std::vector<std::vector<float>> means(spans.size());
@@ -296,14 +292,15 @@ void Averager::consensus(const std::vector<DeviceSpan>& spans) {
       copies.push_back({in_place ? spans[i].data : means[i].data(), spans[i].elements});
     }
   };
-  if (!may_lose()) {
+  if (!members_.may_lose()) {
     const auto on_host = [](const DeviceSpan& s) { return s.device->in_host_memory(); };
     copy(std::all_of(spans.begin(), spans.end(), on_host));
-    mean_over(place_.workers, copies, kConsensusTag, run_, what);
+    mean_over(members_.place().workers, copies, kConsensusTag, members_.runs(), what);
   } else {
-    together("a consensus", [&] {
+    members_.together("a consensus", [&] {
       copy(false);
-      mean_over(workers_of(living_), copies, kConsensusTag, rendezvous_, what);
+      mean_over(members_.workers_of(members_.living()), copies, kConsensusTag,
+                members_.rendezvous_count(), what);
     });
   }
   for (std::size_t i = 0; i < spans.size(); ++i)

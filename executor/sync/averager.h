@@ -1,12 +1,11 @@
 // A worker's part in averaging the weights of its stage with other pipelines' copies of it: it asks
 // with whom, and carries the mean out beside compute, on a thread of its own. Driven by the runners
-// of training and of `hetu rehearse`; knows no kernel.
+// of training and of `hetu rehearse`; who is there is membership.h's.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,8 +14,8 @@
 #include <vector>
 
 #include "executor/comm/collective.h"
-#include "executor/comm/zmq.h"
 #include "executor/device/device.h"
+#include "executor/sync/membership.h"
 #include "ps/group_client.h"
 
 namespace hetu {
@@ -52,19 +51,8 @@ struct GroupCounts {
 
 class Averager {
  public:
-  /// Who stands where: `workers` hold the stage, one per pipeline; this one's is `pipeline`. Where
-  /// pipelines may die one by one, `mesh` is the transport and links the copies of the stage.
-  struct Place {
-    int stage = 0;
-    int pipeline = 0;
-    comm::Group workers;
-    comm::Mesh* mesh = nullptr;
-  };
-
-  /// Transport and client must outlive it. The client's stage and pipeline are the
-  /// place's.
-  Averager(comm::Transport& transport, ps::GroupClient& client, Place place,
-           AverageOptions options);
+  /// Members and client must outlive it, and the client's place is the members'.
+  Averager(Membership& members, ps::GroupClient& client, AverageOptions options);
   /// Averages still under way are given up.
   ~Averager();
   Averager(const Averager&) = delete;
@@ -115,23 +103,8 @@ class Averager {
   /// MemoryPlan::averages counts.
   void consensus(const std::vector<DeviceSpan>& spans);
 
-  // Where pipelines may die one by one (Place::mesh). Every worker of every pipeline calls the same
-  // of these, in the same order; each hears of the same members.
-
-  bool may_lose() const { return place_.mesh != nullptr; }
-  /// Pipelines that took part in the last step together, ascending; before the first one all.
-  const std::vector<int>& living() const { return living_; }
-  /// Whether all pipelines before this one are lost, as far as is known now.
-  bool is_first();
-  /// Pipelines that have left the job, as far as is known now.
-  std::vector<ps::Lost> losses() { return client_.lost_pipelines(); }
-  /// Whether any worker raises `flag`.
-  bool any_raises(bool flag);
-  /// The texts of this worker's copies, at most 16 MiB each, by pipeline.
-  std::map<int, std::string> exchange(const std::string& mine);
-  /// Does `work` in the workers of one living pipeline, the lowest: of another one if that dies.
-  void in_one_pipeline(const std::function<void()>& work);
-
+  /// Whose weights these are averaged with.
+  const Membership& members() const { return members_; }
   /// Of the groups since the last call.
   GroupCounts take_counts();
   bool overlaps() const { return options_.overlap; }
@@ -143,11 +116,6 @@ class Averager {
   };
 
   void serve();
-  void lose(int pipeline);
-  bool is_broken(const std::vector<int>& pipelines);
-  comm::Group workers_of(const std::vector<int>& pipelines) const;
-  ps::Rendezvous rendezvous(bool ok, bool flag);
-  void together(const std::string& name, const std::function<void()>& work);
   void meet(const ps::Answer& group, bool invited);
   void mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
                  std::int64_t number, comm::What what, std::optional<double> weight = {});
@@ -155,19 +123,15 @@ class Averager {
   void note(const ps::Answer& group);
   std::string doing() const;
 
-  comm::Transport& transport_;
+  Membership& members_;
   comm::Reducer reducer_;
   ps::GroupClient& client_;
-  const Place place_;
   const AverageOptions options_;
 
   std::int64_t done_before_ = 0;  // updates of this pipeline before this run
   std::int64_t updates_ = 0, answered_ = 0;
   std::int64_t stop_after_ = groups::kRunsOn;
-  std::int64_t run_ = 0;
   bool stops_soon_ = false;  // this run
-  std::vector<int> living_;
-  std::int64_t rendezvous_ = 0;  // the same on every worker of the job
 
   std::mutex weights_mutex_;  // guards the weights, and what is to be brought into them
   DeviceSpan weights_;
@@ -188,7 +152,6 @@ class Averager {
   std::exception_ptr error_;
   std::vector<std::int64_t> known_;  // updates of each pipeline over the training
   std::vector<std::int64_t> known_before_;
-  std::vector<bool> lost_;  // by pipeline
   GroupCounts counts_;
   std::thread thread_;
 };

@@ -35,7 +35,7 @@ void GroupAverage::before_update(int stage) {
 void GroupAverage::end_of_run() {
   wait(kAllStages);
   averager_.end_run();
-  averager_.consensus(stages_.persistent(stage_, averager_.may_lose()));
+  averager_.consensus(stages_.persistent(stage_, averager_.members().may_lose()));
 }
 
 }  // namespace hetu

@@ -112,15 +112,15 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
 void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
           int keep) {
   job.trainer.settle();
-  Averager* const averager = job.trainer.averager();
-  const bool apart = averager != nullptr && averager->may_lose();
+  Membership* const members = job.trainer.membership();
+  const bool apart = members != nullptr && members->may_lose();
   const auto write = [&] {
     const std::string saver = apart ? fmt::format("-{}", job.trainer.pipeline()) : "";
     save_checkpoint({folder, keep, saver}, job.trainer.step(), run_json(), job.trainer.save_parts(),
                     job.transport);
   };
   if (apart)
-    averager->in_one_pipeline(write);
+    members->in_one_pipeline(write);
   else
     write();
 }
@@ -128,9 +128,9 @@ void save(Job& job, const std::string& folder, const std::function<std::string()
 // Pipelines that have left the job, and what was lost with them.
 nb::list losses(Job& job) {
   nb::list out;
-  Averager* const averager = job.trainer.averager();
-  if (averager == nullptr) return out;
-  for (const ps::Lost& lost : averager->losses()) {
+  const Membership* const members = job.trainer.membership();
+  if (members == nullptr) return out;
+  for (const ps::Lost& lost : members->losses()) {
     nb::dict one;
     one["pipeline"] = lost.pipeline;
     one["reason"] = lost.reason;
@@ -230,16 +230,16 @@ void bind_pipelines(JobClass& job) {
       .def_prop_ro(
           "may_lose",
           [](Job& j) {
-            return j.trainer.averager() != nullptr && j.trainer.averager()->may_lose();
+            return j.trainer.membership() != nullptr && j.trainer.membership()->may_lose();
           },
           "True if the job goes on without a pipeline that dies.")
       .def_prop_ro(
-          "living", [](Job& j) { return j.trainer.averager()->living(); },
+          "living", [](Job& j) { return j.trainer.membership()->living(); },
           "Pipelines that took part in the last step together.")
       .def_prop_ro("losses", &losses)
       .def(
           "exchange",
-          [](Job& j, const std::string& mine) { return j.trainer.averager()->exchange(mine); },
+          [](Job& j, const std::string& mine) { return j.trainer.membership()->exchange(mine); },
           nb::call_guard<nb::gil_scoped_release>(),
           "The texts of this worker's copies in the living pipelines, by pipeline.")
       .def_prop_ro(

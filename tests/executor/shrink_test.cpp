@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "executor/comm/inproc.h"
-#include "executor/comm/tag_kinds.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
 #include "ps/local_coordinator.h"
@@ -163,7 +162,7 @@ class Job {
     if (dead_[pipeline]) return;
     ++finished[pipeline];
     if (stage == 0) losses[pipeline] = own;
-    lost = trainer.averager()->losses();
+    lost = trainer.membership()->losses();
     averages = trainer.memory().stages.front().second.averages;
     steps.insert(trainer.step());
     for (const StateTensor& t : trainer.state()) {
@@ -175,10 +174,10 @@ class Job {
 
   // As a checkpoint is saved: texts of all, then one pipeline alone writes, together.
   void once(Trainer& trainer, int pipeline, int stage) {
-    const auto texts = trainer.averager()->exchange(std::to_string(pipeline * 100 + stage));
+    const auto texts = trainer.membership()->exchange(std::to_string(pipeline * 100 + stage));
     EXPECT_EQ(texts.count(pipeline), 1U);
     for (const auto& [d, text] : texts) EXPECT_EQ(text, std::to_string(d * 100 + stage));
-    trainer.averager()->in_one_pipeline([&] {
+    trainer.membership()->in_one_pipeline([&] {
       EXPECT_TRUE(trainer.in_first_pipeline());
       if (case_.dies_saving && case_.dies.count(pipeline) > 0 && !dead_[pipeline].exchange(true)) {
         kill(pipeline);
@@ -354,31 +353,6 @@ TEST(Shrink, PlansTheMemoryOfTheConsensus) {
   }
   EXPECT_GT(weights, 0);
   EXPECT_GE(job.averages, weights + state);
-}
-
-TEST(Shrink, RefusesATextThatNoPipelineWrites) {
-  const curve::KeyPair keys = curve::make_key_pair();
-  std::vector<std::unique_ptr<comm::Mesh>> meshes;
-  std::vector<std::string> endpoints;
-  comm::Options links;
-  links.timeout_s = 20;
-  for (int d = 0; d < 2; ++d) {
-    meshes.push_back(
-        comm::open_mesh({d, 2, "tcp://127.0.0.1:*", keys.public_key, keys.secret_key}, links));
-    endpoints.push_back(meshes.back()->endpoint());
-  }
-  for (const auto& mesh : meshes) mesh->meet(endpoints);
-  ps::LocalCoordinator coordinator;
-  ps::ClientOptions client;
-  client.policy.pipelines = 2;
-  client.on_failure_shrink = true;
-  const auto line = coordinator.client(client);
-  Averager averager(*meshes[0], *line, {0, 0, {0, 1}, meshes[0].get()}, {});
-  const std::uint64_t bytes = std::uint64_t{1} << 60;
-  const comm::Tag head = comm::make_tag(kConsensusTag, 0, 0x3ffff, 0, 0);
-  meshes[1]->wait(*meshes[1]->send(0, head, &bytes, sizeof bytes), "a length");
-  EXPECT_THAT([&] { averager.exchange("mine"); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("pipeline 1 has one of 11529215")));
 }
 
 TEST(Shrink, AnotherPipelineSavesWhatADyingOneDidNot) {

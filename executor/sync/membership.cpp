@@ -1,11 +1,13 @@
 // Pipelines that may die one by one: what those that live do together. Each step ends with a
 // rendezvous at the coordinator, where all hear who has come and whether it has worked for
 // everyone; if not, somebody has died in it, and those who are left do it again.
+#include "executor/sync/membership.h"
+
 #include <algorithm>
-#include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "executor/comm/tag_kinds.h"
-#include "executor/sync/averager.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -13,47 +15,71 @@ namespace {
 
 constexpr std::uint64_t kLongestText = 16 << 20;  // bytes, of an exchange
 
+std::string why_lost(int pipeline) { return fmt::format("pipeline {} is lost", pipeline); }
+
 }  // namespace
 
+Membership::Membership(comm::Transport& transport, ps::GroupClient& client, Place place)
+    : transport_(transport),
+      client_(client),
+      place_(std::move(place)),
+      living_(place_.workers.size()),
+      lost_(place_.workers.size(), false) {
+  std::iota(living_.begin(), living_.end(), 0);
+  if (may_lose()) client_.on_lost([this](int pipeline) { lose(pipeline); });
+}
+
+Membership::~Membership() { client_.on_lost({}); }
+
 // On the client's thread. Sums first: what starts after the links are broken must fail, too.
-void Averager::lose(int pipeline) {
+void Membership::lose(int pipeline) {
   {
     const std::lock_guard lock(mutex_);
     lost_.at(pipeline) = true;
+    for (comm::Reducer* sums : reducers_) sums->lose(place_.workers[pipeline], why_lost(pipeline));
   }
-  const int worker = place_.workers.at(pipeline);
-  reducer_.lose(worker, fmt::format("pipeline {} is lost", pipeline));
-  place_.mesh->lose(worker, "is lost with its pipeline");
+  place_.mesh->lose(place_.workers[pipeline], "is lost with its pipeline");
 }
 
-// Whether one of them is lost, which is why something with all of them has failed.
-bool Averager::is_broken(const std::vector<int>& pipelines) {
+void Membership::follow(comm::Reducer& sums) {
+  const std::lock_guard lock(mutex_);
+  reducers_.push_back(&sums);
+  for (std::size_t d = 0; d < lost_.size(); ++d)
+    if (lost_[d]) sums.lose(place_.workers[d], why_lost(static_cast<int>(d)));
+}
+
+void Membership::unfollow(comm::Reducer& sums) {
+  const std::lock_guard lock(mutex_);
+  std::erase(reducers_, &sums);
+}
+
+bool Membership::is_broken(const std::vector<int>& pipelines) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(pipelines.begin(), pipelines.end(), [&](int d) { return lost_.at(d); });
 }
 
-bool Averager::is_first() {
+bool Membership::is_first() const {
   const std::lock_guard lock(mutex_);
   const auto own = lost_.begin() + place_.pipeline;
   return std::find(lost_.begin(), own, false) == own;
 }
 
-comm::Group Averager::workers_of(const std::vector<int>& pipelines) const {
+comm::Group Membership::workers_of(const std::vector<int>& pipelines) const {
   comm::Group workers;
   for (const int d : pipelines) workers.push_back(place_.workers.at(d));
   return workers;
 }
 
-ps::Rendezvous Averager::rendezvous(bool ok, bool flag) {
+ps::Rendezvous Membership::rendezvous(bool ok, bool flag) {
   ps::Rendezvous all = client_.rendezvous(ok, flag, [&] {
-    return run_ == 0 ? "the start of training" : fmt::format("the end of run {}", run_);
+    return runs_ == 0 ? "the start of training" : fmt::format("the end of run {}", runs_);
   });
   ++rendezvous_;
   living_ = all.members;
   return all;
 }
 
-void Averager::together(const std::string& name, const std::function<void()>& work) {
+void Membership::together(const std::string& name, const std::function<void()>& work) {
   for (std::size_t attempt = 0; attempt <= place_.workers.size(); ++attempt) {
     bool ok = true;
     try {
@@ -68,10 +94,8 @@ void Averager::together(const std::string& name, const std::function<void()>& wo
        place_.stage);
 }
 
-bool Averager::any_raises(bool flag) { return rendezvous(true, flag).any_flag; }
-
 // Everyone sends to everyone: nobody needs a third one to be told.
-std::map<int, std::string> Averager::exchange(const std::string& mine) {
+std::map<int, std::string> Membership::exchange(const std::string& mine) {
   require(mine.size() <= kLongestText, "a text of {} bytes for the other pipelines; at most {}",
           mine.size(), kLongestText);
   std::map<int, std::string> texts;
@@ -101,7 +125,7 @@ std::map<int, std::string> Averager::exchange(const std::string& mine) {
   return texts;
 }
 
-void Averager::in_one_pipeline(const std::function<void()>& work) {
+void Membership::in_one_pipeline(const std::function<void()>& work) {
   for (int one = -1; one != living_.front();) {
     one = living_.front();
     if (one == place_.pipeline) work();
