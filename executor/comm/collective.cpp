@@ -276,7 +276,8 @@ std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* d
                                         std::int64_t count, Tag tag) {
   check_order(impl_->transport, group);
   if (dtype != DType::Float32 && dtype != DType::Float64)
-    fail(Code::Unsupported, "group sums are of float32 or float64, got {}", dtype_name(dtype));
+    fail(Code::Unsupported, "sums over workers are of float32 or float64, got {}",
+         dtype_name(dtype));
   auto sum = std::make_shared<Sum>(impl_->transport, group, dtype, data, count);
   if (sum->finished()) return sum;
   {

@@ -18,10 +18,10 @@ using Group = std::vector<int>;
 /// All workers of the job.
 Group everyone(const Transport& transport);
 
-/// A group sum under way; made by Reducer::start_sum.
+/// An all-reduce under way; made by Reducer::start_sum.
 class Sum;
 
-/// Runs the group sums of one worker beside its compute, on a thread of its own. Sums advance as
+/// Runs the all-reduces of one worker beside its compute, on a thread of its own. Sums advance as
 /// their pieces arrive, so members may start them in different orders; each (group, tag) must be
 /// started once by every member.
 class Reducer {

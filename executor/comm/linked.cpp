@@ -6,37 +6,70 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <future>
+#include <mutex>
+#include <thread>
 
-#include "executor/comm/linked_transport.h"
+#include "executor/comm/progress_thread.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 
 namespace hetu::comm {
 
-std::vector<std::byte> make_frame(const Header& header, const void* data, std::size_t bytes) {
-  std::vector<std::byte> frame(sizeof header + bytes);
-  std::memcpy(frame.data(), &header, sizeof header);
-  if (bytes > 0) std::memcpy(frame.data() + sizeof header, data, bytes);
-  return frame;
-}
+namespace {
+
+/// What the progress thread knows once it has joined the job.
+struct Joined {
+  Roster roster;
+  std::unique_ptr<Doorbell> bell;
+};
+
+class Linked final : public Transport {
+ public:
+  Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options);
+  ~Linked() override;
+
+  const std::string& host_of(int worker) const override { return peers_.roster.hosts.at(worker); }
+  bool same_clock(int worker) const override {
+    return peers_.roster.domains.at(worker) == peers_.roster.domains[this->worker()];
+  }
+  void abort(int status, const std::string& reason) override;
+  void leave(const std::string& note) override;
+  void give_up(const std::string& reason) override;
+
+  ProgressThread& progress() { return progress_; }
+  std::thread thread;  // runs progress()
+
+ protected:
+  void post(Request& request) override { matching_.post(request); }
+  void cancel(Request& request) override;
+  std::string ask_position(int peer) override {
+    return peer == worker() ? own_position() : matching_.ask(peer);
+  }
+
+ private:
+  bool end_thread();
+
+  const std::shared_ptr<Wire> wire_;
+  Peers peers_;
+  Matching matching_;
+  ProgressThread progress_;
+  std::mutex ending_;
+  const int exceptions_ = std::uncaught_exceptions();  // that passed where this was made
+};
 
 Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options)
     : Transport(joined.roster.worker, static_cast<int>(joined.roster.hosts.size()), options),
       wire_(std::move(wire)),
-      roster_(std::move(joined.roster)),
-      bell_(std::move(joined.bell)),
-      local_(workers()),
-      mailbox_(workers()),
-      left_(workers()),
-      to_ring_(workers(), 0),
-      left_at_(workers(), 0) {
+      peers_{std::move(joined.roster), std::move(joined.bell), options},
+      matching_(peers_),
+      progress_(*wire_, peers_, matching_, [this] { return own_position(); }) {
   for (int w = 0; w < workers(); ++w) {
     // A bell that cannot be rung (another container, say) makes its worker remote, whatever the
     // names.
-    local_[w] = w == worker() || (options.local_doorbells && same_clock(w) && bell_->ring(w));
+    peers_.local.push_back(w == worker() ||
+                           (options.local_doorbells && same_clock(w) && peers_.bell->ring(w)));
   }
 }
 
@@ -53,182 +86,39 @@ Linked::~Linked() {
   }
 }
 
+// False if it has ended before.
 bool Linked::end_thread() {
   const std::lock_guard one_at_a_time(ending_);
   if (!thread.joinable()) return false;
-  leave_.store(true);
-  bell_->wake();
+  progress_.leave();
   thread.join();
   return true;
 }
 
 void Linked::leave(const std::string& note) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!leave_.load()) note_ = note;
-  }
+  progress_.set_note(note);
   if (!end_thread()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!broken_.empty()) fail(broken_code_, "{}", broken_);
-  }
-  break_links("this worker has left the job", Code::Comm);
+  matching_.check();
+  progress_.break_links("this worker has left the job", Code::Comm);
 }
 
 void Linked::give_up(const std::string& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (leave_.load()) return;
-    note_ = reason;
-  }
-  gives_up_.store(true);
+  if (!progress_.set_note(reason)) return;
+  progress_.give_up();
   end_thread();
 }
 
 void Linked::abort(int status, const std::string& reason) {
   if (!reason.empty()) log(Level::Error, "worker {} ends the job: {}", worker(), reason);
   const int nonzero = status == 0 ? exit_status(Code::Internal) : status;
-  end_status_.store(nonzero);
-  bell_->wake();
+  progress_.end_process(nonzero);
   // The progress thread ends the process; should it hang in the wire, this does.
   if (thread.joinable()) std::this_thread::sleep_for(std::chrono::seconds(5));
   std::_Exit(nonzero);
 }
 
-void Linked::post(Request& request) {
-  const std::lock_guard lock(mutex_);
-  if (!broken_.empty()) {
-    request.complete(broken_);
-    return;
-  }
-  const int peer = request.peer();  // the request may be gone once it is complete
-  const bool pending = peer == worker()    ? post_own(request)
-                       : request.is_send() ? post_send(request)
-                                           : post_receive(request);
-  if (pending && !local_[peer]) {
-    remote_pending_.fetch_add(1);
-    bell_->wake();  // from now on the progress thread must look for itself
-  }
-}
-
-// Each returns whether the request is still pending.
-bool Linked::post_own(Request& request) {
-  if (!request.is_send()) {
-    std::optional<Arrival> arrival = mailbox_.take_arrival(worker(), request.tag());
-    if (!arrival) {
-      mailbox_.add_receive(request);
-      return true;
-    }
-    Request* sender = arrival->sender;
-    deliver(request, sender ? sender->source() : arrival->copy.data(), arrival->bytes);
-    if (sender) end(*sender);
-    return false;
-  }
-  if (Request* receive = mailbox_.take_receive(worker(), request.tag())) {
-    deliver(*receive, request.source(), request.bytes());
-    request.complete();
-    return false;
-  }
-  Arrival arrival;
-  arrival.tag = request.tag();
-  arrival.bytes = request.bytes();
-  const bool is_long = request.bytes() > options().inline_bytes;
-  if (is_long) {
-    arrival.sender = &request;
-  } else {
-    arrival.copy.assign(request.source(), request.source() + request.bytes());
-  }
-  mailbox_.add_arrival(worker(), std::move(arrival));
-  if (!is_long) request.complete();
-  return is_long;
-}
-
-bool Linked::post_send(Request& send) {
-  Header header;
-  header.tag = send.tag();
-  header.bytes = send.bytes();
-  Command command;
-  command.peer = send.peer();
-  if (send.bytes() <= options().inline_bytes) {
-    command.frame = make_frame(header, send.source(), send.bytes());
-    queue(std::move(command));
-    send.complete();
-    return false;
-  }
-  header.kind = FrameKind::Announce;
-  header.sequence = ++sequence_;
-  if (!left_[send.peer()].empty()) {
-    send.complete(left_[send.peer()]);
-    return false;
-  }
-  announced_[header.sequence] = &send;
-  command.frame = make_frame(header);
-  queue(std::move(command));
-  return true;
-}
-
-bool Linked::post_receive(Request& receive) {
-  std::optional<Arrival> arrival = mailbox_.take_arrival(receive.peer(), receive.tag());
-  // What one that has left had only announced, it has taken back.
-  if (const std::string& left = left_[receive.peer()];
-      !left.empty() && (!arrival || arrival->announced)) {
-    receive.complete(left);
-    return false;
-  }
-  if (!arrival) {
-    mailbox_.add_receive(receive);
-    return true;
-  }
-  if (!arrival->announced || arrival->bytes != receive.bytes()) {
-    deliver(receive, arrival->copy.data(), arrival->bytes);
-    return false;
-  }
-  Header header;
-  header.kind = FrameKind::Grant;
-  header.sequence = arrival->sequence;
-  Command command;
-  command.peer = receive.peer();
-  command.frame = make_frame(header);
-  command.receive = &receive;
-  command.sequence = arrival->sequence;
-  queue(std::move(command));
-  return true;
-}
-
-// Completes a receive that has never been pending, or was taken from the mailbox by `end`'s caller.
-bool Linked::deliver(Request& receive, const std::byte* from, std::size_t bytes) {
-  std::string error = size_error(worker(), receive.bytes(), receive.peer(), bytes);
-  if (error.empty() && bytes > 0) std::memcpy(receive.target(), from, bytes);
-  receive.complete(std::move(error));
-  return true;
-}
-
-void Linked::queue(Command command) {
-  const bool first = commands_.empty();
-  commands_.push_back(std::move(command));
-  if (first) bell_->wake();
-}
-
-void Linked::end(Request& request, std::string error) {
-  if (!local_[request.peer()]) remote_pending_.fetch_sub(1);
-  request.complete(std::move(error));
-}
-
 void Linked::cancel(Request& request) {
-  {
-    const std::lock_guard lock(mutex_);
-    bool found =
-        request.is_send()
-            ? std::erase_if(announced_,
-                            [&](const auto& entry) { return entry.second == &request; }) > 0 ||
-                  mailbox_.remove_sender(worker(), request)
-            : mailbox_.remove_receive(request);
-    found |= std::erase_if(commands_, [&](const Command& c) { return c.receive == &request; }) > 0;
-    if (found) {
-      if (!local_[request.peer()]) remote_pending_.fetch_sub(1);
-      return;
-    }
-  }
+  if (matching_.withdraw(request)) return;
   // The wire holds the buffer: it must not go away before the message is through.
   const std::int64_t until = now_ns() + static_cast<std::int64_t>(options().timeout_s * kSecond);
   while (!request.done() && now_ns() < until) {
@@ -240,23 +130,6 @@ void Linked::cancel(Request& request) {
                                                   request.bytes(), request.peer()));
   }
 }
-
-std::string Linked::ask_position(int peer) {
-  if (peer == worker()) return own_position();
-  const std::lock_guard one_at_a_time(asking_);
-  std::unique_lock lock(mutex_);
-  answer_.clear();
-  Header header;
-  header.kind = FrameKind::Ask;
-  Command command;
-  command.peer = peer;
-  command.frame = make_frame(header);
-  queue(std::move(command));
-  answered_.wait_for(lock, std::chrono::seconds(1), [&] { return !answer_.empty(); });
-  return answer_;
-}
-
-namespace {
 
 // The start of the progress thread: joins the job, then waits for the object that it serves.
 void join_and_run(const std::shared_ptr<Wire>& wire, std::size_t frame_bytes,
@@ -272,7 +145,7 @@ void join_and_run(const std::shared_ptr<Wire>& wire, std::size_t frame_bytes,
     joined.set_exception(std::current_exception());
     return;
   }
-  transport.get()->run();
+  transport.get()->progress().run();
 }
 
 }  // namespace

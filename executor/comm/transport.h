@@ -177,6 +177,10 @@ class Transport {
   /// way to the end may say why: every other worker's waits fail with `reason`.
   virtual void give_up(const std::string& reason) { abort(0, reason); }
 
+  // For transports only.
+  /// The text of a message that is not as long as its receive; empty if it is.
+  static std::string size_error(int receiver, std::size_t expected, int sender, std::size_t sent);
+
  protected:
   Transport(int worker, int workers, Options options)
       : worker_(worker), workers_(workers), options_(options) {}
@@ -186,9 +190,6 @@ class Transport {
   /// What the peer reports within about a second, or "".
   virtual std::string ask_position(int peer) = 0;
   std::string own_position();
-
-  /// The text of a message that is not as long as its receive; empty if it is.
-  static std::string size_error(int receiver, std::size_t expected, int sender, std::size_t sent);
 
  private:
   friend class Request;

@@ -1,4 +1,4 @@
-// Messages and group sums between workers that are threads. tests/ranks/comm_ranks.cpp runs the
+// Messages and all-reduces between workers that are threads. tests/ranks/comm_ranks.cpp runs the
 // same rules over MPI.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -181,7 +181,7 @@ TEST(Requests, RefuseAWorkerThatDoesNotExist) {
               ThrowsMessage<Error>(HasSubstr("no worker 2; workers are 0 to 1")));
 }
 
-// --- group sums ---
+// --- all-reduces ---
 
 float element(int worker, std::int64_t i) {
   const auto mixed = static_cast<std::uint32_t>(i * 2654435761U + worker * 40503U) * 2246822519U;

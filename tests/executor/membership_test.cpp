@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/curve/keys.h"
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
 #include "ps/local_coordinator.h"
-#include "ps/serve.h"
 
 namespace hetu {
 namespace {
@@ -31,7 +31,7 @@ struct FirstOfTwo {
   }
   Membership::Place place() const { return {0, 0, {0, 1}, meshes[0].get()}; }
 
-  const ps::CurveKeys keys = ps::make_curve_keys();
+  const curve::KeyPair keys = curve::make_key_pair();
   std::vector<std::unique_ptr<comm::Mesh>> meshes;
   ps::LocalCoordinator coordinator;
   std::unique_ptr<ps::GroupClient> line;
