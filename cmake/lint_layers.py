@@ -34,7 +34,7 @@ _TABLE = {
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
     "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
                       "executor/compile",
-    "executor/sync": "graph/base pipeline/groups pipeline/ir ps executor/comm executor/device executor/compile "
+    "executor/sync": "graph/base ops pipeline/groups pipeline/ir ps executor/comm executor/device executor/compile "
                      "executor/stage",
     "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/compile "
                      "executor/stage executor/sync",

@@ -34,11 +34,18 @@ struct SweepRow {
   Sweep run = nullptr;
 };
 
-/// The rows of one back end. Tensors are dense float32 of `elements`.
+/// The rows of one back end. Tensors are dense float32 of `elements` unless the type says
+/// otherwise.
 struct TensorKernels {
   void (*fill)(float* to, float value, std::int64_t elements);
   /// to += from
   void (*add)(float* to, const float* from, std::int64_t elements);
+  /// to += a - b: what a copy of the weights has moved by.
+  void (*add_difference)(float* to, const float* a, const float* b, std::int64_t elements);
+  /// to += from, in float64: for sums that a mean is made of.
+  void (*add_wide)(double* to, const float* from, std::int64_t elements);
+  /// to = sum / count, divided in float64
+  void (*mean)(float* to, const double* sum, double count, std::int64_t elements);
   /// to *= by
   void (*scale)(float* to, float by, std::int64_t elements);
   /// *result = sum of x^2 in float64, over fixed blocks added in order: the same for every number

@@ -133,6 +133,7 @@ class TrainStages final : public Stages {
   void connect(Stage& stage);
   void update(Stage& stage);
   void reduce_scalars(int step);
+  void average_buffers(int model_stage, const std::vector<Stage*>& copies);
   std::vector<double> fetch_sums(int step) const;
   std::vector<double> step_scalars();
   std::vector<double> squares_of(const Stage& stage);

@@ -1,19 +1,21 @@
 #include "executor/sync/averager.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
+#include "ops/tensor_kernels.h"
 
 namespace hetu {
 
 namespace {
 
-void scale(float* data, std::int64_t elements, float by) {
-  for (std::int64_t i = 0; i < elements; ++i) data[i] *= by;
-}
+// A mean lies in host memory, because messages do.
+const TensorKernels& host() { return cpu_tensor_kernels(); }
 
 }  // namespace
 
@@ -124,9 +126,7 @@ std::int64_t Averager::average_now(const DeviceSpan& weights) {
 void Averager::snapshot(float* to) {
   const std::lock_guard lock(weights_mutex_);
   weights_.read(to);
-  if (moved_) {
-    for (std::int64_t i = 0; i < elements_; ++i) to[i] += shift_[i];
-  }
+  if (moved_) host().add(to, shift_.data(), elements_);
 }
 
 void Averager::bring_into(const DeviceSpan& weights) {
@@ -174,7 +174,7 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   for (const Span& span : spans) {
     for (std::int64_t at = 0; at < span.elements; at += most) {
       const Span part = {span.data + at, std::min(most, span.elements - at)};
-      if (weight) scale(part.data, part.elements, static_cast<float>(*weight));
+      if (weight) host().scale(part.data, static_cast<float>(*weight), part.elements);
       // All bits of the number: pieces of a sum that a death has broken may lie about for long.
       const comm::Tag tag =
           comm::make_tag(kind, members_.place().stage, static_cast<int>(buckets.size()),
@@ -185,7 +185,8 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
   }
   for (const Bucket& b : buckets) {
     reducer_.wait(*b.sum, what);
-    if (!weight) scale(b.span.data, b.span.elements, 1.0F / static_cast<float>(group.size()));
+    if (!weight)
+      host().scale(b.span.data, 1.0F / static_cast<float>(group.size()), b.span.elements);
   }
 }
 
@@ -222,11 +223,13 @@ void Averager::meet(const ps::Answer& group, bool invited) {
     return;
   }
   if (!moved_) shift_.assign(static_cast<std::size_t>(elements_), 0);
-  for (std::int64_t i = 0; i < elements_; ++i) shift_[i] += mean_[i] - given_[i];
+  host().add_difference(shift_.data(), mean_.data(), given_.data(), elements_);
   moved_ = true;
 }
 
+// Its arithmetic stays on this one thread: compute has the others.
 void Averager::serve() {
+  omp_set_num_threads(1);
   try {
     std::unique_lock lock(mutex_);
     while (!stop_) {

@@ -195,6 +195,21 @@ void add(float* to, const float* from, std::int64_t elements) {
   for (std::int64_t i = 0; i < elements; ++i) to[i] += from[i];
 }
 
+void add_difference(float* to, const float* a, const float* b, std::int64_t elements) {
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < elements; ++i) to[i] += a[i] - b[i];
+}
+
+void add_wide(double* to, const float* from, std::int64_t elements) {
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < elements; ++i) to[i] += static_cast<double>(from[i]);
+}
+
+void mean(float* to, const double* sum, double count, std::int64_t elements) {
+#pragma omp parallel for simd schedule(static)
+  for (std::int64_t i = 0; i < elements; ++i) to[i] = static_cast<float>(sum[i] / count);
+}
+
 void scale(float* to, float by, std::int64_t elements) {
 #pragma omp parallel for simd schedule(static)
   for (std::int64_t i = 0; i < elements; ++i) to[i] *= by;
@@ -219,7 +234,16 @@ Sweep TensorKernels::sweep(std::string_view optimizer) const {
 
 const TensorKernels& cpu_tensor_kernels() {
   static constexpr TensorKernels kernels{
-      &fill, &add, &scale, &sum_of_squares, kSweeps, static_cast<int>(std::size(kSweeps))};
+      .fill = &fill,
+      .add = &add,
+      .add_difference = &add_difference,
+      .add_wide = &add_wide,
+      .mean = &mean,
+      .scale = &scale,
+      .sum_of_squares = &sum_of_squares,
+      .sweeps = kSweeps,
+      .sweep_count = static_cast<int>(std::size(kSweeps)),
+  };
   return kernels;
 }
 
