@@ -328,14 +328,14 @@ Schedule TrainPlan::of_validation() const {
   Lowering forward = how;
   forward.reduce_scalars = true;
   forward.average_weights = false;
-  Schedule lowered = lower(forwards, forward);
-  for (Program& program : lowered.workers) {
+  Schedule plan = lower(forwards, forward);
+  for (Program& program : plan.workers) {
     for (auto* part : {&program.prologue, &program.body, &program.drain})
       std::erase_if(*part, [](const Instr& i) {
         return i.kind == Kind::Update || i.kind == Kind::ReduceGrad;
       });
   }
-  return lowered;
+  return plan;
 }
 
 std::vector<int> balance_stages(const Graph& graph, int stages) {
