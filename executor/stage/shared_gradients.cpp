@@ -9,7 +9,7 @@ namespace hetu {
 
 // The lead is the one whose gradient is summed with other workers: of a tied parameter that on the
 // lowest stage (reduction.h), of replicas the last that asks for the sum.
-SharedGradients::SharedGradients(const Graph& graph, const Schedule& plan,
+SharedGradients::SharedGradients(const Graph& graph,
                                  const std::vector<std::unique_ptr<Stage>>& stages, Device& device)
     : device_(device) {
   std::map<int, std::vector<Holder>> holders;  // by parameter of the graph

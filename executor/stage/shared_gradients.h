@@ -10,10 +10,10 @@ namespace hetu {
 
 class SharedGradients {
  public:
-  /// `stages` by placement, null where one stands on another worker. Graph, plan and stages must
+  /// `stages` by placement, null where one stands on another worker. Graph and stages must
   /// outlive it. Throws Unsupported where a tied parameter's stage stands here more than once.
-  SharedGradients(const Graph& graph, const Schedule& plan,
-                  const std::vector<std::unique_ptr<Stage>>& stages, Device& device);
+  SharedGradients(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages,
+                  Device& device);
 
   /// Nothing is added yet in this step.
   void begin_run();

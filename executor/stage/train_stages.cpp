@@ -37,7 +37,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   }
   norms_ = device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)));
   require(norms_ != nullptr, "device {} has no memory for norms", device.name());
-  shared_ = std::make_unique<SharedGradients>(graph, *options.plan, stages_, device);
+  shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
 }
 
 // The stage at the other end of each local boundary, by the plan's placements; and whom the stage

@@ -53,8 +53,9 @@ TEST(Asynchronous, EverySizeIsValidComputeOnlyAndLowered) {
           const Sizes sizes{.stages = p, .micro_batches = m, .steps = k};
           const Schedule s = generate(method, sizes);
           ASSERT_EQ(failure(s), "") << method << " " << p << " " << m << " " << k;
-          if (s.version_rule != VersionRule::Wave)
+          if (s.version_rule != VersionRule::Wave) {
             ASSERT_EQ(failure(lower(s, {.pipelines = 2})), "") << method << " " << p << " " << m;
+          }
           ASSERT_EQ(failure(with_recompute(s)), "");
           ASSERT_NO_THROW(verify(lower(s), {.send_slots = 1}));
           EXPECT_EQ(s.steps, k);
