@@ -27,17 +27,23 @@ class Product {
 
  private:
   struct Slab;
+  struct Slabs {
+    std::int64_t rows, columns, depth;  ///< at most
+  };
   void run_one(const float* a, const float* b, const float* bias, float* c, float* scratch) const;
-  void compute(const Slab& slab, const float* bias, float* c, float* scratch) const;
+  void pack(const Slab& slab) const;
+  void compute(const Slab& slab, float* c, float* partial) const;
   void compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const;
-  void finish(const Slab& slab, std::int64_t row, const float* bias, float* c,
-              const float* partial) const;
+  void add_chunks(std::int64_t group, const float* bias, float* c, const float* partial) const;
+  std::int64_t packed_rows() const;
+  Slabs slabs() const;
 
   ProductShape s_;
-  std::int64_t rows_, columns_, depth_;    // of a slab: what is packed at a time
+  std::int64_t rows_, columns_, depth_;    // of the largest slab that is packed at a time
   std::int64_t tile_rows_, tile_columns_;  // of C, that one thread takes; they change no bit
   std::int64_t step_;                      // of the depth, whose sum is added to C
   std::int64_t chunks_, chunk_;            // of a slab's depth, with sums of their own
+  bool in_place_;                          // A is not packed, but for a last panel
 };
 
 }  // namespace hetu::cpu
