@@ -27,7 +27,8 @@ constexpr std::int64_t kTileRows = 96, kTileColumns = 384;  // a tile of C stays
 constexpr std::int64_t kDepth = 384;                        // panels of it stay in the first
 constexpr std::int64_t kSlabElements = 1 << 20;             // slabs stay in the last cache
 constexpr std::int64_t kOwnElements = kDepth * kTileColumns;  // packed, in a second cache
-constexpr std::int64_t kAliased = 1024;  // rows so far apart fall on few sets of the first cache
+constexpr std::int64_t kAliased = 1024;    // rows so far apart fall on few sets of the first cache
+constexpr std::int64_t kFewColumns = 384;  // too few to make up for packing a transposed A
 constexpr std::int64_t kPieces = 16;  // a product is cut into at least, if there is work for them
 constexpr std::int64_t kParallelWork = 1 << 17;  // multiplications that are worth other threads
 
@@ -40,11 +41,12 @@ std::int64_t even(std::int64_t n, std::int64_t most, std::int64_t unit) {
 }
 
 /// A panel of A and a packed [depth, kPanelColumns] one of B. A's is packed too, [depth,
-/// kPanelRows], or lies as the caller's: then its rows are `a_row` apart.
+/// kPanelRows], or lies as the caller's. `stride` is from one step of the depth to the next where
+/// rows are read together, and from one row to the next where they are read apart.
 struct Panels {
   std::int64_t depth;
   const float* a;
-  std::int64_t a_row;
+  std::int64_t stride;
   const float* b;
 };
 
@@ -56,24 +58,25 @@ struct Into {
   const float* bias;
 };
 
-/// How the micro-kernel walks along a packed panel of A.
-struct PackedRows {
+/// How the micro-kernel walks along a panel whose rows lie together: packed, or A is transposed.
+struct RowsTogether {
   const float* at;
-  explicit PackedRows(const Panels& from) : at(from.a) {}
+  std::int64_t stride;
+  explicit RowsTogether(const Panels& from) : at(from.a), stride(from.stride) {}
   template <int I>
   float row() const {
     return at[I];
   }
-  void next() { at += kPanelRows; }
+  void next() { at += stride; }
 };
 
-/// The same where rows lie as the caller's. An address is one of few pointers and none, once or
-/// twice the stride: a pointer per row would not fit into the registers.
-struct CallersRows {
+/// The same where rows lie apart. An address is one of few pointers and none, once or twice the
+/// stride: a pointer per row would not fit into the registers.
+struct RowsApart {
   static constexpr int kEach = 3, kPointers = kPanelRows / kEach;
   const float* at[kPointers];
   std::int64_t stride;
-  explicit CallersRows(const Panels& from) : stride(from.a_row) {
+  explicit RowsApart(const Panels& from) : stride(from.stride) {
     for (int i = 0; i < kPointers; ++i) at[i] = from.a + i * kEach * stride;
   }
   template <int I>
@@ -232,7 +235,7 @@ Product::Product(const ProductShape& shape) : s_(shape) {
   chunk_ = up(parts(depth_, std::clamp<std::int64_t>(depth_ / 128, 1, most)), 4);
   chunks_ = parts(depth_, chunk_);
   HETU_ASSERT(chunks_ == 1 || (rows_ >= s_.m && columns_ >= s_.n));
-  in_place_ = !s_.transpose_a && s_.k % kAliased != 0;
+  in_place_ = s_.transpose_a ? s_.m % kAliased != 0 && s_.n <= kFewColumns : s_.k % kAliased != 0;
 }
 
 // What is packed should stay in the second caches until it is read. How many there are is no
@@ -354,12 +357,14 @@ void Product::compute_tile(const Slab& slab, std::int64_t piece, float* c, float
         const float* b = slab.packed_b + j * slab.depth + l * kPanelColumns;
         const Into into = {to + i * stride + j, stride, adds,
                            bias == nullptr ? nullptr : bias + slab.column + j};
-        if (in_place_ && rows == kPanelRows) {
-          const float* a = slab.a.data + i * s_.k + l;
-          multiply<CallersRows>({depth, a, s_.k, b}, into, rows, columns);
+        const float* a = slab.a.data + i * slab.a.across + l * slab.a.along;
+        if (!in_place_ || rows < kPanelRows) {
+          a = slab.packed_a + (in_place_ ? 0 : i * slab.depth) + l * kPanelRows;
+          multiply<RowsTogether>({depth, a, kPanelRows, b}, into, rows, columns);
+        } else if (s_.transpose_a) {
+          multiply<RowsTogether>({depth, a, slab.a.along, b}, into, rows, columns);
         } else {
-          const float* a = slab.packed_a + (in_place_ ? 0 : i * slab.depth) + l * kPanelRows;
-          multiply<PackedRows>({depth, a, 0, b}, into, rows, columns);
+          multiply<RowsApart>({depth, a, slab.a.across, b}, into, rows, columns);
         }
       }
   }
