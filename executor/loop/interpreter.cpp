@@ -14,6 +14,7 @@ Interpreter::Impl::Impl(Row bound, Stages& of_worker, const Links& with)
     for (const Action& action : *parts[part])
       if (is_recv(action.instr.kind)) way_of(action.instr.kind).receives[part].push_back(&action);
   }
+  for (WeightSync* sync : links.syncs) sync->follow(row);
 }
 
 void Interpreter::Impl::begin(int of_step, bool asks_to_stop, TraceRecorder* recorder) {

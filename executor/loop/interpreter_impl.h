@@ -41,6 +41,7 @@ struct Interpreter::Impl {
 
   Impl(Row bound, Stages& of_worker, const Links& with);
   ~Impl() {
+    for (WeightSync* sync : links.syncs) sync->forget(row);
     links.transport.set_reporter({});
     stages.bucket_ready = [](int, int) {};
   }

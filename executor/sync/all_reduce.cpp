@@ -5,23 +5,33 @@
 
 namespace hetu {
 
+void AllReduce::follow(const Row& row) {
+  Reductions found;
+  for (const auto* part : {&row.prologue, &row.body, &row.drain}) {
+    for (const Action& action : *part) {
+      if (action.instr.kind != Kind::ReduceGrad || find(found, action.instr) != nullptr) continue;
+      found.push_back({&action, stages_.buckets(action.instr), 0, {}, 0});
+    }
+  }
+  by_row_[&row] = std::move(found);
+}
+
+void AllReduce::forget(const Row& row) { by_row_.erase(&row); }
+
+// What a run that has failed left under way is given up.
 void AllReduce::begin(const Row& row, int step, Note note) {
   note_ = std::move(note);
   step_ = step;
-  reductions_.clear();
-  for (const auto* part : {&row.prologue, &row.body, &row.drain}) {
-    for (const Action& action : *part) {
-      if (action.instr.kind != Kind::ReduceGrad || find(action.instr) != nullptr) continue;
-      std::vector<int> buckets = stages_.buckets(action.instr);
-      const std::size_t count = buckets.size();
-      reductions_.push_back({&action, std::move(buckets), 0, {}, 0});
-      reductions_.back().sums.resize(count);
-    }
+  reductions_ = &by_row_.at(&row);
+  for (Reduction& r : *reductions_) {
+    r.times = 0;
+    r.sums.assign(r.buckets.size(), nullptr);
+    r.start_ns = 0;
   }
 }
 
-AllReduce::Reduction* AllReduce::find(const Instr& instr) {
-  for (Reduction& r : reductions_) {
+AllReduce::Reduction* AllReduce::find(Reductions& reductions, const Instr& instr) {
+  for (Reduction& r : reductions) {
     if (r.action->instr.stage == instr.stage && r.action->instr.part == instr.part) return &r;
   }
   return nullptr;
@@ -43,7 +53,7 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
 // The bucket belongs to the next REDUCE_GRAD of its stage that has it.
 void AllReduce::after_backward(const Action& at, int stage, int bucket) {
   if (!at.sums_follow) return;
-  for (Reduction& r : reductions_) {
+  for (Reduction& r : *reductions_) {
     if (r.action->instr.stage != stage) continue;
     const auto found = std::find(r.buckets.begin(), r.buckets.end(), bucket);
     if (found == r.buckets.end()) continue;
@@ -53,7 +63,7 @@ void AllReduce::after_backward(const Action& at, int stage, int bucket) {
 }
 
 void AllReduce::reach(const Action& action, int /*step*/, std::int64_t now_ns) {
-  Reduction& r = *find(action.instr);
+  Reduction& r = *find(*reductions_, action.instr);
   if (r.start_ns == 0) r.start_ns = now_ns;
   for (std::size_t k = 0; k < r.buckets.size(); ++k) start_sum(r, k);
   started_.push_back({action.instr, step_ + r.times, std::move(r.sums), r.start_ns});

@@ -1,6 +1,7 @@
 // Gradients summed over all copies of a stage, before every update: REDUCE_GRAD.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,8 @@ class AllReduce final : public WeightSync {
   AllReduce(Stages& stages, comm::Reducer& reducer) : stages_(stages), reducer_(reducer) {}
 
   Kind kind() const override { return Kind::ReduceGrad; }
+  void follow(const Row& row) override;
+  void forget(const Row& row) override;
   void begin(const Row& row, int step, Note note) override;
   void after_backward(const Action& at, int stage, int bucket) override;
   void reach(const Action& action, int step, std::int64_t now_ns) override;
@@ -25,7 +28,7 @@ class AllReduce final : public WeightSync {
   void end_of_run() override { wait(kAllStages); }
 
  private:
-  // The sums of one REDUCE_GRAD of the row, time after time.
+  // The sums of one REDUCE_GRAD of a row, time after time.
   struct Reduction {
     const Action* action;
     std::vector<int> buckets;
@@ -41,14 +44,17 @@ class AllReduce final : public WeightSync {
     std::int64_t start_ns;
   };
 
-  Reduction* find(const Instr& instr);
+  using Reductions = std::vector<Reduction>;  // in row order
+
+  static Reduction* find(Reductions& reductions, const Instr& instr);
   void start_sum(Reduction& reduction, std::size_t k);
 
   Stages& stages_;
   comm::Reducer& reducer_;
   Note note_;
-  int step_ = 0;                       // the run's first
-  std::vector<Reduction> reductions_;  // in row order
+  int step_ = 0;  // the run's first
+  std::map<const Row*, Reductions> by_row_;
+  Reductions* reductions_ = nullptr;  // of the row that runs
   std::vector<Started> started_;
 };
 

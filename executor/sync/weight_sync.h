@@ -20,7 +20,11 @@ class WeightSync {
 
   /// Its instruction: REDUCE_GRAD, PARTIAL_REDUCE.
   virtual Kind kind() const = 0;
-  /// The loop begins to follow `row`, which outlives the run, from `step` on.
+  /// The loop will follow `row`, in one run or many, until it is forgotten: what is the same in
+  /// each run is found here.
+  virtual void follow(const Row& /*row*/) {}
+  virtual void forget(const Row& /*row*/) {}
+  /// A run of `row` begins, from `step` on.
   virtual void begin(const Row& row, int step, Note note) = 0;
   /// From inside the gradient `at` of the row: the bucket of that stage is final.
   virtual void after_backward(const Action& /*at*/, int /*stage*/, int /*bucket*/) {}

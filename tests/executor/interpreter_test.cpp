@@ -38,6 +38,7 @@ class ExactStages final : public Stages {
   int slots = 1;      // inputs that may be held at once
   bool early = true;  // announce the gradient inside the last backward
   std::string order;  // of what was computed in this step
+  int asked = 0;      // which buckets a sum has
   std::function<void(int micro)> recomputes = [](int) { FAIL(); };
 
   void begin_run(int step, bool /*asks_to_stop*/) override {
@@ -76,7 +77,10 @@ class ExactStages final : public Stages {
     const auto& out = compute.kind == Kind::Forward ? out_f_ : out_b_;
     if (!out.empty()) addresses.push_back(out.data());
   }
-  std::vector<int> buckets(const Instr&) override { return {0}; }
+  std::vector<int> buckets(const Instr&) override {
+    ++asked;
+    return {0};
+  }
   Bucket bucket(int, int) override { return {DType::Float64, &gradient_, 1}; }
 
  private:
@@ -246,6 +250,7 @@ TEST(Loop, SharesItsRunnerWithAnother) {
       EXPECT_LE(sum, last_backward) << "the sum did not start inside the backward";
     }
     EXPECT_EQ(runner.weight, reference(1, 3, 2, 3)[0]);
+    EXPECT_EQ(runner.asked, 1) << "the sums of a row are found once";
   };
   EXPECT_EQ(on_worker_threads(2, work), "");
 }
