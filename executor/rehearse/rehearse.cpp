@@ -177,7 +177,7 @@ class Rehearser {
   // the last quarter of each pipeline's backwards on its first worker.
   double throughput(const MeasuredStep& step) const {
     const int all = total_micros(plan_), pipelines = plan_.lowering.pipelines;
-    if (plan_.most_versions == 1) return all * pipelines / step.step_time;
+    if (!is_asynchronous(plan_)) return all * pipelines / step.step_time;
     const int first = all / 4, last = 3 * all / 4;
     double sum = 0;
     for (int d = 0; d < pipelines; ++d) {

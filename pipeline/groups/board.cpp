@@ -54,7 +54,7 @@ void Board::begin_run(const std::vector<std::int64_t>& done, std::int64_t update
   const std::int64_t known = known_stop(options_, updates);
   due_ = known != kRunsOn;
   std::fill(stop_.begin(), stop_.end(), known);
-  std::fill(underway_.begin(), underway_.end(), stages() + 1);
+  std::fill(underway_.begin(), underway_.end(), updates_before_answer(stages(), 0));
 }
 
 void Board::arrive(const Request& r, std::int64_t now_us) {
@@ -122,7 +122,8 @@ void Board::answer(int stage, int pipeline) {
   ++s.answered;
   ++newest_[at(stage, pipeline)];
   ++counts_[stage];
-  underway_[pipeline] = std::max(underway_[pipeline], s.answered + stages() - stage + 1);
+  underway_[pipeline] =
+      std::max(underway_[pipeline], s.answered + updates_before_answer(stages(), stage));
 }
 
 // Stage s may start forward u + n - s + 1 as soon as it has this answer to its request u, and would

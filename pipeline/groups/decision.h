@@ -52,6 +52,12 @@ struct Decision {
   Reason reason = Reason::All;
 };
 
+/// Updates that a stage's worker may begin beyond those that were answered: as many as are under
+/// way between it and the last stage, and one more while the answer travels. Of stage 0 it is what
+/// a run allows for: steps_before_answer in pipeline/ir/run_length.h, which says why; a test
+/// compares them.
+int updates_before_answer(int stages, int stage);
+
 /// Where every pipeline stops if that is known before the first answer (P = 1, lockstep, or a run
 /// no longer than what may be underway), counted within the run; else kRunsOn.
 std::int64_t known_stop(const Options& options, std::int64_t updates);

@@ -46,10 +46,12 @@ const char* reason_name(Reason reason) {
   return "?";
 }
 
+int updates_before_answer(int stages, int stage) { return stages - stage + 1; }
+
 std::int64_t known_stop(const Options& options, std::int64_t updates) {
   const bool equal = options.method == Method::AdPsgdLockstep ||
                      (options.method == Method::PartialReduce && options.sync_period == 1);
-  return equal || updates <= options.stages + 1 ? updates : kRunsOn;
+  return equal || updates <= updates_before_answer(options.stages, 0) ? updates : kRunsOn;
 }
 
 Policy::Policy(const Options& options) : impl_(std::make_unique<Impl>(options)) {}

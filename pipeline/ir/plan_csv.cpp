@@ -117,6 +117,7 @@ void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
   s.lowering.average_weights = census.averages;
+  s.lowering.flush = !facts.version_rule && ends_in_flush(s);
   int most = 1;
   std::vector<int> buckets(model_stages(s), 1);
   for (const auto& [stage, parts] : census.parts_of) {
@@ -155,6 +156,21 @@ void parse_cell(std::string_view raw, std::vector<Instr>& out) {
 std::string to_cell(const Instr& instr, const Instr* next) {
   if (!instr.with_next || next == nullptr) return to_string(instr);
   return fmt::format("({};{}{}", to_string(instr), to_string(*next), kPairEnd);
+}
+
+bool ends_in_flush(const Schedule& s) {
+  const auto is_added = [](const Instr& i) {
+    return !is_compute(i.kind) && i.kind != Kind::Update;
+  };
+  if (!holds(s, Kind::Update) || !any_instr(s, is_added)) return false;
+  for (const Program& p : s.workers) {
+    bool updated = false;
+    for (const Instr& i : unroll(p)) {
+      if (updated && is_compute(i.kind)) return false;
+      updated = updated || i.kind == Kind::Update;
+    }
+  }
+  return true;
 }
 
 void complete_plan(Schedule& s, const PlanFacts& facts, const std::string& origin) {

@@ -154,7 +154,7 @@ void read_workers(const Reader& in, const std::string& origin, Schedule& s) {
 void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule& s) {
   const Reader in(v, origin + ": lowering",
                   {"pipelines", "extra_edges", "tied", "gradient_buckets", "reduce_scalars", "sync",
-                   "average_weights"});
+                   "average_weights", "flush"});
   Lowering& how = s.lowering;
   how.pipelines = in.integer("pipelines", 1, 1);
   how.extra_edges = in.stage_pairs("extra_edges");
@@ -162,6 +162,7 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.gradient_buckets = in.integers("gradient_buckets");
   how.reduce_scalars = in.flag("reduce_scalars", false);
   how.average_weights = in.flag("average_weights", false);
+  how.flush = in.flag("flush", false);
   try {
     how.sync = parse_sync_place(in.text("sync", "eager"));
   } catch (const Error& e) {
@@ -210,7 +211,8 @@ std::string to_json(const Schedule& s) {
                        {"tied", pairs(s.lowering.tied)},
                        {"gradient_buckets", s.lowering.gradient_buckets},
                        {"reduce_scalars", s.lowering.reduce_scalars},
-                       {"sync", sync_place_name(s.lowering.sync)}};
+                       {"sync", sync_place_name(s.lowering.sync)},
+                       {"flush", s.lowering.flush}};
   if (s.lowering.average_weights) out["lowering"]["average_weights"] = true;
   out["workers"] = std::move(workers);
   // A file's own name may hold any bytes; they are replaced, not refused.
@@ -270,7 +272,10 @@ Schedule parse_plan_json(const std::string& text, const std::string& origin,
   read_workers(in, origin, s);
   if (s.stages > 0 && s.stages != static_cast<int>(s.workers.size()))
     in.wrong(fmt::format("'stages' is {}, but there are {} workers", s.stages, s.workers.size()));
+  const Lowering told = s.lowering;
   complete_plan(s, facts, origin);
+  if (in.has("lowering"))
+    s.lowering.flush = parsed["lowering"].contains("flush") ? told.flush : ends_in_flush(s);
   if (in.has("pair_semantics")) set_pairs(s, in.text("pair_semantics", ""), origin);
   return s;
 }

@@ -15,6 +15,10 @@ void parse_cell(std::string_view cell, std::vector<Instr>& out);
 /// The cell of an instruction; of a pair when it runs as one with `next`.
 std::string to_cell(const Instr& instr, const Instr* next);
 
+/// Of rows that do not say (Lowering::flush): whether they hold what lowering adds, and no compute
+/// follows an update.
+bool ends_in_flush(const Schedule& schedule);
+
 /// Fills in what the rows and the facts tell: placements (if there are none), sizes, chunks, and
 /// what lowering must have been told. Throws Config.
 void complete_plan(Schedule& schedule, const PlanFacts& facts, const std::string& origin);

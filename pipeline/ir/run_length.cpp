@@ -5,7 +5,9 @@
 
 namespace hetu {
 
-bool is_asynchronous(const Schedule& compute) { return holds(compute, Kind::Update); }
+bool is_asynchronous(const Schedule& plan) {
+  return !plan.lowering.flush && holds(plan, Kind::Update);
+}
 
 int run_grain(const Schedule& plan) {
   int shift = plan.micro_batches;

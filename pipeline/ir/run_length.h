@@ -6,10 +6,10 @@
 
 namespace hetu {
 
-/// True if a compute-only plan is asynchronous: its steps overlap and weights go by version.
-/// Other plans are synchronous: lowering adds their one update per step. Of a lowered plan the rows
-/// no longer tell: remember the answer.
-bool is_asynchronous(const Schedule& compute);
+/// True if a plan is asynchronous: its steps overlap and weights go by version. Other plans
+/// are synchronous: lowering adds their one update per step, and notes it (Lowering::flush), as the
+/// rows then no longer tell. How many versions a plan may keep says nothing of it.
+bool is_asynchronous(const Schedule& plan);
 
 /// By how many steps runs of a plan differ in length, so that each row's body repeats whole times;
 /// 0 if a row has no body that repeats.

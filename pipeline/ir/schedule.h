@@ -124,6 +124,8 @@ struct Lowering {
   /// Pipelines share no gradient: each updates alone, and after every update averages the stage's
   /// weights with whom it is told to (pipeline/groups).
   bool average_weights = false;
+  /// What lowering has found: the plan had no update, so each step got one at its end, a flush.
+  bool flush = false;
 
   bool operator==(const Lowering&) const = default;
 };

@@ -209,6 +209,7 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
           "the plan holds messages or reductions already: it is lowered");
   Schedule s = schedule;
   s.lowering = how;
+  s.lowering.flush = false;
   const StageGraph graph(s, /*lowered=*/true);
   const Reductions reductions(s);
   const bool asynchronous = is_asynchronous(s);
@@ -222,6 +223,7 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
     p.drain = with_messages(graph, reductions, p.drain, how.average_weights);
   }
   if (!asynchronous) finish_step(s, reductions);
+  s.lowering.flush = !asynchronous;
   return s;
 }
 

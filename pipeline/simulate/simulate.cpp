@@ -4,6 +4,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/cost/timing.h"
+#include "pipeline/ir/run_length.h"
 #include "pipeline/simulate/simulate_figures.h"
 #include "pipeline/verify/audit.h"
 #include "pipeline/verify/verify.h"
@@ -86,8 +87,6 @@ class Simulator : public Progress::Listener {
     return static_cast<std::size_t>(pipeline) * index_.size() + position;
   }
 
-  bool asynchronous() const { return schedule_.most_versions != 1; }
-
   // When an instruction of a worker may start as far as one thing it waits for is concerned.
   double ready_at(int pipeline, int worker, const Progress::Need& need, const Instr& user) const {
     if (need.worker < 0) return collective_end_[need.done - index_.size()];
@@ -152,7 +151,7 @@ class Simulator : public Progress::Listener {
   void finish_rates() {
     Simulation& r = result_;
     const int all = total_micros(schedule_);
-    if (!asynchronous()) {
+    if (!is_asynchronous(schedule_)) {
       if (r.step_time > 0) r.throughput = all * progress_.pipelines() / r.step_time;
       return;
     }

@@ -141,6 +141,15 @@ TEST(Rehearsal, RecordsEachInstructionOnceAndDoesNotSpin) {
   EXPECT_EQ(to_trace(r).events.size(), instructions + r.predicted.events.size());
 }
 
+// A plan with a flush may keep more versions than it needs; its steps are counted whole.
+TEST(Rehearsal, CountsByWhetherThePlanUpdatesWithinItself) {
+  Schedule plan = generate("gpipe", {.stages = 2, .micro_batches = 4});
+  plan.most_versions = 2;
+  const Rehearsal r =
+      rehearse_in_threads(lower(plan, {}), Costs{}, {.unit_ns = 1e6}, 1, comm::Options{});
+  EXPECT_DOUBLE_EQ(r.measured.throughput, 4 / r.measured.step_time);
+}
+
 TEST(Rehearsal, ReportsMeasuredBesidePredicted) {
   Case c{"", "gpipe", 2, 2, 1, {}, {}};
   const Rehearsal r = rehearse_case(c, 2);

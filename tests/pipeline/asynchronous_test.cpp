@@ -362,6 +362,24 @@ TEST(Replicas, WhatDoesNotFitIsSaid) {
   EXPECT_THAT(failure(s), HasSubstr("1F0 is missing"));
 }
 
+// A user's plan says how many versions it may keep; whether it updates within itself, its rows say.
+TEST(Asynchronous, IsToldByTheUpdatesNotByTheVersionsAllowed) {
+  Schedule flushes = generate("gpipe", {.stages = 2, .micro_batches = 4});
+  flushes.most_versions = 2;
+  Schedule updates = parse_plan("0F0,0B0,0UPDATE,0F1,0B1,0UPDATE", "mine.csv", {.steps = 2});
+  EXPECT_EQ(updates.most_versions, 1);
+  for (const auto& [plan, within] : {std::pair{flushes, false}, std::pair{updates, true}}) {
+    const Schedule lowered = lower(plan, {.pipelines = 2});
+    for (const Schedule& s : {plan, lowered, parse_plan(to_json(lowered), "mine.json")}) {
+      EXPECT_EQ(is_asynchronous(s), within) << to_csv(s);
+      EXPECT_EQ(simulate(s, Costs{}).asynchronous, within) << to_csv(s);
+    }
+    if (!within) {
+      EXPECT_EQ(parse_plan(to_csv(lowered), "mine.csv").lowering.flush, true);
+    }
+  }
+}
+
 // A stage of half the cost needs half the workers: an uneven grid keeps them all busy.
 TEST(Replicas, SpreadTheWorkOfTheDearStage) {
   Sizes sizes{.stages = 2, .micro_batches = 24};

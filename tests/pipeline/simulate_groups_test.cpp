@@ -7,6 +7,8 @@
 
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
+#include "pipeline/groups/decision.h"
+#include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 
 namespace hetu {
@@ -186,6 +188,14 @@ TEST(SimulateGroups, RunsOnAsFarAsTheFastestPipelineGoes) {
   EXPECT_GE(updates, 160);
   EXPECT_LT(updates, 164);
   EXPECT_GT(fast, 110);
+}
+
+TEST(SimulateGroups, ARunAllowsForAsManyUnansweredUpdatesAsGroupsDo) {
+  for (int p = 1; p <= 9; ++p) {
+    const Schedule plan = generate("pipedream", {.stages = p, .micro_batches = 1});
+    EXPECT_EQ(groups::updates_before_answer(p, 0), steps_before_answer(plan));
+    EXPECT_EQ(groups::updates_before_answer(p, p - 1), 2);
+  }
 }
 
 TEST(SimulateGroups, RefusesWhatHasNoGroups) {
