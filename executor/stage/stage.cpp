@@ -18,24 +18,12 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
       device_(device),
       memory_(*plan_, context.micro_ids, device),
       gradients_(*plan_, memory_, device, bucket_bytes),
-      neighbours_(plan_->boundaries.size(), nullptr),
-      mirrors_(plan_->boundaries.size()),
-      uploaded_(plan_->boundaries.size()),
+      messages_(*plan_, memory_, device),
+      functions_(graph, *plan_, context, device, memory_, gradients_),
       fetched_(plan_->fetches.size(), std::vector<float>(context.micro_ids, 0)),
       half_done_(context.micro_ids, 0),
       inputs_done_(half_done_),
       weights_done_(half_done_) {
-  for (const Node& node : graph.nodes) {
-    inputs_.resize(std::max(inputs_.size(), node.inputs.size()));
-    outputs_.resize(std::max(outputs_.size(), node.outputs.size()));
-  }
-  if (!device.in_host_memory()) {
-    for (std::size_t b = 0; b < mirrors_.size(); ++b) {
-      const Boundary& boundary = plan_->boundaries[b];
-      mirrors_[b].resize(static_cast<std::size_t>(boundary.slots * boundary.bytes));
-      uploaded_[b].resize(static_cast<std::size_t>(boundary.slots));
-    }
-  }
   make_works();
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
@@ -135,7 +123,7 @@ std::vector<double> Stage::count(int step) {
   const std::size_t width = plan_->counts.size();
   std::vector<float> counted(width * context_.micro_batches);
   for (int m = 0; m < context_.micro_batches; ++m) {
-    run_function(plan_->count, first + m, false);
+    functions_.run(plan_->count, first + m, {});
     for (std::size_t i = 0; i < width; ++i)
       device_.queue().download(&counted[m * width + i],
                                memory_.at(plan_->counts[i].input, first + m), sizeof(float));
@@ -154,103 +142,6 @@ void Stage::set_counts(int step, const std::vector<double>& sums) {
       device_.queue().upload(memory_.at(plan_->counts[i].result, m), &values[i], sizeof(float));
   }
   device_.queue().record().wait();
-}
-
-void Stage::launch(const Launch& l, int micro, const RunContext& context) {
-  for (std::size_t i = 0; i < l.inputs.size(); ++i) inputs_[i] = memory_.at(l.inputs[i], micro);
-  for (std::size_t i = 0; i < l.outputs.size(); ++i) outputs_[i] = memory_.at(l.outputs[i], micro);
-  void* const scratch = memory_.at(l.scratch, micro);
-  const PreparedKernel& kernel = l.of_second && micro % 2 == 1 ? *l.of_second : *l.kernel;
-  if (device_.queue().at_once())
-    return kernel.run({inputs_.data(), outputs_.data(), scratch, context});
-  const std::vector<const void*> from(inputs_.begin(), inputs_.begin() + l.inputs.size());
-  const std::vector<void*> to(outputs_.begin(), outputs_.begin() + l.outputs.size());
-  device_.queue().run([&kernel, from, to, scratch, context](Reach at) {
-    std::vector<const void*> inputs;
-    std::vector<void*> outputs;
-    for (const void* address : from) inputs.push_back(at(address));
-    for (void* address : to) outputs.push_back(at(address));
-    kernel.run({inputs.data(), outputs.data(), at(scratch), context});
-  });
-}
-
-// `half`: the id is that of a half micro-batch.
-void Stage::run_function(const Function& function, int micro, bool half) {
-  const int whole = half ? micro / 2 : micro;
-  const int of_all = context_.pipeline * context_.micro_batches + whole % context_.micro_batches;
-  RunContext run;
-  run.seed = context_.seed;
-  run.training = context_.training;
-  run.step = context_.step + context_.step_of(whole);
-  run.sample_offset = of_all * plan_->micro_batch;
-  if (half && micro % 2 == 1) run.sample_offset += (plan_->micro_batch + 1) / 2;
-  std::size_t next = 0;
-  BlockTimes* const times = context_.training ? context_.block_times : nullptr;
-  const bool logs = context_.training && !half && context_.tensor_log != nullptr;
-  if (times != nullptr) times->begin();
-  const auto& accumulates = function.accumulates;
-  for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
-    const Launch& l = function.launches[i];
-    const std::size_t first = next;
-    while (next < accumulates.size() && accumulates[next].after_launch == i) ++next;
-    bool direct = false;
-    for (std::size_t a = first; a < next; ++a) {
-      // The first micro-batch's gradient is written straight into the accumulator.
-      direct = direct || (accumulates[a].output >= 0 && gradients_.is_fresh(accumulates[a].use));
-    }
-    if (!direct) {
-      launch(l, micro, run);
-    } else {
-      Launch redirected = l;  // a handful of places; once per parameter and step
-      for (std::size_t a = first; a < next; ++a) {
-        if (accumulates[a].output < 0 || !gradients_.is_fresh(accumulates[a].use)) continue;
-        redirected.outputs[accumulates[a].output] = plan_->uses[accumulates[a].use].accumulator;
-      }
-      launch(redirected, micro, run);
-    }
-    if (logs) log(l, of_all);
-    for (std::size_t a = first; a < next; ++a) accumulate(accumulates[a], micro);
-    if (times == nullptr) continue;
-    device_.queue().record().wait();
-    times->ran(l.node);
-  }
-  if (times != nullptr) times->end();
-}
-
-// The results of the last launch, for whom it was made.
-void Stage::log(const Launch& l, int of_all) {
-  if (device_.in_host_memory())
-    return context_.tensor_log->ran(l.node, plan_->stage, of_all, plan_->micro_batch,
-                                    outputs_.data());
-  std::vector<std::vector<std::byte>> copies;
-  std::vector<void*> places;
-  for (std::size_t i = 0; i < l.outputs.size(); ++i) {
-    const TensorType& type = graph_.values[graph_.nodes[l.node].outputs[i]].type;
-    const std::int64_t bytes =
-        element_count(bind_batch(type.shape, plan_->micro_batch)) * dtype_bytes(type.dtype);
-    copies.emplace_back(static_cast<std::size_t>(bytes));
-    places.push_back(copies.back().data());
-    device_.queue().download(places.back(), outputs_[i], bytes);
-  }
-  device_.queue().record().wait();
-  context_.tensor_log->ran(l.node, plan_->stage, of_all, plan_->micro_batch, places.data());
-}
-
-void Stage::accumulate(const Accumulate& a, int micro) {
-  const StageUse& use = plan_->uses[a.use];
-  const std::int64_t elements = plan_->parameters[use.parameter].elements;
-  float* const sum = memory_.floats(use.accumulator);
-  if (!gradients_.is_fresh(a.use)) {
-    device_.queue().run(
-        [sum, from = static_cast<const float*>(memory_.at(a.gradient, micro)), elements,
-         add = device_.kernels().add](Reach at) { add(at(sum), at(from), elements); });
-  } else if (a.output < 0) {
-    device_.queue().copy(sum, memory_.at(a.gradient, micro), elements * 4);
-  }
-  gradients_.filled(a.use);
-  const StageParameter& parameter = plan_->parameters[use.parameter];
-  if (parameter.uses.size() == 1 && backwards_ == due() - 1)
-    gradients_.parameter_done(use.parameter);
 }
 
 void Stage::read_fetches(int micro) {

@@ -4,37 +4,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "executor/compile/plan.h"
 #include "executor/device/device.h"
-#include "executor/stage/block_times.h"
 #include "executor/stage/gradient_buckets.h"
+#include "executor/stage/stage_functions.h"
 #include "executor/stage/stage_memory.h"
+#include "executor/stage/stage_messages.h"
 #include "executor/stage/stages.h"
-#include "executor/stage/tensor_log.h"
 
 namespace hetu {
-
-/// What the stages of a worker have in common in a run. They refer to it.
-struct StepContext {
-  const Schedule* plan = nullptr;
-  int pipeline = 0;
-  int micro_batches = 1;    ///< per pipeline and step
-  int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
-  bool by_version = false;  ///< weights go by version: the plan updates while it runs
-  std::uint64_t seed = 0;
-  bool training = true;
-  int step = 0;                          ///< the first of the run
-  BlockTimes* block_times = nullptr;     ///< where times of blocks are noted; null: nowhere
-  TensorLog* tensor_log = nullptr;       ///< where results of kernels are noted; null: nowhere
-  int live_halves = 0, most_halves = 0;  ///< gradients to come of micro-batches run forward
-  std::int64_t kept_bytes = 0, most_bytes = 0;  ///< of saved slots
-
-  int step_of(int micro) const { return micro / micro_batches; }
-  std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % micro_ids); }
-};
 
 class Stage {
  public:
@@ -52,8 +32,7 @@ class Stage {
   /// Of the stage in one pipeline.
   int copies() const { return copies_; }
 
-  /// The stage at the other end of a local boundary that leaves here.
-  void lead_to(std::size_t boundary, Stage& there) { neighbours_[boundary] = &there; }
+  StageMessages& messages() { return messages_; }
 
   void begin_run();
   /// The fields of a step are about to come, and have come: then slots of micro-batches that run on
@@ -86,9 +65,7 @@ class Stage {
   /// A new sum of gradients begins after an update.
   void begin_sums();
 
-  Buffer out_buffer(const Instr& send);
-  std::optional<Buffer> in_buffer(const Instr& recv);
-  void received(const Instr& recv);
+  /// As in Stages.
   void overwrites(const Instr& compute, std::vector<const void*>& addresses);
 
  private:
@@ -121,16 +98,9 @@ class Stage {
   }
   int parts() const { return plan_->half_backward ? 2 : 1; }
   int due() const;
-  void run_function(const Function& function, int micro, bool half);
-  void launch(const Launch& launch, int micro, const RunContext& context);
-  void accumulate(const Accumulate& a, int micro);
-  void log(const Launch& launch, int of_all);
   void replace_buffers(int micro);
   void read_fetches(int micro);
   void forget_validated();
-  void pack(bool backward, int micro);
-  void hand_over(bool backward, int micro);
-  void* mirror(const Boundary& boundary, int slot);
 
   std::unique_ptr<StagePlan> plan_;
   int placement_;
@@ -139,15 +109,10 @@ class Stage {
   Device& device_;
   StageMemory memory_;
   GradientBuckets gradients_;
-  std::vector<Work> works_;         // by kind
-  std::vector<Stage*> neighbours_;  // by boundary: the stage here that it leads to, or null
-  // Messages in host memory, where the device's is not: by boundary, slot after slot, and when the
-  // last message of a slot was copied to the device.
-  std::vector<std::vector<std::byte>> mirrors_;
-  std::vector<std::vector<Event>> uploaded_;
+  StageMessages messages_;
+  StageFunctions functions_;
+  std::vector<Work> works_;                  // by kind
   std::vector<std::vector<float>> fetched_;  // by fetch, by micro % micro_ids
-  std::vector<const void*> inputs_;          // of the launch
-  std::vector<void*> outputs_;
   int backwards_ = 0;            // since the last update: gradients of how many micro-batches
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done
   std::vector<char> inputs_done_, weights_done_;  // by micro % micro_ids: I and W, of halves too

@@ -1,5 +1,5 @@
 // What a stage does before and after the function of an instruction: slots taken and given back,
-// messages made ready, values handed to stages of the same worker.
+// messages made ready.
 #include <algorithm>
 
 #include "executor/stage/stage.h"
@@ -12,7 +12,7 @@ void Stage::run(Kind kind, int micro) {
   if (w.function == nullptr)
     fail(Code::Internal, "stage {} has no function for {}", plan_->stage, kind_name(kind));
   (this->*w.before)(micro);
-  run_function(*w.function, micro, w.half);
+  functions_.run(*w.function, micro, {w.half, backwards_ == due() - 1});
   (this->*w.after)(micro);
 }
 
@@ -42,21 +42,17 @@ void Stage::before_forward(int micro) {
     half_done_[context_.cell(id)] = 0;
   if (context_.training) context_.live_halves += 2;
   keep(micro);
-  for (const Boundary& boundary : plan_->boundaries) {
-    if (!boundary.incoming && !boundary.backward) memory_.ring(boundary.ring).take(micro);
-  }
+  messages_.take_outgoing(false, micro);
 }
 
 void Stage::after_forward(int micro) {
   if (context_.training) replace_buffers(micro);
-  pack(false, micro);
-  hand_over(false, micro);
+  messages_.hand_out(false, micro);
   read_fetches(micro);
   if (recomputed_[micro % context_.micro_batches]) let_go(micro);
   if (context_.training) return;
   validated_ = micro;
-  for (const Boundary& boundary : plan_->boundaries)
-    if (boundary.incoming) memory_.ring(boundary.ring).release(micro);
+  for (const bool backward : {false, true}) messages_.release_incoming(backward, micro);
 }
 
 // In validation no backward gives slots back: a micro-batch's are free once the next one starts.
@@ -81,18 +77,13 @@ void Stage::before_recompute(int micro) {
 
 // Input gradients go to the stages before.
 void Stage::before_gradient(int micro) {
-  for (const Boundary& boundary : plan_->boundaries) {
-    if (!boundary.incoming && boundary.backward) memory_.ring(boundary.ring).take(micro);
-  }
+  messages_.take_outgoing(true, micro);
   memory_.ring(kHeldRing).take(micro);
 }
 
 template <bool input, bool weight>
 void Stage::after_gradient(int micro) {
-  if (input) {
-    pack(true, micro);
-    hand_over(true, micro);
-  }
+  if (input) messages_.hand_out(true, micro);
   end_gradient(micro, input, weight);
 }
 template void Stage::after_gradient<true, true>(int);
@@ -107,9 +98,7 @@ void Stage::end_gradient(int micro, bool input_done, bool weight_done) {
   half_done_[context_.cell(micro)] = 1;
   if (!both) return;
   memory_.ring(kHeldRing).release(micro);
-  for (const Boundary& boundary : plan_->boundaries) {
-    if (boundary.incoming && boundary.backward) memory_.ring(boundary.ring).release(micro);
-  }
+  messages_.release_incoming(true, micro);
   if (inputs_done_[of] == parts() && weights_done_[of] == parts()) give_back(forward_micro(micro));
   if (++backwards_ == due()) gradients_.join_uses();
 }
@@ -119,101 +108,15 @@ void Stage::give_back(int micro) {
   memory_.ring(kFeedRing).release(micro);
   memory_.done_with_weights(micro);
   let_go(micro);
-  for (const Boundary& boundary : plan_->boundaries) {
-    if (boundary.incoming && !boundary.backward) memory_.ring(boundary.ring).release(micro);
-  }
+  messages_.release_incoming(false, micro);
 }
 
-void* Stage::mirror(const Boundary& boundary, int slot) {
-  const std::size_t b = static_cast<std::size_t>(&boundary - plan_->boundaries.data());
-  return mirrors_[b].data() + slot * boundary.bytes;
-}
-
-// Values of outgoing messages that have their place elsewhere, or are to leave the device.
-void Stage::pack(bool backward, int micro) {
-  for (const Boundary& boundary : plan_->boundaries) {
-    if (boundary.incoming || boundary.backward != backward || boundary.local) continue;
-    if (!device_.in_host_memory()) {
-      auto* const to =
-          static_cast<std::byte*>(mirror(boundary, memory_.ring(boundary.ring).slot_of(micro)));
-      for (const BoundaryValue& value : boundary.values)
-        device_.queue().download(to + value.offset, memory_.at(value.loc, micro), value.bytes);
-    } else if (!boundary.in_place()) {
-      auto* const to = static_cast<std::byte*>(memory_.at(boundary.message(), micro));
-      for (const BoundaryValue& value : boundary.values)
-        device_.queue().copy(to + value.offset, memory_.at(value.loc, micro), value.bytes);
-    }
-  }
-}
-
-// What a function has made for stages of this worker is theirs at once.
-void Stage::hand_over(bool backward, int micro) {
-  for (std::size_t b = 0; b < plan_->boundaries.size(); ++b) {
-    const Boundary& out = plan_->boundaries[b];
-    if (neighbours_[b] == nullptr || out.backward != backward) continue;
-    StageMemory& there = neighbours_[b]->memory_;
-    const Boundary* in = neighbours_[b]->plan_->boundary(true, backward, out.part);
-    HETU_ASSERT(in != nullptr && in->bytes == out.bytes);
-    auto* const to =
-        static_cast<std::byte*>(there.in_slot(in->message(), there.ring(in->ring).take(micro)));
-    for (const BoundaryValue& value : out.values)
-      device_.queue().copy(to + value.offset, memory_.at(value.loc, micro), value.bytes);
-    memory_.ring(out.ring).release(micro);
-  }
-}
-
-// The interpreter waits for earlier sends from these addresses before the instruction runs; what is
-// handed out next is what is about to be overwritten.
+// In validation the slots of the micro-batch before are free once the next forward is to come.
 void Stage::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
   const Kind kind = compute.kind;
   if (kind != Kind::Forward && kind != Kind::Backward && kind != Kind::InputGrad) return;
-  const bool backward = kind != Kind::Forward;
-  if (!backward) forget_validated();
-  for (const Boundary& boundary : plan_->boundaries) {
-    if (boundary.incoming || boundary.backward != backward) continue;
-    const bool host = device_.in_host_memory();
-    const Loc loc = host && boundary.in_place() ? boundary.values[0].loc : boundary.message();
-    if (loc.ring == kNoRing || !memory_.ring(loc.ring).has_free()) continue;
-    const int next = memory_.ring(loc.ring).next();
-    addresses.push_back(host ? memory_.in_slot(loc, next) : mirror(boundary, next));
-  }
-}
-
-Buffer Stage::out_buffer(const Instr& send) {
-  const Boundary* boundary = plan_->boundary(false, send.kind == Kind::SendBackward, send.part);
-  HETU_ASSERT(boundary != nullptr);
-  SlotRing& ring = memory_.ring(boundary->ring);
-  void* data = nullptr;
-  if (device_.in_host_memory()) {
-    const Loc loc = boundary->in_place() ? boundary->values[0].loc : boundary->message();
-    data = memory_.at(loc, send.micro);
-  } else {
-    data = mirror(*boundary, ring.slot_of(send.micro));
-  }
-  ring.release(send.micro);
-  return {data, static_cast<std::size_t>(boundary->bytes), device_.queue().record()};
-}
-
-std::optional<Buffer> Stage::in_buffer(const Instr& recv) {
-  const Boundary* boundary = plan_->boundary(true, recv.kind == Kind::RecvBackward, recv.part);
-  HETU_ASSERT(boundary != nullptr);
-  SlotRing& ring = memory_.ring(boundary->ring);
-  if (!ring.has_free()) return std::nullopt;
-  const int slot = ring.take(recv.micro);
-  const auto bytes = static_cast<std::size_t>(boundary->bytes);
-  if (device_.in_host_memory()) return Buffer{memory_.in_slot(boundary->message(), slot), bytes};
-  uploaded_[static_cast<std::size_t>(boundary - plan_->boundaries.data())][slot].wait();
-  return Buffer{mirror(*boundary, slot), bytes};
-}
-
-void Stage::received(const Instr& recv) {
-  if (device_.in_host_memory()) return;
-  const Boundary* boundary = plan_->boundary(true, recv.kind == Kind::RecvBackward, recv.part);
-  const int slot = memory_.ring(boundary->ring).slot_of(recv.micro);
-  device_.queue().upload(memory_.in_slot(boundary->message(), slot), mirror(*boundary, slot),
-                         boundary->bytes);
-  uploaded_[static_cast<std::size_t>(boundary - plan_->boundaries.data())][slot] =
-      device_.queue().record();
+  if (kind == Kind::Forward) forget_validated();
+  messages_.overwrites(kind != Kind::Forward, addresses);
 }
 
 }  // namespace hetu

@@ -150,46 +150,10 @@ void TrainStages::update(Stage& stage) {
   if (options_.by_version) stage.begin_sums();
 }
 
-std::vector<StateTensor> TrainStages::state(int placement) const {
-  std::vector<StateTensor> out;
-  const Stage& stage = *stages_[placement];
-  const StageMemory& memory = stage.memory();
-  const auto span = [&](float* data, std::int64_t elements) {
-    return DeviceSpan{data, elements, &device_};
-  };
-  for (const StageParameter& p : stage.plan().parameters) {
-    const Parameter& parameter = graph_.parameters[p.parameter];
-    const Shape& shape = graph_.values[parameter.value].type.shape;
-    out.push_back({parameter.name, "", shape, span(memory.newest(p.weight), p.elements), p.owner});
-    for (std::size_t s = 0; s < p.state.size(); ++s) {
-      out.push_back({parameter.name, optimizer_state_name(optimizer_.kind, static_cast<int>(s)),
-                     shape, span(memory.floats(p.state[s]), p.elements), p.owner});
-    }
-  }
-  for (const StageBuffer& b : stage.plan().buffers) {
-    const StateBuffer& buffer = graph_.buffers[b.buffer];
-    out.push_back({buffer.name, "", graph_.values[buffer.value].type.shape,
-                   span(memory.floats(b.value), b.elements), true});
-  }
-  return out;
-}
-
 std::vector<StateTensor> TrainStages::state() const {
   std::vector<StateTensor> out;
   for (const Stage* stage : here())
     for (StateTensor& t : state(stage->placement())) out.push_back(std::move(t));
-  return out;
-}
-
-std::vector<StateTensor> TrainStages::gradients(int placement) const {
-  std::vector<StateTensor> out;
-  const Stage& stage = *stages_[placement];
-  for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
-    const StageParameter& p = stage.plan().parameters[i];
-    const Parameter& parameter = graph_.parameters[p.parameter];
-    out.push_back({parameter.name, "gradient", graph_.values[parameter.value].type.shape,
-                   stage.gradients().span_of(static_cast<int>(i)), p.owner});
-  }
   return out;
 }
 

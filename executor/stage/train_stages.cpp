@@ -38,6 +38,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   norms_ = device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)));
   require(norms_ != nullptr, "device {} has no memory for norms", device.name());
   shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
+  buffers_ = std::make_unique<BufferMeans>(options_, here(), device, transport);
 }
 
 // The stage at the other end of each local boundary, by the plan's placements; and whom the stage
@@ -46,7 +47,8 @@ void TrainStages::connect(Stage& stage) {
   const auto& boundaries = stage.plan().boundaries;
   for (std::size_t b = 0; b < boundaries.size(); ++b) {
     if (boundaries[b].local && !boundaries[b].incoming)
-      stage.lead_to(b, at(placement_of(*options_.plan, boundaries[b].to, stage.replica())));
+      stage.messages().lead_to(
+          b, at(placement_of(*options_.plan, boundaries[b].to, stage.replica())).messages());
   }
   const bool has_copies = stage.copies() * options_.pipelines > 1;
   stage.gradients().ready = [this, has_copies, &stage](int bucket) {
@@ -119,19 +121,6 @@ void TrainStages::count(Stage& stage, int step) {
   stage.set_counts(step, sums);
 }
 
-comm::Group TrainStages::holders(int model_stage) const {
-  comm::Group group;
-  for (int d = 0; d < options_.pipelines; ++d) {
-    for (const Placement& p : options_.plan->placements) {
-      if (p.model_stage == model_stage)
-        group.push_back(d * options_.workers_per_pipeline + p.workers[0]);
-    }
-  }
-  std::sort(group.begin(), group.end());
-  group.erase(std::unique(group.begin(), group.end()), group.end());
-  return group;
-}
-
 Event TrainStages::run(const Instr& instr, int step) {
   if (instr.kind == Kind::ReduceScalars) {
     reduce_scalars(step);
@@ -155,19 +144,6 @@ Bucket TrainStages::bucket(int placement, int bucket) {
 std::int64_t TrainStages::synchronised(const Instr& instr, std::int64_t done_ns) {
   if (instr.kind == Kind::ReduceGrad) at(instr.stage).gradients().summed(instr);
   return done_ns;
-}
-
-std::vector<DeviceSpan> TrainStages::persistent(int placement, bool with_buffers) {
-  Stage& stage = at(placement);
-  std::vector<DeviceSpan> spans = {stage.memory().newest_weights()};
-  for (const StageParameter& p : stage.plan().parameters) {
-    for (const Loc& state : p.state)
-      spans.push_back({stage.memory().floats(state), p.elements, &device_});
-  }
-  if (!with_buffers) return spans;
-  for (const StageBuffer& b : stage.plan().buffers)
-    spans.push_back({stage.memory().floats(b.value), b.elements, &device_});
-  return spans;
 }
 
 }  // namespace hetu

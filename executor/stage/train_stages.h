@@ -9,29 +9,19 @@
 #include <utility>
 #include <vector>
 
-#include "executor/comm/collective.h"
+#include "executor/comm/transport.h"
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
+#include "executor/stage/buffer_means.h"
 #include "executor/stage/optimizer.h"
 #include "executor/stage/shared_gradients.h"
 #include "executor/stage/stage.h"
+#include "executor/stage/stage_tensors.h"
 #include "executor/stage/stages.h"
+#include "executor/stage/stages_options.h"
 #include "executor/state/state_tensor.h"
 
 namespace hetu {
-
-/// Where this worker stands in the job, and what it sums with whom.
-struct StagesOptions {
-  const Schedule* plan = nullptr;  ///< lowered; must outlive the stages
-  int pipeline = 0;
-  int pipelines = 1;  ///< whose workers the transport links
-  int workers_per_pipeline = 1;
-  int micro_batches = 1;    ///< per pipeline and step
-  int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
-  bool by_version = false;  ///< the plan is asynchronous: stages update one by one
-  std::uint64_t seed = 0;
-  std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
-};
 
 /// A named scalar of a step, summed over micro-batches and pipelines.
 struct NamedScalar {
@@ -78,14 +68,18 @@ class TrainStages final : public Stages {
   Event run(const Instr& instr, int step) override;
   void begin_update(int stage, int step) override;
   DeviceSpan newest_weights(int stage) override { return at(stage).memory().newest_weights(); }
-  std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override;
+  std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override {
+    return persistent_of(at(stage), with_buffers, device_);
+  }
   std::vector<StepReport> take_reports() override { return std::exchange(reports_, {}); }
-  Buffer out_buffer(const Instr& send) override { return at(send.stage).out_buffer(send); }
+  Buffer out_buffer(const Instr& send) override {
+    return at(send.stage).messages().out_buffer(send);
+  }
   std::optional<Buffer> in_buffer(const Instr& recv) override {
-    return at(recv.stage).in_buffer(recv);
+    return at(recv.stage).messages().in_buffer(recv);
   }
   void received(const Instr& recv, std::int64_t /*arrival_ns*/) override {
-    at(recv.stage).received(recv);
+    at(recv.stage).messages().received(recv);
   }
   void overwrites(const Instr& compute, std::vector<const void*>& addresses) override {
     at(compute.stage).overwrites(compute, addresses);
@@ -96,21 +90,22 @@ class TrainStages final : public Stages {
   Bucket bucket(int stage, int bucket) override;
   std::int64_t synchronised(const Instr& instr, std::int64_t done_ns) override;
 
-  /// Gives every buffer the mean of its copies in all pipelines, added in float64 in the order of
-  /// pipelines; every worker calls it. With one pipeline nothing changes.
-  void average_buffers();
-  /// The buffers as they are, one after the other, and back: validation sees the mean and leaves no
-  /// trace.
-  std::vector<float> buffers() const;
-  void set_buffers(const std::vector<float>& values);
+  /// As BufferMeans: validation sees the mean and leaves no trace.
+  void average_buffers() { buffers_->average(context_.step); }
+  std::vector<float> buffers() const { return buffers_->values(); }
+  void set_buffers(const std::vector<float>& values) { buffers_->set(values); }
 
   /// All weights, optimizer states and buffers of this worker, in model order; buffers last.
   std::vector<StateTensor> state() const;
   /// The same of one placement of this worker.
-  std::vector<StateTensor> state(int placement) const;
+  std::vector<StateTensor> state(int placement) const {
+    return state_of(graph_, *stages_[placement], optimizer_.kind, device_);
+  }
   /// Gradient sums of the last step, before clipping, in model order.
   std::vector<StateTensor> gradients() const;
-  std::vector<StateTensor> gradients(int placement) const;
+  std::vector<StateTensor> gradients(int placement) const {
+    return gradients_of(graph_, *stages_[placement]);
+  }
   /// The most that training has kept at once so far; equal to what the plan says.
   ActivationPeak measured_peak() const {
     return {context_.most_halves / (2.0 * options_.plan->chunks), context_.most_bytes};
@@ -133,13 +128,11 @@ class TrainStages final : public Stages {
   void connect(Stage& stage);
   void update(Stage& stage);
   void reduce_scalars(int step);
-  void average_buffers(int model_stage, const std::vector<Stage*>& copies);
   std::vector<double> fetch_sums(int step) const;
   std::vector<double> step_scalars();
   std::vector<double> squares_of(const Stage& stage);
   double checked_square(double square, int parameter, int step) const;
   std::vector<Stage*> here() const;
-  comm::Group holders(int model_stage) const;
 
   const Graph& graph_;
   OptimizerConfig optimizer_;
@@ -149,6 +142,7 @@ class TrainStages final : public Stages {
   StepContext context_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by placement id
   std::unique_ptr<SharedGradients> shared_;
+  std::unique_ptr<BufferMeans> buffers_;
   Device::Memory norms_;  // a float64 per parameter of a stage
   std::vector<FeedField> fields_;
   std::function<void()> gradients_whole_;

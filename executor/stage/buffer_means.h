@@ -1,0 +1,35 @@
+// Buffers of a worker's stages (running statistics): averaged over pipelines where they are read or
+// saved. Part of train_stages.h.
+#pragma once
+#include <vector>
+
+#include "executor/comm/collective.h"
+#include "executor/stage/stage.h"
+#include "executor/stage/stages_options.h"
+
+namespace hetu {
+
+class BufferMeans {
+ public:
+  /// `stages`: those of this worker, in the order of their placements. All must outlive it.
+  BufferMeans(const StagesOptions& options, std::vector<Stage*> stages, Device& device,
+              comm::Transport& transport);
+
+  /// Gives every buffer the mean of its copies in all pipelines, added in float64 in the order of
+  /// pipelines; every worker calls it, with the same step. With one pipeline nothing changes.
+  void average(int step);
+  /// The buffers as they are, one after the other, and back.
+  std::vector<float> values() const;
+  void set(const std::vector<float>& values);
+
+ private:
+  void average(int model_stage, const std::vector<Stage*>& copies, int step);
+  comm::Group holders(int model_stage) const;
+
+  const StagesOptions& options_;
+  std::vector<Stage*> stages_;
+  Device& device_;
+  comm::Transport& transport_;
+};
+
+}  // namespace hetu

@@ -1,0 +1,63 @@
+// The compiled functions of a stage, run on its device: kernels one after the other, gradients
+// added where they are summed. Used by stage.h, which knows what comes before and after a function.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "executor/compile/plan.h"
+#include "executor/device/device.h"
+#include "executor/stage/block_times.h"
+#include "executor/stage/gradient_buckets.h"
+#include "executor/stage/stage_memory.h"
+#include "executor/stage/tensor_log.h"
+
+namespace hetu {
+
+/// What the stages of a worker have in common in a run. They refer to it.
+struct StepContext {
+  const Schedule* plan = nullptr;
+  int pipeline = 0;
+  int micro_batches = 1;    ///< per pipeline and step
+  int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
+  bool by_version = false;  ///< weights go by version: the plan updates while it runs
+  std::uint64_t seed = 0;
+  bool training = true;
+  int step = 0;                          ///< the first of the run
+  BlockTimes* block_times = nullptr;     ///< where times of blocks are noted; null: nowhere
+  TensorLog* tensor_log = nullptr;       ///< where results of kernels are noted; null: nowhere
+  int live_halves = 0, most_halves = 0;  ///< gradients to come of micro-batches run forward
+  std::int64_t kept_bytes = 0, most_bytes = 0;  ///< of saved slots
+
+  int step_of(int micro) const { return micro / micro_batches; }
+  std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % micro_ids); }
+};
+
+class StageFunctions {
+ public:
+  /// All must outlive it.
+  StageFunctions(const Graph& graph, const StagePlan& plan, const StepContext& context,
+                 Device& device, StageMemory& memory, GradientBuckets& gradients);
+
+  /// How a function runs.
+  struct How {
+    bool half = false;  ///< the id is that of a half micro-batch
+    bool last = false;  ///< the last gradient before an update: sums of parameters are then final
+  };
+  void run(const Function& function, int micro, How how);
+
+ private:
+  void launch(const Launch& launch, int micro, const RunContext& context);
+  void accumulate(const Accumulate& a, int micro, bool last);
+  void log(const Launch& launch, int of_all);
+
+  const Graph& graph_;
+  const StagePlan& plan_;
+  const StepContext& context_;
+  Device& device_;
+  StageMemory& memory_;
+  GradientBuckets& gradients_;
+  std::vector<const void*> inputs_;  // of the launch
+  std::vector<void*> outputs_;
+};
+
+}  // namespace hetu

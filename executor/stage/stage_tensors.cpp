@@ -1,0 +1,52 @@
+#include "executor/stage/stage_tensors.h"
+
+namespace hetu {
+
+std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
+                                  OptimizerConfig::Kind optimizer, Device& device) {
+  std::vector<StateTensor> out;
+  const StageMemory& memory = stage.memory();
+  const auto span = [&](float* data, std::int64_t elements) {
+    return DeviceSpan{data, elements, &device};
+  };
+  for (const StageParameter& p : stage.plan().parameters) {
+    const Parameter& parameter = graph.parameters[p.parameter];
+    const Shape& shape = graph.values[parameter.value].type.shape;
+    out.push_back({parameter.name, "", shape, span(memory.newest(p.weight), p.elements), p.owner});
+    for (std::size_t s = 0; s < p.state.size(); ++s) {
+      out.push_back({parameter.name, optimizer_state_name(optimizer, static_cast<int>(s)), shape,
+                     span(memory.floats(p.state[s]), p.elements), p.owner});
+    }
+  }
+  for (const StageBuffer& b : stage.plan().buffers) {
+    const StateBuffer& buffer = graph.buffers[b.buffer];
+    out.push_back({buffer.name, "", graph.values[buffer.value].type.shape,
+                   span(memory.floats(b.value), b.elements), true});
+  }
+  return out;
+}
+
+std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage) {
+  std::vector<StateTensor> out;
+  for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
+    const StageParameter& p = stage.plan().parameters[i];
+    const Parameter& parameter = graph.parameters[p.parameter];
+    out.push_back({parameter.name, "gradient", graph.values[parameter.value].type.shape,
+                   stage.gradients().span_of(static_cast<int>(i)), p.owner});
+  }
+  return out;
+}
+
+std::vector<DeviceSpan> persistent_of(const Stage& stage, bool with_buffers, Device& device) {
+  std::vector<DeviceSpan> spans = {stage.memory().newest_weights()};
+  for (const StageParameter& p : stage.plan().parameters) {
+    for (const Loc& state : p.state)
+      spans.push_back({stage.memory().floats(state), p.elements, &device});
+  }
+  if (!with_buffers) return spans;
+  for (const StageBuffer& b : stage.plan().buffers)
+    spans.push_back({stage.memory().floats(b.value), b.elements, &device});
+  return spans;
+}
+
+}  // namespace hetu

@@ -1,0 +1,22 @@
+// The tensors of a stage by their names, where they lie: for checkpoints, averages and tests. Part
+// of train_stages.h.
+#pragma once
+#include <vector>
+
+#include "executor/stage/optimizer.h"
+#include "executor/stage/stage.h"
+#include "executor/state/state_tensor.h"
+
+namespace hetu {
+
+/// Weights and optimizer states of a stage, in model order; then its buffers.
+std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
+                                  OptimizerConfig::Kind optimizer, Device& device);
+
+/// Gradient sums of the last step, before clipping, in model order.
+std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage);
+
+/// As Stages::persistent.
+std::vector<DeviceSpan> persistent_of(const Stage& stage, bool with_buffers, Device& device);
+
+}  // namespace hetu

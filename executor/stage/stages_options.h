@@ -1,0 +1,22 @@
+// Where a worker's stages stand in the job. Read by train_stages.h and by what it is made of.
+#pragma once
+#include <cstdint>
+
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// Where this worker stands in the job, and what it sums with whom.
+struct StagesOptions {
+  const Schedule* plan = nullptr;  ///< lowered; must outlive the stages
+  int pipeline = 0;
+  int pipelines = 1;  ///< whose workers the transport links
+  int workers_per_pipeline = 1;
+  int micro_batches = 1;    ///< per pipeline and step
+  int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
+  bool by_version = false;  ///< the plan is asynchronous: stages update one by one
+  std::uint64_t seed = 0;
+  std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
+};
+
+}  // namespace hetu
