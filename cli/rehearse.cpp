@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/plan_command.h"
 #include "config/env.h"
-#include "executor/comm/mpi.h"
+#include "executor/job/links.h"
 #include "graph/base/error.h"
 #include "pipeline/options/picture.h"
 
@@ -163,15 +163,12 @@ int rehearse_command(const Arguments& arguments) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     return exit_status(e.code() == Code::Io ? Code::Config : e.code());
   }
-  comm::Options options;
-  options.timeout_s = env().timeout_s;
-  options.progress_fd = env().progress_fd;
   if (env().workers == 1) {
-    print(p, rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat, options,
+    print(p, rehearse_in_threads(p.lowered, p.costs, p.pace, p.own.repeat, link_options(),
                                  p.groups ? &*p.groups : nullptr));
     return 0;
   }
-  const auto transport = comm::connect_mpi(options);
+  const auto transport = open_links();
   try {
     const Rehearsal result = rehearse(p.lowered, p.costs, p.pace, p.own.repeat, *transport,
                                       p.groups ? &*p.groups : nullptr);

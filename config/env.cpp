@@ -95,6 +95,9 @@ std::vector<Variable> user_variables() {
        [](Env& e, const std::string&, const std::string& v) { e.device = v; }},
       {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
        [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},
+      {{"HETU_TRANSPORT", "mpi", "user",
+        "What carries messages between workers; a row of executor/comm/connect.cpp."},
+       [](Env& e, const std::string&, const std::string& v) { e.transport = v; }},
       {{"HETU_THREADS", "0", "user",
         "Compute threads per worker, as --threads, which wins; 0: cores / workers of the host."},
        [](Env& e, const std::string& n, const std::string& v) {

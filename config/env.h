@@ -25,6 +25,7 @@ struct Env {
   KernelChoice kernels = KernelChoice::Best;
   std::string device = "auto";
   std::string devices;
+  std::string transport = "mpi";
   int threads = 0;
   std::string imagenet_train_root;
   std::string imagenet_val_root;

@@ -2,9 +2,7 @@
 
 #include <map>
 
-#include "config/env.h"
-#include "executor/comm/inproc.h"
-#include "executor/comm/mpi.h"
+#include "executor/job/links.h"
 #include "executor/job/shared_samples.h"
 #include "graph/base/error.h"
 
@@ -29,15 +27,6 @@ const void* checked(const std::vector<std::byte>& data, const std::string& field
 }
 
 }  // namespace
-
-std::unique_ptr<comm::Transport> open_links(int number) {
-  comm::Options options;
-  options.timeout_s = env().timeout_s;
-  options.number = number;
-  options.progress_fd = env().progress_fd;
-  if (env().workers > 1) return comm::connect_mpi(options);
-  return std::move(comm::make_inproc(1, options)[0]);
-}
 
 FieldLookup fields_of(Batch& batch) {
   return [&batch](const std::string& field, std::int64_t bytes) -> const void* {

@@ -12,11 +12,6 @@
 
 namespace hetu {
 
-/// The links of this process: MPI where it was started as one of several workers, else a job of
-/// one. `number` is this worker's place in the grid where it is not its rank; -1: the rank. Once
-/// per process.
-std::unique_ptr<comm::Transport> open_links(int number = -1);
-
 /// An error that leaves one of its functions is told to the other workers, whose waits fail with
 /// it; the program itself catches it and ends as it likes.
 class Executor {

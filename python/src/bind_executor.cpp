@@ -14,6 +14,7 @@
 #include "executor/comm/tag_kinds.h"
 #include "executor/job/compare_single.h"
 #include "executor/job/executor.h"
+#include "executor/job/links.h"
 #include "executor/job/shared_samples.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/checksum.h"

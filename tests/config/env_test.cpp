@@ -56,6 +56,7 @@ TEST(Env, ReadsWhatIsSet) {
                            {"HETU_KERNELS", "reference"},
                            {"HETU_DEVICE", "far"},
                            {"HETU_DEVICES", "pipe_2_2"},
+                           {"HETU_TRANSPORT", "pigeon"},
                            {"HETU_THREADS", "3"},
                            {"IMAGENET_TRAIN_ROOT", "images/train"},
                            {"IMAGENET_VAL_ROOT", "images/val"},
@@ -71,6 +72,7 @@ TEST(Env, ReadsWhatIsSet) {
   EXPECT_EQ(e.kernels, KernelChoice::Reference);
   EXPECT_EQ(e.device, "far");
   EXPECT_EQ(e.devices, "pipe_2_2");
+  EXPECT_EQ(e.transport, "pigeon");
   EXPECT_EQ(e.threads, 3);
   EXPECT_EQ(e.imagenet_train_root, "images/train");
   EXPECT_EQ(e.imagenet_val_root, "images/val");

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "executor/comm/collective.h"
+#include "executor/comm/connect.h"
 #include "executor/comm/inproc.h"
 #include "graph/base/error.h"
 #include "tests/executor/random_messages.h"
@@ -327,6 +328,12 @@ TEST(Exchanges, GatherScalarsAndOrderTheirSum) {
     EXPECT_EQ(value, (1.0 + 1.0) + 1e16);
     barrier(t, group, {4, "the end"});
   });
+}
+
+TEST(Connect, RefusesANameOfNoTransport) {
+  EXPECT_THAT([] { connect("pigeon", {}); },
+              ThrowsMessage<Error>("unknown transport 'pigeon' (HETU_TRANSPORT); known: " +
+                                   fmt::format("{}", fmt::join(transport_names(), ", "))));
 }
 
 }  // namespace

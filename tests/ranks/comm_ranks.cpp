@@ -1,4 +1,4 @@
-// One worker of an MPI job for tests/ranks/comm_ranks_test.cpp: `mpirun -np N comm_ranks MODE
+// One worker of a job for tests/ranks/comm_ranks_test.cpp: `mpirun -np N comm_ranks MODE
 // [VALUE]`. Exits 0 if all it checks holds; otherwise it prints the error and ends the job with the
 // error's exit status.
 #include <fmt/format.h>
@@ -14,8 +14,10 @@
 #include <string>
 #include <thread>
 
+#include "config/env.h"
 #include "executor/comm/collective.h"
-#include "executor/comm/mpi.h"
+#include "executor/comm/connect.h"
+#include "executor/job/links.h"
 #include "graph/base/error.h"
 #include "tests/executor/random_messages.h"
 
@@ -172,11 +174,11 @@ void run(Transport& t, const std::string& mode, int value) {
 int start(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "all";
   const int value = argc > 2 ? std::stoi(argv[2]) : 0;
-  Options options;
+  Options options = link_options();
   options.timeout_s = mode == "deadline" ? 3 : 60;
   options.dead_after_s = mode == "stopped" ? 3 : 8;
   options.local_doorbells = argc <= 3 || std::string(argv[3]) != "remote";
-  const auto transport = connect_mpi(options);
+  const auto transport = connect(env().transport, options);
   try {
     run(*transport, mode, value);
   } catch (const Error& e) {

@@ -1,10 +1,12 @@
-// Starts jobs of comm_ranks under mpirun and judges how they end. CMake names both programs.
+// Starts jobs of comm_ranks under mpirun, over each transport, and judges how they end. CMake names
+// both programs.
 #include <gmock/gmock.h>
 
 #include <cstdio>
 #include <string>
 #include <thread>
 
+#include "executor/comm/connect.h"
 #include "tests/ranks/jobs.h"
 
 namespace hetu {
@@ -12,35 +14,50 @@ namespace {
 
 using testing::HasSubstr;
 
-Ended run(int workers, const std::string& arguments, const std::string& options = kNoTcp) {
-  return run_job(workers, std::string(HETU_RANKS_PROGRAM) + " " + arguments, options);
+/// The parameter names a transport.
+class OneJob : public testing::TestWithParam<const char*> {
+ public:
+  static Ended run_program(int workers, const std::string& program, const std::string& arguments,
+                           const std::string& options = kNoTcp) {
+    return run_job(
+        workers, std::string("env HETU_TRANSPORT=") + GetParam() + " " + program + " " + arguments,
+        options);
+  }
+  static Ended run(int workers, const std::string& arguments, const std::string& options = kNoTcp) {
+    return run_program(workers, HETU_RANKS_PROGRAM, arguments, options);
+  }
+};
+class Alone : public OneJob {};  // while nothing else runs
+const auto kEach = testing::ValuesIn(comm::transport_names());
+const auto kName = [](const auto& each) { return std::string(each.param); };
+INSTANTIATE_TEST_SUITE_P(Over, OneJob, kEach, kName);
+INSTANTIATE_TEST_SUITE_P(Over, Alone, kEach, kName);
+
+TEST_P(OneJob, ExchangesAndSums) {
+  for (const int workers : {1, 2, 4, 8}) {
+    const Ended job = run(workers, "all");
+    EXPECT_EQ(job.status, 0) << workers << " workers\n" << job.output;
+  }
 }
 
-class Jobs : public testing::TestWithParam<int> {};
-
-TEST_P(Jobs, ExchangeAndSum) {
-  const Ended job = run(GetParam(), "all");
-  EXPECT_EQ(job.status, 0) << job.output;
-}
-INSTANTIATE_TEST_SUITE_P(Workers, Jobs, testing::Values(1, 2, 4, 8));
-
-TEST(OneJob, WorksWhereNoDoorbellReaches) {
+TEST_P(OneJob, WorksWhereNoDoorbellReaches) {
   const Ended job = run(4, "all 0 remote");
   EXPECT_EQ(job.status, 0) << job.output;
 }
 
-TEST(OneJob, WorksOverTcp) {
-  const Ended job = run(3, "all 0 remote", "--mca btl tcp,self --mca btl_tcp_if_include lo");
+TEST(MpiJob, WorksOverTcp) {
+  const Ended job = run_job(3, std::string(HETU_RANKS_PROGRAM) + " all 0 remote",
+                            "--mca btl tcp,self --mca btl_tcp_if_include lo");
   EXPECT_EQ(job.status, 0) << job.output;
 }
 
-TEST(OneJob, MovesFiftyMegabytesBothWays) {
+TEST_P(OneJob, MovesFiftyMegabytesBothWays) {
   const Ended job = run(4, "big");
   EXPECT_EQ(job.status, 0) << job.output;
   std::printf("%s", job.output.c_str());
 }
 
-TEST(Alone, DoesNotSpinWhileItWaits) {
+TEST_P(Alone, DoesNotSpinWhileItWaits) {
   for (const char* mode : {"idle", "idle 0 remote"}) {
     const Ended job = run(8, mode);
     EXPECT_EQ(job.status, 0) << job.output;
@@ -48,20 +65,20 @@ TEST(Alone, DoesNotSpinWhileItWaits) {
   }
 }
 
-TEST(Alone, AnswersQuickly) {
+TEST_P(Alone, AnswersQuickly) {
   const Ended job = run(8, "latency 4096");
   EXPECT_EQ(job.status, 0) << job.output;
   std::printf("%s", job.output.c_str());
 }
 
-TEST(OneJob, EndsSoonAfterOneOfItsWorkersIsKilled) {
+TEST_P(OneJob, EndsSoonAfterOneOfItsWorkersIsKilled) {
   const Ended job = run(4, "killed");
   EXPECT_NE(job.status, 0);
   EXPECT_THAT(job.output, HasSubstr("all have started"));
   EXPECT_LT(job.seconds, 10) << job.output;
 }
 
-TEST(OneJob, NamesAWorkerThatFallsSilent) {
+TEST_P(OneJob, NamesAWorkerThatFallsSilent) {
   const Ended job = run(3, "stopped");
   EXPECT_NE(job.status, 0);
   EXPECT_LT(job.seconds, 15) << job.output;
@@ -69,7 +86,7 @@ TEST(OneJob, NamesAWorkerThatFallsSilent) {
   EXPECT_THAT(job.output, HasSubstr("no sign of life for 3 s"));
 }
 
-TEST(OneJob, NamesPeerAndInstructionAtADeadline) {
+TEST_P(OneJob, NamesPeerAndInstructionAtADeadline) {
   const Ended job = run(2, "deadline");
   EXPECT_EQ(job.status, 6) << job.output;
   EXPECT_THAT(job.output,
@@ -77,7 +94,7 @@ TEST(OneJob, NamesPeerAndInstructionAtADeadline) {
                         "worker 1; worker 1 last reported 0B3"));
 }
 
-TEST(OneJob, TellsThoseWhoWaitForAWorkerThatHasLeft) {
+TEST_P(OneJob, TellsThoseWhoWaitForAWorkerThatHasLeft) {
   for (const char* mode : {"leaves", "leaves 1"}) {  // in a receive; in a send of a long message
     const Ended job = run(3, mode);
     EXPECT_EQ(job.status, 5) << job.output;
@@ -86,15 +103,15 @@ TEST(OneJob, TellsThoseWhoWaitForAWorkerThatHasLeft) {
   }
 }
 
-TEST(OneJob, TakesWhatAWorkerHadSentBeforeItLeft) {
+TEST_P(OneJob, TakesWhatAWorkerHadSentBeforeItLeft) {
   const Ended job = run(2, "sends_and_leaves");
   EXPECT_EQ(job.status, 0) << job.output;
 }
 
 // Whoever catches the exception says it, in words and by its status; the others know it too.
-TEST(Program, SaysItselfWhatPassesThroughItsJob) {
+TEST_P(OneJob, SaysItselfWhatPassesThroughItsJob) {
   const auto train = [](const std::string& mode) {
-    return run_job(2, std::string(HETU_TRAIN_PROGRAM) + " " + mode, kNoTcp);
+    return run_program(2, HETU_TRAIN_PROGRAM, mode);
   };
   EXPECT_EQ(train("").status, 0);
   const Ended data = train("data");
@@ -113,7 +130,7 @@ TEST(Program, SaysItselfWhatPassesThroughItsJob) {
   }
 }
 
-TEST(TwoJobs, DoNotMeet) {
+TEST_P(OneJob, DoesNotMeetAnother) {
   Ended first, second;
   std::thread other([&] { first = run(3, "all"); });
   second = run(4, "all");
