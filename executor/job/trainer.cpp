@@ -91,15 +91,19 @@ void Trainer::build() {
                                           how, *device_, transport_);
   if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
     injector_ = std::make_unique<StragglerInjector>(job.stragglers, plan_.number(), plan_.width());
-  all_reduce_ = std::make_unique<AllReduce>(*stages_, reducer_);
-  if (groups_) group_average_ = std::make_unique<GroupAverage>(*stages_, *averager());
-  Interpreter::Links links{transport_, {all_reduce_.get()}};
+  Interpreter::Links links{transport_, {}};
   links.injector = injector_.get();
   const std::size_t fetches = plan_.graph.fetches.size();
   const comm::Group all = comm::everyone(transport_);
   forwards_ = plan_.of_validation();
   validation_ = std::make_unique<Run>(*stages_, links, fetches, all);
-  if (group_average_) links.syncs.push_back(group_average_.get());
+  SyncSeat seat{*stages_, reducer_};
+  if (groups_) {
+    seat.placement = plan_.stages.front().placement;
+    seat.averager = averager();
+  }
+  syncs_ = ways_of(plan_.lowered, seat);
+  for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());
 }
@@ -167,7 +171,7 @@ void Trainer::begin_asynchronous(int steps) {
   Schedule plan;
   if (groups_) {
     stages_->limit_rates(steps);
-    group_average_->begin_run(plan_.stages.front().placement, step_, steps);
+    for (const auto& sync : syncs_) sync->begin_run(step_, steps);
     run_left_ = 1;
     groups_->begin_run(step_, steps);
     plan = plan_.of_run(groups_->planned_steps());

@@ -17,8 +17,7 @@
 #include "executor/stage/optimizer.h"
 #include "executor/stage/train_stages.h"
 #include "executor/state/checkpoint.h"
-#include "executor/sync/all_reduce.h"
-#include "executor/sync/group_average.h"
+#include "executor/sync/ways.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -160,9 +159,8 @@ class Trainer {
   std::unique_ptr<TrainGroups> groups_;          // null unless pipelines average weights
   std::unique_ptr<Device> device_;
   std::unique_ptr<TrainStages> stages_;
-  std::unique_ptr<AllReduce> all_reduce_;
-  std::unique_ptr<GroupAverage> group_average_;  // null unless pipelines average weights
-  Schedule forwards_;                            // of validation
+  std::vector<std::unique_ptr<WeightSync>> syncs_;
+  Schedule forwards_;  // of validation
   std::unique_ptr<Run> run_, validation_;
   std::int64_t run_left_ = 0;  // steps of the run that are to come; averaged: 1 until its end
   std::unique_ptr<TrainTrace> trace_;  // null: nothing is recorded

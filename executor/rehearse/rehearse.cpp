@@ -13,7 +13,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/rehearse/precedence.h"
-#include "executor/sync/all_reduce.h"
+#include "executor/sync/ways.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/simulate/simulate_groups.h"
@@ -53,7 +53,9 @@ class Rehearser {
         everyone_(comm::everyone(transport)),
         stages_(plan, costs, pace, transport),
         reducer_(transport) {
-    const Interpreter::Links links{transport, {&all_reduce_}};
+    syncs_ = ways_of(plan, {stages_, reducer_, 0, averager});
+    Interpreter::Links links{transport, {}};
+    for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
     if (averager != nullptr) {
       groups_ = std::make_unique<GroupRuns>(plan, stages_, links, *averager);
     } else {
@@ -200,7 +202,7 @@ class Rehearser {
   comm::Group everyone_;
   TimedStages stages_;
   comm::Reducer reducer_;
-  AllReduce all_reduce_{stages_, reducer_};
+  std::vector<std::unique_ptr<WeightSync>> syncs_;
   std::unique_ptr<Interpreter> loop_;  // one of the two
   std::unique_ptr<GroupRuns> groups_;
   TraceRecorder recorder_;

@@ -56,19 +56,18 @@ GroupSeat::GroupSeat(const Schedule& lowered, const Costs& costs, const Pace& pa
   averager_ = std::make_unique<Averager>(*members_, *client_, options);
 }
 
-GroupRuns::GroupRuns(const Schedule& plan, TimedStages& stages, Interpreter::Links links,
+GroupRuns::GroupRuns(const Schedule& plan, TimedStages& stages, const Interpreter::Links& links,
                      Averager& averager)
     : plan_(plan),
       stages_(stages),
       averager_(averager),
-      average_(stages, averager),
+      syncs_(links.syncs),
       pipeline_(links.transport.worker() / static_cast<int>(plan.workers.size())),
-      run_(stages, (links.syncs.push_back(&average_), links), 0,
-           pipeline_of(plan, links.transport.worker()), &averager) {}
+      run_(stages, links, 0, pipeline_of(plan, links.transport.worker()), &averager) {}
 
 void GroupRuns::begin() {
   stages_.fill_weights(static_cast<float>(pipeline_));
-  average_.begin_run(0, 0, plan_.steps);
+  for (WeightSync* sync : syncs_) sync->begin_run(0, plan_.steps);
 }
 
 void GroupRuns::run(int first_step, TraceRecorder& trace) {

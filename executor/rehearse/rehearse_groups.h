@@ -5,11 +5,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "executor/loop/run.h"
 #include "executor/rehearse/timed_stages.h"
 #include "executor/sync/averager.h"
-#include "executor/sync/group_average.h"
 #include "ps/group_client.h"
 
 namespace hetu {
@@ -44,7 +44,7 @@ class GroupSeat {
 class GroupRuns {
  public:
   /// `plan` is by_updates; all must outlive it.
-  GroupRuns(const Schedule& plan, TimedStages& stages, Interpreter::Links links,
+  GroupRuns(const Schedule& plan, TimedStages& stages, const Interpreter::Links& links,
             Averager& averager);
   /// Begins a run of the plan's length: before anyone starts.
   void begin();
@@ -58,7 +58,7 @@ class GroupRuns {
   const Schedule& plan_;
   TimedStages& stages_;
   Averager& averager_;
-  GroupAverage average_;
+  std::vector<WeightSync*> syncs_;
   int pipeline_;
   Run run_;
   double weight_ = 0;

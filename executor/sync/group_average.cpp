@@ -4,9 +4,8 @@
 
 namespace hetu {
 
-void GroupAverage::begin_run(int stage, std::int64_t step, std::int64_t updates) {
-  stage_ = stage;
-  averager_.begin_run(step, updates, stages_.newest_weights(stage));
+void GroupAverage::begin_run(std::int64_t step, std::int64_t updates) {
+  averager_.begin_run(step, updates, stages_.newest_weights(stage_));
 }
 
 void GroupAverage::begin(const Row& /*row*/, int /*step*/, Note note) { note_ = std::move(note); }

@@ -13,13 +13,12 @@ namespace hetu {
 
 class GroupAverage final : public WeightSync {
  public:
-  /// Both must outlive it. The averager is that of the worker's one stage.
-  GroupAverage(Stages& stages, Averager& averager) : stages_(stages), averager_(averager) {}
-
-  /// A run of `stage` from `step` on, of about `updates` updates per pipeline, is to begin.
-  void begin_run(int stage, std::int64_t step, std::int64_t updates);
+  /// Both must outlive it. The averager is that of the worker's one stage, whose placement this is.
+  GroupAverage(Stages& stages, int placement, Averager& averager)
+      : stages_(stages), stage_(placement), averager_(averager) {}
 
   Kind kind() const override { return Kind::PartialReduce; }
+  void begin_run(std::int64_t step, std::int64_t updates) override;
   void begin(const Row& row, int step, Note note) override;
   void reach(const Action& action, int step, std::int64_t now_ns) override;
   void wait(int stage) override;
@@ -36,8 +35,8 @@ class GroupAverage final : public WeightSync {
   };
 
   Stages& stages_;
+  const int stage_;
   Averager& averager_;
-  int stage_ = 0;
   Note note_;
   std::vector<Begun> begun_;
   std::unique_lock<std::mutex> change_;

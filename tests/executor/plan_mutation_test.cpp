@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "executor/stage/train_stages.h"
+#include "executor/sync/all_reduce.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/verify/verify.h"

@@ -1,0 +1,38 @@
+#include "executor/sync/ways.h"
+
+#include "executor/sync/all_reduce.h"
+#include "executor/sync/group_average.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+struct Way {
+  Kind kind;
+  std::unique_ptr<WeightSync> (*make)(const SyncSeat& seat);
+};
+
+std::unique_ptr<WeightSync> all_reduce(const SyncSeat& seat) {
+  return std::make_unique<AllReduce>(seat.stages, seat.reducer);
+}
+
+std::unique_ptr<WeightSync> group_average(const SyncSeat& seat) {
+  HETU_ASSERT(seat.averager != nullptr);
+  return std::make_unique<GroupAverage>(seat.stages, seat.placement, *seat.averager);
+}
+
+constexpr Way kWays[] = {
+    {Kind::ReduceGrad, &all_reduce},
+    {Kind::PartialReduce, &group_average},
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncSeat& seat) {
+  std::vector<std::unique_ptr<WeightSync>> ways;
+  for (const Way& way : kWays)
+    if (holds(plan, way.kind)) ways.push_back(way.make(seat));
+  return ways;
+}
+
+}  // namespace hetu
