@@ -238,21 +238,22 @@ Product::Product(const ProductShape& shape) : s_(shape) {
   in_place_ = s_.transpose_a ? s_.m % kAliased != 0 && s_.n <= kFewColumns : s_.k % kAliased != 0;
 }
 
-// What is packed should stay in the second caches until it is read. How many there are is no
-// property of the shape; but slabs end where steps do, or chunks if there are, so they change no
-// bit. Rows and columns are cut into whole tiles.
+// One thread alone packs what stays in its second cache until it is read. A team packs all at once:
+// its threads would have to meet at every slab. Slabs end where steps do, or chunks if there are,
+// so they change no bit.
 Product::Slabs Product::slabs() const {
-  const std::int64_t own = kOwnElements * omp_get_max_threads();
+  if (omp_get_max_threads() > 1) return {rows_, columns_, depth_};
   const auto most = [](std::int64_t room, std::int64_t unit, std::int64_t all) {
     return std::min(std::max<std::int64_t>(1, room / unit) * unit, all);
   };
-  if (chunks_ > 1) return {rows_, columns_, most(own / (rows_ + columns_), chunk_, depth_)};
+  const std::int64_t both = kOwnElements / (rows_ + columns_);
+  if (chunks_ > 1) return {rows_, columns_, most(both, chunk_, depth_)};
   if (s_.transpose_a) {
-    const std::int64_t depth = most(own / (rows_ + columns_), step_, depth_);
-    return {most(own / depth - columns_, tile_rows_, rows_), columns_, depth};
+    const std::int64_t depth = most(both, step_, depth_);
+    return {most(kOwnElements / depth - columns_, tile_rows_, rows_), columns_, depth};
   }
-  const std::int64_t columns = most(own / step_, tile_columns_, columns_);
-  return {rows_, columns, most(own / columns, step_, depth_)};
+  const std::int64_t columns = most(kOwnElements / step_, tile_columns_, columns_);
+  return {rows_, columns, most(kOwnElements / columns, step_, depth_)};
 }
 
 std::int64_t Product::packed_rows() const { return in_place_ ? kPanelRows : rows_; }

@@ -74,11 +74,11 @@ inline std::vector<KernelCase> kernel_cases() {
       {"linear", {{{2900, 384}, {20, 384}}, {}}},          // slabs of rows,
       {"linear", {{{10, 40}, {3100, 40}, {3100}}, {}}},    // of columns,
       {"linear", {{{1500, 1100}, {20, 1100}, {20}}, {}}},  // and of depth
-      {"linear", {{{29, 900}, {420, 900}, {420}}, {}}},    // of both, by few threads; x in place,
+      {"linear", {{{29, 900}, {420, 900}, {420}}, {}}},    // of both, by one thread; x in place,
       {"linear", {{{29, 1024}, {420, 1024}, {420}}, {}}},  // and packed
       {"linear_input_grad", {{{4, 33, 130}, {130, 70}}, {}}},
       {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
-      {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by few threads
+      {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
       {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},
       {"matmul",
        {{{3, 2, 33, 20}, {3, 2, 20, 17}},
