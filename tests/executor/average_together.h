@@ -32,8 +32,8 @@ struct Setting {
   bool overlap = true;
   OptimizerConfig optimizer;
   std::vector<int> runs = {30};
-  /// Of each pipeline: how many times as long as its work, and as 1 ms, a batch takes. Relative, so
-  /// that it holds on a busy machine too.
+  /// Of each pipeline: how many times as long as its compute, and as 1 ms, a batch takes. Relative,
+  /// so that it holds on a busy machine too, and on a device whose work ends later.
   std::vector<int> slow = {};
   bool average = true;
   bool recompute = false;
@@ -126,17 +126,14 @@ inline void work(const Setting& s, ps::LocalCoordinator& coordinator, comm::Tran
   const int pipeline = transport.worker() / s.stages, stage = transport.worker() % s.stages;
   if (s.average)
     options.averaging = averaging_of(s, coordinator, transport.worker(), outcome, mutex);
+  for (int p = 0; p < static_cast<int>(s.slow.size()) && p < s.pipelines; ++p)
+    options.stragglers.slow.push_back({.pipeline = p, .factor = static_cast<double>(s.slow[p])});
   Trainer trainer(testing_model::language_model(model()), s.optimizer, options, transport);
   Tokens batch;
   int number = 0;
-  auto given = std::chrono::steady_clock::now();
   const BatchSource source = [&]() -> FieldLookup {
-    if (!s.slow.empty() && stage == 0) {
-      const auto worked = std::chrono::steady_clock::now() - given;
-      std::this_thread::sleep_for((s.slow[pipeline] - 1) * worked +
-                                  s.slow[pipeline] * std::chrono::milliseconds(1));
-      given = std::chrono::steady_clock::now();
-    }
+    if (!s.slow.empty() && stage == 0)
+      std::this_thread::sleep_for(s.slow[pipeline] * std::chrono::milliseconds(1));
     batch = batch_of(pipeline, number++);
     return [&batch](const std::string& field, std::int64_t) -> const void* {
       return field == "ids" ? batch.ids.data() : batch.labels.data();
