@@ -8,12 +8,10 @@
 namespace hetu {
 
 Interpreter::Impl::Impl(Row bound, Stages& of_worker, const Links& with)
-    : row(std::move(bound)), stages(of_worker), links(with) {
-  const std::vector<Action>* parts[] = {&row.prologue, &row.body, &row.drain};
-  for (int part = 0; part < 3; ++part) {
-    for (const Action& action : *parts[part])
-      if (is_recv(action.instr.kind)) way_of(action.instr.kind).receives[part].push_back(&action);
-  }
+    : row(std::move(bound)),
+      stages(of_worker),
+      links(with),
+      messages(row, stages, links.transport, links.receive_window) {
   for (WeightSync* sync : links.syncs) sync->follow(row);
 }
 
@@ -35,9 +33,8 @@ void Interpreter::Impl::begin(int of_step, bool asks_to_stop, TraceRecorder* rec
   trace = recorder;
   position.store(nullptr);
   step.store(of_step);
-  for (Way& way : ways) way.next = {};
-  expected = done = 0;
-  all_expected = false;
+  messages.begin(of_step);
+  done = 0;
   updates.assign(updates.size(), 0);
   for (WeightSync* sync : links.syncs) {
     sync->begin(row, of_step, [this](const Instr& i, int at, std::int64_t from, std::int64_t to) {
@@ -66,7 +63,7 @@ WeightSync& Interpreter::Impl::sync_of(const Instr& instr) {
 
 void Interpreter::Impl::wait_for_syncs(int stage) {
   if (links.syncs.empty()) return;
-  start_due_sends(true);
+  messages.start_due_sends(true);
   for (WeightSync* sync : links.syncs) sync->wait(stage);
 }
 
@@ -77,10 +74,10 @@ void Interpreter::Impl::run(const Action& action, int raised) {
   const Kind kind = instr.kind;
   raised_at.store(raised);
   position.store(&action);
-  start_due_sends(false);
-  post_ahead();
+  messages.start_due_sends(false);
+  messages.post_ahead();
   int of_step = step_of(instr);
-  if (is_compute(kind)) before_compute(instr);
+  if (is_compute(kind)) messages.await_room(instr);
   if (kind == Kind::ReduceScalars) wait_for_syncs(WeightSync::kAllStages);
   if (kind == Kind::Update) {
     wait_for_syncs(instr.stage);
@@ -109,14 +106,14 @@ Event Interpreter::Impl::carry_out(const Action& action, const Instr& instr, int
   switch (instr.kind) {
     case Kind::SendForward:
     case Kind::SendBackward:
-      start_send(action, instr);
+      messages.send(action, instr);
       return Event(comm::now_ns());
     case Kind::RecvForward:
     case Kind::RecvBackward:
-      await_receive(instr);
+      messages.await_receive(instr);
       return Event(comm::now_ns());
     case Kind::ReduceScalars:
-      start_due_sends(true);
+      messages.start_due_sends(true);
       return stages.run(instr, of_step);
     case Kind::Update: {
       stages.begin_update(instr.stage, of_step);
@@ -159,33 +156,25 @@ void Interpreter::start(int step, Repetitions known, TraceRecorder* trace, bool 
   impl_->run_all(impl_->row.prologue, 0);
 }
 
-void Interpreter::expect(Repetitions known) {
-  HETU_ASSERT(known.count >= impl_->expected && !impl_->all_expected);
-  impl_->expected = known.count;
-  impl_->all_expected = known.all;
-}
+void Interpreter::expect(Repetitions known) { impl_->messages.expect(known.count, known.all); }
 
 void Interpreter::repeat() {
-  HETU_ASSERT(impl_->done < impl_->expected);
+  HETU_ASSERT(impl_->done < impl_->messages.expected());
   impl_->run_all(impl_->row.body, impl_->done * impl_->row.shift);
   ++impl_->done;
 }
 
 void Interpreter::drain() {
-  HETU_ASSERT(impl_->all_expected && impl_->done == impl_->expected);
+  HETU_ASSERT(impl_->messages.all_expected() && impl_->done == impl_->messages.expected());
   if (impl_->row.forwards_first)
     impl_->run_by_rule();
   else
-    impl_->run_all(impl_->row.drain, impl_->drain_raised());
-  impl_->start_due_sends(true);
+    impl_->run_all(impl_->row.drain, impl_->messages.drain_raised());
+  impl_->messages.start_due_sends(true);
   for (WeightSync* sync : impl_->links.syncs) sync->end_of_run();
   impl_->note_running();
 }
 
-void Interpreter::finish() {
-  impl_->start_due_sends(true);
-  for (auto& sending : impl_->sends) impl_->await_send(sending);
-  impl_->sends.clear();
-}
+void Interpreter::finish() { impl_->messages.finish(); }
 
 }  // namespace hetu

@@ -15,26 +15,6 @@ struct Span {
 
 }  // namespace
 
-// The next `count` messages of that kind are there.
-bool Interpreter::Impl::arrived(Kind recv, std::size_t count) {
-  Way& way = way_of(recv);
-  post_ahead(way);
-  if (way.posted.size() < count) return false;
-  return std::all_of(way.posted.begin(), way.posted.begin() + static_cast<std::ptrdiff_t>(count),
-                     [](const auto& request) { return request->done(); });
-}
-
-// What it makes has a place from which nothing is being sent any more.
-bool Interpreter::Impl::has_room(const Instr& compute) {
-  start_due_sends(true);
-  reap_sends();
-  addresses.clear();
-  stages.overwrites(compute, addresses);
-  return std::none_of(sends.begin(), sends.end(), [&](const Sending& s) {
-    return std::find(addresses.begin(), addresses.end(), s.address) != addresses.end();
-  });
-}
-
 void Interpreter::Impl::run_by_rule() {
   const std::vector<Action>& turns = row.drain;
   const auto kind = [&](std::size_t at) { return turns[at].instr.kind; };
@@ -56,12 +36,13 @@ void Interpreter::Impl::run_by_rule() {
     std::size_t gradients = 0;  // that the backward behind this recompute receives
     if (kind(at) == Kind::Recompute)
       while (kind(at + 1 + gradients) == Kind::RecvBackward) ++gradients;
-    while (gradients > 0 && !arrived(Kind::RecvBackward, gradients)) {
+    while (gradients > 0 && !messages.arrived(Kind::RecvBackward, gradients)) {
       const Span first = next_forward(std::max(ahead, at));
       if (first.begin >= turns.size()) break;
       std::size_t forward = first.begin;
       while (kind(forward) != Kind::Forward) ++forward;
-      if (!arrived(Kind::RecvForward, forward - first.begin) || !has_room(turns[forward].instr))
+      if (!messages.arrived(Kind::RecvForward, forward - first.begin) ||
+          !messages.has_room(turns[forward].instr))
         break;
       run_span(first);
       std::fill(gone.begin() + static_cast<std::ptrdiff_t>(first.begin),

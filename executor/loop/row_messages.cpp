@@ -1,0 +1,161 @@
+#include "executor/loop/row_messages.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+
+RowMessages::RowMessages(const Row& row, Stages& stages, comm::Transport& transport, int window)
+    : row_(row),
+      stages_(stages),
+      transport_(transport),
+      window_(static_cast<std::size_t>(std::max(1, window))) {
+  const std::vector<Action>* parts[] = {&row.prologue, &row.body, &row.drain};
+  for (int part = 0; part < 3; ++part) {
+    for (const Action& action : *parts[part])
+      if (is_recv(action.instr.kind)) way_of(action.instr.kind).receives[part].push_back(&action);
+  }
+}
+
+void RowMessages::begin(int step) {
+  step_ = step;
+  for (Way& way : ways_) way.next = {};
+  expected_ = 0;
+  all_expected_ = false;
+}
+
+void RowMessages::expect(int count, bool all) {
+  HETU_ASSERT(count >= expected_ && !all_expected_);
+  expected_ = count;
+  all_expected_ = all;
+}
+
+// The first receive of the run in this direction that is not posted, as far as the run is known;
+// null if there is none.
+const Action* RowMessages::next_receive(Way& way, int& raised) const {
+  Cursor& next = way.next;
+  while (next.part < 3) {
+    const std::vector<const Action*>& list = way.receives[next.part];
+    if (next.part == 1 && (next.repetition >= expected_ || list.empty())) {
+      if (!all_expected_) return nullptr;
+    } else if (next.index < list.size()) {
+      raised = next.part == 0 ? 0 : next.part == 1 ? next.repetition * row_.shift : drain_raised();
+      return list[next.index];
+    } else if (next.part == 1) {
+      ++next.repetition;
+      next.index = 0;
+      continue;
+    }
+    ++next.part;
+    next.index = 0;
+  }
+  return nullptr;
+}
+
+// Posts receives of a direction in row order, up to the window, as far as the stages have room for
+// them. Neither direction waits for the other's room.
+void RowMessages::post_ahead(Way& way) {
+  int raised = 0;
+  while (way.posted.size() < window_) {
+    const Action* action = next_receive(way, raised);
+    if (action == nullptr) return;
+    Instr instr = action->instr;
+    instr.micro += raised;
+    const std::optional<Buffer> buffer = stages_.in_buffer(instr);
+    if (!buffer) return;
+    // Both ends name a message by the kind of its SEND.
+    const Kind kind = instr.kind == Kind::RecvForward ? Kind::SendForward : Kind::SendBackward;
+    const comm::Tag tag = comm::make_tag(static_cast<int>(kind), action->tag_stage, instr.micro,
+                                         action->tag_part, step_);
+    way.posted.push_back(transport_.recv(action->peer, tag, buffer->data, buffer->bytes));
+    ++way.next.index;
+  }
+}
+
+void RowMessages::await_receive(const Instr& instr) {
+  start_due_sends(true);
+  auto& posted = way_of(instr.kind).posted;
+  if (posted.empty())
+    fail(Code::Internal, "{} is reached, and the stages have no buffer for it",
+         describe(instr, step_of(instr)));
+  const std::unique_ptr<comm::Request> request = std::move(posted.front());
+  posted.pop_front();
+  transport_.wait(*request, [&] { return describe(instr, step_of(instr)); });
+  stages_.received(instr, request->completed_ns());
+}
+
+void RowMessages::send(const Action& action, const Instr& instr) {
+  reap_sends();
+  due_.push_back({&action, instr, stages_.out_buffer(instr)});
+  start_due_sends(false);
+}
+
+void RowMessages::start_due_sends(bool wait) {
+  while (!due_.empty() && (wait || due_.front().buffer.ready.done())) {
+    due_.front().buffer.ready.wait();
+    post_send(due_.front());
+    due_.pop_front();
+  }
+}
+
+void RowMessages::post_send(const Due& d) {
+  const comm::Tag tag = comm::make_tag(static_cast<int>(d.instr.kind), d.action->tag_stage,
+                                       d.instr.micro, d.action->tag_part, step_);
+  sends_.push_back({transport_.send(d.action->peer, tag, d.buffer.data, d.buffer.bytes),
+                    d.buffer.data, d.instr, step_of(d.instr)});
+}
+
+void RowMessages::await_send(Sending& sending) {
+  transport_.wait(*sending.request, [&] { return describe(sending.instr, sending.step); });
+}
+
+void RowMessages::reap_sends() {
+  std::erase_if(sends_, [&](Sending& s) {
+    if (!s.request->done()) return false;
+    await_send(s);  // throws if it has failed
+    return true;
+  });
+}
+
+void RowMessages::await_sends_of(const void* address) {
+  start_due_sends(true);
+  std::erase_if(sends_, [&](Sending& s) {
+    if (s.address != address) return false;
+    await_send(s);
+    return true;
+  });
+}
+
+void RowMessages::await_room(const Instr& compute) {
+  if (sends_.empty() && due_.empty()) return;
+  addresses_.clear();
+  stages_.overwrites(compute, addresses_);
+  for (const void* address : addresses_) await_sends_of(address);
+}
+
+bool RowMessages::arrived(Kind recv, std::size_t count) {
+  Way& way = way_of(recv);
+  post_ahead(way);
+  if (way.posted.size() < count) return false;
+  return std::all_of(way.posted.begin(), way.posted.begin() + static_cast<std::ptrdiff_t>(count),
+                     [](const auto& request) { return request->done(); });
+}
+
+bool RowMessages::has_room(const Instr& compute) {
+  start_due_sends(true);
+  reap_sends();
+  addresses_.clear();
+  stages_.overwrites(compute, addresses_);
+  return std::none_of(sends_.begin(), sends_.end(), [&](const Sending& s) {
+    return std::find(addresses_.begin(), addresses_.end(), s.address) != addresses_.end();
+  });
+}
+
+void RowMessages::finish() {
+  start_due_sends(true);
+  for (Sending& sending : sends_) await_send(sending);
+  sends_.clear();
+}
+
+}  // namespace hetu
