@@ -49,6 +49,8 @@ LAYERS["cli"] = [*_TABLE]
 # Python packages import each other; the compiled module hetu._hetu, which is none of them, is free to all.
 _PACKAGES = {
     "python/hetu": "",
+    "python/hetu/process": "python/hetu",
+    "python/hetu/job": "python/hetu python/hetu/process",
     "python/hetu/models": "python/hetu",
     "python/hetu/sample": "",
     "python/hetu/launch": "python/hetu",

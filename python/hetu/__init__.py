@@ -13,18 +13,19 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 __path__.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "build", "python", "hetu"))
 
 _FROM = {
-    "Executor": "executor", "Step": "executor", "close": "leave",
+    "Executor": "job.executor", "Step": "job.executor", "close": "process.leave",
     "BATCH": "graph", "Value": "graph", "cut": "graph", "new_graph": "graph", "parameter": "graph",
     "buffer": "graph", "placeholder": "graph", "scope": "graph",
-    "one_line_errors": "errors", "parse_bytes": "errors",
+    "one_line_errors": "process.errors", "parse_bytes": "process.errors",
 }
-_MODULES = ("averaging", "data", "devices", "graph", "lr", "models", "ops", "optim", "schedule", "training")
-__all__ = [*_FROM, *_MODULES]
+_MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "lr", "models", "ops", "optim", "schedule")}
+_MODULES |= {"hold": "process.hold", "training": "job.training"}
+__all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # whose import changes how signals are taken
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"hetu.{name}")
+        return importlib.import_module(f"hetu.{_MODULES[name]}")
     if name in _FROM:
         return getattr(importlib.import_module(f"hetu.{_FROM[name]}"), name)
     raise AttributeError(f"module 'hetu' has no attribute '{name}'")

@@ -21,7 +21,7 @@ from train_cases import END_S, HETURUN, MANY_S
 WHOLE = "--whole" in sys.argv
 SCRIPT = str(pathlib.Path(__file__).with_name("small_job.py"))
 FOREVER = 1000000
-COMM = 5  # as in hetu.errors
+COMM = 5  # as in hetu.process.errors
 LEFT = r"CommError: .*worker {who} has left the job: its script ended in the middle of job\.run\('train', steps=\d+\)"
 # how: (status, what standard error has, tracebacks)
 WAYS = {

@@ -187,10 +187,10 @@ class ControlC(SignalCase):
 
 
 class Alone(unittest.TestCase):
-    """hetu.stop in a process without heturun, in the middle of a step that lets no Python run."""
+    """hetu.process.stop in a process without heturun, in the middle of a step that lets no Python run."""
 
     TRAINS = ("import ctypes, sys\n"
-              "from hetu import stop\n"
+              "from hetu.process import stop\n"
               "with stop.training(sys.argv[1] or None):\n"
               "    print('in a step', flush=True)\n"
               "    libc = ctypes.CDLL(None)\n"
@@ -230,7 +230,7 @@ class Alone(unittest.TestCase):
 
     def test_what_a_script_does_with_signals_itself_stands(self):
         script = ("import os, signal\n"
-                  "from hetu import stop\n"
+                  "from hetu.process import stop\n"
                   "got = []\n"
                   "for number in (signal.SIGUSR1, signal.SIGINT): signal.signal(number, lambda n, _: got.append(n))\n"
                   "with stop.training('ckpt'):\n"

@@ -6,8 +6,8 @@ import random
 import tempfile
 import unittest
 
-from hetu.executor import Step
-from hetu.training import Records
+from hetu.job.executor import Step
+from hetu.job.training import Records
 
 
 def step_of(index):

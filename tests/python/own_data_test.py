@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 
 import hetu as ht
-from hetu.draws import unlike
+from hetu.job.draws import unlike
 from train_cases import HETURUN, MANY_S
 
 ROWS, BATCH = 256, 32

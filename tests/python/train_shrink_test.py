@@ -13,7 +13,7 @@ import time
 import types
 import unittest
 
-from hetu.checkpoint import Checkpoints
+from hetu.job.checkpoint import Checkpoints
 from processes import parent_of, process_of, wait_until
 from train_cases import END_S, HETURUN, MANY_S, MODEL, TrainCase, manifest_of
 

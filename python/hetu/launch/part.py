@@ -12,7 +12,7 @@ from hetu.launch import guard, last_words, processes
 FORCE_MPIRUN_S = guard.TERM_GRACE_S + 1.0  # after the decision to end: SIGTERM to mpirun
 FORCE_ALL_S = guard.TERM_GRACE_S + 3.0  # and SIGKILL to whatever is left here
 BLAME_WINDOW_S = 0.5  # a worker that failed because another one did may report first
-COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.errors, which the launcher does without
+COMM, TIMEOUT = 5, 6  # exit statuses as in hetu.process.errors, which the launcher does without
 FOLLOWERS = (-signal.SIGTERM, COMM, TIMEOUT)  # of workers that are likely to have failed because of another
 
 

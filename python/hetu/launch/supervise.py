@@ -16,7 +16,7 @@ from hetu.launch import coordinator, folders, guard, output, processes
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, ending, signal_name, status_of
 
-TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.errors
+TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.process.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hetu import _hetu, leave, schedule, stop
+from hetu import _hetu, schedule
 from hetu import options as tables
 from hetu.averaging import Averaging, Stragglers
-from hetu.checkpoint import Checkpoints
 from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, say, started_hosts
-from hetu.draws import Draws
-from hetu.fetches import read
 from hetu.graph import GraphBuilder, Value
+from hetu.job.checkpoint import Checkpoints
+from hetu.job.draws import Draws
+from hetu.job.fetches import read
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
+from hetu.process import leave, stop
 
 
 @dataclass
@@ -295,7 +296,7 @@ class Executor:
         """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
         from the start of `data` (validation; the training data if none is given). With `checkpoint`, saves every `every`
         steps (0: only at the end). With `trace`, writes what happened beside what the plan predicts from the measured times.
-        Training ends early, and saves, when a worker was asked to stop (SIGUSR1, the first Ctrl-C; see hetu.stop).
+        Training ends early, and saves, when a worker was asked to stop (SIGUSR1, the first Ctrl-C; see hetu.process.stop).
 
         An asynchronous method (pipedream) runs without a flush: its pipeline is drained every `drain` steps
         (0: never for that), where it saves and in the end. Only then one may validate; and only the chief has scalars and

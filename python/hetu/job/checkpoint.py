@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu
 
 if TYPE_CHECKING:
-    from hetu.executor import Executor
+    from hetu.job.executor import Executor
 
 
 class Checkpoints:

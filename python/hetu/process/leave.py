@@ -40,7 +40,7 @@ class Left:
 
 
 def follower_status(kind: type[BaseException]) -> int:
-    """The exit status of an error that another worker's end may have caused, as in hetu.errors; 0 for others."""
+    """The exit status of an error that another worker's end may have caused, as in hetu.process.errors; 0 for others."""
     return 5 if issubclass(kind, _hetu.CommError) else 6 if issubclass(kind, TimeoutError) else 0
 
 

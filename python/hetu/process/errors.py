@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from hetu import _hetu, stop
+from hetu import _hetu
+from hetu.process import stop
 
 # As exit_status() in graph/base/error.h.
 STATUS: tuple[tuple[type[BaseException], int], ...] = (
@@ -36,7 +37,7 @@ def report(program: str, message: str) -> None:
 def one_line_errors(program: str) -> Iterator[None]:
     """Errors of Hetu and of the operating system, and Ctrl-C, become one line and an exit status; bugs keep their traceback.
     Inside, SIGUSR1 asks trainings to save and end."""
-    from hetu import leave
+    from hetu.process import leave
 
     stop.watch()
     try:

@@ -11,7 +11,7 @@ from hetu import _hetu
 from hetu.data import Batches
 
 if TYPE_CHECKING:
-    from hetu.executor import Executor
+    from hetu.job.executor import Executor
 
 
 def unlike(name: str, who: str, draws: Mapping[int, Mapping[str, Any]], apart: bool) -> list[str]:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from hetu import _hetu, averaging, executor, lr, optim, options, schedule
+from hetu import _hetu, averaging, lr, optim, options, schedule
+from hetu.job import executor
 from hetu.progress import Reporter
 from hetu.tensorboard import Course, Events, take_back
 

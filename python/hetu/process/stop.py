@@ -15,7 +15,7 @@ from hetu import _hetu, progress
 def watch() -> None:
     """From here on SIGUSR1 is noted instead of ending the process."""
     _hetu.watch_signal(signal.SIGUSR1, "", asks=True, once=False)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})  # see hetu/hold.py
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})  # see hetu/process/hold.py
 
 
 def asked() -> bool:

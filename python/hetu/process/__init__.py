@@ -1,0 +1,1 @@
+"""How a script's process joins a job, is asked to stop, and ends. See README.md."""
