@@ -97,7 +97,7 @@ void Trainer::build() {
   const comm::Group all = comm::everyone(transport_);
   forwards_ = plan_.of_validation();
   validation_ = std::make_unique<Run>(*stages_, links, fetches, all);
-  SyncSeat seat{*stages_, reducer_};
+  SyncSeat seat{transport_, *stages_, reducer_};
   if (groups_) {
     seat.placement = plan_.stages.front().placement;
     seat.averager = averager();

@@ -53,7 +53,7 @@ class Rehearser {
         everyone_(comm::everyone(transport)),
         stages_(plan, costs, pace, transport),
         reducer_(transport) {
-    syncs_ = ways_of(plan, {stages_, reducer_, 0, averager});
+    syncs_ = ways_of(plan, {transport, stages_, reducer_, 0, averager});
     Interpreter::Links links{transport, {}};
     for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
     if (averager != nullptr) {

@@ -14,6 +14,7 @@ namespace hetu {
 
 /// What a way may use on its worker; all must outlive it.
 struct SyncSeat {
+  comm::Transport& transport;
   Stages& stages;
   comm::Reducer& reducer;
   int placement = 0;             ///< of the worker's stage whose weights are averaged
