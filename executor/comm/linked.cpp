@@ -50,6 +50,7 @@ class Linked final : public Transport {
 
  private:
   bool end_thread();
+  void hear_out() const;
 
   const std::shared_ptr<Wire> wire_;
   Peers peers_;
@@ -82,8 +83,14 @@ Linked::~Linked() {
   try {
     leave("");
   } catch (const Error& e) {  // nobody else is left to say it
+    hear_out();
     abort(exit_status(e.code()), e.what());
   }
+}
+
+// Whoever has given up says why itself, in a moment; the end of this process would end it, too.
+void Linked::hear_out() const {
+  if (progress_.others_gave_up()) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 // False if it has ended before.

@@ -180,6 +180,7 @@ void ProgressThread::handle(int peer, const Header& header, const std::byte* dat
       return matching_.lose(peer, fmt::format("worker {} has left the job{}{}", peer,
                                               text().empty() ? "" : ": ", text()));
     case FrameKind::GaveUp:
+      others_gave_up_.store(true);
       fail(Code::Comm, "worker {} has given up: {}", peer, text());
     case FrameKind::Closed:
       closing_ = true;

@@ -30,6 +30,8 @@ class ProgressThread {
   void leave();
   /// The process ends from run(), with this status.
   void end_process(int status);
+  /// Whether another worker has given up, and ended the links by it.
+  bool others_gave_up() const { return others_gave_up_.load(); }
   /// All that is under way fails. On the thread, or after its end.
   void break_links(const std::string& why, Code code);
 
@@ -60,6 +62,7 @@ class ProgressThread {
   std::atomic<bool> leave_{false};
   std::atomic<bool> gives_up_{false};
   std::atomic<int> end_status_{0};
+  std::atomic<bool> others_gave_up_{false};
 
   // The thread's own.
   std::vector<Command> current_;

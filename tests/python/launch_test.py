@@ -105,7 +105,10 @@ class ExitStatus(LaunchCase):
 
     def test_the_cause_is_named_not_its_consequence(self):
         # 5 is the status of a worker that lost a peer; it reports first here.
-        done = self.run_it("-w", "2", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 0 && exit 5; sleep 0.2; kill -9 $$")
+        with tempfile.TemporaryDirectory() as folder:  # worker 0 fails once worker 1 is there, however slowly it starts
+            done = self.run_it("-w", "2", "sh", "-c", "if test $OMPI_COMM_WORLD_RANK = 0; then "
+                               f"until test -e {folder}/there; do sleep 0.01; done; exit 5; fi; "
+                               f"touch {folder}/there; sleep 0.2; kill -9 $$")
         self.assertEqual(done.returncode, 137, done.stderr)
         self.assertIn("worker 1", done.stderr)
 

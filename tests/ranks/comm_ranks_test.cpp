@@ -124,6 +124,8 @@ TEST_P(OneJob, SaysItselfWhatPassesThroughItsJob) {
   const Ended returns = train("returns");
   EXPECT_THAT(returns.output, HasSubstr("caught: worker 0 in "));
   EXPECT_THAT(returns.output, HasSubstr("worker 1 has left the job"));
+  // The other worker's end is the end of all: it comes after.
+  EXPECT_LT(returns.output.find("caught: "), returns.output.find("worker 1 ends the job"));
   for (const Ended& job : {data, own, returns}) {
     EXPECT_LT(job.seconds, 20) << job.output;
     EXPECT_THAT(job.output, testing::Not(HasSubstr("an error passes through")));

@@ -1,7 +1,9 @@
 // A C++ program that trains over two workers, and whose last one fails in the middle: in its data,
 // or by an exception of its own. It ends as programs do: the error goes up to main, which says it.
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "executor/job/executor.h"
 #include "graph/base/error.h"
@@ -61,6 +63,8 @@ int main(int argc, char** argv) {
   try {
     hetu::train(argc > 1 ? argv[1] : "");
   } catch (const hetu::Error& error) {
+    // A busy machine: nobody may end the job before this is said.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
     fmt::print(stderr, "caught: {}\n", error.what());
     return hetu::exit_status(error.code());
   } catch (const std::exception& error) {
