@@ -78,6 +78,7 @@ Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options
 Linked::~Linked() {
   if (std::uncaught_exceptions() > exceptions_) {
     give_up("an exception ends its program");
+    hear_out();
     return;
   }
   try {

@@ -116,6 +116,8 @@ TEST_P(OneJob, SaysItselfWhatPassesThroughItsJob) {
   EXPECT_EQ(train("").status, 0);
   const Ended data = train("data");
   EXPECT_THAT(data.output, HasSubstr("caught: row 80 is damaged\n"));
+  // What follows from it, on the other worker, comes after.
+  EXPECT_LT(data.output.find("caught: row 80"), data.output.find("caught: worker 1"));
   EXPECT_THAT(data.status, testing::AnyOf(4, 5))
       << data.output;  // Io; Comm where the other is first
   const Ended own = train("own");
