@@ -41,6 +41,15 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   buffers_ = std::make_unique<BufferMeans>(options_, here(), device, transport);
 }
 
+// What the device has still to do, where an exception ends a run, refers to kernels and messages of
+// the stages.
+TrainStages::~TrainStages() {
+  try {
+    device_.queue().record().wait();
+  } catch (...) {  // it ended the run, or nobody reads it any more
+  }
+}
+
 // The stage at the other end of each local boundary, by the plan's placements; and whom the stage
 // tells of its buckets.
 void TrainStages::connect(Stage& stage) {

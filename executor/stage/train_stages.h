@@ -36,6 +36,7 @@ class TrainStages final : public Stages {
   TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePlan>> plans,
               const OptimizerConfig& optimizer, const StagesOptions& options, Device& device,
               comm::Transport& transport);
+  ~TrainStages() override;
 
   /// Called when the fields of the next step are needed: must call feed() for each of `fields()`.
   void set_source(std::function<void()> source) { source_ = std::move(source); }
