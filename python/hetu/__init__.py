@@ -13,7 +13,7 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 __path__.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "build", "python", "hetu"))
 
 _FROM = {
-    "Executor": "job.executor", "Step": "job.executor", "close": "process.leave",
+    "Executor": "job.executor", "Step": "job.step", "close": "process.leave",
     "BATCH": "graph", "Value": "graph", "cut": "graph", "new_graph": "graph", "parameter": "graph",
     "buffer": "graph", "placeholder": "graph", "scope": "graph",
     "one_line_errors": "process.errors", "parse_bytes": "process.errors",

@@ -129,7 +129,7 @@ class Course:
         self._seconds = 0.0
 
     def add(self, step: Any) -> None:
-        """One step, as hetu.job.executor.Step has it."""
+        """One step, as hetu.job.step.Step has it."""
         self._samples += step.samples
         self._seconds += step.seconds
         done = step.index + 1

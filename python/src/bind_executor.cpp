@@ -7,14 +7,11 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "config/env.h"
 #include "datasets/loader.h"
 #include "executor/comm/gather.h"
-#include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/job/compare_single.h"
 #include "executor/job/executor.h"
-#include "executor/job/links.h"
 #include "executor/job/shared_samples.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/checksum.h"
@@ -317,25 +314,6 @@ void bind_state(JobClass& job) {
       .def_prop_ro("fields", [](const Job& j) { return names_of(j.trainer.fields()); });
 }
 
-void bind_links(nb::module_& m) {
-  nb::class_<comm::Transport>(m, "Transport", "Links of this worker to the others of its job.")
-      .def_prop_ro("worker", &comm::Transport::worker)
-      .def_prop_ro("workers", &comm::Transport::workers)
-      .def("host_of", &comm::Transport::host_of)
-      .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>())
-      .def("leave", &comm::Transport::leave, nb::call_guard<nb::gil_scoped_release>())
-      .def("give_up", &comm::Transport::give_up, nb::call_guard<nb::gil_scoped_release>());
-  m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
-  m.def(
-      "thread_links",
-      [](int workers) {
-        nb::list out;
-        for (auto& links : comm::make_inproc(workers)) out.append(nb::cast(std::move(links)));
-        return out;
-      },
-      "The links of a job whose workers are threads of this process.");
-}
-
 void bind_training_options(nb::module_& m) {
   nb::class_<TrainerOptions>(m, "TrainingOptions",
                              "What a training job is told: fields of option_fields('training'), "
@@ -396,7 +374,6 @@ void bind_questions(nb::module_& m) {
 }  // namespace
 
 void bind_executor(nb::module_& m) {
-  bind_links(m);
   bind_training_options(m);
   bind_questions(m);
   JobClass job(m, "Job", "One worker's part of a training job.");

@@ -26,7 +26,10 @@ void bind_data(nanobind::module_& m);
 /// Checks: evaluate, a graph by the reference kernels.
 void bind_evaluate(nanobind::module_& m);
 
-/// Training: Transport, connect, Job, checkpoints.
+/// Links: Transport, connect, thread_links.
+void bind_links(nanobind::module_& m);
+
+/// Training: Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 
 /// Signals that end a training in order: watch_signal, forget_signal, stop_asked.

@@ -6,7 +6,7 @@ import random
 import tempfile
 import unittest
 
-from hetu.job.executor import Step
+from hetu.job.step import Step
 from hetu.job.training import Records
 
 

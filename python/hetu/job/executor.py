@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from hetu import _hetu, schedule
@@ -18,32 +17,10 @@ from hetu.graph import GraphBuilder, Value
 from hetu.job.checkpoint import Checkpoints
 from hetu.job.draws import Draws
 from hetu.job.fetches import read
+from hetu.job.step import Step
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
 from hetu.process import leave, stop
-
-
-@dataclass
-class Step:
-    """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step."""
-
-    index: int
-    scalars: dict[str, float]
-    gradient_norm: float
-    learning_rate: float
-    seconds: float
-    samples: int
-    extra: dict[str, float] = field(default_factory=dict)
-    last: bool = False  # of its run: every update is applied
-    own_samples: int = 0  # those that the scalars are of: all, or this pipeline's where pipelines average weights
-
-    @property
-    def loss(self) -> float:
-        return self.scalars["loss"]
-
-    @property
-    def samples_per_s(self) -> float:
-        return self.samples / self.seconds if self.seconds > 0 else 0.0
 
 
 def _unsaid(text: str) -> None:
