@@ -62,7 +62,14 @@ std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer
   return most;
 }
 
-Trainer::~Trainer() = default;
+// An average under way reads the weights at any time: its thread ends before they do, and after all
+// that holds it.
+Trainer::~Trainer() {
+  run_.reset();
+  validation_.reset();
+  syncs_.clear();
+  groups_.reset();
+}
 
 // The same answer on all workers of the job.
 void Trainer::check_hosts() {
