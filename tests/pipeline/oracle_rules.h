@@ -1,0 +1,342 @@
+// What the oracle asks of a plan whatever the order of execution: contents, sums, updates,
+// versions.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "pipeline/ir/schedule.h"
+
+namespace hetu::oracle {
+
+using Rows = std::vector<std::vector<Instr>>;
+
+/// A result: kind, stage, micro-batch, part. B is entered as I and as W.
+using Key = std::tuple<Kind, int, int, int>;
+
+struct Place {
+  int worker = 0;
+  int index = 0;
+};
+
+struct Edge {
+  int from = 0, to = 0, part = 0;
+  bool crosses = false;
+};
+
+inline bool micro_level(Kind k) { return k <= Kind::RecvBackward; }
+inline bool forward_id(Kind k) {
+  return k == Kind::Forward || k == Kind::SendForward || k == Kind::RecvForward;
+}
+
+/// The plan as lists, and what is wrong with it whatever the order.
+class Facts {
+ public:
+  explicit Facts(const Schedule& schedule) : s(schedule) {
+    for (const Program& p : s.workers) {
+      std::vector<Instr>& row = rows.emplace_back(p.prologue);
+      for (int r = 0; r < p.repeat; ++r)
+        for (Instr i : p.body) {
+          if (micro_level(i.kind)) i.micro += r * p.shift;
+          row.push_back(i);
+        }
+      row.insert(row.end(), p.drain.begin(), p.drain.end());
+    }
+    for (const auto& row : rows)
+      for (const Instr& i : row) {
+        lowered |= is_send(i.kind) || is_recv(i.kind);
+        updates |= i.kind == Kind::Update;
+        reduces |= i.kind == Kind::ReduceGrad;
+      }
+    halves = s.half_micros ? 2 : 1;
+    micros = s.micro_batches * s.steps;
+    for (const Placement& p : s.placements) model = std::max(model, p.model_stage + 1);
+    for (std::size_t a = 0; a < s.placements.size(); ++a)
+      for (std::size_t b = 0; b < s.placements.size(); ++b) add_edges(int(a), int(b));
+  }
+
+  const Schedule& s;
+  Rows rows;
+  std::vector<Edge> edges;
+  std::map<Key, Place> at;
+  bool lowered = false, updates = false, reduces = false;
+  int halves = 1, micros = 0, model = 0;
+
+  int worker(int stage) const { return s.placements[stage].workers[0]; }
+  bool has(Kind k, int stage, int micro, int part = 0) const {
+    return at.count({k, stage, micro, part}) > 0;
+  }
+
+  std::string contents() {
+    for (std::size_t w = 0; w < rows.size(); ++w)
+      for (std::size_t k = 0; k < rows[w].size(); ++k) {
+        const std::string wrong = enter(int(w), int(k));
+        if (!wrong.empty()) return wrong;
+      }
+    std::int64_t wanted = 0;
+    for (int m = 0; m < micros; ++m) {
+      std::set<int> homes;
+      for (std::size_t i = 0; i < s.placements.size(); ++i)
+        if (has(Kind::Forward, int(i), m)) homes.insert(s.placements[i].replica);
+      if (homes.size() != 1)
+        return "a micro-batch in " + std::to_string(homes.size()) + " replicas";
+      for (std::size_t i = 0; i < s.placements.size(); ++i)
+        if (s.placements[i].replica == *homes.begin() && !complete(int(i), m, wanted))
+          return "something of micro-batch " + std::to_string(m) + " is missing";
+    }
+    return wanted == std::int64_t(at.size()) ? "" : "more than is wanted";
+  }
+
+ private:
+  void add_edges(int a, int b) {
+    const Placement &from = s.placements[a], &to = s.placements[b];
+    if (from.replica != to.replica) return;
+    const bool crosses = from.workers[0] != to.workers[0];
+    if (to.model_stage == from.model_stage + 1) edges.push_back({a, b, 0, crosses});
+    for (std::size_t k = 0; k < s.lowering.extra_edges.size(); ++k) {
+      const StagePair& e = s.lowering.extra_edges[k];
+      if (e.first == from.model_stage && e.second == to.model_stage)
+        edges.push_back({a, b, int(k) + 1, crosses});
+    }
+  }
+
+  std::string enter(int w, int k) {
+    const Instr& i = rows[w][k];
+    if (i.kind != Kind::ReduceScalars &&
+        (i.stage < 0 || i.stage >= int(s.placements.size()) || worker(i.stage) != w))
+      return to_string(i) + " on the wrong worker";
+    if (i.with_next) {
+      if (k + 1 == int(rows[w].size())) return "a pair of one";
+      const Instr& next = rows[w][k + 1];
+      if (!is_compute(i.kind) || !is_compute(next.kind) || next.with_next) return "an odd pair";
+    }
+    if (!micro_level(i.kind)) return "";
+    if (i.micro < 0 || i.micro >= micros * (forward_id(i.kind) ? 1 : halves))
+      return to_string(i) + " of an unknown micro-batch";
+    std::vector<Kind> kinds = {i.kind};
+    if (i.kind == Kind::Backward) kinds = {Kind::InputGrad, Kind::WeightGrad};
+    for (const Kind kind : kinds)
+      if (!at.insert({{kind, i.stage, i.micro, i.part}, {w, k}}).second)
+        return to_string(i) + " twice";
+    return "";
+  }
+
+  // Counts into `wanted` what must be there, and what may.
+  bool complete(int stage, int m, std::int64_t& wanted) const {
+    bool whole = has(Kind::Forward, stage, m);
+    ++wanted;
+    for (int h = m * halves; h < (m + 1) * halves; ++h) {
+      whole &= has(Kind::InputGrad, stage, h) && has(Kind::WeightGrad, stage, h);
+      wanted += 2 + (has(Kind::Recompute, stage, h) ? 1 : 0);
+    }
+    for (const Edge& e : edges) {
+      if (!lowered || !e.crosses || e.from != stage) continue;
+      whole &= has(Kind::SendForward, e.from, m, e.part) && has(Kind::RecvForward, e.to, m, e.part);
+      for (int h = m * halves; h < (m + 1) * halves; ++h)
+        whole &=
+            has(Kind::SendBackward, e.to, h, e.part) && has(Kind::RecvBackward, e.from, h, e.part);
+      wanted += 2 + 2 * halves;
+    }
+    return whole;
+  }
+};
+
+/// Reductions, updates and weight versions along each row: what is wrong whatever the order.
+class Steps {
+ public:
+  explicit Steps(const Facts& facts) : f(facts), s(facts.s) {
+    for (std::size_t i = 0; i < s.placements.size(); ++i) {
+      copies_[s.placements[i].model_stage] += s.lowering.pipelines;
+      updates_[int(i)] = 0;
+    }
+  }
+
+  /// Members of a reduction as (worker), and its identity.
+  std::string group(const Instr& i) const {
+    if (i.kind == Kind::ReduceScalars) return "scalars";
+    const int stage = s.placements[i.stage].model_stage, tie = i.part - buckets(stage);
+    return tie < 0 ? std::to_string(stage) + "." + std::to_string(i.part)
+                   : "tie " + std::to_string(tie);
+  }
+
+  std::set<int> members(const Instr& i) const {
+    std::set<int> out;
+    for (std::size_t w = 0; w < f.rows.size(); ++w)
+      if (i.kind == Kind::ReduceScalars) out.insert(int(w));
+    if (i.kind == Kind::ReduceScalars) return out;
+    const int own = s.placements[i.stage].model_stage, tie = i.part - buckets(own);
+    for (const Placement& p : s.placements) {
+      const bool in = tie < 0 ? p.model_stage == own : in_tie(tie, p.model_stage);
+      if (in) out.insert(p.workers[0]);
+    }
+    return out;
+  }
+
+  std::string wrong() {
+    for (std::size_t w = 0; w < f.rows.size(); ++w) {
+      const std::string why = row(int(w));
+      if (!why.empty()) return why;
+    }
+    std::set<int> counts;
+    for (const auto& [stage, n] : updates_) counts.insert(n);
+    if (!f.updates) return "";
+    if (s.most_versions == 1 && (counts.size() != 1 || *counts.begin() != s.steps))
+      return "updates other than one per step";
+    return "";
+  }
+
+ private:
+  int buckets(int model_stage) const {
+    const auto& b = s.lowering.gradient_buckets;
+    return b.empty() ? 1 : b[model_stage];
+  }
+  bool in_tie(int tie, int model_stage) const {
+    if (tie >= int(s.lowering.tied.size())) return false;
+    const StagePair& t = s.lowering.tied[tie];
+    return t.first == model_stage || t.second == model_stage;
+  }
+
+  // The version that a forward uses, and micro-batches per update, as schedule.h states the rules.
+  int version_of(int micro, int now) const {
+    if (s.version_rule == VersionRule::Lag1) return std::max(0, micro / s.micro_batches - 1);
+    if (s.version_rule == VersionRule::Wave) return std::max(0, micro - s.micro_batches + 1);
+    return now;
+  }
+  int share() const { return s.version_rule == VersionRule::Lag1 ? s.micro_batches : 1; }
+
+  // Parts that must be summed between a stage's last gradient and its update.
+  std::set<int> required(int stage) const {
+    std::set<int> parts;
+    const int own = s.placements[stage].model_stage;
+    if (copies_.at(own) > 1)
+      for (int b = 0; b < buckets(own); ++b) parts.insert(b);
+    for (std::size_t t = 0; t < s.lowering.tied.size(); ++t) {
+      if (!in_tie(int(t), own)) continue;
+      Instr i{.kind = Kind::ReduceGrad, .stage = stage};
+      i.part = std::int16_t(buckets(own) + int(t));
+      const bool several = members(i).size() > 1 || s.lowering.pipelines > 1;
+      if (several && lowest_of_tie(int(t), stage)) parts.insert(i.part);
+    }
+    return parts;
+  }
+
+  // A worker with both stages of a tied pair, or several copies, takes part once, by its earliest.
+  bool lowest_of_tie(int tie, int stage) const {
+    for (std::size_t i = 0; i < s.placements.size(); ++i) {
+      if (f.worker(int(i)) != f.worker(stage) || !in_tie(tie, s.placements[i].model_stage))
+        continue;
+      const int a = s.placements[i].model_stage, b = s.placements[stage].model_stage;
+      if (a < b || (a == b && int(i) < stage)) return false;
+    }
+    return true;
+  }
+
+  std::string row(int w) {
+    struct Stage {
+      std::map<int, int> in_use;  // version -> micro-batches between F and W
+      std::map<int, int> left;    // micro-batch -> halves of its W to come
+      std::map<int, int> used;    // micro-batch -> version
+      std::map<int, int> sums;    // part -> where it was summed since the update
+      bool gradient = false;      // something to apply
+      int next = 0;               // micro-batch after the highest that is forward
+      int backwards = 0;          // whole ones
+    };
+    std::map<int, Stage> stages;
+    int scalars = -1, last_gradient = -1, last_update = -1;
+    for (int k = 0; k < int(f.rows[w].size()); ++k) {
+      const Instr& i = f.rows[w][k];
+      Stage& at = stages[i.stage];
+      const int now = i.stage >= 0 ? updates_[i.stage] : 0;
+      const int micro = i.micro < 0 || forward_id(i.kind) ? i.micro : i.micro / f.halves;
+      switch (i.kind) {
+        case Kind::Forward: {
+          const int version = version_of(micro, now);
+          if (f.updates && version > now) return "a weight version that is still to come";
+          at.used[micro] = version;
+          at.in_use[version]++;
+          at.left[micro] = f.halves;
+          at.next = std::max(at.next, micro + 1);
+          break;
+        }
+        case Kind::Backward:
+        case Kind::WeightGrad: {
+          at.gradient = true;
+          last_gradient = k;
+          if (!at.sums.empty()) return "a sum before the gradient is whole";
+          if (f.updates && !applied_by_.try_emplace(micro, now).second && applied_by_[micro] != now)
+            return "one micro-batch in two updates";
+          if (--at.left[micro] == 0) {
+            ++at.backwards;
+            if (--at.in_use[at.used[micro]] == 0) at.in_use.erase(at.used[micro]);
+          }
+          break;
+        }
+        case Kind::ReduceGrad:
+          if (const int own = s.placements[i.stage].model_stage;
+              i.part >= buckets(own) && !in_tie(i.part - buckets(own), own))
+            return "a part that there is not";
+          if (!required(i.stage).count(i.part)) break;
+          if (!at.sums.try_emplace(i.part, k).second) return "a sum twice";
+          break;
+        case Kind::ReduceScalars:
+          if (scalars > last_update) return "scalars twice";
+          scalars = k;
+          break;
+        case Kind::Update: {
+          // A copy that has run nothing gets its gradient from the sum.
+          if (!at.gradient && required(i.stage).empty()) return "an update without a gradient";
+          for (const int part : required(i.stage)) {
+            if (at.sums.count(part) == 0) return "an update before a sum";
+            if (s.lowering.reduce_scalars && at.sums[part] > scalars) return "scalars before a sum";
+          }
+          if (s.lowering.reduce_scalars && last_gradient > scalars)
+            return "an update before the scalars";
+          at.sums.clear();
+          at.gradient = false;
+          last_update = k;
+          ++updates_[i.stage];
+          if (at.backwards != updates_[i.stage] * share() && s.version_rule != VersionRule::Newest)
+            return "an update of another number of micro-batches";
+          break;
+        }
+        default:
+          break;
+      }
+      if (!f.updates || i.stage < 0) continue;
+      std::set<int> alive = {updates_[i.stage]};
+      for (const auto& [version, n] : at.in_use) alive.insert(version);
+      if (at.next < f.micros)
+        for (int v = version_of(at.next, updates_[i.stage]); v < updates_[i.stage]; ++v)
+          alive.insert(v);
+      if ((i.kind == Kind::Forward || i.kind == Kind::Update) && s.most_versions > 0 &&
+          int(alive.size()) > s.most_versions)
+        return "too many weight versions";
+    }
+    bool idle = true;  // a worker without a stage takes part in the scalars alone
+    for (const Placement& p : s.placements) idle &= p.workers[0] != w;
+    return end_of_row(stages, !idle && scalars > last_update);
+  }
+
+  template <class Stages>
+  std::string end_of_row(Stages& stages, bool scalars_open) {
+    for (auto& [stage, at] : stages) {
+      if (stage < 0) continue;
+      if (f.updates && at.gradient) return "a gradient that is never applied";
+      if (f.updates && !at.sums.empty()) return "a sum after the update";
+      if (!f.updates && f.reduces && at.sums.size() != required(stage).size())
+        return "a sum is missing";
+    }
+    return f.updates && scalars_open ? "scalars after the update" : "";
+  }
+
+  const Facts& f;
+  const Schedule& s;
+  std::map<int, int> copies_;      // model stage -> copies in all pipelines
+  std::map<int, int> updates_;     // stage -> updates
+  std::map<int, int> applied_by_;  // micro-batch -> number of the update with its gradient
+};
+
+}  // namespace hetu::oracle
