@@ -7,7 +7,7 @@
 #include "pipeline/options/picture.h"
 #include "pipeline/simulate/simulate_groups.h"
 #include "pipeline/verify/verify.h"
-#include "ps/group_log.h"
+#include "ps/coordinator/group_log.h"
 
 namespace hetu::cli {
 namespace {

@@ -26,7 +26,7 @@ _TABLE = {
     "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "graph/base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
                         "pipeline/lower pipeline/generate pipeline/choose pipeline/render",
-    "ps": "graph/base config/curve pipeline/groups",
+    "ps/coordinator": "graph/base config/curve pipeline/groups",
     "datasets": "graph/base config",
     "executor/comm": "graph/base config/curve",
     "executor/device": "graph/base ops",
@@ -34,15 +34,15 @@ _TABLE = {
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
     "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
                       "executor/compile",
-    "executor/sync": "graph/base ops pipeline/groups pipeline/ir ps executor/comm executor/device executor/compile "
-                     "executor/stage",
+    "executor/sync": "graph/base ops pipeline/groups pipeline/ir ps/coordinator executor/comm executor/device "
+                     "executor/compile executor/stage",
     "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/compile "
                      "executor/stage executor/sync",
-    "executor/job": "graph/base config graph ops datasets ps pipeline/groups pipeline/ir pipeline/verify pipeline/cost "
-                    "pipeline/simulate pipeline/lower pipeline/generate pipeline/compare executor/comm executor/device "
-                    "executor/state executor/compile executor/stage executor/sync executor/loop",
-    "executor/rehearse": "graph/base ps pipeline/groups pipeline/ir pipeline/cost pipeline/simulate executor/comm "
-                         "executor/device executor/compile executor/stage executor/sync executor/loop",
+    "executor/job": "graph/base config graph ops datasets ps/coordinator pipeline/groups pipeline/ir pipeline/verify "
+                    "pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare executor/comm "
+                    "executor/device executor/state executor/compile executor/stage executor/sync executor/loop",
+    "executor/rehearse": "graph/base ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
+                         "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}
 LAYERS["cli"] = [*_TABLE]
@@ -58,7 +58,7 @@ _PACKAGES = {
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})
 LAYERS["python"] = [*_TABLE, *_PACKAGES]
 LAYERS["tests"] = [*_TABLE, "cli", *_PACKAGES, "python"]
-SPLIT = ("pipeline", "executor")  # folders whose sources all stand in folders of theirs
+SPLIT = ("pipeline", "executor", "ps")  # folders whose sources all stand in folders of theirs
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 LIBRARY = re.compile(r"hetu_(?:library|command)\(\s*(\w+)([^)]*)\)")
 LINK = re.compile(r"target_link_libraries\(\s*hetu_(\w+)([^)]*)\)")

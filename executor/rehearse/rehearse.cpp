@@ -17,7 +17,7 @@
 #include "graph/base/error.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/simulate/simulate_groups.h"
-#include "ps/local_coordinator.h"
+#include "ps/coordinator/local_coordinator.h"
 
 namespace hetu {
 namespace {

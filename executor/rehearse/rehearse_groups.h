@@ -10,7 +10,7 @@
 #include "executor/loop/run.h"
 #include "executor/rehearse/timed_stages.h"
 #include "executor/sync/averager.h"
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 
 namespace hetu {
 

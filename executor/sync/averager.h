@@ -16,7 +16,7 @@
 #include "executor/comm/collective.h"
 #include "executor/device/device.h"
 #include "executor/sync/membership.h"
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 
 namespace hetu {
 

@@ -11,7 +11,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/zmq.h"
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 
 namespace hetu {
 

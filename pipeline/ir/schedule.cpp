@@ -30,6 +30,8 @@ const KindRow kKinds[] = {
     {Kind::ReduceScalars, "REDUCE_SCALARS", false, false},
     {Kind::Update, "UPDATE", true, false},
     {Kind::PartialReduce, "PARTIAL_REDUCE", true, false},
+    {Kind::Push, "PUSH", true, false},
+    {Kind::Pull, "PULL", true, false},
 };
 
 const KindRow& row(Kind kind) { return kKinds[static_cast<int>(kind)]; }

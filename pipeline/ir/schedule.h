@@ -25,9 +25,13 @@ enum class Kind : std::uint8_t {
   Update,         ///< UPDATE: optimizer step of a stage; no micro
   PartialReduce,  ///< PARTIAL_REDUCE: a mean of the stage's weights with those of some other
                   ///< pipelines begins; the stage's next update waits for it; no micro
+  Push,  ///< PUSH: what the stage's weights have changed by since its last push goes to the
+         ///< servers, which add it; no micro
+  Pull,  ///< PULL: the servers' weights of the stage, with that push and as many of the other
+         ///< pipelines' as Lowering::staleness asks for, take the place of its own; no micro
 };
 
-constexpr int kKindCount = static_cast<int>(Kind::PartialReduce) + 1;
+constexpr int kKindCount = static_cast<int>(Kind::Pull) + 1;
 
 /// One instruction. 16 bytes: a plan of 1,024 workers x 4,096 micro-batches fits in memory.
 struct Instr {
@@ -124,6 +128,13 @@ struct Lowering {
   /// Pipelines share no gradient: each updates alone, and after every update averages the stage's
   /// weights with whom it is told to (pipeline/groups).
   bool average_weights = false;
+  /// Pipelines share no gradient: each updates alone, and every wave of updates (the M of a step)
+  /// goes to servers that hold the weights of all: Kind::Push, Kind::Pull.
+  bool servers = false;
+  /// With servers: waves by which a pipeline may be ahead of the slowest one, D. The pull after
+  /// wave c has waves 0…c-D of every pipeline at least. Source: Park et al. 2020 (HetPipe),
+  /// section 5.
+  int staleness = 0;
   /// What lowering has found: the plan had no update, so each step got one at its end, a flush.
   bool flush = false;
 

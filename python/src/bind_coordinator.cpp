@@ -1,7 +1,7 @@
 #include <nanobind/stl/string.h>
 
 #include "graph/base/error.h"
-#include "ps/serve.h"
+#include "ps/coordinator/serve.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;

@@ -18,7 +18,7 @@
 #include "executor/state/shared_folder.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 #include "python/src/bindings.h"
 #include "python/src/settings.h"
 

@@ -8,7 +8,7 @@
 #include "config/env.h"
 #include "executor/device/device.h"
 #include "graph/base/error.h"
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 #include "python/src/bindings.h"
 #include "python/src/tell.h"
 

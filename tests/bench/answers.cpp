@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "tests/ps/served.h"
+#include "tests/ps/coordinator/served.h"
 
 namespace hetu::ps {
 namespace {

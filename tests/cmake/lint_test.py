@@ -62,8 +62,8 @@ class Layers(unittest.TestCase):
         self.assertEqual(lint_layers.layer_of("pipeline/groups.h"), "pipeline/groups")
         self.assertEqual(lint_layers.layer_of("pipeline/groups/ring.cpp"), "pipeline/groups")
         self.assertIsNone(lint_layers.layer_of("pipeline/groups_of_x.h"))
-        self.assertFalse(self.include("ps/x.cpp", "pipeline/groups.h"))
-        self.assertTrue(self.include("ps/x.cpp", "pipeline/lower/lower.h"))
+        self.assertFalse(self.include("ps/coordinator/x.cpp", "pipeline/groups.h"))
+        self.assertTrue(self.include("ps/coordinator/x.cpp", "pipeline/lower/lower.h"))
 
     def test_relative_and_dead_includes_are_found(self):
         found = findings({"ops/a.cpp": '#include "b.h"\n', "ops/b.h": GOOD_HEADER})

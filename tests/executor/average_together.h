@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "executor/job/trainer.h"
-#include "ps/local_coordinator.h"
+#include "ps/coordinator/local_coordinator.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"

@@ -7,7 +7,7 @@
 #include "config/curve/keys.h"
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
-#include "ps/local_coordinator.h"
+#include "ps/coordinator/local_coordinator.h"
 
 namespace hetu {
 namespace {

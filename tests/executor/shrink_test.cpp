@@ -16,8 +16,8 @@
 #include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
-#include "ps/local_coordinator.h"
-#include "ps/serve.h"
+#include "ps/coordinator/local_coordinator.h"
+#include "ps/coordinator/serve.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 

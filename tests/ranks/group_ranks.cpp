@@ -13,7 +13,7 @@
 
 #include "config/env.h"
 #include "graph/base/error.h"
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 
 namespace hetu {
 namespace {

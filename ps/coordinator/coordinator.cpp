@@ -1,9 +1,9 @@
-#include "ps/coordinator.h"
+#include "ps/coordinator/coordinator.h"
 
 #include <algorithm>
 
 #include "graph/base/log.h"
-#include "ps/coordinator_impl.h"
+#include "ps/coordinator/coordinator_impl.h"
 
 namespace hetu::ps {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "graph/base/log.h"
-#include "ps/coordinator.h"
-#include "ps/coordinator_impl.h"
+#include "ps/coordinator/coordinator.h"
+#include "ps/coordinator/coordinator_impl.h"
 
 namespace hetu::ps {
 

@@ -1,5 +1,5 @@
 // Frames: what is written is read, and nothing else is.
-#include "ps/messages.h"
+#include "ps/coordinator/messages.h"
 
 #include <gmock/gmock.h>
 

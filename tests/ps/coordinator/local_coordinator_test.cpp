@@ -1,6 +1,6 @@
 // Threads that ask the coordinator of their process: everyone is answered, groups agree on their
 // members, trouble has a name.
-#include "ps/local_coordinator.h"
+#include "ps/coordinator/local_coordinator.h"
 
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "graph/base/error.h"
-#include "tests/ps/group_workers.h"
+#include "tests/ps/coordinator/group_workers.h"
 
 namespace hetu::ps {
 namespace {

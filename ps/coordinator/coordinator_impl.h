@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ps/coordinator.h"
-#include "ps/group_log.h"
+#include "ps/coordinator/coordinator.h"
+#include "ps/coordinator/group_log.h"
 
 namespace hetu::ps {
 

@@ -15,8 +15,8 @@
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
-#include "ps/client_state.h"
-#include "ps/serve.h"
+#include "ps/coordinator/client_state.h"
+#include "ps/coordinator/serve.h"
 
 namespace hetu::ps {
 

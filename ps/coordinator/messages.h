@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "graph/base/error.h"
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 
 namespace hetu::ps {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "config/curve/keys.h"
-#include "ps/messages.h"
+#include "ps/coordinator/messages.h"
 
 namespace hetu::ps {
 

@@ -1,4 +1,4 @@
-#include "ps/group_log.h"
+#include "ps/coordinator/group_log.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // For builds without ZeroMQ: the same functions as zmq_client.cpp and zmq_server.cpp.
-#include "ps/group_client.h"
-#include "ps/serve.h"
+#include "ps/coordinator/group_client.h"
+#include "ps/coordinator/serve.h"
 
 namespace hetu::ps {
 

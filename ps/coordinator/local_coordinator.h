@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 
 namespace hetu::ps {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ps/messages.h"
+#include "ps/coordinator/messages.h"
 
 namespace hetu::ps {
 

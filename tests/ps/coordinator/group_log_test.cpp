@@ -1,5 +1,5 @@
 // The group log: a line for every group, also of a training that goes on after the end of another.
-#include "ps/group_log.h"
+#include "ps/coordinator/group_log.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
-#include "ps/local_coordinator.h"
-#include "tests/ps/group_workers.h"
+#include "ps/coordinator/local_coordinator.h"
+#include "tests/ps/coordinator/group_workers.h"
 
 namespace hetu::ps {
 namespace {

@@ -1,4 +1,4 @@
-#include "ps/messages.h"
+#include "ps/coordinator/messages.h"
 
 #include <cstring>
 #include <type_traits>

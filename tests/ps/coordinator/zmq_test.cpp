@@ -14,8 +14,8 @@
 #include "config/curve/sockets.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
-#include "ps/coordinator.h"
-#include "tests/ps/served.h"
+#include "ps/coordinator/coordinator.h"
+#include "tests/ps/coordinator/served.h"
 
 namespace hetu::ps {
 namespace {

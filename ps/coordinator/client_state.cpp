@@ -1,4 +1,4 @@
-#include "ps/client_state.h"
+#include "ps/coordinator/client_state.h"
 
 #include <algorithm>
 #include <chrono>

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "graph/base/error.h"
-#include "ps/serve.h"
-#include "tests/ps/group_workers.h"
+#include "ps/coordinator/serve.h"
+#include "tests/ps/coordinator/group_workers.h"
 
 namespace hetu::ps {
 

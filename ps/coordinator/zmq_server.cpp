@@ -9,8 +9,8 @@
 
 #include "config/curve/sockets.h"
 #include "graph/base/log.h"
-#include "ps/coordinator.h"
-#include "ps/serve.h"
+#include "ps/coordinator/coordinator.h"
+#include "ps/coordinator/serve.h"
 
 namespace hetu::ps {
 

@@ -1,12 +1,12 @@
-#include "ps/local_coordinator.h"
+#include "ps/coordinator/local_coordinator.h"
 
 #include <chrono>
 #include <exception>
 #include <map>
 #include <thread>
 
-#include "ps/client_state.h"
-#include "ps/coordinator.h"
+#include "ps/coordinator/client_state.h"
+#include "ps/coordinator/coordinator.h"
 
 namespace hetu::ps {
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "ps/group_client.h"
+#include "ps/coordinator/group_client.h"
 
 namespace hetu::ps {
 

@@ -5,7 +5,7 @@
 #include <deque>
 #include <mutex>
 
-#include "ps/messages.h"
+#include "ps/coordinator/messages.h"
 
 namespace hetu::ps {
 
