@@ -68,7 +68,7 @@ class Bert(OnFar):
 class ResNet(OnFar, ResNetCase):
     @unittest.skipUnless(WHOLE, "running statistics: far_whole_test")
     def test_running_statistics(self):
-        self.assert_same((2, 2), "--pipeline", "1f1b", "--batch-size", 8, "--micro-batches", 2, steps=(2, 4))
+        self.assert_same((2, 2), "--pipeline", "1f1b", "--batch-size", 4, "--micro-batches", 2, steps=(2, 4))
 
 
 if __name__ == "__main__":
