@@ -26,7 +26,10 @@ _TABLE = {
     "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "graph/base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
                         "pipeline/lower pipeline/generate pipeline/choose pipeline/render",
-    "ps/coordinator": "graph/base config/curve pipeline/groups",
+    "ps/wire": "graph/base",
+    "ps/coordinator": "graph/base config/curve pipeline/groups ps/wire",
+    "ps/server": "graph/base config/curve ps/wire",
+    "ps/client": "graph/base config/curve ps/wire ps/server",
     "datasets": "graph/base config",
     "executor/comm": "graph/base config/curve",
     "executor/device": "graph/base ops",

@@ -1,14 +1,10 @@
 #include "ps/coordinator/messages.h"
 
-#include <cstring>
-#include <type_traits>
-
 namespace hetu::ps {
 
 namespace {
 
 constexpr std::uint8_t kVersion = 2;
-constexpr std::size_t kLongestText = 4096;
 constexpr std::size_t kLongestEndpoint = 120;
 constexpr int kMostWorkers = 1 << 20;
 
@@ -29,88 +25,11 @@ enum Kind : std::uint8_t {
   kStopSoon
 };
 
-/// Appends values in a fixed order; the machines that Hetu runs on are little-endian.
-class Writer {
+class Writer : public ByteWriter {
  public:
-  explicit Writer(Kind kind) {
-    number(kVersion);
-    number(static_cast<std::uint8_t>(kind));
-  }
-  template <class T>
-  void number(T value) {
-    static_assert(std::is_arithmetic_v<T>);
-    append(&value, sizeof(T));
-  }
-  void text(const std::string& value) {
-    const std::string cut = value.substr(0, kLongestText);
-    number(static_cast<std::uint32_t>(cut.size()));
-    append(cut.data(), cut.size());
-  }
-  Bytes take() { return std::move(bytes_); }
-
- private:
-  void append(const void* data, std::size_t bytes) {
-    const std::size_t at = bytes_.size();
-    bytes_.resize(at + bytes);
-    if (bytes > 0) std::memcpy(bytes_.data() + at, data, bytes);
-  }
-  Bytes bytes_;
+  explicit Writer(Kind kind) : ByteWriter(kVersion, kind) {}
 };
-
-/// Takes values out again, never past the end.
-class Reader {
- public:
-  Reader(const std::byte* data, std::size_t bytes) : at_(data), left_(bytes) {}
-
-  template <class T>
-  T number() {
-    need(sizeof(T));
-    T value;
-    std::memcpy(&value, at_, sizeof(T));
-    advance(sizeof(T));
-    return value;
-  }
-  /// A whole number between two bounds, both allowed.
-  template <class T>
-  T between(T low, T high, const char* name) {
-    const T value = number<T>();
-    if (value < low || value > high) {
-      fail(Code::Comm, "a message whose {} is {}, not {} to {}", name, value, low, high);
-    }
-    return value;
-  }
-  std::string text(const char* name) {
-    const auto bytes = between<std::uint32_t>(0, kLongestText, name);
-    need(bytes);
-    std::string value(reinterpret_cast<const char*>(at_), bytes);
-    advance(bytes);
-    return value;
-  }
-  bool flag() { return between<std::uint8_t>(0, 1, "flag") == 1; }
-  void end() const {
-    if (left_ != 0) fail(Code::Comm, "a message with {} bytes too many", left_);
-  }
-  /// Version and kind.
-  Kind head() {
-    const auto version = number<std::uint8_t>();
-    if (version != kVersion) {
-      fail(Code::Comm, "a message of version {}, here {}; install the same Hetu on all hosts",
-           version, kVersion);
-    }
-    return static_cast<Kind>(number<std::uint8_t>());
-  }
-
- private:
-  void need(std::size_t bytes) const {
-    if (bytes > left_) fail(Code::Comm, "a message that is {} bytes too short", bytes - left_);
-  }
-  void advance(std::size_t bytes) {
-    at_ += bytes;
-    left_ -= bytes;
-  }
-  const std::byte* at_;
-  std::size_t left_;
-};
+using Reader = ByteReader;
 
 void write_policy(Writer& to, const groups::Options& o) {
   to.number(static_cast<std::uint8_t>(o.method));
@@ -313,7 +232,7 @@ Bytes encode(const FromCoordinator& message) { return std::visit(Encode{}, messa
 FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
   Reader from(data, bytes);
   FromWorker message;
-  switch (const Kind kind = from.head()) {
+  switch (const Kind kind = static_cast<Kind>(from.head(kVersion))) {
     case kHello:
       message = read_hello(from);
       break;
@@ -351,7 +270,7 @@ FromWorker decode_from_worker(const std::byte* data, std::size_t bytes) {
 FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes) {
   Reader from(data, bytes);
   FromCoordinator message;
-  switch (const Kind kind = from.head()) {
+  switch (const Kind kind = static_cast<Kind>(from.head(kVersion))) {
     case kWelcome:
       message = Welcome{};
       break;

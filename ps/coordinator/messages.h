@@ -9,16 +9,13 @@
 
 #include "graph/base/error.h"
 #include "ps/coordinator/group_client.h"
+#include "ps/wire/bytes.h"
 
 namespace hetu::ps {
-
-using Bytes = std::vector<std::byte>;
 
 inline constexpr std::size_t kLongestMessage = 1 << 17;  ///< bytes of a frame
 inline constexpr int kMostPipelines = 4096;
 inline constexpr int kMostSeats = 1 << 16;  ///< stages x pipelines
-inline constexpr double kHeartbeatS = 1;    ///< between signs of life of a worker
-inline constexpr double kDeadAfterS = 8;    ///< silence after which it counts as dead
 
 // From a worker.
 

@@ -1,22 +1,18 @@
-#include <arpa/inet.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <thread>
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
 #include "ps/coordinator/client_state.h"
 #include "ps/coordinator/serve.h"
+#include "ps/wire/address.h"
 
 namespace hetu::ps {
 
@@ -28,89 +24,7 @@ constexpr auto kHeartbeat =
 constexpr auto kDeadAfter =
     std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kDeadAfterS));
 constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-constexpr std::size_t kKeyDigits = 64;
-constexpr int kProbe_s = 5;
 const char kMonitor[] = "inproc://monitor";
-
-/// What heturun hands over: where the coordinator is, and the keys to it.
-struct Address {
-  std::vector<std::string> endpoints;
-  std::string server_key;
-  std::string public_key;
-  std::string secret_key;
-};
-
-Address parse(const std::string& text) {
-  const std::size_t at = text.rfind('@');
-  if (at == std::string::npos || at == 0 || text.size() - at - 1 != 3 * kKeyDigits) {
-    fail(Code::Config,
-         "HETU_COORDINATOR must hold endpoints and three keys, as heturun sets it, but {}",
-         text.empty() ? "is not set; start the command under heturun" : "does not");
-  }
-  Address address;
-  const bool is_path = text.rfind("ipc://", 0) == 0;  // which may hold a comma
-  for (std::size_t start = 0; start <= at;) {
-    const std::size_t end = is_path ? at : std::min(text.find(',', start), at);
-    address.endpoints.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  const auto key = [&](std::size_t i) { return text.substr(at + 1 + i * kKeyDigits, kKeyDigits); };
-  address.server_key = key(0);
-  address.public_key = key(1);
-  address.secret_key = key(2);
-  return address;
-}
-
-/// Of "tcp://A.B.C.D:PORT"; nothing if it is none.
-std::optional<sockaddr_in> address_of(const std::string& endpoint) {
-  sockaddr_in address{};
-  const std::size_t colon = endpoint.rfind(':');
-  if (endpoint.rfind("tcp://", 0) != 0 || colon < 6) return std::nullopt;
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(endpoint.c_str() + colon + 1)));
-  if (inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr) != 1) {
-    return std::nullopt;
-  }
-  return address;
-}
-
-/// Whether something listens there.
-bool listens(const std::string& endpoint) {
-  const std::optional<sockaddr_in> address = address_of(endpoint);
-  if (!address) return false;
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval limit{kProbe_s, 0};  // SO_SNDTIMEO bounds connect, too
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  const bool there =
-      connect(fd, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0;
-  close(fd);
-  return there;
-}
-
-/// This host's own address on the way to a "tcp://" endpoint; nothing is sent.
-std::string address_towards(const std::string& endpoint) {
-  const std::optional<sockaddr_in> address = address_of(endpoint);
-  sockaddr_in own{};
-  socklen_t size = sizeof own;
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool known =
-      address && fd >= 0 &&
-      connect(fd, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-  if (fd >= 0) close(fd);
-  char text[INET_ADDRSTRLEN];
-  if (!known || inet_ntop(AF_INET, &own.sin_addr, text, sizeof text) == nullptr)
-    fail(Code::Comm, "this host has no address on the way to the coordinator at {}", endpoint);
-  return text;
-}
-
-/// The first endpoint that answers; the last if none does, for ZeroMQ goes on trying.
-std::string choose(const std::vector<std::string>& endpoints) {
-  for (const std::string& endpoint : endpoints) {
-    if (endpoints.size() == 1 || listens(endpoint)) return endpoint;
-  }
-  return endpoints.back();
-}
 
 /// A DEALER with a thread of its own, which also says every second that this worker lives.
 class ZmqClient : public ClientState {
@@ -263,20 +177,20 @@ class ZmqClient : public ClientState {
 }  // namespace
 
 Endpoint endpoint_of_worker(const std::string& address, int worker) {
-  const Address where = parse(address);
-  const std::string endpoint = choose(where.endpoints);
+  const Address where = parse_address(address, "HETU_COORDINATOR");
+  const std::string endpoint = choose_endpoint(where.endpoints);
   Endpoint own{"", where.public_key, where.secret_key};
   if (endpoint.rfind("ipc://", 0) == 0)
     own.endpoint = fmt::format("{}/mesh-{}", endpoint.substr(0, endpoint.rfind('/')), worker);
   else
-    own.endpoint = fmt::format("tcp://{}:*", address_towards(endpoint));
+    own.endpoint = fmt::format("tcp://{}:*", own_address_towards(endpoint));
   return own;
 }
 
 std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
                                                  const ClientOptions& options) {
-  const Address where = parse(address);
-  const std::string endpoint = choose(where.endpoints);
+  const Address where = parse_address(address, "HETU_COORDINATOR");
+  const std::string endpoint = choose_endpoint(where.endpoints);
   try {
     return std::make_unique<ZmqClient>(endpoint, where, options);
   } catch (const zmq::error_t& error) {

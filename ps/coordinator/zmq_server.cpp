@@ -11,6 +11,8 @@
 #include "graph/base/log.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/serve.h"
+#include "ps/wire/control_lines.h"
+#include "ps/wire/peers.h"
 
 namespace hetu::ps {
 
@@ -19,30 +21,11 @@ namespace {
 constexpr int kFramesAtOnce = 256;   // taken before answers go out
 constexpr int kQueuedFrames = 1000;  // per connection
 constexpr double kFarewell_s = 10;   // time for workers to hear why the job failed
-constexpr std::size_t kLongestLine = 4096;
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-/// Connections get five bytes from ZeroMQ, the first of them 0; a name of the peer's own choice is
-/// none. 0 for those.
-Coordinator::Peer peer_of(const zmq::message_t& identity) {
-  const auto* bytes = identity.data<unsigned char>();
-  if (identity.size() != 5 || bytes[0] != 0) return 0;
-  Coordinator::Peer peer = 1;
-  for (int i = 1; i < 5; ++i) peer = peer << 8 | bytes[i];
-  return peer;
-}
-
-zmq::message_t identity_of(Coordinator::Peer peer) {
-  zmq::message_t identity(5);
-  auto* bytes = identity.data<unsigned char>();
-  bytes[0] = 0;
-  for (int i = 4; i > 0; --i, peer >>= 8) bytes[i] = static_cast<unsigned char>(peer);
-  return identity;
 }
 
 /// Sockets and the loop around them.
@@ -76,7 +59,7 @@ class Server {
       }
       if (items[1].revents != 0) authenticator_.admit();
       if (items[0].revents != 0) take_frames();
-      if (controlled && items[2].revents != 0 && !take_control()) return;
+      if (controlled && items[2].revents != 0 && !control_.read(options_.control_fd)) return;
       const std::optional<std::int64_t> wake = rules_.wakes_at_us();
       if (wake && *wake <= now_us()) rules_.tick(now_us());
       send_frames();
@@ -116,20 +99,6 @@ class Server {
     }
   }
 
-  /// Takes what heturun says; false at its end.
-  bool take_control() {
-    char buffer[4096];
-    const ssize_t count = read(options_.control_fd, buffer, sizeof buffer);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-    if (count <= 0) return false;
-    control_.append(buffer, static_cast<std::size_t>(count));
-    for (std::size_t end; (end = control_.find('\n')) != std::string::npos;) {
-      obey(control_.substr(0, end));
-      control_.erase(0, end + 1);
-    }
-    return control_.size() <= kLongestLine;
-  }
-
   void obey(const std::string& line) {
     int number = 0;
     int text = 0;
@@ -149,7 +118,7 @@ class Server {
 
   const ServeOptions& options_;
   Coordinator rules_;
-  std::string control_;
+  ControlLines control_{[this](const std::string& line) { obey(line); }};
   std::int64_t failed_us_ = 0;
   zmq::context_t context_{1};
   curve::Authenticator authenticator_;
