@@ -1,0 +1,230 @@
+#include "ps/client/client_state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <random>
+
+namespace hetu::ps::client {
+
+namespace {
+
+std::chrono::duration<double> seconds(double s) { return std::chrono::duration<double>(s); }
+
+std::uint64_t draw_session() {
+  std::random_device draw;
+  return static_cast<std::uint64_t>(draw()) << 32 | draw();
+}
+
+}  // namespace
+
+ClientState::ClientState(ParameterOptions options, std::vector<std::string> servers)
+    : options_(options), session_(draw_session()), lines_(servers.size()) {
+  for (std::size_t s = 0; s < servers.size(); ++s) lines_[s].name = std::move(servers[s]);
+}
+
+std::string ClientState::who() const { return fmt::format("worker {}", options_.worker); }
+
+void ClientState::throw_if_dead() const {
+  if (dead_) throw Error(code_, failure_);
+}
+
+ClientState::OpenTable& ClientState::table(int number) {
+  require(number >= 0 && static_cast<std::size_t>(number) < tables_.size(),
+          "{} has opened {} tables, so there is none of number {}", who(), tables_.size(), number);
+  return tables_[static_cast<std::size_t>(number)];
+}
+
+void ClientState::put(int server, server::FromClient message, server::Payload payload) {
+  lines_[static_cast<std::size_t>(server)].items.push_back(
+      {std::move(message), std::move(payload)});
+}
+
+int ClientState::open(const Table& about, int member, const float* initial) {
+  require(!about.name.empty() && about.name.size() <= server::kLongestName,
+          "a table's name must have 1 to {} characters, not {}", server::kLongestName,
+          about.name.size());
+  require(about.elements >= 1 && about.elements <= server::kMostElements,
+          "table \"{}\" must have 1 to {} elements, not {}", about.name, server::kMostElements,
+          about.elements);
+  require(about.members >= 1 && about.members <= server::kMostMembers,
+          "table \"{}\" must have 1 to {} members, not {}", about.name, server::kMostMembers,
+          about.members);
+  require(member >= 0 && member < about.members, "a member of table \"{}\" must be 0 to {}, not {}",
+          about.name, about.members - 1, member);
+  require(initial != nullptr, "table \"{}\" is opened without values", about.name);
+  std::unique_lock lock(mutex_);
+  throw_if_dead();
+  const int number = static_cast<int>(tables_.size());
+  require(number < server::kMostTables, "{} opens more than {} tables", who(), server::kMostTables);
+  const int servers = static_cast<int>(lines_.size());
+  OpenTable& opened = tables_.emplace_back(about, servers);
+  opened.initial = initial;
+  opened.joined.resize(lines_.size());
+  for (int s = 0; s < servers; ++s) {
+    if (opened.split.first(s + 1) == opened.split.first(s)) continue;
+    put(s, server::Join{number, about.name, about.elements, about.members, member});
+    ++opened.opening;
+  }
+  lock.unlock();
+  ring();
+  lock.lock();
+  const auto is_open = [&] { return dead_ || opened.opening == 0 || !opened.failure.empty(); };
+  const bool in_time = changed_.wait_for(lock, seconds(options_.timeout_s), is_open);
+  opened.initial = nullptr;
+  if (!in_time) {
+    fail(Code::Timeout, "{} waited {:g} s (HETU_TIMEOUT) for {} to open table \"{}\"", who(),
+         options_.timeout_s, busy_servers(), about.name);
+  }
+  throw_if_dead();
+  if (!opened.failure.empty()) throw Error(Code::InvalidArgument, opened.failure);
+  return number;
+}
+
+void ClientState::push(int number, std::vector<float> delta) {
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_dead();
+    OpenTable& to = table(number);
+    require(static_cast<std::int64_t>(delta.size()) == to.about.elements,
+            "an update of table \"{}\" must have its {} elements, not {}", to.about.name,
+            to.about.elements, delta.size());
+    require(!left_, "{} pushes to table \"{}\" after it has left", who(), to.about.name);
+    const auto kept = std::make_shared<const std::vector<float>>(std::move(delta));
+    ++to.clock;
+    for (int p = 0; p < to.split.parts(); ++p) {
+      const int server = to.split.server(p);
+      const auto* data = reinterpret_cast<const std::byte*>(kept->data() + to.split.begin(p));
+      const auto bytes = static_cast<std::size_t>(to.split.elements(p)) * sizeof(float);
+      put(server, server::Push{number, p, to.clock}, {data, bytes, kept});
+      ++lines_[static_cast<std::size_t>(server)].pushes;
+      ++unacknowledged_;
+    }
+  }
+  ring();
+}
+
+void ClientState::pull(int number, std::int64_t least, float* into) {
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_dead();
+    OpenTable& from = table(number);
+    require(!left_, "{} pulls table \"{}\" after it has left", who(), from.about.name);
+    require(!from.pull, "{} pulls table \"{}\" while a pull of it is open; wait for that first",
+            who(), from.about.name);
+    const auto parts = static_cast<std::size_t>(from.split.parts());
+    from.pull = Open{.least = least,
+                     .into = into,
+                     .missing = from.split.parts(),
+                     .has = std::vector<bool>(parts),
+                     .found = {.pushes = std::vector<std::int64_t>(parts)},
+                     .failure = {},
+                     .waits = {}};
+    ++from.pulls;
+    for (int p = 0; p < from.split.parts(); ++p) {
+      put(from.split.server(p), server::Pull{number, p, from.pulls, least, from.clock});
+    }
+  }
+  ring();
+}
+
+Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
+  std::unique_lock lock(mutex_);
+  throw_if_dead();
+  OpenTable& from = table(number);
+  require(from.pull.has_value(), "{} waits for table \"{}\" without a pull of it", who(),
+          from.about.name);
+  const auto is_done = [&] {
+    return dead_ || from.pull->missing == 0 || !from.pull->failure.empty();
+  };
+  std::string late;
+  if (!changed_.wait_for(lock, seconds(options_.timeout_s), is_done)) {
+    late = whom_it_waits_for(lock, number);
+  }
+  const bool is_late = !is_done();
+  const Open pull = std::move(*from.pull);
+  from.pull.reset();
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    settle(static_cast<int>(s), [&](const server::FromClient& message) {
+      const auto* asked = std::get_if<server::Pull>(&message);
+      return asked != nullptr && asked->table == number;
+    });
+  }
+  throw_if_dead();
+  if (!pull.failure.empty()) throw Error(Code::Comm, pull.failure);
+  if (is_late) {
+    fail(Code::Timeout, "{} waited {:g} s (HETU_TIMEOUT) for table \"{}\" ({}): {}", who(),
+         options_.timeout_s, from.about.name, what ? what() : "no more is known", late);
+  }
+  return pull.found;
+}
+
+// Asks the server of the first part that is missing; a second is plenty for one that lives.
+std::string ClientState::whom_it_waits_for(std::unique_lock<std::mutex>& lock, int number) {
+  OpenTable& from = table(number);
+  const auto& has = from.pull->has;
+  const int part = static_cast<int>(std::find(has.begin(), has.end(), false) - has.begin());
+  Line& line = lines_[static_cast<std::size_t>(from.split.server(part))];
+  line.once.push_back(server::Who{number, part, from.pull->least});
+  lock.unlock();
+  ring();
+  lock.lock();
+  const auto knows = [&] { return dead_ || from.pull->missing == 0 || from.pull->waits; };
+  changed_.wait_for(lock, seconds(kHeartbeatS), knows);
+  if (!from.pull->waits) return fmt::format("{} does not answer", line.name);
+  if (from.pull->waits->empty()) return fmt::format("{} has not sent all of it yet", line.name);
+  return "for " + *from.pull->waits;
+}
+
+std::string ClientState::busy_servers() const {
+  std::string names;
+  for (const Line& line : lines_) {
+    if (!line.items.empty()) names += (names.empty() ? "" : ", ") + line.name;
+  }
+  return names.empty() ? "the other members" : names;
+}
+
+void ClientState::flush() {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [&] { return dead_ || unacknowledged_ == 0; };
+  if (!changed_.wait_for(lock, seconds(options_.timeout_s), is_done)) {
+    fail(Code::Timeout, "{} waited {:g} s (HETU_TIMEOUT) for {} to take its updates", who(),
+         options_.timeout_s, busy_servers());
+  }
+  throw_if_dead();
+}
+
+void ClientState::leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (left_ || dead_) return;
+    left_ = true;
+    leaving_ = static_cast<int>(lines_.size());
+    for (std::size_t s = 0; s < lines_.size(); ++s) {
+      put(static_cast<int>(s), server::Leave{lines_[s].pushes});
+    }
+  }
+  ring();
+  std::unique_lock lock(mutex_);
+  // Without an answer the servers hear the silence: nothing more can be done here.
+  changed_.wait_for(lock, seconds(std::min(options_.timeout_s, kDeadAfterS)),
+                    [&] { return dead_ || leaving_ == 0; });
+}
+
+void ClientState::die(Code code, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (dead_) return;
+    dead_ = true;
+    code_ = code;
+    failure_ = text;
+  }
+  changed_.notify_all();
+}
+
+bool ClientState::has_ended() const {
+  const std::lock_guard lock(mutex_);
+  return dead_ || (left_ && leaving_ == 0);
+}
+
+}  // namespace hetu::ps::client

@@ -1,0 +1,133 @@
+// What a client of the parameter servers keeps, whatever carries its messages: what is on its way
+// to each server, and the pulls that are open. Base of the clients over ZeroMQ and within a
+// process; tests put a transport beneath it that loses and repeats.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "ps/client/parameter_client.h"
+#include "ps/server/messages.h"
+
+namespace hetu::ps::client {
+
+/// A ParameterClient without its transport: take() gives what is to be sent, receive() brings in.
+///
+/// Everything that wants an acknowledgement is kept until it has come. A line that has lost a
+/// message, as its signs of life tell, or its connection, begins anew: hello, and then all of it
+/// again, which the servers take once.
+class ClientState : public ParameterClient {
+ public:
+  struct Outgoing {
+    int server = 0;
+    Bytes header;
+    server::Payload payload;
+  };
+
+  int open(const Table& table, int member, const float* initial) override;
+  void push(int table, std::vector<float> delta) override;
+  void pull(int table, std::int64_t least, float* into) override;
+  Pulled wait(int table, const std::function<std::string()>& what) override;
+  void flush() override;
+  void leave() override;
+
+  /// Messages to send now, in order. Call it after each of the functions below and when ring() is
+  /// called; from one thread at a time.
+  std::vector<Outgoing> take();
+  /// Takes a message that has come. One that no server sends ends the client.
+  void receive(int server, const Bytes& header, const server::Payload& payload);
+  /// To be called every kHeartbeatS.
+  void beat();
+  /// The connection to a server is lost; what was on it may be, too.
+  void line_lost(int server);
+  /// The client is dead; every later call throws.
+  void die(Code code, const std::string& text);
+  bool has_ended() const;
+
+ protected:
+  /// `servers`: how messages name them.
+  ClientState(ParameterOptions options, std::vector<std::string> servers);
+
+  /// Something is to be sent. Called without the lock, by the thread of the worker.
+  virtual void ring() = 0;
+  const std::string& name(int server) const {
+    return lines_[static_cast<std::size_t>(server)].name;
+  }
+
+  const ParameterOptions options_;
+
+ private:
+  /// A message that stays until it is acknowledged.
+  struct Item {
+    server::FromClient message;
+    server::Payload payload;
+  };
+  struct Line {
+    std::string name;
+    std::uint32_t attempt = 1;
+    bool hello_due = true;
+    bool welcome = false;
+    bool known = false;  ///< has been welcomed by this server before
+    bool beat_due = false;
+    std::int64_t sent = 0;
+    std::int64_t received = 0;
+    std::deque<Item> items;
+    std::size_t next = 0;           ///< first of items that is not sent
+    std::int64_t bytes_on_way = 0;  ///< payload of those that are
+    std::int64_t pushes = 0;        ///< of parts, ever
+    std::vector<server::Who> once;  ///< questions; nobody keeps them
+  };
+  /// A pull that is open.
+  struct Open {
+    std::int64_t least = 0;
+    float* into = nullptr;
+    int missing = 0;  ///< parts
+    std::vector<bool> has;
+    Pulled found;
+    std::string failure;
+    std::optional<std::string> waits;  ///< for whom
+  };
+  struct OpenTable {
+    OpenTable(Table table, int servers) : about(std::move(table)), split(about.elements, servers) {}
+    Table about;
+    server::Split split;
+    const float* initial = nullptr;  ///< while it is opened
+    int opening = 0;                 ///< servers and parts that have not answered yet
+    std::string failure;             ///< why it cannot be opened
+    std::vector<bool> joined;        ///< per server
+    std::int64_t clock = 0;
+    std::int64_t pulls = 0;
+    std::optional<Open> pull;
+  };
+
+  void take_line(int server, std::vector<Outgoing>& to);
+  void take_message(int server, const server::FromServer& message, const server::Payload& payload);
+  void take_joined(int server, const server::Joined& joined);
+  void take_values(int server, const server::Values& values, const server::Payload& payload);
+  void put(int server, server::FromClient message, server::Payload payload = {});
+  /// Removes the items that are acknowledged; returns how many they were.
+  int settle(int server, const std::function<bool(const server::FromClient&)>& is_settled);
+  void begin_anew(Line& line);
+  OpenTable& table(int number);
+  OpenTable* known_table(int server, int number, int part);
+  std::string who() const;
+  void throw_if_dead() const;
+  std::string whom_it_waits_for(std::unique_lock<std::mutex>& lock, int number);
+  std::string busy_servers() const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::uint64_t session_;
+  std::vector<Line> lines_;
+  std::deque<OpenTable> tables_;  ///< by number
+  int unacknowledged_ = 0;        ///< updates of parts
+  int leaving_ = 0;               ///< servers that have not said Left
+  bool left_ = false;
+  bool dead_ = false;
+  Code code_ = Code::Comm;
+  std::string failure_;
+};
+
+}  // namespace hetu::ps::client

@@ -1,0 +1,37 @@
+// Parameter servers for workers that are threads of one process: the same rules (ps/server/store.h)
+// under a mutex. Read by executor/ for runs without processes, and by tests.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ps/client/parameter_client.h"
+#include "ps/server/store.h"
+
+namespace hetu::ps {
+
+/// The servers of one job. Their clients keep them alive.
+class LocalServers {
+ public:
+  /// `on_applied`, if any, hears of each update of a part in the order in which it is added, from
+  /// any thread, one call at a time.
+  explicit LocalServers(int servers,
+                        std::function<void(const server::Applied&)> on_applied = nullptr);
+  ~LocalServers();
+  LocalServers(const LocalServers&) = delete;
+  LocalServers& operator=(const LocalServers&) = delete;
+
+  /// A worker's client. One that is destroyed by an exception counts as dead.
+  std::unique_ptr<ParameterClient> client(const ParameterOptions& options);
+
+  /// Declares a worker dead, as a silent one would be: whoever waits for it hears "worker N
+  /// REASON".
+  void worker_died(int worker, const std::string& reason);
+
+ private:
+  struct Shared;
+  class Client;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace hetu::ps

@@ -1,0 +1,75 @@
+// What a worker sees of the parameter servers of its job: tables of weights that they hold, what it
+// adds to them, and what it reads. Implemented over ZeroMQ (connect_servers) and for threads of one
+// process (local_servers.h). Read by executor/sync.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hetu::ps {
+
+/// Float32 values under one name, flat. Servers hold a part each, split by bytes; nobody sees how.
+struct Table {
+  std::string name;           ///< "stage 2"; the same for all who share it
+  std::int64_t elements = 0;  ///< more than 0
+  int members = 1;            ///< who push: 0…members-1
+};
+
+/// Pulls that wait for nobody.
+inline constexpr std::int64_t kAnyClock = std::numeric_limits<std::int64_t>::min();
+
+/// What a pull has found.
+struct Pulled {
+  /// Of each part of the table in the order of its elements: pushes that it had added, since it was
+  /// made, of all members together.
+  std::vector<std::int64_t> pushes;
+  std::int64_t arrival_ns = 0;  ///< of its last byte, as comm::now_ns()
+};
+
+struct ParameterOptions {
+  int worker = 0;          ///< its number, for messages to people
+  double timeout_s = 300;  ///< deadline of open, wait and flush (HETU_TIMEOUT)
+};
+
+/// One worker's lines to all servers of the job. One thread of the worker calls it. Throws Comm,
+/// naming the server, where one is lost for good; the client is then dead.
+class ParameterClient {
+ public:
+  virtual ~ParameterClient() = default;
+
+  /// Joins a table as `member`. Blocks until every server has its part: the values of whoever comes
+  /// first, `initial`, which are the same on all. Returns a number for the calls below. Throws
+  /// InvalidArgument: members that do not agree on the table, a member twice.
+  virtual int open(const Table& table, int member, const float* initial) = 0;
+
+  /// Adds `delta`, as long as the table, to the servers' values: exactly once, whatever is lost and
+  /// sent again on the way. This member's clock, 0 at first, rises by one. Never blocks for the
+  /// network; the client keeps the values until every server has said that it has them.
+  virtual void push(int table, std::vector<float> delta) = 0;
+
+  /// Asks for the values as soon as the clock of every member is at least `least`, after this
+  /// client's own pushes so far. One at a time per table. `into` must stay until wait() returns.
+  virtual void pull(int table, std::int64_t least, float* into) = 0;
+
+  /// Sleeps until the pull has filled its memory. Throws Timeout, naming `what` and whom it waits
+  /// for; Comm.
+  virtual Pulled wait(int table, const std::function<std::string()>& what) = 0;
+
+  /// Sleeps until every push is acknowledged. Throws Timeout, Comm.
+  virtual void flush() = 0;
+
+  /// This worker has ended in order: nobody waits for it any more. Called by the destructor, too,
+  /// unless an exception passes.
+  virtual void leave() = 0;
+};
+
+/// Connects to the servers that heturun has started (HETU_SERVERS, config/env.h). Throws Config if
+/// the address is none, Comm or Timeout if one does not answer, Unsupported in a build without
+/// ZeroMQ.
+std::unique_ptr<ParameterClient> connect_servers(const std::string& address,
+                                                 const ParameterOptions& options);
+
+}  // namespace hetu::ps

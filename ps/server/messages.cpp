@@ -1,0 +1,177 @@
+#include "ps/server/messages.h"
+
+#include <limits>
+#include <type_traits>
+
+namespace hetu::ps::server {
+
+namespace {
+
+constexpr std::uint8_t kVersion = 1;
+constexpr int kMostWorkers = 1 << 20;
+constexpr int kMostParts = 1 << 19;  // more than kMostElements gives
+constexpr std::uint8_t kFirstOfServer = 64;
+
+// The kind of a message is its place in its variant; the two directions share no number.
+template <class Variant>
+std::uint8_t kind_of(const Variant& message) {
+  const auto place = static_cast<std::uint8_t>(message.index());
+  return std::is_same_v<Variant, FromServer> ? kFirstOfServer + place : place;
+}
+
+/// Writes and reads a message by the same list of its fields, each with its range.
+class Fields {
+ public:
+  explicit Fields(ByteWriter& to) : to_(&to) {}
+  explicit Fields(ByteReader& from) : from_(&from) {}
+
+  template <class T>
+  Fields& number(T& value, T low, T high, const char* name) {
+    if (to_ != nullptr)
+      to_->number(value);
+    else
+      value = from_->between(low, high, name);
+    return *this;
+  }
+  Fields& count(std::int64_t& value, const char* name) {
+    return number<std::int64_t>(value, 0, kMost, name);
+  }
+  Fields& flag(bool& value) {
+    if (to_ != nullptr)
+      to_->number(static_cast<std::uint8_t>(value));
+    else
+      value = from_->flag();
+    return *this;
+  }
+  Fields& text(std::string& value, std::size_t longest, const char* name) {
+    if (to_ != nullptr) {
+      to_->text(value);
+      return *this;
+    }
+    value = from_->text(name);
+    if (value.size() > longest) {
+      fail(Code::Comm, "a message with a {} of {} bytes; at most {} are right", name, value.size(),
+           longest);
+    }
+    return *this;
+  }
+  Fields& table(int& value) { return number(value, 0, kMostTables - 1, "table"); }
+  Fields& part(int& value) { return number(value, 0, kMostParts - 1, "part"); }
+
+ private:
+  static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  ByteWriter* to_ = nullptr;
+  ByteReader* from_ = nullptr;
+};
+
+constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+void list(Fields f, Hello& m) {
+  f.number<std::uint64_t>(m.session, 0, std::numeric_limits<std::uint64_t>::max(), "session")
+      .number(m.worker, 0, kMostWorkers, "worker")
+      .number(m.servers, 1, kMostServers, "number of servers")
+      .number(m.server, 0, kMostServers - 1, "server")
+      .flag(m.known);
+}
+void list(Fields f, Join& m) {
+  f.table(m.table)
+      .text(m.name, kLongestName, "name of a table")
+      .number<std::int64_t>(m.elements, 1, kMostElements, "number of elements")
+      .number(m.members, 1, kMostMembers, "number of members")
+      .number(m.member, 0, kMostMembers - 1, "member");
+}
+void list(Fields f, Init& m) { f.table(m.table).part(m.part); }
+void list(Fields f, Push& m) {
+  f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "update");
+}
+void list(Fields f, Pull& m) {
+  f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
+  f.number<std::int64_t>(m.least, kLeast, kMost, "least clock").count(m.after, "own clock");
+}
+void list(Fields f, Who& m) {
+  f.table(m.table).part(m.part).number<std::int64_t>(m.least, kLeast, kMost, "least clock");
+}
+void list(Fields f, Beat& m) { f.count(m.sent, "number of messages"); }
+void list(Fields f, Leave& m) { f.count(m.pushes, "number of updates"); }
+void list(Fields, Welcome&) {}
+void list(Fields f, Joined& m) { f.table(m.table).flag(m.wants_values); }
+void list(Fields f, NotJoined& m) { f.table(m.table).text(m.text, kLongestText, "reason"); }
+void list(Fields f, Initialised& m) { f.table(m.table).part(m.part); }
+void list(Fields f, Pushed& m) { f.table(m.table).part(m.part).count(m.number, "update"); }
+void list(Fields f, Values& m) {
+  f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
+  f.count(m.pushes, "number of updates");
+}
+void list(Fields f, NoValues& m) {
+  f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
+  f.text(m.text, kLongestText, "reason");
+}
+void list(Fields f, Waits& m) {
+  f.table(m.table).part(m.part).text(m.text, kLongestText, "list of workers");
+}
+void list(Fields f, BeatBack& m) { f.flag(m.all_came).count(m.sent, "number of messages"); }
+void list(Fields, Left&) {}
+void list(Fields f, Refusal& m) {
+  auto code = static_cast<std::uint8_t>(m.code);
+  f.number<std::uint8_t>(code, 0, static_cast<std::uint8_t>(Code::Internal), "code");
+  m.code = static_cast<Code>(code);
+  f.text(m.text, kLongestText, "reason");
+}
+
+template <class Variant>
+Bytes encode_any(std::uint32_t attempt, Variant message) {
+  ByteWriter to(kVersion, kind_of(message));
+  to.number(attempt);
+  std::visit([&](auto& m) { list(Fields(to), m); }, message);
+  return to.take();
+}
+
+template <class Variant, std::size_t I = 0>
+Variant empty(std::size_t place) {
+  if constexpr (I < std::variant_size_v<Variant>) {
+    return place == I ? Variant(std::in_place_index<I>) : empty<Variant, I + 1>(place);
+  } else {
+    return Variant();
+  }
+}
+
+template <class Variant>
+Framed<Variant> decode_any(const std::byte* data, std::size_t bytes, const char* sender) {
+  ByteReader from(data, bytes);
+  const std::uint8_t kind = from.head(kVersion);
+  const std::uint8_t first = std::is_same_v<Variant, FromServer> ? kFirstOfServer : 0;
+  if (kind < first || kind >= first + std::variant_size_v<Variant>) {
+    fail(Code::Comm, "a message of kind {}, which no {} sends", static_cast<int>(kind), sender);
+  }
+  Framed<Variant> framed{from.number<std::uint32_t>(), empty<Variant>(kind - first)};
+  std::visit([&](auto& m) { list(Fields(from), m); }, framed.message);
+  from.end();
+  return framed;
+}
+
+}  // namespace
+
+Bytes encode(std::uint32_t attempt, const FromClient& message) {
+  return encode_any(attempt, message);
+}
+Bytes encode(std::uint32_t attempt, const FromServer& message) {
+  return encode_any(attempt, message);
+}
+Framed<FromClient> decode_from_client(const std::byte* data, std::size_t bytes) {
+  Framed<FromClient> framed = decode_any<FromClient>(data, bytes, "worker");
+  if (const auto* hello = std::get_if<Hello>(&framed.message);
+      hello && hello->server >= hello->servers) {
+    fail(Code::Comm, "a message to server {} of {}", hello->server, hello->servers);
+  }
+  if (const auto* join = std::get_if<Join>(&framed.message);
+      join && join->member >= join->members) {
+    fail(Code::Comm, "a message of member {} of {}", join->member, join->members);
+  }
+  return framed;
+}
+Framed<FromServer> decode_from_server(const std::byte* data, std::size_t bytes) {
+  return decode_any<FromServer>(data, bytes, "parameter server");
+}
+
+}  // namespace hetu::ps::server

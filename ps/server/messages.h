@@ -1,0 +1,173 @@
+// What workers and parameter servers say to each other: a header frame, read here, and a payload
+// frame of float32 values, empty for most messages. Every length and count is checked before
+// anything is allocated. Read by store.h and by ps/client.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "ps/server/split.h"
+#include "ps/wire/bytes.h"
+
+namespace hetu::ps::server {
+
+inline constexpr std::size_t kLongestHeader = 1 << 13;  ///< bytes of a header frame
+inline constexpr int kMostMembers = 4096;               ///< of a table
+inline constexpr int kMostTables = 1 << 16;             ///< of a worker
+inline constexpr std::size_t kLongestName = 256;        ///< of a table, in bytes
+
+/// Bytes that somebody keeps for as long as `owner` lives; nobody changes them meanwhile.
+struct Payload {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::shared_ptr<const void> owner = nullptr;
+};
+
+// From a worker. `table` is the worker's own number of it, `part` that of Split.
+
+/// The first message of a line, and of one that begins anew.
+struct Hello {
+  std::uint64_t session = 0;  ///< drawn by the client, the same on all its lines
+  int worker = 0;
+  int server = 0;  ///< whom it wants to speak to
+  int servers = 1;
+  bool known = false;  ///< has been welcomed before
+  bool operator==(const Hello&) const = default;
+};
+/// Wants to take part in a table.
+struct Join {
+  int table = 0;
+  std::string name;
+  std::int64_t elements = 0;
+  int members = 1;
+  int member = 0;
+  bool operator==(const Join&) const = default;
+};
+/// First values of a part, for whoever has none; with payload.
+struct Init {
+  int table = 0;
+  int part = 0;
+  bool operator==(const Init&) const = default;
+};
+/// The member's update `number`, from 1, of a part; with payload.
+struct Push {
+  int table = 0;
+  int part = 0;
+  std::int64_t number = 0;
+  bool operator==(const Push&) const = default;
+};
+/// Wants a part's values once every clock is at least `least` and its own at least `after`.
+struct Pull {
+  int table = 0;
+  int part = 0;
+  std::int64_t number = 0;  ///< of this member's pulls, from 1
+  std::int64_t least = 0;
+  std::int64_t after = 0;
+  bool operator==(const Pull&) const = default;
+};
+/// Asks for whom a pull of a part waits.
+struct Who {
+  int table = 0;
+  int part = 0;
+  std::int64_t least = 0;
+  bool operator==(const Who&) const = default;
+};
+/// A sign of life, after `sent` messages since the line began.
+struct Beat {
+  std::int64_t sent = 0;
+  bool operator==(const Beat&) const = default;
+};
+/// The worker ends in order, after so many parts pushed to this server.
+struct Leave {
+  std::int64_t pushes = 0;
+  bool operator==(const Leave&) const = default;
+};
+
+// From a server.
+
+struct Welcome {
+  bool operator==(const Welcome&) const = default;
+};
+struct Joined {
+  int table = 0;
+  bool wants_values = false;  ///< the member is to send Init of each part
+  bool operator==(const Joined&) const = default;
+};
+/// The member cannot take part in the table.
+struct NotJoined {
+  int table = 0;
+  std::string text;
+  bool operator==(const NotJoined&) const = default;
+};
+struct Initialised {
+  int table = 0;
+  int part = 0;
+  bool operator==(const Initialised&) const = default;
+};
+/// The newest update of this member that the part has; it has all before that, too.
+struct Pushed {
+  int table = 0;
+  int part = 0;
+  std::int64_t number = 0;
+  bool operator==(const Pushed&) const = default;
+};
+/// The answer to a pull; with payload.
+struct Values {
+  int table = 0;
+  int part = 0;
+  std::int64_t number = 0;
+  std::int64_t pushes = 0;  ///< that the part has, of all members
+  bool operator==(const Values&) const = default;
+};
+/// The pull waits for the dead.
+struct NoValues {
+  int table = 0;
+  int part = 0;
+  std::int64_t number = 0;
+  std::string text;
+  bool operator==(const NoValues&) const = default;
+};
+struct Waits {
+  int table = 0;
+  int part = 0;
+  std::string text;  ///< "worker 3 (2 updates of 5)"
+  bool operator==(const Waits&) const = default;
+};
+/// The answer to a Beat: what was sent on this line since it began, and whether all had come.
+struct BeatBack {
+  bool all_came = true;
+  std::int64_t sent = 0;
+  bool operator==(const BeatBack&) const = default;
+};
+struct Left {
+  bool operator==(const Left&) const = default;
+};
+/// The client can do nothing more here.
+struct Refusal {
+  Code code = Code::Comm;
+  std::string text;
+  bool operator==(const Refusal&) const = default;
+};
+
+using FromClient = std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave>;
+using FromServer = std::variant<Welcome, Joined, NotJoined, Initialised, Pushed, Values, NoValues,
+                                Waits, BeatBack, Left, Refusal>;
+
+/// A header: a message, and which beginning of the line it belongs to, from 1.
+template <class Message>
+struct Framed {
+  std::uint32_t attempt = 1;
+  Message message;
+};
+
+/// A header as bytes. Texts are cut to kLongestText bytes.
+Bytes encode(std::uint32_t attempt, const FromClient& message);
+Bytes encode(std::uint32_t attempt, const FromServer& message);
+
+/// The header in a frame. Throws Comm, naming what is wrong with it: unknown kind, another version,
+/// too short, too long, a count or a value out of its range.
+Framed<FromClient> decode_from_client(const std::byte* data, std::size_t bytes);
+Framed<FromServer> decode_from_server(const std::byte* data, std::size_t bytes);
+
+}  // namespace hetu::ps::server

@@ -1,0 +1,87 @@
+// Who is alive, and what ends with those who are not.
+#include <algorithm>
+
+#include "graph/base/log.h"
+#include "ps/server/store_impl.h"
+
+namespace hetu::ps::server {
+
+namespace {
+constexpr std::int64_t kSecond_us = 1'000'000;
+constexpr std::int64_t kCheck_us = kSecond_us;
+constexpr std::int64_t kStopped_us = 3 * kSecond_us;  // then this process itself stood still
+}  // namespace
+
+void Store::tick(std::int64_t now_us) {
+  if (now_us - looked_us_ < kCheck_us) return;
+  const bool stood_still = now_us - looked_us_ > kStopped_us;
+  looked_us_ = now_us;
+  if (options_.dead_after_s <= 0) return;
+  const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
+  for (const auto& [session, seat] : seats_) {
+    if (seat->gone()) continue;
+    if (stood_still) seat->heard_us = now_us;
+    if (now_us - seat->heard_us > limit_us) {
+      die(*seat, fmt::format("is silent for {:g} s", options_.dead_after_s));
+    }
+  }
+}
+
+std::optional<std::int64_t> Store::wakes_at_us() const {
+  if (options_.dead_after_s <= 0 || finished() || seats_.empty()) return std::nullopt;
+  return looked_us_ + kCheck_us;
+}
+
+void Store::worker_died(int worker, const std::string& reason) {
+  died_before_[worker] = reason;
+  for (const auto& [session, seat] : seats_) {
+    if (seat->worker == worker && !seat->gone()) die(*seat, reason);
+  }
+}
+
+void Store::peer_died(Peer peer, const std::string& reason) {
+  const auto found = seat_of_.find(peer);
+  if (found != seat_of_.end() && !found->second->gone()) die(*found->second, reason);
+}
+
+void Store::die(Seat& seat, const std::string& reason) {
+  seat.death = reason;
+  log(Level::Warning, "parameter server {}: worker {} {}", options_.server, seat.worker, reason);
+  answer_all(seat);
+  forget_tables_that_ended();
+}
+
+void Store::answer_all(Seat& seat) {
+  for (const auto& [number, place] : seat.places) {
+    for (const auto& [part, state] : place.table->parts) answer(*place.table, part);
+  }
+}
+
+void Store::forget_tables_that_ended() {
+  const auto is_gone = [](const Seat* member) { return member != nullptr && member->gone(); };
+  bool any = false;
+  for (auto table = tables_.begin(); table != tables_.end();) {
+    const std::vector<Seat*>& members = table->second->members;
+    if (!std::all_of(members.begin(), members.end(), is_gone)) {
+      ++table;
+      continue;
+    }
+    for (Seat* member : members) {
+      std::erase_if(member->places,
+                    [&](const auto& place) { return place.second.table == table->second; });
+    }
+    table = tables_.erase(table);
+    any = true;
+  }
+  if (!any) return;
+  for (const auto& [seat, join] : std::exchange(early_, {})) {
+    if (!seat->gone()) take_join(*seat, join);
+  }
+}
+
+bool Store::finished() const {
+  return !seats_.empty() && std::all_of(seats_.begin(), seats_.end(),
+                                        [](const auto& seat) { return seat.second->gone(); });
+}
+
+}  // namespace hetu::ps::server
