@@ -140,6 +140,7 @@ Row bind_row(const Schedule& lowered, int global_worker, int pipelines) {
          global_worker - first, row.shift, cycle);
   // Half-micros have ids of their own; a synchronous plan is one step in any case.
   row.micros_per_step = lowered.steps > 1 ? lowered.micro_batches : 0;
+  row.updates_per_step = lowered.micro_batches / micros_per_update(lowered);
   return row;
 }
 

@@ -25,8 +25,9 @@ struct Row {
   std::vector<Action> body;
   std::vector<Action> drain;
   int repeat = 0;
-  int shift = 0;            ///< of micro-batch ids from one repetition to the next
-  int micros_per_step = 0;  ///< 0: every id belongs to the step that the run starts with
+  int shift = 0;             ///< of micro-batch ids from one repetition to the next
+  int micros_per_step = 0;   ///< 0: every id belongs to the step that the run starts with
+  int updates_per_step = 1;  ///< of a stage
   /// RunPolicy::ForwardBeforeLateGradient; such a row is all drain.
   bool forwards_first = false;
 };

@@ -46,6 +46,11 @@ Fields fields(TrainerOptions& o) {
                              .range = {.least = 1}};
   const Fields rest = {
       sync_field(o.sync),
+      {.name = "staleness",
+       .place = &o.staleness,
+       .argument = "D",
+       .doc = "of hetpipe on several pipelines: waves by which one may be ahead of the slowest",
+       .range = {.least = 0}},
       {.name = "device",
        .place = &o.device,
        .argument = "WHAT",
@@ -96,17 +101,33 @@ int model_stages_of(const TrainerOptions& o) {
   return o.stages * (method != nullptr ? resolved(*method, o).chunks : 1);
 }
 
-int default_micro_batches(const std::string& method) {
-  constexpr int kSeveral = 4;
+namespace {
+
+// A plan of the method that shows what it is; nothing if it is none, or has no such sizes.
+std::optional<Schedule> smallest_plan(const std::string& method) {
   Sizes sizes;
   sizes.stages = sizes.micro_batches = 2;
   const Method* known = find_method(method);
-  if (known == nullptr || !is_legal(*known, sizes)) return kSeveral;
-  const Schedule plan = generate(method, sizes);
-  const std::vector<Instr> row = unroll(plan.workers.front());
+  if (known == nullptr || !is_legal(*known, sizes)) return std::nullopt;
+  return generate(method, sizes);
+}
+
+}  // namespace
+
+int default_micro_batches(const std::string& method) {
+  constexpr int kSeveral = 4;
+  const std::optional<Schedule> plan = smallest_plan(method);
+  if (!plan) return kSeveral;
+  const std::vector<Instr> row = unroll(plan->workers.front());
   const auto updates =
       std::count_if(row.begin(), row.end(), [](const Instr& i) { return i.kind == Kind::Update; });
-  return updates > 1 ? 1 : kSeveral;
+  return updates * micros_per_update(*plan) > plan->micro_batches ? 1 : kSeveral;
+}
+
+bool wants_servers(const TrainerOptions& o) {
+  if (o.pipelines < 2) return false;
+  const std::optional<Schedule> plan = o.plan ? o.plan : smallest_plan(o.method);
+  return plan && plan->version_rule == VersionRule::Wave;
 }
 
 int width_of(const TrainerOptions& options) {

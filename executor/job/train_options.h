@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/sync/averager.h"
+#include "executor/sync/server_weights.h"
 #include "graph/base/device.h"
 #include "graph/base/fields.h"
 #include "pipeline/cost/stragglers.h"
@@ -38,6 +39,13 @@ struct Averaging {
   std::function<void(const Averaged&)> observe = {};  ///< see AverageOptions
 };
 
+/// Pipelines that share their weights over parameter servers: Lowering::servers.
+struct Servers {
+  /// This worker's lines to the servers; called once, while the trainer is made.
+  std::function<std::unique_ptr<ps::ParameterClient>(const ps::ParameterOptions&)> connect;
+  std::function<void(const PulledWave&)> observe = {};  ///< see WavesOptions
+};
+
 /// What may be told of averaging, but for sizes.
 Fields fields(Averaging& averaging);
 
@@ -61,8 +69,10 @@ struct TrainerOptions : Sizes {
   std::int64_t limit_bytes = 0;  ///< per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
   std::optional<Averaging> averaging = {};
-  Stragglers stragglers = {};        ///< hetero, slow and seed count; see straggler_injector.h
-  std::set<std::string> given = {};  ///< names of what was told by fields; see refuse_foreign
+  std::optional<Servers> servers = {};  ///< wanted where wants_servers()
+  int staleness = 0;                    ///< with servers; see Lowering
+  Stragglers stragglers = {};           ///< hetero, slow and seed count; see straggler_injector.h
+  std::set<std::string> given = {};     ///< names of what was told by fields; see refuse_foreign
 };
 
 /// What may be told of a training job by its script's flags and its Executor's keywords, in the
@@ -83,6 +93,9 @@ int model_stages_of(const TrainerOptions& o);
 /// that a batch is one micro-batch; else, and of a user's own rows, 4. Throws InvalidArgument for
 /// sizes that the method cannot have.
 int default_micro_batches(const std::string& method);
+
+/// Whether the job's pipelines share their weights over servers: several, of versions by waves.
+bool wants_servers(const TrainerOptions& o);
 
 /// Workers of one pipeline.
 int width_of(const TrainerOptions& options);

@@ -37,7 +37,6 @@ void check_sizes(const TrainerOptions& o, int workers) {
 
 // What a plan asks for that training does not do yet, or nullptr.
 const char* untrainable(const Schedule& plan) {
-  if (plan.version_rule == VersionRule::Wave) return "its versions go by waves";
   if (!is_asynchronous(plan)) return nullptr;
   if (plan.placements.size() != plan.workers.size())
     return "it is asynchronous and has several stages on a worker";
@@ -113,6 +112,8 @@ Lowering lowering_of(const TrainPlan& job) {
   }
   how.tied = tied_stages(job.graph, first_block);
   how.average_weights = job.options.averaging.has_value();
+  how.servers = job.options.servers.has_value();
+  how.staleness = job.options.staleness;
   how.reduce_scalars = !job.asynchronous;
   return how;
 }
@@ -136,11 +137,27 @@ void check_averaging(const TrainPlan& job) {
   group_policy(job.options);
 }
 
-// An asynchronous plan must update once per step, so that steps count updates.
+void check_servers(const TrainPlan& job) {
+  const TrainerOptions& o = job.options;
+  require(o.servers || o.staleness == 0,
+          "--staleness {} is of pipelines that share weights over servers: --pipeline hetpipe on 2 "
+          "and more; '{}' on {} has none",
+          o.staleness, job.one_step.method, o.pipelines);
+  if (!o.servers) return;
+  require(!job.options.averaging, "weights are either averaged in groups or shared over servers");
+  for (const StagePair& tie : job.how.tied)
+    fail(Code::InvalidArgument,
+         "stages {} and {} share a weight, but servers add up each stage's waves by itself: untie "
+         "it (\"tie_word_embeddings\": false), or use one stage",
+         tie.first, tie.second);
+}
+
+// An asynchronous plan must update once per step, so that steps count updates; but for waves, which
+// are steps.
 void check_updates(const Schedule& plan, const VerifyReport& report) {
   for (const StageNeeds& needs : report.stages) {
     const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));
-    require(needs.updates == plan.steps,
+    require(needs.updates == total_micros(plan) / micros_per_update(plan),
             "'{}' updates {} times per step of {} micro-batches; training counts one update per "
             "step: give it {} micro-batch(es) per step",
             plan.method, needs.updates / plan.steps, plan.micro_batches, each);
@@ -158,6 +175,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
+  check_servers(job);
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
@@ -208,6 +226,9 @@ void add_averages(const Averaging& averaging, MemoryPlan& memory) {
   if (averaging.apart) memory.averages += memory.weights + memory.optimizer + memory.buffers;
 }
 
+// What a worker keeps in host memory beside its weights: see ServerWeights; and a push under way.
+void add_shared(MemoryPlan& memory) { memory.averages += memory.weights * 4; }
+
 void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
   for (const FeedSpec& known : job.fields)
     if (known.name == feed.field) return;
@@ -233,6 +254,7 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
     job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
     StagePlan& stage = *job.stage_plans[i];
     if (job.options.averaging) add_averages(*job.options.averaging, stage.memory);
+    if (job.options.servers) add_shared(stage.memory);
     job.stages.push_back(
         {placement.model_stage, static_cast<int>(i), placement.replica == 0, stage.memory.saved});
     job.memory.stages.push_back({placement.model_stage, stage.memory});
@@ -294,6 +316,12 @@ std::vector<int> TrainPlan::own_pipeline() const {
   return workers;
 }
 
+std::vector<int> TrainPlan::copies() const {
+  std::vector<int> workers;
+  for (int d = 0; d < linked; ++d) workers.push_back(d * width() + row);
+  return workers;
+}
+
 std::string TrainPlan::stages_text() const {
   std::string text;
   for (const StageHere& here : stages)
@@ -325,9 +353,11 @@ Schedule TrainPlan::of_validation() const {
                   part->end());
     }
   }
+  forwards.version_rule = VersionRule::Newest;
   Lowering forward = how;
+  forward.staleness = 0;
   forward.reduce_scalars = true;
-  forward.average_weights = false;
+  forward.average_weights = forward.servers = false;
   Schedule plan = lower(forwards, forward);
   for (Program& program : plan.workers) {
     for (auto* part : {&program.prologue, &program.body, &program.drain})

@@ -66,6 +66,8 @@ struct TrainPlan {
   int stage() const { return stages.empty() ? kNone : stages.front().stage; }
   /// Workers of this pipeline, among those linked.
   std::vector<int> own_pipeline() const;
+  /// Workers in this one's place, by pipeline, among those linked.
+  std::vector<int> copies() const;
   /// "1" or "0 and 3"
   std::string stages_text() const;
   /// Most activations that this worker keeps at once.

@@ -44,6 +44,8 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
       reducer_(transport) {
   if (options.threads > 0) omp_set_num_threads(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
+  if (options.servers)
+    servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});
   check_hosts();
   build();
   comm::barrier(transport_, comm::everyone(transport_),
@@ -108,6 +110,12 @@ void Trainer::build() {
   if (groups_) {
     seat.placement = plan_.stages.front().placement;
     seat.averager = averager();
+  }
+  if (servers_) {
+    const StageHere& here = plan_.stages.front();
+    seat.placement = here.placement;
+    seat.servers = servers_.get();
+    seat.waves = {plan_.pipeline, here.stage, plan_.copies(), job.staleness, job.servers->observe};
   }
   syncs_ = ways_of(plan_.lowered, seat);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
@@ -217,10 +225,8 @@ void Trainer::end_run() {
   while (run_->advance()) {
   }
   run_left_ = 0;
-  if (groups_) {
-    stages_->average_buffers();
-    step_ = groups_->end_run();
-  }
+  if (groups_ || servers_) stages_->average_buffers();
+  if (groups_) step_ = groups_->end_run();
   stages_->set_updates(step_);
   if (trace_) trace_->end_run(run_->steps());
 }

@@ -155,8 +155,9 @@ class Trainer {
   OptimizerConfig optimizer_;  // the plan's, at the rate of now
   comm::Transport& transport_;
   comm::Reducer reducer_;
-  std::unique_ptr<StragglerInjector> injector_;  // null: none
-  std::unique_ptr<TrainGroups> groups_;          // null unless pipelines average weights
+  std::unique_ptr<StragglerInjector> injector_;   // null: none
+  std::unique_ptr<TrainGroups> groups_;           // null unless pipelines average weights
+  std::unique_ptr<ps::ParameterClient> servers_;  // null unless they share them over servers
   std::unique_ptr<Device> device_;
   std::unique_ptr<TrainStages> stages_;
   std::vector<std::unique_ptr<WeightSync>> syncs_;

@@ -47,17 +47,17 @@ void Interpreter::Impl::begin(int of_step, bool asks_to_stop, TraceRecorder* rec
 // The step of a stage's next update, and of its last one.
 int Interpreter::Impl::count_update(int stage) {
   if (static_cast<int>(updates.size()) <= stage) updates.resize(stage + 1, 0);
-  return step.load() + updates[stage]++;
+  return step.load() + updates[stage]++ / row.updates_per_step;
 }
 
 int Interpreter::Impl::last_update_step(int stage) const {
   const int count = stage < static_cast<int>(updates.size()) ? updates[stage] : 0;
-  return step.load() + count - 1;
+  return step.load() + (count - 1) / row.updates_per_step;
 }
 
 WeightSync& Interpreter::Impl::sync_of(const Instr& instr) {
   for (WeightSync* sync : links.syncs)
-    if (sync->kind() == instr.kind) return *sync;
+    if (sync->carries_out(instr.kind)) return *sync;
   fail(Code::Plan, "{}: this job has no weight synchronisation of that kind", to_string(instr));
 }
 
@@ -84,7 +84,9 @@ void Interpreter::Impl::run(const Action& action, int raised) {
     of_step = count_update(instr.stage);
   }
   const std::int64_t start = comm::now_ns();
-  if (kind == Kind::ReduceGrad || kind == Kind::PartialReduce) {
+  if (is_weight_sync(kind)) {
+    const bool sleeps = kind == Kind::Push || kind == Kind::Pull;
+    if (sleeps) messages.start_due_sends(true);
     sync_of(instr).reach(action, last_update_step(instr.stage), start);
     return;  // noted when it is complete
   }

@@ -82,11 +82,11 @@ void Stage::find_copies(const Placement& mine) {
   each_of(Kind::Forward, [&](int micro) { own_[micro % context_.micro_batches] = 1; });
 }
 
-// Backwards of the step that the stage's next update applies which run here.
+// Backwards that the stage's next update applies which run here.
 int Stage::due() const {
-  const int first = updates_ * context_.micro_batches;
+  const int first = updates_ * context_.per_update;
   int count = 0;
-  for (int m = first; m < first + context_.micro_batches; ++m) count += runs_here(m);
+  for (int m = first; m < first + context_.per_update; ++m) count += runs_here(m);
   return parts() * count;
 }
 
@@ -118,11 +118,10 @@ void Stage::feed(const StageFeed& feed, int micro, const void* from_host) {
   device_.queue().upload(memory_.at(feed.loc, micro), from_host, feed.loc.stride);
 }
 
-std::vector<double> Stage::count(int step) {
-  const int first = step * context_.micro_batches;
+std::vector<double> Stage::count(int first, int micros) {
   const std::size_t width = plan_->counts.size();
-  std::vector<float> counted(width * context_.micro_batches);
-  for (int m = 0; m < context_.micro_batches; ++m) {
+  std::vector<float> counted(width * micros);
+  for (int m = 0; m < micros; ++m) {
     functions_.run(plan_->count, first + m, {});
     for (std::size_t i = 0; i < width; ++i)
       device_.queue().download(&counted[m * width + i],
@@ -134,11 +133,10 @@ std::vector<double> Stage::count(int step) {
   return sums;
 }
 
-void Stage::set_counts(int step, const std::vector<double>& sums) {
-  const int first = step * context_.micro_batches;
+void Stage::set_counts(int first, int micros, const std::vector<double>& sums) {
   const std::vector<float> values(sums.begin(), sums.end());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    for (int m = first; m < first + context_.micro_batches; ++m)
+    for (int m = first; m < first + micros; ++m)
       device_.queue().upload(memory_.at(plan_->counts[i].result, m), &values[i], sizeof(float));
   }
   device_.queue().record().wait();

@@ -41,10 +41,10 @@ class Stage {
   void end_batch(int first_micro);
   /// One micro-batch of a field.
   void feed(const StageFeed& feed, int micro, const void* from_host);
-  /// The counts of a step (masked tokens, samples), over this worker's micro-batches; and what they
-  /// are over all. Block.
-  std::vector<double> count(int step);
-  void set_counts(int step, const std::vector<double>& sums);
+  /// The counts (masked tokens, samples) of `micros` micro-batches from `first` on, over those of
+  /// this worker; and what they are over all. Block.
+  std::vector<double> count(int first, int micros);
+  void set_counts(int first, int micros, const std::vector<double>& sums);
 
   /// A compute instruction: the function of its kind.
   void run(Kind kind, int micro);

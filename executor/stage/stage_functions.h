@@ -18,6 +18,7 @@ struct StepContext {
   const Schedule* plan = nullptr;
   int pipeline = 0;
   int micro_batches = 1;    ///< per pipeline and step
+  int per_update = 1;       ///< of them, those whose gradient one update applies
   int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
   bool by_version = false;  ///< weights go by version: the plan updates while it runs
   std::uint64_t seed = 0;

@@ -94,6 +94,18 @@ void StageMemory::advance_weights(int wanted) {
                         base() + weights_begin_ + from * weights_bytes_, weights_bytes_);
 }
 
+std::vector<DeviceSpan> StageMemory::weights_from(int version) const {
+  std::vector<DeviceSpan> spans;
+  for (int v = version; v <= versions_.newest(); ++v) {
+    const int slot = versions_.slot_of(v);
+    if (slot == kNone)
+      fail(Code::Internal, "weight version {} is not kept; the newest is {}", v,
+           versions_.newest());
+    spans.push_back(weights_in(slot));
+  }
+  return spans;
+}
+
 StageMemory::StageMemory(const StagePlan& plan, int micros, Device& device)
     : device_(&device),
       versions_(plan.memory.weight_copies),

@@ -90,11 +90,9 @@ class StageMemory {
   }
 
   /// The newest version of all parameters, one after the other with what pads them.
-  DeviceSpan newest_weights() const {
-    return {reinterpret_cast<float*>(base() + weights_begin_ +
-                                     versions_.newest_slot() * weights_bytes_),
-            weights_bytes_ / 4, device_};
-  }
+  DeviceSpan newest_weights() const { return weights_in(versions_.newest_slot()); }
+  /// The versions from that one on, ascending. Throws Internal if it is not kept.
+  std::vector<DeviceSpan> weights_from(int version) const;
 
   /// From here on this micro-batch computes with that version, until done_with_weights.
   void use_weights(int micro, int version);
@@ -116,6 +114,10 @@ class StageMemory {
     return slot;
   }
   std::byte* base() const { return arena_.get(); }
+  DeviceSpan weights_in(int slot) const {
+    return {reinterpret_cast<float*>(base() + weights_begin_ + slot * weights_bytes_),
+            weights_bytes_ / 4, device_};
+  }
 
   Device* device_;
   Device::Memory arena_;

@@ -52,6 +52,10 @@ class Stages {
   virtual void begin_update(int /*stage*/, int /*step*/) {}
   /// The newest weights of a stage, all of its parameters in one span.
   virtual DeviceSpan newest_weights(int stage) = 0;
+  /// The same of each kept version from `version` on, ascending: the first is that one.
+  virtual std::vector<DeviceSpan> weights_from(int stage, int /*version*/) {
+    return {newest_weights(stage)};
+  }
   /// What copies of the stage must have alike between runs: weights, optimizer states, and, if
   /// asked for, buffers.
   virtual std::vector<DeviceSpan> persistent(int stage, bool with_buffers) = 0;
@@ -76,8 +80,8 @@ class Stages {
   /// copy of it.
   virtual std::vector<int> buckets(const Instr& reduce) = 0;
   virtual Bucket bucket(int stage, int bucket) = 0;
-  /// What a REDUCE_GRAD or PARTIAL_REDUCE has begun is complete, in host memory, since done_ns.
-  /// Returns the moment that the trace shows as its end.
+  /// What a REDUCE_GRAD, PARTIAL_REDUCE or PULL has begun is complete, in host memory, since
+  /// done_ns. Returns the moment that the trace shows as its end.
   virtual std::int64_t synchronised(const Instr& /*instr*/, std::int64_t done_ns) {
     return done_ns;
   }

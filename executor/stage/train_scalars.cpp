@@ -1,5 +1,7 @@
 // The end of a training step: its scalars and gradient norm, the update, and the state after it.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "executor/comm/tag_kinds.h"
 #include "executor/stage/train_stages.h"
@@ -7,7 +9,18 @@
 
 namespace hetu {
 
-// Fetched scalars of one step of the run, summed over this worker's micro-batches.
+void TrainStages::find_means() {
+  std::vector<char> scaled(graph_.values.size(), 0);
+  for (const Node& node : graph_.nodes) {
+    const bool is = node.op == "step_sum" || std::any_of(node.inputs.begin(), node.inputs.end(),
+                                                         [&](ValueId v) { return scaled[v] != 0; });
+    for (const ValueId v : node.outputs) scaled[v] = is ? 1 : 0;
+  }
+  for (const auto& fetch : graph_.fetches) is_mean_.push_back(scaled[fetch.second]);
+}
+
+// Fetched scalars of one step of the run, summed over this worker's micro-batches. What is scaled
+// by the count of its update alone counts as one of several.
 std::vector<double> TrainStages::fetch_sums(int step) const {
   device_.queue().record().wait();
   std::vector<double> values(graph_.fetches.size(), 0);
@@ -18,11 +31,14 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
       const StageFetch& fetch = stage->plan().fetches[f];
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
-      if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of the step
-        if (speaks_for_all() && stage->runs_here(first)) values[at] += stage->fetched(f, first);
+      if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of its update
+        const int together = context_.training ? context_.per_update : options_.micro_batches;
+        for (int m = first; m < first + options_.micro_batches; m += together)
+          if (speaks_for_all() && stage->runs_here(m)) values[at] += stage->fetched(f, m);
         continue;
       }
       for (int m = 0; m < options_.micro_batches; ++m) values[at] += stage->fetched(f, first + m);
+      if (context_.training && is_mean_[at] != 0) values[at] /= means_per_step();
     }
   }
   return values;
@@ -104,7 +120,6 @@ void TrainStages::reduce_scalars(int step) {
 void TrainStages::begin_update(int placement, int step) {
   if (!options_.by_version) return;
   Stage& stage = at(placement);
-  StepReport report{step, fetch_sums(stage.updates()), 0};
   const std::vector<double> all = squares_of(stage);
   double squares = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -114,15 +129,20 @@ void TrainStages::begin_update(int placement, int step) {
       squares += square;
     else
       tied_factors_[p.parameter] = clip_factor(optimizer_, std::sqrt(square));
-    if (p.owner && counts_for_all(stage)) report.squares += square;
+    if (p.owner && counts_for_all(stage)) squares_ += square;
   }
   factor_ = clip_factor(optimizer_, std::sqrt(squares));
-  reports_.push_back(std::move(report));
+  if ((stage.updates() + 1) % updates_per_step() == 0) {
+    const int of_run = stage.updates() / updates_per_step();
+    reports_.push_back({step, fetch_sums(of_run), std::exchange(squares_, 0) / means_per_step()});
+  }
   stage.begin_update();
 }
 
 void TrainStages::update(Stage& stage) {
-  std::int64_t number = options_.by_version ? updates_ + stage.updates() : updates_;
+  const int per_step = updates_per_step();
+  std::int64_t number = updates_;  // of the step, from 1
+  if (options_.by_version) number += (stage.updates() + per_step - 1) / per_step;
   if (run_updates_ > 0) number = std::min(number, updates_ + run_updates_);
   const Sweep sweep = device_.kernels().sweep(optimizer_name(optimizer_.kind));
   if (sweep == nullptr)
@@ -134,6 +154,7 @@ void TrainStages::update(Stage& stage) {
     const bool by_itself = options_.by_version && p.tied_pair != kNone;
     SweepCall call =
         sweep_call(optimizer_, by_itself ? tied_factors_[p.parameter] : factor_, number);
+    if (per_step > 1) call.update = updates_ * per_step + stage.updates();
     call.weight = memory.newest(p.weight);
     call.gradient = stage.gradients().sum_of(static_cast<int>(i));
     for (std::size_t s = 0; s < p.state.size(); ++s) call.state[s] = memory.floats(p.state[s]);

@@ -17,9 +17,11 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
       transport_(transport),
       stages_(plans.size()),
       tied_factors_(graph.parameters.size(), 1) {
+  find_means();
   context_.plan = options.plan;
   context_.pipeline = options.pipeline;
   context_.micro_batches = options.micro_batches;
+  context_.per_update = micros_per_update(*options.plan);
   context_.micro_ids = options.micro_ids;
   context_.by_version = options.by_version;
   context_.seed = options.seed;
@@ -104,20 +106,22 @@ void TrainStages::begin_batch() {
     device_.queue().record().wait();
   }
   for (Stage* stage : here()) {
-    count(*stage, batches_ - 1);
+    const int together = context_.training ? context_.per_update : options_.micro_batches;
+    for (int m = 0; m < options_.micro_batches; m += together) count(*stage, first + m, together);
     stage->end_batch(first);
   }
 }
 
-// Counts of the whole step (masked tokens, samples): known before the first forward, so that each
-// micro-batch's loss is already scaled and every reduction is a sum.
-void TrainStages::count(Stage& stage, int step) {
+// Counts (masked tokens, samples) of the micro-batches of one update, which are the whole step's
+// but for waves: known before the first forward, so that each micro-batch's loss is already scaled
+// and every reduction is a sum.
+void TrainStages::count(Stage& stage, int first, int micros) {
   if (stage.plan().counts.empty()) return;
-  std::vector<double> sums = stage.count(step);
+  const int step = context_.step + context_.step_of(first);
+  std::vector<double> sums = stage.count(first, micros);
   if (options_.pipelines > 1 && !alone()) {
     const auto what = [&] {
-      return fmt::format("the counts of stage {}, step {}", stage.plan().stage,
-                         context_.step + step);
+      return fmt::format("the counts of stage {}, step {}", stage.plan().stage, step);
     };
     // Every replica counts its pipeline's whole batch, so that only pipelines are to be added.
     comm::Group group;
@@ -125,9 +129,9 @@ void TrainStages::count(Stage& stage, int step) {
       group.push_back(d * options_.workers_per_pipeline +
                       options_.plan->placements[stage.placement()].workers[0]);
     comm::sum_f64(transport_, group, sums.data(), sums.size(),
-                  {comm::make_tag(kCountTag, stage.placement(), 0, 0, context_.step + step), what});
+                  {comm::make_tag(kCountTag, stage.placement(), 0, 0, step), what});
   }
-  stage.set_counts(step, sums);
+  stage.set_counts(first, micros, sums);
 }
 
 Event TrainStages::run(const Instr& instr, int step) {

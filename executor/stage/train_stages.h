@@ -69,6 +69,9 @@ class TrainStages final : public Stages {
   Event run(const Instr& instr, int step) override;
   void begin_update(int stage, int step) override;
   DeviceSpan newest_weights(int stage) override { return at(stage).memory().newest_weights(); }
+  std::vector<DeviceSpan> weights_from(int stage, int version) override {
+    return at(stage).memory().weights_from(version);
+  }
   std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override {
     return persistent_of(at(stage), with_buffers, device_);
   }
@@ -123,9 +126,18 @@ class TrainStages final : public Stages {
     return options_.pipeline == 0 || options_.pipelines == 1 || alone();
   }
   // This pipeline trains by itself: losses, norms and counts are its own.
-  bool alone() const { return options_.plan->lowering.average_weights && context_.training; }
+  bool alone() const {
+    const Lowering& how = options_.plan->lowering;
+    return (how.average_weights || how.servers) && context_.training;
+  }
+  int updates_per_step() const { return options_.micro_batches / context_.per_update; }
+  // How many means that each stand for one update are added into a step's report.
+  int means_per_step() const {
+    return updates_per_step() * (options_.plan->lowering.servers ? options_.pipelines : 1);
+  }
+  void find_means();
   void begin_batch();
-  void count(Stage& stage, int step);
+  void count(Stage& stage, int first, int micros);
   void connect(Stage& stage);
   void update(Stage& stage);
   void reduce_scalars(int step);
@@ -152,6 +164,8 @@ class TrainStages final : public Stages {
   std::vector<StepReport> reports_;
   int batches_ = 0;  // steps of the run whose fields are in
   double factor_ = 1;
+  double squares_ = 0;         // of this step's updates so far, of a plan by version
+  std::vector<char> is_mean_;  // by fetch: scaled by a count, so that over updates it is a mean
   std::vector<double> tied_factors_;  // by parameter of the graph, of a plan by version
   std::int64_t updates_ = 0;
   std::int64_t run_updates_ = 0;

@@ -18,7 +18,7 @@ class AllReduce final : public WeightSync {
   /// Both must outlive it.
   AllReduce(Stages& stages, comm::Reducer& reducer) : stages_(stages), reducer_(reducer) {}
 
-  Kind kind() const override { return Kind::ReduceGrad; }
+  bool carries_out(Kind kind) const override { return kind == Kind::ReduceGrad; }
   void follow(const Row& row) override;
   void forget(const Row& row) override;
   void begin(const Row& row, int step, Note note) override;

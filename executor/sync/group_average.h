@@ -17,7 +17,7 @@ class GroupAverage final : public WeightSync {
   GroupAverage(Stages& stages, int placement, Averager& averager)
       : stages_(stages), stage_(placement), averager_(averager) {}
 
-  Kind kind() const override { return Kind::PartialReduce; }
+  bool carries_out(Kind kind) const override { return kind == Kind::PartialReduce; }
   void begin_run(std::int64_t step, std::int64_t updates) override;
   void begin(const Row& row, int step, Note note) override;
   void reach(const Action& action, int step, std::int64_t now_ns) override;

@@ -21,9 +21,16 @@ std::unique_ptr<WeightSync> group_average(const SyncSeat& seat) {
   return std::make_unique<GroupAverage>(seat.stages, seat.placement, *seat.averager);
 }
 
+std::unique_ptr<WeightSync> server_weights(const SyncSeat& seat) {
+  HETU_ASSERT(seat.servers != nullptr);
+  return std::make_unique<ServerWeights>(seat.stages, seat.placement, seat.transport, *seat.servers,
+                                         seat.waves);
+}
+
 constexpr Way kWays[] = {
     {Kind::ReduceGrad, &all_reduce},
     {Kind::PartialReduce, &group_average},
+    {Kind::Push, &server_weights},
 };
 
 }  // namespace

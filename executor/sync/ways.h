@@ -7,6 +7,7 @@
 #include "executor/comm/collective.h"
 #include "executor/stage/stages.h"
 #include "executor/sync/averager.h"
+#include "executor/sync/server_weights.h"
 #include "executor/sync/weight_sync.h"
 #include "pipeline/ir/schedule.h"
 
@@ -17,8 +18,10 @@ struct SyncSeat {
   comm::Transport& transport;
   Stages& stages;
   comm::Reducer& reducer;
-  int placement = 0;             ///< of the worker's stage whose weights are averaged
-  Averager* averager = nullptr;  ///< null unless the plan averages weights
+  int placement = 0;                       ///< of the worker's stage whose weights are averaged
+  Averager* averager = nullptr;            ///< null unless the plan averages weights
+  ps::ParameterClient* servers = nullptr;  ///< null unless the plan pushes to them
+  WavesOptions waves = {};                 ///< to servers
 };
 
 /// The ways that a lowered plan has instructions of.

@@ -18,8 +18,8 @@ class WeightSync {
 
   virtual ~WeightSync() = default;
 
-  /// Its instruction: REDUCE_GRAD, PARTIAL_REDUCE.
-  virtual Kind kind() const = 0;
+  /// Whether an instruction is its own: REDUCE_GRAD; PARTIAL_REDUCE; PUSH and PULL.
+  virtual bool carries_out(Kind kind) const = 0;
   /// A run over several steps is to begin, from `step` on, of about `updates` updates per pipeline.
   virtual void begin_run(std::int64_t /*step*/, std::int64_t /*updates*/) {}
   /// The loop will follow `row`, in one run or many, until it is forgotten: what is the same in

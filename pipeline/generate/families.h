@@ -59,7 +59,8 @@ Schedule pipedream(const Sizes& sizes);
 Schedule pipedream_2bw(const Sizes& sizes);
 
 /// HetPipe's virtual worker: M micro-batches in flight at most (a wave of s_local + 1), an update
-/// after each; micro-batch m runs on the local updates of 0…m - M, on all stages alike.
+/// after each; micro-batch m runs on the local updates of 0…m - M, on all stages alike. A body is a
+/// whole wave.
 /// Source: Park et al. 2020 (HetPipe), section 4.
 Schedule hetpipe(const Sizes& sizes);
 

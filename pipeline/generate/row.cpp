@@ -2,7 +2,7 @@
 
 namespace hetu {
 
-Program folded(const std::vector<Instr>& row, int period, int shift) {
+Program folded(const std::vector<Instr>& row, int period, int shift, int from) {
   const int size = static_cast<int>(row.size());
   const auto recurs = [&](int i) {
     Instr next = row[i];
@@ -10,7 +10,7 @@ Program folded(const std::vector<Instr>& row, int period, int shift) {
     return next == row[i + period];
   };
   int first = 0, length = 0;  // the longest run of instructions that recur
-  for (int i = 0, run = 0; i + period < size; ++i) {
+  for (int i = from, run = 0; i + period < size; ++i) {
     run = recurs(i) ? run + 1 : 0;
     if (run > length) {
       length = run;

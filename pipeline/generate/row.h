@@ -47,7 +47,8 @@ class OrderedRow {
 
 /// The same row as prologue, body and drain: the body is `period` instructions from the longest
 /// part of the row in which each instruction is the one `period` before it with its micro id raised
-/// by `shift`. A row without such a part is all prologue. Pairs that run as one are never parted.
-Program folded(const std::vector<Instr>& row, int period, int shift);
+/// by `shift`; the body begins at index `from` or behind it. A row without such a part is all
+/// prologue. Pairs that run as one are never parted.
+Program folded(const std::vector<Instr>& row, int period, int shift, int from = 0);
 
 }  // namespace hetu

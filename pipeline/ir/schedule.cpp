@@ -99,6 +99,10 @@ int forward_version(const Schedule& schedule, int micro, int updates) {
   return updates;
 }
 
+int micros_per_update(const Schedule& schedule) {
+  return schedule.version_rule == VersionRule::Wave ? 1 : schedule.micro_batches;
+}
+
 Schedule with_steps(const Schedule& schedule, int steps) {
   Schedule longer = schedule;
   const int more = (steps - schedule.steps) * schedule.micro_batches;

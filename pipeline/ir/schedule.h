@@ -59,6 +59,12 @@ constexpr bool is_collective(Kind kind) {
   return kind == Kind::ReduceGrad || kind == Kind::ReduceScalars;
 }
 
+/// Copies of a stage agree on its weights: weight synchronisation (executor/sync).
+constexpr bool is_weight_sync(Kind kind) {
+  return kind == Kind::ReduceGrad || kind == Kind::PartialReduce || kind == Kind::Push ||
+         kind == Kind::Pull;
+}
+
 /// Where a copy of a model stage stands. One worker today; a list so that tensor parallelism fits
 /// later.
 struct Placement {
@@ -192,6 +198,10 @@ int total_micros(const Schedule& schedule);
 /// The weight version, counted in updates, that the forward of a micro-batch uses where its stage
 /// has been updated `updates` times before it.
 int forward_version(const Schedule& schedule, int micro, int updates);
+
+/// Micro-batches whose gradient one update applies: those of a step; one where versions go by
+/// waves.
+int micros_per_update(const Schedule& schedule);
 
 /// The same plan over another number of steps: bodies repeat as often as that needs. Throws Plan
 /// where a row's body cannot give that number.

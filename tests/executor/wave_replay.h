@@ -1,0 +1,299 @@
+// A slow reference for training by waves: one process that replays, micro-batch by micro-batch,
+// what each pipeline computed with, from the recorded order in which servers added the waves.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/executor/replay.h"
+
+namespace hetu::testing_waves {
+
+using testing_replay::Setting;
+using testing_replay::Tensors;
+
+/// A wave as a server added it, in the order of a stage's table: pipeline, and its number from 0.
+struct Added {
+  int pipeline = 0;
+  std::int64_t wave = 0;
+};
+
+/// What servers and workers say of a training.
+struct History {
+  std::map<int, std::vector<Added>> added;  // by stage
+  /// By stage, then pipeline: how many of `added` each pull had, in order.
+  std::map<int, std::map<int, std::vector<std::int64_t>>> pulls;
+};
+
+/// Formulas of the method, written down a second time: version max(0, m - M + 1) in the forward of
+/// micro-batch m; an update per backward; a wave's change to the servers, and what they had then in
+/// the place of the version after the wave, later ones moved by the difference.
+class Replay {
+ public:
+  Replay(const Setting& s, std::map<std::string, std::set<int>> stages_of, History history)
+      : s_(s), stages_of_(std::move(stages_of)), history_(std::move(history)) {
+    Setting one = s;
+    one.method = "gpipe";
+    one.stages = one.pipelines = one.micro_batches = 1;
+    one.batch_size = s.batch_size / s.micro_batches;
+    OptimizerConfig none;
+    none.rate.base = 0;
+    trainer_ = alone(one, none);
+    const auto start = alone(one, s.optimizer);
+    Tensors first;
+    for (const StateTensor& t : start->state()) first[testing_replay::key(t)] = t.values.values();
+    for (const Parameter& p : start->graph().parameters) decays_[p.name] = p.decay;
+    lanes_.resize(s.pipelines);
+    for (Lane& lane : lanes_) lane.states = first;
+    for (const auto& [name, decay] : decays_) served_[name] = {first.at(name)};
+  }
+
+  /// Runs of so many steps, each from a fill to a drain. Returns weights and states at the end, and
+  /// appends the losses of its steps.
+  Tensors run(std::vector<double>& losses) {
+    int first = 0;
+    for (const int steps : s_.runs) {
+      run(first, steps, losses);
+      first += steps;
+    }
+    return lanes_.front().states;
+  }
+
+ private:
+  using Values = std::vector<float>;
+
+  // A stage of a pipeline.
+  struct Part {
+    int updates = 0, pulls = 0;                           // of the run
+    std::size_t pulled = 0;                               // of the whole training
+    std::map<std::string, std::vector<Values>> versions;  // of the run, by parameter
+    std::map<std::string, Values> known;                  // what the servers said last
+    std::map<std::string, std::vector<Values>> changes;   // of each wave of the training
+  };
+  struct Lane {                      // a pipeline
+    Tensors states;                  // newest weights, and optimizer states
+    std::vector<Tensors> gradients;  // of each micro-batch of the run
+    std::map<int, Part> parts;       // by stage
+  };
+
+  std::unique_ptr<Trainer> alone(const Setting& s, const OptimizerConfig& optimizer) {
+    transports_.push_back(std::move(comm::make_inproc(1)[0]));
+    return std::make_unique<Trainer>(testing_replay::graph_of(s), optimizer,
+                                     on_cpu(testing_replay::options_of(s)), *transports_.back());
+  }
+
+  bool has_servers() const { return !history_.added.empty(); }
+  template <class Visit>
+  void each_of(int stage, const Visit& visit) const {
+    for (const auto& [name, decay] : decays_)
+      if (*stages_of_.at(name).begin() == stage) visit(name);
+  }
+
+  void begin(Lane& lane) {
+    lane.gradients.clear();
+    for (int stage = 0; stage < s_.stages; ++stage) {
+      Part& part = lane.parts[stage];
+      part.updates = part.pulls = 0;
+      each_of(stage, [&](const std::string& name) {
+        part.versions[name] = {lane.states.at(name)};
+        part.known[name] = lane.states.at(name);
+      });
+    }
+  }
+
+  // Whatever can be done next is done, in any order, until nothing is left.
+  void run(int first, int steps, std::vector<double>& losses) {
+    const int m = s_.micro_batches, all = m * steps;
+    losses.resize(static_cast<std::size_t>(first + steps), 0);
+    for (Lane& lane : lanes_) begin(lane);
+    find_pulls(steps);
+    for (bool moved = true; std::exchange(moved, false);) {
+      for (int d = 0; d < s_.pipelines; ++d) {
+        Lane& lane = lanes_[d];
+        for (auto& [stage, part] : lane.parts)
+          while (pull(d, stage, part) || update(lane, stage, part, first)) moved = true;
+        const int micro = static_cast<int>(lane.gradients.size());
+        if (micro == all || !has_version(lane, std::max(0, micro - m + 1))) continue;
+        losses[first + micro / m] += compute(d, first, micro) / (m * s_.pipelines);
+        moved = true;
+      }
+    }
+    for (const Lane& lane : lanes_)
+      for (const auto& [stage, part] : lane.parts)
+        ASSERT_EQ(part.updates, all) << "the history has no such order";
+    if (has_servers()) agree();
+  }
+
+  // How many updates of its stage each pull comes after.
+  void find_pulls(int steps) {
+    Sizes sizes;
+    sizes.stages = s_.stages;
+    sizes.micro_batches = s_.micro_batches;
+    sizes.steps = steps;
+    Lowering how;
+    how.servers = true;
+    const Schedule plan = lower(generate(s_.method, sizes), how);
+    for (int stage = 0; stage < s_.stages; ++stage) {
+      pulls_after_[stage].clear();
+      int updates = 0;
+      for (const Instr& i : unroll(plan.workers[stage])) {
+        updates += i.kind == Kind::Update ? 1 : 0;
+        if (i.kind == Kind::Pull && has_servers()) pulls_after_[stage].push_back(updates);
+      }
+    }
+  }
+
+  // Whether every stage has that version, with all pulls that it contains.
+  bool has_version(const Lane& lane, int version) const {
+    for (const auto& [stage, part] : lane.parts) {
+      const int waves = has_servers() ? version / s_.micro_batches : 0;
+      if (part.updates < version || part.pulls < waves) return false;
+    }
+    return true;
+  }
+
+  bool is_pull_next(int stage, const Part& part) const {
+    const std::vector<int>& after = pulls_after_.at(stage);
+    return part.pulls < static_cast<int>(after.size()) && after[part.pulls] == part.updates;
+  }
+
+  // False if none comes after so many updates, or a wave of it is to come.
+  bool pull(int d, int stage, Part& part) {
+    if (!is_pull_next(stage, part)) return false;
+    const auto count = history_.pulls.at(stage).at(d).at(part.pulled);
+    if (!serve(stage, count)) return false;
+    const int version = ++part.pulls * s_.micro_batches;
+    ++part.pulled;
+    each_of(stage, [&](const std::string& name) {
+      const Values& now = served_.at(name).at(count);
+      std::vector<Values>& versions = part.versions.at(name);
+      const Values before = versions.at(version);
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        const float moved = now[i] - before[i];
+        versions[version][i] = now[i];
+        for (std::size_t v = version + 1; v < versions.size(); ++v) versions[v][i] += moved;
+      }
+      lanes_[d].states.at(name) = versions.back();
+      part.known[name] = now;
+    });
+    return true;
+  }
+
+  // The servers' weights after so many waves of that stage.
+  bool serve(int stage, std::int64_t count) {
+    const std::vector<Added>& order = history_.added.at(stage);
+    for (std::int64_t& done = done_[stage]; done < count; ++done) {
+      const Added& next = order.at(done);
+      const Part& from = lanes_.at(next.pipeline).parts.at(stage);
+      bool is_there = true;
+      each_of(stage, [&](const std::string& name) {
+        const auto found = from.changes.find(name);
+        is_there = is_there && found != from.changes.end() &&
+                   static_cast<std::int64_t>(found->second.size()) > next.wave;
+      });
+      if (!is_there) return false;
+      each_of(stage, [&](const std::string& name) {
+        Values sum = served_.at(name).back();
+        const Values& change = from.changes.at(name)[next.wave];
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += change[i];
+        served_.at(name).push_back(std::move(sum));
+      });
+    }
+    return true;
+  }
+
+  // Loss and gradients of a micro-batch, of all stages.
+  double compute(int d, int first, int micro) {
+    const int m = s_.micro_batches, rows = static_cast<int>(s_.batch_size) * s_.pipelines;
+    Lane& lane = lanes_[d];
+    const int version = std::max(0, micro - m + 1), step = first + micro / m;
+    for (const StateTensor& t : trainer_->state()) {
+      if (decays_.count(t.name) == 0) continue;
+      const Part& part = lane.parts.at(*stages_of_.at(t.name).begin());
+      t.values.write(part.versions.at(t.name).at(version).data());
+    }
+    const testing_replay::Batch batch = testing_replay::batch_of(s_, rows, step);
+    trainer_->set_step(step);
+    const std::int64_t row = d * s_.batch_size + micro % m * (s_.batch_size / m);
+    const double loss = trainer_->train(testing_replay::lookup(s_, batch, rows, row)).at("loss");
+    Tensors& gradients = lane.gradients.emplace_back();
+    for (const StateTensor& t : trainer_->gradients()) gradients[t.name] = t.values.values();
+    return loss;
+  }
+
+  // False if a pull comes first, or the gradient is to come.
+  bool update(Lane& lane, int stage, Part& part, int first) {
+    const int micro = part.updates, m = s_.micro_batches;
+    if (micro == static_cast<int>(lane.gradients.size()) || is_pull_next(stage, part)) return false;
+    const Tensors& gradients = lane.gradients[micro];
+    double squares = 0;
+    for (const StateTensor& t : trainer_->gradients()) {  // in model order
+      const Values& g = gradients.at(t.name);
+      if (*stages_of_.at(t.name).begin() == stage)
+        squares += squares_of(g.data(), static_cast<std::int64_t>(g.size()));
+    }
+    each_of(stage, [&](const std::string& name) {
+      const Values& g = gradients.at(name);
+      SweepCall call = sweep_call(s_.optimizer, clip_factor(s_.optimizer, std::sqrt(squares)),
+                                  first + micro / m + 1);
+      call.update = first * m + micro + 1;
+      call.weight = lane.states.at(name).data();
+      call.gradient = g.data();
+      call.elements = static_cast<std::int64_t>(g.size());
+      call.decay = decays_.at(name);
+      const auto kind = s_.optimizer.kind;
+      for (int i = 0; i < optimizer_states(kind); ++i)
+        call.state[i] = lane.states.at(name + "/" + optimizer_state_name(kind, i)).data();
+      cpu_tensor_kernels().sweep(optimizer_name(kind))(call);
+      part.versions.at(name).push_back(lane.states.at(name));
+    });
+    if (++part.updates % m == 0) push(lane, stage, part);
+    return true;
+  }
+
+  void push(const Lane& lane, int stage, Part& part) {
+    each_of(stage, [&](const std::string& name) {
+      Values change = lane.states.at(name);
+      for (std::size_t i = 0; i < change.size(); ++i) change[i] -= part.known.at(name)[i];
+      part.changes[name].push_back(std::move(change));
+    });
+  }
+
+  // The end of a run: everyone has the servers' weights, and states are means.
+  void agree() {
+    for (int d = 0; d < s_.pipelines; ++d) {
+      for (auto& [stage, part] : lanes_[d].parts) {
+        const auto count = history_.pulls.at(stage).at(d).at(part.pulled++);
+        ASSERT_TRUE(serve(stage, count));
+        each_of(stage, [&, count = count](const std::string& name) {
+          lanes_[d].states.at(name) = served_.at(name).at(count);
+        });
+      }
+    }
+    for (auto& [name, values] : lanes_.front().states) {
+      if (decays_.count(name) != 0) continue;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        double sum = 0;
+        for (const Lane& lane : lanes_) sum += lane.states.at(name)[i];
+        const auto mean = static_cast<float>(sum / s_.pipelines);
+        for (Lane& lane : lanes_) lane.states.at(name)[i] = mean;
+      }
+    }
+  }
+
+  const Setting& s_;
+  std::map<std::string, std::set<int>> stages_of_;
+  History history_;
+  std::vector<std::unique_ptr<comm::Transport>> transports_;
+  std::unique_ptr<Trainer> trainer_;
+  std::map<std::string, bool> decays_;  // by parameter
+  std::vector<Lane> lanes_;
+  std::map<std::string, std::vector<Values>> served_;  // after each wave of its stage
+  std::map<int, std::int64_t> done_;                   // waves served, by stage
+  std::map<int, std::vector<int>> pulls_after_;        // of a run, by stage
+};
+
+}  // namespace hetu::testing_waves
