@@ -37,6 +37,12 @@ double Timing::over_copies(int placement) const {
   return own > 0 ? own : costs_.allreduce;
 }
 
+double Timing::served(int placement, int servers) const {
+  const double bytes = stage_cost(costs_, schedule_.placements[placement].model_stage).weight_bytes;
+  const bool known = bytes > 0 && costs_.link.bandwidth > 0;
+  return (known ? bytes / costs_.link.bandwidth : over_copies(placement) / 2) / servers;
+}
+
 double Timing::collective(const Instr& instr) const {
   if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
   return over_copies(instr.stage) / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());

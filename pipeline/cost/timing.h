@@ -27,6 +27,10 @@ class Timing {
   double over_copies(int placement) const;
   /// REDUCE_GRAD or REDUCE_SCALARS, from the last member's post.
   double collective(const Instr& instr) const;
+  /// How long each of `servers` that share a placement's weights evenly is busy with them, one way:
+  /// bytes / bandwidth of the common link. Where the costs name no bytes or no bandwidth half of
+  /// over_copies, since an all-reduce moves as many bytes as a push and a pull.
+  double served(int placement, int servers) const;
   /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on
   /// another.
   double message(const Instr& made, int user_stage, int from_row, int to_row) const;

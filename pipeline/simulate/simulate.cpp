@@ -1,10 +1,13 @@
 #include "pipeline/simulate/simulate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "graph/base/error.h"
 #include "pipeline/cost/timing.h"
 #include "pipeline/ir/run_length.h"
+#include "pipeline/simulate/server_run.h"
 #include "pipeline/simulate/simulate_figures.h"
 #include "pipeline/verify/audit.h"
 #include "pipeline/verify/verify.h"
@@ -21,7 +24,8 @@ class Simulator : public Progress::Listener {
         costs_(costs),
         options_(options),
         workers_(index_.workers()),
-        timing_(schedule_, costs, options) {
+        timing_(schedule_, costs, options),
+        middle_(progress.pipelines(), MiddleHalf(total_micros(schedule_))) {
     const int rows = workers_ * progress.pipelines();
     end_.resize(static_cast<std::size_t>(index_.size()) * progress.pipelines());
     free_.assign(rows, 0);
@@ -30,7 +34,6 @@ class Simulator : public Progress::Listener {
     collective_end_.assign(progress.collectives().size(), 0);
     result_.workers.resize(rows);
     for (WorkerTiming& w : result_.workers) w.start = -1;
-    window_.resize(progress.pipelines());
   }
 
   void on_run(int pipeline, int position, int count) override {
@@ -77,12 +80,6 @@ class Simulator : public Progress::Listener {
   }
 
  private:
-  // The middle half of worker 0's backwards, per pipeline.
-  struct Window {
-    int backwards = 0;
-    double from = 0, to = 0, busy = 0;
-  };
-
   std::size_t cell(int pipeline, int position) const {
     return static_cast<std::size_t>(pipeline) * index_.size() + position;
   }
@@ -122,19 +119,9 @@ class Simulator : public Progress::Listener {
     if (w.start < 0) w.start = at;
     w.busy += time;
     w.end = at + time;
-    if (row % workers_ == 0) note_backward(pipeline, i, at, time);
+    if (row % workers_ == 0) middle_[pipeline].note(i, at, time);
     add_event(row, position, at, time);
     return time;
-  }
-
-  void note_backward(int pipeline, const Instr& i, double at, double time) {
-    Window& window = window_[pipeline];
-    const int all = total_micros(schedule_), first = all / 4, last = 3 * all / 4;
-    if (window.backwards >= first && window.backwards < last) window.busy += time;
-    if (i.kind != Kind::Backward && i.kind != Kind::InputGrad) return;
-    ++window.backwards;
-    if (window.backwards == first) window.from = at + time;
-    if (window.backwards == last) window.to = at + time;
   }
 
   void add_event(int row, int position, double at, double time) {
@@ -155,12 +142,7 @@ class Simulator : public Progress::Listener {
       if (r.step_time > 0) r.throughput = all * progress_.pipelines() / r.step_time;
       return;
     }
-    r.asynchronous = true;
-    const Window& first = window_[0];
-    if (first.to > first.from) r.steady_bubble = 1 - first.busy / (first.to - first.from);
-    const int counted = 3 * all / 4 - all / 4;
-    for (const Window& w : window_)
-      if (w.to > w.from) r.throughput += counted / (w.to - w.from);
+    add_rates(r, middle_);
   }
 
   Progress& progress_;
@@ -175,7 +157,7 @@ class Simulator : public Progress::Listener {
   std::vector<double> free_, network_free_;
   std::vector<std::int64_t> computed_;
   std::vector<double> collective_end_;
-  std::vector<Window> window_;  // per pipeline
+  std::vector<MiddleHalf> middle_;  // of worker 0 of each pipeline
   Simulation result_;
 };
 
@@ -186,6 +168,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   check_costs(costs, schedule, pipelines);
   check_stragglers(options, schedule.lowering.pipelines,
                    static_cast<int>(schedule.workers.size()) * schedule.lowering.pipelines);
+  if (schedule.lowering.servers) return simulate_servers(schedule, costs, options);
   const PlanIndex index(schedule);
   Progress progress(index, options.send_slots, pipelines);
   Simulator simulator(progress, costs, options);
@@ -197,16 +180,22 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   return result;
 }
 
+// At servers each pipeline goes by itself; pushes and pulls take no slot.
 int ample_send_slots(const Schedule& lowered, const Costs& costs) {
   constexpr double kSame = 1 + 1e-9;
-  const double most = simulate(lowered, costs).makespan * kSame;
   const PlanIndex index(lowered);
-  const auto ample = [&](int slots) {
-    Progress progress(index, slots, lowered.lowering.pipelines);
+  const int together = lowered.lowering.servers ? 1 : lowered.lowering.pipelines;
+  const auto makespan = [&](int slots) {
+    Progress progress(index, slots, together);
     const SimulateOptions without_stragglers;
     Simulator simulator(progress, costs, without_stragglers);
-    return progress.run(simulator) && simulator.finish().makespan <= most;
+    return progress.run(simulator) ? simulator.finish().makespan
+                                   : std::numeric_limits<double>::infinity();
   };
+  check_costs(costs, lowered, lowered.lowering.pipelines);
+  const double most = makespan(kUnboundedSlots) * kSame;
+  if (std::isinf(most)) verify(lowered);
+  const auto ample = [&](int slots) { return makespan(slots) <= most; };
   int low = least_send_slots(lowered), high = low;  // ample(high), soon
   while (!ample(high)) {
     low = high + 1;

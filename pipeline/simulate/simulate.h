@@ -4,23 +4,17 @@
 #include <string>
 
 #include "pipeline/cost/cost.h"
-#include "pipeline/cost/stragglers.h"
 #include "pipeline/ir/schedule.h"
+#include "pipeline/simulate/simulate_options.h"
 #include "pipeline/simulate/simulation.h"
-#include "pipeline/verify/progress.h"
 
 namespace hetu {
 
-struct SimulateOptions : Stragglers {
-  int send_slots = kUnboundedSlots;  ///< matters for lowered plans only
-  bool events = false;               ///< fill Simulation::events
-  bool partly = false;  ///< of a plan that stops or fails the audit, what runs; no peaks then
-};
-
 /// Runs a compute-only or lowered plan on schedule.lowering.pipelines pipelines. Messages cost time
-/// whether the plan is lowered or not; reductions and updates only exist in a lowered one. Throws
-/// Plan if it cannot run or verify's audit refuses it, InvalidArgument if costs or options do not
-/// fit it. Incomplete plans are verify's to refuse.
+/// whether the plan is lowered or not; reductions and updates only exist in a lowered one.
+/// Pipelines with lowering.servers go each at its own pace (server_run.h), the others together.
+/// Throws Plan if it cannot run or verify's audit refuses it, InvalidArgument if costs or options
+/// do not fit it. Incomplete plans are verify's to refuse.
 Simulation simulate(const Schedule& schedule, const Costs& costs,
                     const SimulateOptions& options = {});
 

@@ -67,6 +67,20 @@ std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const
 
 }  // namespace
 
+void MiddleHalf::note(const Instr& i, double at, double time) {
+  if (backwards_ >= first_ && backwards_ < last_) busy_ += time;
+  if (i.kind != Kind::Backward && i.kind != Kind::InputGrad) return;
+  ++backwards_;
+  if (backwards_ == first_) from_ = at + time;
+  if (backwards_ == last_) to_ = at + time;
+}
+
+void add_rates(Simulation& r, const std::vector<MiddleHalf>& middle) {
+  r.asynchronous = true;
+  r.steady_bubble = middle.front().bubble();
+  for (const MiddleHalf& m : middle) r.throughput += m.rate();
+}
+
 void add_figures(Simulation& r) {
   double busy = 0;
   for (WorkerTiming& w : r.workers) {

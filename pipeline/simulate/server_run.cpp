@@ -1,0 +1,153 @@
+#include "pipeline/simulate/server_run.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+#include "pipeline/simulate/row_run.h"
+#include "pipeline/simulate/simulate_figures.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+class ServerRun : RowRun {
+ public:
+  ServerRun(const Progress& progress, const Costs& costs, const SimulateOptions& options)
+      : RowRun(progress, costs, options),
+        latency_(costs.link.latency),
+        servers_(options.servers),
+        staleness_(index_.schedule().lowering.staleness),
+        waits_(static_cast<std::size_t>(workers_) * pipelines_, false),
+        copies_(static_cast<std::size_t>(index_.graph().stages()) * pipelines_),
+        pulls_(index_.graph().stages()),
+        middle_(pipelines_, MiddleHalf(total_micros(index_.schedule()))) {}
+
+  // True if every row came to its end.
+  bool operator()() {
+    run_rows();
+    for (std::size_t r = 0; r < waits_.size(); ++r)
+      if (!has_ended(static_cast<int>(r)) || waits_[r]) return false;
+    return true;
+  }
+
+  Simulation finish() {
+    add_figures(result_);
+    add_rates(result_, middle_);
+    sort_events(result_);
+    return std::move(result_);
+  }
+
+ private:
+  // What an event is of; its value is the placement.
+  enum What { kPushArrives = 1, kPushIsServed, kPullArrives, kPullIsServed, kAnswerArrives };
+
+  // A pipeline's copy of a stage, as it and the servers see it.
+  struct Copy {
+    int pulls = 0;   // that its row came to
+    int served = 0;  // waves that the servers hold: its clock
+    // When its row came to the last ones: a push is served before the next one, as a pull waits.
+    double push_at = 0, pull_at = 0;
+  };
+
+  Copy& copy(int stage, int pipeline) {
+    return copies_[static_cast<std::size_t>(stage) * pipelines_ + pipeline];
+  }
+  Copy& copy(const Event& e) { return copy(static_cast<int>(e.value), e.row / workers_); }
+
+  bool is_held_up(int r, const Instr& /*instr*/) override { return waits_[r] != 0; }
+
+  void computed(int r, const Instr& i, double at, double time) override {
+    if (worker(r) == 0) middle_[r / workers_].note(i, at, time);
+  }
+
+  void reach(int r, const Instr& i) override {
+    Copy& c = copy(i.stage, r / workers_);
+    if (i.kind == Kind::Push) {
+      c.push_at = now_;
+      push(now_ + latency_, r, kPushArrives, i.stage);
+    } else {
+      ++c.pulls;
+      c.pull_at = now_;
+      waits_[r] = true;
+      push(now_ + latency_, r, kPullArrives, i.stage);
+    }
+  }
+
+  void happen(const Event& e) override {
+    const int stage = static_cast<int>(e.value);
+    switch (e.what) {
+      case kPushArrives:
+        return serve(e, kPushIsServed);
+      case kPushIsServed:
+        note(e.row, Kind::Push, stage, copy(e).served++, copy(e).push_at);
+        return answer(stage);
+      case kPullArrives:
+        pulls_[stage].push_back(e);
+        return answer(stage);
+      case kPullIsServed:
+        return push(now_ + latency_, e.row, kAnswerArrives, e.value);
+      default:
+        note(e.row, Kind::Pull, stage, copy(e).pulls - 1, copy(e).pull_at);
+        waits_[e.row] = false;
+        return advance(e.row);
+    }
+  }
+
+  void serve(const Event& e, int then) {
+    free_ = std::max(free_, now_) + timing_.served(static_cast<int>(e.value), servers_);
+    push(free_, e.row, then, e.value);
+  }
+
+  // Serves the pulls of a stage that wait no longer, in the order in which they came.
+  void answer(int stage) {
+    std::vector<Event> waiting;
+    waiting.swap(pulls_[stage]);
+    for (const Event& e : waiting) {
+      if (may_answer(e))
+        serve(e, kPullIsServed);
+      else
+        pulls_[stage].push_back(e);
+    }
+  }
+
+  // The pull of wave c wants this pipeline's waves up to c, and those up to c - D of all.
+  bool may_answer(const Event& e) {
+    const int waves = copy(e).pulls;
+    if (copy(e).served < waves) return false;
+    for (int d = 0; d < pipelines_; ++d)
+      if (copy(static_cast<int>(e.value), d).served < waves - staleness_) return false;
+    return true;
+  }
+
+  void note(int r, Kind kind, int stage, int wave, double from) {
+    add_event(r, {.kind = kind, .stage = stage}, from, now_ - from, wave);
+    result_.step_time = std::max(result_.step_time, now_);
+  }
+
+  const double latency_;
+  const int servers_, staleness_;
+  std::vector<char> waits_;                // per row: it stands at a pull
+  std::vector<Copy> copies_;               // by stage and pipeline
+  std::vector<std::vector<Event>> pulls_;  // per stage: not answered yet
+  double free_ = 0;                        // when the servers have done all that has come
+  std::vector<MiddleHalf> middle_;         // per pipeline
+};
+
+}  // namespace
+
+Simulation simulate_servers(const Schedule& schedule, const Costs& costs,
+                            const SimulateOptions& options) {
+  require(options.servers >= 1, "servers must be at least 1, got {}", options.servers);
+  const PlanIndex index(schedule);
+  Progress progress(index, options.send_slots, schedule.lowering.pipelines);
+  ServerRun run(progress, costs, options);
+  const bool whole = run();
+  if (options.partly) return run.finish();
+  if (!whole) verify(schedule);  // says what stops it
+  HETU_ASSERT(whole);
+  Simulation result = run.finish();
+  describe(result, index, costs);
+  return result;
+}
+
+}  // namespace hetu
