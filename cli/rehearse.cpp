@@ -89,6 +89,9 @@ Prepared prepare(const Arguments& arguments) {
   const Schedule plan = plan_of(o);
   p.costs = costs_for(o, model_stages(plan));
   p.lowered = lowered_plan(o, plan);
+  require(
+      !p.lowered.lowering.servers,
+      "a rehearsal of pipelines that push waves to servers is to come; hetu simulate predicts it");
   prove(o, plan, p.lowered);
   if (env().workers > 1) check_workers(p.lowered, env().workers);
   p.pace.unit_ns = p.own.unit_ns > 0 ? p.own.unit_ns : p.costs.unit == "ms" ? 1e6 : 1e7;

@@ -22,6 +22,14 @@ std::string peaks(const VerifyReport& report) {
   return text;
 }
 
+// Of versions by waves: how many updates the weights of a forward lack at most.
+std::string staleness(const Schedule& plan, const VerifyReport& report) {
+  if (plan.version_rule != VersionRule::Wave) return "";
+  std::string text = fmt::format("; staleness {} local", report.local_staleness);
+  if (plan.lowering.servers) text += fmt::format(", {} global", report.global_staleness);
+  return text;
+}
+
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
@@ -36,15 +44,16 @@ int verify_command(const Arguments& arguments) {
   const PlanOptions o = parse_plan_options(arguments);
   require(o.format.empty(), "--format is for schedule and simulate; verify prints one line");
   const Schedule plan = plan_of(o);
-  const VerifyReport report = prove(o, plan, lowered_plan(o, plan));
+  const Schedule lowered = lowered_plan(o, plan);
+  const VerifyReport report = prove(o, plan, lowered);
   int versions = 1;
   for (const StageNeeds& n : report.stages) versions = std::max(versions, n.weight_versions);
   put(fmt::format(
           "{}: valid: {} stages, {} micro-batches, {} send slots; peak activations {}; "
-          "weight versions {}\n",
+          "weight versions {}{}\n",
           plan.method, plan.stages, plan.micro_batches,
           o.run.send_slots == kUnboundedSlots ? "unbounded" : std::to_string(o.run.send_slots),
-          peaks(report), versions),
+          peaks(report), versions, staleness(lowered, report)),
       o.output);
   return 0;
 }

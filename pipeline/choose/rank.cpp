@@ -121,6 +121,8 @@ class Ranker {
     Lowering how;
     how.pipelines = o_.pipelines;
     how.sync = o_.sync;
+    how.servers = o_.pipelines > 1 && plan.version_rule == VersionRule::Wave;
+    if (how.servers) how.staleness = o_.staleness;
     plan = lower(plan, how);
     verify(plan, {.memory_limit = o_.limit_micros});
     return plan;

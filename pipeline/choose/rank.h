@@ -14,8 +14,9 @@ namespace hetu {
 
 /// What is tried, and how it counts.
 struct RankOptions {
-  int stages = 1;  ///< workers of one pipeline, P
-  int pipelines = 1;
+  int stages = 1;                    ///< workers of one pipeline, P
+  int pipelines = 1;                 ///< of waves they meet at servers, of other methods they sum
+  int staleness = 0;                 ///< of those at servers, D
   std::vector<int> micro_batches;    ///< M, per pipeline and step
   std::vector<int> chunks;           ///< V, for methods that take chunks; empty: their own number
   std::vector<std::string> methods;  ///< empty: all

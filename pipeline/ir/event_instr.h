@@ -7,7 +7,7 @@
 
 namespace hetu {
 
-/// The instruction of an event; nothing for what no plan holds, as a push.
+/// The instruction of an event; nothing for what no plan holds.
 std::optional<Instr> instr_of(const TraceEvent& event);
 
 }  // namespace hetu

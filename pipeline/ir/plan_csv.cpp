@@ -49,11 +49,13 @@ struct Census {
   Instr highest = {};
   bool scalars = false;
   bool averages = false;
+  bool servers = false;
 
   void take(const std::vector<Instr>& row, int worker, std::int64_t raise, bool half_micros) {
     for (const Instr& i : row) {
       scalars |= i.kind == Kind::ReduceScalars;
       averages |= i.kind == Kind::PartialReduce;
+      servers |= i.kind == Kind::Push || i.kind == Kind::Pull;
       if (i.stage < 0) continue;
       worker_of.try_emplace(i.stage, worker);
       highest_stage = std::max<std::int64_t>(highest_stage, i.stage);
@@ -117,6 +119,8 @@ void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
   s.lowering.average_weights = census.averages;
+  s.lowering.servers = census.servers;
+  s.lowering.staleness = census.servers ? facts.staleness : 0;
   s.lowering.flush = !facts.version_rule && ends_in_flush(s);
   int most = 1;
   std::vector<int> buckets(model_stages(s), 1);

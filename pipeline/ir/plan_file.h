@@ -15,7 +15,8 @@ struct PlanFacts {
   int micro_batches = 0;  ///< per step; ids must be below micro_batches * steps
   int replicas = 0;       ///< CSV: ids are replica * model stages + model stage; 0 is 1
   int steps = 1;
-  int pipelines = 1;         ///< that a lowered file's reductions span
+  int pipelines = 1;         ///< that a lowered file's reductions, or its servers, span
+  int staleness = 0;         ///< of a lowered file with PUSH and PULL: waves, D
   bool half_micros = false;  ///< `--concat halving`
   /// "split": pairs that are marked to run as one run as two; "atomic": as marked, and there must
   /// be some; as the file says: empty.

@@ -154,8 +154,10 @@ void PlanIndex::enter(int position) {
     case Kind::ReduceScalars:
     case Kind::Update:
       return step_level_.push_back(position);
-    case Kind::PartialReduce:
-      return;  // whom it concerns is known at run time only
+    case Kind::PartialReduce:  // whom it concerns is known at run time only
+    case Kind::Push:
+    case Kind::Pull:
+      return;
     default:
       return enter_at(message_cell(i), position);
   }

@@ -154,7 +154,7 @@ void read_workers(const Reader& in, const std::string& origin, Schedule& s) {
 void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule& s) {
   const Reader in(v, origin + ": lowering",
                   {"pipelines", "extra_edges", "tied", "gradient_buckets", "reduce_scalars", "sync",
-                   "average_weights", "flush"});
+                   "average_weights", "servers", "staleness", "flush"});
   Lowering& how = s.lowering;
   how.pipelines = in.integer("pipelines", 1, 1);
   how.extra_edges = in.stage_pairs("extra_edges");
@@ -162,6 +162,8 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.gradient_buckets = in.integers("gradient_buckets");
   how.reduce_scalars = in.flag("reduce_scalars", false);
   how.average_weights = in.flag("average_weights", false);
+  how.servers = in.flag("servers", false);
+  how.staleness = in.integer("staleness", 0, 0);
   how.flush = in.flag("flush", false);
   try {
     how.sync = parse_sync_place(in.text("sync", "eager"));
@@ -214,6 +216,10 @@ std::string to_json(const Schedule& s) {
                        {"sync", sync_place_name(s.lowering.sync)},
                        {"flush", s.lowering.flush}};
   if (s.lowering.average_weights) out["lowering"]["average_weights"] = true;
+  if (s.lowering.servers) {
+    out["lowering"]["servers"] = true;
+    out["lowering"]["staleness"] = s.lowering.staleness;
+  }
   out["workers"] = std::move(workers);
   // A file's own name may hold any bytes; they are replaced, not refused.
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

@@ -3,28 +3,39 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
+#include "pipeline/ir/run_length.h"
 
 namespace hetu {
 
-// The sum or mean at each update that would stand in a row in place of the server is another
-// method's.
-void check_pipelines(const Schedule& schedule, int pipelines) {
-  require(pipelines >= 1, "pipelines must be at least 1, got {}", pipelines);
-  require(pipelines == 1 || schedule.version_rule != VersionRule::Wave,
-          "'{}' on {} pipelines is to come: its versions go by waves, which pipelines push to and "
-          "pull from a parameter server; one pipeline is proved and simulated",
-          schedule.method, pipelines);
+void check_pipelines(const Schedule& schedule, const Lowering& how) {
+  require(how.pipelines >= 1, "pipelines must be at least 1, got {}", how.pipelines);
+  const bool waves = schedule.version_rule == VersionRule::Wave;
+  require(how.pipelines == 1 || !waves || how.servers,
+          "'{}' on {} pipelines has versions by waves, which they push to servers and pull from "
+          "them (sync method hetpipe); sums or means at each update are another method's",
+          schedule.method, how.pipelines);
+  require(how.staleness >= 0, "staleness must be at least 0 waves, got {}", how.staleness);
+  require(how.servers || how.staleness == 0,
+          "staleness {} is of pipelines that push to servers (sync method hetpipe); those of '{}' "
+          "do not",
+          how.staleness, schedule.method);
+  if (!how.servers) return;
+  require(!how.average_weights,
+          "pipelines push to servers or average in groups, not both; '{}' is told to",
+          schedule.method);
+  require(waves, "sync method hetpipe pushes waves of updates; '{}' has {}", schedule.method,
+          is_asynchronous(schedule) ? "versions by no waves" : "one update per step with a flush");
 }
 
 Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
   const Lowering& how = schedule.lowering;
   const int n = model_stages(schedule);
-  check_pipelines(schedule, how.pipelines);
+  check_pipelines(schedule, how);
   require(how.gradient_buckets.empty() || static_cast<int>(how.gradient_buckets.size()) == n,
           "gradient buckets: one number per model stage, {}, or none; got {}", n,
           how.gradient_buckets.size());
   std::vector<int> copies(n, 0);
-  const int sharers = how.average_weights ? 1 : how.pipelines;
+  const int sharers = how.average_weights || how.servers ? 1 : how.pipelines;
   for (const Placement& p : schedule.placements) copies[p.model_stage] += sharers;
   parts_.resize(schedule.placements.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {

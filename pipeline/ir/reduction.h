@@ -8,13 +8,14 @@
 
 namespace hetu {
 
-/// Throws InvalidArgument unless the plan can have so many pipelines side by side: one, where its
-/// versions go by waves.
-void check_pipelines(const Schedule& schedule, int pipelines);
+/// Throws InvalidArgument unless pipelines of the plan can share a model so: those whose versions
+/// go by waves by servers, and no others; weights averaged or on servers, not both; a staleness
+/// that is none or with servers.
+void check_pipelines(const Schedule& schedule, const Lowering& how);
 
 /// The reductions of a plan. A model stage with more than one copy (replicas x pipelines) reduces
 /// its buckets over all of them; a tied pair is reduced over all copies of both stages. Where
-/// weights are averaged instead, only over those of one pipeline.
+/// weights are averaged or on servers instead, only over those of one pipeline.
 class Reductions {
  public:
   /// Throws InvalidArgument: as check_pipelines; numbers of buckets that cannot be; ties between

@@ -28,7 +28,8 @@ enum class Kind : std::uint8_t {
   Push,  ///< PUSH: what the stage's weights have changed by since its last push goes to the
          ///< servers, which add it; no micro
   Pull,  ///< PULL: the servers' weights of the stage, with that push and as many of the other
-         ///< pipelines' as Lowering::staleness asks for, take the place of its own; no micro
+         ///< pipelines' as Lowering::staleness asks for, take the place of what its own were at
+         ///< the push; updates since then are kept; no micro
 };
 
 constexpr int kKindCount = static_cast<int>(Kind::Pull) + 1;

@@ -7,6 +7,7 @@
 #include "pipeline/ir/producers.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/ir/run_length.h"
+#include "pipeline/lower/waves.h"
 #include "pipeline/simulate/simulate.h"
 
 namespace hetu {
@@ -217,12 +218,15 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
           "weights are averaged after each update of an asynchronous method, such as "
           "pipedream; '{}' does not",
           s.method);
+  require(asynchronous || !how.servers,
+          "waves of updates go to servers, and '{}' has no updates in its rows", s.method);
   for (Program& p : s.workers) {
     p.prologue = with_messages(graph, reductions, p.prologue, how.average_weights);
     p.body = with_messages(graph, reductions, p.body, how.average_weights);
     p.drain = with_messages(graph, reductions, p.drain, how.average_weights);
   }
   if (!asynchronous) finish_step(s, reductions);
+  if (how.servers) add_waves(s);
   s.lowering.flush = !asynchronous;
   return s;
 }

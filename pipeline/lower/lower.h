@@ -16,9 +16,9 @@ OptionField sync_field(SyncPlace& sync);
 /// producer (none between stages on one worker); a REDUCE_GRAD per part of reduction.h before each
 /// update, where `how.sync` says and in descending model stage; before updates a REDUCE_SCALARS, if
 /// asked for; and, where the plan has no update yet (synchronous methods), one UPDATE per stage at
-/// the end of the row; with how.average_weights a PARTIAL_REDUCE after each UPDATE. The body of a
-/// program stays a body. Throws InvalidArgument if the schedule is lowered already, Plan if its
-/// placements make no sense.
+/// the end of the row; with how.average_weights a PARTIAL_REDUCE after each UPDATE, with
+/// how.servers the PUSH and the PULL of each wave (waves.h). The body of a program stays a body.
+/// Throws InvalidArgument if the schedule is lowered already, Plan if its placements make no sense.
 Schedule lower(const Schedule& schedule, const Lowering& how = {});
 
 }  // namespace hetu

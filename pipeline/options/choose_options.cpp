@@ -11,8 +11,8 @@ namespace {
 Fields shared(PlanOptions& o) {
   std::vector<std::string> names = {"stages"};
   for (const OptionField& f : fields(o.costs)) names.push_back(f.name);
-  for (const char* name :
-       {"speed", "jitter", "seed", "hetero", "slow", "pipelines", "sync", "memory_limit", "output"})
+  for (const char* name : {"speed", "jitter", "seed", "hetero", "slow", "pipelines", "staleness",
+                           "servers", "sync", "memory_limit", "output"})
     names.emplace_back(name);
   return only(fields(o), names);
 }
@@ -98,6 +98,7 @@ Ranking ranking_of(ChooseOptions& r) {
   rank.stages = r.plan.sizes.stages;
   rank.batch = static_cast<double>(r.batch_size);
   rank.pipelines = r.plan.pipelines;
+  rank.staleness = r.plan.staleness;
   if (rank.micro_batches.empty())
     rank.micro_batches = {rank.stages, 2 * rank.stages, 4 * rank.stages};
   rank.limit_micros = r.plan.sizes.memory_limit;

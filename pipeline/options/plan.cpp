@@ -6,6 +6,7 @@
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"
+#include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/options/plan_options.h"
 #include "pipeline/verify/verify.h"
@@ -70,14 +71,59 @@ PlanFacts facts_of(const PlanOptions& o) {
   if (o.has("replicas")) facts.replicas = o.replicas;
   facts.steps = o.sizes.steps;
   facts.pipelines = o.pipelines;
+  facts.staleness = o.staleness;
   facts.half_micros = o.sizes.concat == "halving";
   if (o.has("pair_semantics")) facts.pair_semantics = o.sizes.pair_semantics;
   if (o.has("version_rule")) facts.version_rule = parse_version_rule(o.version_rule);
   return facts;
 }
 
+// What is told of servers where there are none.
+void refuse_of_servers(const PlanOptions& o, const Lowering& how, const std::string& method) {
+  for (const char* option : {"staleness", "servers"})
+    require(!o.has(option) || how.servers,
+            "--{} is for pipelines that push waves to servers (--sync-method hetpipe); those of "
+            "'{}' do not",
+            option, method);
+}
+
+// How pipelines are told to share the model, of a plan that is not lowered yet.
+Lowering lowering_of(const PlanOptions& o, const Schedule& plan) {
+  Lowering how = plan.lowering;
+  how.pipelines = o.pipelines;
+  how.sync = o.sync;
+  how.average_weights = averages_in_groups(o);
+  const bool waves = plan.version_rule == VersionRule::Wave && is_asynchronous(plan);
+  const bool by_itself = waves && o.pipelines > 1 && !o.has("sync_method") && !how.average_weights;
+  how.servers = o.sync_method == "hetpipe" || by_itself;
+  how.staleness = o.staleness;
+  refuse_of_servers(o, how, plan.method);
+  return how;
+}
+
+bool is_lowered_already(const Schedule& plan) {
+  return any_instr(plan,
+                   [](const Instr& i) { return !is_compute(i.kind) && i.kind != Kind::Update; });
+}
+
+// What is told of how pipelines share the model must be what a lowered plan says.
+void check_lowered(const PlanOptions& o, const Schedule& plan) {
+  const Lowering& how = plan.lowering;
+  require(o.pipelines == 1 || o.pipelines == how.pipelines,
+          "--pipelines {}: the plan is lowered already, for {}", o.pipelines, how.pipelines);
+  require(!o.has("sync"),
+          "--sync {}: the plan is lowered already; its reductions stand where they are",
+          sync_place_name(o.sync));
+  require(!o.has("sync_method") || (o.sync_method == "hetpipe") == how.servers,
+          "--sync-method {}: the plan is lowered already, with{} pushes to servers", o.sync_method,
+          how.servers ? "" : "out");
+  refuse_of_servers(o, how, plan.method);
+  require(!o.has("staleness") || o.staleness == how.staleness,
+          "--staleness {}: the plan is lowered already, with {}", o.staleness, how.staleness);
+}
+
 Schedule finished(const PlanOptions& o, const Schedule& plan) {
-  check_pipelines(plan, o.pipelines);
+  if (!is_lowered_already(plan)) check_pipelines(plan, lowering_of(o, plan));
   return o.sizes.with_recompute ? with_recompute(plan) : plan;
 }
 
@@ -128,24 +174,13 @@ void refuse_sizes(const PlanOptions& o) {
 }
 
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
-  const bool collectives = any_instr(plan, [](const Instr& i) { return is_collective(i.kind); });
-  if (collectives || is_lowered(plan)) {
-    require(o.pipelines == 1 || o.pipelines == plan.lowering.pipelines,
-            "--pipelines {}: the plan is lowered already, for {}", o.pipelines,
-            plan.lowering.pipelines);
-    require(!o.has("sync"),
-            "--sync {}: the plan is lowered already; its reductions stand where they are",
-            sync_place_name(o.sync));
-    return plan;
-  }
-  Lowering how = plan.lowering;
-  how.pipelines = o.pipelines;
-  how.sync = o.sync;
-  how.average_weights = averages_in_groups(o);
-  return lower(plan, how);
+  if (!is_lowered_already(plan)) return lower(plan, lowering_of(o, plan));
+  check_lowered(o, plan);
+  return plan;
 }
 
 bool averages_in_groups(const PlanOptions& o) {
+  if (o.sync_method == "hetpipe") return false;
   return o.sync_method != "allreduce" || (o.has("overlap") && o.policy.overlapped);
 }
 

@@ -51,9 +51,20 @@ Fields of_runs(PlanOptions& o) {
       {.name = "sync_method",
        .place = &o.sync_method,
        .argument = "HOW",
-       .doc = "how pipelines average: allreduce, preduce, adpsgd or adpsgd-lockstep (pipedream)",
-       .choices = {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep"},
-       .to_come = {"hetpipe"}},
+       .doc = "how pipelines agree: allreduce; preduce, adpsgd or adpsgd-lockstep, which average "
+              "weights (pipedream); hetpipe, which pushes waves to servers (hetpipe)",
+       .choices = {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep", "hetpipe"},
+       .otherwise = "allreduce; of method hetpipe on several pipelines, hetpipe"},
+      {.name = "staleness",
+       .place = &o.staleness,
+       .argument = "D",
+       .doc = "of hetpipe: waves by which a pipeline may be ahead of the slowest one",
+       .range = {0, 1 << 20}},
+      {.name = "servers",
+       .place = &o.run.servers,
+       .argument = "S",
+       .doc = "of hetpipe: servers that share every stage's weights evenly",
+       .range = {1, 1 << 16}},
   };
   Fields policy = without(fields(o.policy), {"method", "seed"});
   for (OptionField& f : policy) {
@@ -176,6 +187,9 @@ void check_plan_options(const PlanOptions& o) {
     require(!o.has(f.name.c_str()) || o.sync_method == "preduce",
             "{} is for --sync-method preduce, not {}", f.within != nullptr ? f.within : flag_of(f),
             o.sync_method);
+  require(!o.has("overlap") || o.sync_method != "hetpipe",
+          "--overlap is for pipelines that average; those of --sync-method hetpipe push to servers "
+          "beside all else");
   require(!(o.has("backward") && (o.has("input_grad") || o.has("weight_grad"))),
           "--backward and --input-grad or --weight-grad exclude each other");
   const bool times = o.has("forward") || o.has("backward") || o.has("input_grad") ||

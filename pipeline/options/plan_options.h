@@ -46,8 +46,9 @@ struct PlanOptions {
   SimulateOptions run = {};
   SyncPlace sync = kSyncPlace;  ///< not given: of a lowered FILE, as it has it
   int pipelines = 1;
-  std::string sync_method = "allreduce";
-  groups::Options policy = {};  ///< of the sync methods that average in groups
+  std::string sync_method = "allreduce";  ///< not given: of versions by waves, hetpipe
+  int staleness = Lowering().staleness;   ///< of hetpipe, D
+  groups::Options policy = {};            ///< of the sync methods that average in groups
   bool lowered = false;
   std::string format = {}, output = {}, style = "timeline";
   std::set<std::string> given = {};

@@ -4,6 +4,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/ir/reduction.h"
+#include "pipeline/verify/wave_audit.h"
 
 namespace hetu {
 namespace {
@@ -51,6 +52,7 @@ class Auditor {
         schedule_(index.schedule()),
         reductions_(schedule_),
         halves_(schedule_.half_micros ? 2 : 1),
+        waves_(index),
         stages_(index.graph().stages()) {
     report_.stages.resize(stages_.size());
     const std::size_t cells = stages_.size() * index.forward_micros();
@@ -81,6 +83,7 @@ class Auditor {
       check_updates();
     else if (reduced_)
       check_sums();
+    waves_.finish(report_);
     report_.versions = std::move(version_);
     return std::move(report_);
   }
@@ -112,6 +115,10 @@ class Auditor {
         return update(i, position);
       case Kind::PartialReduce:
         return average(i, position);
+      case Kind::Push:
+        return waves_.push(position, stages_[i.stage].updates);
+      case Kind::Pull:
+        return waves_.pull(position);
       default:
         return;
     }
@@ -129,6 +136,7 @@ class Auditor {
     if (version > s.updates)
       fail(Code::Plan, "{} uses weight version {}, but only {} update(s) came before it:\n  {}",
            to_string(i), version, s.updates, index_.describe(position));
+    waves_.forward(position, version);
     version_[cell(i, i.micro)] = version;
     s.versions.add(version);
     s.forwards = std::max(s.forwards, i.micro + 1);
@@ -193,6 +201,7 @@ class Auditor {
     if (schedule_.lowering.average_weights && s.last_average < s.last_update)
       fail(Code::Plan, "{} comes before the weights of the one before are averaged:\n  {}\n  {}",
            to_string(i), index_.describe(s.last_update), index_.describe(position));
+    waves_.update(position, s.updates);
     s.last_update = update_at_ = position;
     ++s.updates;
     check_share(i, position);
@@ -312,6 +321,7 @@ class Auditor {
   const Schedule& schedule_;
   const Reductions reductions_;
   const int halves_;
+  WaveAudit waves_;
   std::vector<StageState> stages_;
   VerifyReport report_;
   bool updates_ = false, reduced_ = false;

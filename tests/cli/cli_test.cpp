@@ -242,31 +242,6 @@ TEST(Cli, WrongPlansExitWithOneAndNameTheirWorkers) {
   EXPECT_THAT(o.err, HasSubstr("worker 0 peaks at 4"));
 }
 
-// What pipelines of waves meet at is not there: no command times another method in its place.
-TEST(Cli, WavesOnSeveralPipelinesAreRefused) {
-  const std::string sizes = "--stages 2 --micro-batches 4 --steps 3";
-  hetu(fmt::format("schedule hetpipe {} --format csv -o waves.csv", sizes));
-  hetu(fmt::format("schedule hetpipe {} --format json -o waves.json", sizes));
-  for (const std::string& plan : {"hetpipe " + sizes, std::string("waves.json"),
-                                  std::string("waves.csv --steps 3 --version-rule wave")}) {
-    for (const char* command : {"schedule", "verify", "simulate"}) {
-      EXPECT_EQ(hetu(fmt::format("{} {}", command, plan)).status, 0) << plan;
-      for (const char* how : {"", " --sync-method preduce"}) {
-        const Outcome o = hetu(fmt::format("{} {} --pipelines 2{}", command, plan, how));
-        EXPECT_EQ(o.status, 2) << command << " " << plan;
-        EXPECT_EQ(o.out, "");
-        EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
-        EXPECT_THAT(o.err, HasSubstr("on 2 pipelines is to come: its versions go by waves"));
-      }
-    }
-  }
-  const Outcome o = hetu(
-      "choose --stages 2 --micro-batches 4 --pipelines 2 --asynchronous --methods "
-      "hetpipe,pipedream --format json");
-  EXPECT_THAT(o.out, HasSubstr("'hetpipe' on 2 pipelines is to come"));
-  EXPECT_THAT(o.out, HasSubstr("\"method\": \"pipedream\""));
-}
-
 TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
   file("empty.csv", "");
   file("cut.csv", "0F0,0F1,0B");

@@ -182,24 +182,6 @@ TEST(Asynchronous, NoBubbleOnceFilled) {
   EXPECT_NEAR(simulate(generate("hetpipe", few), times(1, 2)).steady_bubble, 0.5, 1e-12);
 }
 
-// Pipelines of waves meet at a parameter server; whatever else they would meet by is no hetpipe.
-TEST(Asynchronous, WavesOnSeveralPipelinesAreRefused) {
-  const auto refused = testing::ThrowsMessage<Error>(
-      AllOf(HasSubstr("'hetpipe' on 2 pipelines is to come"), HasSubstr("parameter server")));
-  for (int p = 1; p <= 4; ++p) {
-    for (const int m : {1, 2, 5}) {
-      const Schedule wave = generate("hetpipe", {.stages = p, .micro_batches = m, .steps = 2});
-      EXPECT_NO_THROW(verify(lower(wave)));
-      for (const bool average : {false, true})
-        EXPECT_THAT([&] { lower(wave, {.pipelines = 2, .average_weights = average}); }, refused);
-      Schedule told = lower(wave);  // as a file may say it
-      told.lowering.pipelines = 2;
-      EXPECT_THAT([&] { verify(told); }, refused);
-      EXPECT_THAT([&] { simulate(told, times(1, 1)); }, refused);
-    }
-  }
-}
-
 TEST(Asynchronous, TwoVersionsNeedAsManyMicroBatchesAsStages) {
   EXPECT_THROW(generate("pipedream-2bw", {.stages = 4, .micro_batches = 3}), Error);
   // Told otherwise the verifier would find it: the weights of step t - 1 are not there in time.
@@ -236,15 +218,12 @@ TEST(Asynchronous, ARuleFixesWhatAnUpdateApplies) {
   EXPECT_THAT(failure(s), HasSubstr("keeps 4 weight versions alive"));
 }
 
-// Sizes of each asynchronous method, on up to 6 workers; not of hetpipe, whose rows
-// by waves have no body at some sizes.
+// Sizes of each asynchronous method, on up to 6 workers.
 std::vector<std::pair<const char*, Sizes>> asynchronous_sizes() {
   std::vector<std::pair<const char*, Sizes>> found;
   const auto add = [&](const Method& m, const Sizes& sizes) {
     if (!is_legal(m, sizes)) return;
-    const Schedule plan = generate(m.name, sizes);
-    if (is_asynchronous(plan) && plan.version_rule != VersionRule::Wave)
-      found.push_back({m.name, sizes});
+    if (is_asynchronous(generate(m.name, sizes))) found.push_back({m.name, sizes});
   };
   for (const Method& m : methods()) {
     for (int p = 1; p <= 6; ++p)
@@ -282,9 +261,14 @@ TEST(RunLength, EveryLengthIsAsGeneratedFromTheLeastOn) {
       ASSERT_EQ(run_grain(got), run_grain(plan));
       ASSERT_EQ(with_recompute(got), with_steps(with_recompute(plan), steps));
       ASSERT_EQ(lower(got), with_steps(lower(plan), steps));
+      if (plan.version_rule != VersionRule::Wave) continue;
+      const Lowering servers = {.pipelines = 3, .servers = true, .staleness = 2};
+      ASSERT_EQ(lower(got, servers), with_steps(lower(plan, servers), steps));
+      ASSERT_EQ(run_grain(lower(got, servers)), 1);
     }
   }
-  EXPECT_THAT(seen, testing::ElementsAre("pipedream", "pipedream of replicas", "pipedream-2bw"));
+  EXPECT_THAT(
+      seen, testing::ElementsAre("hetpipe", "pipedream", "pipedream of replicas", "pipedream-2bw"));
 }
 
 // A longer run needs no more of anything.

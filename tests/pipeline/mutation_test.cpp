@@ -165,6 +165,27 @@ bool reduction(RandomPlans& random, Rows& rows) {
   }
 }
 
+bool at_servers(RandomPlans& random, Rows& rows) {
+  Spot a;
+  const auto is_wave = [](const Instr& i) { return i.kind == Kind::Push || i.kind == Kind::Pull; };
+  if (!find_spot(random, rows, a, is_wave)) return false;
+  auto& row = rows[a.worker];
+  switch (random.below(4)) {
+    case 0:
+      row[a.index].kind = row[a.index].kind == Kind::Push ? Kind::Pull : Kind::Push;
+      return true;
+    case 1:
+      row.insert(row.begin() + random.below(row.size() + 1), Instr(row[a.index]));
+      return true;
+    case 2:
+      row.erase(row.begin() + a.index);
+      return true;
+    default:
+      move_within(rows, a, random.below(row.size()));
+      return true;
+  }
+}
+
 bool pair_up(RandomPlans& random, Rows& rows) {
   Spot a;
   if (!find_spot(random, rows, a, any)) return false;
@@ -182,6 +203,7 @@ const std::map<std::string, Corrupt> kCorruptions = {{"reorder", reorder},
                                                      {"early W", early_weight_grad},
                                                      {"stale weights", stale_weights},
                                                      {"reduction", reduction},
+                                                     {"push and pull", at_servers},
                                                      {"pair", pair_up}};
 
 class Mutations : public testing::Test {
@@ -192,8 +214,10 @@ class Mutations : public testing::Test {
   }
 
   Schedule small_plan(int most) {
-    const Schedule s =
-        random_.below(3) == 0 ? random_.of_no_method(most) : random_.of_a_method(most);
+    const int sort = random_.below(6);
+    const Schedule s = sort == 0   ? random_.of_waves(most)
+                       : sort <= 2 ? random_.of_no_method(most)
+                                   : random_.of_a_method(most);
     return random_.below(3) > 0 ? random_.lowered(s) : s;
   }
 
@@ -223,7 +247,9 @@ class Mutations : public testing::Test {
 
   void accept_right_plans(int count, int most) {
     for (int n = 0; n < count && !HasFailure(); n += 2) {
-      const Schedule s = n % 4 ? random_.of_no_method(most) : random_.of_a_method(most);
+      const Schedule s = n % 10 == 0  ? random_.of_waves(most)
+                         : n % 4 != 0 ? random_.of_no_method(most)
+                                      : random_.of_a_method(most);
       EXPECT_EQ(refusal(s, kUnboundedSlots), "") << listing(s);
       const Schedule low = random_.lowered(s);
       EXPECT_EQ(refusal(low, kUnboundedSlots), "") << listing(low);
@@ -233,7 +259,7 @@ class Mutations : public testing::Test {
   RandomPlans random_{0};
 };
 
-TEST_F(Mutations, ElevenThousandWrongPlansAreRefusedAndNoRightOnes) {
+TEST_F(Mutations, TwelveThousandWrongPlansAreRefusedAndNoRightOnes) {
   seed(20240611);
   refuse_wrong_plans(1000, 3);
 }

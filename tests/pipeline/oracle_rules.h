@@ -149,7 +149,7 @@ class Steps {
  public:
   explicit Steps(const Facts& facts) : f(facts), s(facts.s) {
     for (std::size_t i = 0; i < s.placements.size(); ++i) {
-      copies_[s.placements[i].model_stage] += s.lowering.pipelines;
+      copies_[s.placements[i].model_stage] += sharers();
       updates_[int(i)] = 0;
     }
   }
@@ -189,6 +189,8 @@ class Steps {
   }
 
  private:
+  // Pipelines that sum together: those at servers do not.
+  int sharers() const { return s.lowering.servers ? 1 : s.lowering.pipelines; }
   int buckets(int model_stage) const {
     const auto& b = s.lowering.gradient_buckets;
     return b.empty() ? 1 : b[model_stage];
@@ -217,7 +219,7 @@ class Steps {
       if (!in_tie(int(t), own)) continue;
       Instr i{.kind = Kind::ReduceGrad, .stage = stage};
       i.part = std::int16_t(buckets(own) + int(t));
-      const bool several = members(i).size() > 1 || s.lowering.pipelines > 1;
+      const bool several = members(i).size() > 1 || sharers() > 1;
       if (several && lowest_of_tie(int(t), stage)) parts.insert(i.part);
     }
     return parts;
@@ -243,6 +245,8 @@ class Steps {
       bool gradient = false;      // something to apply
       int next = 0;               // micro-batch after the highest that is forward
       int backwards = 0;          // whole ones
+      int fresh = 0;              // updates that no push has taken
+      int away = 0, pulled = 0;   // waves that are pushed and not pulled, and pulled ones
     };
     std::map<int, Stage> stages;
     int scalars = -1, last_gradient = -1, last_update = -1;
@@ -255,6 +259,9 @@ class Steps {
         case Kind::Forward: {
           const int version = version_of(micro, now);
           if (f.updates && version > now) return "a weight version that is still to come";
+          // Version v is whole waves of M updates and some more; their pulls are in it.
+          if (s.lowering.servers && version >= (at.pulled + 1) * s.micro_batches)
+            return "a weight version that wants a pull";
           at.used[micro] = version;
           at.in_use[version]++;
           at.left[micro] = f.halves;
@@ -286,6 +293,7 @@ class Steps {
           scalars = k;
           break;
         case Kind::Update: {
+          if (s.lowering.servers && ++at.fresh > s.micro_batches) return "an update of two waves";
           // A copy that has run nothing gets its gradient from the sum.
           if (!at.gradient && required(i.stage).empty()) return "an update without a gradient";
           for (const int part : required(i.stage)) {
@@ -302,6 +310,15 @@ class Steps {
             return "an update of another number of micro-batches";
           break;
         }
+        case Kind::Push:
+          if (!s.lowering.servers || at.fresh != s.micro_batches) return "a push of no wave";
+          at.fresh = 0;
+          ++at.away;
+          break;
+        case Kind::Pull:
+          if (at.away-- == 0) return "a pull of nothing pushed";
+          ++at.pulled;
+          break;
         default:
           break;
       }
@@ -326,6 +343,7 @@ class Steps {
       if (stage < 0) continue;
       if (f.updates && at.gradient) return "a gradient that is never applied";
       if (f.updates && !at.sums.empty()) return "a sum after the update";
+      if (s.lowering.servers && at.pulled != s.steps) return "a wave that is never pulled";
       if (!f.updates && f.reduces && at.sums.size() != required(stage).size())
         return "a sum is missing";
     }

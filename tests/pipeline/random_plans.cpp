@@ -23,6 +23,12 @@ Schedule RandomPlans::of_a_method(int most) {
   }
 }
 
+Schedule RandomPlans::of_waves(int most) {
+  return generate(
+      "hetpipe",
+      {.stages = 1 + below(most), .micro_batches = 1 + below(most), .steps = 1 + below(3)});
+}
+
 Schedule RandomPlans::of_no_method(int most) {
   Schedule s;
   s.method = "random";
@@ -81,7 +87,9 @@ Schedule RandomPlans::of_no_method(int most) {
 Schedule RandomPlans::lowered(const Schedule& schedule) {
   Lowering how;
   const int n = model_stages(schedule);
-  if (coin() && schedule.version_rule != VersionRule::Wave) how.pipelines = 2;
+  how.servers = schedule.version_rule == VersionRule::Wave && below(4) > 0;
+  if (how.servers) how.staleness = below(3);
+  if (coin() && (schedule.version_rule != VersionRule::Wave || how.servers)) how.pipelines = 2;
   if (n > 2 && below(3) == 0) how.extra_edges = {{0, 2}};
   // Sums that start as soon as they may, and those of tied stages, can wait for each other in a
   // ring where copies of stages stand anyhow: then such a lowering is a wrong plan.

@@ -18,10 +18,13 @@ class RandomPlans {
   /// sometimes recomputed.
   Schedule of_a_method(int most);
 
+  /// Hetpipe, over one to three waves.
+  Schedule of_waves(int most);
+
   /// Any placement of a model of one or two replicas, in any order that can run.
   Schedule of_no_method(int most);
 
-  /// Lowered, with random edges, ties, buckets and scalars where the plan can have them.
+  /// Lowered, with random edges, ties, buckets, scalars and servers where the plan can have them.
   Schedule lowered(const Schedule& schedule);
 
  private:

@@ -1,0 +1,94 @@
+#include "pipeline/lower/waves.h"
+
+#include <vector>
+
+namespace hetu {
+namespace {
+
+using Row = std::vector<Instr>;
+
+// Walks a worker's row. What it has counted is all that the places of pushes and pulls depend on.
+class Waves {
+ public:
+  explicit Waves(const Schedule& s)
+      : schedule_(s), updates_(s.placements.size(), 0), pulls_(s.placements.size(), 0) {}
+
+  // A part of the row with what is added to it.
+  Row walk(const Row& part) {
+    Row out;
+    out.reserve(part.size() + 2 * part.size() / schedule_.micro_batches + 2);
+    for (std::size_t k = 0; k < part.size(); ++k) {
+      // Nothing may stand between two that run as one.
+      const bool second = k > 0 && part[k - 1].with_next;
+      if (!second) add_pulls(part[k], out);
+      if (part[k].with_next && k + 1 < part.size()) add_pulls(part[k + 1], out);
+      out.push_back(part[k]);
+      if (part[k].kind == Kind::Update && ++updates_[part[k].stage] % schedule_.micro_batches == 0)
+        out.push_back({.kind = Kind::Push, .stage = part[k].stage});
+    }
+    return out;
+  }
+
+  // Whether a walk from `before` to here, over a body of `shift` micro-batches, was one of whole
+  // waves, each with its push and its pull: then the next walk, with all ids raised, adds the same.
+  bool recurs(const Waves& before, int shift) const {
+    for (std::size_t s = 0; s < updates_.size(); ++s) {
+      const int updates = updates_[s] - before.updates_[s], pulls = pulls_[s] - before.pulls_[s];
+      if (updates == 0 && pulls == 0) continue;  // of another worker
+      if (updates != shift || pulls * schedule_.micro_batches != shift) return false;
+    }
+    return true;
+  }
+
+  // As after so many walks more that each count as much as from `before` to here.
+  void repeat(const Waves& before, int times) {
+    for (std::size_t s = 0; s < updates_.size(); ++s) {
+      updates_[s] += times * (updates_[s] - before.updates_[s]);
+      pulls_[s] += times * (pulls_[s] - before.pulls_[s]);
+    }
+  }
+
+  void finish(Row& row) {
+    for (std::size_t s = 0; s < pulls_.size(); ++s)
+      pull_up_to(updates_[s] / schedule_.micro_batches, static_cast<int>(s), row);
+  }
+
+ private:
+  void add_pulls(const Instr& i, Row& out) {
+    if (i.kind != Kind::Forward && i.kind != Kind::RecvForward) return;
+    const int version = forward_version(schedule_, i.micro, updates_[i.stage]);
+    pull_up_to(version / schedule_.micro_batches, i.stage, out);
+  }
+
+  void pull_up_to(int waves, int stage, Row& out) {
+    for (; pulls_[stage] < waves; ++pulls_[stage])
+      out.push_back({.kind = Kind::Pull, .stage = stage});
+  }
+
+  const Schedule& schedule_;
+  std::vector<int> updates_, pulls_;  // per placement, so far
+};
+
+}  // namespace
+
+void add_waves(Schedule& s) {
+  for (Program& p : s.workers) {
+    Waves waves(s);
+    Row prologue = waves.walk(p.prologue);
+    const Waves before = waves;
+    Row body = waves.walk(p.body);
+    if (waves.recurs(before, p.shift)) {
+      waves.repeat(before, p.repeat - 1);
+      p.prologue.swap(prologue);
+      p.body.swap(body);
+      p.drain = waves.walk(p.drain);
+      waves.finish(p.drain);
+    } else {
+      Waves whole(s);
+      p = {whole.walk(unroll(p)), {}, 0, 0, {}};
+      whole.finish(p.prologue);
+    }
+  }
+}
+
+}  // namespace hetu

@@ -1,0 +1,84 @@
+#include "pipeline/verify/wave_audit.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+
+WaveAudit::WaveAudit(const PlanIndex& index)
+    : index_(index),
+      how_(index.schedule().lowering),
+      waves_(index.schedule().version_rule == VersionRule::Wave),
+      wave_(index.schedule().micro_batches),
+      stages_(index.graph().stages()) {}
+
+// Of the updates before a micro-batch its weights lack its own since their version, and of another
+// pipeline all but the waves that the last pull in that version was answered with at least.
+void WaveAudit::forward(int position, int version) {
+  if (!waves_) return;
+  const Instr& i = index_.at(position);
+  local_ = std::max(local_, i.micro - version);
+  if (!how_.servers) return;
+  const int pulled = version / wave_, pulls = stages_[i.stage].pulls;
+  if (pulled > pulls)
+    fail(
+        Code::Plan,
+        "{} uses weight version {}, which has wave {} in it, but only {} pull(s) of its stage came "
+        "before it:\n  {}",
+        to_string(i), version, pulled - 1, pulls, index_.describe(position));
+  global_ = std::max(global_, i.micro - wave_ * std::max(0, pulled - how_.staleness));
+}
+
+void WaveAudit::update(int position, int updates) {
+  const Stage& s = stage_of(position);
+  if (how_.servers && updates == (s.pushes + 1) * wave_)
+    fail(Code::Plan,
+         "{} comes before wave {} of its stage is pushed, which has {} update(s):\n  {}",
+         to_string(index_.at(position)), s.pushes, wave_, index_.describe(position));
+}
+
+void WaveAudit::push(int position, int updates) {
+  check_servers(position);
+  Stage& s = stage_of(position);
+  const int whole = (s.pushes + 1) * wave_;
+  if (updates != whole)
+    fail(Code::Plan,
+         "{} of wave {} comes after {} update(s) of its stage, where {} make it whole:\n  {}",
+         to_string(index_.at(position)), s.pushes, updates, whole, index_.describe(position));
+  ++s.pushes;
+  s.last_push = position;
+}
+
+void WaveAudit::pull(int position) {
+  check_servers(position);
+  Stage& s = stage_of(position);
+  if (s.pulls == s.pushes)
+    fail(Code::Plan, "{} of wave {} comes before its push:\n  {}", to_string(index_.at(position)),
+         s.pulls, index_.describe(position));
+  ++s.pulls;
+}
+
+void WaveAudit::finish(VerifyReport& report) const {
+  const int waves = index_.schedule().steps;
+  for (std::size_t i = 0; how_.servers && i < stages_.size(); ++i) {
+    const Stage& s = stages_[i];
+    if (s.pushes != waves)
+      fail(Code::Plan, "stage {} pushes {} of {} wave(s):\n  worker {} ends without {}PUSH", i,
+           s.pushes, waves, index_.graph().worker(static_cast<int>(i)), i);
+    if (s.pulls != waves)
+      fail(Code::Plan, "wave {} of stage {} is never pulled:\n  {} has no {}PULL after it", s.pulls,
+           i, index_.describe(s.last_push), i);
+  }
+  report.local_staleness = local_;
+  report.global_staleness = global_;
+}
+
+void WaveAudit::check_servers(int position) const {
+  if (!how_.servers)
+    fail(Code::Plan,
+         "{} is for pipelines that meet at servers, and those of this plan do not:\n  {}",
+         to_string(index_.at(position)), index_.describe(position));
+}
+
+}  // namespace hetu

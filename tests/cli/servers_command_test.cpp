@@ -1,0 +1,84 @@
+// Pipelines that meet at servers, by the command line.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/cli/run_hetu.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+
+// Several pipelines of waves meet at servers, told or not; a file says it of itself.
+TEST(ServersCommand, WavesOnSeveralPipelinesMeetAtServers) {
+  const std::string sizes = "--stages 2 --micro-batches 4 --steps 6";
+  const std::string at = " --pipelines 2 --staleness 1";
+  hetu(fmt::format("schedule hetpipe {} --format csv -o waves.csv", sizes));
+  hetu(fmt::format("schedule hetpipe {}{} --lowered --format json -o low.json", sizes, at));
+  hetu(fmt::format("schedule hetpipe {}{} --lowered --format csv -o low.csv", sizes, at));
+  const std::string rule = " --steps 6 --version-rule wave";
+  for (const std::string& plan :
+       {"hetpipe " + sizes + at, "hetpipe " + sizes + at + " --sync-method hetpipe",
+        "waves.csv" + rule + at, "low.csv" + rule + at, std::string("low.json")}) {
+    EXPECT_THAT(hetu("verify " + plan).out, HasSubstr("; staleness 3 local, 10 global\n")) << plan;
+    const Outcome figures = hetu("simulate " + plan + " --format json --servers 2");
+    EXPECT_EQ(figures.status, 0) << figures.err;
+    EXPECT_THAT(figures.out, HasSubstr("\"pipelines\": 2")) << plan;
+    EXPECT_THAT(hetu("simulate " + plan + " --format trace").out,
+                AllOf(HasSubstr("\"PUSH\""), HasSubstr("\"PULL\"")))
+        << plan;
+    const Outcome rows = hetu("schedule " + plan + " --lowered --format csv");
+    EXPECT_THAT(rows.out, AllOf(HasSubstr("0UPDATE,0PUSH,0PULL,0F7"), HasSubstr("1PULL,1RECV_F7")));
+    EXPECT_THAT(hetu("schedule " + plan + " --format svg").out, HasSubstr("pull")) << plan;
+  }
+  // One pipeline is what it was, and may have a server.
+  EXPECT_THAT(hetu("verify hetpipe " + sizes).out, HasSubstr("; staleness 3 local\n"));
+  EXPECT_THAT(hetu("verify hetpipe " + sizes + " --sync-method hetpipe").out,
+              HasSubstr("; staleness 3 local, 6 global\n"));
+  const Outcome o = hetu(
+      "choose --stages 2 --micro-batches 4 --pipelines 2 --staleness 2 --asynchronous --methods "
+      "hetpipe,pipedream --format json");
+  EXPECT_THAT(o.out, AllOf(HasSubstr("\"method\": \"hetpipe\""), HasSubstr("\"refused\": []")));
+}
+
+TEST(ServersCommand, WhatHasNoServersIsRefusedInOneLine) {
+  const std::string sizes = " --stages 2 --micro-batches 4 --pipelines 2";
+  hetu("schedule hetpipe" + sizes + " --staleness 1 --lowered --format json -o low.json");
+  for (const auto& [words, says] : std::vector<std::pair<std::string, std::string>>{
+           {"hetpipe" + sizes + " --staleness -1", "--staleness"},
+           {"hetpipe" + sizes + " --servers 0", "--servers"},
+           {"hetpipe" + sizes + " --sync-method allreduce",
+            "'hetpipe' on 2 pipelines has versions by"},
+           {"hetpipe" + sizes + " --sync-method preduce", "(sync method hetpipe)"},
+           {"hetpipe" + sizes + " --overlap", "(sync method hetpipe)"},
+           {"hetpipe" + sizes + " --sync-method hetpipe --overlap",
+            "--overlap is for pipelines that"},
+           {"gpipe" + sizes + " --staleness 0", "--staleness is for pipelines that push waves"},
+           {"pipedream" + sizes + " --staleness 2", "those of 'pipedream' do not"},
+           {"pipedream" + sizes + " --sync-method preduce --servers 2",
+            "--servers is for pipelines"},
+           {"gpipe" + sizes + " --sync-method hetpipe",
+            "'gpipe' has one update per step with a flush"},
+           {"pipedream" + sizes + " --sync-method hetpipe", "'pipedream' has versions by no waves"},
+           {"pipedream-2bw" + sizes + " --sync-method hetpipe", "has versions by no waves"},
+           {"low.json --staleness 2", "--staleness 2: the plan is lowered already, with 1"},
+           {"low.json --sync-method allreduce", "the plan is lowered already, with pushes"}}) {
+    for (const char* command : {"schedule", "verify", "simulate"}) {
+      const Outcome o = hetu(fmt::format("{} {}", command, words));
+      EXPECT_EQ(o.status, 2) << command << " " << words;
+      EXPECT_EQ(o.out, "");
+      EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+      EXPECT_THAT(o.err, HasSubstr(says)) << command << " " << words;
+    }
+  }
+  const Outcome o = hetu("rehearse hetpipe" + sizes);
+  EXPECT_EQ(o.status, 2);
+  EXPECT_THAT(o.err, HasSubstr("a rehearsal of pipelines that push waves to servers is to come"));
+}
+
+}  // namespace
+}  // namespace hetu
