@@ -59,9 +59,11 @@ ABOUT = {
         "versions are enough. w(t+1) = w(t) - lr g(w(t-1))."
     ),
     "hetpipe": (
-        "Waves of M micro-batches run on local updates; a wave is pushed to, and weights are pulled from, a "
-        "parameter server when it ends. No bubble in the steady state. One pipeline today: several, which meet at "
-        "that server, are refused until it is there."
+        "Waves of M micro-batches run on local updates: a forward's weights lack at most M - 1 of its own pipeline's. "
+        "No bubble in the steady state. Several pipelines meet at servers, each at its own pace: a wave is pushed "
+        "(`2PUSH`) when its last update is done, and the servers' weights are pulled (`2PULL`) before the first "
+        "forward that counts on them; who is more than `--staleness D` waves ahead of the slowest waits there. "
+        "Weights then lack at most (D + 1) M + M - 2 updates of another pipeline."
     ),
     "gems": (
         "Two copies of the model in opposite directions; one micro-batch is alive on a worker at a time. The least "

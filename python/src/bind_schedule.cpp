@@ -68,6 +68,8 @@ nb::dict report_of(const Schedule& plan, const nb::dict& options) {
   nb::dict out;
   out["peak_activations"] = report.peak_activations;
   out["weight_versions"] = versions;
+  out["local_staleness"] = report.local_staleness;
+  out["global_staleness"] = report.global_staleness;
   return out;
 }
 

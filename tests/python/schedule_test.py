@@ -76,20 +76,25 @@ class Plans(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "4F.*"):
             schedule.from_rows([["0F0", "4F"]])
 
-    def test_waves_on_several_pipelines_are_refused(self):
-        to_come = "'hetpipe' on 2 pipelines is to come: its versions go by waves, .* parameter server"
-        wave = schedule.generate("hetpipe", **SIZES, steps=2)
-        schedule.verify(wave)
-        for refused in (lambda: schedule.generate("hetpipe", **SIZES, steps=2, pipelines=2),
-                        lambda: schedule.verify(wave, pipelines=2), lambda: schedule.simulate(wave, pipelines=2),
-                        lambda: schedule.ranked(stages=4, micro_batches=[4], methods=["hetpipe"], pipelines=2,
-                                                asynchronous=True)):
-            with self.assertRaisesRegex(ValueError, to_come):
-                refused()
+    def test_waves_on_several_pipelines_meet_at_servers(self):
+        wave = schedule.generate("hetpipe", **SIZES, steps=6)
+        self.assertEqual(schedule.verify(wave)["local_staleness"], 7)
+        told = schedule.verify(wave, pipelines=2, staleness=1)
+        self.assertEqual((told["local_staleness"], told["global_staleness"]), (7, 2 * 8 + 6))
+        events = schedule.simulate(wave, pipelines=2, staleness=1, servers=2, events=True)["events"]
+        for kind in ("PUSH", "PULL"):
+            self.assertEqual(sum(e["kind"] == kind for e in events), 2 * 4 * 6)
+        self.assertIn("0PUSH", schedule.lower(wave, sync_method="hetpipe").rows[0])
+        for options, why in (({"sync_method": "allreduce"}, "'hetpipe' on 2 pipelines has versions by waves"),
+                             ({"staleness": -1}, "--staleness")):
+            with self.assertRaisesRegex(ValueError, why):
+                schedule.simulate(wave, pipelines=2, **options)
+        with self.assertRaisesRegex(ValueError, "--staleness is for pipelines that push waves"):
+            schedule.generate("gpipe", **SIZES, pipelines=2, staleness=1)
         done = subprocess.run(["hetu", "rehearse", "hetpipe", "--stages", "2", "--micro-batches", "4", "--pipelines", "2"],
                               capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertRegex(done.stderr, to_come)
+        self.assertRegex(done.stderr, "push waves to servers is to come")
 
     def test_options_that_make_a_plan_are_refused_for_one_that_is_made(self):
         plan = schedule.generate("dualpipev", stages=4, micro_batches=10, pair_semantics="atomic")
