@@ -46,11 +46,7 @@ Fields fields(TrainerOptions& o) {
                              .range = {.least = 1}};
   const Fields rest = {
       sync_field(o.sync),
-      {.name = "staleness",
-       .place = &o.staleness,
-       .argument = "D",
-       .doc = "of hetpipe on several pipelines: waves by which one may be ahead of the slowest",
-       .range = {.least = 0}},
+      staleness_field(o.staleness),
       {.name = "device",
        .place = &o.device,
        .argument = "WHAT",

@@ -42,7 +42,8 @@ int micro_ids_in_work(const Schedule& plan, int live_copies) {
 // have come to the end of this one.
 int granted_at_once(const Schedule& plan) {
   constexpr int kForMessage = 4;
-  const int under_way = 2 * plan.stages + plan.lowering.staleness, grain = std::max(1, run_grain(plan));
+  const int under_way = 2 * plan.stages + plan.lowering.staleness,
+            grain = std::max(1, run_grain(plan));
   const int wanted = 2 * (under_way + kForMessage);
   return (wanted + grain - 1) / grain * grain;
 }

@@ -205,6 +205,14 @@ OptionField sync_field(SyncPlace& sync) {
           .choices = {"end", "eager", "eager-opt"}};
 }
 
+OptionField staleness_field(int& staleness) {
+  return {.name = "staleness",
+          .place = &staleness,
+          .argument = "D",
+          .doc = "of hetpipe: waves by which a pipeline may be ahead of the slowest one",
+          .range = {0, 1 << 20}};
+}
+
 Schedule lower(const Schedule& schedule, const Lowering& how) {
   require(is_compute_only(schedule),
           "the plan holds messages or reductions already: it is lowered");

@@ -12,6 +12,9 @@ inline constexpr SyncPlace kSyncPlace = SyncPlace::EagerOpt;
 /// `--sync` of plans and of training.
 OptionField sync_field(SyncPlace& sync);
 
+/// `--staleness` of plans and of training.
+OptionField staleness_field(int& staleness);
+
 /// The compute-only schedule with a RECV directly before its consumer and a SEND directly after its
 /// producer (none between stages on one worker); a REDUCE_GRAD per part of reduction.h before each
 /// update, where `how.sync` says and in descending model stage; before updates a REDUCE_SCALARS, if

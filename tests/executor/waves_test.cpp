@@ -114,5 +114,16 @@ TEST(Waves, OfOnePipelineEqualTheReplayBitwise) {
   }
 }
 
+TEST(Waves, OverServersEqualTheReplayOfTheirHistoryBitwise) {
+  for (const int staleness : {0, 1, 4}) {
+    for (const auto& [pipelines, stages, wave] :
+         {std::tuple{1, 2, 2}, {2, 1, 1}, {2, 2, 3}, {3, 2, 2}, {2, 3, 2}}) {
+      SCOPED_TRACE(fmt::format("{} x {}, waves of {}, D = {}", pipelines, stages, wave, staleness));
+      const Setting s = setting(pipelines, stages, wave, kKinds[(stages + staleness) % 3]);
+      expect_replayed(s, train(s, staleness));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hetu
