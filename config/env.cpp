@@ -128,6 +128,11 @@ std::vector<Variable> launcher_variables() {
       {{"HETU_COORDINATOR", "", "heturun",
         "Where the job's coordinator of groups listens, and the keys to it: a secret of the job."},
        [](Env& e, const std::string&, const std::string& v) { e.coordinator = v; }},
+      {{"HETU_SERVERS", "", "heturun",
+        "Where the job's parameter servers listen, in their order, and the keys to them: a secret "
+        "of "
+        "the job."},
+       [](Env& e, const std::string&, const std::string& v) { e.servers = v; }},
       {{"HETU_FIRST_WORKER", "0", "heturun",
         "Number of the first worker of this pipeline, where each is a job of its own under Open "
         "MPI."},

@@ -34,6 +34,7 @@ struct Env {
   std::vector<HostWorkers> hosts;
   int progress_fd = -1;
   std::string coordinator;
+  std::string servers;
 
   bool check = false;  ///< only look whether the job of so many workers can train
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <random>
 
 namespace hetu::ps::client {
@@ -182,6 +181,23 @@ std::string ClientState::busy_servers() const {
     if (!line.items.empty()) names += (names.empty() ? "" : ", ") + line.name;
   }
   return names.empty() ? "the other members" : names;
+}
+
+void ClientState::greet() {
+  ring();
+  std::unique_lock lock(mutex_);
+  const auto is_new = [](const Line& line) { return !line.known; };
+  const auto is_done = [&] { return dead_ || std::none_of(lines_.begin(), lines_.end(), is_new); };
+  if (!changed_.wait_for(lock, seconds(options_.timeout_s), is_done)) {
+    fail(Code::Timeout, "{} did not answer {} in {:g} s (HETU_TIMEOUT)",
+         std::find_if(lines_.begin(), lines_.end(), is_new)->name, who(), options_.timeout_s);
+  }
+  throw_if_dead();
+}
+
+bool ClientState::is_known(int server) const {
+  const std::lock_guard lock(mutex_);
+  return lines_[static_cast<std::size_t>(server)].known;
 }
 
 void ClientState::flush() {

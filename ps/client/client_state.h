@@ -52,6 +52,10 @@ class ClientState : public ParameterClient {
 
   /// Something is to be sent. Called without the lock, by the thread of the worker.
   virtual void ring() = 0;
+  /// Sleeps until every server has answered. Throws Timeout, and what a server refuses.
+  void greet();
+  /// Whether a server has ever answered.
+  bool is_known(int server) const;
   const std::string& name(int server) const {
     return lines_[static_cast<std::size_t>(server)].name;
   }

@@ -200,7 +200,7 @@ std::unique_ptr<GroupClient> connect_coordinator(const std::string& address,
 
 std::string coordinator_address(const std::string& endpoints, const std::string& server_public,
                                 const curve::KeyPair& worker) {
-  return endpoints + "@" + server_public + worker.public_key + worker.secret_key;
+  return write_address(endpoints, server_public, worker.public_key, worker.secret_key);
 }
 
 }  // namespace hetu::ps

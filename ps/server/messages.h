@@ -13,9 +13,11 @@
 namespace hetu::ps::server {
 
 inline constexpr std::size_t kLongestHeader = 1 << 13;  ///< bytes of a header frame
-inline constexpr int kMostMembers = 4096;               ///< of a table
-inline constexpr int kMostTables = 1 << 16;             ///< of a worker
-inline constexpr std::size_t kLongestName = 256;        ///< of a table, in bytes
+/// Bytes of any frame: a part, and what encryption adds to it.
+inline constexpr std::int64_t kLongestFrame = kPartElements * 4 + (1 << 12);
+inline constexpr int kMostMembers = 4096;         ///< of a table
+inline constexpr int kMostTables = 1 << 16;       ///< of a worker
+inline constexpr std::size_t kLongestName = 256;  ///< of a table, in bytes
 
 /// Bytes that somebody keeps for as long as `owner` lives; nobody changes them meanwhile.
 struct Payload {

@@ -66,6 +66,25 @@ Address parse_address(const std::string& text, const char* variable) {
   return address;
 }
 
+// A path may hold a semicolon, too, but not after three keys.
+std::vector<Address> parse_addresses(const std::string& text, const char* variable) {
+  std::vector<Address> all;
+  std::size_t start = 0;
+  for (std::size_t end = text.find(';'); end != std::string::npos; end = text.find(';', end + 1)) {
+    constexpr std::size_t kKeys = 3 * kKeyDigits;
+    if (end - start <= kKeys || text[end - kKeys - 1] != '@') continue;
+    all.push_back(parse_address(text.substr(start, end - start), variable));
+    start = end + 1;
+  }
+  all.push_back(parse_address(text.substr(start), variable));
+  return all;
+}
+
+std::string write_address(const std::string& endpoints, const std::string& server_key,
+                          const std::string& public_key, const std::string& secret_key) {
+  return endpoints + "@" + server_key + public_key + secret_key;
+}
+
 std::string own_address_towards(const std::string& endpoint) {
   const std::optional<sockaddr_in> address = address_of(endpoint);
   sockaddr_in own{};

@@ -17,6 +17,13 @@ struct Address {
 /// Throws Config, naming the environment variable that it is of, if `text` is none.
 Address parse_address(const std::string& text, const char* variable);
 
+/// Several of them, with ";" between, in their order. Throws as parse_address.
+std::vector<Address> parse_addresses(const std::string& text, const char* variable);
+
+/// What parse_address takes apart; `endpoints` with commas between.
+std::string write_address(const std::string& endpoints, const std::string& server_key,
+                          const std::string& public_key, const std::string& secret_key);
+
 /// The first endpoint that answers; the last if none does, for ZeroMQ goes on trying. One alone is
 /// taken as it is.
 std::string choose_endpoint(const std::vector<std::string>& endpoints);

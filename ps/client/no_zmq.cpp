@@ -1,0 +1,13 @@
+// For builds without ZeroMQ: the same function as zmq_client.cpp.
+#include "graph/base/error.h"
+#include "ps/client/parameter_client.h"
+
+namespace hetu::ps {
+
+std::unique_ptr<ParameterClient> connect_servers(const std::string&, const ParameterOptions&) {
+  fail(Code::Unsupported,
+       "this build has no ZeroMQ, over which workers speak with parameter servers; install ZeroMQ "
+       "and configure with -DHETU_ZMQ=ON");
+}
+
+}  // namespace hetu::ps

@@ -1,0 +1,244 @@
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <zmq.hpp>
+
+#include "config/curve/sockets.h"
+#include "ps/client/client_state.h"
+#include "ps/wire/address.h"
+#include "ps/wire/frames.h"
+
+namespace hetu::ps {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kHeartbeat =
+    std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kHeartbeatS));
+constexpr auto kDeadAfter =
+    std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kDeadAfterS));
+constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+/// Where one server is.
+struct Place {
+  std::string endpoint;
+  Address address;
+};
+
+std::vector<std::string> names_of(const std::vector<Place>& places) {
+  std::vector<std::string> names;
+  for (std::size_t s = 0; s < places.size(); ++s) {
+    names.push_back(fmt::format("parameter server {} at {}", s, places[s].endpoint));
+  }
+  return names;
+}
+
+/// A DEALER to one server, and what it tells of its connection. A new one is made when the
+/// connection is lost, so that nothing that was queued for the old one is sent.
+class Connection {
+ public:
+  Connection(zmq::context_t& context, const Place& place, const std::string& name)
+      : socket_(context, zmq::socket_type::dealer), monitor_(context, zmq::socket_type::pair) {
+    socket_.set(zmq::sockopt::linger, 1000);
+    curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, place.address.server_key);
+    curve::set_key(socket_, ZMQ_CURVE_PUBLICKEY, place.address.public_key);
+    curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, place.address.secret_key);
+    socket_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
+    socket_.set(zmq::sockopt::sndhwm, 0);  // the client counts what is on its way
+    socket_.set(zmq::sockopt::rcvhwm, 0);
+    if (zmq_socket_monitor(socket_.handle(), name.c_str(), kWatched) != 0) throw zmq::error_t();
+    monitor_.connect(name);
+    monitor_.set(zmq::sockopt::linger, 0);
+    socket_.connect(place.endpoint);
+  }
+  ~Connection() { zmq_socket_monitor(socket_.handle(), nullptr, 0); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  zmq::socket_t& socket() { return socket_; }
+  zmq::socket_t& monitor() { return monitor_; }
+  /// Nothing that is still queued is to be sent.
+  void forget() { socket_.set(zmq::sockopt::linger, 0); }
+
+  /// Which of kWatched have happened since the last call.
+  int events() {
+    int all = 0;
+    zmq::message_t event;
+    while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
+      if (!event.more() || event.size() < sizeof(std::uint16_t)) continue;  // second part: where
+      std::uint16_t number = 0;
+      std::memcpy(&number, event.data(), sizeof number);
+      all |= number;
+    }
+    return all;
+  }
+
+ private:
+  zmq::socket_t socket_;
+  zmq::socket_t monitor_;
+};
+
+/// All lines of a worker and their one thread.
+class ZmqClient : public client::ClientState {
+ public:
+  ZmqClient(const std::vector<Place>& places, const ParameterOptions& options)
+      : ClientState(options, names_of(places)),
+        places_(places),
+        exceptions_(std::uncaught_exceptions()),
+        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (bell_ < 0) {
+      fail(Code::Io, "no eventfd for the parameter servers' client: {}", std::strerror(errno));
+    }
+    thread_ = std::thread([this] { serve(); });
+    try {
+      greet();
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~ZmqClient() override {
+    if (std::uncaught_exceptions() == exceptions_) leave();
+    stop();
+  }
+
+ protected:
+  void ring() override {
+    const std::uint64_t one = 1;
+    // It fails only when the counter is full, and then the thread is awake.
+    [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof one);
+  }
+
+ private:
+  void stop() {
+    over_ = true;
+    ring();
+    thread_.join();
+    close(bell_);
+  }
+
+  /// The thread: it alone touches the sockets.
+  void serve() {
+    try {
+      heard_.assign(places_.size(), Clock::now());
+      for (std::size_t s = 0; s < places_.size(); ++s) connections_.push_back(connect(s));
+      Clock::time_point heartbeat = Clock::now();
+      Clock::time_point looked = heartbeat;
+      while (true) {
+        send_all();
+        if (over_) break;
+        wait_for_news(heartbeat + kHeartbeat - Clock::now());
+        const Clock::time_point now = Clock::now();
+        const bool stood_still = now - looked > 2 * kHeartbeat;
+        looked = now;
+        for (std::size_t s = 0; s < places_.size(); ++s) look_after(s, stood_still);
+        if (now - heartbeat < kHeartbeat) continue;
+        heartbeat = now;
+        beat();
+      }
+    } catch (const zmq::error_t& error) {
+      die(Code::Comm, fmt::format("the lines to the parameter servers failed: {}", error.what()));
+    } catch (const Error& error) {
+      die(error.code(), error.what());
+    }
+    connections_.clear();
+  }
+
+  std::unique_ptr<Connection> connect(std::size_t server) {
+    return std::make_unique<Connection>(context_, places_[server],
+                                        fmt::format("inproc://monitor-{}", ++monitors_));
+  }
+
+  void send_all() {
+    for (const Outgoing& sent : take()) {
+      zmq::socket_t& socket = connections_[static_cast<std::size_t>(sent.server)]->socket();
+      socket.send(zmq::buffer(sent.header), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+      socket.send(frame_of(sent.payload.data, sent.payload.bytes, sent.payload.owner),
+                  zmq::send_flags::dontwait);
+    }
+  }
+
+  void wait_for_news(Clock::duration longest) {
+    std::vector<zmq_pollitem_t> items = {{nullptr, bell_, ZMQ_POLLIN, 0}};
+    for (const std::unique_ptr<Connection>& connection : connections_) {
+      items.push_back({connection->socket().handle(), 0, ZMQ_POLLIN, 0});
+      items.push_back({connection->monitor().handle(), 0, ZMQ_POLLIN, 0});
+    }
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(longest).count() + 1;
+    if (zmq_poll(items.data(), static_cast<int>(items.size()), std::max<long>(0, ms)) < 0 &&
+        zmq_errno() != EINTR) {
+      throw zmq::error_t();
+    }
+    std::uint64_t rung = 0;
+    [[maybe_unused]] const ssize_t count = read(bell_, &rung, sizeof rung);
+  }
+
+  void look_after(std::size_t server, bool stood_still) {
+    const int number = static_cast<int>(server);
+    const Clock::time_point now = Clock::now();
+    if (take_frames(server) || stood_still || !is_known(number)) heard_[server] = now;
+    const int events = connections_[server]->events();
+    if ((events & ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) != 0) {
+      die(Code::Comm, fmt::format("{} refuses this worker's key", name(number)));
+    } else if ((events & ZMQ_EVENT_DISCONNECTED) != 0) {
+      take_frames(server);  // why, perhaps
+      connections_[server]->forget();
+      connections_[server] = connect(server);
+      line_lost(number);
+    }
+    if (now - heard_[server] > kDeadAfter && !has_ended()) {
+      die(Code::Comm, fmt::format("{} is silent for {:g} s", name(number), kDeadAfterS));
+    }
+  }
+
+  bool take_frames(std::size_t server) {
+    bool any = false;
+    std::vector<zmq::message_t> parts;
+    while (curve::receive_all(connections_[server]->socket(), parts)) {
+      any = true;
+      if (parts.size() != 2) continue;  // counted by nobody: the line begins anew
+      const auto* header = parts[0].data<std::byte>();
+      receive(static_cast<int>(server), Bytes(header, header + parts[0].size()),
+              {parts[1].data<std::byte>(), parts[1].size()});
+    }
+    return any;
+  }
+
+  const std::vector<Place> places_;
+  const int exceptions_;
+  const int bell_;
+  std::atomic<bool> over_{false};
+  zmq::context_t context_{1};
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::vector<Clock::time_point> heard_;
+  int monitors_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<ParameterClient> connect_servers(const std::string& address,
+                                                 const ParameterOptions& options) {
+  std::vector<Place> places;
+  for (const Address& each : parse_addresses(address, "HETU_SERVERS")) {
+    places.push_back({choose_endpoint(each.endpoints), each});
+  }
+  if (places.size() > static_cast<std::size_t>(server::kMostServers)) {
+    fail(Code::Config, "HETU_SERVERS must name 1 to {} parameter servers, but names {}",
+         server::kMostServers, places.size());
+  }
+  try {
+    return std::make_unique<ZmqClient>(places, options);
+  } catch (const zmq::error_t& error) {
+    fail(Code::Comm, "cannot connect to the parameter servers: {}", error.what());
+  }
+}
+
+}  // namespace hetu::ps

@@ -1,0 +1,15 @@
+// For builds without ZeroMQ: the same functions as zmq_server.cpp.
+#include "graph/base/error.h"
+#include "ps/server/serve.h"
+
+namespace hetu::ps {
+
+bool can_serve_parameters() { return false; }
+
+void serve_parameters(const ServeParameters&) {
+  fail(Code::Unsupported,
+       "this build has no ZeroMQ, over which workers speak with parameter servers; install ZeroMQ "
+       "and configure with -DHETU_ZMQ=ON");
+}
+
+}  // namespace hetu::ps

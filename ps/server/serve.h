@@ -1,0 +1,29 @@
+// A parameter server as a process: sockets around store.h. Started by heturun.
+#pragma once
+#include <string>
+
+#include "ps/wire/bytes.h"
+
+namespace hetu::ps {
+
+/// Whether this build can (it has ZeroMQ).
+bool can_serve_parameters();
+
+/// How to serve.
+struct ServeParameters {
+  int server = 0;  ///< which one of servers this is
+  int servers = 1;
+  std::string endpoint;  ///< "ipc://PATH" or "tcp://ADDRESS:PORT" (PORT may be *)
+  int listener_fd = -1;  ///< a listening socket of that kind to take over, or -1
+  std::string server_secret;
+  std::string client_key;  ///< public key of the job's workers: nobody else gets in
+  int control_fd = -1;     ///< see serve_parameters; -1 for none
+  double dead_after_s = kDeadAfterS;
+};
+
+/// Serves a job's workers until control_fd ends or, without one, until everyone who came has left
+/// or died. Lines on control_fd: "worker N died: REASON". One thread, one event loop, beside
+/// ZeroMQ's own. Throws Unsupported; Comm: the endpoint cannot be served.
+void serve_parameters(const ServeParameters& options);
+
+}  // namespace hetu::ps

@@ -1,0 +1,19 @@
+// Bytes that ZeroMQ sends from where they stand; for the ZeroMQ sources of ps/.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <zmq.hpp>
+
+namespace hetu::ps {
+
+/// A frame of bytes that `owner` keeps; nothing is copied. ZeroMQ's thread lets go of it.
+inline zmq::message_t frame_of(const std::byte* data, std::size_t bytes,
+                               const std::shared_ptr<const void>& owner) {
+  if (bytes == 0) return {};
+  const auto let_go = [](void*, void* kept) {
+    delete static_cast<std::shared_ptr<const void>*>(kept);
+  };
+  return {const_cast<std::byte*>(data), bytes, let_go, new std::shared_ptr<const void>(owner)};
+}
+
+}  // namespace hetu::ps

@@ -1,0 +1,134 @@
+// Parameter servers in processes of their own, on sockets as heturun makes them; used by the tests
+// of ps/.
+#pragma once
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "config/curve/keys.h"
+#include "graph/base/error.h"
+#include "ps/client/parameter_client.h"
+#include "ps/server/serve.h"
+#include "ps/wire/address.h"
+#include "tests/ps/listen_on.h"
+
+namespace hetu::ps {
+
+/// The servers of a job. Make it before there are threads.
+class ServedParameters {
+ public:
+  explicit ServedParameters(int servers, bool tcp = true, double dead_after_s = kDeadAfterS)
+      : worker_(curve::make_key_pair()) {
+    for (int s = 0; s < servers; ++s) {
+      One& one = all_.emplace_back();
+      one.keys = curve::make_key_pair();
+      one.options.server = s;
+      one.options.servers = servers;
+      std::tie(one.options.listener_fd, one.options.endpoint) = listen_on(tcp);
+      one.options.server_secret = one.keys.secret_key;
+      one.options.client_key = worker_.public_key;
+      one.options.dead_after_s = dead_after_s;
+    }
+    for (int s = 0; s < servers; ++s) start(s);
+  }
+  ~ServedParameters() {
+    for (std::size_t s = 0; s < all_.size(); ++s) {
+      if (all_[s].pid > 0) {
+        EXPECT_EQ(end(static_cast<int>(s)), 0) << "server " << s;
+      }
+      close(all_[s].options.listener_fd);
+      const std::string& endpoint = all_[s].options.endpoint;
+      if (endpoint.rfind("ipc://", 0) == 0) unlink(endpoint.c_str() + 6);
+    }
+  }
+  ServedParameters(const ServedParameters&) = delete;
+  ServedParameters& operator=(const ServedParameters&) = delete;
+
+  /// Another one on the same socket.
+  void start(int server) {
+    One& one = all_[static_cast<std::size_t>(server)];
+    int control[2];
+    EXPECT_EQ(pipe(control), 0);
+    one.options.control_fd = control[0];
+    one.pid = fork();
+    if (one.pid == 0) {
+      close(control[1]);
+      for (const One& other : all_) {
+        if (other.control >= 0) close(other.control);
+      }
+      int status = 0;
+      try {
+        serve_parameters(one.options);
+      } catch (const Error& error) {
+        status = exit_status(error.code());
+      }
+      _exit(status);
+    }
+    close(control[0]);
+    one.control = control[1];
+  }
+
+  /// Its exit status once its control line has been closed.
+  int end(int server) {
+    One& one = all_[static_cast<std::size_t>(server)];
+    close(one.control);
+    one.control = -1;
+    return status_of(one);
+  }
+  void kill_one(int server) {
+    One& one = all_[static_cast<std::size_t>(server)];
+    kill(one.pid, SIGKILL);
+    close(one.control);
+    one.control = -1;
+    EXPECT_EQ(status_of(one), 128 + SIGKILL);
+  }
+  void say(const std::string& line) const {
+    for (const One& one : all_) {
+      EXPECT_EQ(write(one.control, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    }
+  }
+
+  std::string address() const { return address_with(worker_); }
+  std::string address_with(const curve::KeyPair& worker) const {
+    std::string text;
+    for (const One& one : all_) {
+      text += (text.empty() ? "" : ";") + write_address(one.options.endpoint, one.keys.public_key,
+                                                        worker.public_key, worker.secret_key);
+    }
+    return text;
+  }
+  /// As if server `server` were at another endpoint.
+  std::string address_over(int server, const std::string& endpoint) const {
+    std::string text = address();
+    const std::string& real = this->endpoint(server);
+    return text.replace(text.find(real + "@"), real.size(), endpoint);
+  }
+  const std::string& endpoint(int server) const {
+    return all_[static_cast<std::size_t>(server)].options.endpoint;
+  }
+  std::unique_ptr<ParameterClient> client(int worker, double timeout_s = 60) const {
+    return connect_servers(address(), {.worker = worker, .timeout_s = timeout_s});
+  }
+
+ private:
+  struct One {
+    ServeParameters options;
+    curve::KeyPair keys;
+    pid_t pid = 0;
+    int control = -1;
+  };
+  static int status_of(One& one) {
+    int status = 0;
+    waitpid(one.pid, &status, 0);
+    one.pid = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::vector<One> all_;
+  curve::KeyPair worker_;
+};
+
+}  // namespace hetu::ps
