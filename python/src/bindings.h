@@ -8,8 +8,8 @@ namespace hetu {
 /// Cluster files and environment variables: read_cluster, env, env_table.
 void bind_config(nanobind::module_& m);
 
-/// The coordinator of groups for heturun: coordinator_keys, serve_coordinator.
-void bind_coordinator(nanobind::module_& m);
+/// Processes beside the workers, for heturun: service_keys, serve_coordinator, serve_parameters.
+void bind_services(nanobind::module_& m);
 
 /// Graphs and operators: Graph, Builder, operator_records.
 void bind_graph(nanobind::module_& m);

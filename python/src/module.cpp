@@ -55,7 +55,7 @@ NB_MODULE(_hetu, m) {
       "expect_leaks", [] { nb::set_leak_warnings(false); },
       "What is kept at the end of the process, from here on, is nobody's mistake.");
   hetu::bind_config(m);
-  hetu::bind_coordinator(m);
+  hetu::bind_services(m);
   hetu::bind_graph(m);
   hetu::bind_schedule(m);
   hetu::bind_options(m);

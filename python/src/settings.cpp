@@ -8,6 +8,7 @@
 #include "config/env.h"
 #include "executor/device/device.h"
 #include "graph/base/error.h"
+#include "ps/client/parameter_client.h"
 #include "ps/coordinator/group_client.h"
 #include "python/src/bindings.h"
 #include "python/src/tell.h"
@@ -37,6 +38,14 @@ Averaging averaging_of(const nb::dict& d) {
     return ps::connect_coordinator(env().coordinator, options);
   };
   return how;
+}
+
+Servers servers_of_job() {
+  Servers servers;
+  servers.connect = [](const ps::ParameterOptions& options) {
+    return ps::connect_servers(env().servers, options);
+  };
+  return servers;
 }
 
 // What is no field, for it is no plain value.
@@ -88,6 +97,7 @@ TrainerOptions trainer_options(const nb::dict& d) {
     fail(Code::Unsupported, "training on '{}' is to come; workers of this build compute on 'cpu'",
          o.device.substr(0, 60));
   o.kernels = env().kernels;
+  if (wants_servers(o)) o.servers = servers_of_job();
   return o;
 }
 

@@ -88,7 +88,6 @@ class ExitStatus(LaunchCase):
         self.assertIn("Cluster: {\n  Chief: localhost,\n  Servers(1): {'localhost': 1},\n"
                       "  Workers(2): {'localhost': 2},\n}\n", done.stderr)
         self.assertEqual(done.stdout, "")
-        self.assertIn("servers are started only for a command that needs them", done.stderr)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_status_is_the_failing_workers_and_ends_the_others(self):

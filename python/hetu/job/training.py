@@ -52,6 +52,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose and for methods that go "
              "by costs: zb-1p, zb-2p, auto (default there: the operations of the model's blocks)")
     options.add_flags(parser, fields(), executor.PLANNING)
+    add("--wave", type=int, metavar="N",
+        help="micro-batches of a wave of hetpipe, which is a step: each updates alone, and all together go to the parameter "
+             "servers; the same as --micro-batches")
     averaging.add_options(parser)
     add("--name", default="", help="TensorBoard scalars go to runs/NAME (default: the start time)")
     add("--points-every", type=int, default=10, metavar="N",
@@ -74,6 +77,7 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     args.averaging, args.stragglers = averaging.averaging_of(args), averaging.stragglers_of(args)
     if args.averaging and args.pipeline == "dp":
         args.pipeline = "pipedream"  # one stage, which updates after each batch
+    _take_wave(args)
     for name in ("epochs", "steps"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be >= 1, got {getattr(args, name)}")
@@ -84,6 +88,17 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
         raise ValueError("--no-drain: an evaluation after each epoch wants a drained pipeline; leave --no-drain out")
     if args.resume and not args.checkpoint:
         raise ValueError("--resume needs --checkpoint DIR")
+
+
+def _take_wave(args: argparse.Namespace) -> None:
+    """A wave is a step: its micro-batches are those of --micro-batches."""
+    if args.wave is None:
+        return
+    if args.pipeline != "hetpipe":
+        raise ValueError(f"--wave belongs to --pipeline hetpipe, and the pipeline is {args.pipeline}")
+    if args.micro_batches not in (None, args.wave):
+        raise ValueError(f"--wave {args.wave} and --micro-batches {args.micro_batches} say the same of hetpipe; give one")
+    args.micro_batches = args.wave
 
 
 def _check_job(args: argparse.Namespace) -> None:

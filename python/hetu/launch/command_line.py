@@ -21,7 +21,8 @@ input of workers is empty. What heturun itself says goes to standard error, and 
   -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
   -w, --workers N       N workers on this host; only without -c. Without both, inside a Slurm allocation: its hosts,
                         a worker for each task
-  -s, --servers N       N parameter servers on this host; only without -c (default 0)
+  -s, --servers N       N parameter servers on this host, for workers that ask for them (hetpipe): a process starts when
+                        one does; only without -c (default 1)
   -i, --identify KEY    ssh key for the other hosts
       --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
                         in groups (--preduce, --adpsgd) goes on without the pipeline of that worker
@@ -317,9 +318,8 @@ def run(options, say):
         parts = pipelines.split(used, count_of_pipelines)
     with contextlib.suppress(BrokenPipeError):
         supervise.write_all(2, cluster_block(nodes).encode() + b"\n")
-    if any(n["servers"] for n in nodes):
-        say("servers are started only for a command that needs them")
-    job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts))
+    servers = sum(n["servers"] for n in nodes)
+    job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts), max(1, servers))
     try:
         shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
         commands = []
@@ -333,7 +333,7 @@ def run(options, say):
                 os.mkdir(place)
                 argv += mpirun.local(place, shm)
             else:
-                ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR"}
+                ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR", "HETU_SERVERS"}
                 names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))
                 argv += mpirun.remote(options.key, interface, names, len(commands))
             argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,

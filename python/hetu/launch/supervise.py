@@ -4,7 +4,6 @@ The exit status is computed here from what the guards report, because mpirun may
 """
 import json
 import os
-import re
 import secrets
 import selectors
 import shutil
@@ -12,9 +11,10 @@ import signal
 import tempfile
 import time
 
-from hetu.launch import coordinator, folders, guard, output, processes
+from hetu.launch import folders, guard, output, processes
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, ending, signal_name, status_of
+from hetu.launch.services import Services
 
 TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.process.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
@@ -24,10 +24,11 @@ class Job:
     """One job, from the start of mpirun to the exit status. A job of several parts goes on without those that fail.
 
     `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on
-    this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines.
+    this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines; `servers` is the
+    number of parameter servers that workers may ask for.
     """
 
-    def __init__(self, workers, addresses, timeout_s, display, say, parts=1):
+    def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=1):
         self.name = secrets.token_hex(6)
         self.directories = []
         self._locks = []  # on the directories
@@ -42,7 +43,9 @@ class Job:
         place = None if addresses else self.make_directory(short_place())
         self._links = Links(self._selector, self._workers, place, addresses, timeout_s, self._take_frame, self._lose_guard)
         self.address = self._links.address
-        self._coordinator = coordinator.Coordinator(place, addresses)
+        self._services = Services(place, addresses, servers, self._selector, self._workers, self._parts,
+                                  lambda text: self._forward(b"", 2, text), self._lose_pipeline, self._lose_service,
+                                  lambda: self._ended_at is not None)
         self._statuses = {}
         self._reporter = None  # the worker whose progress is drawn
         self._raw = None  # what puts the output of workers together, where it is not tagged
@@ -69,7 +72,7 @@ class Job:
 
     def close(self):
         """Ends what is left of the job on this host and removes its directories."""
-        self._coordinator.close()
+        self._services.close()
         processes.kill_descendants(self._statuses)
         self._links.close()
         self._selector.close()
@@ -95,10 +98,10 @@ class Job:
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # what came before is obeyed now
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
-        self._await_coordinator()
+        self._services.listen()
         for part, (argv, environment) in zip(self._parts, commands, strict=True):
             more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,
-                        HETU_PATH=environment.get("PATH", ""), HETU_COORDINATOR=self._coordinator.address)
+                        HETU_PATH=environment.get("PATH", ""), **self._services.environment())
             for number, stream in part.start(argv, more, self._locks):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))
@@ -154,7 +157,7 @@ class Job:
         worker.code = -signal.SIGKILL
         worker.error = "is gone without a word: its guard was killed or its host is lost"
         worker.part.note_failure()
-        self._tell_coordinator(worker)
+        self._services.tell(worker)
 
     def _take_frame(self, worker, kind, payload):
         if kind == guard.HELLO:
@@ -173,7 +176,7 @@ class Job:
             worker.told, worker.words = report["told"], report["words"].encode()
             if worker.code != 0:
                 worker.part.note_failure()
-                self._tell_coordinator(worker)
+                self._services.tell(worker)
 
     def _take_hello(self, worker, hello):
         worker.host = str(hello["host"])
@@ -202,73 +205,17 @@ class Job:
             self._display.close()
             self._reporter = None
 
-    # -- the coordinator -----------------------------------------------------------------------------------------------
+    # -- processes beside the workers ----------------------------------------------------------------------------------
 
-    def _await_coordinator(self):
-        """Its process starts when somebody connects; nobody can in a build without ZeroMQ."""
-        if not self._coordinator.address:
-            return
-        listener = self._coordinator.listener
-        self._selector.register(listener, selectors.EVENT_READ, self._start_coordinator)
+    def _lose_pipeline(self, part, reason):
+        """The coordinator has given up a pipeline. It knows by their silence what a guard does not see; of what heturun has told
+        it, heturun itself finds the cause."""
+        if len(self._parts) > 1 and self._ended_at is None and part.lost_at is None and part.failed_at is None:
+            self._fail(part, COMM, reason)
 
-    def _start_coordinator(self):
-        self._selector.unregister(self._coordinator.listener)
-        if self._ended_at is not None:
-            return
-        self._coordinator.start()
-        for worker in self._workers:
-            self._tell_coordinator(worker)
-        for part in self._parts:
-            if part.lost_at is not None:
-                self._tell_loss(part)
-        process = self._coordinator.process
-        for stream, take in ((process.stderr, self._take_complaint), (process.stdout, self._take_losses)):
-            self._selector.register(stream, selectors.EVENT_READ, self._reader(stream, guard.Lines(), take))
-
-    def _reader(self, stream, lines, take):
-        """A function that gives to `take` the whole lines that a stream holds, and forgets the stream at its end."""
-        def read():
-            data = os.read(stream.fileno(), 65536)
-            if not data:
-                self._selector.unregister(stream)
-            if text := lines.feed(data) if data else lines.flush():
-                take(text)
-        return read
-
-    def _take_complaint(self, text):
-        self._forward(b"", 2, text)
-
-    def _take_losses(self, text):
-        """Pipelines that the coordinator has given up. It knows by their silence what a guard does not see; of what heturun
-        has told it, heturun itself finds the cause."""
-        if len(self._parts) == 1:
-            return
-        for number, reason in re.findall(r"^pipeline (\d+) died: (.*)$", text.decode(errors="replace"), re.MULTILINE):
-            part = self._parts[int(number)]
-            if self._ended_at is None and part.lost_at is None and part.failed_at is None:
-                self._fail(part, COMM, reason)
-
-    def _tell_coordinator(self, worker):
-        if worker.code and not worker.part.killed:  # of whose end the whole pipeline's loss tells the cause
-            self._coordinator.tell(worker.number, worker.end())
-
-    def _tell_loss(self, part):
-        self._coordinator.tell_pipeline(part.number, f"is lost: {part.loss}")
-
-    def _check_coordinator(self):
-        """Its death is the job's; its end in order, when all workers have left it, is not."""
-        process = self._coordinator.process
-        if process is None or process.pid not in self._statuses:
-            return
-        if any(key.fileobj in (process.stderr, process.stdout) for key in self._selector.get_map().values()):
-            return
-        status = os.waitstatus_to_exitcode(self._statuses.pop(process.pid))
-        self._coordinator.forget()
-        if status == 0:
-            self._await_coordinator()
-        elif status < 0 or all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
-            self._end(status_of(status),
-                      f"the coordinator (pid {process.pid}) {ending(status)}; ending the other {self._others()}")
+    def _lose_service(self, name, pid, status):
+        if status < 0 or all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
+            self._end(status_of(status), f"the {name} (pid {pid}) {ending(status)}; ending the other {self._others()}")
 
     # -- output --------------------------------------------------------------------------------------------------------
 
@@ -319,13 +266,13 @@ class Job:
             self._display.close()
             self._reporter = None
         self._say(f"{text}; the job goes on without pipeline {part.number}")
-        self._tell_loss(part)
+        self._services.tell_loss(part)
         self._links.signal(signal.SIGTERM, part.workers)
 
     def _blame(self, part, now):
         """Lets a part fail by what failed first."""
-        # All workers failed because of another: of the coordinator, if there is one, whose end is seen a moment later.
-        failure = part.failure(now, self._statuses, self._coordinator.process is not None)
+        # All workers failed because of another: of a process beside them, if there is one, whose end is seen a moment later.
+        failure = part.failure(now, self._statuses, self._services.runs)
         if failure:
             self._show_last_words(part)
             self._fail(part, *failure)
@@ -336,7 +283,7 @@ class Job:
 
     def _tick(self, now):
         if self._ended_at is None:
-            self._check_coordinator()
+            self._services.check(self._statuses)
         for part in self._parts:
             part.note_mpirun(self._statuses)
             if part.failed_at is not None and part.lost_at is None and self._ended_at is None:

@@ -2,6 +2,7 @@
 
 #include "graph/base/error.h"
 #include "ps/coordinator/serve.h"
+#include "ps/server/serve.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -33,16 +34,35 @@ void serve(const std::string& endpoint, int listener, const std::string& server_
   ps::serve_coordinator(options);
 }
 
+void serve_parameters(const std::string& endpoint, int listener, const std::string& server_secret,
+                      const std::string& worker_public, int control, int server, int servers) {
+  ps::ServeParameters options;
+  options.endpoint = endpoint;
+  options.listener_fd = listener;
+  options.server_secret = server_secret;
+  options.client_key = worker_public;
+  options.control_fd = control;
+  options.server = server;
+  options.servers = servers;
+  const nb::gil_scoped_release release;
+  ps::serve_parameters(options);
+}
+
 }  // namespace
 
-void bind_coordinator(nb::module_& m) {
-  m.def("coordinator_keys", &keys_for_python, nb::arg("endpoints"),
-        "New keys of a job's coordinator: server_secret, worker_public, and the address for its "
+void bind_services(nb::module_& m) {
+  m.def("service_keys", &keys_for_python, nb::arg("endpoints"),
+        "New keys of a process that serves a job: server_secret, worker_public, and the address "
+        "for its "
         "workers, which holds theirs. None in a build without ZeroMQ.");
   m.def("serve_coordinator", &serve, nb::arg("endpoint"), nb::arg("listener"),
         nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("report"),
         "Serves one job on a listening socket until every worker has left or `control` ends; what "
         "is lost goes to `report`.");
+  m.def("serve_parameters", &serve_parameters, nb::arg("endpoint"), nb::arg("listener"),
+        nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("server"),
+        nb::arg("servers"),
+        "Serves the parts of one server, of so many, on a listening socket until `control` ends.");
 }
 
 }  // namespace hetu
