@@ -80,9 +80,9 @@ void ServerWeights::reach(const Action& action, int step, std::int64_t now_ns) {
 
 void ServerWeights::push() {
   pushed_ = stages_.newest_weights(stage_).values();
-  client_.push(table_, difference(pushed_, known_));
   ++clock_;
-  client_.pull(table_, clock_ - options_.staleness, next_.data());
+  client_.pull(table_, clock_ - options_.staleness, next_.data(), 1);
+  client_.push(table_, difference(pushed_, known_));
 }
 
 // No forward has used `version` yet, and none of those after it.

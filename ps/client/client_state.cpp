@@ -103,7 +103,7 @@ void ClientState::push(int number, std::vector<float> delta) {
   ring();
 }
 
-void ClientState::pull(int number, std::int64_t least, float* into) {
+void ClientState::pull(int number, std::int64_t least, float* into, std::int64_t to_come) {
   {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
@@ -121,7 +121,7 @@ void ClientState::pull(int number, std::int64_t least, float* into) {
                      .waits = {}};
     ++from.pulls;
     for (int p = 0; p < from.split.parts(); ++p) {
-      put(from.split.server(p), server::Pull{number, p, from.pulls, least, from.clock});
+      put(from.split.server(p), server::Pull{number, p, from.pulls, least, from.clock + to_come});
     }
   }
   ring();

@@ -28,7 +28,7 @@ class ClientState : public ParameterClient {
 
   int open(const Table& table, int member, const float* initial) override;
   void push(int table, std::vector<float> delta) override;
-  void pull(int table, std::int64_t least, float* into) override;
+  void pull(int table, std::int64_t least, float* into, std::int64_t to_come) override;
   Pulled wait(int table, const std::function<std::string()>& what) override;
   void flush() override;
   void leave() override;

@@ -52,7 +52,10 @@ class ParameterClient {
 
   /// Asks for the values as soon as the clock of every member is at least `least`, after this
   /// client's own pushes so far. One at a time per table. `into` must stay until wait() returns.
-  virtual void pull(int table, std::int64_t least, float* into) = 0;
+  /// `to_come`: after so many pushes more, that are to follow. A pull that waits when the last of
+  /// the pushes it asks for comes finds these and no later ones, so that with `least` the clock of
+  /// all after a round everyone hears the same.
+  virtual void pull(int table, std::int64_t least, float* into, std::int64_t to_come = 0) = 0;
 
   /// Sleeps until the pull has filled its memory. Throws Timeout, naming `what` and whom it waits
   /// for; Comm.

@@ -125,5 +125,33 @@ TEST(Waves, OverServersEqualTheReplayOfTheirHistoryBitwise) {
   }
 }
 
+// Bulk-synchronous waves: whatever the timing, a pull has all pipelines' waves up to its own and no
+// other, so that only the order of additions is open.
+TEST(Waves, WithStalenessZeroEqualSynchronousWaves) {
+  for (const auto& [pipelines, stages, wave] : {std::tuple{2, 1, 1}, {2, 2, 3}, {3, 2, 2}}) {
+    SCOPED_TRACE(fmt::format("{} x {}, waves of {}", pipelines, stages, wave));
+    const Setting s = setting(pipelines, stages, wave, Kind::Momentum);
+    const Outcome got = train(s, 0);
+    History rounds;
+    int waves = 0;
+    for (const int steps : s.runs) {
+      for (int w = 0; w <= steps; ++w) {  // and once more at the end of the run
+        waves += w < steps ? 1 : 0;
+        for (int stage = 0; stage < stages; ++stage) {
+          for (int d = 0; d < pipelines; ++d) {
+            if (w < steps) rounds.added[stage].push_back({d, waves - 1});
+            rounds.pulls[stage][d].push_back(std::int64_t{waves} * pipelines);
+          }
+        }
+      }
+    }
+    EXPECT_EQ(got.history.pulls, rounds.pulls);
+    std::vector<double> losses;
+    const Tensors want = Replay(s, got.stages_of, rounds).run(losses);
+    for (const auto& [name, values] : want)
+      EXPECT_LE(testing_replay::difference(values, got.tensors.at(0).at(name)), 1e-6) << name;
+  }
+}
+
 }  // namespace
 }  // namespace hetu
