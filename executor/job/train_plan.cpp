@@ -144,7 +144,10 @@ void check_servers(const TrainPlan& job) {
           "and more; '{}' on {} has none",
           o.staleness, job.one_step.method, o.pipelines);
   if (!o.servers) return;
-  require(!job.options.averaging, "weights are either averaged in groups or shared over servers");
+  require(!o.averaging,
+          "'{}' shares weights over servers and cannot average them in groups, too: leave {} out",
+          job.one_step.method,
+          o.averaging->policy.method == groups::Method::PartialReduce ? "--preduce" : "--adpsgd");
   for (const StagePair& tie : job.how.tied)
     fail(Code::InvalidArgument,
          "stages {} and {} share a weight, but servers add up each stage's waves by itself: untie "

@@ -1,0 +1,139 @@
+"""Training by waves over parameter servers, as people type it: two pipelines agree, jobs resume on other grids, servers and
+workers that are killed end the job with a name, and what does not fit is told in one line.
+
+`hetpipe_test.py --whole` kills at 20 moments of each kind instead of 2. They come from a seed that is printed.
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from processes import process_of, wait_until
+from train_cases import END_S, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
+
+MOMENTS = 20 if "--whole" in sys.argv else 2
+SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
+FOREVER = 1000000
+HETPIPE = ("--pipeline", "hetpipe", "--micro-batches", 4, "--optimizer", "momentum", "--learning-rate", "3e-3")
+
+
+class Hetpipe(TrainCase):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model.write_text(json.dumps({**MODEL, "tie_word_embeddings": False, "hidden_dropout_prob": 0,
+                                         "attention_probs_dropout_prob": 0}))
+
+    def test_learns_and_resumes_on_another_grid(self):
+        for staleness in (0, 2):
+            saved = self.folder / f"saved{staleness}"
+            how = (*HETPIPE, "--staleness", staleness, "--checkpoint", saved)
+            first = self.train((2, 2), *how, "--steps", 30)
+            self.assertEqual(first.steps, list(range(30)))
+            self.assertLess(sum(first.losses[-5:]), sum(first.losses[:5]))
+            grid, batch = ((4, 1), 4) if staleness else ((1, 2), 16)
+            second = self.train(grid, *how, "--batch-size", batch, "--resume", "--steps", 40)
+            self.assertEqual(second.steps, list(range(30, 40)))
+            self.assertLess(second.losses[0], first.losses[0])
+            self.assertEqual(manifest_of(saved)[1]["step"], 40)
+
+    def test_waves_of_staleness_zero_do_not_depend_on_timing(self):
+        """But for the order in which servers add, which is that of arrival."""
+        import numpy as np
+
+        for k in range(2):
+            slow = ("--slow", "pipeline=1,factor=3") if k else ()
+            self.train((2, 2), *HETPIPE, "--steps", 6, "--checkpoint", self.folder / f"{k}", *slow)
+        one, two = (tensors(self.folder / f"{k}") for k in range(2))
+        for key, values in one.items():
+            self.assertLess(np.abs(values - two[key]).max(), 1e-5, key)
+
+    def test_several_servers_and_one_pipeline_alone(self):
+        done = self.train((2, 1), *HETPIPE, "--steps", 5, before=())
+        self.assertEqual(done.steps, list(range(5)))
+        words, log = self.command((2, 1), *HETPIPE, "--steps", 5)
+        at = words.index("-w")
+        words[at:at] = ["-s", "3"]
+        process, _ = self.start((1, 2), *HETPIPE, "--steps", 5)  # of one pipeline: no server
+        output, error = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, output + error)
+        several = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+        self.assertEqual(several.returncode, 0, several.stdout + several.stderr)
+        self.assertIn("Servers(3): {'localhost': 3}", several.stderr)
+        self.assertEqual(len(log.read_text().splitlines()), 5)
+
+    def test_a_stop_saves_one_state(self):
+        """SIGUSR1 in the middle: all pipelines end after the same wave, and the checkpoint goes on."""
+        saved = self.folder / "saved"
+        process, log = self.start((2, 2), *HETPIPE, "--staleness", 1, "--steps", FOREVER, "--checkpoint", saved)
+        self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") > 8), process.poll())
+        os.kill(process.pid, signal.SIGUSR1)
+        output, error = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, output + error)
+        step = manifest_of(saved)[1]["step"]
+        before = checksums(saved)
+        self.train((2, 2), *HETPIPE, "--steps", step + 1, "--checkpoint", saved, "--resume")
+        self.assertEqual(manifest_of(saved)[1]["step"], step + 1)
+        self.assertNotEqual(checksums(saved), before)
+
+    def kill_at_random_moments(self, who):
+        draw = random.Random(f"{SEED} {who}")
+        saved = self.folder / "saved"
+        for moment in range(MOMENTS):
+            number = None if who == "server" else draw.randrange(4)
+            with self.subTest(moment=moment, seed=SEED):
+                before = manifest_of(saved)[1]["step"] if saved.exists() else 0
+                process, log = self.start((2, 2), *HETPIPE, "--staleness", moment % 3, "--steps", FOREVER, "--save-every", 4,
+                                          "--checkpoint", saved, "--resume", "--keep", 2)
+                self.assertTrue(wait_until(lambda log=log: log.exists() and log.read_text().count("\n") > 9), process.poll())
+                time.sleep(draw.random() * 0.3)
+                victim = process_of(self.mark, "hetu.launch.server" if who == "server" else "train_bert.py", number)
+                self.assertIsNotNone(victim)
+                since = time.monotonic()
+                os.kill(victim, signal.SIGKILL)
+                _, error = process.communicate(timeout=MANY_S)
+                self.assertLess(time.monotonic() - since, END_S, error)
+                self.assertEqual(process.returncode, 128 + signal.SIGKILL, error)
+                name = "the server 0" if who == "server" else f"worker {number}"
+                self.assertRegex(error, rf"heturun: {name} \(.*pid \d+\) was killed by SIGKILL; ending the other")
+                self.check_nothing_runs()
+                self.assertGreater(manifest_of(saved)[1]["step"], before)
+
+    def test_a_killed_server(self):
+        self.kill_at_random_moments("server")
+
+    def test_a_killed_worker(self):
+        self.kill_at_random_moments("worker")
+
+    def test_what_does_not_fit(self):
+        for options, says in (
+            (("--pipeline", "1f1b", "--wave", 4), "--wave belongs to --pipeline hetpipe, and the pipeline is 1f1b"),
+            (("--pipeline", "hetpipe", "--wave", 2), "--wave 2 and --micro-batches 4 say the same of hetpipe; give one"),
+            (("--pipeline", "hetpipe", "--staleness", -1), "--staleness.*-1"),
+            (("--pipeline", "1f1b", "--staleness", 2), "--staleness 2 is of pipelines that share weights over servers"),
+            (("--pipeline", "hetpipe", "--preduce"), "'hetpipe' shares weights over servers .*leave --preduce out"),
+            (("--pipeline", "hetpipe", "--adpsgd"), "leave --adpsgd out"),
+        ):
+            with self.subTest(options=options):
+                self.refused_in_plan((2, 2), *options, "--steps", 2, says=says)
+        self.refused((2, 1), *HETPIPE, "--compare-single", "--steps", 2, says="compare")
+
+    def test_without_heturuns_servers(self):
+        """mpirun alone starts none."""
+        words, _ = self.command((2, 1), *HETPIPE, "--steps", 2)
+        words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *words[words.index("2") + 1:]]
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("HETU_SERVERS", done.stderr)
+        self.assertIn("heturun", done.stderr)
+
+
+if __name__ == "__main__":
+    print(f"seed {SEED}", file=sys.stderr)
+    sys.argv = [word for word in sys.argv if word != "--whole"]
+    unittest.main()
