@@ -47,12 +47,14 @@ struct Census {
   std::int64_t highest_micro = -1;
   int highest_worker = -1;  // the first that has an instruction of it, which is `highest`
   Instr highest = {};
+  bool lowered = false;  // something beside compute and updates
   bool scalars = false;
   bool averages = false;
   bool servers = false;
 
   void take(const std::vector<Instr>& row, int worker, std::int64_t raise, bool half_micros) {
     for (const Instr& i : row) {
+      lowered |= !is_compute(i.kind) && i.kind != Kind::Update;
       scalars |= i.kind == Kind::ReduceScalars;
       averages |= i.kind == Kind::PartialReduce;
       servers |= i.kind == Kind::Push || i.kind == Kind::Pull;
@@ -116,7 +118,7 @@ void place(Schedule& s, const Census& census, int replicas, const std::string& o
 
 // Reductions that a lowered file has: as many buckets per model stage as it names, and scalars.
 void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
-  s.lowering.pipelines = facts.pipelines;
+  if (census.lowered) s.lowering.pipelines = facts.pipelines;
   s.lowering.reduce_scalars = census.scalars;
   s.lowering.average_weights = census.averages;
   s.lowering.servers = census.servers;

@@ -59,7 +59,8 @@ Fields of_runs(PlanOptions& o) {
       {.name = "servers",
        .place = &o.run.servers,
        .argument = "S",
-       .doc = "of hetpipe: servers that share every stage's weights evenly",
+       .doc = "of hetpipe: servers that share every stage's weights evenly; each way takes latency "
+              "+ weight_bytes / (S bandwidth), or, where costs lack one, half an all-reduce / S",
        .range = {1, 1 << 16}},
   };
   Fields policy = without(fields(o.policy), {"method", "seed"});

@@ -98,25 +98,20 @@ class ServerRun : RowRun {
     push(free_, e.row, then, e.value);
   }
 
-  // Serves the pulls of a stage that wait no longer, in the order in which they came.
+  // Serves the pulls of a stage that wait no longer, in the order in which they came. That of wave
+  // c wants its own pipeline's waves up to c, and those up to c - D of all.
   void answer(int stage) {
+    int slowest = copy(stage, 0).served;
+    for (int d = 1; d < pipelines_; ++d) slowest = std::min(slowest, copy(stage, d).served);
     std::vector<Event> waiting;
     waiting.swap(pulls_[stage]);
     for (const Event& e : waiting) {
-      if (may_answer(e))
+      const int waves = copy(e).pulls;
+      if (copy(e).served >= waves && slowest >= waves - staleness_)
         serve(e, kPullIsServed);
       else
         pulls_[stage].push_back(e);
     }
-  }
-
-  // The pull of wave c wants this pipeline's waves up to c, and those up to c - D of all.
-  bool may_answer(const Event& e) {
-    const int waves = copy(e).pulls;
-    if (copy(e).served < waves) return false;
-    for (int d = 0; d < pipelines_; ++d)
-      if (copy(static_cast<int>(e.value), d).served < waves - staleness_) return false;
-    return true;
   }
 
   void note(int r, Kind kind, int stage, int wave, double from) {

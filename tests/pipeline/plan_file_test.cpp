@@ -87,6 +87,21 @@ TEST(PlanFile, RoundTripsEveryMethod) {
   }
 }
 
+// How pipelines share a model is lowering's to say, not of rows that hold nothing of it.
+TEST(PlanFile, RowsWithoutMessagesAreOfOnePipelineEach) {
+  for (const char* method : {"pipedream", "hetpipe", "1f1b"}) {
+    const Schedule s = generate(method, {.stages = 2, .micro_batches = 4});
+    PlanFacts facts = facts_of(s);
+    facts.pipelines = 2;
+    const Schedule back = parse_plan(to_csv(s), "f", facts);
+    EXPECT_EQ(back.lowering.pipelines, 1) << method;
+    EXPECT_NO_THROW(verify(back)) << method;
+    const Lowering how = {.pipelines = 2, .servers = s.version_rule == VersionRule::Wave};
+    EXPECT_NO_THROW(verify(lower(back, how))) << method;
+    EXPECT_EQ(parse_plan(to_csv(lower(s, how)), "f", facts).lowering.pipelines, 2) << method;
+  }
+}
+
 TEST(PlanFile, ReadsWhatTorchWrites) {
   const Schedule s = parse_plan(
       "0UNSHARD,0F0,,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\r\n1UNSHARD,1F0,1B0,1F1,1B1,1REDUCE_GRAD,"

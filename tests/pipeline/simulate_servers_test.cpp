@@ -9,8 +9,10 @@
 
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
+#include "pipeline/ir/plan_file.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {
@@ -247,6 +249,36 @@ TEST(SimulateServers, NobodyLeadsByMoreThanTheStaleness) {
   }
   EXPECT_EQ(most_at_pulls, 1);  // both bounds are reached
   EXPECT_EQ(most_at_all, 1);
+}
+
+// The proof is of one pipeline. Whatever it takes runs with several: pushes anywhere before the
+// next update, pulls anywhere behind their push, under any speeds.
+TEST(SimulateServers, WhatIsProvedOfOnePipelineRunsWithSeveral) {
+  constexpr int kSeed = 20260612;
+  RecordProperty("seed", kSeed);
+  std::mt19937 random(kSeed);
+  const auto below = [&](int n) { return static_cast<int>(random() % n); };
+  int moved = 0;
+  for (int n = 0; n < 200; ++n) {
+    const Case c{1 + below(4), 1 + below(4), 1 + below(6), 1 + below(4), below(3)};
+    Schedule s = plan_of(c);
+    for (Program& p : s.workers) {
+      std::vector<Instr> row = unroll(p);
+      for (std::size_t k = 1; k < row.size(); ++k) {
+        if (row[k].kind != Kind::Pull) continue;
+        for (std::size_t at = k; row[at - 1].kind != Kind::Push && below(4) > 0; --at, ++moved)
+          std::swap(row[at], row[at - 1]);
+      }
+      p = {row, {}, 0, 0, {}};
+    }
+    ASSERT_NO_THROW(verify(s)) << to_csv(s);
+    SimulateOptions o;
+    o.seed = random();
+    o.jitter = 0.5;
+    o.slow.push_back({.pipeline = below(c.pipelines), .factor = 1.0 + below(5)});
+    ASSERT_NO_THROW(simulate(s, costs_of(0.5 * below(3), 0.5 * below(2)), o)) << to_csv(s);
+  }
+  EXPECT_GT(moved, 1000);
 }
 
 TEST(SimulateServers, PullsStandInTheRowAndPushesDoNot) {
