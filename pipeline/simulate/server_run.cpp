@@ -17,7 +17,7 @@ class ServerRun : RowRun {
         latency_(costs.link.latency),
         servers_(options.servers),
         staleness_(index_.schedule().lowering.staleness),
-        waits_(static_cast<std::size_t>(workers_) * pipelines_, false),
+        waits_(static_cast<std::size_t>(workers_) * pipelines_, kNowhere),
         copies_(static_cast<std::size_t>(index_.graph().stages()) * pipelines_),
         pulls_(index_.graph().stages()),
         middle_(pipelines_, MiddleHalf(total_micros(index_.schedule()))) {}
@@ -26,7 +26,7 @@ class ServerRun : RowRun {
   bool operator()() {
     run_rows();
     for (std::size_t r = 0; r < waits_.size(); ++r)
-      if (!has_ended(static_cast<int>(r)) || waits_[r]) return false;
+      if (!has_ended(static_cast<int>(r)) || waits_[r] != kNowhere) return false;
     return true;
   }
 
@@ -41,11 +41,14 @@ class ServerRun : RowRun {
   // What an event is of; its value is the placement.
   enum What { kPushArrives = 1, kPushIsServed, kPullArrives, kPullIsServed, kAnswerArrives };
 
-  // A pipeline's copy of a stage, as it and the servers see it.
+  static constexpr int kNowhere = -1;
+
+  // A pipeline's copy of a stage, as it and the servers see it. One push and its pull are under way
+  // at most: the forwards between need the pull.
   struct Copy {
-    int pulls = 0;   // that its row came to
-    int served = 0;  // waves that the servers hold: its clock
-    // When its row came to the last ones: a push is served before the next one, as a pull waits.
+    int pushes = 0, pulls = 0;  // that its row came to
+    int served = 0;             // waves that the servers hold: its clock
+    int answers = 0;            // that are back
     double push_at = 0, pull_at = 0;
   };
 
@@ -54,7 +57,7 @@ class ServerRun : RowRun {
   }
   Copy& copy(const Event& e) { return copy(static_cast<int>(e.value), e.row / workers_); }
 
-  bool is_held_up(int r, const Instr& /*instr*/) override { return waits_[r] != 0; }
+  bool is_held_up(int r, const Instr& /*instr*/) override { return waits_[r] != kNowhere; }
 
   void computed(int r, const Instr& i, double at, double time) override {
     if (worker(r) == 0) middle_[r / workers_].note(i, at, time);
@@ -63,13 +66,14 @@ class ServerRun : RowRun {
   void reach(int r, const Instr& i) override {
     Copy& c = copy(i.stage, r / workers_);
     if (i.kind == Kind::Push) {
+      ++c.pushes;
       c.push_at = now_;
+      push(now_ + latency_, r, kPullArrives, i.stage);
       push(now_ + latency_, r, kPushArrives, i.stage);
     } else {
-      ++c.pulls;
       c.pull_at = now_;
-      waits_[r] = true;
-      push(now_ + latency_, r, kPullArrives, i.stage);
+      waits_[r] = i.stage;
+      go_on(r, c);
     }
   }
 
@@ -87,10 +91,18 @@ class ServerRun : RowRun {
       case kPullIsServed:
         return push(now_ + latency_, e.row, kAnswerArrives, e.value);
       default:
-        note(e.row, Kind::Pull, stage, copy(e).pulls - 1, copy(e).pull_at);
-        waits_[e.row] = false;
-        return advance(e.row);
+        ++copy(e).answers;
+        if (waits_[e.row] != stage) return;
+        go_on(e.row, copy(e));
+        if (waits_[e.row] == kNowhere) advance(e.row);
     }
+  }
+
+  // From a pull whose answer is back.
+  void go_on(int r, Copy& c) {
+    if (c.answers == c.pulls) return;
+    note(r, Kind::Pull, waits_[r], c.pulls++, c.pull_at);
+    waits_[r] = kNowhere;
   }
 
   void serve(const Event& e, int then) {
@@ -106,7 +118,7 @@ class ServerRun : RowRun {
     std::vector<Event> waiting;
     waiting.swap(pulls_[stage]);
     for (const Event& e : waiting) {
-      const int waves = copy(e).pulls;
+      const int waves = copy(e).pushes;
       if (copy(e).served >= waves && slowest >= waves - staleness_)
         serve(e, kPullIsServed);
       else
@@ -121,7 +133,7 @@ class ServerRun : RowRun {
 
   const double latency_;
   const int servers_, staleness_;
-  std::vector<char> waits_;                // per row: it stands at a pull
+  std::vector<int> waits_;                 // per row: the stage at whose pull it stands
   std::vector<Copy> copies_;               // by stage and pipeline
   std::vector<std::vector<Event>> pulls_;  // per stage: not answered yet
   double free_ = 0;                        // when the servers have done all that has come

@@ -134,6 +134,23 @@ TEST(SimulateServers, ATransferCostsLatencyAndBytesAndWaitsItsTurn) {
   }
 }
 
+// A pull is asked for with the push, and only the rest of its way holds up the row: with waves of 3
+// on one stage the two forwards and backwards between, 6 units, hide that much of 2 l + 2 s.
+TEST(SimulateServers, APullTravelsBesideTheMicroBatchesBetween) {
+  for (const double served : {0.5, 2.5, 4.0}) {
+    const double way = 2 * 0.5 + 2 * served, stall = std::max(0.0, way - 6);
+    const Case c{1, 3, 5, 1};
+    const Simulation s = simulate(plan_of(c), costs_of(served, 0.5), with_events());
+    EXPECT_NEAR(s.makespan, 5 * 9 + 4 * stall, 1e-9) << served;
+    EXPECT_NEAR(s.step_time, s.makespan + way, 1e-9) << served;
+    for (const TraceEvent& e : s.events) {
+      if (e.kind == "PULL") {
+        EXPECT_NEAR(e.duration_us, 1e3 * (e.step < 4 ? stall : way), 1e-6);
+      }
+    }
+  }
+}
+
 TEST(SimulateServers, WithoutStalenessThePaceIsThatOfTheSlowest) {
   for (const Case& c : {Case{4, 4, 20, 4}, Case{2, 3, 30, 3}, Case{1, 1, 40, 5}}) {
     for (const double factor : {1.0, 2.0, 4.0}) {
