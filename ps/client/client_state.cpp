@@ -243,4 +243,10 @@ bool ClientState::has_ended() const {
   return dead_ || (left_ && leaving_ == 0);
 }
 
+bool ClientState::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(lines_.begin(), lines_.end(),
+                     [](const Line& line) { return line.items.empty(); });
+}
+
 }  // namespace hetu::ps::client

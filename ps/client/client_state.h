@@ -45,6 +45,8 @@ class ClientState : public ParameterClient {
   /// The client is dead; every later call throws.
   void die(Code code, const std::string& text);
   bool has_ended() const;
+  /// Whether everything that was sent has been acknowledged and every pull answered.
+  bool is_idle() const;
 
  protected:
   /// `servers`: how messages name them.

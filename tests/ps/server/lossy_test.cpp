@@ -1,0 +1,249 @@
+// Clients and stores on a transport that drops, repeats, delays and reorders messages and loses
+// connections, by a seed: every update is added once, and the values are bit for bit those of the
+// order of additions that the stores tell.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+#include "ps/client/client_state.h"
+#include "ps/server/store.h"
+
+namespace hetu::ps {
+namespace {
+
+struct Rates {
+  double drop = 0, repeat = 0, delay = 0, cut = 0;
+};
+
+/// The messages on their way; a tick is the time that one takes without delay.
+class Lossy {
+ public:
+  Lossy(int servers, unsigned seed, Rates rates,
+        const std::function<void(const server::Applied&)>& on_applied)
+      : draw_(seed), rates_(rates) {
+    for (int s = 0; s < servers; ++s) {
+      stores_.emplace_back(server::StoreOptions{
+          .server = s, .servers = servers, .dead_after_s = 0, .on_applied = on_applied});
+    }
+  }
+  int servers() const { return static_cast<int>(stores_.size()); }
+  void add(client::ClientState& client) { clients_.push_back(&client); }
+  std::int64_t messages() const { return messages_; }
+  std::int64_t harmed() const { return harmed_; }
+
+  /// One tick: everybody sends, what is due arrives.
+  void step() {
+    ++now_;
+    for (std::size_t c = 0; c < clients_.size(); ++c) {
+      client::ClientState& client = *clients_[c];
+      if (now_ % 20 == static_cast<std::int64_t>(c)) client.beat();
+      if (chance(rates_.cut)) {
+        client.line_lost(static_cast<int>(draw_() % stores_.size()));
+        ++harmed_;
+      }
+      for (client::ClientState::Outgoing& sent : client.take()) {
+        put({0, true, static_cast<int>(c), sent.server, std::move(sent.header), sent.payload});
+      }
+    }
+    for (std::size_t s = 0; s < stores_.size(); ++s) {
+      for (server::Store::Outgoing& sent : stores_[s].take()) {
+        put({0, false, static_cast<int>(sent.to) - 1, static_cast<int>(s), std::move(sent.header),
+             sent.payload});
+      }
+    }
+    while (!way_.empty() && way_.begin()->first <= now_) {
+      const Frame frame = std::move(way_.begin()->second);
+      way_.erase(way_.begin());
+      if (frame.to_server) {
+        stores_[static_cast<std::size_t>(frame.server)].receive(
+            static_cast<server::Store::Peer>(frame.client + 1), frame.header, frame.payload, now_);
+      } else {
+        clients_[static_cast<std::size_t>(frame.client)]->receive(frame.server, frame.header,
+                                                                  frame.payload);
+      }
+    }
+  }
+
+ private:
+  struct Frame {
+    std::int64_t due = 0;
+    bool to_server = false;
+    int client = 0;
+    int server = 0;
+    Bytes header;
+    server::Payload payload;
+  };
+  bool chance(double rate) { return std::uniform_real_distribution<>()(draw_) < rate; }
+  void put(Frame frame) {
+    ++messages_;
+    if (chance(rates_.drop)) {
+      ++harmed_;
+      return;
+    }
+    for (const bool again : {false, true}) {
+      if (again && !chance(rates_.repeat)) continue;
+      const bool late = chance(rates_.delay);
+      harmed_ += again || late ? 1 : 0;
+      way_.emplace(now_ + 1 + (late ? static_cast<std::int64_t>(draw_() % 60) : 0), frame);
+    }
+  }
+
+  std::mt19937 draw_;
+  const Rates rates_;
+  std::deque<server::Store> stores_;
+  std::vector<client::ClientState*> clients_;
+  std::multimap<std::int64_t, Frame> way_;
+  std::int64_t now_ = 0;
+  std::int64_t messages_ = 0;
+  std::int64_t harmed_ = 0;
+};
+
+/// A client that lets the transport run instead of sleeping: the test has one thread.
+class Stepped : public client::ClientState {
+ public:
+  Stepped(int worker, Lossy& way)
+      : ClientState({.worker = worker, .timeout_s = 0},
+                    std::vector<std::string>(static_cast<std::size_t>(way.servers()), "a server")),
+        way_(way) {
+    way.add(*this);
+  }
+  int open(const Table& table, int member, const float* initial) override {
+    opens_ = true;
+    const int number = ClientState::open(table, member, initial);
+    opens_ = false;
+    return number;
+  }
+
+ protected:
+  void ring() override {
+    for (int ticks = 0; opens_ && !is_idle() && ticks < 10'000; ++ticks) way_.step();
+  }
+
+ private:
+  Lossy& way_;
+  bool opens_ = false;
+};
+
+struct Case {
+  int servers, members;
+  std::int64_t elements, slack;
+};
+
+/// So many updates; what is found against a replay.
+void train(const Case& c, Rates rates, int operations, unsigned seed) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << c.servers << " servers, "
+                                  << c.members << " members, slack " << c.slack);
+  const int steps = operations / c.members / 2;  // a push and a pull each
+  const auto delta = [&](int member, std::int64_t number) {
+    std::mt19937 draw(seed + static_cast<unsigned>(member * 100'000 + number));
+    std::vector<float> values(static_cast<std::size_t>(c.elements));
+    for (float& value : values) value = static_cast<float>(draw()) / 1e9F - 2;
+    return values;
+  };
+  const server::Split split(c.elements, c.servers);
+  const std::vector<float> initial = delta(c.members, 0);
+  std::vector<float> expected = initial;
+  std::map<std::pair<int, int>, std::int64_t> added;  // per part and member
+  // Per part: its values after so many updates.
+  std::vector<std::vector<std::vector<float>>> history(static_cast<std::size_t>(split.parts()));
+  const auto part_of = [&](const std::vector<float>& values, int part) {
+    return std::vector<float>(values.begin() + split.begin(part),
+                              values.begin() + split.begin(part + 1));
+  };
+  for (int p = 0; p < split.parts(); ++p) {
+    history[static_cast<std::size_t>(p)].push_back(part_of(initial, p));
+  }
+  Lossy way(c.servers, seed, rates, [&](const server::Applied& applied) {
+    ASSERT_EQ(applied.number, ++added[std::make_pair(applied.part, applied.member)]);
+    const std::vector<float> values = delta(applied.member, applied.number);
+    for (std::int64_t i = split.begin(applied.part); i < split.begin(applied.part + 1); ++i) {
+      expected[static_cast<std::size_t>(i)] += values[static_cast<std::size_t>(i)];
+    }
+    history[static_cast<std::size_t>(applied.part)].push_back(part_of(expected, applied.part));
+  });
+  std::deque<Stepped> clients;
+  std::vector<std::vector<float>> values(static_cast<std::size_t>(c.members), initial);
+  std::vector<std::int64_t> clocks(static_cast<std::size_t>(c.members));
+  std::vector<bool> open(static_cast<std::size_t>(c.members));
+  for (int m = 0; m < c.members; ++m) clients.emplace_back(m, way);
+  for (int m = 0; m < c.members; ++m) {
+    clients[static_cast<std::size_t>(m)].open({"w", c.elements, c.members}, m, initial.data());
+  }
+  const auto all = [&](const auto& is_done) {
+    for (int ticks = 0; ticks < 100'000; ++ticks) {
+      if (std::all_of(clients.begin(), clients.end(), is_done)) return true;
+      way.step();
+    }
+    return false;
+  };
+  std::int64_t ticks = 0;
+  for (int busy = c.members; busy > 0; way.step()) {
+    ASSERT_LT(++ticks, 1'000'000) << "nothing goes on";
+    busy = 0;
+    for (std::size_t m = 0; m < clients.size(); ++m) {
+      Stepped& client = clients[m];
+      if (open[m]) {
+        if (!client.is_idle()) {
+          ++busy;
+          continue;
+        }
+        const Pulled pulled = client.wait(0, {});
+        open[m] = false;
+        for (int p = 0; p < split.parts(); ++p) {
+          const std::int64_t pushes = pulled.pushes[static_cast<std::size_t>(p)];
+          ASSERT_GE(pushes, c.slack < 0 ? clocks[m] : c.members * (clocks[m] - c.slack));
+          ASSERT_EQ(part_of(values[m], p),
+                    history[static_cast<std::size_t>(p)][static_cast<std::size_t>(pushes)]);
+        }
+      }
+      if (clocks[m] == steps) continue;
+      ++busy;
+      client.push(0, delta(static_cast<int>(m), ++clocks[m]));
+      client.pull(0, c.slack < 0 ? kAnyClock : clocks[m] - c.slack, values[m].data());
+      open[m] = true;
+    }
+  }
+  for (std::size_t m = 0; m < clients.size(); ++m) clients[m].pull(0, steps, values[m].data());
+  ASSERT_TRUE(all([](const Stepped& client) { return client.is_idle(); }));
+  for (std::size_t m = 0; m < clients.size(); ++m) {
+    clients[m].wait(0, {});
+    ASSERT_EQ(std::memcmp(values[m].data(), expected.data(), expected.size() * sizeof(float)), 0);
+  }
+  for (const auto& [who, number] : added) ASSERT_EQ(number, steps);
+  for (Stepped& client : clients) client.leave();
+  ASSERT_TRUE(all([](const Stepped& client) { return client.has_ended(); }));
+  EXPECT_GE(way.harmed(), rates.drop > 0 ? way.messages() / 100 : 0);
+}
+
+void train_all(int operations) {
+  set_log_level(Level::Error);
+  const unsigned seed = std::random_device{}();
+  const std::vector<Case> cases = {{1, 1, 1, 0}, {2, 3, 5, 0}, {3, 4, 17, 2}, {2, 4, 8, -1}};
+  const std::vector<Rates> rates = {{0, 0, 0, 0},
+                                    {0.03, 0, 0, 0},
+                                    {0, 0.05, 0.05, 0},
+                                    {0.02, 0.02, 0.02, 0.002},
+                                    {0.1, 0.1, 0.1, 0.01}};
+  for (const Case& c : cases) {
+    for (const Rates& rate : rates) {
+      SCOPED_TRACE(testing::Message() << "drop " << rate.drop << ", repeat " << rate.repeat
+                                      << ", delay " << rate.delay << ", cut " << rate.cut);
+      train(c, rate, operations / static_cast<int>(cases.size() * rates.size()), seed);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+  set_log_level(Level::Info);
+}
+
+TEST(LossyWay, EveryUpdateIsAddedOnce) { train_all(20'000); }
+TEST(LossyWay, DISABLED_EveryUpdateIsAddedOnceLong) { train_all(100'000); }
+
+}  // namespace
+}  // namespace hetu::ps

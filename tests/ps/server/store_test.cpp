@@ -1,0 +1,246 @@
+// The rules of consistency, without a transport: every interleaving of small cases and random runs
+// of larger ones, each held against the definitions at every moment.
+#include "ps/server/store.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <set>
+
+#include "graph/base/log.h"
+
+namespace hetu::ps::server {
+namespace {
+
+constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::min();
+
+/// Members of one table of one part, who speak to a store directly, and what has to hold.
+class World {
+ public:
+  explicit World(int members)
+      : store_({.dead_after_s = 0}), members_(static_cast<std::size_t>(members)) {
+    for (int m = 0; m < members; ++m) {
+      say(m, Hello{static_cast<std::uint64_t>(m + 1), m, 0, 1, false});
+      say(m, Join{0, "w", 1, members, m});
+    }
+    const float zero = 0;
+    say(0, Init{0, 0}, {reinterpret_cast<const std::byte*>(&zero), sizeof zero});
+    hear();
+  }
+
+  void push(int member) {
+    Member& one = members_[static_cast<std::size_t>(member)];
+    const float amount = 1;
+    ++one.clock;
+    ++pushes_;
+    say(member, Push{0, 0, one.clock},
+        {reinterpret_cast<const std::byte*>(&amount), sizeof amount});
+    hear();
+    check();
+  }
+  void pull(int member, std::int64_t least) {
+    Member& one = members_[static_cast<std::size_t>(member)];
+    one.waits = true;
+    one.least = least;
+    say(member, Pull{0, 0, ++one.pulls, least, one.clock});
+    hear();
+    check();
+  }
+  void leave(int member) {
+    Member& one = members_[static_cast<std::size_t>(member)];
+    one.left = true;
+    say(member, Leave{one.clock});
+    hear();
+    check();
+  }
+  void die(int member) {
+    members_[static_cast<std::size_t>(member)].dead = true;
+    store_.worker_died(member, "was killed");
+    hear();
+    check();
+  }
+  bool waits(int member) const { return members_[static_cast<std::size_t>(member)].waits; }
+  bool failed(int member) const { return members_[static_cast<std::size_t>(member)].failed; }
+  std::int64_t clock(int member) const { return members_[static_cast<std::size_t>(member)].clock; }
+  int members() const { return static_cast<int>(members_.size()); }
+
+ private:
+  struct Member {
+    std::int64_t clock = 0;
+    std::int64_t pulls = 0;
+    std::int64_t least = 0;
+    bool waits = false;
+    bool failed = false;
+    bool left = false;
+    bool dead = false;
+  };
+
+  void say(int member, const FromClient& message, const Payload& payload = {}) {
+    store_.receive(static_cast<Store::Peer>(member + 1), encode(1, message), payload, 0);
+  }
+
+  // An answer is right at the moment at which it is given: no clock is behind, nothing is missing.
+  void hear() {
+    for (const Store::Outgoing& out : store_.take()) {
+      Member& one = members_[static_cast<std::size_t>(out.to - 1)];
+      const FromServer message = decode_from_server(out.header.data(), out.header.size()).message;
+      if (const auto* values = std::get_if<Values>(&message)) {
+        ASSERT_TRUE(one.waits);
+        ASSERT_EQ(values->number, one.pulls);
+        ASSERT_EQ(values->pushes, pushes_);
+        float value = 0;
+        ASSERT_EQ(out.payload.bytes, sizeof value);
+        std::memcpy(&value, out.payload.data, sizeof value);
+        ASSERT_EQ(value, static_cast<float>(pushes_));
+        for (const Member& other : members_) {
+          ASSERT_TRUE(other.left || other.clock >= one.least) << other.clock << " " << one.least;
+        }
+        one.waits = false;
+      } else if (const auto* none = std::get_if<NoValues>(&message)) {
+        ASSERT_TRUE(one.waits);
+        ASSERT_EQ(none->number, one.pulls);
+        bool is_due_to_the_dead = false;
+        for (std::size_t m = 0; m < members_.size(); ++m) {
+          const bool behind = members_[m].dead && members_[m].clock < one.least;
+          is_due_to_the_dead |=
+              behind && none->text.find("worker " + std::to_string(m)) != std::string::npos;
+        }
+        ASSERT_TRUE(is_due_to_the_dead) << none->text;
+        one.waits = false;
+        one.failed = true;
+      }
+    }
+  }
+
+  // Nobody waits whose bound is met, or who waits for the dead.
+  void check() const {
+    for (const Member& one : members_) {
+      if (!one.waits || one.dead) continue;
+      bool has_reason = false;
+      for (const Member& other : members_) {
+        has_reason |= !other.left && other.clock < one.least;
+        ASSERT_FALSE(other.dead && !other.left && other.clock < one.least);
+      }
+      ASSERT_TRUE(has_reason) << "a pull of " << one.least << " is kept waiting";
+    }
+  }
+
+  Store store_;
+  std::vector<Member> members_;
+  std::int64_t pushes_ = 0;
+};
+
+/// What a member does: pushes and, after each, pulls with least = own clock - slack; slack < 0:
+/// any.
+struct Script {
+  int pushes;
+  int slack;
+  bool leaves = false;
+};
+
+/// All orders in which the members' steps may come, by replaying each prefix; `ends` sees each end.
+int interleave(const std::vector<Script>& scripts, int dies) {
+  int ends = 0;
+  std::vector<int> order;
+  const std::function<void()> visit = [&] {
+    World world(static_cast<int>(scripts.size()));
+    std::vector<int> at(scripts.size());
+    const auto may = [&](int m) {
+      const Script& script = scripts[static_cast<std::size_t>(m)];
+      const int length = 2 * script.pushes + (script.leaves || m == dies ? 1 : 0);
+      return at[static_cast<std::size_t>(m)] < length && !world.waits(m) && !world.failed(m);
+    };
+    for (const int m : order) {
+      const Script& script = scripts[static_cast<std::size_t>(m)];
+      const int step = at[static_cast<std::size_t>(m)]++;
+      if (step == 2 * script.pushes) {
+        if (m == dies)
+          world.die(m);
+        else
+          world.leave(m);
+      } else if (step % 2 == 0) {
+        world.push(m);
+      } else {
+        world.pull(m, script.slack < 0 ? kAny : world.clock(m) - script.slack);
+      }
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    bool any = false;
+    for (int m = 0; m < world.members(); ++m) {
+      if (!may(m)) continue;
+      any = true;
+      order.push_back(m);
+      visit();
+      order.pop_back();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    ends += any ? 0 : 1;
+  };
+  visit();
+  return ends;
+}
+
+TEST(Store, EveryInterleavingKeepsTheDefinitions) {
+  set_log_level(Level::Error);
+  int ends = 0;
+  for (const int slack : {-1, 0, 1, 2}) {
+    SCOPED_TRACE(slack);
+    ends += interleave({{3, slack}, {3, slack}}, -1);
+    ends += interleave({{3, slack}, {2, slack, true}}, -1);
+    ends += interleave({{3, slack}, {2, slack}}, 1);
+    ends += interleave({{2, slack}, {1, slack}, {2, slack}}, -1);
+    ends += interleave({{2, slack}, {1, slack, true}, {1, slack}}, -1);
+    ends += interleave({{2, slack}, {1, slack}, {1, slack, true}}, 1);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(ends, 1000);
+  set_log_level(Level::Info);
+}
+
+TEST(Store, RandomMembersKeepTheDefinitions) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 draw(seed);
+  set_log_level(Level::Error);
+  for (int run = 0; run < 400; ++run) {
+    const int members = 1 + static_cast<int>(draw() % 8);
+    const int slack = static_cast<int>(draw() % 6) - 1;
+    SCOPED_TRACE(testing::Message() << members << " members, slack " << slack);
+    World world(members);
+    std::set<int> gone;
+    for (int i = 0; i < 300; ++i) {
+      const int m = static_cast<int>(draw() % static_cast<unsigned>(members));
+      if (world.waits(m) || world.failed(m) || gone.count(m) > 0) continue;
+      if (draw() % 200 == 0) {
+        gone.insert(m);
+        if (draw() % 3 == 0)
+          world.die(m);
+        else
+          world.leave(m);
+        if (static_cast<int>(gone.size()) == members) break;
+      } else {
+        world.push(m);
+        world.pull(m, slack < 0 ? kAny : world.clock(m) - slack);
+      }
+      if (HasFatalFailure()) return;
+    }
+  }
+  set_log_level(Level::Info);
+}
+
+TEST(Store, SaysInTheEndThatAllAreGone) {
+  Store store({.dead_after_s = 2});
+  EXPECT_FALSE(store.finished());
+  store.receive(1, encode(1, Hello{1, 0, 0, 1, false}), {}, 0);
+  store.receive(2, encode(1, Hello{2, 1, 0, 1, false}), {}, 0);
+  store.receive(1, encode(1, Leave{0}), {}, 0);
+  EXPECT_FALSE(store.finished());
+  for (std::int64_t now_us = 0; now_us <= 2'000'000; now_us += 1'000'000) store.tick(now_us);
+  EXPECT_FALSE(store.finished());
+  store.tick(3'100'000);
+  EXPECT_TRUE(store.finished());
+}
+
+}  // namespace
+}  // namespace hetu::ps::server

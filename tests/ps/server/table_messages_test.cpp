@@ -1,0 +1,165 @@
+// Messages of the parameter servers: each one there and back, and frames that no one of ours sends.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+#include "ps/server/store.h"
+
+namespace hetu::ps::server {
+namespace {
+
+std::vector<FromClient> of_workers() {
+  const std::int64_t far = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t none = std::numeric_limits<std::int64_t>::min();
+  return {Hello{0xFFFF'FFFF'0000'0001U, 7, 2, 3, true},
+          Join{5, "stage 2", kMostElements, kMostMembers, kMostMembers - 1},
+          Init{1, 2},
+          Push{3, 4, 5},
+          Pull{kMostTables - 1, 6, far, none, 0},
+          Pull{0, 0, 1, far, far},
+          Who{1, 2, none},
+          Beat{12},
+          Leave{9}};
+}
+
+std::vector<FromServer> of_servers() {
+  return {Welcome{},
+          Joined{5, true},
+          NotJoined{5, "text with \0 in it"},
+          Initialised{1, 2},
+          Pushed{3, 4, 5},
+          Values{1, 2, 3, 4},
+          NoValues{1, 2, 3, "worker 3 died"},
+          Waits{1, 2, ""},
+          BeatBack{false, 12},
+          Left{},
+          Refusal{Code::Internal, std::string(kLongestText, 'x')}};
+}
+
+TEST(TableMessages, ComeBackAsTheyWere) {
+  for (const FromClient& message : of_workers()) {
+    const Bytes bytes = encode(77, message);
+    const Framed<FromClient> back = decode_from_client(bytes.data(), bytes.size());
+    EXPECT_EQ(back.attempt, 77U);
+    EXPECT_EQ(back.message, message) << message.index();
+    EXPECT_LE(bytes.size(), kLongestHeader);
+    EXPECT_THROW(decode_from_server(bytes.data(), bytes.size()), Error);
+  }
+  for (const FromServer& message : of_servers()) {
+    const Bytes bytes = encode(78, message);
+    const Framed<FromServer> back = decode_from_server(bytes.data(), bytes.size());
+    EXPECT_EQ(back.attempt, 78U);
+    EXPECT_EQ(back.message, message) << message.index();
+    EXPECT_LE(bytes.size(), kLongestHeader);
+    EXPECT_THROW(decode_from_client(bytes.data(), bytes.size()), Error);
+  }
+}
+
+TEST(TableMessages, OfAnotherLengthAreRefused) {
+  const auto refused = [](Bytes bytes, const auto& decode) {
+    bytes.push_back(std::byte{0});
+    EXPECT_THROW(decode(bytes.data(), bytes.size()), Error);
+    bytes.pop_back();
+    while (!bytes.empty()) {
+      bytes.pop_back();
+      EXPECT_THROW(decode(bytes.data(), bytes.size()), Error);
+    }
+  };
+  for (const FromClient& message : of_workers()) refused(encode(1, message), decode_from_client);
+  for (const FromServer& message : of_servers()) refused(encode(1, message), decode_from_server);
+}
+
+TEST(TableMessages, OutOfRangeAreRefused) {
+  const auto refused = [](const FromClient& message) {
+    const Bytes bytes = encode(1, message);
+    EXPECT_THROW(decode_from_client(bytes.data(), bytes.size()), Error);
+  };
+  refused(Hello{1, -1, 0, 1, false});
+  refused(Hello{1, 0, 1, 1, false});
+  refused(Hello{1, 0, 0, 0, false});
+  refused(Hello{1, 0, 0, kMostServers + 1, false});
+  refused(Join{0, "w", 0, 1, 0});
+  refused(Join{0, "w", kMostElements + 1, 1, 0});
+  refused(Join{0, "w", 1, 0, 0});
+  refused(Join{0, "w", 1, kMostMembers + 1, 0});
+  refused(Join{0, "w", 1, 1, 1});
+  refused(Join{0, "w", 1, 1, -1});
+  refused(Join{kMostTables, "w", 1, 1, 0});
+  refused(Join{0, std::string(kLongestName + 1, 'w'), 1, 1, 0});
+  refused(Init{-1, 0});
+  refused(Init{0, -1});
+  refused(Push{0, 0, 0});
+  refused(Pull{0, 0, 0, 0, 0});
+  refused(Pull{0, 0, 1, 0, -1});
+  refused(Beat{-1});
+  refused(Leave{-1});
+}
+
+/// Right messages, some damaged, some out of place, and bytes of chance, with payloads that fit or
+/// do not; what is right goes through all the while.
+TEST(TableMessages, NonsenseHarmsNoStore) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 draw(seed);
+  set_log_level(Level::Error);
+  constexpr std::int64_t kElements = 64;
+  std::int64_t applied = 0;
+  Store store({.dead_after_s = 0,
+               .on_applied = [&](const Applied& a) { applied += a.table == "mine" ? 1 : 0; }});
+  const std::vector<float> ones(kElements, 1);
+  const auto* data = reinterpret_cast<const std::byte*>(ones.data());
+  const Payload full{data, kElements * sizeof(float)};
+  constexpr Store::Peer kMine = 100;
+  const auto say = [&](const FromClient& message, const Payload& payload = {}) {
+    store.receive(kMine, encode(1, message), payload, 0);
+  };
+  say(Hello{1, 1, 0, 1, false});
+  say(Join{0, "mine", kElements, 1, 0});
+  say(Init{0, 0}, full);
+  const std::vector<FromClient> frames = {Hello{2, 2, 0, 1, false},
+                                          Hello{3, 3, 0, 1, true},
+                                          Join{0, "w", kElements, 2, 0},
+                                          Join{1, "w", kElements, 2, 1},
+                                          Join{0, "mine", kElements, 1, 0},
+                                          Init{0, 0},
+                                          Push{0, 0, 1},
+                                          Pull{0, 0, 1, 0, 0},
+                                          Who{0, 0, 3},
+                                          Beat{5},
+                                          Leave{1}};
+  std::int64_t mine = 0;
+  std::vector<std::byte> big(1000);
+  for (int i = 0; i < 100'000; ++i) {
+    Bytes frame = encode(static_cast<std::uint32_t>(draw() % 3), frames[draw() % frames.size()]);
+    if (draw() % 8 == 0) {
+      frame.resize(draw() % 100);
+      for (std::byte& byte : frame) byte = static_cast<std::byte>(draw());
+    }
+    for (unsigned n = draw() % 4; n > 1 && !frame.empty(); --n) {
+      frame[draw() % frame.size()] = static_cast<std::byte>(draw());
+    }
+    if (draw() % 8 == 0) frame.resize(draw() % (2 * frame.size() + 1));
+    const Payload payload = draw() % 2 == 0   ? full
+                            : draw() % 2 == 0 ? Payload{big.data(), draw() % big.size()}
+                                              : Payload{};
+    store.receive(1 + draw() % 8, frame, payload, 0);
+    if (i % 1000 == 0) say(Push{0, 0, ++mine}, full);
+    store.take();
+  }
+  EXPECT_EQ(applied, mine);
+  EXPECT_GT(store.dropped_frames(), 20'000);
+  say(Pull{0, 0, 1, mine, mine});
+  const std::vector<Store::Outgoing> out = store.take();
+  ASSERT_EQ(out.size(), 1U);
+  ASSERT_EQ(out[0].payload.bytes, full.bytes);
+  float value = 0;
+  std::memcpy(&value, out[0].payload.data, sizeof value);
+  EXPECT_EQ(value, static_cast<float>(mine + 1));
+  set_log_level(Level::Info);
+}
+
+}  // namespace
+}  // namespace hetu::ps::server
