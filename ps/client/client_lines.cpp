@@ -31,31 +31,30 @@ std::vector<ClientState::Outgoing> ClientState::take() {
 
 void ClientState::take_line(int number, std::vector<Outgoing>& to) {
   Line& line = lines_[static_cast<std::size_t>(number)];
-  const auto send = [&](const server::FromClient& message, const server::Payload& payload) {
-    to.push_back({number, server::encode(line.attempt, message), payload});
+  const auto send = [&](const server::FromClient& message, const server::Payload& payload,
+                        std::int64_t serial) {
+    to.push_back({number, server::encode(line.attempt, message, serial), payload});
   };
   if (line.hello_due) {
     line.hello_due = false;
     send(server::Hello{session_, options_.worker, number, static_cast<int>(lines_.size()),
                        line.known},
-         {});
+         {}, 0);
   }
   if (!line.welcome) return;
   for (const server::Who& message : std::exchange(line.once, {})) {
-    send(message, {});
-    ++line.sent;
+    send(message, {}, ++line.sent);
   }
   for (; line.next < line.items.size(); ++line.next) {
     const Item& item = line.items[line.next];
     const auto bytes = static_cast<std::int64_t>(item.payload.bytes);
     if (line.bytes_on_way > 0 && line.bytes_on_way + bytes > kWindowBytes) break;
     line.bytes_on_way += bytes;
-    send(item.message, item.payload);
-    ++line.sent;
+    send(item.message, item.payload, ++line.sent);
   }
   if (line.beat_due) {
     line.beat_due = false;
-    send(server::Beat{line.sent}, {});
+    send(server::Beat{line.sent}, {}, 0);
   }
 }
 
@@ -75,7 +74,7 @@ void ClientState::begin_anew(Line& line) {
   line.welcome = false;
   line.beat_due = false;
   line.sent = 0;
-  line.received = 0;
+  line.received = {};
   line.next = 0;
   line.bytes_on_way = 0;
 }
@@ -117,9 +116,9 @@ void ClientState::receive(int server, const Bytes& header, const server::Payload
     } else if (!line.welcome) {
       return;
     } else if (const auto* back = std::get_if<server::BeatBack>(&framed.message)) {
-      if (!back->all_came || back->sent != line.received) begin_anew(line);
+      if (!back->all_came || !line.received.all(back->sent)) begin_anew(line);
     } else {
-      ++line.received;
+      line.received.take(framed.serial);
       take_message(server, framed.message, payload);
     }
   } catch (const Error& error) {

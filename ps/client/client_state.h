@@ -78,7 +78,7 @@ class ClientState : public ParameterClient {
     bool known = false;  ///< has been welcomed by this server before
     bool beat_due = false;
     std::int64_t sent = 0;
-    std::int64_t received = 0;
+    server::Received received;
     std::deque<Item> items;
     std::size_t next = 0;           ///< first of items that is not sent
     std::int64_t bytes_on_way = 0;  ///< payload of those that are

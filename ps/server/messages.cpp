@@ -120,9 +120,10 @@ void list(Fields f, Refusal& m) {
 }
 
 template <class Variant>
-Bytes encode_any(std::uint32_t attempt, Variant message) {
+Bytes encode_any(std::uint32_t attempt, Variant message, std::int64_t serial) {
   ByteWriter to(kVersion, kind_of(message));
   to.number(attempt);
+  to.number(serial);
   std::visit([&](auto& m) { list(Fields(to), m); }, message);
   return to.take();
 }
@@ -144,7 +145,10 @@ Framed<Variant> decode_any(const std::byte* data, std::size_t bytes, const char*
   if (kind < first || kind >= first + std::variant_size_v<Variant>) {
     fail(Code::Comm, "a message of kind {}, which no {} sends", static_cast<int>(kind), sender);
   }
-  Framed<Variant> framed{from.number<std::uint32_t>(), empty<Variant>(kind - first)};
+  Framed<Variant> framed;
+  framed.attempt = from.number<std::uint32_t>();
+  framed.serial = from.between<std::int64_t>(0, kMost, "place");
+  framed.message = empty<Variant>(kind - first);
   std::visit([&](auto& m) { list(Fields(from), m); }, framed.message);
   from.end();
   return framed;
@@ -152,11 +156,11 @@ Framed<Variant> decode_any(const std::byte* data, std::size_t bytes, const char*
 
 }  // namespace
 
-Bytes encode(std::uint32_t attempt, const FromClient& message) {
-  return encode_any(attempt, message);
+Bytes encode(std::uint32_t attempt, const FromClient& message, std::int64_t serial) {
+  return encode_any(attempt, message, serial);
 }
-Bytes encode(std::uint32_t attempt, const FromServer& message) {
-  return encode_any(attempt, message);
+Bytes encode(std::uint32_t attempt, const FromServer& message, std::int64_t serial) {
+  return encode_any(attempt, message, serial);
 }
 Framed<FromClient> decode_from_client(const std::byte* data, std::size_t bytes) {
   Framed<FromClient> framed = decode_any<FromClient>(data, bytes, "worker");

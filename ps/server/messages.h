@@ -2,6 +2,7 @@
 // frame of float32 values, empty for most messages. Every length and count is checked before
 // anything is allocated. Read by store.h and by ps/client.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -136,7 +137,8 @@ struct Waits {
   std::string text;  ///< "worker 3 (2 updates of 5)"
   bool operator==(const Waits&) const = default;
 };
-/// The answer to a Beat: what was sent on this line since it began, and whether all had come.
+/// The answer to a Beat: what was sent on this line since it began, and whether all had come, in
+/// order.
 struct BeatBack {
   bool all_came = true;
   std::int64_t sent = 0;
@@ -156,20 +158,35 @@ using FromClient = std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave>
 using FromServer = std::variant<Welcome, Joined, NotJoined, Initialised, Pushed, Values, NoValues,
                                 Waits, BeatBack, Left, Refusal>;
 
-/// A header: a message, and which beginning of the line it belongs to, from 1.
+/// A header: a message, which beginning of the line it belongs to, from 1, and its place among the
+/// messages since then, from 1; 0: it has none (signs of life, and what begins a line).
 template <class Message>
 struct Framed {
   std::uint32_t attempt = 1;
+  std::int64_t serial = 0;
   Message message;
 };
 
 /// A header as bytes. Texts are cut to kLongestText bytes.
-Bytes encode(std::uint32_t attempt, const FromClient& message);
-Bytes encode(std::uint32_t attempt, const FromServer& message);
+Bytes encode(std::uint32_t attempt, const FromClient& message, std::int64_t serial = 0);
+Bytes encode(std::uint32_t attempt, const FromServer& message, std::int64_t serial = 0);
 
 /// The header in a frame. Throws Comm, naming what is wrong with it: unknown kind, another version,
 /// too short, too long, a count or a value out of its range.
 Framed<FromClient> decode_from_client(const std::byte* data, std::size_t bytes);
 Framed<FromServer> decode_from_server(const std::byte* data, std::size_t bytes);
+
+/// What one end of a line has received since it began: whether anything is missing or out of order.
+struct Received {
+  std::int64_t newest = 0;
+  bool missed = false;
+
+  void take(std::int64_t serial) {
+    missed = missed || serial > newest + 1;
+    newest = std::max(newest, serial);
+  }
+  /// After so many messages of the other end.
+  bool all(std::int64_t sent) const { return !missed && newest == sent; }
+};
 
 }  // namespace hetu::ps::server

@@ -14,13 +14,12 @@ constexpr int kDropsLogged = 5;
 Store::Store(StoreOptions options) : options_(std::move(options)) {}
 Store::~Store() = default;
 
-// Signs of life and what begins a line are not counted: they say what was.
 void Store::send(Seat& seat, const FromServer& message, const Payload& payload) {
-  if (!std::holds_alternative<Welcome>(message) && !std::holds_alternative<BeatBack>(message) &&
-      !std::holds_alternative<Refusal>(message)) {
-    ++seat.sent;
-  }
-  outgoing_.push_back({seat.peer, encode(seat.attempt, message), payload});
+  const bool has_place = !std::holds_alternative<Welcome>(message) &&
+                         !std::holds_alternative<BeatBack>(message) &&
+                         !std::holds_alternative<Refusal>(message);
+  const std::int64_t serial = has_place ? ++seat.sent : 0;
+  outgoing_.push_back({seat.peer, encode(seat.attempt, message, serial), payload});
 }
 
 void Store::drop(const std::string& why) {
@@ -52,9 +51,9 @@ void Store::receive(Peer from, const Bytes& header, const Payload& payload, std:
                                               options_.server, seat.worker, seat.death)});
   }
   if (const auto* beat = std::get_if<Beat>(&framed.message)) {
-    return send(seat, BeatBack{beat->sent == seat.received, seat.sent});
+    return send(seat, BeatBack{seat.received.all(beat->sent), seat.sent});
   }
-  ++seat.received;
+  seat.received.take(framed.serial);
   if (seat.left && !std::holds_alternative<Leave>(framed.message)) return;
   take_message(seat, framed.message, payload);
 }
@@ -91,7 +90,7 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
     seat_of_.erase(seat->peer);
     seat->peer = from;
     seat->attempt = attempt;
-    seat->received = 0;
+    seat->received = {};
     seat->sent = 0;
     seat_of_[from] = seat.get();
   }

@@ -20,8 +20,8 @@ struct Store::Seat {
   int worker = 0;
   Peer peer = 0;
   std::uint32_t attempt = 0;  ///< the newest beginning of its line
-  std::int64_t received = 0;  ///< messages since then, without those of the line itself
-  std::int64_t sent = 0;
+  Received received;          ///< since then
+  std::int64_t sent = 0;      ///< messages with a place, since then
   std::int64_t heard_us = 0;
   std::int64_t pushes = 0;  ///< added to parts here, over all tables
   bool left = false;

@@ -183,6 +183,7 @@ void train(const Case& c, Rates rates, int operations, unsigned seed) {
     }
     return false;
   };
+  std::mt19937 draw(seed);
   std::int64_t ticks = 0;
   for (int busy = c.members; busy > 0; way.step()) {
     ASSERT_LT(++ticks, 1'000'000) << "nothing goes on";
@@ -205,7 +206,9 @@ void train(const Case& c, Rates rates, int operations, unsigned seed) {
       }
       if (clocks[m] == steps) continue;
       ++busy;
-      client.push(0, delta(static_cast<int>(m), ++clocks[m]));
+      for (unsigned ahead = 1 + draw() % 3; ahead > 0 && clocks[m] < steps; --ahead) {
+        client.push(0, delta(static_cast<int>(m), ++clocks[m]));
+      }
       client.pull(0, c.slack < 0 ? kAnyClock : clocks[m] - c.slack, values[m].data());
       open[m] = true;
     }

@@ -41,9 +41,10 @@ std::vector<FromServer> of_servers() {
 
 TEST(TableMessages, ComeBackAsTheyWere) {
   for (const FromClient& message : of_workers()) {
-    const Bytes bytes = encode(77, message);
+    const Bytes bytes = encode(77, message, 5);
     const Framed<FromClient> back = decode_from_client(bytes.data(), bytes.size());
     EXPECT_EQ(back.attempt, 77U);
+    EXPECT_EQ(back.serial, 5);
     EXPECT_EQ(back.message, message) << message.index();
     EXPECT_LE(bytes.size(), kLongestHeader);
     EXPECT_THROW(decode_from_server(bytes.data(), bytes.size()), Error);
@@ -116,7 +117,7 @@ TEST(TableMessages, NonsenseHarmsNoStore) {
   const auto say = [&](const FromClient& message, const Payload& payload = {}) {
     store.receive(kMine, encode(1, message), payload, 0);
   };
-  say(Hello{1, 1, 0, 1, false});
+  say(Hello{0x1234'5678'9ABC'DEF0U, 1, 0, 1, false});  // not to be met by damage to another
   say(Join{0, "mine", kElements, 1, 0});
   say(Init{0, 0}, full);
   const std::vector<FromClient> frames = {Hello{2, 2, 0, 1, false},
