@@ -22,6 +22,8 @@ void Store::tick(std::int64_t now_us) {
     if (seat->gone()) continue;
     if (stood_still) seat->heard_us = now_us;
     if (now_us - seat->heard_us > limit_us) {
+      log(Level::Warning, "parameter server {}: worker {} is silent for {:g} s", options_.server,
+          seat->worker, options_.dead_after_s);
       die(*seat, fmt::format("is silent for {:g} s", options_.dead_after_s));
     }
   }
@@ -32,6 +34,7 @@ std::optional<std::int64_t> Store::wakes_at_us() const {
   return looked_us_ + kCheck_us;
 }
 
+// Whoever says it has said it to people, too.
 void Store::worker_died(int worker, const std::string& reason) {
   died_before_[worker] = reason;
   for (const auto& [session, seat] : seats_) {
@@ -46,7 +49,6 @@ void Store::peer_died(Peer peer, const std::string& reason) {
 
 void Store::die(Seat& seat, const std::string& reason) {
   seat.death = reason;
-  log(Level::Warning, "parameter server {}: worker {} {}", options_.server, seat.worker, reason);
   answer_all(seat);
   forget_tables_that_ended();
 }

@@ -209,11 +209,11 @@ void train(const Case& c, Rates rates, int operations, unsigned seed) {
       for (unsigned ahead = 1 + draw() % 3; ahead > 0 && clocks[m] < steps; --ahead) {
         client.push(0, delta(static_cast<int>(m), ++clocks[m]));
       }
-      client.pull(0, c.slack < 0 ? kAnyClock : clocks[m] - c.slack, values[m].data());
+      client.pull(0, c.slack < 0 ? kAnyClock : clocks[m] - c.slack, values[m].data(), 0);
       open[m] = true;
     }
   }
-  for (std::size_t m = 0; m < clients.size(); ++m) clients[m].pull(0, steps, values[m].data());
+  for (std::size_t m = 0; m < clients.size(); ++m) clients[m].pull(0, steps, values[m].data(), 0);
   ASSERT_TRUE(all([](const Stepped& client) { return client.is_idle(); }));
   for (std::size_t m = 0; m < clients.size(); ++m) {
     clients[m].wait(0, {});
