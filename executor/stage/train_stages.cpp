@@ -90,6 +90,7 @@ void TrainStages::feed(int field, const void* data) {
 void TrainStages::begin_run(int first_step, bool asks_to_stop) {
   context_.step = first_step;
   batches_ = 0;
+  squares_ = 0;
   asks_to_stop_ = asks_to_stop;
   reports_.clear();
   shared_->begin_run();
