@@ -41,8 +41,9 @@ _TABLE = {
                      "executor/compile executor/stage",
     "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/compile "
                      "executor/stage executor/sync",
-    "executor/job": "graph/base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/verify "
-                    "pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare executor/comm "
+    "executor/job": "graph/base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
+                    "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
+                    "executor/comm "
                     "executor/device executor/state executor/compile executor/stage executor/sync executor/loop",
     "executor/rehearse": "graph/base ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",

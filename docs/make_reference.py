@@ -60,7 +60,7 @@ IDS = """## Ids, units, instructions
 | `2UPDATE` | optimizer step |
 | `2PARTIAL_REDUCE` | mean of the stage's weights with those of some other pipelines |
 | `2PUSH` | what a wave's updates have changed goes to the servers; of pipelines that meet there |
-| `2PULL` | the servers' weights, with the updates since the push on top; waits until no pipeline is more than the staleness behind |
+| `2PULL` | the servers' weights, with the updates since the push on top; waits until nobody is too far behind |
 | `(0F1;3B0)OVERLAP_F_B` | two instructions that run as one |
 
 ## Figures of `hetu simulate --format json`

@@ -163,8 +163,8 @@ class Checks(TrainCase):
         model = self.folder / "untied.json"
         model.write_text(json.dumps({**SIZES, "tie_word_embeddings": False}))
         done = self.run_words("heturun", "-w", 4, "-s", 2, "python3", ROOT / "python" / "train_bert.py", "--data", self.data,
-                              "--model", model, "--pipeline", "hetpipe", "--devices", "pipe_2_2", "--batch-size", 8, "--wave", 4,
-                              "--staleness", 1, "--steps", 4, "--threads", 1)
+                              "--model", model, "--pipeline", "hetpipe", "--devices", "pipe_2_2", "--batch-size", 8,
+                              "--wave", 4, "--staleness", 1, "--steps", 4, "--threads", 1)
         self.assertIn("Servers(2): {'localhost': 2}", done.stderr)
         self.assertIn("hetpipe, pipe_2_2: 2 pipelines x 2 stages", done.stdout)
 

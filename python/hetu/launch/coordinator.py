@@ -7,7 +7,8 @@ from hetu.launch import service
 def main(endpoint, listener):
     from hetu import _hetu
 
-    return service.serve("coordinator", lambda secret, workers: _hetu.serve_coordinator(endpoint, listener, secret, workers, 0, 1))
+    return service.serve("coordinator",
+                         lambda secret, workers: _hetu.serve_coordinator(endpoint, listener, secret, workers, 0, 1))
 
 
 if __name__ == "__main__":

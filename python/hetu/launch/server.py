@@ -7,8 +7,9 @@ from hetu.launch import service
 def main(endpoint, listener, number, servers):
     from hetu import _hetu
 
-    return service.serve(f"server {number}",
-                         lambda secret, workers: _hetu.serve_parameters(endpoint, listener, secret, workers, 0, number, servers))
+    return service.serve(
+        f"server {number}",
+        lambda secret, workers: _hetu.serve_parameters(endpoint, listener, secret, workers, 0, number, servers))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Processes that heturun offers beside the workers: a listening socket from the start, a process from the moment that a worker
-connects. A job whose workers never ask pays a socket.
+"""Processes that heturun offers beside the workers: a listening socket from the start, a process from the moment that a
+worker connects. A job whose workers never ask pays a socket.
 
 Such a process is `python3 -m hetu.launch.MODULE`. It inherits the socket, and reads its keys and what heturun sees of the
 workers from standard input, whose end is its own.

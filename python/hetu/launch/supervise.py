@@ -24,8 +24,8 @@ class Job:
     """One job, from the start of mpirun to the exit status. A job of several parts goes on without those that fail.
 
     `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on
-    this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines; `servers` is the
-    number of parameter servers that workers may ask for.
+    this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines; `servers` is
+    the number of parameter servers that workers may ask for.
     """
 
     def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=1):
@@ -208,8 +208,8 @@ class Job:
     # -- processes beside the workers ----------------------------------------------------------------------------------
 
     def _lose_pipeline(self, part, reason):
-        """The coordinator has given up a pipeline. It knows by their silence what a guard does not see; of what heturun has told
-        it, heturun itself finds the cause."""
+        """The coordinator has given up a pipeline. It knows by their silence what a guard does not see; of what heturun has
+        told it, heturun itself finds the cause."""
         if len(self._parts) > 1 and self._ended_at is None and part.lost_at is None and part.failed_at is None:
             self._fail(part, COMM, reason)
 
