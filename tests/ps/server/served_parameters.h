@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/curve/keys.h"
@@ -48,8 +49,9 @@ class ServedParameters {
   ServedParameters(const ServedParameters&) = delete;
   ServedParameters& operator=(const ServedParameters&) = delete;
 
-  /// Another one on the same socket.
-  void start(int server) {
+  /// Another one on the same socket. Where it is held it serves from release() on: a process that
+  /// is to start when there are threads must have been made before them.
+  void start(int server, bool is_held = false) {
     One& one = all_[static_cast<std::size_t>(server)];
     int control[2];
     EXPECT_EQ(pipe(control), 0);
@@ -61,6 +63,8 @@ class ServedParameters {
         if (other.control >= 0) close(other.control);
       }
       int status = 0;
+      char go = 0;
+      if (is_held && read(control[0], &go, 1) != 1) _exit(0);
       try {
         serve_parameters(one.options);
       } catch (const Error& error) {
@@ -85,6 +89,20 @@ class ServedParameters {
     close(one.control);
     one.control = -1;
     EXPECT_EQ(status_of(one), 128 + SIGKILL);
+  }
+  /// A server that waits for the end of the one that serves.
+  void hold_another(int server) {
+    One& one = all_[static_cast<std::size_t>(server)];
+    const One now = one;
+    start(server, true);
+    one.held_pid = std::exchange(one.pid, now.pid);
+    one.held_control = std::exchange(one.control, now.control);
+  }
+  void release(int server) {
+    One& one = all_[static_cast<std::size_t>(server)];
+    one.pid = std::exchange(one.held_pid, 0);
+    one.control = std::exchange(one.held_control, -1);
+    EXPECT_EQ(write(one.control, "g", 1), 1);
   }
   void say(const std::string& line) const {
     for (const One& one : all_) {
@@ -120,6 +138,8 @@ class ServedParameters {
     curve::KeyPair keys;
     pid_t pid = 0;
     int control = -1;
+    pid_t held_pid = 0;
+    int held_control = -1;
   };
   static int status_of(One& one) {
     int status = 0;

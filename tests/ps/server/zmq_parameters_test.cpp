@@ -148,13 +148,14 @@ TEST(ZmqParameters, AKilledServerIsNamed) {
 
 TEST(ZmqParameters, AServerThatBeginsAnewWithoutItsTablesIsNamed) {
   ServedParameters served(2);
+  served.hold_another(0);
   const std::vector<float> zeros(10);
   std::vector<float> values(10);
   const auto client = served.client(0);
   const int table = client->open({"w", 10, 2}, 0, zeros.data());
   client->pull(table, 1, values.data());
   served.kill_one(0);
-  served.start(0);
+  served.release(0);
   EXPECT_THAT([&] { client->wait(table, {}); },
               ThrowsMessage<Error>(AllOf(HasSubstr("parameter server 0"), HasSubstr("anew"))));
 }
