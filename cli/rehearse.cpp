@@ -89,14 +89,12 @@ Prepared prepare(const Arguments& arguments) {
   const Schedule plan = plan_of(o);
   p.costs = costs_for(o, model_stages(plan));
   p.lowered = lowered_plan(o, plan);
-  require(
-      !p.lowered.lowering.servers,
-      "a rehearsal of pipelines that push waves to servers is to come; hetu simulate predicts it");
   prove(o, plan, p.lowered);
   if (env().workers > 1) check_workers(p.lowered, env().workers);
   p.pace.unit_ns = p.own.unit_ns > 0 ? p.own.unit_ns : p.costs.unit == "ms" ? 1e6 : 1e7;
   p.pace.payload_bytes = static_cast<std::size_t>(p.own.payload);
   p.pace.stragglers = o.run;
+  p.pace.servers = o.run.servers;
   if (averages_in_groups(o)) {
     p.groups = {policy_of(o), p.own.group_log, [](const ps::ClientOptions& client) {
                   return ps::connect_coordinator(env().coordinator, client);
@@ -173,8 +171,11 @@ int rehearse_command(const Arguments& arguments) {
   }
   const auto transport = open_links();
   try {
+    const RehearsedServers servers{[](const ps::ParameterOptions& options) {
+      return ps::connect_servers(env().servers, options);
+    }};
     const Rehearsal result = rehearse(p.lowered, p.costs, p.pace, p.own.repeat, *transport,
-                                      p.groups ? &*p.groups : nullptr);
+                                      p.groups ? &*p.groups : nullptr, &servers);
     if (transport->worker() == 0) print(p, result);
   } catch (const Error& e) {
     transport->abort(exit_status(e.code()), e.what());

@@ -45,7 +45,7 @@ _TABLE = {
                     "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
                     "executor/comm "
                     "executor/device executor/state executor/compile executor/stage executor/sync executor/loop",
-    "executor/rehearse": "graph/base ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
+    "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}

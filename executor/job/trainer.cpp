@@ -184,9 +184,9 @@ void Trainer::begin_asynchronous(int steps) {
   stages_->set_training(true);
   const int first = static_cast<int>(step_);
   Schedule plan;
+  for (const auto& sync : syncs_) sync->begin_run(step_, steps);
   if (groups_) {
     stages_->limit_rates(steps);
-    for (const auto& sync : syncs_) sync->begin_run(step_, steps);
     run_left_ = 1;
     groups_->begin_run(step_, steps);
     plan = plan_.of_run(groups_->planned_steps());

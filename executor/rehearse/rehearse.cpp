@@ -17,6 +17,7 @@
 #include "graph/base/error.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/simulate/simulate_groups.h"
+#include "ps/client/local_servers.h"
 #include "ps/coordinator/local_coordinator.h"
 
 namespace hetu {
@@ -44,16 +45,30 @@ struct Summary {
 
 class Rehearser {
  public:
-  // Without an averager each worker runs its row as it stands.
+  // Without an averager each worker runs its row as it stands; `servers` of a plan that has them.
   Rehearser(const Schedule& plan, const Costs& costs, const Pace& pace, comm::Transport& transport,
-            Averager* averager)
+            Averager* averager, const RehearsedServers* servers)
       : plan_(plan),
         pace_(pace),
         transport_(transport),
         everyone_(comm::everyone(transport)),
         stages_(plan, costs, pace, transport),
         reducer_(transport) {
-    syncs_ = ways_of(plan, {transport, stages_, reducer_, 0, averager});
+    SyncSeat seat{transport, stages_, reducer_, 0, averager};
+    if (plan.lowering.servers) {
+      servers_ = servers->connect({transport.worker(), transport.options().timeout_s});
+      seat.servers = servers_.get();
+      const int width = static_cast<int>(plan.workers.size()), row = transport.worker() % width;
+      for (std::size_t i = 0; i < plan.placements.size(); ++i)
+        if (plan.placements[i].workers[0] == row) seat.placement = static_cast<int>(i);
+      seat.waves = {transport.worker() / width,
+                    plan.placements[seat.placement].model_stage,
+                    {},
+                    plan.lowering.staleness};
+      for (int d = 0; d < plan.lowering.pipelines; ++d)
+        seat.waves.copies.push_back(d * width + row);
+    }
+    syncs_ = ways_of(plan, seat);
     Interpreter::Links links{transport, {}};
     for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
     if (averager != nullptr) {
@@ -67,6 +82,10 @@ class Rehearser {
   MeasuredStep run(int step) {
     recorder_.clear();
     if (groups_) groups_->begin();
+    if (servers_) {
+      stages_.fill_weights(0);
+      for (const auto& sync : syncs_) sync->begin_run(step, plan_.steps);
+    }
     const std::int64_t start_ns = common_start(step);
     stages_.start_at(start_ns);
     if (groups_) {
@@ -74,6 +93,7 @@ class Rehearser {
     } else {
       loop_->run_step(step, &recorder_);
       loop_->finish();
+      stages_.take_reports();
     }
     return gather(step, start_ns);
   }
@@ -101,7 +121,8 @@ class Rehearser {
       r.start_ns -= start_ns;
       r.end_ns -= start_ns;
     }
-    const Summary mine{own.size(), groups_ ? groups_->weight() : 0};
+    const double served = servers_ ? stages_.weights().front() : 0;
+    const Summary mine{own.size(), groups_ ? groups_->weight() : served};
     std::vector<Summary> summaries(everyone_.size());
     comm::all_gather_bytes(
         transport_, everyone_, std::vector<std::size_t>(everyone_.size(), sizeof(Summary)), &mine,
@@ -118,7 +139,7 @@ class Rehearser {
         transport_, everyone_, bytes, own.data(), all.data(),
         {comm::make_tag(kControlTag, 3, 0, 0, step), "the records of a rehearsed step"});
     MeasuredStep measured = measure(summaries, all);
-    if (groups_) add_groups(summaries, measured);
+    if (groups_ || servers_) add_updates(summaries, measured);
     return measured;
   }
 
@@ -154,7 +175,9 @@ class Rehearser {
     return steady_rate(ends, width, step.makespan);
   }
 
-  void add_groups(const std::vector<Summary>& summaries, MeasuredStep& step) const {
+  // Weights that average were the pipeline's number at first, those at servers 0, and each update
+  // adds 1.
+  void add_updates(const std::vector<Summary>& summaries, MeasuredStep& step) const {
     const int width = static_cast<int>(plan_.workers.size()), pipelines = plan_.lowering.pipelines;
     std::vector<std::int64_t> updates(summaries.size(), 0);
     for (const TraceEvent& e : step.events)
@@ -163,7 +186,7 @@ class Rehearser {
     for (int d = 0; d < pipelines; ++d) {
       const std::int64_t own = updates[d * width];
       step.updates.push_back(own);
-      mean += static_cast<double>(d + own) / pipelines;
+      mean += groups_ ? static_cast<double>(d + own) / pipelines : static_cast<double>(own);
       for (int s = 0; s < width; ++s) HETU_ASSERT(updates[d * width + s] == own);
     }
     for (const Summary& s : summaries)
@@ -202,6 +225,7 @@ class Rehearser {
   comm::Group everyone_;
   TimedStages stages_;
   comm::Reducer reducer_;
+  std::unique_ptr<ps::ParameterClient> servers_;  // null unless the plan has them
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   std::unique_ptr<Interpreter> loop_;  // one of the two
   std::unique_ptr<GroupRuns> groups_;
@@ -228,27 +252,30 @@ void check_workers(const Schedule& lowered, int workers) {
 namespace {
 
 Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                             int repeat, comm::Transport& transport,
-                             const RehearsedGroups* groups) {
+                             int repeat, comm::Transport& transport, const RehearsedGroups* groups,
+                             const RehearsedServers* servers) {
   check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
   Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
   plan.run_policy = RunPolicy::AsPlanned;  // its rows are what the policy makes of these costs
   Rehearsal result;
+  require(!plan.lowering.servers || servers != nullptr, "'{}' needs servers", plan.method);
   SimulateOptions options{pace.stragglers};
   options.events = true;
+  options.servers = pace.servers;
   result.predicted = groups != nullptr
                          ? simulate_groups(lowered, costs, options, groups->policy).run
                          : simulate(lowered, costs, options);
   result.unit_us = pace.unit_ns * 1e-3;
   result.payload_bytes = pace.payload_bytes;
+  result.at_servers = plan.lowering.servers;
   const SharpTimer timer;
   std::unique_ptr<GroupSeat> seat;
   if (groups != nullptr) seat = std::make_unique<GroupSeat>(plan, costs, pace, *groups, transport);
   Averager* averager = seat ? &seat->averager() : nullptr;
   const Schedule shorter = warm_up(plan);
-  Rehearser(shorter, costs, pace, transport, averager).run(0);
-  Rehearser rehearser(plan, costs, pace, transport, averager);
+  Rehearser(shorter, costs, pace, transport, averager, servers).run(0);
+  Rehearser rehearser(plan, costs, pace, transport, averager, servers);
   std::vector<MeasuredStep> steps;
   for (int r = 1; r <= repeat; ++r) {
     steps.push_back(rehearser.run(r));
@@ -265,9 +292,10 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
 }  // namespace
 
 Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
-                   comm::Transport& transport, const RehearsedGroups* groups) {
+                   comm::Transport& transport, const RehearsedGroups* groups,
+                   const RehearsedServers* servers) {
   const Precedence precedence;
-  return rehearse_as_worker(lowered, costs, pace, repeat, transport, groups);
+  return rehearse_as_worker(lowered, costs, pace, repeat, transport, groups, servers);
 }
 
 Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const Pace& pace,
@@ -277,6 +305,8 @@ Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const
   auto transports = comm::make_inproc(workers, options);
   const Precedence precedence;  // of the threads to come too
   ps::LocalCoordinator coordinator;
+  ps::LocalServers local(pace.servers);
+  const RehearsedServers servers{[&](const ps::ParameterOptions& o) { return local.client(o); }};
   RehearsedGroups here;
   if (groups != nullptr) {
     here = *groups;
@@ -289,7 +319,7 @@ Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const
     threads.emplace_back([&, w] {
       try {
         Rehearsal own = rehearse_as_worker(lowered, costs, pace, repeat, *transports[w],
-                                           groups != nullptr ? &here : nullptr);
+                                           groups != nullptr ? &here : nullptr, &servers);
         if (w == 0) result = std::move(own);
       } catch (const std::exception& e) {
         errors[w] = std::current_exception();

@@ -66,9 +66,10 @@ std::string to_text(const Rehearsal& r) {
   text += row("step time", p.step_time, r.measured.step_time);
   text += row("throughput", p.throughput, r.measured.throughput);
   if (!r.measured.updates.empty())
-    text +=
-        fmt::format("updates of each pipeline: {}; the mean of their weights drifts by {:.1e}\n",
-                    fmt::join(r.measured.updates, ", "), r.measured.mean_drift);
+    text += fmt::format(
+        "updates of each pipeline: {}; {} by {:.1e}\n", fmt::join(r.measured.updates, ", "),
+        r.at_servers ? "the servers' weights are off" : "the mean of their weights drifts",
+        r.measured.mean_drift);
   for (std::size_t n = 0; n < r.step_times.size(); ++n)
     text += row(fmt::format("step {}", n + 1), p.step_time, r.step_times[n]);
   for (const auto& [kind, t] : totals(r, [](const TraceEvent& e) { return e.kind; })) {
@@ -96,7 +97,8 @@ std::string to_json(const Rehearsal& r) {
               {"kinds", json::array()},
               {"workers", json::array()}};
   if (!r.measured.updates.empty())
-    out["groups"] = {{"updates", r.measured.updates}, {"mean_drift", r.measured.mean_drift}};
+    out[r.at_servers ? "servers" : "groups"] = {{"updates", r.measured.updates},
+                                                {"mean_drift", r.measured.mean_drift}};
   for (const auto& [kind, t] : totals(r, [](const TraceEvent& e) { return e.kind; })) {
     const int count = std::max(1, t.count);
     out["kinds"].push_back({{"kind", kind},

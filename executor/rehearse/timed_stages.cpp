@@ -79,6 +79,13 @@ DeviceSpan TimedStages::newest_weights(int /*stage*/) {
   return host_span(weights_.data(), static_cast<std::int64_t>(weights_.size()));
 }
 
+// The newest one has local updates on top of the version that a pull takes the place of.
+std::vector<DeviceSpan> TimedStages::weights_from(int stage, int /*version*/) {
+  pulled_.resize(weights_.size());
+  return {host_span(pulled_.data(), static_cast<std::int64_t>(pulled_.size())),
+          newest_weights(stage)};
+}
+
 std::vector<DeviceSpan> TimedStages::persistent(int stage, bool /*with_buffers*/) {
   return {newest_weights(stage)};
 }
@@ -166,6 +173,13 @@ std::int64_t TimedStages::synchronised(const Instr& instr, std::int64_t done_ns)
   if (instr.kind == Kind::PartialReduce) {
     free_ns_ = std::max(free_ns_, done_ns);
     return done_ns;
+  }
+  if (instr.kind == Kind::Pull) {
+    // The last push that it has waited for was on its way, and the answer is.
+    const double ways = 2 * timing_.to_servers(instr.stage, pace_.servers);
+    free_ns_ = std::max(free_ns_, done_ns + static_cast<std::int64_t>(ways * pace_.unit_ns));
+    sleep_until(free_ns_);
+    return free_ns_;
   }
   const double time = timing_.collective(instr);
   network_free_ns_ =

@@ -23,6 +23,7 @@ namespace hetu {
 struct Pace {
   double unit_ns = 1e7;              ///< real time of one unit of the costs
   std::size_t payload_bytes = 4096;  ///< of every message and every all-reduce
+  int servers = 1;        ///< that share each stage's weights, where pipelines meet at servers
   Stragglers stragglers;  ///< jitter, pauses and slow workers, drawn as the simulator draws them
 };
 
@@ -38,8 +39,8 @@ class TimedStages final : public Stages {
   TimedStages(const TimedStages&) = delete;  // timing_ refers to pace_
   TimedStages& operator=(const TimedStages&) = delete;
 
-  /// Averaging runs: payload_bytes of weights, to each of which an update adds 1. All become
-  /// `value`: between two runs.
+  /// Averaging runs, and those with servers: payload_bytes of weights, to each of which an update
+  /// adds 1. All become `value`: between two runs.
   void fill_weights(float value);
   const std::vector<float>& weights() const { return weights_; }
 
@@ -49,6 +50,7 @@ class TimedStages final : public Stages {
   Event run(const Instr& instr, int step) override;
   void begin_update(int stage, int step) override;
   DeviceSpan newest_weights(int stage) override;
+  std::vector<DeviceSpan> weights_from(int stage, int version) override;
   std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override;
   std::vector<StepReport> take_reports() override { return std::exchange(reports_, {}); }
   Buffer out_buffer(const Instr& send) override;
@@ -86,7 +88,8 @@ class TimedStages final : public Stages {
   std::vector<std::pair<Instr, std::vector<std::byte>>> incoming_;
   std::vector<std::vector<std::byte>> spare_;
   std::map<std::pair<int, int>, std::vector<float>> gradients_;
-  std::vector<float> weights_;  // empty unless pipelines average them
+  std::vector<float> weights_;  // empty unless pipelines average or push them
+  std::vector<float> pulled_;   // a version before the newest, which nobody computes with
   std::vector<StepReport> reports_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -39,16 +40,19 @@ std::string ServerWeights::doing() const {
 
 // Weights that were loaded between runs are the same on all copies of the stage: they begin a table
 // of their own.
-void ServerWeights::begin(const Row& row, int /*step*/, Note note) {
-  note_ = std::move(note);
-  wave_ = row.updates_per_step;
-  pulls_ = 0;
+void ServerWeights::begin_run(std::int64_t /*step*/, std::int64_t /*updates*/) {
   ++run_;
   std::vector<float> weights = stages_.newest_weights(stage_).values();
   if (weights.empty()) return;
   const bool same = weights.size() == known_.size() &&
                     std::memcmp(weights.data(), known_.data(), weights.size() * 4) == 0;
   if (table_ < 0 || !same) open(std::move(weights));
+}
+
+void ServerWeights::begin(const Row& row, int /*step*/, Note note) {
+  note_ = std::move(note);
+  wave_ = row.updates_per_step;
+  pulls_ = 0;
 }
 
 void ServerWeights::open(std::vector<float> weights) {
@@ -74,8 +78,9 @@ void ServerWeights::reach(const Action& action, int step, std::int64_t now_ns) {
   const ps::Pulled pulled = client_.wait(table_, [this] { return doing(); });
   if (options_.observe)
     options_.observe({options_.pipeline, options_.model_stage, clock_ - 1, pulled.pushes});
+  const std::int64_t there_ns = stages_.synchronised(action.instr, pulled.arrival_ns);
   rebase(++pulls_ * wave_);
-  note_(action.instr, step, now_ns, stages_.synchronised(action.instr, comm::now_ns()));
+  note_(action.instr, step, now_ns, std::max(there_ns, comm::now_ns()));
 }
 
 void ServerWeights::push() {

@@ -41,6 +41,7 @@ class ServerWeights final : public WeightSync {
                 ps::ParameterClient& client, WavesOptions options);
 
   bool carries_out(Kind kind) const override { return kind == Kind::Push || kind == Kind::Pull; }
+  void begin_run(std::int64_t step, std::int64_t updates) override;
   void begin(const Row& row, int step, Note note) override;
   void reach(const Action& action, int step, std::int64_t now_ns) override;
   void wait(int /*stage*/) override {}  // a PULL is whole when the row goes on

@@ -43,6 +43,10 @@ double Timing::served(int placement, int servers) const {
   return (known ? bytes / costs_.link.bandwidth : over_copies(placement) / 2) / servers;
 }
 
+double Timing::to_servers(int placement, int servers) const {
+  return costs_.link.latency + served(placement, servers);
+}
+
 double Timing::collective(const Instr& instr) const {
   if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
   return over_copies(instr.stage) / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());

@@ -31,6 +31,8 @@ class Timing {
   /// bytes / bandwidth of the common link. Where the costs name no bytes or no bandwidth half of
   /// over_copies, since an all-reduce moves as many bytes as a push and a pull.
   double served(int placement, int servers) const;
+  /// From a stage to its servers, or back, where nobody else is before it: latency and served.
+  double to_servers(int placement, int servers) const;
   /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on
   /// another.
   double message(const Instr& made, int user_stage, int from_row, int to_row) const;

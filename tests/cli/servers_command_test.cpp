@@ -75,9 +75,15 @@ TEST(ServersCommand, WhatHasNoServersIsRefusedInOneLine) {
       EXPECT_THAT(o.err, HasSubstr(says)) << command << " " << words;
     }
   }
-  const Outcome o = hetu("rehearse hetpipe" + sizes);
-  EXPECT_EQ(o.status, 2);
-  EXPECT_THAT(o.err, HasSubstr("a rehearsal of pipelines that push waves to servers is to come"));
+}
+
+TEST(Servers, ARehearsalMeetsAtThem) {
+  const Outcome o = hetu(
+      "rehearse hetpipe --stages 2 --micro-batches 4 --pipelines 2 --steps 4 --staleness 1 "
+      "--servers 2 --unit 1ms --repeat 1 --format json");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("\"servers\": {"));
+  EXPECT_THAT(o.out, HasSubstr("\"mean_drift\": 0.0"));
 }
 
 }  // namespace

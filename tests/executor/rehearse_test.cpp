@@ -237,6 +237,40 @@ TEST_P(RehearsedPipelines, StopTogetherAndKeepTheMean) {
 INSTANTIATE_TEST_SUITE_P(Methods, RehearsedPipelines, testing::ValuesIn(grouped()),
                          [](const auto& each) { return std::string(each.param.name); });
 
+// Each update adds 1 to the weights, and the servers add up the waves: nothing is lost or doubled,
+// whatever the pace of a pipeline.
+TEST(RehearsedServers, HaveEveryUpdateOfEveryPipeline) {
+  for (const auto& [pipelines, stages, wave, staleness] :
+       {std::tuple{1, 2, 2, 0}, {2, 2, 3, 0}, {3, 1, 1, 2}, {2, 3, 4, 1}}) {
+    SCOPED_TRACE(fmt::format("{} x {}, waves of {}, D = {}", pipelines, stages, wave, staleness));
+    constexpr int kSteps = 8;
+    Sizes sizes;
+    sizes.stages = stages;
+    sizes.micro_batches = wave;
+    sizes.steps = kSteps;
+    Lowering how;
+    how.pipelines = pipelines;
+    how.servers = true;
+    how.staleness = staleness;
+    Pace pace;
+    pace.unit_ns = 1e6;
+    pace.servers = 2;
+    if (pipelines > 1) pace.stragglers.slow.push_back({.pipeline = 1, .factor = 2});
+    comm::Options options;
+    options.timeout_s = 30;
+    const Rehearsal r = rehearse_in_threads(lower(generate("hetpipe", sizes), how),
+                                            averaged_costs(), pace, 2, options);
+    EXPECT_EQ(r.measured.updates, std::vector<std::int64_t>(pipelines, kSteps * wave));
+    EXPECT_EQ(r.measured.mean_drift, 0);
+    std::map<std::string, int> kinds;
+    for (const TraceEvent& e : r.measured.events) ++kinds[e.kind];
+    EXPECT_EQ(kinds["PUSH"], pipelines * stages * kSteps);
+    EXPECT_EQ(kinds["PULL"], pipelines * stages * kSteps);
+    EXPECT_GT(r.measured.throughput, 0);
+    EXPECT_TRUE(nlohmann::json::parse(to_json(r)).contains("servers"));
+  }
+}
+
 TEST(RehearsedGroups, WeightsByStalenessMoveTheMeanToThoseAhead) {
   const auto staleness = policy_with([](groups::Options& o) {
     o.weights = groups::Weights::Staleness;
