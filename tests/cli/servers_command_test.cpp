@@ -80,7 +80,7 @@ TEST(ServersCommand, WhatHasNoServersIsRefusedInOneLine) {
 TEST(Servers, ARehearsalMeetsAtThem) {
   const Outcome o = hetu(
       "rehearse hetpipe --stages 2 --micro-batches 4 --pipelines 2 --steps 4 --staleness 1 "
-      "--servers 2 --unit 1ms --repeat 1 --format json");
+      "--servers 2 --time-unit 1ms --repeat 1 --format json");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("\"servers\": {"));
   EXPECT_THAT(o.out, HasSubstr("\"mean_drift\": 0.0"));
