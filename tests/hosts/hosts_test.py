@@ -52,6 +52,17 @@ class Readme(HostsCase):
         model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
         self.averages("train_bert.py", *self.bert("--model", model, "--steps", 8))
 
+    def test_bert_by_waves(self):
+        """The parameter server of the YAML stands on w0; pipelines on both hosts reach it."""
+        model = self.folder / "untied.json"
+        model.write_text(json.dumps({**json.loads(self.model.read_text()), "tie_word_embeddings": False}))
+        line = README_BERT.replace("--pipeline pipedream", "--pipeline hetpipe")
+        done = self.check(self.on_w0(self.words(line, *self.bert("--model", model, "--steps", 6, "--wave", 4),
+                                                "--checkpoint", self.folder / "saved", "--devices", "pipe_across")))
+        self.assertIn("  Servers(1): {'w0': 1},\n", done.stderr)
+        self.assertIn("hetpipe, pipe_across: 2 pipelines x 2 stages", done.stdout)
+        self.assertEqual(manifest_of(self.folder / "saved")[1]["step"], 6)
+
     def test_resnet_that_averages_weights(self):
         self.averages("train_resnet.py", *self.resnet(16, "--model", "resnet18", "--batch-size", 8, "--steps", 3))
 

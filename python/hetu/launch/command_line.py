@@ -319,6 +319,9 @@ def run(options, say):
     with contextlib.suppress(BrokenPipeError):
         supervise.write_all(2, cluster_block(nodes).encode() + b"\n")
     servers = sum(n["servers"] for n in nodes)
+    elsewhere = [n["host"] for n in nodes if n["servers"] and not local and not network.is_this_host(n["host"])]
+    if elsewhere:
+        say(f"parameter servers of {', '.join(elsewhere)} run on this host; on hosts of their own is to come")
     job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts), max(1, servers))
     try:
         shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
