@@ -6,7 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include "executor/comm/inproc.h"
@@ -38,11 +40,14 @@ TEST(FarDevice, KeepsWhatIsWrittenAndBeginsWithZeros) {
   EXPECT_NE(far.span.host(room), far.span.data);
 }
 
-// What dies is the test's program begun once more, by the signal itself and not by what the address
-// sanitizer makes of it.
+// What dies is the test's program begun once more, by the signal itself and not by what a sanitizer
+// makes of it.
 void expect_signals() {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  setenv("ASAN_OPTIONS", "handle_segv=0", 1);
+  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
+    const char* told = std::getenv(name);
+    setenv(name, (std::string(told != nullptr ? told : "") + ":handle_segv=0").c_str(), 1);
+  }
 }
 
 TEST(FarDeviceDeathTest, AHostReadIsASegmentationFault) {
