@@ -113,6 +113,20 @@ std::vector<Variable> user_variables() {
   };
 }
 
+// Processes beside the workers.
+std::vector<Variable> service_variables() {
+  return {
+      {{"HETU_COORDINATOR", "", "heturun",
+        "Where the job's coordinator of groups listens, and the keys to it: a secret of the job."},
+       [](Env& e, const std::string&, const std::string& v) { e.coordinator = v; }},
+      {{"HETU_SERVERS", "", "heturun",
+        "Where the job's parameter servers listen, in their order, and the keys to them: a secret "
+        "of "
+        "the job."},
+       [](Env& e, const std::string&, const std::string& v) { e.servers = v; }},
+  };
+}
+
 std::vector<Variable> launcher_variables() {
   return {
       {{"HETU_JOB", "", "heturun", "Random name of the job; not set without heturun."},
@@ -125,14 +139,6 @@ std::vector<Variable> launcher_variables() {
        [](Env& e, const std::string& n, const std::string& v) {
          e.progress_fd = parse_int(n, v, 0, kMostWorkers);
        }},
-      {{"HETU_COORDINATOR", "", "heturun",
-        "Where the job's coordinator of groups listens, and the keys to it: a secret of the job."},
-       [](Env& e, const std::string&, const std::string& v) { e.coordinator = v; }},
-      {{"HETU_SERVERS", "", "heturun",
-        "Where the job's parameter servers listen, in their order, and the keys to them: a secret "
-        "of "
-        "the job."},
-       [](Env& e, const std::string&, const std::string& v) { e.servers = v; }},
       {{"HETU_FIRST_WORKER", "0", "heturun",
         "Number of the first worker of this pipeline, where each is a job of its own under Open "
         "MPI."},
@@ -197,6 +203,7 @@ std::vector<Variable> variables() {
   std::vector<Variable> all;
   append(all, user_variables());
   append(all, launcher_variables());
+  append(all, service_variables());
   append(all, other_variables());
   return all;
 }

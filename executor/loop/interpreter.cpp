@@ -120,7 +120,7 @@ Event Interpreter::Impl::carry_out(const Action& action, const Instr& instr, int
     case Kind::Update: {
       stages.begin_update(instr.stage, of_step);
       for (WeightSync* sync : links.syncs) sync->before_update(instr.stage);
-      const Event end = stages.run(instr, of_step);
+      Event end = stages.run(instr, of_step);
       for (WeightSync* sync : links.syncs) sync->after_update(instr.stage);
       return end;
     }

@@ -87,7 +87,8 @@ void LocalServers::Shared::carry() {
   }
 }
 
-LocalServers::LocalServers(int servers, std::function<void(const server::Applied&)> on_applied) {
+LocalServers::LocalServers(int servers,
+                           const std::function<void(const server::Applied&)>& on_applied) {
   require(servers >= 1 && servers <= server::kMostServers, "there may be 1 to {} servers, not {}",
           server::kMostServers, servers);
   shared_ = std::make_shared<Shared>(servers, on_applied);

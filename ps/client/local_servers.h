@@ -16,7 +16,7 @@ class LocalServers {
   /// `on_applied`, if any, hears of each update of a part in the order in which it is added, from
   /// any thread, one call at a time.
   explicit LocalServers(int servers,
-                        std::function<void(const server::Applied&)> on_applied = nullptr);
+                        const std::function<void(const server::Applied&)>& on_applied = nullptr);
   ~LocalServers();
   LocalServers(const LocalServers&) = delete;
   LocalServers& operator=(const LocalServers&) = delete;

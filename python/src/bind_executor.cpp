@@ -172,8 +172,10 @@ void bind_steps(JobClass& job) {
          [](Job* self, const Graph& graph, const nb::dict& optimizer, const TrainerOptions& options,
             comm::Transport& links) {
            const OptimizerConfig config = optimizer_of(optimizer);
-           const TrainerOptions how = options;  // the object is Python's, for any thread
-           nb::gil_scoped_release free;         // workers may be threads: they meet in there
+           // The object is Python's, for any thread.
+           const TrainerOptions how =
+               options;                  // NOLINT(performance-unnecessary-copy-initialization)
+           nb::gil_scoped_release free;  // workers may be threads: they meet in there
            new (self) Job(graph, config, how, links);
          },
          nb::keep_alive<1, 5>())

@@ -1,4 +1,7 @@
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+
+#include <utility>
 
 #include "graph/base/error.h"
 #include "ps/coordinator/serve.h"
@@ -35,15 +38,15 @@ void serve(const std::string& endpoint, int listener, const std::string& server_
 }
 
 void serve_parameters(const std::string& endpoint, int listener, const std::string& server_secret,
-                      const std::string& worker_public, int control, int server, int servers) {
+                      const std::string& worker_public, int control, std::pair<int, int> place) {
   ps::ServeParameters options;
   options.endpoint = endpoint;
   options.listener_fd = listener;
   options.server_secret = server_secret;
   options.client_key = worker_public;
   options.control_fd = control;
-  options.server = server;
-  options.servers = servers;
+  options.server = place.first;
+  options.servers = place.second;
   const nb::gil_scoped_release release;
   ps::serve_parameters(options);
 }
@@ -59,10 +62,11 @@ void bind_services(nb::module_& m) {
         nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("report"),
         "Serves one job on a listening socket until every worker has left or `control` ends; what "
         "is lost goes to `report`.");
-  m.def("serve_parameters", &serve_parameters, nb::arg("endpoint"), nb::arg("listener"),
-        nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("server"),
-        nb::arg("servers"),
-        "Serves the parts of one server, of so many, on a listening socket until `control` ends.");
+  m.def(
+      "serve_parameters", &serve_parameters, nb::arg("endpoint"), nb::arg("listener"),
+      nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("place"),
+      "Serves the parts of one server, `place` = (its number, how many there are), on a listening "
+      "socket until `control` ends.");
 }
 
 }  // namespace hetu

@@ -21,9 +21,10 @@ TEST(ServersCommand, WavesOnSeveralPipelinesMeetAtServers) {
   hetu(fmt::format("schedule hetpipe {}{} --lowered --format json -o low.json", sizes, at));
   hetu(fmt::format("schedule hetpipe {}{} --lowered --format csv -o low.csv", sizes, at));
   const std::string rule = " --steps 6 --version-rule wave";
-  for (const std::string& plan :
-       {"hetpipe " + sizes + at, "hetpipe " + sizes + at + " --sync-method hetpipe",
-        "waves.csv" + rule + at, "low.csv" + rule + at, std::string("low.json")}) {
+  for (const std::string& plan : {fmt::format("hetpipe {}{}", sizes, at),
+                                  fmt::format("hetpipe {}{} --sync-method hetpipe", sizes, at),
+                                  fmt::format("waves.csv{}{}", rule, at),
+                                  fmt::format("low.csv{}{}", rule, at), std::string("low.json")}) {
     EXPECT_THAT(hetu("verify " + plan).out, HasSubstr("; staleness 3 local, 10 global\n")) << plan;
     const Outcome figures = hetu("simulate " + plan + " --format json --servers 2");
     EXPECT_EQ(figures.status, 0) << figures.err;

@@ -107,7 +107,7 @@ class Replay {
   // Whatever can be done next is done, in any order, until nothing is left.
   void run(int first, int steps, std::vector<double>& losses) {
     const int m = s_.micro_batches, all = m * steps;
-    losses.resize(static_cast<std::size_t>(first + steps), 0);
+    losses.resize(static_cast<std::size_t>(first) + steps, 0);
     for (Lane& lane : lanes_) begin(lane);
     find_pulls(steps);
     for (bool moved = true; std::exchange(moved, false);) {

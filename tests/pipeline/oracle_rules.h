@@ -73,7 +73,7 @@ class Facts {
   std::string contents() {
     for (std::size_t w = 0; w < rows.size(); ++w)
       for (std::size_t k = 0; k < rows[w].size(); ++k) {
-        const std::string wrong = enter(int(w), int(k));
+        std::string wrong = enter(int(w), int(k));
         if (!wrong.empty()) return wrong;
       }
     std::int64_t wanted = 0;
@@ -177,7 +177,7 @@ class Steps {
 
   std::string wrong() {
     for (std::size_t w = 0; w < f.rows.size(); ++w) {
-      const std::string why = row(int(w));
+      std::string why = row(int(w));
       if (!why.empty()) return why;
     }
     std::set<int> counts;

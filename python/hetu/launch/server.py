@@ -9,7 +9,7 @@ def main(endpoint, listener, number, servers):
 
     return service.serve(
         f"server {number}",
-        lambda secret, workers: _hetu.serve_parameters(endpoint, listener, secret, workers, 0, number, servers))
+        lambda secret, workers: _hetu.serve_parameters(endpoint, listener, secret, workers, 0, (number, servers)))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ class Lossy {
       way_.erase(way_.begin());
       if (frame.to_server) {
         stores_[static_cast<std::size_t>(frame.server)].receive(
-            static_cast<server::Store::Peer>(frame.client + 1), frame.header, frame.payload, now_);
+            static_cast<server::Store::Peer>(frame.client) + 1, frame.header, frame.payload, now_);
       } else {
         clients_[static_cast<std::size_t>(frame.client)]->receive(frame.server, frame.header,
                                                                   frame.payload);
@@ -81,7 +81,7 @@ class Lossy {
     server::Payload payload;
   };
   bool chance(double rate) { return std::uniform_real_distribution<>()(draw_) < rate; }
-  void put(Frame frame) {
+  void put(const Frame& frame) {
     ++messages_;
     if (chance(rates_.drop)) {
       ++harmed_;

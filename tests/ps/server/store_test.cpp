@@ -77,7 +77,7 @@ class World {
   };
 
   void say(int member, const FromClient& message, const Payload& payload = {}) {
-    store_.receive(static_cast<Store::Peer>(member + 1), encode(1, message), payload, 0);
+    store_.receive(static_cast<Store::Peer>(member) + 1, encode(1, message), payload, 0);
   }
 
   // An answer is right at the moment at which it is given: no clock is behind, nothing is missing.

@@ -28,7 +28,7 @@ std::vector<FromClient> of_workers() {
 std::vector<FromServer> of_servers() {
   return {Welcome{},
           Joined{5, true},
-          NotJoined{5, "text with \0 in it"},
+          NotJoined{5, std::string("text with \0 in it", 17)},
           Initialised{1, 2},
           Pushed{3, 4, 5},
           Values{1, 2, 3, 4},
