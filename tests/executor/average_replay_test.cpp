@@ -206,25 +206,22 @@ class Replay {
 TEST(PartialReduce, EqualsAReplayInOneProcessWithEveryOptimizer) {
   using Kind = OptimizerConfig::Kind;
   int n = 0;
-  std::size_t groups = 0;  // a busy machine runs pipelines one after the other, so that few meet
   for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::AdaGrad, Kind::Adam,
                           Kind::AmsGrad, Kind::AdamW, Kind::Lamb}) {
     Setting s;
     s.recompute = n % 2 == 1;
     s.stages = 1 + n++ % 3;
     s.optimizer = optimizer(kind);
-    s.runs = {16, 9};
+    s.runs = {40, 9};  // long enough for groups where a busy machine lets few pipelines meet
     s.slow = {1, 3, 1};
     const Outcome got = train(s);
     expect_sound(s, got);
-    EXPECT_GT(got.groups.size(), 1U);
-    groups += got.groups.size();
+    EXPECT_GT(got.groups.size(), 5U);
     const Tensors want = Replay(s, got).run();
     for (const auto& [name, values] : want)
       EXPECT_EQ(std::memcmp(values.data(), got.tensors.at(name).data(), values.size() * 4), 0)
           << name << " with " << optimizer_name(kind) << " on " << s.stages << " stages";
   }
-  EXPECT_GT(groups, 8 * 5U);
 }
 
 }  // namespace
