@@ -236,109 +236,129 @@ class Steps {
     return true;
   }
 
-  std::string row(int w) {
-    struct Stage {
-      std::map<int, int> in_use;  // version -> micro-batches between F and W
-      std::map<int, int> left;    // micro-batch -> halves of its W to come
-      std::map<int, int> used;    // micro-batch -> version
-      std::map<int, int> sums;    // part -> where it was summed since the update
-      bool gradient = false;      // something to apply
-      int next = 0;               // micro-batch after the highest that is forward
-      int backwards = 0;          // whole ones
-      int fresh = 0;              // updates that no push has taken
-      int away = 0, pulled = 0;   // waves that are pushed and not pulled, and pulled ones
-    };
+  struct Stage {
+    std::map<int, int> in_use;  // version -> micro-batches between F and W
+    std::map<int, int> left;    // micro-batch -> halves of its W to come
+    std::map<int, int> used;    // micro-batch -> version
+    std::map<int, int> sums;    // part -> where it was summed since the update
+    bool gradient = false;      // something to apply
+    int next = 0;               // micro-batch after the highest that is forward
+    int backwards = 0;          // whole ones
+    int fresh = 0;              // updates that no push has taken
+    int away = 0, pulled = 0;   // waves that are pushed and not pulled, and pulled ones
+  };
+  struct Row {
     std::map<int, Stage> stages;
-    int scalars = -1, last_gradient = -1, last_update = -1;
+    int scalars = -1, last_gradient = -1, last_update = -1;  // where in the row
+  };
+
+  std::string row(int w) {
+    Row row;
     for (int k = 0; k < int(f.rows[w].size()); ++k) {
       const Instr& i = f.rows[w][k];
-      Stage& at = stages[i.stage];
-      const int now = i.stage >= 0 ? updates_[i.stage] : 0;
-      const int micro = i.micro < 0 || forward_id(i.kind) ? i.micro : i.micro / f.halves;
-      switch (i.kind) {
-        case Kind::Forward: {
-          const int version = version_of(micro, now);
-          if (f.updates && version > now) return "a weight version that is still to come";
-          // Version v is whole waves of M updates and some more; their pulls are in it.
-          if (s.lowering.servers && version >= (at.pulled + 1) * s.micro_batches)
-            return "a weight version that wants a pull";
-          at.used[micro] = version;
-          at.in_use[version]++;
-          at.left[micro] = f.halves;
-          at.next = std::max(at.next, micro + 1);
-          break;
-        }
-        case Kind::Backward:
-        case Kind::WeightGrad: {
-          at.gradient = true;
-          last_gradient = k;
-          if (!at.sums.empty()) return "a sum before the gradient is whole";
-          if (f.updates && !applied_by_.try_emplace(micro, now).second && applied_by_[micro] != now)
-            return "one micro-batch in two updates";
-          if (--at.left[micro] == 0) {
-            ++at.backwards;
-            if (--at.in_use[at.used[micro]] == 0) at.in_use.erase(at.used[micro]);
-          }
-          break;
-        }
-        case Kind::ReduceGrad:
-          if (const int own = s.placements[i.stage].model_stage;
-              i.part >= buckets(own) && !in_tie(i.part - buckets(own), own))
-            return "a part that there is not";
-          if (!required(i.stage).count(i.part)) break;
-          if (!at.sums.try_emplace(i.part, k).second) return "a sum twice";
-          break;
-        case Kind::ReduceScalars:
-          if (scalars > last_update) return "scalars twice";
-          scalars = k;
-          break;
-        case Kind::Update: {
-          if (s.lowering.servers && ++at.fresh > s.micro_batches) return "an update of two waves";
-          // A copy that has run nothing gets its gradient from the sum.
-          if (!at.gradient && required(i.stage).empty()) return "an update without a gradient";
-          for (const int part : required(i.stage)) {
-            if (at.sums.count(part) == 0) return "an update before a sum";
-            if (s.lowering.reduce_scalars && at.sums[part] > scalars) return "scalars before a sum";
-          }
-          if (s.lowering.reduce_scalars && last_gradient > scalars)
-            return "an update before the scalars";
-          at.sums.clear();
-          at.gradient = false;
-          last_update = k;
-          ++updates_[i.stage];
-          if (at.backwards != updates_[i.stage] * share() && s.version_rule != VersionRule::Newest)
-            return "an update of another number of micro-batches";
-          break;
-        }
-        case Kind::Push:
-          if (!s.lowering.servers || at.fresh != s.micro_batches) return "a push of no wave";
-          at.fresh = 0;
-          ++at.away;
-          break;
-        case Kind::Pull:
-          if (at.away-- == 0) return "a pull of nothing pushed";
-          ++at.pulled;
-          break;
-        default:
-          break;
-      }
+      Stage& at = row.stages[i.stage];
+      std::string why = instruction(row, at, i, k);
+      if (!why.empty()) return why;
       if (!f.updates || i.stage < 0) continue;
-      std::set<int> alive = {updates_[i.stage]};
-      for (const auto& [version, n] : at.in_use) alive.insert(version);
-      if (at.next < f.micros)
-        for (int v = version_of(at.next, updates_[i.stage]); v < updates_[i.stage]; ++v)
-          alive.insert(v);
       if ((i.kind == Kind::Forward || i.kind == Kind::Update) && s.most_versions > 0 &&
-          int(alive.size()) > s.most_versions)
+          versions(at, i.stage) > s.most_versions)
         return "too many weight versions";
     }
     bool idle = true;  // a worker without a stage takes part in the scalars alone
     for (const Placement& p : s.placements) idle &= p.workers[0] != w;
-    return end_of_row(stages, !idle && scalars > last_update);
+    return end_of_row(row.stages, !idle && row.scalars > row.last_update);
   }
 
-  template <class Stages>
-  std::string end_of_row(Stages& stages, bool scalars_open) {
+  std::string instruction(Row& row, Stage& at, const Instr& i, int k) {
+    switch (i.kind) {
+      case Kind::Forward:
+        return forward(at, i);
+      case Kind::Backward:
+      case Kind::WeightGrad:
+        row.last_gradient = k;
+        return backward(at, i);
+      case Kind::ReduceGrad:
+        if (const int own = s.placements[i.stage].model_stage;
+            i.part >= buckets(own) && !in_tie(i.part - buckets(own), own))
+          return "a part that there is not";
+        if (required(i.stage).count(i.part) && !at.sums.try_emplace(i.part, k).second)
+          return "a sum twice";
+        return "";
+      case Kind::ReduceScalars:
+        if (row.scalars > row.last_update) return "scalars twice";
+        row.scalars = k;
+        return "";
+      case Kind::Update:
+        return update(row, at, i, k);
+      case Kind::Push:
+        if (!s.lowering.servers || at.fresh != s.micro_batches) return "a push of no wave";
+        at.fresh = 0;
+        ++at.away;
+        return "";
+      case Kind::Pull:
+        if (at.away-- == 0) return "a pull of nothing pushed";
+        ++at.pulled;
+        return "";
+      default:
+        return "";
+    }
+  }
+
+  std::string forward(Stage& at, const Instr& i) {
+    const int version = version_of(i.micro, updates_[i.stage]);
+    if (f.updates && version > updates_[i.stage]) return "a weight version that is still to come";
+    // Version v is whole waves of M updates and some more; their pulls are in it.
+    if (s.lowering.servers && version >= (at.pulled + 1) * s.micro_batches)
+      return "a weight version that wants a pull";
+    at.used[i.micro] = version;
+    at.in_use[version]++;
+    at.left[i.micro] = f.halves;
+    at.next = std::max(at.next, i.micro + 1);
+    return "";
+  }
+
+  std::string backward(Stage& at, const Instr& i) {
+    const int micro = i.micro < 0 ? i.micro : i.micro / f.halves, now = updates_[i.stage];
+    at.gradient = true;
+    if (!at.sums.empty()) return "a sum before the gradient is whole";
+    if (f.updates && !applied_by_.try_emplace(micro, now).second && applied_by_[micro] != now)
+      return "one micro-batch in two updates";
+    if (--at.left[micro] == 0) {
+      ++at.backwards;
+      if (--at.in_use[at.used[micro]] == 0) at.in_use.erase(at.used[micro]);
+    }
+    return "";
+  }
+
+  std::string update(Row& row, Stage& at, const Instr& i, int k) {
+    if (s.lowering.servers && ++at.fresh > s.micro_batches) return "an update of two waves";
+    // A copy that has run nothing gets its gradient from the sum.
+    if (!at.gradient && required(i.stage).empty()) return "an update without a gradient";
+    for (const int part : required(i.stage)) {
+      if (at.sums.count(part) == 0) return "an update before a sum";
+      if (s.lowering.reduce_scalars && at.sums[part] > row.scalars) return "scalars before a sum";
+    }
+    if (s.lowering.reduce_scalars && row.last_gradient > row.scalars)
+      return "an update before the scalars";
+    at.sums.clear();
+    at.gradient = false;
+    row.last_update = k;
+    ++updates_[i.stage];
+    if (at.backwards != updates_[i.stage] * share() && s.version_rule != VersionRule::Newest)
+      return "an update of another number of micro-batches";
+    return "";
+  }
+
+  /// Weight versions that a stage holds: the newest, those in use, those that a forward will want.
+  int versions(const Stage& at, int stage) {
+    std::set<int> alive = {updates_[stage]};
+    for (const auto& [version, n] : at.in_use) alive.insert(version);
+    if (at.next < f.micros)
+      for (int v = version_of(at.next, updates_[stage]); v < updates_[stage]; ++v) alive.insert(v);
+    return int(alive.size());
+  }
+
+  std::string end_of_row(std::map<int, Stage>& stages, bool scalars_open) {
     for (auto& [stage, at] : stages) {
       if (stage < 0) continue;
       if (f.updates && at.gradient) return "a gradient that is never applied";

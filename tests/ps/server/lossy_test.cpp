@@ -136,92 +136,141 @@ struct Case {
   std::int64_t elements, slack;
 };
 
-/// So many updates; what is found against a replay.
+/// So many updates by every member, each addition checked when it happens and every pull against
+/// the values that there were after so many.
+class Training {
+ public:
+  Training(const Case& c, Rates rates, int operations, unsigned seed)
+      : c_(c),
+        steps_(operations / c.members / 2),  // a push and a pull each
+        seed_(seed),
+        split_(c.elements, c.servers),
+        initial_(delta(c.members, 0)),
+        expected_(initial_),
+        history_(static_cast<std::size_t>(split_.parts())),
+        values_(static_cast<std::size_t>(c.members), initial_),
+        clocks_(static_cast<std::size_t>(c.members)),
+        pulls_(static_cast<std::size_t>(c.members)),
+        way_(c.servers, seed, rates, [this](const server::Applied& applied) { add(applied); }),
+        draw_(seed) {
+    for (int p = 0; p < split_.parts(); ++p) {
+      history_[static_cast<std::size_t>(p)].push_back(part_of(initial_, p));
+    }
+    for (int m = 0; m < c.members; ++m) clients_.emplace_back(m, way_);
+    for (int m = 0; m < c.members; ++m) {
+      client(m).open({"w", c.elements, c.members}, m, initial_.data());
+    }
+  }
+
+  void run() {
+    std::int64_t ticks = 0;
+    for (bool busy = true; busy; way_.step()) {
+      ASSERT_LT(++ticks, 1'000'000) << "nothing goes on";
+      busy = false;
+      for (int m = 0; m < c_.members; ++m) {
+        busy |= step(m);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+
+  /// Everybody pulls what all have pushed, and leaves.
+  void end() {
+    for (int m = 0; m < c_.members; ++m) client(m).pull(0, steps_, values(m).data(), 0);
+    ASSERT_TRUE(all([](const Stepped& client) { return client.is_idle(); }));
+    for (int m = 0; m < c_.members; ++m) {
+      client(m).wait(0, {});
+      ASSERT_EQ(std::memcmp(values(m).data(), expected_.data(), expected_.size() * sizeof(float)),
+                0);
+    }
+    for (const auto& [who, number] : added_) ASSERT_EQ(number, steps_);
+    for (Stepped& client : clients_) client.leave();
+    ASSERT_TRUE(all([](const Stepped& client) { return client.has_ended(); }));
+  }
+  const Lossy& way() const { return way_; }
+
+ private:
+  std::vector<float> delta(int member, std::int64_t number) const {
+    std::mt19937 draw(seed_ + static_cast<unsigned>(member * 100'000 + number));
+    std::vector<float> values(static_cast<std::size_t>(c_.elements));
+    for (float& value : values) value = static_cast<float>(draw()) / 1e9F - 2;
+    return values;
+  }
+  std::vector<float> part_of(const std::vector<float>& values, int part) const {
+    return {values.begin() + split_.begin(part), values.begin() + split_.begin(part + 1)};
+  }
+  Stepped& client(int member) { return clients_[static_cast<std::size_t>(member)]; }
+  std::vector<float>& values(int member) { return values_[static_cast<std::size_t>(member)]; }
+
+  void add(const server::Applied& applied) {
+    ASSERT_EQ(applied.number, ++added_[std::make_pair(applied.part, applied.member)]);
+    const std::vector<float> values = delta(applied.member, applied.number);
+    for (std::int64_t i = split_.begin(applied.part); i < split_.begin(applied.part + 1); ++i) {
+      expected_[static_cast<std::size_t>(i)] += values[static_cast<std::size_t>(i)];
+    }
+    history_[static_cast<std::size_t>(applied.part)].push_back(part_of(expected_, applied.part));
+  }
+
+  /// A pull that has come is checked, and the member goes on; is there something left to do?
+  bool step(int member) {
+    const auto m = static_cast<std::size_t>(member);
+    if (pulls_[m]) {
+      if (!client(member).is_idle()) return true;
+      pulls_[m] = false;
+      check(member, client(member).wait(0, {}));
+    }
+    if (clocks_[m] == steps_) return false;
+    for (unsigned ahead = 1 + draw_() % 3; ahead > 0 && clocks_[m] < steps_; --ahead) {
+      client(member).push(0, delta(member, ++clocks_[m]));
+    }
+    client(member).pull(0, c_.slack < 0 ? kAnyClock : clocks_[m] - c_.slack, values(member).data(),
+                        0);
+    pulls_[m] = true;
+    return true;
+  }
+
+  void check(int member, const Pulled& pulled) {
+    const std::int64_t clock = clocks_[static_cast<std::size_t>(member)];
+    for (int p = 0; p < split_.parts(); ++p) {
+      const std::int64_t pushes = pulled.pushes[static_cast<std::size_t>(p)];
+      ASSERT_GE(pushes, c_.slack < 0 ? clock : c_.members * (clock - c_.slack));
+      ASSERT_EQ(part_of(values(member), p),
+                history_[static_cast<std::size_t>(p)][static_cast<std::size_t>(pushes)]);
+    }
+  }
+
+  bool all(const std::function<bool(const Stepped&)>& is_done) {
+    for (int ticks = 0; ticks < 100'000; ++ticks) {
+      if (std::all_of(clients_.begin(), clients_.end(), is_done)) return true;
+      way_.step();
+    }
+    return false;
+  }
+
+  const Case c_;
+  const int steps_;
+  const unsigned seed_;
+  const server::Split split_;
+  const std::vector<float> initial_;
+  std::vector<float> expected_;
+  std::map<std::pair<int, int>, std::int64_t> added_;     // per part and member
+  std::vector<std::vector<std::vector<float>>> history_;  // per part, after so many updates
+  std::vector<std::vector<float>> values_;                // per member: what it pulled last
+  std::vector<std::int64_t> clocks_;                      // per member: pushes
+  std::vector<bool> pulls_;                               // per member: a pull is on its way
+  Lossy way_;
+  std::deque<Stepped> clients_;
+  std::mt19937 draw_;
+};
+
 void train(const Case& c, Rates rates, int operations, unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << c.servers << " servers, "
                                   << c.members << " members, slack " << c.slack);
-  const int steps = operations / c.members / 2;  // a push and a pull each
-  const auto delta = [&](int member, std::int64_t number) {
-    std::mt19937 draw(seed + static_cast<unsigned>(member * 100'000 + number));
-    std::vector<float> values(static_cast<std::size_t>(c.elements));
-    for (float& value : values) value = static_cast<float>(draw()) / 1e9F - 2;
-    return values;
-  };
-  const server::Split split(c.elements, c.servers);
-  const std::vector<float> initial = delta(c.members, 0);
-  std::vector<float> expected = initial;
-  std::map<std::pair<int, int>, std::int64_t> added;  // per part and member
-  // Per part: its values after so many updates.
-  std::vector<std::vector<std::vector<float>>> history(static_cast<std::size_t>(split.parts()));
-  const auto part_of = [&](const std::vector<float>& values, int part) {
-    return std::vector<float>(values.begin() + split.begin(part),
-                              values.begin() + split.begin(part + 1));
-  };
-  for (int p = 0; p < split.parts(); ++p) {
-    history[static_cast<std::size_t>(p)].push_back(part_of(initial, p));
-  }
-  Lossy way(c.servers, seed, rates, [&](const server::Applied& applied) {
-    ASSERT_EQ(applied.number, ++added[std::make_pair(applied.part, applied.member)]);
-    const std::vector<float> values = delta(applied.member, applied.number);
-    for (std::int64_t i = split.begin(applied.part); i < split.begin(applied.part + 1); ++i) {
-      expected[static_cast<std::size_t>(i)] += values[static_cast<std::size_t>(i)];
-    }
-    history[static_cast<std::size_t>(applied.part)].push_back(part_of(expected, applied.part));
-  });
-  std::deque<Stepped> clients;
-  std::vector<std::vector<float>> values(static_cast<std::size_t>(c.members), initial);
-  std::vector<std::int64_t> clocks(static_cast<std::size_t>(c.members));
-  std::vector<bool> open(static_cast<std::size_t>(c.members));
-  for (int m = 0; m < c.members; ++m) clients.emplace_back(m, way);
-  for (int m = 0; m < c.members; ++m) {
-    clients[static_cast<std::size_t>(m)].open({"w", c.elements, c.members}, m, initial.data());
-  }
-  const auto all = [&](const auto& is_done) {
-    for (int ticks = 0; ticks < 100'000; ++ticks) {
-      if (std::all_of(clients.begin(), clients.end(), is_done)) return true;
-      way.step();
-    }
-    return false;
-  };
-  std::mt19937 draw(seed);
-  std::int64_t ticks = 0;
-  for (int busy = c.members; busy > 0; way.step()) {
-    ASSERT_LT(++ticks, 1'000'000) << "nothing goes on";
-    busy = 0;
-    for (std::size_t m = 0; m < clients.size(); ++m) {
-      Stepped& client = clients[m];
-      if (open[m]) {
-        if (!client.is_idle()) {
-          ++busy;
-          continue;
-        }
-        const Pulled pulled = client.wait(0, {});
-        open[m] = false;
-        for (int p = 0; p < split.parts(); ++p) {
-          const std::int64_t pushes = pulled.pushes[static_cast<std::size_t>(p)];
-          ASSERT_GE(pushes, c.slack < 0 ? clocks[m] : c.members * (clocks[m] - c.slack));
-          ASSERT_EQ(part_of(values[m], p),
-                    history[static_cast<std::size_t>(p)][static_cast<std::size_t>(pushes)]);
-        }
-      }
-      if (clocks[m] == steps) continue;
-      ++busy;
-      for (unsigned ahead = 1 + draw() % 3; ahead > 0 && clocks[m] < steps; --ahead) {
-        client.push(0, delta(static_cast<int>(m), ++clocks[m]));
-      }
-      client.pull(0, c.slack < 0 ? kAnyClock : clocks[m] - c.slack, values[m].data(), 0);
-      open[m] = true;
-    }
-  }
-  for (std::size_t m = 0; m < clients.size(); ++m) clients[m].pull(0, steps, values[m].data(), 0);
-  ASSERT_TRUE(all([](const Stepped& client) { return client.is_idle(); }));
-  for (std::size_t m = 0; m < clients.size(); ++m) {
-    clients[m].wait(0, {});
-    ASSERT_EQ(std::memcmp(values[m].data(), expected.data(), expected.size() * sizeof(float)), 0);
-  }
-  for (const auto& [who, number] : added) ASSERT_EQ(number, steps);
-  for (Stepped& client : clients) client.leave();
-  ASSERT_TRUE(all([](const Stepped& client) { return client.has_ended(); }));
+  Training training(c, rates, operations, seed);
+  training.run();
+  if (testing::Test::HasFatalFailure()) return;
+  training.end();
+  const Lossy& way = training.way();
   EXPECT_GE(way.harmed(), rates.drop > 0 ? way.messages() / 100 : 0);
 }
 

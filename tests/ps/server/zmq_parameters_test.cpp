@@ -36,20 +36,29 @@ std::vector<float> update(std::int64_t elements, int member, int step) {
   return values;
 }
 
-/// Every member's updates; `values` is what it ends with.
-void train(ParameterClient& client, int member, int members, std::int64_t elements, int steps,
-           std::int64_t slack, std::vector<float>& values) {
-  const std::vector<float> initial(static_cast<std::size_t>(elements), 1);
-  values.resize(initial.size());
-  const int table = client.open({"w", elements, members}, member, initial.data());
-  for (int step = 1; step <= steps; ++step) {
-    client.push(table, update(elements, member, step));
-    client.pull(table, step - slack, values.data());
+struct Training {
+  int members;
+  std::int64_t elements;
+  int steps;
+  std::int64_t slack;
+};
+
+/// Every update of a member; what it ends with.
+std::vector<float> train(ParameterClient& client, int member, const Training& all) {
+  const std::vector<float> initial(static_cast<std::size_t>(all.elements), 1);
+  std::vector<float> values(initial.size());
+  const int table = client.open({"w", all.elements, all.members}, member, initial.data());
+  for (int step = 1; step <= all.steps; ++step) {
+    client.push(table, update(all.elements, member, step));
+    client.pull(table, step - all.slack, values.data());
     const Pulled pulled = client.wait(table, {});
-    for (const std::int64_t pushes : pulled.pushes) EXPECT_GE(pushes, members * (step - slack));
+    for (const std::int64_t pushes : pulled.pushes) {
+      EXPECT_GE(pushes, all.members * (step - all.slack));
+    }
   }
-  client.pull(table, steps, values.data());
+  client.pull(table, all.steps, values.data());
   client.wait(table, {});
+  return values;
 }
 
 std::vector<float> sum_of_all(std::int64_t elements, int members, int steps) {
@@ -80,10 +89,8 @@ TEST(ZmqParameters, AddWhatAllMembersPush) {
       std::vector<std::future<bool>> done;
       for (int m = 0; m < c.members; ++m) {
         done.push_back(std::async(std::launch::async, [&, m] {
-          std::vector<float> values;
           const auto client = served.client(m);
-          train(*client, m, c.members, c.elements, c.steps, slack, values);
-          return values == expected;
+          return train(*client, m, {c.members, c.elements, c.steps, slack}) == expected;
         }));
       }
       for (auto& each : done) EXPECT_TRUE(each.get());
@@ -115,10 +122,8 @@ TEST(ZmqParameters, OpenToTheJobsKeyAlone) {
   plain.send(zmq::message_t(), zmq::send_flags::dontwait);
   zmq::message_t answer;
   EXPECT_FALSE(plain.recv(answer).has_value());
-  std::vector<float> values;
   const auto client = served.client(0);
-  train(*client, 0, 1, 10, 3, 0, values);
-  EXPECT_EQ(values, sum_of_all(10, 1, 3));
+  EXPECT_EQ(train(*client, 0, {1, 10, 3, 0}), sum_of_all(10, 1, 3));
 }
 
 TEST(ZmqParameters, WorkersWithServersInAnotherOrderAreTold) {
@@ -299,9 +304,8 @@ TEST(ZmqParameters, LostConnectionsLoseAndRepeatNothing) {
     const std::vector<float> expected = sum_of_all(elements, kMembers, steps);
     for (int m = 0; m < kMembers; ++m) {
       done.push_back(std::async(std::launch::async, [&, m] {
-        std::vector<float> values;
         const auto client = connect_servers(address, {.worker = m, .timeout_s = 60});
-        train(*client, m, kMembers, elements, steps, 2, values);
+        const std::vector<float> values = train(*client, m, {kMembers, elements, steps, 2});
         --working;
         return values == expected;
       }));
