@@ -9,6 +9,8 @@
 namespace hetu {
 namespace {
 
+// Elements of a block of a sum. No more than these are not worth waking threads for, either:
+// biases, and a server's rows.
 constexpr std::int64_t kBlock = 1 << 14;
 constexpr int kLanes = 16;  // of a block, element i in lane i % 16: no chain of additions is long
 
@@ -52,7 +54,7 @@ void sgd(const SweepCall& p) {
   const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
   float* w = p.weight;
   const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
   for (std::int64_t i = 0; i < p.elements; ++i) w[i] -= rate * (factor * g[i] + l2 * w[i]);
 }
 
@@ -63,7 +65,7 @@ void momentum(const SweepCall& p) {
   const auto mu = static_cast<float>(p.momentum);
   float *w = p.weight, *m = p.state[0];
   const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
   for (std::int64_t i = 0; i < p.elements; ++i) {
     const float d = factor * g[i] + l2 * w[i];
     const float v = mu * m[i] + d;
@@ -78,7 +80,7 @@ void adagrad(const SweepCall& p) {
   const auto e = static_cast<float>(p.epsilon);
   float *w = p.weight, *sum = p.state[0];
   const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
   for (std::int64_t i = 0; i < p.elements; ++i) {
     const float d = factor * g[i] + l2 * w[i];
     const float s = sum[i] + d * d;
@@ -114,7 +116,7 @@ void adam(const SweepCall& p) {
   const auto step = static_cast<float>(rate * t.correct1);
   float *w = p.weight, *m = p.state[0], *v = p.state[1];
   const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
   for (std::int64_t i = 0; i < p.elements; ++i) {
     const float d = factor * g[i] + l2 * w[i];
     const float m1 = t.b1 * m[i] + t.a1 * d;
@@ -132,7 +134,7 @@ void amsgrad(const SweepCall& p) {
   const auto step = static_cast<float>(rate * t.correct1);
   float *w = p.weight, *m = p.state[0], *v = p.state[1], *most = p.state[2];
   const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
   for (std::int64_t i = 0; i < p.elements; ++i) {
     const float d = factor * g[i] + l2 * w[i];
     const float m1 = t.b1 * m[i] + t.a1 * d;
@@ -191,27 +193,27 @@ void sum_of_squares(const float* x, std::int64_t elements, double* result) {
 void fill(float* to, float value, std::int64_t elements) { std::fill_n(to, elements, value); }
 
 void add(float* to, const float* from, std::int64_t elements) {
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
   for (std::int64_t i = 0; i < elements; ++i) to[i] += from[i];
 }
 
 void add_difference(float* to, const float* a, const float* b, std::int64_t elements) {
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
   for (std::int64_t i = 0; i < elements; ++i) to[i] += a[i] - b[i];
 }
 
 void add_wide(double* to, const float* from, std::int64_t elements) {
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
   for (std::int64_t i = 0; i < elements; ++i) to[i] += static_cast<double>(from[i]);
 }
 
 void mean(float* to, const double* sum, double count, std::int64_t elements) {
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
   for (std::int64_t i = 0; i < elements; ++i) to[i] = static_cast<float>(sum[i] / count);
 }
 
 void scale(float* to, float by, std::int64_t elements) {
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (parallel : elements > kBlock)
   for (std::int64_t i = 0; i < elements; ++i) to[i] *= by;
 }
 
