@@ -157,7 +157,9 @@ void ClientState::take_message(int server, const server::FromServer& message,
   } else if (const auto* initialised = std::get_if<server::Initialised>(&message)) {
     OpenTable* of = known_table(server, initialised->table, initialised->part);
     const int settled = settle(server, [&](const server::FromClient& item) {
-      return is_of(std::get_if<server::Init>(&item), initialised->table, initialised->part);
+      const auto* init = std::get_if<server::Init>(&item);
+      return is_of(init, initialised->table, initialised->part) &&
+             init->plane == initialised->plane;
     });
     if (of != nullptr) of->opening -= settled;
   } else if (const auto* pushed = std::get_if<server::Pushed>(&message)) {
@@ -192,11 +194,24 @@ void ClientState::take_joined(int server, const server::Joined& joined) {
   --of.opening;
   if (!joined.wants_values) return;
   for (int p = of.split.first(server); p < of.split.first(server + 1); ++p) {
-    const float* begin = of.initial + of.split.begin(p);
+    send_first(server, joined.table, p);
+  }
+}
+
+// The values of a part, and the optimizer's states where there are some.
+void ClientState::send_first(int server, int table, int part) {
+  OpenTable& of = tables_[static_cast<std::size_t>(table)];
+  const int planes = of.first != nullptr ? 1 + static_cast<int>(of.first->states.size()) : 1;
+  const std::int64_t updates = of.first != nullptr ? of.first->updates : 0;
+  for (int plane = 0; plane < planes; ++plane) {
+    const float* whole =
+        plane == 0 ? of.initial : of.first->states[static_cast<std::size_t>(plane) - 1].data();
+    const float* begin = whole + of.split.begin(part);
     const auto copy =
-        std::make_shared<const std::vector<float>>(begin, begin + of.split.elements(p));
+        std::make_shared<const std::vector<float>>(begin, begin + of.split.elements(part));
     const auto* data = reinterpret_cast<const std::byte*>(copy->data());
-    put(server, server::Init{joined.table, p}, {data, copy->size() * sizeof(float), copy});
+    put(server, server::Init{table, part, plane, planes, updates},
+        {data, copy->size() * sizeof(float), copy});
     ++of.opening;
   }
 }
@@ -218,6 +233,7 @@ void ClientState::take_values(int server, const server::Values& values,
   });
   if (pull.has[part]) return;
   std::memcpy(pull.into + of->split.begin(values.part), payload.data, bytes);
+  pull.found.updates[part] = values.updates;
   pull.has[part] = true;
   pull.found.pushes[part] = values.pushes;
   pull.found.arrival_ns = now_ns();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <random>
 
 namespace hetu::ps::client {
@@ -39,7 +40,10 @@ void ClientState::put(int server, server::FromClient message, server::Payload pa
       {std::move(message), std::move(payload)});
 }
 
-int ClientState::open(const Table& about, int member, const float* initial) {
+namespace {
+
+void check_table(const Table& about, int member, const float* initial,
+                 const OptimizerStates* first) {
   require(!about.name.empty() && about.name.size() <= server::kLongestName,
           "a table's name must have 1 to {} characters, not {}", server::kLongestName,
           about.name.size());
@@ -52,6 +56,26 @@ int ClientState::open(const Table& about, int member, const float* initial) {
   require(member >= 0 && member < about.members, "a member of table \"{}\" must be 0 to {}, not {}",
           about.name, about.members - 1, member);
   require(initial != nullptr, "table \"{}\" is opened without values", about.name);
+  const std::string fault = fault_of(about.update_rule(), about.elements);
+  require(fault.empty(), "table \"{}\": {}", about.name, fault);
+  if (first == nullptr) return;
+  const auto states = static_cast<std::size_t>(about.update_rule().planes()) - 1;
+  require(first->states.size() == states, "table \"{}\" ({}) has {} states, and is opened with {}",
+          about.name, describe(about.update_rule()), states, first->states.size());
+  for (const std::vector<float>& state : first->states) {
+    require(static_cast<std::int64_t>(state.size()) == about.elements,
+            "a state of table \"{}\" must have its {} elements, not {}", about.name, about.elements,
+            state.size());
+  }
+  require(first->updates >= 0, "table \"{}\" has seen 0 or more updates, not {}", about.name,
+          first->updates);
+}
+
+}  // namespace
+
+int ClientState::open(const Table& about, int member, const float* initial,
+                      const OptimizerStates* first) {
+  check_table(about, member, initial, first);
   std::unique_lock lock(mutex_);
   throw_if_dead();
   const int number = static_cast<int>(tables_.size());
@@ -59,10 +83,12 @@ int ClientState::open(const Table& about, int member, const float* initial) {
   const int servers = static_cast<int>(lines_.size());
   OpenTable& opened = tables_.emplace_back(about, servers);
   opened.initial = initial;
+  opened.first = first;
   opened.joined.resize(lines_.size());
   for (int s = 0; s < servers; ++s) {
     if (opened.split.first(s + 1) == opened.split.first(s)) continue;
-    put(s, server::Join{number, about.name, about.elements, about.members, member});
+    put(s, server::Join{number, about.name, about.elements, about.members, member,
+                        about.update_rule()});
     ++opened.opening;
   }
   lock.unlock();
@@ -71,6 +97,7 @@ int ClientState::open(const Table& about, int member, const float* initial) {
   const auto is_open = [&] { return dead_ || opened.opening == 0 || !opened.failure.empty(); };
   const bool in_time = changed_.wait_for(lock, seconds(options_.timeout_s), is_open);
   opened.initial = nullptr;
+  opened.first = nullptr;
   if (!in_time) {
     fail(Code::Timeout, "{} waited {:g} s (HETU_TIMEOUT) for {} to open table \"{}\"", who(),
          options_.timeout_s, busy_servers(), about.name);
@@ -81,6 +108,29 @@ int ClientState::open(const Table& about, int member, const float* initial) {
 }
 
 void ClientState::push(int number, std::vector<float> delta) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Table& about = table(number).about;
+    require(!about.optimizer, "table \"{}\" has an optimizer ({}); push gradients with their rate",
+            about.name, describe(about.update_rule()));
+  }
+  push_all(number, std::move(delta), 0);
+}
+
+void ClientState::push(int number, std::vector<float> gradient, double rate) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Table& about = table(number).about;
+    require(about.optimizer.has_value(),
+            "table \"{}\" has no optimizer; push changes of it, without a rate", about.name);
+    require(std::isfinite(rate) && rate >= 0,
+            "the rate of an update of table \"{}\" must be finite and at least 0, not {}",
+            about.name, rate);
+  }
+  push_all(number, std::move(gradient), rate);
+}
+
+void ClientState::push_all(int number, std::vector<float> delta, double rate) {
   {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
@@ -95,7 +145,7 @@ void ClientState::push(int number, std::vector<float> delta) {
       const int server = to.split.server(p);
       const auto* data = reinterpret_cast<const std::byte*>(kept->data() + to.split.begin(p));
       const auto bytes = static_cast<std::size_t>(to.split.elements(p)) * sizeof(float);
-      put(server, server::Push{number, p, to.clock}, {data, bytes, kept});
+      put(server, server::Push{number, p, to.clock, rate}, {data, bytes, kept});
       ++lines_[static_cast<std::size_t>(server)].pushes;
       ++unacknowledged_;
     }
@@ -104,6 +154,11 @@ void ClientState::push(int number, std::vector<float> delta) {
 }
 
 void ClientState::pull(int number, std::int64_t least, float* into, std::int64_t to_come) {
+  ask(number, least, into, to_come, 0);
+}
+
+void ClientState::ask(int number, std::int64_t least, float* into, std::int64_t to_come,
+                      int plane) {
   {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
@@ -116,12 +171,14 @@ void ClientState::pull(int number, std::int64_t least, float* into, std::int64_t
                      .into = into,
                      .missing = from.split.parts(),
                      .has = std::vector<bool>(parts),
-                     .found = {.pushes = std::vector<std::int64_t>(parts)},
+                     .found = {.pushes = std::vector<std::int64_t>(parts),
+                               .updates = std::vector<std::int64_t>(parts)},
                      .failure = {},
                      .waits = {}};
     ++from.pulls;
     for (int p = 0; p < from.split.parts(); ++p) {
-      put(from.split.server(p), server::Pull{number, p, from.pulls, least, from.clock + to_come});
+      put(from.split.server(p),
+          server::Pull{number, p, from.pulls, least, from.clock + to_come, plane});
     }
   }
   ring();
@@ -156,6 +213,35 @@ Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
          options_.timeout_s, from.about.name, what ? what() : "no more is known", late);
   }
   return pull.found;
+}
+
+OptimizerStates ClientState::states(int number, float* values) {
+  std::int64_t elements = 0;
+  int planes = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    const Table& about = table(number).about;
+    elements = about.elements;
+    planes = about.update_rule().planes();
+  }
+  OptimizerStates found;
+  found.updates = -1;
+  for (int plane = values != nullptr || planes == 1 ? 0 : 1; plane < planes; ++plane) {
+    std::vector<float> state(plane == 0 && values != nullptr ? 0 : elements);
+    ask(number, kAnyClock, plane == 0 && values != nullptr ? values : state.data(), 0, plane);
+    const Pulled pulled = wait(number, [] { return std::string("its states"); });
+    for (const std::int64_t updates : pulled.updates) {
+      if (found.updates < 0) found.updates = updates;
+      if (updates != found.updates) {
+        fail(
+            Code::Internal,
+            "{} read the states of table \"{}\" while others pushed to it: of {} and of {} updates",
+            who(), table(number).about.name, found.updates, updates);
+      }
+    }
+    if (plane > 0) found.states.push_back(std::move(state));
+  }
+  return found;
 }
 
 // Asks the server of the first part that is missing; a second is plenty for one that lives.

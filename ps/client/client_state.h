@@ -26,10 +26,13 @@ class ClientState : public ParameterClient {
     server::Payload payload;
   };
 
-  int open(const Table& table, int member, const float* initial) override;
+  int open(const Table& table, int member, const float* initial,
+           const OptimizerStates* first = nullptr) override;
   void push(int table, std::vector<float> delta) override;
+  void push(int table, std::vector<float> gradient, double rate) override;
   void pull(int table, std::int64_t least, float* into, std::int64_t to_come) override;
   Pulled wait(int table, const std::function<std::string()>& what) override;
+  OptimizerStates states(int table, float* values) override;
   void flush() override;
   void leave() override;
 
@@ -99,15 +102,19 @@ class ClientState : public ParameterClient {
     OpenTable(Table table, int servers) : about(std::move(table)), split(about.elements, servers) {}
     Table about;
     server::Split split;
-    const float* initial = nullptr;  ///< while it is opened
-    int opening = 0;                 ///< servers and parts that have not answered yet
-    std::string failure;             ///< why it cannot be opened
-    std::vector<bool> joined;        ///< per server
+    const float* initial = nullptr;          ///< while it is opened
+    const OptimizerStates* first = nullptr;  ///< the same
+    int opening = 0;                         ///< servers and parts that have not answered yet
+    std::string failure;                     ///< why it cannot be opened
+    std::vector<bool> joined;                ///< per server
     std::int64_t clock = 0;
     std::int64_t pulls = 0;
     std::optional<Open> pull;
   };
 
+  void push_all(int table, std::vector<float> values, double rate);
+  void ask(int table, std::int64_t least, float* into, std::int64_t to_come, int plane);
+  void send_first(int server, int table, int part);
   void take_line(int server, std::vector<Outgoing>& to);
   void take_message(int server, const server::FromServer& message, const server::Payload& payload);
   void take_joined(int server, const server::Joined& joined);

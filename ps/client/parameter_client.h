@@ -6,8 +6,11 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "ps/server/update_rule.h"
 
 namespace hetu::ps {
 
@@ -16,6 +19,17 @@ struct Table {
   std::string name;           ///< "stage 2"; the same for all who share it
   std::int64_t elements = 0;  ///< more than 0
   int members = 1;            ///< who push: 0…members-1
+  std::optional<ServerOptimizer> optimizer =
+      std::nullopt;        ///< of the servers; without one, pushes are added
+  Rule rule = Rule::Each;  ///< when pushes become an update
+
+  UpdateRule update_rule() const { return {rule, optimizer}; }
+};
+
+/// What the servers' optimizer keeps beside the values of a table.
+struct OptimizerStates {
+  std::vector<std::vector<float>> states;  ///< as optimizer_state_name counts them
+  std::int64_t updates = 0;                ///< that the values have seen: bias correction
 };
 
 /// Pulls that wait for nobody.
@@ -26,7 +40,8 @@ struct Pulled {
   /// Of each part of the table in the order of its elements: pushes that it had added, since it was
   /// made, of all members together.
   std::vector<std::int64_t> pushes;
-  std::int64_t arrival_ns = 0;  ///< of its last byte, as comm::now_ns()
+  std::vector<std::int64_t> updates;  ///< of each part, those before the table was made included
+  std::int64_t arrival_ns = 0;        ///< of its last byte, as comm::now_ns()
 };
 
 struct ParameterOptions {
@@ -41,14 +56,20 @@ class ParameterClient {
   virtual ~ParameterClient() = default;
 
   /// Joins a table as `member`. Blocks until every server has its part: the values of whoever comes
-  /// first, `initial`, which are the same on all. Returns a number for the calls below. Throws
-  /// InvalidArgument: members that do not agree on the table, a member twice.
-  virtual int open(const Table& table, int member, const float* initial) = 0;
+  /// first, `initial`, which are the same on all, and so are `first`, the optimizer's states;
+  /// without them these are zeros. Returns a number for the calls below. Throws InvalidArgument:
+  /// members that do not agree on the table, a member twice, an optimizer that servers cannot run.
+  virtual int open(const Table& table, int member, const float* initial,
+                   const OptimizerStates* first = nullptr) = 0;
 
   /// Adds `delta`, as long as the table, to the servers' values: exactly once, whatever is lost and
   /// sent again on the way. This member's clock, 0 at first, rises by one. Never blocks for the
-  /// network; the client keeps the values until every server has said that it has them.
+  /// network; the client keeps the values until every server has said that it has them. For tables
+  /// without an optimizer.
   virtual void push(int table, std::vector<float> delta) = 0;
+  /// The same for tables with one: a gradient, and the learning rate of its update. In a round, the
+  /// rate is that of the first member.
+  virtual void push(int table, std::vector<float> gradient, double rate) = 0;
 
   /// Asks for the values as soon as the clock of every member is at least `least`, after this
   /// client's own pushes so far. One at a time per table. `into` must stay until wait() returns.
@@ -60,6 +81,12 @@ class ParameterClient {
   /// Sleeps until the pull has filled its memory. Throws Timeout, naming `what` and whom it waits
   /// for; Comm.
   virtual Pulled wait(int table, const std::function<std::string()>& what) = 0;
+
+  /// Reads what the optimizer keeps and, unless `values` is null, the values, as they are after
+  /// this client's own pushes. Blocks. To be called when nobody pushes: after a pull that has
+  /// everyone's pushes, and before anyone goes on. Throws Internal where parts have seen different
+  /// numbers of updates, as then; Timeout, Comm.
+  virtual OptimizerStates states(int table, float* values) = 0;
 
   /// Sleeps until every push is acknowledged. Throws Timeout, Comm.
   virtual void flush() = 0;

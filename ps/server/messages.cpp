@@ -7,7 +7,7 @@ namespace hetu::ps::server {
 
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr int kMostWorkers = 1 << 20;
 constexpr int kMostParts = 1 << 19;  // more than kMostElements gives
 constexpr std::uint8_t kFirstOfServer = 64;
@@ -43,6 +43,13 @@ class Fields {
       value = from_->flag();
     return *this;
   }
+  template <class Enum>
+  Fields& choice(Enum& value, int count, const char* name) {
+    auto place = static_cast<std::uint8_t>(value);
+    number<std::uint8_t>(place, 0, static_cast<std::uint8_t>(count - 1), name);
+    value = static_cast<Enum>(place);
+    return *this;
+  }
   Fields& text(std::string& value, std::size_t longest, const char* name) {
     if (to_ != nullptr) {
       to_->text(value);
@@ -64,9 +71,29 @@ class Fields {
   ByteReader* from_ = nullptr;
 };
 
+constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
+void list(Fields f, UpdateRule& m) {
+  f.choice(m.rule, kRules, "rule");
+  bool optimizes = m.optimizer.has_value();
+  f.flag(optimizes);
+  if (!optimizes) return;
+  if (!m.optimizer) m.optimizer.emplace();
+  Optimizer& o = m.optimizer->settings;
+  f.choice(o.kind, kOptimizerKinds, "optimizer");
+  for (double* setting : {&o.momentum, &o.beta1, &o.beta2, &o.epsilon, &o.l2, &o.weight_decay}) {
+    f.number(*setting, 0.0, kLargest, "setting of an optimizer");
+  }
+  auto spans = static_cast<std::uint32_t>(m.optimizer->undecayed.size());
+  f.number<std::uint32_t>(spans, 0, kMostSpans, "number of ranges");
+  m.optimizer->undecayed.resize(spans);
+  for (Span& span : m.optimizer->undecayed) {
+    f.number<std::int64_t>(span.begin, 0, kMostElements, "begin of a range");
+    f.number<std::int64_t>(span.end, 0, kMostElements, "end of a range");
+  }
+}
 void list(Fields f, Hello& m) {
   f.number<std::uint64_t>(m.session, 0, std::numeric_limits<std::uint64_t>::max(), "session")
       .number(m.worker, 0, kMostWorkers, "worker")
@@ -80,14 +107,20 @@ void list(Fields f, Join& m) {
       .number<std::int64_t>(m.elements, 1, kMostElements, "number of elements")
       .number(m.members, 1, kMostMembers, "number of members")
       .number(m.member, 0, kMostMembers - 1, "member");
+  list(f, m.rule);
 }
-void list(Fields f, Init& m) { f.table(m.table).part(m.part); }
+void list(Fields f, Init& m) {
+  f.table(m.table).part(m.part).number(m.planes, 1, kMostPlanes, "number of tensors");
+  f.number(m.plane, 0, kMostPlanes - 1, "tensor").count(m.updates, "number of updates");
+}
 void list(Fields f, Push& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "update");
+  f.number(m.rate, 0.0, kLargest, "learning rate");
 }
 void list(Fields f, Pull& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
   f.number<std::int64_t>(m.least, kLeast, kMost, "least clock").count(m.after, "own clock");
+  f.number(m.plane, 0, kMostPlanes - 1, "tensor");
 }
 void list(Fields f, Who& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.least, kLeast, kMost, "least clock");
@@ -97,11 +130,13 @@ void list(Fields f, Leave& m) { f.count(m.pushes, "number of updates"); }
 void list(Fields, Welcome&) {}
 void list(Fields f, Joined& m) { f.table(m.table).flag(m.wants_values); }
 void list(Fields f, NotJoined& m) { f.table(m.table).text(m.text, kLongestText, "reason"); }
-void list(Fields f, Initialised& m) { f.table(m.table).part(m.part); }
+void list(Fields f, Initialised& m) {
+  f.table(m.table).part(m.part).number(m.plane, 0, kMostPlanes - 1, "tensor");
+}
 void list(Fields f, Pushed& m) { f.table(m.table).part(m.part).count(m.number, "update"); }
 void list(Fields f, Values& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
-  f.count(m.pushes, "number of updates");
+  f.count(m.pushes, "number of pushes").count(m.updates, "number of updates");
 }
 void list(Fields f, NoValues& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
@@ -113,10 +148,8 @@ void list(Fields f, Waits& m) {
 void list(Fields f, BeatBack& m) { f.flag(m.all_came).count(m.sent, "number of messages"); }
 void list(Fields, Left&) {}
 void list(Fields f, Refusal& m) {
-  auto code = static_cast<std::uint8_t>(m.code);
-  f.number<std::uint8_t>(code, 0, static_cast<std::uint8_t>(Code::Internal), "code");
-  m.code = static_cast<Code>(code);
-  f.text(m.text, kLongestText, "reason");
+  f.choice(m.code, static_cast<int>(Code::Internal) + 1, "code")
+      .text(m.text, kLongestText, "reason");
 }
 
 template <class Variant>

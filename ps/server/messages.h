@@ -9,11 +9,12 @@
 #include <variant>
 
 #include "ps/server/split.h"
+#include "ps/server/update_rule.h"
 #include "ps/wire/bytes.h"
 
 namespace hetu::ps::server {
 
-inline constexpr std::size_t kLongestHeader = 1 << 13;  ///< bytes of a header frame
+inline constexpr std::size_t kLongestHeader = 1 << 16;  ///< bytes of a header frame
 /// Bytes of any frame: a part, and what encryption adds to it.
 inline constexpr std::int64_t kLongestFrame = kPartElements * 4 + (1 << 12);
 inline constexpr int kMostMembers = 4096;         ///< of a table
@@ -45,12 +46,17 @@ struct Join {
   std::int64_t elements = 0;
   int members = 1;
   int member = 0;
+  UpdateRule rule = {};
   bool operator==(const Join&) const = default;
 };
-/// First values of a part, for whoever has none; with payload.
+/// First values of a part (plane 0) or of what an optimizer keeps beside them, for whoever has
+/// none; with payload. Planes that are not sent are zeros.
 struct Init {
   int table = 0;
   int part = 0;
+  int plane = 0;
+  int planes = 1;            ///< that are sent
+  std::int64_t updates = 0;  ///< applied before
   bool operator==(const Init&) const = default;
 };
 /// The member's update `number`, from 1, of a part; with payload.
@@ -58,6 +64,7 @@ struct Push {
   int table = 0;
   int part = 0;
   std::int64_t number = 0;
+  double rate = 0;  ///< learning rate; 0 where updates are added
   bool operator==(const Push&) const = default;
 };
 /// Wants a part's values once every clock is at least `least` and its own at least `after`.
@@ -67,6 +74,7 @@ struct Pull {
   std::int64_t number = 0;  ///< of this member's pulls, from 1
   std::int64_t least = 0;
   std::int64_t after = 0;
+  int plane = 0;  ///< 0: values
   bool operator==(const Pull&) const = default;
 };
 /// Asks for whom a pull of a part waits.
@@ -106,6 +114,7 @@ struct NotJoined {
 struct Initialised {
   int table = 0;
   int part = 0;
+  int plane = 0;
   bool operator==(const Initialised&) const = default;
 };
 /// The newest update of this member that the part has; it has all before that, too.
@@ -120,7 +129,8 @@ struct Values {
   int table = 0;
   int part = 0;
   std::int64_t number = 0;
-  std::int64_t pushes = 0;  ///< that the part has, of all members
+  std::int64_t pushes = 0;   ///< that the part has applied, of all members
+  std::int64_t updates = 0;  ///< those before the table was made included
   bool operator==(const Values&) const = default;
 };
 /// The pull waits for the dead.

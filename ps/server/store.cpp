@@ -9,6 +9,7 @@ namespace hetu::ps::server {
 
 namespace {
 constexpr int kDropsLogged = 5;
+constexpr std::size_t kMostKept = 32;  // pushes of a member that wait for their rounds
 }  // namespace
 
 Store::Store(StoreOptions options) : options_(std::move(options)) {}
@@ -113,13 +114,18 @@ void Store::take_join(Seat& seat, const Join& join) {
   if (const auto placed = seat.places.find(join.table); placed != seat.places.end()) {
     return send(seat, Joined{join.table, !placed->second.table->has_values(options_.server)});
   }
+  if (const std::string fault = fault_of(join.rule, join.elements); !fault.empty()) {
+    return refuse(fmt::format("table \"{}\" of worker {}: {}", join.name, seat.worker, fault));
+  }
   std::shared_ptr<TableState>& table = tables_[join.name];
   if (!table) {
     table = std::make_shared<TableState>(
         TableState{.name = join.name,
                    .elements = join.elements,
                    .split = Split(join.elements, options_.servers),
+                   .rule = join.rule,
                    .members = std::vector<Seat*>(static_cast<std::size_t>(join.members)),
+                   .arriving = {},
                    .parts = {}});
   }
   Seat* holder = static_cast<std::size_t>(join.member) < table->members.size()
@@ -139,6 +145,12 @@ void Store::take_join(Seat& seat, const Join& join) {
                     "{} for {}: open it alike everywhere",
                     seat.worker, join.name, join.elements, join.members, table->elements,
                     table->members.size()));
+  }
+  if (!(join.rule == table->rule)) {
+    const bool alike = describe(join.rule) == describe(table->rule);
+    return refuse(fmt::format(
+        "worker {} opens table \"{}\" with {}; it has {}{}: open it alike everywhere", seat.worker,
+        join.name, describe(join.rule), describe(table->rule), alike ? " of other settings" : ""));
   }
   if (holder != nullptr) {
     return refuse(
@@ -182,14 +194,29 @@ void Store::take_init(Seat& seat, const Init& init, const Payload& payload) {
   const Place* place = place_of(seat, init.table, init.part, payload, true);
   if (place == nullptr) return;
   TableState& table = *place->table;
-  if (table.parts.count(init.part) == 0) {
-    table.parts.emplace(
-        init.part, Part{.values = PartValues(payload.data, table.split.elements(init.part), pool_),
-                        .clocks = std::vector<std::int64_t>(table.members.size()),
-                        .pushes = 0,
-                        .waiting = {}});
+  if (init.plane >= init.planes || init.planes > table.rule.planes()) {
+    return drop(fmt::format("tensor {} of {} for a part of table \"{}\", which has {}", init.plane,
+                            init.planes, table.name, table.rule.planes()));
   }
-  send(seat, Initialised{init.table, init.part});
+  if (table.parts.count(init.part) == 0) {
+    const std::int64_t begin = table.split.begin(init.part);
+    const std::int64_t elements = table.split.elements(init.part);
+    FirstPlanes& first = table.arriving.try_emplace(init.part).first->second;
+    if (first.planes.empty()) {
+      first.expected = init.planes;
+      first.updates = init.updates;
+    }
+    first.planes.try_emplace(init.plane, payload.data, elements, pool_);
+    if (first.is_whole()) {
+      const int members = static_cast<int>(table.members.size());
+      table.parts.emplace(
+          init.part, Part{.state = PartState(table.rule, begin, std::move(first), members, pool_),
+                          .clocks = std::vector<std::int64_t>(table.members.size()),
+                          .waiting = {}});
+      table.arriving.erase(init.part);
+    }
+  }
+  send(seat, Initialised{init.table, init.part, init.plane});
 }
 
 void Store::take_push(Seat& seat, const Push& push, const Payload& payload) {
@@ -202,11 +229,16 @@ void Store::take_push(Seat& seat, const Push& push, const Payload& payload) {
   std::int64_t& clock = part.clocks[static_cast<std::size_t>(place->member)];
   const bool is_next = push.number == clock + 1;
   if (is_next) {
-    part.values.add(payload.data);
+    if (part.state.kept(place->member) >= kMostKept) {
+      return send(seat, Refusal{Code::InvalidArgument,
+                                fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
+                                            "slowest; pull at least so near",
+                                            seat.worker, kMostKept, table.name)});
+    }
+    part.state.take(place->member, push.rate, payload.data);
     ++clock;
-    ++part.pushes;
     ++seat.pushes;
-    if (options_.on_applied) {
+    if (options_.on_applied && table.rule.rule == Rule::Each) {
       options_.on_applied({table.name, push.part, place->member, push.number});
     }
   }
@@ -219,6 +251,7 @@ void Store::take_pull(Seat& seat, const Pull& pull) {
   if (place == nullptr) return;
   const auto found = place->table->parts.find(pull.part);
   if (found == place->table->parts.end()) return drop("a pull of a part without values");
+  if (pull.plane >= place->table->rule.planes()) return drop("a pull of a tensor that is none");
   std::vector<Part::Waiting>& waiting = found->second.waiting;
   const auto same = std::find_if(waiting.begin(), waiting.end(), [&](const Part::Waiting& other) {
     return other.member == place->member;
@@ -263,10 +296,16 @@ void Store::take_leave(Seat& seat, const Leave& leave) {
   forget_tables_that_ended();
 }
 
-// Answers the pulls of a part that need wait no longer.
+void Store::apply_rounds(TableState& table, int number, std::int64_t slowest) {
+  table.parts.at(number).state.apply_rounds(slowest, [&](int member, std::int64_t round) {
+    if (options_.on_applied) options_.on_applied({table.name, number, member, round});
+  });
+}
+
+// Applies the rounds of a part that are whole, and answers the pulls that need wait no longer.
 void Store::answer(TableState& table, int number) {
   const auto found = table.parts.find(number);
-  if (found == table.parts.end() || found->second.waiting.empty()) return;
+  if (found == table.parts.end()) return;
   Part& part = found->second;
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   std::int64_t slowest = kFar;
@@ -281,6 +320,7 @@ void Store::answer(TableState& table, int number) {
     dead = member;
     dead_clock = clock;
   }
+  apply_rounds(table, number, slowest);
   std::vector<Part::Waiting> waiting;
   waiting.swap(part.waiting);
   for (const Part::Waiting& each : waiting) {
@@ -297,7 +337,9 @@ void Store::answer(TableState& table, int number) {
                pull.after > part.clocks[static_cast<std::size_t>(each.member)]) {
       part.waiting.push_back(each);
     } else {
-      send(seat, Values{pull.table, number, pull.number, part.pushes}, part.values.lend());
+      const Values values{pull.table, number, pull.number, part.state.pushes(),
+                          part.state.updates()};
+      send(seat, values, part.state.lend(pull.plane));
     }
   }
 }

@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "ps/server/messages.h"
-#include "ps/server/values.h"
+#include "ps/server/part_state.h"
 
 namespace hetu::ps::server {
 
-/// An update that was added to a part; each once, in the order of additions to that part.
+/// An update that was applied to a part; each once, in the order of applications to that part, and
+/// the pushes of a round in the order in which they are added up.
 struct Applied {
   const std::string& table;
   int part = 0;
@@ -34,10 +35,11 @@ struct StoreOptions {
 ///
 /// A part adds each member's updates in the order of their numbers, whatever is lost, repeated or
 /// reordered on the way: one that it has is acknowledged again, one that comes too early is not
-/// taken. A pull is answered at the moment at which every member's clock has reached what it asks
-/// for. A member that left in order counts as infinitely far; one that died fails whoever waits for
-/// it. When all members of a table have left or died the table is forgotten, and its name is free
-/// for the next training, whose members wait until then.
+/// taken. What adding means is the table's UpdateRule. A pull is answered at the moment at which
+/// every member's clock has reached what it asks for. A member that left in order counts as
+/// infinitely far; one that died fails whoever waits for it. When all members of a table have left
+/// or died the table is forgotten, and its name is free for the next training, whose members wait
+/// until then.
 class Store {
  public:
   /// The transport's name of a connection.
@@ -86,6 +88,7 @@ class Store {
   void take_pull(Seat& seat, const Pull& pull);
   void take_who(Seat& seat, const Who& who);
   void take_leave(Seat& seat, const Leave& leave);
+  void apply_rounds(TableState& table, int part, std::int64_t slowest);
   void answer(TableState& table, int part);
   void answer_all(Seat& seat);
   void let_in(Seat& seat, const Join& join, const std::shared_ptr<TableState>& table);

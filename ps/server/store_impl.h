@@ -36,9 +36,8 @@ struct Store::Part {
     int member = 0;
     Pull pull;
   };
-  PartValues values;
-  std::vector<std::int64_t> clocks;  ///< per member: its updates that were added
-  std::int64_t pushes = 0;           ///< of all members
+  PartState state;
+  std::vector<std::int64_t> clocks;  ///< per member: its updates that were taken
   std::vector<Waiting> waiting;      ///< at most one per member
 };
 
@@ -46,8 +45,10 @@ struct Store::TableState {
   std::string name;
   std::int64_t elements = 0;
   Split split;
-  std::vector<Seat*> members;  ///< nullptr: has not joined
-  std::map<int, Part> parts;   ///< those that have values
+  UpdateRule rule;
+  std::vector<Seat*> members;           ///< nullptr: has not joined
+  std::map<int, FirstPlanes> arriving;  ///< parts whose values are on their way
+  std::map<int, Part> parts;            ///< those that have values
 
   bool has_values(int server) const {
     return static_cast<int>(parts.size()) == split.first(server + 1) - split.first(server);

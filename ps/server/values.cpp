@@ -1,5 +1,6 @@
 #include "ps/server/values.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace hetu::ps::server {
@@ -55,6 +56,11 @@ PartValues::PartValues(const std::byte* values, std::int64_t elements,
   std::memcpy(block_.get(), values, static_cast<std::size_t>(elements) * sizeof(float));
 }
 
+PartValues::PartValues(std::int64_t elements, std::shared_ptr<BlockPool> pool)
+    : elements_(elements), pool_(std::move(pool)), block_(pool_->take(elements)) {
+  std::fill_n(block_.get(), elements, 0.0F);
+}
+
 void PartValues::add(const std::byte* delta) {
   if (!lent_) {
     add_in_place(block_.get(), delta, elements_);
@@ -64,6 +70,16 @@ void PartValues::add(const std::byte* delta) {
   add_elsewhere(sums.get(), block_.get(), delta, elements_);
   block_ = std::move(sums);
   lent_ = false;
+}
+
+float* PartValues::writable() {
+  if (lent_) {
+    std::shared_ptr<float> copy = pool_->take(elements_);
+    std::memcpy(copy.get(), block_.get(), static_cast<std::size_t>(elements_) * sizeof(float));
+    block_ = std::move(copy);
+    lent_ = false;
+  }
+  return block_.get();
 }
 
 Payload PartValues::lend() {

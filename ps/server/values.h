@@ -34,9 +34,13 @@ class PartValues {
  public:
   /// Copies 4 x elements bytes, of any alignment.
   PartValues(const std::byte* values, std::int64_t elements, std::shared_ptr<BlockPool> pool);
+  /// Zeros.
+  PartValues(std::int64_t elements, std::shared_ptr<BlockPool> pool);
 
   /// values[i] += delta[i]; 4 bytes per element, of any alignment.
   void add(const std::byte* delta);
+  /// The values, to be changed in place until the next call of lend().
+  float* writable();
   /// The values as they are now.
   Payload lend();
   std::int64_t elements() const { return elements_; }

@@ -88,9 +88,10 @@ TEST(LocalServers, SplitsDealEveryElementOnceAndEvenly) {
 }
 
 /// Members push and pull with least = own clock - slack; nobody may see a member further behind.
-void train(int servers, int members, std::int64_t slack, int steps) {
-  SCOPED_TRACE(testing::Message() << servers << " servers, " << members << " members, slack "
-                                  << slack);
+/// Each push adds 1, as itself or as plain SGD at rate 1.
+void train(const UpdateRule& rule, int servers, int members, std::int64_t slack, int steps) {
+  SCOPED_TRACE(testing::Message() << describe(rule) << ", " << servers << " servers, " << members
+                                  << " members, slack " << slack);
   constexpr std::int64_t kElements = 37;
   std::vector<std::atomic<std::int64_t>> pushed(static_cast<std::size_t>(members));
   LocalServers local(servers);
@@ -99,13 +100,18 @@ void train(int servers, int members, std::int64_t slack, int steps) {
   for (int m = 0; m < members; ++m) {
     done.push_back(std::async(std::launch::async, [&, m] {
       const auto client = client_of(local, m);
-      const int table = client->open({"w", kElements, members}, m, zeros.data());
+      const int table =
+          client->open({"w", kElements, members, rule.optimizer, rule.rule}, m, zeros.data());
       std::mt19937 draw(static_cast<unsigned>(m));
       std::vector<float> values(kElements);
       for (std::int64_t clock = 1; clock <= steps; ++clock) {
         if (draw() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(draw() % 300));
         ++pushed[static_cast<std::size_t>(m)];
-        client->push(table, std::vector<float>(kElements, 1));
+        if (rule.optimizer) {
+          client->push(table, std::vector<float>(kElements, -1), 1);
+        } else {
+          client->push(table, std::vector<float>(kElements, 1));
+        }
         client->pull(table, slack < 0 ? kAnyClock : clock - slack, values.data());
         const Pulled pulled = client->wait(table, {});
         for (const auto& other : pushed) {
@@ -130,9 +136,17 @@ void train(int servers, int members, std::int64_t slack, int steps) {
 }
 
 TEST(LocalServers, KeepTheBoundsOfBspSspAndAsp) {
+  const UpdateRule adds;
+  const UpdateRule each{Rule::Each, ServerOptimizer{}};
+  const UpdateRule rounds{Rule::RoundSum, ServerOptimizer{}};
   for (const int servers : {1, 3}) {
     for (const int members : {1, 2, 4}) {
-      for (const std::int64_t slack : {-1, 0, 1, 4}) train(servers, members, slack, 50);
+      for (const std::int64_t slack : {-1, 0, 1, 4}) {
+        train(adds, servers, members, slack, 50);
+        train(each, servers, members, slack, 50);
+        if (slack >= 0)
+          train(rounds, servers, members, slack, 50);  // else nobody waits for a round
+      }
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "graph/base/log.h"
 #include "ps/client/client_state.h"
 #include "ps/server/store.h"
+#include "tests/ps/server/whole_sweep.h"
 
 namespace hetu::ps {
 namespace {
@@ -114,9 +115,10 @@ class Stepped : public client::ClientState {
         way_(way) {
     way.add(*this);
   }
-  int open(const Table& table, int member, const float* initial) override {
+  int open(const Table& table, int member, const float* initial,
+           const OptimizerStates* first = nullptr) override {
     opens_ = true;
-    const int number = ClientState::open(table, member, initial);
+    const int number = ClientState::open(table, member, initial, first);
     opens_ = false;
     return number;
   }
@@ -131,9 +133,12 @@ class Stepped : public client::ClientState {
   bool opens_ = false;
 };
 
+constexpr double kRate = 0.05;
+
 struct Case {
   int servers, members;
   std::int64_t elements, slack;
+  UpdateRule rule = {};
 };
 
 /// So many updates by every member, each addition checked when it happens and every pull against
@@ -155,10 +160,12 @@ class Training {
         draw_(seed) {
     for (int p = 0; p < split_.parts(); ++p) {
       history_[static_cast<std::size_t>(p)].push_back(part_of(initial_, p));
+      oracles_.emplace_back(c.rule.optimizer, part_of(initial_, p));
     }
     for (int m = 0; m < c.members; ++m) clients_.emplace_back(m, way_);
     for (int m = 0; m < c.members; ++m) {
-      client(m).open({"w", c.elements, c.members}, m, initial_.data());
+      client(m).open({"w", c.elements, c.members, c.rule.optimizer, c.rule.rule}, m,
+                     initial_.data());
     }
   }
 
@@ -204,11 +211,26 @@ class Training {
 
   void add(const server::Applied& applied) {
     ASSERT_EQ(applied.number, ++added_[std::make_pair(applied.part, applied.member)]);
-    const std::vector<float> values = delta(applied.member, applied.number);
-    for (std::int64_t i = split_.begin(applied.part); i < split_.begin(applied.part + 1); ++i) {
-      expected_[static_cast<std::size_t>(i)] += values[static_cast<std::size_t>(i)];
+    const std::vector<float> values = part_of(delta(applied.member, applied.number), applied.part);
+    WholeSweep& oracle = oracles_[static_cast<std::size_t>(applied.part)];
+    auto& [sum, pushes] = round_[applied.part];
+    if (pushes++ == 0) sum.assign(values.size(), 0);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    if (c_.rule.rule == Rule::Each || pushes == c_.members) {
+      oracle.apply(sum, kRate);
+      pushes = 0;
     }
-    history_[static_cast<std::size_t>(applied.part)].push_back(part_of(expected_, applied.part));
+    std::copy(oracle.weights().begin(), oracle.weights().end(),
+              expected_.begin() + split_.begin(applied.part));
+    history_[static_cast<std::size_t>(applied.part)].push_back(oracle.weights());
+  }
+
+  void push(int member, std::vector<float> values) {
+    if (c_.rule.optimizer) {
+      client(member).push(0, std::move(values), kRate);
+    } else {
+      client(member).push(0, std::move(values));
+    }
   }
 
   /// A pull that has come is checked, and the member goes on; is there something left to do?
@@ -221,7 +243,7 @@ class Training {
     }
     if (clocks_[m] == steps_) return false;
     for (unsigned ahead = 1 + draw_() % 3; ahead > 0 && clocks_[m] < steps_; --ahead) {
-      client(member).push(0, delta(member, ++clocks_[m]));
+      push(member, delta(member, ++clocks_[m]));
     }
     client(member).pull(0, c_.slack < 0 ? kAnyClock : clocks_[m] - c_.slack, values(member).data(),
                         0);
@@ -253,11 +275,13 @@ class Training {
   const server::Split split_;
   const std::vector<float> initial_;
   std::vector<float> expected_;
-  std::map<std::pair<int, int>, std::int64_t> added_;     // per part and member
-  std::vector<std::vector<std::vector<float>>> history_;  // per part, after so many updates
-  std::vector<std::vector<float>> values_;                // per member: what it pulled last
-  std::vector<std::int64_t> clocks_;                      // per member: pushes
-  std::vector<bool> pulls_;                               // per member: a pull is on its way
+  std::map<std::pair<int, int>, std::int64_t> added_;        // per part and member
+  std::vector<WholeSweep> oracles_;                          // per part
+  std::map<int, std::pair<std::vector<float>, int>> round_;  // per part: sum of so many pushes
+  std::vector<std::vector<std::vector<float>>> history_;     // per part, after so many updates
+  std::vector<std::vector<float>> values_;                   // per member: what it pulled last
+  std::vector<std::int64_t> clocks_;                         // per member: pushes
+  std::vector<bool> pulls_;                                  // per member: a pull is on its way
   Lossy way_;
   std::deque<Stepped> clients_;
   std::mt19937 draw_;
@@ -277,7 +301,12 @@ void train(const Case& c, Rates rates, int operations, unsigned seed) {
 void train_all(int operations) {
   set_log_level(Level::Error);
   const unsigned seed = std::random_device{}();
-  const std::vector<Case> cases = {{1, 1, 1, 0}, {2, 3, 5, 0}, {3, 4, 17, 2}, {2, 4, 8, -1}};
+  const UpdateRule adam{Rule::Each, ServerOptimizer{settings_of(OptimizerKind::Adam), {}}};
+  const UpdateRule rounds{Rule::RoundSum,
+                          ServerOptimizer{settings_of(OptimizerKind::Nesterov), {}}};
+  const std::vector<Case> cases = {{1, 1, 1, 0},         {2, 3, 5, 0},         {3, 4, 17, 2},
+                                   {2, 4, 8, -1},        {2, 4, 8, -1, adam},  {2, 3, 17, 1, adam},
+                                   {2, 3, 5, 0, rounds}, {3, 4, 17, 2, rounds}};
   const std::vector<Rates> rates = {{0, 0, 0, 0},
                                     {0.03, 0, 0, 0},
                                     {0, 0.05, 0.05, 0},

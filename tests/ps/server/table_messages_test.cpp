@@ -1,6 +1,7 @@
 // Messages of the parameter servers: each one there and back, and frames that no one of ours sends.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -11,13 +12,32 @@
 namespace hetu::ps::server {
 namespace {
 
+ServerOptimizer momentum() {
+  ServerOptimizer optimizer;
+  optimizer.settings = {Optimizer::Kind::Momentum, 0.5, 0.25, 0.125, 1e-3, 2, 3};
+  optimizer.undecayed = {{0, 3}, {7, 9}};
+  return optimizer;
+}
+
+ServerOptimizer with_most_spans() {
+  ServerOptimizer optimizer = momentum();
+  optimizer.undecayed.assign(kMostSpans, {1, kMostElements});
+  return optimizer;
+}
+
 std::vector<FromClient> of_workers() {
   const std::int64_t far = std::numeric_limits<std::int64_t>::max();
   const std::int64_t none = std::numeric_limits<std::int64_t>::min();
   return {Hello{0xFFFF'FFFF'0000'0001U, 7, 2, 3, true},
           Join{5, "stage 2", kMostElements, kMostMembers, kMostMembers - 1},
+          Join{6, "w", 9, 2, 1, {Rule::RoundMean, momentum()}},
+          Join{6, "w", 9, 2, 1, {Rule::RoundSum, {}}},
+          Join{0, std::string(kLongestName, 'w'), 9, 2, 1, {Rule::Each, with_most_spans()}},
           Init{1, 2},
+          Init{1, 2, kMostPlanes - 1, kMostPlanes, far},
           Push{3, 4, 5},
+          Push{3, 4, 5, 0.125},
+          Pull{4, 5, 6, 7, 8, kMostPlanes - 1},
           Pull{kMostTables - 1, 6, far, none, 0},
           Pull{0, 0, 1, far, far},
           Who{1, 2, none},
@@ -30,8 +50,10 @@ std::vector<FromServer> of_servers() {
           Joined{5, true},
           NotJoined{5, std::string("text with \0 in it", 17)},
           Initialised{1, 2},
+          Initialised{1, 2, kMostPlanes - 1},
           Pushed{3, 4, 5},
           Values{1, 2, 3, 4},
+          Values{1, 2, 3, 4, 5},
           NoValues{1, 2, 3, "worker 3 died"},
           Waits{1, 2, ""},
           BeatBack{false, 12},
@@ -90,6 +112,30 @@ TEST(TableMessages, OutOfRangeAreRefused) {
   refused(Join{0, "w", 1, 1, -1});
   refused(Join{kMostTables, "w", 1, 1, 0});
   refused(Join{0, std::string(kLongestName + 1, 'w'), 1, 1, 0});
+  Join join{0, "w", 9, 1, 0, {Rule::Each, momentum()}};
+  const auto refused_with = [&](const auto& change) {
+    Join wrong = join;
+    change(wrong.rule, *wrong.rule.optimizer);
+    refused(wrong);
+  };
+  refused_with([](UpdateRule& r, ServerOptimizer&) { r.rule = static_cast<Rule>(kRules); });
+  refused_with([](UpdateRule&, ServerOptimizer& o) {
+    o.settings.kind = static_cast<Optimizer::Kind>(kOptimizerKinds);
+  });
+  refused_with([](UpdateRule&, ServerOptimizer& o) { o.settings.momentum = -1; });
+  refused_with([](UpdateRule&, ServerOptimizer& o) { o.settings.epsilon = NAN; });
+  refused_with([](UpdateRule&, ServerOptimizer& o) { o.settings.l2 = INFINITY; });
+  refused_with([](UpdateRule&, ServerOptimizer& o) { o.undecayed.resize(kMostSpans + 1); });
+  refused_with([](UpdateRule&, ServerOptimizer& o) { o.undecayed[0].begin = -1; });
+  refused_with([](UpdateRule&, ServerOptimizer& o) { o.undecayed[0].end = kMostElements + 1; });
+  refused(Init{0, 0, -1, 1});
+  refused(Init{0, 0, kMostPlanes, kMostPlanes});
+  refused(Init{0, 0, 0, 0});
+  refused(Init{0, 0, 0, kMostPlanes + 1});
+  refused(Init{0, 0, 0, 1, -1});
+  refused(Push{0, 0, 1, -0.5});
+  refused(Push{0, 0, 1, NAN});
+  refused(Pull{0, 0, 1, 0, 0, kMostPlanes});
   refused(Init{-1, 0});
   refused(Init{0, -1});
   refused(Push{0, 0, 0});
@@ -120,17 +166,26 @@ TEST(TableMessages, NonsenseHarmsNoStore) {
   say(Hello{0x1234'5678'9ABC'DEF0U, 1, 0, 1, false});  // not to be met by damage to another
   say(Join{0, "mine", kElements, 1, 0});
   say(Init{0, 0}, full);
-  const std::vector<FromClient> frames = {Hello{2, 2, 0, 1, false},
-                                          Hello{3, 3, 0, 1, true},
-                                          Join{0, "w", kElements, 2, 0},
-                                          Join{1, "w", kElements, 2, 1},
-                                          Join{0, "mine", kElements, 1, 0},
-                                          Init{0, 0},
-                                          Push{0, 0, 1},
-                                          Pull{0, 0, 1, 0, 0},
-                                          Who{0, 0, 3},
-                                          Beat{5},
-                                          Leave{1}};
+  const std::vector<FromClient> frames = {
+      Hello{2, 2, 0, 1, false},
+      Hello{3, 3, 0, 1, true},
+      Join{0, "w", kElements, 2, 0},
+      Join{1, "w", kElements, 2, 1},
+      Join{0, "mine", kElements, 1, 0},
+      Join{2, "m", kElements, 2, 1, {Rule::RoundMean, momentum()}},
+      Join{3, "e", kElements, 1, 0, {Rule::Each, momentum()}},
+      Init{0, 0},
+      Init{2, 0, 1, 2, 9},
+      Init{2, 0, 0, 2, 9},
+      Init{3, 0},
+      Push{0, 0, 1},
+      Push{2, 0, 1, 0.5},
+      Push{3, 0, 1, 0.5},
+      Pull{0, 0, 1, 0, 0},
+      Pull{3, 0, 1, 0, 0, 1},
+      Who{0, 0, 3},
+      Beat{5},
+      Leave{1}};
   std::int64_t mine = 0;
   std::vector<std::byte> big(1000);
   for (int i = 0; i < 100'000; ++i) {

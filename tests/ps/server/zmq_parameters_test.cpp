@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <random>
 #include <thread>
 #include <zmq.hpp>
 
 #include "ps/server/messages.h"
 #include "tests/ps/server/served_parameters.h"
+#include "tests/ps/server/whole_sweep.h"
 
 namespace hetu::ps {
 namespace {
@@ -70,6 +72,33 @@ std::vector<float> sum_of_all(std::int64_t elements, int members, int steps) {
     }
   }
   return sum;
+}
+
+TEST(ZmqParameters, RunAnOptimizerAndGiveItsStates) {
+  constexpr std::int64_t kElements = 3000;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 draw(seed);
+  const ServerOptimizer adamw{settings_of(OptimizerKind::AdamW), random_spans(kElements, draw)};
+  WholeSweep oracle(adamw, random_values(kElements, draw));
+  OptimizerStates states;
+  for (const int servers : {3, 2}) {
+    const ServedParameters served(servers);
+    const auto client = served.client(0);
+    std::vector<float> values(kElements);
+    const Table about{"w", kElements, 1, adamw, Rule::RoundMean};
+    const int table =
+        client->open(about, 0, oracle.weights().data(), oracle.updates() > 0 ? &states : nullptr);
+    for (int step = 1; step <= 5; ++step) {
+      const std::vector<float> gradient = random_values(kElements, draw);
+      client->push(table, gradient, 0.01 * step);
+      oracle.apply(gradient, 0.01 * step);
+    }
+    states = client->states(table, values.data());
+    EXPECT_EQ(values, oracle.weights());
+    EXPECT_EQ(states.states, oracle.states());
+    EXPECT_EQ(states.updates, oracle.updates());
+  }
 }
 
 TEST(ZmqParameters, AddWhatAllMembersPush) {

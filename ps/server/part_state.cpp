@@ -1,0 +1,143 @@
+#include "ps/server/part_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hetu::ps::server {
+
+namespace {
+
+const TensorKernels& kernels() { return cpu_tensor_kernels(); }
+
+/// Floats that stand where floats may: in place, or in a copy from the pool.
+class Aligned {
+ public:
+  Aligned(const std::byte* values, std::int64_t elements, BlockPool& pool) {
+    if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0) {
+      data_ = reinterpret_cast<const float*>(values);
+      return;
+    }
+    copy_ = pool.take(elements);
+    std::memcpy(copy_.get(), values, static_cast<std::size_t>(elements) * sizeof(float));
+    data_ = copy_.get();
+  }
+  const float* data() const { return data_; }
+
+ private:
+  std::shared_ptr<float> copy_;
+  const float* data_ = nullptr;
+};
+
+/// `within`, cut where `undecayed` begins and ends, in order.
+template <class Do>
+void for_each_stretch(const std::vector<Span>& undecayed, Span within, const Do& act) {
+  std::int64_t at = within.begin;
+  auto next = std::partition_point(undecayed.begin(), undecayed.end(),
+                                   [&](const Span& span) { return span.end <= at; });
+  while (at < within.end) {
+    const std::int64_t border =
+        next == undecayed.end() ? within.end : std::min(next->begin, within.end);
+    if (at < border) {
+      act(Span{at, border}, true);
+      at = border;
+    } else {
+      const std::int64_t end = std::min(next->end, within.end);
+      act(Span{at, end}, false);
+      at = end;
+      ++next;
+    }
+  }
+}
+
+}  // namespace
+
+PartState::PartState(const UpdateRule& rule, std::int64_t begin, FirstPlanes first, int members,
+                     std::shared_ptr<BlockPool> pool)
+    : rule_(rule),
+      begin_(begin),
+      pool_(std::move(pool)),
+      kept_(static_cast<std::size_t>(members)),
+      updates_(first.updates) {
+  planes_.push_back(std::move(first.planes.at(0)));
+  for (int p = 1; p < rule.planes(); ++p) {
+    const auto found = first.planes.find(p);
+    planes_.push_back(found == first.planes.end() ? PartValues(elements(), pool_)
+                                                  : std::move(found->second));
+  }
+}
+
+void PartState::take(int member, double rate, const std::byte* values) {
+  if (rule_.rule != Rule::Each) {
+    std::shared_ptr<float> copy = pool_->take(elements());
+    std::memcpy(copy.get(), values, static_cast<std::size_t>(elements()) * sizeof(float));
+    kept_[static_cast<std::size_t>(member)].push_back({rate, std::move(copy)});
+    return;
+  }
+  ++pushes_;
+  ++updates_;
+  if (rule_.optimizer) {
+    sweep(Aligned(values, elements(), *pool_).data(), rate, 1);
+  } else {
+    planes_.front().add(values);
+  }
+}
+
+void PartState::apply_rounds(std::int64_t slowest,
+                             const std::function<void(int member, std::int64_t round)>& heard) {
+  if (rule_.rule == Rule::Each) return;
+  while (rounds_ < slowest) {
+    const Round round = take_round();
+    if (round.members.empty()) return;  // all have left
+    ++rounds_;
+    ++updates_;
+    const auto parts = static_cast<std::int64_t>(round.members.size());
+    pushes_ += parts;
+    const double factor = rule_.rule == Rule::RoundMean ? 1.0 / static_cast<double>(parts) : 1.0;
+    float* sum = round.sum.values.get();
+    if (rule_.optimizer) {
+      sweep(sum, round.sum.rate, factor);
+    } else {
+      kernels().scale(sum, static_cast<float>(factor), elements());
+      planes_.front().add(reinterpret_cast<const std::byte*>(sum));
+    }
+    for (const int member : round.members) heard(member, rounds_);
+  }
+}
+
+PartState::Round PartState::take_round() {
+  Round round;
+  for (std::size_t m = 0; m < kept_.size(); ++m) {
+    if (kept_[m].empty()) continue;  // has left
+    Kept next = std::move(kept_[m].front());
+    kept_[m].pop_front();
+    if (round.members.empty()) {
+      round.sum = std::move(next);
+    } else {
+      kernels().add(round.sum.values.get(), next.values.get(), elements());
+    }
+    round.members.push_back(static_cast<int>(m));
+  }
+  return round;
+}
+
+void PartState::sweep(const float* gradient, double rate, double factor) {
+  const ServerOptimizer& optimizer = *rule_.optimizer;
+  const Sweep run = kernels().sweep(optimizer_name(optimizer.settings.kind));
+  SweepCall call = sweep_call(optimizer.settings, rate, factor, updates_);
+  float* planes[kMostPlanes] = {};
+  for (std::size_t p = 0; p < planes_.size(); ++p) planes[p] = planes_[p].writable();
+  for_each_stretch(optimizer.undecayed, {begin_, begin_ + elements()},
+                   [&](const Span& stretch, bool decay) {
+                     const std::int64_t at = stretch.begin - begin_;
+                     call.weight = planes[0] + at;
+                     call.gradient = gradient + at;
+                     for (std::size_t p = 1; p < planes_.size(); ++p) {
+                       call.state[p - 1] = planes[p] + at;
+                     }
+                     call.elements = stretch.end - stretch.begin;
+                     call.decay = decay;
+                     run(call);
+                   });
+}
+
+}  // namespace hetu::ps::server
