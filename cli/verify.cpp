@@ -22,11 +22,12 @@ std::string peaks(const VerifyReport& report) {
   return text;
 }
 
-// Of versions by waves: how many updates the weights of a forward lack at most.
+// Of versions by waves, and at servers: how many updates the weights of a forward lack at most.
 std::string staleness(const Schedule& plan, const VerifyReport& report) {
-  if (plan.version_rule != VersionRule::Wave) return "";
+  const bool servers = plan.lowering.servers, any = plan.lowering.staleness == kAnyStaleness;
+  if (plan.version_rule != VersionRule::Wave && !servers) return "";
   std::string text = fmt::format("; staleness {} local", report.local_staleness);
-  if (plan.lowering.servers) text += fmt::format(", {} global", report.global_staleness);
+  if (servers) text += any ? ", any global" : fmt::format(", {} global", report.global_staleness);
   return text;
 }
 

@@ -46,6 +46,13 @@ Fields fields(TrainerOptions& o) {
                              .range = {.least = 1}};
   const Fields rest = {
       sync_field(o.sync),
+      {.name = "sync_method",
+       .place = &o.sync_method,
+       .argument = "HOW",
+       .doc =
+           "how pipelines with a flush after each step agree: allreduce; or ps, parameter servers "
+           "that run the optimizer",
+       .choices = {"allreduce", "ps"}},
       staleness_field(o.staleness),
       {.name = "device",
        .place = &o.device,
@@ -121,6 +128,7 @@ int default_micro_batches(const std::string& method) {
 }
 
 bool wants_servers(const TrainerOptions& o) {
+  if (o.sync_method == "ps") return true;
   if (o.pipelines < 2) return false;
   const std::optional<Schedule> plan = o.plan ? o.plan : smallest_plan(o.method);
   return plan && plan->version_rule == VersionRule::Wave;

@@ -69,10 +69,11 @@ struct TrainerOptions : Sizes {
   std::int64_t limit_bytes = 0;  ///< per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
   std::optional<Averaging> averaging = {};
-  std::optional<Servers> servers = {};  ///< wanted where wants_servers()
-  int staleness = 0;                    ///< with servers; see Lowering
-  Stragglers stragglers = {};           ///< hetero, slow and seed count; see straggler_injector.h
-  std::set<std::string> given = {};     ///< names of what was told by fields; see refuse_foreign
+  std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
+  std::optional<Servers> servers = {};    ///< wanted where wants_servers()
+  int staleness = 0;                      ///< with servers; see Lowering
+  Stragglers stragglers = {};             ///< hetero, slow and seed count; see straggler_injector.h
+  std::set<std::string> given = {};       ///< names of what was told by fields; see refuse_foreign
 };
 
 /// What may be told of a training job by its script's flags and its Executor's keywords, in the
@@ -94,7 +95,8 @@ int model_stages_of(const TrainerOptions& o);
 /// sizes that the method cannot have.
 int default_micro_batches(const std::string& method);
 
-/// Whether the job's pipelines share their weights over servers: several, of versions by waves.
+/// Whether the job's pipelines share their weights over servers: of sync method ps, and several of
+/// versions by waves.
 bool wants_servers(const TrainerOptions& o);
 
 /// Workers of one pipeline.

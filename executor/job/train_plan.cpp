@@ -66,7 +66,9 @@ Schedule compute_plan(const TrainPlan& job, int steps) {
   const TrainerOptions& o = job.options;
   const Method* method = o.plan ? nullptr : find_method(o.method);
   if (method != nullptr) refuse_foreign(*method, o.given);
-  Schedule compute = rows_of(method, o, job.graph, steps);
+  const bool flushes = o.sync_method == "ps";
+  Schedule compute = rows_of(method, o, job.graph, flushes ? 1 : steps);
+  if (flushes && !is_asynchronous(compute)) compute = with_flushes(compute, steps);
   if (o.runtime_rule) {
     require(method != nullptr && takes(*method, "runtime-rule"),
             "--runtime-rule does not apply to {}", compute.method);
@@ -141,16 +143,26 @@ void check_servers(const TrainPlan& job) {
   const TrainerOptions& o = job.options;
   require(o.servers || o.staleness == 0,
           "--staleness {} is of pipelines that share weights over servers: --pipeline hetpipe on 2 "
-          "and more; '{}' on {} has none",
+          "and more, or --sync-method ps; '{}' on {} has none",
           o.staleness, job.one_step.method, o.pipelines);
   if (!o.servers) return;
+  const bool waves = job.one_step.version_rule == VersionRule::Wave;
+  require(
+      o.sync_method != "ps" || !waves,
+      "--sync-method ps is of methods with a flush after each step; '{}' pushes waves of its own "
+      "updates to the servers: leave it out",
+      job.one_step.method);
+  require(
+      waves || job.optimizer.kind != OptimizerConfig::Kind::Lamb,
+      "lamb goes by the norm of whole parameters, and servers have parts of them: choose another "
+      "optimizer, or leave --sync-method ps out");
   require(!o.averaging,
           "'{}' shares weights over servers and cannot average them in groups, too: leave {} out",
           job.one_step.method,
           o.averaging->policy.method == groups::Method::PartialReduce ? "--preduce" : "--adpsgd");
   for (const StagePair& tie : job.how.tied)
     fail(Code::InvalidArgument,
-         "stages {} and {} share a weight, but servers add up each stage's waves by itself: untie "
+         "stages {} and {} share a weight, but servers have each stage by itself: untie "
          "it (\"tie_word_embeddings\": false), or use one stage",
          tie.first, tie.second);
 }

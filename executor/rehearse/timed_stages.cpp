@@ -81,6 +81,7 @@ DeviceSpan TimedStages::newest_weights(int /*stage*/) {
 
 // The newest one has local updates on top of the version that a pull takes the place of.
 std::vector<DeviceSpan> TimedStages::weights_from(int stage, int /*version*/) {
+  if (updates_at_servers(plan_)) return {newest_weights(stage)};
   pulled_.resize(weights_.size());
   return {host_span(pulled_.data(), static_cast<std::int64_t>(pulled_.size())),
           newest_weights(stage)};
@@ -176,8 +177,8 @@ std::int64_t TimedStages::synchronised(const Instr& instr, std::int64_t done_ns)
   }
   if (instr.kind == Kind::Pull) {
     // The last push that it has waited for was on its way, and the answer is.
-    const double ways = 2 * timing_.to_servers(instr.stage, pace_.servers);
-    free_ns_ = std::max(free_ns_, done_ns + static_cast<std::int64_t>(ways * pace_.unit_ns));
+    const double time = timing_.answered(instr.stage, pace_.servers);
+    free_ns_ = std::max(free_ns_, done_ns + static_cast<std::int64_t>(time * pace_.unit_ns));
     sleep_until(free_ns_);
     return free_ns_;
   }

@@ -36,6 +36,12 @@ struct StepReport {
   bool stop_asked = false;      ///< some worker had asked to stop when the step began
 };
 
+/// A gradient that an UPDATE has ended, of a plan whose servers make the updates.
+struct EndedGradient {
+  std::vector<float> values;  ///< of all parameters, as newest_weights() has them; clipped
+  float rate = 0;             ///< that the update is to go by
+};
+
 /// The stages of one worker. `stage` and `micro` of an instruction are placement id and global
 /// micro-batch id. All calls come from the thread that runs the interpreter.
 class Stages {
@@ -56,6 +62,8 @@ class Stages {
   virtual std::vector<DeviceSpan> weights_from(int stage, int /*version*/) {
     return {newest_weights(stage)};
   }
+  /// Of the stage's last UPDATE, once; only of such plans.
+  virtual EndedGradient take_gradient(int /*stage*/) { return {}; }
   /// What copies of the stage must have alike between runs: weights, optimizer states, and, if
   /// asked for, buffers.
   virtual std::vector<DeviceSpan> persistent(int stage, bool with_buffers) = 0;

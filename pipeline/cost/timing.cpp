@@ -29,7 +29,12 @@ double Timing::compute(const Instr& instr, int row, std::int64_t index, double a
 }
 
 double Timing::update(const Instr& instr, int row) const {
-  return instr_time(costs_, schedule_, instr) * slowness_[row];
+  return updates_at_servers(schedule_) ? 0 : instr_time(costs_, schedule_, instr) * slowness_[row];
+}
+
+double Timing::applied(int placement, int servers) const {
+  if (!updates_at_servers(schedule_)) return 0;
+  return instr_time(costs_, schedule_, {.kind = Kind::Update, .stage = placement}) / servers;
 }
 
 double Timing::over_copies(int placement) const {
@@ -43,8 +48,8 @@ double Timing::served(int placement, int servers) const {
   return (known ? bytes / costs_.link.bandwidth : over_copies(placement) / 2) / servers;
 }
 
-double Timing::to_servers(int placement, int servers) const {
-  return costs_.link.latency + served(placement, servers);
+double Timing::answered(int placement, int servers) const {
+  return 2 * (costs_.link.latency + served(placement, servers)) + applied(placement, servers);
 }
 
 double Timing::collective(const Instr& instr) const {

@@ -21,6 +21,7 @@ class Timing {
   /// F, B, I, W or R that starts at `at`; `index` counts the compute instructions before it in its
   /// row.
   double compute(const Instr& instr, int row, std::int64_t index, double at) const;
+  /// On the worker: none where servers make the updates.
   double update(const Instr& instr, int row) const;
   /// The sum of a placement's whole gradient over the copies of its stage, or the mean of its
   /// weights over some of them.
@@ -31,8 +32,11 @@ class Timing {
   /// bytes / bandwidth of the common link. Where the costs name no bytes or no bandwidth half of
   /// over_copies, since an all-reduce moves as many bytes as a push and a pull.
   double served(int placement, int servers) const;
-  /// From a stage to its servers, or back, where nobody else is before it: latency and served.
-  double to_servers(int placement, int servers) const;
+  /// How long each of the servers is busy with the update of a push: none where workers make them.
+  double applied(int placement, int servers) const;
+  /// From a push to the answer of its pull where nobody else is before them: twice latency and
+  /// served, and applied.
+  double answered(int placement, int servers) const;
   /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on
   /// another.
   double message(const Instr& made, int user_stage, int from_row, int to_row) const;

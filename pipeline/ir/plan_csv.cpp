@@ -168,7 +168,7 @@ bool ends_in_flush(const Schedule& s) {
   const auto is_added = [](const Instr& i) {
     return !is_compute(i.kind) && i.kind != Kind::Update;
   };
-  if (!holds(s, Kind::Update) || !any_instr(s, is_added)) return false;
+  if (!holds(s, Kind::Update) || holds(s, Kind::Push) || !any_instr(s, is_added)) return false;
   for (const Program& p : s.workers) {
     bool updated = false;
     for (const Instr& i : unroll(p)) {

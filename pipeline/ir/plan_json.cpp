@@ -163,7 +163,7 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.reduce_scalars = in.flag("reduce_scalars", false);
   how.average_weights = in.flag("average_weights", false);
   how.servers = in.flag("servers", false);
-  how.staleness = in.integer("staleness", 0, 0);
+  how.staleness = in.integer("staleness", 0, kAnyStaleness);
   how.flush = in.flag("flush", false);
   try {
     how.sync = parse_sync_place(in.text("sync", "eager"));

@@ -14,17 +14,30 @@ void check_pipelines(const Schedule& schedule, const Lowering& how) {
           "'{}' on {} pipelines has versions by waves, which they push to servers and pull from "
           "them (sync method hetpipe); sums or means at each update are another method's",
           schedule.method, how.pipelines);
-  require(how.staleness >= 0, "staleness must be at least 0 waves, got {}", how.staleness);
-  require(how.servers || how.staleness == 0,
-          "staleness {} is of pipelines that push to servers (sync method hetpipe); those of '{}' "
-          "do not",
-          how.staleness, schedule.method);
+  require(how.staleness >= kAnyStaleness,
+          "staleness must be at least 0 waves, or {} for any, got {}", kAnyStaleness,
+          how.staleness);
+  require(
+      how.servers || how.staleness == 0,
+      "staleness {} is of pipelines that push to servers (sync methods hetpipe and ps); those of "
+      "'{}' do not",
+      how.staleness, schedule.method);
   if (!how.servers) return;
   require(!how.average_weights,
           "pipelines push to servers or average in groups, not both; '{}' is told to",
           schedule.method);
-  require(waves, "sync method hetpipe pushes waves of updates; '{}' has {}", schedule.method,
-          is_asynchronous(schedule) ? "versions by no waves" : "one update per step with a flush");
+  if (waves) return;
+  require(is_asynchronous(schedule),
+          "servers take waves of updates; '{}' has one update per step with a flush, which goes to "
+          "them where it stands in the rows (sync method ps)",
+          schedule.method);
+  require(schedule.version_rule == VersionRule::Newest && schedule.most_versions == 1,
+          "servers take waves of updates; '{}' has versions by no waves, and no flush after each "
+          "step",
+          schedule.method);
+  require(schedule.placements.size() == static_cast<std::size_t>(model_stages(schedule)),
+          "'{}' has several copies of a stage in a pipeline, and servers take one gradient of it",
+          schedule.method);
 }
 
 Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {

@@ -2,11 +2,43 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "graph/base/error.h"
 
 namespace hetu {
 
 bool is_asynchronous(const Schedule& plan) {
   return !plan.lowering.flush && holds(plan, Kind::Update);
+}
+
+// The body begins with the second step: what pulls weights, or frees what the step before kept,
+// stands there in every repetition alike.
+Schedule with_flushes(const Schedule& synchronous, int steps) {
+  require(!holds(synchronous, Kind::Update) && !is_lowered(synchronous),
+          "'{}' has updates in its rows, and a flush at the end of each step was to be added",
+          synchronous.method);
+  require(
+      !synchronous.half_micros && synchronous.placements.size() == synchronous.workers.size(),
+      "'{}' has {}; steps with a flush that go on by themselves are of one stage per worker and "
+      "whole micro-batches",
+      synchronous.method,
+      synchronous.half_micros ? "backwards by half micro-batches" : "several stages on a worker");
+  Schedule s = synchronous;
+  s.steps = steps;
+  for (std::size_t w = 0; w < s.workers.size(); ++w) {
+    std::vector<Instr> row = unroll(synchronous.workers[w]);
+    for (std::size_t i = 0; i < s.placements.size(); ++i) {
+      if (s.placements[i].workers[0] == static_cast<int>(w))
+        row.push_back({.kind = Kind::Update, .stage = static_cast<int>(i)});
+    }
+    Program& p = s.workers[w];
+    p = {row, std::move(row), steps - 1, s.micro_batches, {}};
+    for (Instr& i : p.body)
+      if (i.micro >= 0) i.micro += s.micro_batches;
+    if (p.repeat == 0) p = {std::move(p.prologue), {}, 0, 0, {}};
+  }
+  return s;
 }
 
 int run_grain(const Schedule& plan) {
@@ -41,8 +73,9 @@ int micro_ids_in_work(const Schedule& plan, int live_copies) {
 // for the message that is half of it, so that the others hear of the next grant before they could
 // have come to the end of this one.
 int granted_at_once(const Schedule& plan) {
-  constexpr int kForMessage = 4;
-  const int under_way = 2 * plan.stages + plan.lowering.staleness,
+  constexpr int kForMessage = 4, kAnyLead = 64;
+  const bool any = plan.lowering.staleness == kAnyStaleness;
+  const int under_way = 2 * plan.stages + (any ? kAnyLead : plan.lowering.staleness),
             grain = std::max(1, run_grain(plan));
   const int wanted = 2 * (under_way + kForMessage);
   return (wanted + grain - 1) / grain * grain;

@@ -11,6 +11,12 @@ namespace hetu {
 /// rows then no longer tell. How many versions a plan may keep says nothing of it.
 bool is_asynchronous(const Schedule& plan);
 
+/// A synchronous plan, without messages, as one of `steps` steps with their flushes in its rows:
+/// each stage has its UPDATE when the row's compute of a step is done. So asynchronous to others,
+/// who may be at another step; within, nothing overlaps. Throws InvalidArgument for a plan that has
+/// updates, backward ids of half micro-batches, or more than one copy of a stage.
+Schedule with_flushes(const Schedule& synchronous, int steps);
+
 /// By how many steps runs of a plan differ in length, so that each row's body repeats whole times;
 /// 0 if a row has no body that repeats.
 int run_grain(const Schedule& plan);

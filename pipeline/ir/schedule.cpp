@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "graph/base/error.h"
 
@@ -101,6 +102,18 @@ int forward_version(const Schedule& schedule, int micro, int updates) {
 
 int micros_per_update(const Schedule& schedule) {
   return schedule.version_rule == VersionRule::Wave ? 1 : schedule.micro_batches;
+}
+
+int updates_per_wave(const Schedule& schedule) {
+  return schedule.micro_batches / micros_per_update(schedule);
+}
+
+bool updates_at_servers(const Schedule& schedule) {
+  return schedule.lowering.servers && schedule.version_rule != VersionRule::Wave;
+}
+
+std::int64_t least_clock(int staleness, std::int64_t waves) {
+  return staleness == kAnyStaleness ? std::numeric_limits<std::int64_t>::min() : waves - staleness;
 }
 
 Schedule with_steps(const Schedule& schedule, int steps) {

@@ -22,11 +22,12 @@ enum class Kind : std::uint8_t {
   RecvBackward,   ///< RECV_B: the output gradient of (stage, micro) from the stage after
   ReduceGrad,     ///< REDUCE_GRAD: all-reduce over the copies of a stage; part = bucket; no micro
   ReduceScalars,  ///< REDUCE_SCALARS: norm, overflow, loss over all workers; no stage, no micro
-  Update,         ///< UPDATE: optimizer step of a stage; no micro
+  Update,         ///< UPDATE: optimizer step of a stage, its own or, see
+                  ///< updates_at_servers, theirs; no micro
   PartialReduce,  ///< PARTIAL_REDUCE: a mean of the stage's weights with those of some other
                   ///< pipelines begins; the stage's next update waits for it; no micro
   Push,  ///< PUSH: what the stage's weights have changed by since its last push goes to the
-         ///< servers, which add it; no micro
+         ///< servers, which add it, or the gradient of its update, which they apply; no micro
   Pull,  ///< PULL: the servers' weights of the stage, with that push and as many of the other
          ///< pipelines' as Lowering::staleness asks for, take the place of what its own were at
          ///< the push; updates since then are kept; no micro
@@ -123,6 +124,9 @@ struct StagePair {
 /// Source: Li and Hoefler 2021 (Chimera), section 3.2.
 enum class SyncPlace : std::uint8_t { End, Eager, EagerOpt };
 
+/// A staleness without a bound (ASP).
+inline constexpr int kAnyStaleness = -1;
+
 /// What lowering is told of the model and of the pipelines beside this one. It stays in the
 /// schedule, so that verifier, simulator and interpreter know it too.
 struct Lowering {
@@ -135,12 +139,13 @@ struct Lowering {
   /// Pipelines share no gradient: each updates alone, and after every update averages the stage's
   /// weights with whom it is told to (pipeline/groups).
   bool average_weights = false;
-  /// Pipelines share no gradient: each updates alone, and every wave of updates (the M of a step)
-  /// goes to servers that hold the weights of all: Kind::Push, Kind::Pull.
+  /// Pipelines share no gradient: the updates of each step, a wave, go to servers that hold the
+  /// weights of all: Kind::Push, Kind::Pull. Of versions by waves these are M of the pipeline's
+  /// own, else one, which the servers make (updates_at_servers).
   bool servers = false;
   /// With servers: waves by which a pipeline may be ahead of the slowest one, D. The pull after
-  /// wave c has waves 0…c-D of every pipeline at least. Source: Park et al. 2020 (HetPipe),
-  /// section 5.
+  /// wave c has waves 0…c-D of every pipeline at least; kAnyStaleness: its own. Source: Park et al.
+  /// 2020 (HetPipe), section 5 (WSP); Ho et al. 2013 (SSP, of which 0 is BSP).
   int staleness = 0;
   /// What lowering has found: the plan had no update, so each step got one at its end, a flush.
   bool flush = false;
@@ -203,6 +208,17 @@ int forward_version(const Schedule& schedule, int micro, int updates);
 /// Micro-batches whose gradient one update applies: those of a step; one where versions go by
 /// waves.
 int micros_per_update(const Schedule& schedule);
+
+/// Updates that go to servers together, in a wave: those of a step.
+int updates_per_wave(const Schedule& schedule);
+
+/// Whether an UPDATE only ends a gradient, which the PUSH after it takes to servers that run the
+/// optimizer: pipelines with a flush at the end of each step and servers.
+bool updates_at_servers(const Schedule& schedule);
+
+/// The clock, in waves, that a pull asks for of every pipeline after so many waves of its own; of
+/// any staleness the lowest number.
+std::int64_t least_clock(int staleness, std::int64_t waves);
 
 /// The same plan over another number of steps: bodies repeat as often as that needs. Throws Plan
 /// where a row's body cannot give that number.

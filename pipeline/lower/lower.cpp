@@ -209,8 +209,10 @@ OptionField staleness_field(int& staleness) {
   return {.name = "staleness",
           .place = &staleness,
           .argument = "D",
-          .doc = "of hetpipe: waves by which a pipeline may be ahead of the slowest one",
-          .range = {0, 1 << 20}};
+          .doc =
+              "with servers: waves (hetpipe) or steps by which a pipeline may be ahead of the "
+              "slowest one; -1 = any",
+          .range = {kAnyStaleness, 1 << 20}};
 }
 
 Schedule lower(const Schedule& schedule, const Lowering& how) {

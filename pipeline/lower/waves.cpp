@@ -11,7 +11,10 @@ using Row = std::vector<Instr>;
 class Waves {
  public:
   explicit Waves(const Schedule& s)
-      : schedule_(s), updates_(s.placements.size(), 0), pulls_(s.placements.size(), 0) {}
+      : schedule_(s),
+        wave_(updates_per_wave(s)),
+        updates_(s.placements.size(), 0),
+        pulls_(s.placements.size(), 0) {}
 
   // A part of the row with what is added to it.
   Row walk(const Row& part) {
@@ -23,7 +26,7 @@ class Waves {
       if (!second) add_pulls(part[k], out);
       if (part[k].with_next && k + 1 < part.size()) add_pulls(part[k + 1], out);
       out.push_back(part[k]);
-      if (part[k].kind == Kind::Update && ++updates_[part[k].stage] % schedule_.micro_batches == 0)
+      if (part[k].kind == Kind::Update && ++updates_[part[k].stage] % wave_ == 0)
         out.push_back({.kind = Kind::Push, .stage = part[k].stage});
     }
     return out;
@@ -35,7 +38,7 @@ class Waves {
     for (std::size_t s = 0; s < updates_.size(); ++s) {
       const int updates = updates_[s] - before.updates_[s], pulls = pulls_[s] - before.pulls_[s];
       if (updates == 0 && pulls == 0) continue;  // of another worker
-      if (updates != shift || pulls * schedule_.micro_batches != shift) return false;
+      if (updates * micros_per_update(schedule_) != shift || pulls * wave_ != updates) return false;
     }
     return true;
   }
@@ -50,14 +53,14 @@ class Waves {
 
   void finish(Row& row) {
     for (std::size_t s = 0; s < pulls_.size(); ++s)
-      pull_up_to(updates_[s] / schedule_.micro_batches, static_cast<int>(s), row);
+      pull_up_to(updates_[s] / wave_, static_cast<int>(s), row);
   }
 
  private:
   void add_pulls(const Instr& i, Row& out) {
     if (i.kind != Kind::Forward && i.kind != Kind::RecvForward) return;
     const int version = forward_version(schedule_, i.micro, updates_[i.stage]);
-    pull_up_to(version / schedule_.micro_batches, i.stage, out);
+    pull_up_to(version / wave_, i.stage, out);
   }
 
   void pull_up_to(int waves, int stage, Row& out) {
@@ -66,6 +69,7 @@ class Waves {
   }
 
   const Schedule& schedule_;
+  const int wave_;                    // updates
   std::vector<int> updates_, pulls_;  // per placement, so far
 };
 

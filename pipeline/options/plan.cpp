@@ -20,7 +20,11 @@ bool is_of_files(const std::string& name) {
 }
 
 void check_applicable(const PlanOptions& o, const Method* method) {
-  if (method != nullptr) return refuse_foreign(*method, o.given);
+  if (method != nullptr) {
+    std::set<std::string> given = o.given;
+    if (o.sync_method == "ps") given.erase("steps");  // each with its flush
+    return refuse_foreign(*method, given);
+  }
   Sizes unused;
   for (const OptionField& f : fields(unused)) {
     const std::string option = flag_of(f).substr(2);
@@ -81,10 +85,11 @@ PlanFacts facts_of(const PlanOptions& o) {
 // What is told of servers where there are none.
 void refuse_of_servers(const PlanOptions& o, const Lowering& how, const std::string& method) {
   for (const char* option : {"staleness", "servers"})
-    require(!o.has(option) || how.servers,
-            "--{} is for pipelines that push waves to servers (--sync-method hetpipe); those of "
-            "'{}' do not",
-            option, method);
+    require(
+        !o.has(option) || how.servers,
+        "--{} is for pipelines that push to servers (--sync-method hetpipe or ps); those of '{}' "
+        "do not",
+        option, method);
 }
 
 // How pipelines are told to share the model, of a plan that is not lowered yet.
@@ -95,7 +100,16 @@ Lowering lowering_of(const PlanOptions& o, const Schedule& plan) {
   how.average_weights = averages_in_groups(o);
   const bool waves = plan.version_rule == VersionRule::Wave && is_asynchronous(plan);
   const bool by_itself = waves && o.pipelines > 1 && !o.has("sync_method") && !how.average_weights;
-  how.servers = o.sync_method == "hetpipe" || by_itself;
+  how.servers = is_of_servers(o.sync_method) || by_itself;
+  if (o.sync_method == "hetpipe" && !waves)
+    fail(Code::InvalidArgument,
+         "--sync-method hetpipe is of hetpipe, whose versions go by waves; '{}' has {}",
+         plan.method,
+         is_asynchronous(plan) ? "others" : "a flush after each step: --sync-method ps");
+  require(o.sync_method != "ps" || !waves,
+          "--sync-method ps is of methods with a flush after each step; '{}' pushes waves: "
+          "--sync-method hetpipe",
+          plan.method);
   how.staleness = o.staleness;
   refuse_of_servers(o, how, plan.method);
   return how;
@@ -114,7 +128,7 @@ void check_lowered(const PlanOptions& o, const Schedule& plan) {
   require(!o.has("sync"),
           "--sync {}: the plan is lowered already; its reductions stand where they are",
           sync_place_name(o.sync));
-  require(!o.has("sync_method") || (o.sync_method == "hetpipe") == how.servers,
+  require(!o.has("sync_method") || is_of_servers(o.sync_method) == how.servers,
           "--sync-method {}: the plan is lowered already, with{} pushes to servers", o.sync_method,
           how.servers ? "" : "out");
   refuse_of_servers(o, how, plan.method);
@@ -122,7 +136,9 @@ void check_lowered(const PlanOptions& o, const Schedule& plan) {
           "--staleness {}: the plan is lowered already, with {}", o.staleness, how.staleness);
 }
 
-Schedule finished(const PlanOptions& o, const Schedule& plan) {
+Schedule finished(const PlanOptions& o, Schedule plan) {
+  if (o.sync_method == "ps" && !is_lowered_already(plan) && !is_asynchronous(plan))
+    plan = with_flushes(plan, o.sizes.steps);
   if (!is_lowered_already(plan)) check_pipelines(plan, lowering_of(o, plan));
   return o.sizes.with_recompute ? with_recompute(plan) : plan;
 }
@@ -179,8 +195,12 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
   return plan;
 }
 
+bool is_of_servers(const std::string& sync_method) {
+  return sync_method == "hetpipe" || sync_method == "ps";
+}
+
 bool averages_in_groups(const PlanOptions& o) {
-  if (o.sync_method == "hetpipe") return false;
+  if (is_of_servers(o.sync_method)) return false;
   return o.sync_method != "allreduce" || (o.has("overlap") && o.policy.overlapped);
 }
 

@@ -52,14 +52,16 @@ Fields of_runs(PlanOptions& o) {
        .place = &o.sync_method,
        .argument = "HOW",
        .doc = "how pipelines agree: allreduce; preduce, adpsgd or adpsgd-lockstep, which average "
-              "weights (pipedream); hetpipe, which pushes waves to servers (hetpipe)",
-       .choices = {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep", "hetpipe"},
+              "weights (pipedream); hetpipe, which pushes waves to servers (hetpipe); ps, whose "
+              "servers apply the gradient of each step (dp, gpipe, 1f1b and others with a flush)",
+       .choices = {"allreduce", "preduce", "adpsgd", "adpsgd-lockstep", "hetpipe", "ps"},
        .otherwise = "allreduce; of method hetpipe on several pipelines, hetpipe"},
       staleness_field(o.staleness),
       {.name = "servers",
        .place = &o.run.servers,
        .argument = "S",
-       .doc = "of hetpipe: servers that share every stage's weights evenly; each way takes latency "
+       .doc = "of hetpipe and ps: servers that share every stage's weights evenly; each way takes "
+              "latency "
               "+ weight_bytes / (S bandwidth), or, where costs lack one, half an all-reduce / S",
        .range = {1, 1 << 16}},
   };
@@ -184,9 +186,10 @@ void check_plan_options(const PlanOptions& o) {
     require(!o.has(f.name.c_str()) || o.sync_method == "preduce",
             "{} is for --sync-method preduce, not {}", f.within != nullptr ? f.within : flag_of(f),
             o.sync_method);
-  require(!o.has("overlap") || o.sync_method != "hetpipe",
-          "--overlap is for pipelines that average; those of --sync-method hetpipe push to servers "
-          "beside all else");
+  require(!o.has("overlap") || !is_of_servers(o.sync_method),
+          "--overlap is for pipelines that average; those of --sync-method {} push to servers "
+          "beside all else",
+          o.sync_method);
   require(!(o.has("backward") && (o.has("input_grad") || o.has("weight_grad"))),
           "--backward and --input-grad or --weight-grad exclude each other");
   const bool times = o.has("forward") || o.has("backward") || o.has("input_grad") ||

@@ -95,6 +95,9 @@ bool is_page(const std::string& format);
 /// Throws InvalidArgument: the style profile in another format than svg and pdf.
 void check_style(const std::string& style, const std::string& format);
 
+/// True of a sync method by which pipelines share their weights over servers: hetpipe, ps.
+bool is_of_servers(const std::string& sync_method);
+
 /// True if pipelines average their weights in groups, by the sync method.
 bool averages_in_groups(const PlanOptions& o);
 

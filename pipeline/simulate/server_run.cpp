@@ -81,7 +81,7 @@ class ServerRun : RowRun {
     const int stage = static_cast<int>(e.value);
     switch (e.what) {
       case kPushArrives:
-        return serve(e, kPushIsServed);
+        return serve(e, kPushIsServed, timing_.applied(stage, servers_));
       case kPushIsServed:
         note(e.row, Kind::Push, stage, copy(e).served++, copy(e).push_at);
         return answer(stage);
@@ -105,8 +105,8 @@ class ServerRun : RowRun {
     waits_[r] = kNowhere;
   }
 
-  void serve(const Event& e, int then) {
-    free_ = std::max(free_, now_) + timing_.served(static_cast<int>(e.value), servers_);
+  void serve(const Event& e, int then, double more = 0) {
+    free_ = std::max(free_, now_) + timing_.served(static_cast<int>(e.value), servers_) + more;
     push(free_, e.row, then, e.value);
   }
 
@@ -119,7 +119,7 @@ class ServerRun : RowRun {
     waiting.swap(pulls_[stage]);
     for (const Event& e : waiting) {
       const int waves = copy(e).pushes;
-      if (copy(e).served >= waves && slowest >= waves - staleness_)
+      if (copy(e).served >= waves && slowest >= least_clock(staleness_, waves))
         serve(e, kPullIsServed);
       else
         pulls_[stage].push_back(e);

@@ -14,8 +14,9 @@ namespace hetu {
 /// order in which they come or, a pull, in which it can be answered: when each pipeline has pushed
 /// what the staleness asks for. Each of options.servers has an equal share of every stage's
 /// weights, so that all of them are busy alike; both ways cost the link's latency and
-/// Timing::served. So a pipeline that goes on from a pull leads the slowest by at most D waves at
-/// that stage, and until it comes to its next pull, which its next push is before, by at most D
+/// Timing::served, a push also Timing::applied. So a pipeline that goes on from a pull leads the
+/// slowest by at most D waves at that stage, and until it comes to its next pull, which its next
+/// push is before, by at most D
 /// + 1.
 Simulation simulate_servers(const Schedule& schedule, const Costs& costs,
                             const SimulateOptions& options);

@@ -216,17 +216,17 @@ class Auditor {
     s.last_average = position;
   }
 
-  // A rule that counts versions by micro-batches fixes how many of them an update applies.
+  // A rule that counts versions by micro-batches fixes how many of them an update applies, and so
+  // does a wave.
   void check_share(const Instr& i, int position) {
-    if (schedule_.version_rule == VersionRule::Newest) return;
-    const bool lag = schedule_.version_rule == VersionRule::Lag1;
-    const int share = lag ? schedule_.micro_batches : 1;
+    if (schedule_.version_rule == VersionRule::Newest && !schedule_.lowering.servers) return;
+    const int share = micros_per_update(schedule_);
     const StageState& s = stages_[i.stage];
     if (s.backwards == s.updates * share) return;
     fail(Code::Plan,
-         "{} makes version {} of {} backward(s); its version rule wants one per {} "
-         "micro-batch(es):\n  {}",
-         to_string(i), s.updates, s.backwards, share, index_.describe(position));
+         "{} makes version {} of {} backward(s); its {} wants one per {} micro-batch(es):\n  {}",
+         to_string(i), s.updates, s.backwards,
+         updates_at_servers(schedule_) ? "step" : "version rule", share, index_.describe(position));
   }
 
   // The first part of a stage's gradient that is not summed since it was last added to; -1 if none.

@@ -22,9 +22,10 @@ struct VerifyReport {
   /// Weight version, in updates, of the forward of micro-batch m on placement p: at p * (micro-
   /// batches of the plan) + m. Empty for plans without updates.
   std::vector<std::int32_t> versions;
-  /// Of plans whose versions go by waves: the most updates, of those of the micro-batches before,
-  /// that a forward's weights lack of its own pipeline (in a run of any length M - 1), and, with
-  /// servers, of another one that is as far (at most (D + 1) M + M - 2).
+  /// Of plans whose versions go by waves, or with servers: the most updates, of those of the
+  /// micro-batches before, that a forward's weights lack of its own pipeline (in a run of any
+  /// length M - 1; none with a flush), and, with servers, of another one that is as far (at most (D
+  /// + 1) M + M - 2; D with a flush; all where any staleness goes).
   int local_staleness = 0;
   int global_staleness = 0;
 };

@@ -9,8 +9,8 @@ namespace hetu {
 WaveAudit::WaveAudit(const PlanIndex& index)
     : index_(index),
       how_(index.schedule().lowering),
-      waves_(index.schedule().version_rule == VersionRule::Wave),
-      wave_(index.schedule().micro_batches),
+      waves_(index.schedule().version_rule == VersionRule::Wave || how_.servers),
+      wave_(updates_per_wave(index.schedule())),
       stages_(index.graph().stages()) {}
 
 // Of the updates before a micro-batch its weights lack its own since their version, and of another
@@ -18,7 +18,8 @@ WaveAudit::WaveAudit(const PlanIndex& index)
 void WaveAudit::forward(int position, int version) {
   if (!waves_) return;
   const Instr& i = index_.at(position);
-  local_ = std::max(local_, i.micro - version);
+  const int before = i.micro / micros_per_update(index_.schedule());
+  local_ = std::max(local_, before - version);
   if (!how_.servers) return;
   const int pulled = version / wave_, pulls = stages_[i.stage].pulls;
   if (pulled > pulls)
@@ -27,7 +28,8 @@ void WaveAudit::forward(int position, int version) {
         "{} uses weight version {}, which has wave {} in it, but only {} pull(s) of its stage came "
         "before it:\n  {}",
         to_string(i), version, pulled - 1, pulls, index_.describe(position));
-  global_ = std::max(global_, i.micro - wave_ * std::max(0, pulled - how_.staleness));
+  const auto others = std::max(std::int64_t{0}, least_clock(how_.staleness, pulled));
+  global_ = std::max(global_, before - wave_ * static_cast<int>(others));
 }
 
 void WaveAudit::update(int position, int updates) {

@@ -46,11 +46,29 @@ TEST(ServersCommand, WavesOnSeveralPipelinesMeetAtServers) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("\"method\": \"hetpipe\""), HasSubstr("\"refused\": []")));
 }
 
+TEST(ServersCommand, StepsWithAFlushPushTheirGradients) {
+  const std::string sizes = "--stages 2 --micro-batches 4 --steps 6 --pipelines 2";
+  for (const auto& [staleness, says] :
+       std::vector<std::pair<std::string, std::string>>{{"0", "0"}, {"3", "3"}, {"-1", "any"}}) {
+    const std::string plan = "1f1b " + sizes + " --sync-method ps --staleness " + staleness;
+    EXPECT_THAT(hetu("verify " + plan).out,
+                HasSubstr("; staleness 0 local, " + says + " global\n"));
+    hetu("schedule " + plan + " --lowered --format json -o ps.json");
+    EXPECT_THAT(hetu("verify ps.json").out, HasSubstr(", " + says + " global\n"));
+    for (const std::string& each : {plan, std::string("ps.json")}) {
+      const Outcome figures = hetu("simulate " + each + " --format json --servers 2");
+      EXPECT_EQ(figures.status, 0) << figures.err;
+      EXPECT_THAT(hetu("schedule " + each + " --lowered --format csv").out,
+                  HasSubstr("1UPDATE,1PUSH,1PULL,1RECV_F4"));
+    }
+  }
+}
+
 TEST(ServersCommand, WhatHasNoServersIsRefusedInOneLine) {
   const std::string sizes = " --stages 2 --micro-batches 4 --pipelines 2";
   hetu("schedule hetpipe" + sizes + " --staleness 1 --lowered --format json -o low.json");
   for (const auto& [words, says] : std::vector<std::pair<std::string, std::string>>{
-           {"hetpipe" + sizes + " --staleness -1", "--staleness"},
+           {"hetpipe" + sizes + " --staleness -2", "--staleness"},
            {"hetpipe" + sizes + " --servers 0", "--servers"},
            {"hetpipe" + sizes + " --sync-method allreduce",
             "'hetpipe' on 2 pipelines has versions by"},
@@ -58,14 +76,21 @@ TEST(ServersCommand, WhatHasNoServersIsRefusedInOneLine) {
            {"hetpipe" + sizes + " --overlap", "(sync method hetpipe)"},
            {"hetpipe" + sizes + " --sync-method hetpipe --overlap",
             "--overlap is for pipelines that"},
-           {"gpipe" + sizes + " --staleness 0", "--staleness is for pipelines that push waves"},
+           {"gpipe" + sizes + " --staleness 0",
+            "--staleness is for pipelines that push to servers"},
            {"pipedream" + sizes + " --staleness 2", "those of 'pipedream' do not"},
            {"pipedream" + sizes + " --sync-method preduce --servers 2",
             "--servers is for pipelines"},
            {"gpipe" + sizes + " --sync-method hetpipe",
-            "'gpipe' has one update per step with a flush"},
-           {"pipedream" + sizes + " --sync-method hetpipe", "'pipedream' has versions by no waves"},
-           {"pipedream-2bw" + sizes + " --sync-method hetpipe", "has versions by no waves"},
+            "'gpipe' has a flush after each step: --sync-method ps"},
+           {"pipedream" + sizes + " --sync-method hetpipe",
+            "is of hetpipe, whose versions go by waves"},
+           {"pipedream" + sizes + " --sync-method ps", "'pipedream' has versions by no waves"},
+           {"hetpipe" + sizes + " --sync-method ps",
+            "'hetpipe' pushes waves: --sync-method hetpipe"},
+           {"chimera" + sizes + " --sync-method ps", "several stages on a worker"},
+           {"gpipe" + sizes + " --steps 2", "--steps does not apply to gpipe"},
+           {"pipedream-2bw" + sizes + " --sync-method hetpipe", "whose versions go by waves"},
            {"low.json --staleness 2", "--staleness 2: the plan is lowered already, with 1"},
            {"low.json --sync-method allreduce", "the plan is lowered already, with pushes"}}) {
     for (const char* command : {"schedule", "verify", "simulate"}) {

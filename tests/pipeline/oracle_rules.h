@@ -207,7 +207,9 @@ class Steps {
     if (s.version_rule == VersionRule::Wave) return std::max(0, micro - s.micro_batches + 1);
     return now;
   }
-  int share() const { return s.version_rule == VersionRule::Lag1 ? s.micro_batches : 1; }
+  // Micro-batches of an update, and updates of a wave.
+  int share() const { return s.version_rule == VersionRule::Wave ? 1 : s.micro_batches; }
+  int wave() const { return s.version_rule == VersionRule::Wave ? s.micro_batches : 1; }
 
   // Parts that must be summed between a stage's last gradient and its update.
   std::set<int> required(int stage) const {
@@ -291,7 +293,7 @@ class Steps {
       case Kind::Update:
         return update(row, at, i, k);
       case Kind::Push:
-        if (!s.lowering.servers || at.fresh != s.micro_batches) return "a push of no wave";
+        if (!s.lowering.servers || at.fresh != wave()) return "a push of no wave";
         at.fresh = 0;
         ++at.away;
         return "";
@@ -307,8 +309,8 @@ class Steps {
   std::string forward(Stage& at, const Instr& i) {
     const int version = version_of(i.micro, updates_[i.stage]);
     if (f.updates && version > updates_[i.stage]) return "a weight version that is still to come";
-    // Version v is whole waves of M updates and some more; their pulls are in it.
-    if (s.lowering.servers && version >= (at.pulled + 1) * s.micro_batches)
+    // Version v is whole waves of updates and some more; their pulls are in it.
+    if (s.lowering.servers && version >= (at.pulled + 1) * wave())
       return "a weight version that wants a pull";
     at.used[i.micro] = version;
     at.in_use[version]++;
@@ -331,7 +333,7 @@ class Steps {
   }
 
   std::string update(Row& row, Stage& at, const Instr& i, int k) {
-    if (s.lowering.servers && ++at.fresh > s.micro_batches) return "an update of two waves";
+    if (s.lowering.servers && ++at.fresh > wave()) return "an update of two waves";
     // A copy that has run nothing gets its gradient from the sum.
     if (!at.gradient && required(i.stage).empty()) return "an update without a gradient";
     for (const int part : required(i.stage)) {
@@ -344,7 +346,8 @@ class Steps {
     at.gradient = false;
     row.last_update = k;
     ++updates_[i.stage];
-    if (at.backwards != updates_[i.stage] * share() && s.version_rule != VersionRule::Newest)
+    if (at.backwards != updates_[i.stage] * share() &&
+        (s.version_rule != VersionRule::Newest || s.lowering.servers))
       return "an update of another number of micro-batches";
     return "";
   }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "pipeline/generate/generate.h"
+#include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 
 namespace hetu {
@@ -24,9 +25,11 @@ Schedule RandomPlans::of_a_method(int most) {
 }
 
 Schedule RandomPlans::of_waves(int most) {
-  return generate(
-      "hetpipe",
-      {.stages = 1 + below(most), .micro_batches = 1 + below(most), .steps = 1 + below(3)});
+  const Sizes sizes{
+      .stages = 1 + below(most), .micro_batches = 1 + below(most), .steps = 1 + below(3)};
+  if (coin()) return generate("hetpipe", sizes);
+  const char* flushed[] = {"gpipe", "1f1b", "zb-h1"};
+  return with_flushes(generate(flushed[below(3)], sizes), sizes.steps);
 }
 
 Schedule RandomPlans::of_no_method(int most) {
@@ -87,9 +90,11 @@ Schedule RandomPlans::of_no_method(int most) {
 Schedule RandomPlans::lowered(const Schedule& schedule) {
   Lowering how;
   const int n = model_stages(schedule);
-  how.servers = schedule.version_rule == VersionRule::Wave && below(4) > 0;
-  if (how.servers) how.staleness = below(3);
-  if (coin() && (schedule.version_rule != VersionRule::Wave || how.servers)) how.pipelines = 2;
+  const bool waves = schedule.version_rule == VersionRule::Wave;
+  how.servers =
+      waves ? below(4) > 0 : is_asynchronous(schedule) && schedule.method.find("pipedream") != 0;
+  if (how.servers) how.staleness = below(4) + kAnyStaleness;
+  if (coin() && (!waves || how.servers)) how.pipelines = 2;
   if (n > 2 && below(3) == 0) how.extra_edges = {{0, 2}};
   // Sums that start as soon as they may, and those of tied stages, can wait for each other in a
   // ring where copies of stages stand anyhow: then such a lowering is a wrong plan.

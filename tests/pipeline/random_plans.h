@@ -18,7 +18,7 @@ class RandomPlans {
   /// sometimes recomputed.
   Schedule of_a_method(int most);
 
-  /// Hetpipe, over one to three waves.
+  /// Over one to three waves: hetpipe, or a method whose steps have their flushes in the rows.
   Schedule of_waves(int most);
 
   /// Any placement of a model of one or two replicas, in any order that can run.

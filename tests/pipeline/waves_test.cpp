@@ -273,7 +273,7 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
     refused(
         plan, at_servers(),
         is_asynchronous(plan)
-            ? fmt::format("pushes waves of updates; '{}' has versions by no waves", m.name)
+            ? fmt::format("take waves of updates; '{}' has versions by no waves", m.name)
             : fmt::format("waves of updates; '{}' has one update per step with a flush", m.name));
   }
   const Schedule wave = waves(2, 4, 2);
@@ -284,7 +284,7 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
     refused(wave, {.pipelines = 2, .average_weights = averages},
             "'hetpipe' on 2 pipelines has versions by waves, which they push to servers");
   refused(wave, {.staleness = 2}, "staleness 2 is of pipelines that push to servers");
-  refused(wave, at_servers(2, -1), "staleness must be at least 0 waves, got -1");
+  refused(wave, at_servers(2, -2), "staleness must be at least 0 waves, or -1 for any, got -2");
   EXPECT_NO_THROW(verify(lower(wave, at_servers(1))));
   const PlanFacts facts{.version_rule = VersionRule::Wave};
   const Schedule no_updates = parse_plan("0F0,0B0\n", "mine.csv", facts);
