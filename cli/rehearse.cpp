@@ -175,7 +175,7 @@ int rehearse_command(const Arguments& arguments) {
       return ps::connect_servers(env().servers, options);
     }};
     const Rehearsal result = rehearse(p.lowered, p.costs, p.pace, p.own.repeat, *transport,
-                                      p.groups ? &*p.groups : nullptr, &servers);
+                                      {p.groups ? &*p.groups : nullptr, &servers});
     if (transport->worker() == 0) print(p, result);
   } catch (const Error& e) {
     transport->abort(exit_status(e.code()), e.what());

@@ -252,14 +252,14 @@ void check_workers(const Schedule& lowered, int workers) {
 namespace {
 
 Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const Pace& pace,
-                             int repeat, comm::Transport& transport, const RehearsedGroups* groups,
-                             const RehearsedServers* servers) {
+                             int repeat, comm::Transport& transport, const RehearsedMeeting& at) {
+  const RehearsedGroups* const groups = at.groups;
   check_workers(lowered, transport.workers());
   require(repeat >= 1, "repeat must be at least 1, got {}", repeat);
   Schedule plan = groups != nullptr ? by_updates(lowered) : lowered;
   plan.run_policy = RunPolicy::AsPlanned;  // its rows are what the policy makes of these costs
   Rehearsal result;
-  require(!plan.lowering.servers || servers != nullptr, "'{}' needs servers", plan.method);
+  require(!plan.lowering.servers || at.servers != nullptr, "'{}' needs servers", plan.method);
   SimulateOptions options{pace.stragglers};
   options.events = true;
   options.servers = pace.servers;
@@ -274,8 +274,8 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
   if (groups != nullptr) seat = std::make_unique<GroupSeat>(plan, costs, pace, *groups, transport);
   Averager* averager = seat ? &seat->averager() : nullptr;
   const Schedule shorter = warm_up(plan);
-  Rehearser(shorter, costs, pace, transport, averager, servers).run(0);
-  Rehearser rehearser(plan, costs, pace, transport, averager, servers);
+  Rehearser(shorter, costs, pace, transport, averager, at.servers).run(0);
+  Rehearser rehearser(plan, costs, pace, transport, averager, at.servers);
   std::vector<MeasuredStep> steps;
   for (int r = 1; r <= repeat; ++r) {
     steps.push_back(rehearser.run(r));
@@ -292,10 +292,9 @@ Rehearsal rehearse_as_worker(const Schedule& lowered, const Costs& costs, const 
 }  // namespace
 
 Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
-                   comm::Transport& transport, const RehearsedGroups* groups,
-                   const RehearsedServers* servers) {
+                   comm::Transport& transport, const RehearsedMeeting& at) {
   const Precedence precedence;
-  return rehearse_as_worker(lowered, costs, pace, repeat, transport, groups, servers);
+  return rehearse_as_worker(lowered, costs, pace, repeat, transport, at);
 }
 
 Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const Pace& pace,
@@ -319,7 +318,7 @@ Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const
     threads.emplace_back([&, w] {
       try {
         Rehearsal own = rehearse_as_worker(lowered, costs, pace, repeat, *transports[w],
-                                           groups != nullptr ? &here : nullptr, &servers);
+                                           {groups != nullptr ? &here : nullptr, &servers});
         if (w == 0) result = std::move(own);
       } catch (const std::exception& e) {
         errors[w] = std::current_exception();

@@ -19,6 +19,12 @@ struct RehearsedServers {
   std::function<std::unique_ptr<ps::ParameterClient>(const ps::ParameterOptions&)> connect = {};
 };
 
+/// Where its pipelines meet but at all-reduces; null: nowhere.
+struct RehearsedMeeting {
+  const RehearsedGroups* groups = nullptr;
+  const RehearsedServers* servers = nullptr;
+};
+
 /// One step as it happened; times in the costs' unit, meanings as in Simulation.
 struct MeasuredStep {
   double makespan = 0;
@@ -49,13 +55,12 @@ void check_workers(const Schedule& lowered, int workers);
 
 /// Runs a warm-up step (of a plan whose body repeats, a short one) and `repeat` steps of the plan
 /// as one of its workers; every worker of the transport calls it and gets the same result. With
-/// `groups` pipelines average payload_bytes of weights and go on at their own pace: a step is a
-/// whole run, of total_micros updates per pipeline. A plan with servers needs `servers`. Throws
+/// `at.groups` pipelines average payload_bytes of weights and go on at their own pace: a step is a
+/// whole run, of total_micros updates per pipeline. A plan with servers needs `at.servers`. Throws
 /// InvalidArgument unless the job has plan.workers x plan.lowering.pipelines workers and repeat >=
 /// 1; otherwise as simulate, and as the waits of a transport.
 Rehearsal rehearse(const Schedule& lowered, const Costs& costs, const Pace& pace, int repeat,
-                   comm::Transport& transport, const RehearsedGroups* groups = nullptr,
-                   const RehearsedServers* servers = nullptr);
+                   comm::Transport& transport, const RehearsedMeeting& at = {});
 
 /// The same in one process, with a thread per worker.
 Rehearsal rehearse_in_threads(const Schedule& lowered, const Costs& costs, const Pace& pace,

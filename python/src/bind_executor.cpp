@@ -173,8 +173,8 @@ void bind_steps(JobClass& job) {
             comm::Transport& links) {
            const OptimizerConfig config = optimizer_of(optimizer);
            // The object is Python's, for any thread.
-           const TrainerOptions how =
-               options;                  // NOLINT(performance-unnecessary-copy-initialization)
+           // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+           const TrainerOptions how = options;
            nb::gil_scoped_release free;  // workers may be threads: they meet in there
            new (self) Job(graph, config, how, links);
          },
