@@ -115,7 +115,8 @@ void Trainer::build() {
     const StageHere& here = plan_.stages.front();
     seat.placement = here.placement;
     seat.servers = servers_.get();
-    seat.waves = {plan_.pipeline, here.stage, plan_.copies(), job.staleness, job.servers->observe};
+    seat.waves = {plan_.pipeline, here.stage,      plan_.copies(),
+                  job.staleness,  plan_.optimizer, job.servers->observe};
   }
   syncs_ = ways_of(plan_.lowered, seat);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());

@@ -37,6 +37,20 @@ std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage) {
   return out;
 }
 
+std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, Device& device) {
+  std::vector<ParameterPlace> places;
+  const auto& parameters = stage.plan().parameters;
+  for (const StageParameter& p : parameters) {
+    ParameterPlace& place = places.emplace_back();
+    place.begin = (p.weight.offset - parameters.front().weight.offset) / 4;
+    place.elements = p.elements;
+    place.decays = graph.parameters[p.parameter].decay;
+    for (const Loc& state : p.state)
+      place.states.push_back({stage.memory().floats(state), p.elements, &device});
+  }
+  return places;
+}
+
 std::vector<DeviceSpan> persistent_of(const Stage& stage, bool with_buffers, Device& device) {
   std::vector<DeviceSpan> spans = {stage.memory().newest_weights()};
   for (const StageParameter& p : stage.plan().parameters) {

@@ -16,6 +16,9 @@ std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
 /// Gradient sums of the last step, before clipping, in model order.
 std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage);
 
+/// As Stages::parameter_places.
+std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, Device& device);
+
 /// As Stages::persistent.
 std::vector<DeviceSpan> persistent_of(const Stage& stage, bool with_buffers, Device& device);
 

@@ -39,7 +39,14 @@ struct StepReport {
 /// A gradient that an UPDATE has ended, of a plan whose servers make the updates.
 struct EndedGradient {
   std::vector<float> values;  ///< of all parameters, as newest_weights() has them; clipped
-  float rate = 0;             ///< that the update is to go by
+  double rate = 0;            ///< that the update is to go by
+};
+
+/// Where a parameter lies in newest_weights(), and what the optimizer keeps of it.
+struct ParameterPlace {
+  std::int64_t begin = 0, elements = 0;
+  bool decays = true;  ///< l2 and weight_decay go for it
+  std::vector<DeviceSpan> states;
 };
 
 /// The stages of one worker. `stage` and `micro` of an instruction are placement id and global
@@ -64,6 +71,7 @@ class Stages {
   }
   /// Of the stage's last UPDATE, once; only of such plans.
   virtual EndedGradient take_gradient(int /*stage*/) { return {}; }
+  virtual std::vector<ParameterPlace> parameter_places(int /*stage*/) { return {}; }
   /// What copies of the stage must have alike between runs: weights, optimizer states, and, if
   /// asked for, buffers.
   virtual std::vector<DeviceSpan> persistent(int stage, bool with_buffers) = 0;

@@ -129,9 +129,9 @@ void TrainStages::begin_update(int placement, int step) {
       squares += square;
     else
       tied_factors_[p.parameter] = clip_factor(optimizer_, std::sqrt(square));
-    if (p.owner && counts_for_all(stage)) squares_ += square;
+    if (p.owner && (counts_for_all(stage) || in_rounds())) squares_ += square * share();
   }
-  factor_ = clip_factor(optimizer_, std::sqrt(squares));
+  factor_ = clip_factor(optimizer_, std::sqrt(squares) * share());
   if ((stage.updates() + 1) % updates_per_step() == 0) {
     const int of_run = stage.updates() / updates_per_step();
     reports_.push_back({step, fetch_sums(of_run), std::exchange(squares_, 0) / means_per_step()});
@@ -139,11 +139,37 @@ void TrainStages::begin_update(int placement, int step) {
   stage.begin_update();
 }
 
+// The gradient is read here, since the next backward may begin before it is pushed.
+void TrainStages::end_gradient(Stage& stage, std::int64_t number) {
+  EndedGradient& ended = ended_.at(static_cast<std::size_t>(stage.placement()));
+  ended.rate = optimizer_.rate.at(number);
+  ended.values.assign(static_cast<std::size_t>(stage.memory().newest_weights().elements), 0);
+  const std::vector<ParameterPlace> places = parameter_places(stage.placement());
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    if (stage.plan().parameters[p].uses.empty()) continue;
+    device_.queue().download(ended.values.data() + places[p].begin,
+                             stage.gradients().sum_of(static_cast<int>(p)), places[p].elements * 4);
+  }
+  device_.queue().record().wait();
+  if (factor_ != 1)
+    cpu_tensor_kernels().scale(ended.values.data(), static_cast<float>(factor_),
+                               static_cast<std::int64_t>(ended.values.size()));
+}
+
 void TrainStages::update(Stage& stage) {
   const int per_step = updates_per_step();
   std::int64_t number = updates_;  // of the step, from 1
   if (options_.by_version) number += (stage.updates() + per_step - 1) / per_step;
   if (run_updates_ > 0) number = std::min(number, updates_ + run_updates_);
+  if (updates_at_servers(*options_.plan))
+    end_gradient(stage, number);
+  else
+    change_weights(stage, number);
+  if (options_.by_version) stage.begin_sums();
+}
+
+void TrainStages::change_weights(Stage& stage, std::int64_t number) {
+  const int per_step = updates_per_step();
   const Sweep sweep = device_.kernels().sweep(optimizer_name(optimizer_.kind));
   if (sweep == nullptr)
     fail(Code::Unsupported, "device {} has no optimizer '{}'", device_.name(),
@@ -168,7 +194,6 @@ void TrainStages::update(Stage& stage) {
       sweep(reached);
     });
   }
-  if (options_.by_version) stage.begin_sums();
 }
 
 std::vector<StateTensor> TrainStages::state() const {

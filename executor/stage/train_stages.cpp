@@ -16,6 +16,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
       device_(device),
       transport_(transport),
       stages_(plans.size()),
+      ended_(plans.size()),
       tied_factors_(graph.parameters.size(), 1) {
   find_means();
   context_.plan = options.plan;

@@ -72,6 +72,12 @@ class TrainStages final : public Stages {
   std::vector<DeviceSpan> weights_from(int stage, int version) override {
     return at(stage).memory().weights_from(version);
   }
+  EndedGradient take_gradient(int stage) override {
+    return std::exchange(ended_.at(static_cast<std::size_t>(stage)), {});
+  }
+  std::vector<ParameterPlace> parameter_places(int stage) override {
+    return places_of(graph_, at(stage), device_);
+  }
   std::vector<DeviceSpan> persistent(int stage, bool with_buffers) override {
     return persistent_of(at(stage), with_buffers, device_);
   }
@@ -128,18 +134,27 @@ class TrainStages final : public Stages {
   // This pipeline trains by itself: losses, norms and counts are its own.
   bool alone() const {
     const Lowering& how = options_.plan->lowering;
-    return (how.average_weights || how.servers) && context_.training;
+    return (how.average_weights || (how.servers && !in_rounds())) && context_.training;
+  }
+  // Servers sum the gradients of all pipelines, so that each is one of a mean over all samples.
+  bool in_rounds() const {
+    return updates_at_servers(*options_.plan) && options_.plan->lowering.staleness == 0;
   }
   int updates_per_step() const { return options_.micro_batches / context_.per_update; }
   // How many means that each stand for one update are added into a step's report.
   int means_per_step() const {
-    return updates_per_step() * (options_.plan->lowering.servers ? options_.pipelines : 1);
+    const bool many = options_.plan->lowering.servers && !in_rounds();
+    return updates_per_step() * (many ? options_.pipelines : 1);
   }
+  // What makes a gradient of one pipeline as large as that of its own samples alone.
+  double share() const { return in_rounds() ? options_.pipelines : 1; }
   void find_means();
   void begin_batch();
   void count(Stage& stage, int first, int micros);
   void connect(Stage& stage);
   void update(Stage& stage);
+  void change_weights(Stage& stage, std::int64_t number);
+  void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   std::vector<double> fetch_sums(int step) const;
   std::vector<double> step_scalars();
@@ -162,7 +177,8 @@ class TrainStages final : public Stages {
   bool asks_to_stop_ = false;
   std::function<void()> source_;
   std::vector<StepReport> reports_;
-  int batches_ = 0;  // steps of the run whose fields are in
+  std::vector<EndedGradient> ended_;  // by placement, of a plan whose servers make the updates
+  int batches_ = 0;                   // steps of the run whose fields are in
   double factor_ = 1;
   double squares_ = 0;         // of this step's updates so far, of a plan by version
   std::vector<char> is_mean_;  // by fetch: scaled by a count, so that over updates it is a mean

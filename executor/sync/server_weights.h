@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,15 +27,18 @@ struct WavesOptions {
   int model_stage = 0;
   comm::Group copies;  ///< workers of the stage, by pipeline
   int staleness = 0;   ///< see Lowering
+  /// Of servers that make the updates. None: what weights have changed by is added, also in
+  /// rehearsals of such plans.
+  std::optional<Optimizer> optimizer = std::nullopt;
   std::function<void(const PulledWave&)> observe = {};
 };
 
-/// The wave's change goes out at PUSH and its answer is asked for at once; at PULL it takes the
-/// place of the version after the wave, and what local updates have added since stays on top:
-/// later versions move by what the others have changed. At the end of a run everyone waits for
-/// everyone's last wave, and all have the servers' weights; optimizer states, which servers do not
-/// know, become the mean over all pipelines.
-class ServerWeights final : public WeightSync {
+/// What goes out at PUSH is answered with the servers' weights, which are asked for at once; at
+/// PULL they take the place of the version after the push, and what local updates have added since
+/// stays on top: later versions move by what the others have changed. At the end of a run everyone
+/// waits for everyone's last push, and all have the servers' weights. What is pushed, and where
+/// optimizer states come from, is another class's: PushedWaves, PushedGradients.
+class ServerWeights : public WeightSync {
  public:
   /// All must outlive it.
   ServerWeights(Stages& stages, int placement, comm::Transport& transport,
@@ -47,12 +51,30 @@ class ServerWeights final : public WeightSync {
   void wait(int /*stage*/) override {}  // a PULL is whole when the row goes on
   void end_of_run() override;
 
+ protected:
+  /// Opens the table with these first weights.
+  virtual int open(const ps::Table& table, const std::vector<float>& weights,
+                   std::int64_t step) = 0;
+  /// What the last updates of the stage come to goes out.
+  virtual void push() = 0;
+  /// What the stage's weights were at the push, for later versions to move by.
+  virtual const std::vector<float>& pushed() const { return known_; }
+  /// Everyone's last push is in the weights, and nobody goes on before this is done.
+  virtual void agree_on_states() = 0;
+
+  Stages& stages() { return stages_; }
+  int stage() const { return stage_; }
+  comm::Transport& transport() { return transport_; }
+  ps::ParameterClient& client() { return client_; }
+  int table() const { return table_; }
+  const WavesOptions& options() const { return options_; }
+  int run() const { return run_; }
+  /// What the servers said last.
+  const std::vector<float>& known() const { return known_; }
+
  private:
-  void open(std::vector<float> weights);
-  void push();
-  ps::Pulled pull(std::int64_t least);
+  void open_table(std::vector<float> weights, std::int64_t step);
   void rebase(int version);
-  void agree_on_states();
   std::string doing() const;
 
   Stages& stages_;
@@ -67,8 +89,40 @@ class ServerWeights final : public WeightSync {
   int table_ = -1;          // of the client
   int tables_ = 0;          // made so far
   int run_ = 0;
-  // What the servers said last; the weights after the wave that was pushed; what they say next.
-  std::vector<float> known_, pushed_, next_;
+  std::vector<float> known_, next_;  // what the servers said last, and say next
+};
+
+/// A wave of the pipeline's own updates: what its weights have changed by is added. Optimizer
+/// states, which servers do not know, become the mean over all pipelines at the end of a run.
+class PushedWaves final : public ServerWeights {
+ public:
+  using ServerWeights::ServerWeights;
+
+ private:
+  int open(const ps::Table& table, const std::vector<float>& weights, std::int64_t step) override;
+  void push() override;
+  const std::vector<float>& pushed() const override { return pushed_; }
+  void agree_on_states() override;
+
+  std::vector<float> pushed_;
+};
+
+/// The gradient of a step: the servers run the optimizer, at staleness 0 once per step on the sum
+/// of all pipelines' gradients, else push by push. Its states lie with them, and with the stage
+/// between runs.
+class PushedGradients final : public ServerWeights {
+ public:
+  PushedGradients(Stages& stages, int placement, comm::Transport& transport,
+                  ps::ParameterClient& client, const WavesOptions& options)
+      : ServerWeights(stages, placement, transport, client, options),
+        places_(stages.parameter_places(placement)) {}
+
+ private:
+  int open(const ps::Table& table, const std::vector<float>& weights, std::int64_t step) override;
+  void push() override;
+  void agree_on_states() override;
+
+  const std::vector<ParameterPlace> places_;
 };
 
 }  // namespace hetu

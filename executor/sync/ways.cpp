@@ -9,22 +9,25 @@ namespace {
 
 struct Way {
   Kind kind;
-  std::unique_ptr<WeightSync> (*make)(const SyncSeat& seat);
+  std::unique_ptr<WeightSync> (*make)(const Schedule& plan, const SyncSeat& seat);
 };
 
-std::unique_ptr<WeightSync> all_reduce(const SyncSeat& seat) {
+std::unique_ptr<WeightSync> all_reduce(const Schedule& /*plan*/, const SyncSeat& seat) {
   return std::make_unique<AllReduce>(seat.stages, seat.reducer);
 }
 
-std::unique_ptr<WeightSync> group_average(const SyncSeat& seat) {
+std::unique_ptr<WeightSync> group_average(const Schedule& /*plan*/, const SyncSeat& seat) {
   HETU_ASSERT(seat.averager != nullptr);
   return std::make_unique<GroupAverage>(seat.stages, seat.placement, *seat.averager);
 }
 
-std::unique_ptr<WeightSync> server_weights(const SyncSeat& seat) {
+std::unique_ptr<WeightSync> server_weights(const Schedule& plan, const SyncSeat& seat) {
   HETU_ASSERT(seat.servers != nullptr);
-  return std::make_unique<ServerWeights>(seat.stages, seat.placement, seat.transport, *seat.servers,
-                                         seat.waves);
+  if (updates_at_servers(plan) && seat.waves.optimizer)
+    return std::make_unique<PushedGradients>(seat.stages, seat.placement, seat.transport,
+                                             *seat.servers, seat.waves);
+  return std::make_unique<PushedWaves>(seat.stages, seat.placement, seat.transport, *seat.servers,
+                                       seat.waves);
 }
 
 constexpr Way kWays[] = {
@@ -38,7 +41,7 @@ constexpr Way kWays[] = {
 std::vector<std::unique_ptr<WeightSync>> ways_of(const Schedule& plan, const SyncSeat& seat) {
   std::vector<std::unique_ptr<WeightSync>> ways;
   for (const Way& way : kWays)
-    if (holds(plan, way.kind)) ways.push_back(way.make(seat));
+    if (holds(plan, way.kind)) ways.push_back(way.make(plan, seat));
   return ways;
 }
 

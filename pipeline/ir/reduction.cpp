@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "graph/base/error.h"
-#include "pipeline/ir/run_length.h"
 
 namespace hetu {
 
@@ -27,7 +26,7 @@ void check_pipelines(const Schedule& schedule, const Lowering& how) {
           "pipelines push to servers or average in groups, not both; '{}' is told to",
           schedule.method);
   if (waves) return;
-  require(is_asynchronous(schedule),
+  require(!schedule.lowering.flush,
           "servers take waves of updates; '{}' has one update per step with a flush, which goes to "
           "them where it stands in the rows (sync method ps)",
           schedule.method);

@@ -221,15 +221,15 @@ Schedule lower(const Schedule& schedule, const Lowering& how) {
   Schedule s = schedule;
   s.lowering = how;
   s.lowering.flush = false;
+  const bool asynchronous = is_asynchronous(s);
+  require(asynchronous || !how.servers,
+          "servers take waves of updates; '{}' has no updates in its rows", s.method);
   const StageGraph graph(s, /*lowered=*/true);
   const Reductions reductions(s);
-  const bool asynchronous = is_asynchronous(s);
   require(asynchronous || !how.average_weights,
           "weights are averaged after each update of an asynchronous method, such as "
           "pipedream; '{}' does not",
           s.method);
-  require(asynchronous || !how.servers,
-          "waves of updates go to servers, and '{}' has no updates in its rows", s.method);
   for (Program& p : s.workers) {
     p.prologue = with_messages(graph, reductions, p.prologue, how.average_weights);
     p.body = with_messages(graph, reductions, p.body, how.average_weights);

@@ -255,9 +255,11 @@ TEST(Waves, OnlyServersHavePushesAndPulls) {
 
 // What cannot be is refused by lowering, and by whoever reads it from a file.
 TEST(Waves, WhoHasNoWavesIsRefused) {
-  const auto refused = [](const Schedule& plan, const Lowering& how, const std::string& why) {
+  const auto refused = [](const Schedule& plan, const Lowering& how, const std::string& why,
+                          const std::string& unlowered = "") {
     const auto says = ThrowsMessage<Error>(HasSubstr(why));
-    EXPECT_THAT([&] { lower(plan, how); }, says);
+    EXPECT_THAT([&] { lower(plan, how); },
+                ThrowsMessage<Error>(HasSubstr(unlowered.empty() ? why : unlowered)));
     Schedule told = lower(plan);
     told.lowering.pipelines = how.pipelines;
     told.lowering.servers = how.servers;
@@ -270,11 +272,14 @@ TEST(Waves, WhoHasNoWavesIsRefused) {
     if (!is_legal(m, sizes)) continue;
     const Schedule plan = generate(m.name, sizes);
     if (plan.version_rule == VersionRule::Wave) continue;
-    refused(
-        plan, at_servers(),
-        is_asynchronous(plan)
-            ? fmt::format("take waves of updates; '{}' has versions by no waves", m.name)
-            : fmt::format("waves of updates; '{}' has one update per step with a flush", m.name));
+    if (is_asynchronous(plan)) {
+      refused(plan, at_servers(),
+              fmt::format("take waves of updates; '{}' has versions by no waves", m.name));
+    } else {
+      refused(plan, at_servers(),
+              fmt::format("waves of updates; '{}' has one update per step with a flush", m.name),
+              fmt::format("take waves of updates; '{}' has no updates in its rows", m.name));
+    }
   }
   const Schedule wave = waves(2, 4, 2);
   Lowering both = at_servers();

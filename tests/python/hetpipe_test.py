@@ -114,7 +114,7 @@ class Hetpipe(TrainCase):
         for options, says in (
             (("--pipeline", "1f1b", "--wave", 4), "--wave belongs to --pipeline hetpipe, and the pipeline is 1f1b"),
             (("--pipeline", "hetpipe", "--wave", 2), "--wave 2 and --micro-batches 4 say the same of hetpipe; give one"),
-            (("--pipeline", "hetpipe", "--staleness", -1), "--staleness.*-1"),
+            (("--pipeline", "hetpipe", "--staleness", -2), "--staleness.*-2"),
             (("--pipeline", "1f1b", "--staleness", 2), "--staleness 2 is of pipelines that share weights over servers"),
             (("--pipeline", "hetpipe", "--preduce"), "'hetpipe' shares weights over servers .*leave --preduce out"),
             (("--pipeline", "hetpipe", "--adpsgd"), "leave --adpsgd out"),

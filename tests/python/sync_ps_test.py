@@ -1,0 +1,70 @@
+"""Training whose parameter servers run the optimizer (--sync-method ps), as people type it: in rounds it equals an all-
+reduce, bit for bit; ahead of each other pipelines learn too; jobs resume on other grids; what does not fit is told in one line.
+"""
+import json
+import subprocess
+import unittest
+
+from train_cases import MANY_S, MODEL, TrainCase, checksums, manifest_of
+
+PS = ("--micro-batches", 4, "--sync-method", "ps")
+ALL_REDUCE = ("--micro-batches", 4)
+
+
+class SyncPs(TrainCase):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model.write_text(json.dumps({**MODEL, "tie_word_embeddings": False}))
+
+    def test_rounds_equal_an_all_reduce(self):
+        """Also over a stop: what the servers' optimizer has kept and counted goes on."""
+        cases = (("1f1b", (2, 2), "adamw"), ("gpipe", (2, 1), "momentum"), ("dp", (2, 1), "adagrad"))
+        for pipeline, grid, optimizer in cases:
+            with self.subTest(pipeline=pipeline):
+                how = ("--pipeline", pipeline, "--optimizer", optimizer, "--learning-rate", "3e-3")
+                want = self.train(grid, *ALL_REDUCE, *how, "--steps", 6, "--checkpoint", self.folder / f"{pipeline}-sum")
+                saved = ("--checkpoint", self.folder / f"{pipeline}-ps")
+                got = self.train(grid, *PS, *how, "--steps", 3, *saved).losses
+                got += self.train(grid, *PS, *how, "--steps", 6, *saved, "--resume").losses
+                self.assertEqual(got, want.losses)
+                self.assertEqual(checksums(self.folder / f"{pipeline}-ps"), checksums(self.folder / f"{pipeline}-sum"))
+
+    def test_ahead_of_each_other_pipelines_learn_and_resume(self):
+        """On another grid, with another number of servers, and with none."""
+        for staleness in (1, -1):
+            saved = self.folder / f"saved{staleness}"
+            how = ("--pipeline", "1f1b", "--optimizer", "adam", "--learning-rate", "1e-3", "--checkpoint", saved)
+            ahead = (*PS, "--staleness", staleness, "--slow", "pipeline=1,factor=3")
+            first = self.train((2, 2), *how, *ahead, "--steps", 30)
+            self.assertEqual(first.steps, list(range(30)))
+            self.assertLess(sum(first.losses[-5:]), sum(first.losses[:5]))
+            words, log = self.command((4, 1), *how, *PS, "--batch-size", 4, "--resume", "--steps", 36)
+            at = words.index("-w")
+            words[at:at] = ["-s", "3"]
+            done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(len(log.read_text().splitlines()), 6)
+            third = self.train((1, 2), *how, *ALL_REDUCE, "--batch-size", 16, "--resume", "--steps", 40)
+            self.assertEqual(third.steps, list(range(36, 40)))
+            self.assertLess(third.losses[0], first.losses[0])
+            self.assertEqual(manifest_of(saved)[1]["step"], 40)
+
+    def test_what_does_not_fit(self):
+        for options, says in (
+            (("--pipeline", "hetpipe"), "--sync-method ps .*'hetpipe' pushes waves"),
+            (("--pipeline", "pipedream"), "'pipedream' has versions by no waves, and no flush"),
+            (("--pipeline", "chimera"), "'chimera' has several stages on a worker"),
+            (("--pipeline", "1f1b", "--optimizer", "lamb"), "lamb goes by the norm of whole parameters"),
+            (("--pipeline", "1f1b", "--staleness", -2), "--staleness.*-2"),
+        ):
+            with self.subTest(options=options):
+                self.refused_in_plan((2, 2), *PS, *options, "--steps", 2, says=says)
+        wrong = ("--pipeline", "1f1b", "--sync-method", "psr", "--steps", 2)
+        self.refused((2, 2), *wrong, says="--sync-method.*'psr'.*'allreduce', 'ps'")
+        self.refused((2, 1), *PS, "--pipeline", "pipedream", "--preduce", "--steps", 2, says="preduce")
+
+
+if __name__ == "__main__":
+    unittest.main()
