@@ -6,12 +6,6 @@
 
 namespace hetu {
 
-std::uint64_t stable_hash(std::string_view text) {
-  std::uint64_t h = 0xcbf29ce484222325ull;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
-}
-
 std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
   using namespace cpu;
   static const std::vector<const KernelTable*> kTables = {&linear_rows(),

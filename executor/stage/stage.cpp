@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "executor/stage/initialize.h"
 #include "graph/base/error.h"
+#include "ops/initialize.h"
 
 namespace hetu {
 

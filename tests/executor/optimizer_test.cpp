@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "executor/compile/lifetime.h"
-#include "executor/stage/initialize.h"
 #include "graph/base/error.h"
+#include "ops/initialize.h"
 #include "tests/executor/one_sweep.h"
 
 namespace hetu {

@@ -1,5 +1,5 @@
 // Starting weights: a function of seed, parameter name and element alone, so that every placement
-// of a model agrees.
+// of a model agrees. Read by the workers' stages and by the parameter servers.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -14,5 +14,9 @@ namespace hetu {
 /// redraws outside two standard deviations.
 void initialize(const Initializer& init, std::string_view name, const Shape& shape,
                 std::uint64_t seed, float* data);
+
+/// The same of elements `begin` to end - 1 alone.
+void initialize_part(const Initializer& init, std::string_view name, const Shape& shape,
+                     std::uint64_t seed, std::int64_t begin, std::int64_t end, float* data);
 
 }  // namespace hetu

@@ -1,4 +1,4 @@
-#include "executor/stage/initialize.h"
+#include "ops/initialize.h"
 
 #include <cmath>
 #include <numbers>
@@ -13,6 +13,8 @@ namespace {
 
 // Counter word 3 of initialisation; dropout's never has all bits set.
 constexpr std::uint32_t kInitStream = 0xFFFFFFFFU;
+
+constexpr std::int64_t kAlone = 1 << 10;  // no more are worth waking threads for
 
 double unit(std::uint32_t bits) { return (static_cast<double>(bits) + 0.5) / 4294967296.0; }
 
@@ -49,7 +51,11 @@ double truncated(Draw& draw) {
 
 void initialize(const Initializer& init, std::string_view name, const Shape& shape,
                 std::uint64_t seed, float* data) {
-  const std::int64_t n = element_count(shape);
+  initialize_part(init, name, shape, seed, 0, element_count(shape), data);
+}
+
+void initialize_part(const Initializer& init, std::string_view name, const Shape& shape,
+                     std::uint64_t seed, std::int64_t begin, std::int64_t end, float* data) {
   double window = 1;  // of a convolution's weights [out, in, height, width]
   for (std::size_t i = 2; i < shape.size(); ++i) window *= static_cast<double>(shape[i]);
   const std::int64_t in = shape.empty() ? 1 : shape[shape.size() > 1 ? 1 : 0];
@@ -58,8 +64,8 @@ void initialize(const Initializer& init, std::string_view name, const Shape& sha
   const double xavier = std::sqrt(2.0 / (fan_in + fan_out));
   const std::uint64_t key = stable_hash(name) ^ (seed * kMixStep);
   using Kind = Initializer::Kind;
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < n; ++i) {
+#pragma omp parallel for schedule(static) if (end - begin > kAlone)
+  for (std::int64_t i = begin; i < end; ++i) {
     Draw draw(key, i);
     double x = init.a;
     switch (init.kind) {
@@ -81,7 +87,7 @@ void initialize(const Initializer& init, std::string_view name, const Shape& sha
         x = xavier * std::sqrt(3.0) * (2 * draw.uniform() - 1);
         break;
     }
-    data[i] = static_cast<float>(x);
+    data[i - begin] = static_cast<float>(x);
   }
 }
 
