@@ -13,13 +13,13 @@ namespace {
 /// are never far behind it.
 constexpr std::int64_t kWindowBytes = std::int64_t{32} << 20;
 
+}  // namespace
+
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-}  // namespace
 
 std::vector<ClientState::Outgoing> ClientState::take() {
   const std::lock_guard lock(mutex_);
@@ -136,6 +136,7 @@ void ClientState::receive(int server, const Bytes& header, const server::Payload
 ClientState::OpenTable* ClientState::known_table(int server, int number, int part) {
   if (static_cast<std::size_t>(number) >= tables_.size()) return nullptr;
   OpenTable& found = tables_[static_cast<std::size_t>(number)];
+  if (found.width > 0) return part == server ? &found : nullptr;
   if (part >= found.split.parts() || found.split.server(part) != server) return nullptr;
   return &found;
 }
@@ -167,8 +168,17 @@ void ClientState::take_message(int server, const server::FromServer& message,
       const auto* push = std::get_if<server::Push>(&item);
       return is_of(push, pushed->table, pushed->part) && push->number <= pushed->number;
     });
+  } else if (const auto* taken = std::get_if<server::PushedRows>(&message)) {
+    unacknowledged_ -= settle(server, [&](const server::FromClient& item) {
+      const auto* push = std::get_if<server::PushRows>(&item);
+      const auto* set = std::get_if<server::SetRows>(&item);
+      return (push != nullptr && push->table == taken->table && push->number <= taken->number) ||
+             (set != nullptr && set->table == taken->table && set->number <= taken->number);
+    });
   } else if (const auto* values = std::get_if<server::Values>(&message)) {
     take_values(server, *values, payload);
+  } else if (const auto* rows = std::get_if<server::RowValues>(&message)) {
+    take_row_values(server, *rows, payload);
   } else if (const auto* none = std::get_if<server::NoValues>(&message)) {
     OpenTable* of = known_table(server, none->table, none->part);
     if (of != nullptr && of->pull && of->pulls == none->number) of->pull->failure = none->text;
@@ -189,7 +199,8 @@ void ClientState::take_joined(int server, const server::Joined& joined) {
     const auto* join = std::get_if<server::Join>(&item);
     return join != nullptr && join->table == joined.table;
   });
-  if (of.initial == nullptr || of.joined[static_cast<std::size_t>(server)]) return;
+  const bool is_opening = of.initial != nullptr || of.width > 0;
+  if (!is_opening || of.joined[static_cast<std::size_t>(server)]) return;
   of.joined[static_cast<std::size_t>(server)] = true;
   --of.opening;
   if (!joined.wants_values) return;
@@ -219,7 +230,8 @@ void ClientState::send_first(int server, int table, int part) {
 void ClientState::take_values(int server, const server::Values& values,
                               const server::Payload& payload) {
   OpenTable* of = known_table(server, values.table, values.part);
-  if (of == nullptr || !of->pull || of->pulls != values.number) return;  // of a pull before
+  if (of == nullptr || of->width > 0 || !of->pull || of->pulls != values.number)
+    return;  // of a pull before
   Open& pull = *of->pull;
   const auto part = static_cast<std::size_t>(values.part);
   const auto bytes = static_cast<std::size_t>(of->split.elements(values.part)) * sizeof(float);

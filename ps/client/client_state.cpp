@@ -40,10 +40,7 @@ void ClientState::put(int server, server::FromClient message, server::Payload pa
       {std::move(message), std::move(payload)});
 }
 
-namespace {
-
-void check_table(const Table& about, int member, const float* initial,
-                 const OptimizerStates* first) {
+void check_table(const Table& about, int member) {
   require(!about.name.empty() && about.name.size() <= server::kLongestName,
           "a table's name must have 1 to {} characters, not {}", server::kLongestName,
           about.name.size());
@@ -55,9 +52,14 @@ void check_table(const Table& about, int member, const float* initial,
           about.members);
   require(member >= 0 && member < about.members, "a member of table \"{}\" must be 0 to {}, not {}",
           about.name, about.members - 1, member);
-  require(initial != nullptr, "table \"{}\" is opened without values", about.name);
   const std::string fault = fault_of(about.update_rule(), about.elements);
   require(fault.empty(), "table \"{}\": {}", about.name, fault);
+}
+
+namespace {
+
+void check_first(const Table& about, const float* initial, const OptimizerStates* first) {
+  require(initial != nullptr, "table \"{}\" is opened without values", about.name);
   if (first == nullptr) return;
   const auto states = static_cast<std::size_t>(about.update_rule().planes()) - 1;
   require(first->states.size() == states, "table \"{}\" ({}) has {} states, and is opened with {}",
@@ -75,7 +77,8 @@ void check_table(const Table& about, int member, const float* initial,
 
 int ClientState::open(const Table& about, int member, const float* initial,
                       const OptimizerStates* first) {
-  check_table(about, member, initial, first);
+  check_table(about, member);
+  check_first(about, initial, first);
   std::unique_lock lock(mutex_);
   throw_if_dead();
   const int number = static_cast<int>(tables_.size());
@@ -91,6 +94,10 @@ int ClientState::open(const Table& about, int member, const float* initial,
                         about.update_rule()});
     ++opened.opening;
   }
+  return await_open(lock, opened, number);
+}
+
+int ClientState::await_open(std::unique_lock<std::mutex>& lock, OpenTable& opened, int number) {
   lock.unlock();
   ring();
   lock.lock();
@@ -100,7 +107,7 @@ int ClientState::open(const Table& about, int member, const float* initial,
   opened.first = nullptr;
   if (!in_time) {
     fail(Code::Timeout, "{} waited {:g} s (HETU_TIMEOUT) for {} to open table \"{}\"", who(),
-         options_.timeout_s, busy_servers(), about.name);
+         options_.timeout_s, busy_servers(), opened.about.name);
   }
   throw_if_dead();
   if (!opened.failure.empty()) throw Error(Code::InvalidArgument, opened.failure);
@@ -135,6 +142,7 @@ void ClientState::push_all(int number, std::vector<float> delta, double rate) {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
     OpenTable& to = table(number);
+    require(to.width == 0, "table \"{}\" is sparse; push rows of it", to.about.name);
     require(static_cast<std::int64_t>(delta.size()) == to.about.elements,
             "an update of table \"{}\" must have its {} elements, not {}", to.about.name,
             to.about.elements, delta.size());
@@ -159,6 +167,7 @@ void ClientState::pull(int number, std::int64_t least, float* into, std::int64_t
 
 void ClientState::ask(int number, std::int64_t least, float* into, std::int64_t to_come,
                       int plane) {
+  if (is_sparse(number)) return ask_all_rows(number, least, into, to_come, plane);
   {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
@@ -171,6 +180,8 @@ void ClientState::ask(int number, std::int64_t least, float* into, std::int64_t 
                      .into = into,
                      .missing = from.split.parts(),
                      .has = std::vector<bool>(parts),
+                     .chunks = {},
+                     .versions = nullptr,
                      .found = {.pushes = std::vector<std::int64_t>(parts),
                                .updates = std::vector<std::int64_t>(parts)},
                      .failure = {},
@@ -203,7 +214,9 @@ Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     settle(static_cast<int>(s), [&](const server::FromClient& message) {
       const auto* asked = std::get_if<server::Pull>(&message);
-      return asked != nullptr && asked->table == number;
+      const auto* rows = std::get_if<server::PullRows>(&message);
+      return (asked != nullptr && asked->table == number) ||
+             (rows != nullptr && rows->table == number);
     });
   }
   throw_if_dead();
@@ -248,9 +261,11 @@ OptimizerStates ClientState::states(int number, float* values) {
 std::string ClientState::whom_it_waits_for(std::unique_lock<std::mutex>& lock, int number) {
   OpenTable& from = table(number);
   const auto& has = from.pull->has;
-  const int part = static_cast<int>(std::find(has.begin(), has.end(), false) - has.begin());
-  Line& line = lines_[static_cast<std::size_t>(from.split.server(part))];
-  line.once.push_back(server::Who{number, part, from.pull->least});
+  const int missing = static_cast<int>(std::find(has.begin(), has.end(), false) - has.begin());
+  const int server = from.width > 0 ? from.pull->chunks[static_cast<std::size_t>(missing)].server
+                                    : from.split.server(missing);
+  Line& line = lines_[static_cast<std::size_t>(server)];
+  line.once.push_back(server::Who{number, from.width > 0 ? server : missing, from.pull->least});
   lock.unlock();
   ring();
   lock.lock();

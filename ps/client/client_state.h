@@ -13,6 +13,11 @@
 
 namespace hetu::ps::client {
 
+/// Throws InvalidArgument where a table or a member of it cannot be.
+void check_table(const Table& about, int member);
+/// Now, as comm::now_ns().
+std::int64_t now_ns();
+
 /// A ParameterClient without its transport: take() gives what is to be sent, receive() brings in.
 ///
 /// Everything that wants an acknowledgement is kept until it has come. A line that has lost a
@@ -30,6 +35,10 @@ class ClientState : public ParameterClient {
            const OptimizerStates* first = nullptr) override;
   void push(int table, std::vector<float> delta) override;
   void push(int table, std::vector<float> gradient, double rate) override;
+  int open_rows(const SparseTable& table, int member) override;
+  void push_rows(int table, Rows rows, double rate = 0, bool last = true) override;
+  void set_rows(int table, const Rows& rows, int plane, std::int64_t updates) override;
+  void pull_rows(int table, std::int64_t least, const RowPull& rows) override;
   void pull(int table, std::int64_t least, float* into, std::int64_t to_come) override;
   Pulled wait(int table, const std::function<std::string()>& what) override;
   OptimizerStates states(int table, float* values) override;
@@ -88,12 +97,20 @@ class ClientState : public ParameterClient {
     std::int64_t pushes = 0;        ///< of parts, ever
     std::vector<server::Who> once;  ///< questions; nobody keeps them
   };
+  /// The rows of a pull that one message asks for.
+  struct RowChunk {
+    int server = 0;
+    std::vector<std::int64_t> places;  ///< among those of the pull
+    bool newer = false;                ///< only those that are
+  };
   /// A pull that is open.
   struct Open {
     std::int64_t least = 0;
     float* into = nullptr;
-    int missing = 0;  ///< parts
+    int missing = 0;  ///< parts, or chunks
     std::vector<bool> has;
+    std::vector<RowChunk> chunks;  ///< of a sparse table
+    std::int64_t* versions = nullptr;
     Pulled found;
     std::string failure;
     std::optional<std::string> waits;  ///< for whom
@@ -102,6 +119,9 @@ class ClientState : public ParameterClient {
     OpenTable(Table table, int servers) : about(std::move(table)), split(about.elements, servers) {}
     Table about;
     server::Split split;
+    int width = 0;                           ///< of a sparse table; else 0
+    server::RowSplit rows;                   ///< of a sparse table
+    std::vector<std::int64_t> pieces;        ///< of a sparse table, per server: sent
     const float* initial = nullptr;          ///< while it is opened
     const OptimizerStates* first = nullptr;  ///< the same
     int opening = 0;                         ///< servers and parts that have not answered yet
@@ -115,10 +135,21 @@ class ClientState : public ParameterClient {
   void push_all(int table, std::vector<float> values, double rate);
   void ask(int table, std::int64_t least, float* into, std::int64_t to_come, int plane);
   void send_first(int server, int table, int part);
+  bool is_sparse(int number);
+  void put_row_pull(int number, OpenTable& from, std::int64_t least, const RowPull& rows);
+  void ask_all_rows(int number, std::int64_t least, float* into, std::int64_t to_come, int plane);
+  int await_open(std::unique_lock<std::mutex>& lock, OpenTable& opened, int number);
+  OpenTable& sparse_table(int number, const char* doing);
+  static void check_ids(const OpenTable& of, const std::vector<std::int64_t>& ids);
+  using Piece = std::function<server::FromClient(std::int64_t number, bool is_last)>;
+  void put_rows(OpenTable& to, const Rows& rows, const Piece& header);
+  void put_pieces(OpenTable& to, int server, const Rows& rows,
+                  const std::vector<std::size_t>& places, const Piece& header);
   void take_line(int server, std::vector<Outgoing>& to);
   void take_message(int server, const server::FromServer& message, const server::Payload& payload);
   void take_joined(int server, const server::Joined& joined);
   void take_values(int server, const server::Values& values, const server::Payload& payload);
+  void take_row_values(int server, const server::RowValues& values, const server::Payload& payload);
   void put(int server, server::FromClient message, server::Payload payload = {});
   /// Removes the items that are acknowledged; returns how many they were.
   int settle(int server, const std::function<bool(const server::FromClient&)>& is_settled);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ps/server/rows.h"
 #include "ps/server/update_rule.h"
 
 namespace hetu::ps {
@@ -24,6 +25,32 @@ struct Table {
   Rule rule = Rule::Each;  ///< when pushes become an update
 
   UpdateRule update_rule() const { return {rule, optimizer}; }
+};
+
+/// Rows of which a worker needs few at a time: servers make them when they are first asked for, so
+/// that a table may be larger than a worker's memory. An optimizer changes the rows that are pushed
+/// and no others; its bias correction counts the updates of the table.
+struct SparseTable {
+  std::string name;
+  std::int64_t rows = 0;  ///< more than 0
+  int width = 0;          ///< elements of a row, more than 0
+  int members = 1;
+  std::optional<ServerOptimizer> optimizer = std::nullopt;
+  Rule rule = Rule::Each;
+  RowsInit first = {};
+};
+
+/// Rows that a pull asks for, in any order. The memory must stay until wait() returns.
+struct RowPull {
+  const std::int64_t* ids = nullptr;
+  std::int64_t count = 0;
+  float* into = nullptr;  ///< count x width
+  int plane = 0;          ///< 0: values; else what the optimizer keeps
+  /// In: the version of each row that stands in `into`, below 0: none does. Out: the version that
+  /// stands there now. A version counts the updates of a row. Only rows that have seen more than
+  /// `bound` updates since are sent. nullptr: all are.
+  std::int64_t* versions = nullptr;
+  std::int64_t bound = 0;
 };
 
 /// What the servers' optimizer keeps beside the values of a table.
@@ -70,6 +97,19 @@ class ParameterClient {
   /// The same for tables with one: a gradient, and the learning rate of its update. In a round, the
   /// rate is that of the first member.
   virtual void push(int table, std::vector<float> gradient, double rate) = 0;
+
+  /// As open(), of a sparse table.
+  virtual int open_rows(const SparseTable& table, int member) = 0;
+  /// Pushes changes of rows or, with an optimizer, their gradients and the rate; ids may repeat
+  /// (merge_rows). This member's clock rises by one unless more is to come (`last` false), which
+  /// then belongs to the same update. Exactly once, and does not block, as push().
+  virtual void push_rows(int table, Rows rows, double rate = 0, bool last = true) = 0;
+  /// Replaces values (plane 0) or a state of some rows, `updates` being what the table has seen:
+  /// for whoever restores a table, before anyone pushes. ids may not repeat.
+  virtual void set_rows(int table, const Rows& rows, int plane, std::int64_t updates) = 0;
+  /// As pull(), of rows of a sparse table, of which pull() and states() read all. Pulled then
+  /// counts per server.
+  virtual void pull_rows(int table, std::int64_t least, const RowPull& rows) = 0;
 
   /// Asks for the values as soon as the clock of every member is at least `least`, after this
   /// client's own pushes so far. One at a time per table. `into` must stay until wait() returns.

@@ -108,6 +108,13 @@ void list(Fields f, Join& m) {
       .number(m.members, 1, kMostMembers, "number of members")
       .number(m.member, 0, kMostMembers - 1, "member");
   list(f, m.rule);
+  f.number(m.width, 0, kMostWidth, "width");
+  if (m.width == 0) return;
+  f.choice(m.first.values.kind, static_cast<int>(Initializer::Kind::XavierUniform) + 1,
+           "way to begin");
+  f.number(m.first.values.a, -kLargest, kLargest, "first value");
+  f.number(m.first.values.b, -kLargest, kLargest, "first value");
+  f.number<std::uint64_t>(m.first.seed, 0, std::numeric_limits<std::uint64_t>::max(), "seed");
 }
 void list(Fields f, Init& m) {
   f.table(m.table).part(m.part).number(m.planes, 1, kMostPlanes, "number of tensors");
@@ -121,6 +128,27 @@ void list(Fields f, Pull& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
   f.number<std::int64_t>(m.least, kLeast, kMost, "least clock").count(m.after, "own clock");
   f.number(m.plane, 0, kMostPlanes - 1, "tensor");
+}
+void list(Fields f, PushRows& m) {
+  f.table(m.table).number<std::int64_t>(m.number, 1, kMost, "update");
+  f.number(m.rate, 0.0, kLargest, "learning rate").flag(m.counted).flag(m.last);
+}
+void list(Fields f, SetRows& m) {
+  f.table(m.table).number<std::int64_t>(m.number, 1, kMost, "update");
+  f.number(m.plane, 0, kMostPlanes - 1, "tensor").count(m.updates, "number of updates");
+}
+void list(Fields f, PullRows& m) {
+  f.table(m.table).number<std::int64_t>(m.number, 1, kMost, "pull");
+  f.number(m.chunk, 0, kMostChunks - 1, "chunk");
+  f.number<std::int64_t>(m.least, kLeast, kMost, "least clock").count(m.after, "own clock");
+  f.number(m.plane, 0, kMostPlanes - 1, "tensor");
+  f.number<std::int64_t>(m.bound, -1, kMost, "bound");
+}
+void list(Fields f, PushedRows& m) { f.table(m.table).count(m.number, "update"); }
+void list(Fields f, RowValues& m) {
+  f.table(m.table).number<std::int64_t>(m.number, 1, kMost, "pull");
+  f.number(m.chunk, 0, kMostChunks - 1, "chunk").count(m.pushes, "number of pushes");
+  f.count(m.updates, "number of updates");
 }
 void list(Fields f, Who& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.least, kLeast, kMost, "least clock");

@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "ps/server/rows.h"
 #include "ps/server/split.h"
 #include "ps/server/update_rule.h"
 #include "ps/wire/bytes.h"
@@ -18,6 +19,7 @@ inline constexpr std::size_t kLongestHeader = 1 << 16;  ///< bytes of a header f
 /// Bytes of any frame: a part, and what encryption adds to it.
 inline constexpr std::int64_t kLongestFrame = kPartElements * 4 + (1 << 12);
 inline constexpr int kMostMembers = 4096;         ///< of a table
+inline constexpr int kMostChunks = 1 << 20;       ///< of a pull of rows
 inline constexpr int kMostTables = 1 << 16;       ///< of a worker
 inline constexpr std::size_t kLongestName = 256;  ///< of a table, in bytes
 
@@ -47,6 +49,8 @@ struct Join {
   int members = 1;
   int member = 0;
   UpdateRule rule = {};
+  int width = 0;  ///< of a sparse table's rows, whose number is elements / width; 0: dense
+  RowsInit first = {};
   bool operator==(const Join&) const = default;
 };
 /// First values of a part (plane 0) or of what an optimizer keeps beside them, for whoever has
@@ -76,6 +80,40 @@ struct Pull {
   std::int64_t after = 0;
   int plane = 0;  ///< 0: values
   bool operator==(const Pull&) const = default;
+};
+// Of sparse tables. A server has one part of each, whose number is the server's; rows have local
+// numbers (RowSplit).
+
+/// A piece of the member's update, with payload: ids (int64, ascending), counts of updates (uint32)
+/// if `counted`, vectors. A line's pieces and SetRows of a table are numbered together, from 1.
+struct PushRows {
+  int table = 0;
+  std::int64_t number = 0;
+  double rate = 0;
+  bool counted = false;
+  bool last = true;  ///< of its update: the member's clock rises
+  bool operator==(const PushRows&) const = default;
+};
+/// Replaces a tensor of some rows, with payload: ids, vectors.
+struct SetRows {
+  int table = 0;
+  std::int64_t number = 0;
+  int plane = 0;
+  std::int64_t updates = 0;  ///< that the table has seen
+  bool operator==(const SetRows&) const = default;
+};
+/// Wants rows once every clock is at least `least` and `after` pieces of its own have come; with
+/// payload: ids (int64) and, if `bound` is at least 0, versions of them (int64): then only those
+/// that have seen more than `bound` updates since come back.
+struct PullRows {
+  int table = 0;
+  std::int64_t number = 0;  ///< of this member's pulls, from 1
+  int chunk = 0;            ///< of the pull
+  std::int64_t least = 0;
+  std::int64_t after = 0;
+  int plane = 0;
+  std::int64_t bound = -1;
+  bool operator==(const PullRows&) const = default;
 };
 /// Asks for whom a pull of a part waits.
 struct Who {
@@ -133,6 +171,22 @@ struct Values {
   std::int64_t updates = 0;  ///< those before the table was made included
   bool operator==(const Values&) const = default;
 };
+/// The newest piece of this member that the server has of a sparse table.
+struct PushedRows {
+  int table = 0;
+  std::int64_t number = 0;
+  bool operator==(const PushedRows&) const = default;
+};
+/// The answer to PullRows, with payload: vectors, or, where versions were given, for each row that
+/// is newer its place among the ids (uint32), its version (int64) and its vector.
+struct RowValues {
+  int table = 0;
+  std::int64_t number = 0;
+  int chunk = 0;
+  std::int64_t pushes = 0;
+  std::int64_t updates = 0;
+  bool operator==(const RowValues&) const = default;
+};
 /// The pull waits for the dead.
 struct NoValues {
   int table = 0;
@@ -164,9 +218,10 @@ struct Refusal {
   bool operator==(const Refusal&) const = default;
 };
 
-using FromClient = std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave>;
+using FromClient =
+    std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave, PushRows, SetRows, PullRows>;
 using FromServer = std::variant<Welcome, Joined, NotJoined, Initialised, Pushed, Values, NoValues,
-                                Waits, BeatBack, Left, Refusal>;
+                                Waits, BeatBack, Left, Refusal, PushedRows, RowValues>;
 
 /// A header: a message, which beginning of the line it belongs to, from 1, and its place among the
 /// messages since then, from 1; 0: it has none (signs of life, and what begins a line).

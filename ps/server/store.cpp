@@ -9,7 +9,7 @@ namespace hetu::ps::server {
 
 namespace {
 constexpr int kDropsLogged = 5;
-constexpr std::size_t kMostKept = 32;  // pushes of a member that wait for their rounds
+
 }  // namespace
 
 Store::Store(StoreOptions options) : options_(std::move(options)) {}
@@ -102,6 +102,13 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
 void Store::take_message(Seat& seat, const FromClient& message, const Payload& payload) {
   if (const auto* init = std::get_if<Init>(&message)) return take_init(seat, *init, payload);
   if (const auto* push = std::get_if<Push>(&message)) return take_push(seat, *push, payload);
+  if (const auto* rows = std::get_if<PushRows>(&message)) {
+    return take_push_rows(seat, *rows, payload);
+  }
+  if (const auto* rows = std::get_if<SetRows>(&message)) return take_set_rows(seat, *rows, payload);
+  if (const auto* rows = std::get_if<PullRows>(&message)) {
+    return take_pull_rows(seat, *rows, payload);
+  }
   if (payload.bytes != 0) return drop("values in a message that has none");
   if (const auto* join = std::get_if<Join>(&message)) take_join(seat, *join);
   if (const auto* pull = std::get_if<Pull>(&message)) take_pull(seat, *pull);
@@ -114,7 +121,9 @@ void Store::take_join(Seat& seat, const Join& join) {
   if (const auto placed = seat.places.find(join.table); placed != seat.places.end()) {
     return send(seat, Joined{join.table, !placed->second.table->has_values(options_.server)});
   }
-  if (const std::string fault = fault_of(join.rule, join.elements); !fault.empty()) {
+  std::string fault = fault_of(join.rule, join.elements);
+  if (fault.empty() && join.width > 0) fault = fault_of_rows(join.elements, join.width, join.rule);
+  if (!fault.empty()) {
     return refuse(fmt::format("table \"{}\" of worker {}: {}", join.name, seat.worker, fault));
   }
   std::shared_ptr<TableState>& table = tables_[join.name];
@@ -126,7 +135,11 @@ void Store::take_join(Seat& seat, const Join& join) {
                    .rule = join.rule,
                    .members = std::vector<Seat*>(static_cast<std::size_t>(join.members)),
                    .arriving = {},
-                   .parts = {}});
+                   .parts = {},
+                   .width = join.width,
+                   .first = join.first,
+                   .rows = nullptr});
+    if (join.width > 0) make_rows(*table);
   }
   Seat* holder = static_cast<std::size_t>(join.member) < table->members.size()
                      ? table->members[static_cast<std::size_t>(join.member)]
@@ -145,6 +158,13 @@ void Store::take_join(Seat& seat, const Join& join) {
                     "{} for {}: open it alike everywhere",
                     seat.worker, join.name, join.elements, join.members, table->elements,
                     table->members.size()));
+  }
+  if (join.width != table->width || !(join.first == table->first)) {
+    return refuse(
+        fmt::format("worker {} opens table \"{}\" with rows of {}; it has rows of {}{}: open it "
+                    "alike everywhere",
+                    seat.worker, join.name, join.width, table->width,
+                    join.width == table->width ? " that begin otherwise" : ""));
   }
   if (!(join.rule == table->rule)) {
     const bool alike = describe(join.rule) == describe(table->rule);
@@ -177,6 +197,10 @@ Store::Place* Store::place_of(Seat& seat, int table, int part, const Payload& pa
   }
   const TableState& state = *found->second.table;
   const Split& split = state.split;
+  if (state.rows != nullptr) {
+    drop(fmt::format("a message about part {} of table \"{}\", which is sparse", part, state.name));
+    return nullptr;
+  }
   if (part >= split.parts() || split.server(part) != options_.server) {
     drop(fmt::format("part {} of table \"{}\" is not on this server", part, state.name));
     return nullptr;
@@ -266,16 +290,20 @@ void Store::take_pull(Seat& seat, const Pull& pull) {
 
 void Store::take_who(Seat& seat, const Who& who) {
   constexpr int kNamed = 4;
-  const Place* place = place_of(seat, who.table, who.part, {}, false);
+  const auto placed = seat.places.find(who.table);
+  const bool is_sparse = placed != seat.places.end() && placed->second.table->rows != nullptr;
+  const Place* place = is_sparse ? &placed->second : place_of(seat, who.table, who.part, {}, false);
   if (place == nullptr) return;
   const TableState& table = *place->table;
   const auto found = table.parts.find(who.part);
-  if (found == table.parts.end()) return;
+  if (table.rows == nullptr && found == table.parts.end()) return;
+  const std::vector<std::int64_t>& clocks =
+      table.rows != nullptr ? table.rows->clocks : found->second.clocks;
   std::string text;
   int named = 0;
   for (std::size_t m = 0; m < table.members.size(); ++m) {
     const Seat* member = table.members[m];
-    const std::int64_t clock = found->second.clocks[m];
+    const std::int64_t clock = clocks[m];
     if (clock >= who.least || (member != nullptr && member->left)) continue;
     if (++named > kNamed) continue;
     if (named > 1) text += ", ";
@@ -302,38 +330,43 @@ void Store::apply_rounds(TableState& table, int number, std::int64_t slowest) {
   });
 }
 
+Store::Horizon Store::horizon_of(const TableState& table, const std::vector<std::int64_t>& clocks) {
+  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
+  Horizon horizon{kFar, kFar, nullptr};
+  for (std::size_t m = 0; m < table.members.size(); ++m) {
+    const Seat* member = table.members[m];
+    if (member != nullptr && member->left) continue;
+    horizon.slowest = std::min(horizon.slowest, clocks[m]);
+    if (member == nullptr || member->death.empty() || clocks[m] >= horizon.dead_clock) continue;
+    horizon.dead = member;
+    horizon.dead_clock = clocks[m];
+  }
+  return horizon;
+}
+
+std::string Store::death_of(const TableState& table, const Seat& waits, const Horizon& horizon,
+                            std::int64_t least) {
+  return fmt::format("worker {}, for whose update {} of table \"{}\" worker {} waits, {}",
+                     horizon.dead->worker, least, table.name, waits.worker, horizon.dead->death);
+}
+
 // Applies the rounds of a part that are whole, and answers the pulls that need wait no longer.
 void Store::answer(TableState& table, int number) {
   const auto found = table.parts.find(number);
   if (found == table.parts.end()) return;
   Part& part = found->second;
-  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
-  std::int64_t slowest = kFar;
-  std::int64_t dead_clock = kFar;
-  const Seat* dead = nullptr;
-  for (std::size_t m = 0; m < table.members.size(); ++m) {
-    const Seat* member = table.members[m];
-    if (member != nullptr && member->left) continue;
-    const std::int64_t clock = part.clocks[m];
-    slowest = std::min(slowest, clock);
-    if (member == nullptr || member->death.empty() || clock >= dead_clock) continue;
-    dead = member;
-    dead_clock = clock;
-  }
-  apply_rounds(table, number, slowest);
+  const Horizon horizon = horizon_of(table, part.clocks);
+  apply_rounds(table, number, horizon.slowest);
   std::vector<Part::Waiting> waiting;
   waiting.swap(part.waiting);
   for (const Part::Waiting& each : waiting) {
     const Pull& pull = each.pull;
     Seat& seat = *table.members[static_cast<std::size_t>(each.member)];
     if (seat.gone()) continue;
-    if (pull.least > dead_clock) {
+    if (pull.least > horizon.dead_clock) {
       send(seat,
-           NoValues{pull.table, number, pull.number,
-                    fmt::format("worker {}, for whose update {} of table \"{}\" worker {} "
-                                "waits, {}",
-                                dead->worker, pull.least, table.name, seat.worker, dead->death)});
-    } else if (pull.least > slowest ||
+           NoValues{pull.table, number, pull.number, death_of(table, seat, horizon, pull.least)});
+    } else if (pull.least > horizon.slowest ||
                pull.after > part.clocks[static_cast<std::size_t>(each.member)]) {
       part.waiting.push_back(each);
     } else {

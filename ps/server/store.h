@@ -77,8 +77,10 @@ class Store {
  private:
   struct Seat;
   struct Part;
+  struct RowsState;
   struct TableState;
   struct Place;
+  struct Horizon;
 
   void take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std::int64_t now_us);
   void take_message(Seat& seat, const FromClient& message, const Payload& payload);
@@ -86,9 +88,19 @@ class Store {
   void take_init(Seat& seat, const Init& init, const Payload& payload);
   void take_push(Seat& seat, const Push& push, const Payload& payload);
   void take_pull(Seat& seat, const Pull& pull);
+  void take_push_rows(Seat& seat, const PushRows& push, const Payload& payload);
+  void take_set_rows(Seat& seat, const SetRows& set, const Payload& payload);
+  void take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payload);
+  void make_rows(TableState& table) const;
+  Place* rows_place_of(Seat& seat, int table);
+  void answer_rows(TableState& table);
+  void send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const Bytes& asked);
   void take_who(Seat& seat, const Who& who);
   void take_leave(Seat& seat, const Leave& leave);
   void apply_rounds(TableState& table, int part, std::int64_t slowest);
+  static Horizon horizon_of(const TableState& table, const std::vector<std::int64_t>& clocks);
+  static std::string death_of(const TableState& table, const Seat& waits, const Horizon& horizon,
+                              std::int64_t least);
   void answer(TableState& table, int part);
   void answer_all(Seat& seat);
   void let_in(Seat& seat, const Join& join, const std::shared_ptr<TableState>& table);

@@ -5,14 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "ps/server/row_table.h"
 #include "ps/server/store.h"
 
 namespace hetu::ps::server {
+
+inline constexpr std::size_t kMostKept = 32;  ///< updates of a member that wait for their rounds
 
 /// A worker's part in a table.
 struct Store::Place {
   std::shared_ptr<TableState> table;
   int member = 0;
+};
+
+/// Who is slowest of a table, and for whom nobody should wait.
+struct Store::Horizon {
+  std::int64_t slowest = 0;     ///< clock
+  std::int64_t dead_clock = 0;  ///< of the slowest who died
+  const Seat* dead = nullptr;
 };
 
 /// One client.
@@ -41,6 +51,19 @@ struct Store::Part {
   std::vector<Waiting> waiting;      ///< at most one per member
 };
 
+/// A sparse table's rows here, and who has pushed and waits.
+struct Store::RowsState {
+  struct Waiting {
+    int member = 0;
+    PullRows pull;
+    Bytes asked;  ///< ids, versions
+  };
+  RowTable state;
+  std::vector<std::int64_t> taken;   ///< per member: pieces
+  std::vector<std::int64_t> clocks;  ///< per member: whole updates
+  std::vector<Waiting> waiting;      ///< of each member's newest pull alone
+};
+
 struct Store::TableState {
   std::string name;
   std::int64_t elements = 0;
@@ -50,8 +73,13 @@ struct Store::TableState {
   std::map<int, FirstPlanes> arriving;  ///< parts whose values are on their way
   std::map<int, Part> parts;            ///< those that have values
 
+  int width = 0;
+  RowsInit first;
+  std::unique_ptr<RowsState> rows;  ///< of a sparse table
+
   bool has_values(int server) const {
-    return static_cast<int>(parts.size()) == split.first(server + 1) - split.first(server);
+    return rows != nullptr ||
+           static_cast<int>(parts.size()) == split.first(server + 1) - split.first(server);
   }
 };
 

@@ -56,6 +56,7 @@ void Store::die(Seat& seat, const std::string& reason) {
 void Store::answer_all(Seat& seat) {
   for (const auto& [number, place] : seat.places) {
     for (const auto& [part, state] : place.table->parts) answer(*place.table, part);
+    if (place.table->rows != nullptr) answer_rows(*place.table);
   }
 }
 

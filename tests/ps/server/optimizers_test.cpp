@@ -26,7 +26,7 @@ class Members {
           const OptimizerStates* first = nullptr)
       : about_(about), oracle_(oracle), servers_(servers), kept_(about.members) {
     for (int m = 0; m < about.members; ++m) {
-      clients_.push_back(servers_.client({.worker = m}));
+      clients_.push_back(servers_.client({.worker = m, .timeout_s = 20}));
       EXPECT_EQ(clients_.back()->open(about, m, oracle_.weights().data(), first), 0);
     }
   }
@@ -182,8 +182,8 @@ TEST(ServerOptimizers, GoOnFromWhatWasReadBack) {
 
 TEST(ServerOptimizers, RefuseWhatDoesNotFit) {
   LocalServers servers(2);
-  const auto first = servers.client({.worker = 0});
-  const auto second = servers.client({.worker = 1});
+  const auto first = servers.client({.worker = 0, .timeout_s = 20});
+  const auto second = servers.client({.worker = 1, .timeout_s = 20});
   const std::vector<float> zeros(10);
   ServerOptimizer adam{settings_of(OptimizerKind::Adam), {{2, 4}}};
   const auto refused = [&](const ServerOptimizer& optimizer, const char* text) {
@@ -233,7 +233,7 @@ TEST(ServerOptimizers, WhoRunsFarAheadOfARoundIsStopped) {
   LocalServers servers(1);
   const std::vector<float> zeros(10);
   const Table about{"w", 10, 2, ServerOptimizer{}, Rule::RoundMean};
-  const auto fast = servers.client({.worker = 3});
+  const auto fast = servers.client({.worker = 3, .timeout_s = 20});
   const int table = fast->open(about, 0, zeros.data());
   EXPECT_THAT(
       [&] {

@@ -19,6 +19,12 @@ ServerOptimizer momentum() {
   return optimizer;
 }
 
+ServerOptimizer plain() {
+  ServerOptimizer optimizer = momentum();
+  optimizer.undecayed.clear();
+  return optimizer;
+}
+
 ServerOptimizer with_most_spans() {
   ServerOptimizer optimizer = momentum();
   optimizer.undecayed.assign(kMostSpans, {1, kMostElements});
@@ -33,6 +39,12 @@ std::vector<FromClient> of_workers() {
           Join{6, "w", 9, 2, 1, {Rule::RoundMean, momentum()}},
           Join{6, "w", 9, 2, 1, {Rule::RoundSum, {}}},
           Join{0, std::string(kLongestName, 'w'), 9, 2, 1, {Rule::Each, with_most_spans()}},
+          Join{6, "w", 64, 2, 1, {}, 8, {{Initializer::Kind::Normal, -1, 0.5}, ~std::uint64_t{0}}},
+          PushRows{3, 4, 0.5, true, false},
+          PushRows{kMostTables - 1, far, 0, false, true},
+          SetRows{3, 4, kMostPlanes - 1, 6},
+          PullRows{3, 4, kMostChunks - 1, none, far, kMostPlanes - 1, -1},
+          PullRows{3, 4, 0, far, 0, 0, far},
           Init{1, 2},
           Init{1, 2, kMostPlanes - 1, kMostPlanes, far},
           Push{3, 4, 5},
@@ -52,6 +64,8 @@ std::vector<FromServer> of_servers() {
           Initialised{1, 2},
           Initialised{1, 2, kMostPlanes - 1},
           Pushed{3, 4, 5},
+          PushedRows{3, 0},
+          RowValues{3, 4, kMostChunks - 1, 6, 7},
           Values{1, 2, 3, 4},
           Values{1, 2, 3, 4, 5},
           NoValues{1, 2, 3, "worker 3 died"},
@@ -128,6 +142,26 @@ TEST(TableMessages, OutOfRangeAreRefused) {
   refused_with([](UpdateRule&, ServerOptimizer& o) { o.undecayed.resize(kMostSpans + 1); });
   refused_with([](UpdateRule&, ServerOptimizer& o) { o.undecayed[0].begin = -1; });
   refused_with([](UpdateRule&, ServerOptimizer& o) { o.undecayed[0].end = kMostElements + 1; });
+  join = {0, "w", 9, 1, 0, {}, 3, {}};
+  join.width = -1;
+  refused(join);
+  join.width = kMostWidth + 1;
+  refused(join);
+  join.width = 3;
+  join.first.values.kind = static_cast<Initializer::Kind>(6);
+  refused(join);
+  join.first.values = {Initializer::Kind::Normal, NAN, 0};
+  refused(join);
+  refused(PushRows{0, 0, 0, false, true});
+  refused(PushRows{0, 1, -1, false, true});
+  refused(SetRows{0, 0, 0, 0});
+  refused(SetRows{0, 1, kMostPlanes, 0});
+  refused(SetRows{0, 1, 0, -1});
+  refused(PullRows{0, 0, 0, 0, 0, 0, 0});
+  refused(PullRows{0, 1, kMostChunks, 0, 0, 0, 0});
+  refused(PullRows{0, 1, -1, 0, 0, 0, 0});
+  refused(PullRows{0, 1, 0, 0, -1, 0, 0});
+  refused(PullRows{0, 1, 0, 0, 0, 0, -2});
   refused(Init{0, 0, -1, 1});
   refused(Init{0, 0, kMostPlanes, kMostPlanes});
   refused(Init{0, 0, 0, 0});
@@ -174,6 +208,14 @@ TEST(TableMessages, NonsenseHarmsNoStore) {
       Join{0, "mine", kElements, 1, 0},
       Join{2, "m", kElements, 2, 1, {Rule::RoundMean, momentum()}},
       Join{3, "e", kElements, 1, 0, {Rule::Each, momentum()}},
+      Join{4, "r", 64, 1, 0, {Rule::Each, plain()}, 8, {}},
+      Join{5, "s", 1 << 20, 2, 0, {Rule::RoundSum, {}}, 2, {}},
+      PushRows{4, 1, 0.5, false, true},
+      PushRows{5, 1, 0.5, true, true},
+      SetRows{4, 1, 0, 3},
+      PullRows{4, 1, 0, 0, 0, 0, -1},
+      PullRows{5, 1, 0, 0, 0, 0, 2},
+      Who{4, 0, 9},
       Init{0, 0},
       Init{2, 0, 1, 2, 9},
       Init{2, 0, 0, 2, 9},
@@ -198,6 +240,8 @@ TEST(TableMessages, NonsenseHarmsNoStore) {
       frame[draw() % frame.size()] = static_cast<std::byte>(draw());
     }
     if (draw() % 8 == 0) frame.resize(draw() % (2 * frame.size() + 1));
+    const std::int64_t few[] = {0, 1, static_cast<std::int64_t>(draw() % 9), 1 << 30};
+    std::memcpy(big.data(), few, sizeof few);
     const Payload payload = draw() % 2 == 0   ? full
                             : draw() % 2 == 0 ? Payload{big.data(), draw() % big.size()}
                                               : Payload{};

@@ -1,0 +1,285 @@
+#include "ps/server/row_table.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "ops/initialize.h"
+
+namespace hetu::ps::server {
+
+namespace {
+
+constexpr std::int64_t kBlockFloats = std::int64_t{1} << 16;  // what a first touch makes
+constexpr std::int64_t kBatchFloats = 1 << 12;  // of a tensor: a batch stays in the nearest cache
+constexpr std::int64_t kBatchRows = 64;
+constexpr std::int64_t kAhead = 8;          // rows whose memory is asked for before its turn
+constexpr std::int64_t kVersionFloats = 2;  // an int64
+
+template <class T>
+T at(const std::byte* numbers, std::int64_t i) {
+  T value;
+  std::memcpy(&value, numbers + i * static_cast<std::int64_t>(sizeof(T)), sizeof value);
+  return value;
+}
+
+std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * 4; }
+
+void raise_version(float* place, std::uint32_t by) {
+  std::int64_t version = 0;
+  std::memcpy(&version, place, sizeof version);
+  version += by;
+  std::memcpy(place, &version, sizeof version);
+}
+
+std::int64_t version_at(const float* place) {
+  std::int64_t version = 0;
+  std::memcpy(&version, place, sizeof version);
+  return version;
+}
+
+std::int64_t block_rows(std::int64_t stride) {
+  const std::int64_t most = std::max<std::int64_t>(1, kBlockFloats / stride);
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
+}
+
+RowsView view_of(const Rows& rows) {
+  return {static_cast<std::int64_t>(rows.ids.size()),
+          reinterpret_cast<const std::byte*>(rows.ids.data()),
+          rows.counts.empty() ? nullptr : reinterpret_cast<const std::byte*>(rows.counts.data()),
+          reinterpret_cast<const std::byte*>(rows.values.data())};
+}
+
+// Appends rows, each with the number of its updates.
+void append(Rows& to, const RowsView& rows, int width) {
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    to.ids.push_back(rows.id(i));
+    to.counts.push_back(rows.updates(i));
+  }
+  const std::size_t before = to.values.size();
+  to.values.resize(before + static_cast<std::size_t>(rows.count * width));
+  if (rows.count == 0) return;
+  std::memcpy(to.values.data() + before, rows.values, bytes_of(rows.count * width));
+}
+
+void append(Rows& to, const Rows& rows) {
+  to.ids.insert(to.ids.end(), rows.ids.begin(), rows.ids.end());
+  to.counts.insert(to.counts.end(), rows.counts.begin(), rows.counts.end());
+  to.values.insert(to.values.end(), rows.values.begin(), rows.values.end());
+}
+
+}  // namespace
+
+std::int64_t RowsView::id(std::int64_t i) const { return at<std::int64_t>(ids, i); }
+std::uint32_t RowsView::updates(std::int64_t i) const {
+  return counts == nullptr ? 1 : at<std::uint32_t>(counts, i);
+}
+
+RowTable::RowTable(const UpdateRule& rule, About about, int members)
+    : rule_(rule),
+      about_(std::move(about)),
+      planes_(rule.planes()),
+      stride_(static_cast<std::int64_t>(planes_) * about_.width + kVersionFloats),
+      block_rows_(block_rows(stride_)),
+      sweep_(rule.optimizer
+                 ? cpu_tensor_kernels().sweep(optimizer_name(rule.optimizer->settings.kind))
+                 : nullptr),
+      blocks_(static_cast<std::size_t>((rows() + block_rows_ - 1) / block_rows_)),
+      kept_(static_cast<std::size_t>(members)),
+      open_(static_cast<std::size_t>(members)) {}
+
+bool RowTable::fits(const RowsView& view) const {
+  std::int64_t last = -1;
+  for (std::int64_t i = 0; i < view.count; ++i) {
+    const std::int64_t id = view.id(i);
+    if (id <= last) return false;
+    last = id;
+  }
+  return last < rows();
+}
+
+float* RowTable::record(std::int64_t row) {
+  const std::int64_t block = row / block_rows_;
+  std::unique_ptr<float[]>& place = blocks_[static_cast<std::size_t>(block)];
+  if (!place) make_block(block);
+  return place.get() + (row % block_rows_) * stride_;
+}
+
+void RowTable::make_block(std::int64_t block) {
+  const std::int64_t first = block * block_rows_;
+  const std::int64_t count = std::min(block_rows_, rows() - first);
+  std::unique_ptr<float[]> made(new float[static_cast<std::size_t>(count * stride_)]);
+  const Shape shape = {about_.split.rows, about_.width};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t begin = about_.split.row(about_.server, first + i) * about_.width;
+    float* row = made.get() + i * stride_;
+    initialize_part(about_.first.values, about_.name, shape, about_.first.seed, begin,
+                    begin + about_.width, row);
+    std::fill_n(row + about_.width, stride_ - about_.width, 0.0F);
+  }
+  blocks_[static_cast<std::size_t>(block)] = std::move(made);
+}
+
+void RowTable::take(int member, const RowsView& rows, double rate) {
+  if (rule_.rule == Rule::Each) return apply(rows, rate, 1, updates_ + 1);
+  Kept& open = open_[static_cast<std::size_t>(member)];
+  open.rate = rate;
+  append(open.rows, rows, about_.width);
+}
+
+void RowTable::complete(int member) {
+  if (rule_.rule == Rule::Each) {
+    ++pushes_;
+    ++updates_;
+    return;
+  }
+  Kept& open = open_[static_cast<std::size_t>(member)];
+  kept_[static_cast<std::size_t>(member)].push_back(std::exchange(open, {}));
+}
+
+void RowTable::apply_rounds(std::int64_t slowest,
+                            const std::function<void(int member, std::int64_t round)>& heard) {
+  if (rule_.rule == Rule::Each) return;
+  while (rounds_ < slowest) {
+    Kept sum;
+    std::vector<int> members;
+    for (std::size_t m = 0; m < kept_.size(); ++m) {
+      if (kept_[m].empty()) continue;  // has left
+      if (members.empty()) sum.rate = kept_[m].front().rate;
+      append(sum.rows, kept_[m].front().rows);
+      kept_[m].pop_front();
+      members.push_back(static_cast<int>(m));
+    }
+    if (members.empty()) return;  // all have left
+    sum.rows = merge_rows(std::move(sum.rows), about_.width);
+    const auto parts = static_cast<std::int64_t>(members.size());
+    const double factor = rule_.rule == Rule::RoundMean ? 1.0 / static_cast<double>(parts) : 1.0;
+    if (sweep_ == nullptr) {
+      cpu_tensor_kernels().scale(sum.rows.values.data(), static_cast<float>(factor),
+                                 static_cast<std::int64_t>(sum.rows.values.size()));
+    }
+    apply(view_of(sum.rows), sum.rate, factor, ++updates_);
+    ++rounds_;
+    pushes_ += parts;
+    for (const int member : members) heard(member, rounds_);
+  }
+}
+
+void RowTable::apply(const RowsView& rows, double rate, double factor, std::int64_t update) {
+  const std::int64_t width = about_.width;
+  const std::int64_t batch =
+      std::clamp<std::int64_t>(kBatchFloats / width, 1, std::min(kBatchRows, rows.count + 1));
+  SweepCall constants;
+  if (sweep_ != nullptr) {
+    constants = sweep_call(rule_.optimizer->settings, rate, factor, update);
+    scratch_.resize(static_cast<std::size_t>((planes_ + 1) * batch * width));
+  }
+  std::array<float*, kBatchRows> records;
+  for (std::int64_t first = 0; first < rows.count; first += batch) {
+    const std::int64_t count = std::min(batch, rows.count - first);
+    for (std::int64_t i = 0; i < count; ++i) {
+      records[static_cast<std::size_t>(i)] = record(rows.id(first + i));
+    }
+    if (sweep_ == nullptr) {
+      add(records.data(), rows, first, count);
+    } else {
+      float* gradient = scratch_.data() + planes_ * count * width;
+      std::memcpy(gradient, rows.values + bytes_of(first * width), bytes_of(count * width));
+      sweep(records.data(), constants, count);
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      raise_version(records[static_cast<std::size_t>(i)] + planes_ * width,
+                    rows.updates(first + i));
+    }
+  }
+}
+
+namespace {
+
+void ask_for(const float* record, std::int64_t floats) {
+  for (std::int64_t line = 0; line < floats; line += 16) __builtin_prefetch(record + line, 1);
+}
+
+}  // namespace
+
+void RowTable::add(float* const* records, const RowsView& rows, std::int64_t first,
+                   std::int64_t count) {
+  const std::int64_t width = about_.width;
+  for (std::int64_t i = 0; i < std::min(kAhead, count); ++i) ask_for(records[i], stride_);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) ask_for(records[i + kAhead], stride_);
+    float* __restrict row = records[i];
+    const std::byte* __restrict delta = rows.values + bytes_of((first + i) * width);
+    for (std::int64_t k = 0; k < width; ++k) row[k] += at<float>(delta, k);
+  }
+}
+
+// One sweep over a batch of rows: gathered, changed, put back. The gradient stands behind the
+// tensors in the scratch memory.
+void RowTable::sweep(float* const* records, const SweepCall& constants, std::int64_t count) {
+  const std::int64_t width = about_.width;
+  const std::int64_t plane = count * width;
+  float* scratch = scratch_.data();
+  for (std::int64_t i = 0; i < std::min(kAhead, count); ++i) ask_for(records[i], stride_);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) ask_for(records[i + kAhead], stride_);
+    for (int p = 0; p < planes_; ++p) {
+      std::memcpy(scratch + p * plane + i * width, records[i] + p * width, bytes_of(width));
+    }
+  }
+  SweepCall call = constants;
+  call.weight = scratch;
+  for (int p = 1; p < planes_; ++p) call.state[p - 1] = scratch + p * plane;
+  call.gradient = scratch + planes_ * plane;
+  call.elements = plane;
+  sweep_(call);
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (int p = 0; p < planes_; ++p) {
+      std::memcpy(records[i] + p * width, scratch + p * plane + i * width, bytes_of(width));
+    }
+  }
+}
+
+void RowTable::set(const RowsView& rows, int plane, std::int64_t updates) {
+  const std::int64_t width = about_.width;
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    float* row = record(rows.id(i));
+    std::memcpy(row + plane * width, rows.values + bytes_of(i * width), bytes_of(width));
+    raise_version(row + planes_ * width, 1);
+  }
+  updates_ = updates;
+}
+
+Payload RowTable::read(const std::byte* ids, std::int64_t count, int plane) {
+  const std::int64_t width = about_.width;
+  const auto found = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count * width));
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(found->data() + i * width, record(at<std::int64_t>(ids, i)) + plane * width,
+                bytes_of(width));
+  }
+  return {reinterpret_cast<const std::byte*>(found->data()), found->size() * sizeof(float), found};
+}
+
+Payload RowTable::read_newer(const std::byte* ids, const std::byte* versions, std::int64_t count,
+                             std::int64_t bound) {
+  const std::int64_t width = about_.width;
+  const auto found = std::make_shared<Bytes>();
+  const auto put = [&](const void* data, std::size_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    found->insert(found->end(), begin, begin + bytes);
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float* row = record(at<std::int64_t>(ids, i));
+    const std::int64_t version = version_at(row + planes_ * width);
+    const auto known = at<std::int64_t>(versions, i);
+    if (known >= 0 && version - known <= bound) continue;
+    const auto place = static_cast<std::uint32_t>(i);
+    put(&place, sizeof place);
+    put(&version, sizeof version);
+    put(row, bytes_of(width));
+  }
+  return {found->data(), found->size(), found};
+}
+
+}  // namespace hetu::ps::server

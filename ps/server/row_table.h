@@ -1,0 +1,97 @@
+// The rows of a sparse table that one server has: values, what an optimizer keeps and a version
+// beside each, made when they are first asked for. Read by store.h.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ps/server/messages.h"
+#include "ps/server/rows.h"
+#include "ps/server/update_rule.h"
+
+namespace hetu::ps::server {
+
+/// Rows as a message carries them: local ids, counts if there are some, vectors; of any alignment.
+struct RowsView {
+  std::int64_t count = 0;
+  const std::byte* ids = nullptr;
+  const std::byte* counts = nullptr;  ///< nullptr: one update each
+  const std::byte* values = nullptr;
+
+  std::int64_t id(std::int64_t i) const;
+  std::uint32_t updates(std::int64_t i) const;
+};
+
+/// A function of the messages in the order in which they are taken, of nothing else. An update
+/// changes the rows that it names and their states alone; Adam's bias correction counts the updates
+/// of the whole table, so that it does not depend on the number of servers.
+class RowTable {
+ public:
+  struct About {
+    std::string name;
+    RowSplit split;
+    int server = 0;
+    int width = 1;
+    RowsInit first;
+  };
+  /// `rule` must outlive it.
+  RowTable(const UpdateRule& rule, About about, int members);
+
+  int width() const { return about_.width; }
+  std::int64_t rows() const { return about_.split.rows_of(about_.server); }
+  int planes() const { return planes_; }
+  /// Whether the ids ascend within this server's rows.
+  bool fits(const RowsView& rows) const;
+
+  /// A piece of a member's update: applied at once, or kept for its round.
+  void take(int member, const RowsView& rows, double rate);
+  /// The member's update is whole.
+  void complete(int member);
+  /// As PartState's.
+  void apply_rounds(std::int64_t slowest,
+                    const std::function<void(int member, std::int64_t round)>& heard);
+  std::size_t kept(int member) const { return kept_[static_cast<std::size_t>(member)].size(); }
+  /// Replaces values (plane 0) or a state; `updates`: those that the table has seen.
+  void set(const RowsView& rows, int plane, std::int64_t updates);
+
+  /// One plane of `count` rows, in the order of their local ids.
+  Payload read(const std::byte* ids, std::int64_t count, int plane);
+  /// Of `count` rows with the versions that somebody has of them (below 0: none): those that have
+  /// seen more than `bound` updates since, each as place (uint32), version (int64) and values.
+  Payload read_newer(const std::byte* ids, const std::byte* versions, std::int64_t count,
+                     std::int64_t bound);
+
+  std::int64_t pushes() const { return pushes_; }
+  std::int64_t updates() const { return updates_; }
+
+ private:
+  struct Kept {
+    double rate = 0;
+    Rows rows;
+  };
+
+  float* record(std::int64_t row);
+  void make_block(std::int64_t block);
+  void apply(const RowsView& rows, double rate, double factor, std::int64_t update);
+  void add(float* const* records, const RowsView& rows, std::int64_t first, std::int64_t count);
+  void sweep(float* const* records, const SweepCall& constants, std::int64_t count);
+
+  const UpdateRule& rule_;
+  const About about_;
+  const int planes_;
+  const std::int64_t stride_;      ///< floats of a record: planes x width, and a version
+  const std::int64_t block_rows_;  ///< a power of two
+  const Sweep sweep_;              ///< nullptr: updates are added
+  std::vector<std::unique_ptr<float[]>> blocks_;
+  std::vector<std::deque<Kept>> kept_;  ///< by member: whole updates of the rounds to come
+  std::vector<Kept> open_;              ///< by member: the one that is not whole
+  std::vector<float> scratch_;          ///< tensors of a batch of rows, side by side
+  std::int64_t pushes_ = 0;
+  std::int64_t rounds_ = 0;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace hetu::ps::server

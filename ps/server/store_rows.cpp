@@ -1,0 +1,190 @@
+// Sparse tables: pushes and pulls of rows.
+#include <algorithm>
+#include <new>
+
+#include "ps/server/store_impl.h"
+
+namespace hetu::ps::server {
+
+namespace {
+
+constexpr std::size_t kMostAsked = std::size_t{1} << 28;  // bytes of a member's pull that waits
+
+/// The rows in a payload; false: its length fits none.
+bool read_rows(const Payload& payload, int width, bool counted, RowsView& rows) {
+  const std::size_t each = sizeof(std::int64_t) + (counted ? sizeof(std::uint32_t) : 0) +
+                           static_cast<std::size_t>(width) * sizeof(float);
+  if (payload.bytes % each != 0) return false;
+  rows.count = static_cast<std::int64_t>(payload.bytes / each);
+  const auto count = static_cast<std::size_t>(rows.count);
+  rows.ids = payload.data;
+  rows.counts = counted ? payload.data + count * sizeof(std::int64_t) : nullptr;
+  rows.values = payload.data + payload.bytes - count * static_cast<std::size_t>(width) * 4;
+  return true;
+}
+
+}  // namespace
+
+void Store::make_rows(TableState& table) const {
+  const RowSplit split{table.elements / table.width, options_.servers};
+  const std::size_t members = table.members.size();
+  table.rows = std::make_unique<RowsState>(RowsState{.state = RowTable(table.rule,
+                                                                       {.name = table.name,
+                                                                        .split = split,
+                                                                        .server = options_.server,
+                                                                        .width = table.width,
+                                                                        .first = table.first},
+                                                                       static_cast<int>(members)),
+                                                     .taken = std::vector<std::int64_t>(members),
+                                                     .clocks = std::vector<std::int64_t>(members),
+                                                     .waiting = {}});
+}
+
+// Where a message about rows leads; nullptr, and the message dropped, if no worker of ours sends
+// it.
+Store::Place* Store::rows_place_of(Seat& seat, int table) {
+  const auto found = seat.places.find(table);
+  if (found == seat.places.end() || found->second.table->rows == nullptr) {
+    drop(fmt::format("worker {} has joined no sparse table {}", seat.worker, table));
+    return nullptr;
+  }
+  return &found->second;
+}
+
+void Store::take_push_rows(Seat& seat, const PushRows& push, const Payload& payload) {
+  const Place* place = rows_place_of(seat, push.table);
+  if (place == nullptr) return;
+  TableState& table = *place->table;
+  RowsState& rows = *table.rows;
+  const auto member = static_cast<std::size_t>(place->member);
+  const bool is_next = push.number == rows.taken[member] + 1;
+  if (is_next) {
+    RowsView view;
+    if (!read_rows(payload, table.width, push.counted, view) || !rows.state.fits(view)) {
+      return drop(fmt::format("rows that table \"{}\" does not have", table.name));
+    }
+    if (rows.state.kept(place->member) >= kMostKept) {
+      return send(seat, Refusal{Code::InvalidArgument,
+                                fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
+                                            "slowest; pull at least so near",
+                                            seat.worker, kMostKept, table.name)});
+    }
+    try {
+      rows.state.take(place->member, view, push.rate);
+    } catch (const std::bad_alloc&) {
+      return send(seat, Refusal{Code::Io, fmt::format("parameter server {} has no memory left for "
+                                                      "the rows of table \"{}\"",
+                                                      options_.server, table.name)});
+    }
+    ++rows.taken[member];
+    ++seat.pushes;
+    if (push.last) {
+      const std::int64_t clock = ++rows.clocks[member];
+      rows.state.complete(place->member);
+      if (options_.on_applied && table.rule.rule == Rule::Each) {
+        options_.on_applied({table.name, options_.server, place->member, clock});
+      }
+    }
+  }
+  send(seat, PushedRows{push.table, rows.taken[member]});
+  if (is_next) answer_rows(table);
+}
+
+void Store::take_set_rows(Seat& seat, const SetRows& set, const Payload& payload) {
+  const Place* place = rows_place_of(seat, set.table);
+  if (place == nullptr) return;
+  TableState& table = *place->table;
+  RowsState& rows = *table.rows;
+  std::int64_t& taken = rows.taken[static_cast<std::size_t>(place->member)];
+  const bool is_next = set.number == taken + 1;
+  if (is_next) {
+    RowsView view;
+    if (set.plane >= table.rule.planes() || !read_rows(payload, table.width, false, view) ||
+        !rows.state.fits(view)) {
+      return drop(fmt::format("rows that table \"{}\" does not have", table.name));
+    }
+    rows.state.set(view, set.plane, set.updates);
+    ++taken;
+    ++seat.pushes;
+  }
+  send(seat, PushedRows{set.table, taken});
+  if (is_next) answer_rows(table);
+}
+
+void Store::take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payload) {
+  const Place* place = rows_place_of(seat, pull.table);
+  if (place == nullptr) return;
+  const TableState& table = *place->table;
+  RowsState& rows = *table.rows;
+  const std::size_t each = sizeof(std::int64_t) * (pull.bound >= 0 ? 2 : 1);
+  const std::size_t count = payload.bytes / each;
+  if (payload.bytes % each != 0 || count > static_cast<std::size_t>(most_rows(table.width)) ||
+      pull.plane >= table.rule.planes() || (pull.bound >= 0 && pull.plane > 0)) {
+    return drop(fmt::format("a pull that table \"{}\" cannot answer", table.name));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t id = 0;
+    std::memcpy(&id, payload.data + i * sizeof id, sizeof id);
+    if (id < 0 || id >= rows.state.rows()) {
+      return drop(fmt::format("a pull of a row that table \"{}\" does not have", table.name));
+    }
+  }
+  std::size_t asked = payload.bytes;
+  bool is_old = false;
+  std::erase_if(rows.waiting, [&](const RowsState::Waiting& other) {
+    if (other.member != place->member) return false;
+    is_old = is_old || other.pull.number > pull.number;
+    if (other.pull.number == pull.number) asked += other.asked.size();
+    return other.pull.number < pull.number ||
+           (other.pull.number == pull.number && other.pull.chunk == pull.chunk);
+  });
+  if (is_old) return;
+  if (asked > kMostAsked) return drop("a pull of more rows than may wait");
+  Bytes copy(payload.data, payload.data + payload.bytes);
+  rows.waiting.push_back({place->member, pull, std::move(copy)});
+  answer_rows(*place->table);
+}
+
+// Applies the rounds that are whole, and answers the pulls that need wait no longer.
+void Store::answer_rows(TableState& table) {
+  RowsState& rows = *table.rows;
+  const Horizon horizon = horizon_of(table, rows.clocks);
+  rows.state.apply_rounds(horizon.slowest, [&](int member, std::int64_t round) {
+    if (options_.on_applied) options_.on_applied({table.name, options_.server, member, round});
+  });
+  std::vector<RowsState::Waiting> waiting;
+  waiting.swap(rows.waiting);
+  for (RowsState::Waiting& each : waiting) {
+    const PullRows& pull = each.pull;
+    Seat& seat = *table.members[static_cast<std::size_t>(each.member)];
+    if (seat.gone()) continue;
+    if (pull.least > horizon.dead_clock) {
+      send(seat, NoValues{pull.table, options_.server, pull.number,
+                          death_of(table, seat, horizon, pull.least)});
+    } else if (pull.least > horizon.slowest ||
+               pull.after > rows.taken[static_cast<std::size_t>(each.member)]) {
+      rows.waiting.push_back(std::move(each));
+    } else {
+      send_rows(seat, rows, pull, each.asked);
+    }
+  }
+}
+
+void Store::send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const Bytes& asked) {
+  const auto each = static_cast<std::int64_t>(sizeof(std::int64_t)) * (pull.bound >= 0 ? 2 : 1);
+  const std::int64_t count = static_cast<std::int64_t>(asked.size()) / each;
+  const std::byte* ids = asked.data();
+  const std::byte* versions = ids + count * static_cast<std::int64_t>(sizeof(std::int64_t));
+  const RowValues values{pull.table, pull.number, pull.chunk, rows.state.pushes(),
+                         rows.state.updates()};
+  try {
+    send(seat, values,
+         pull.bound >= 0 ? rows.state.read_newer(ids, versions, count, pull.bound)
+                         : rows.state.read(ids, count, pull.plane));
+  } catch (const std::bad_alloc&) {
+    send(seat, Refusal{Code::Io, fmt::format("parameter server {} has no memory left for rows",
+                                             options_.server)});
+  }
+}
+
+}  // namespace hetu::ps::server
