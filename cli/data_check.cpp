@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "cli/command.h"
 #include "cli/options.h"
 #include "datasets/bert_hdf5.h"
+#include "datasets/criteo.h"
 #include "datasets/image_check.h"
 #include "datasets/image_list.h"
 #include "graph/base/error.h"
@@ -167,27 +169,65 @@ bool holds_cifar(const std::string& folder) {
   return is_folder(folder + "/cifar-100-binary") || is_folder(folder + "/cifar-100-python");
 }
 
+// Texts of other kinds have no tab in their first line.
+bool is_clicks(const std::string& path) {
+  const fs::path file(path);
+  if (file.extension() == ".tsv" || file.filename().string().rfind("day_", 0) == 0) return true;
+  if (file.extension() != ".txt") return false;
+  std::string line(4096, '\0');
+  std::ifstream(path).getline(line.data(), static_cast<std::streamsize>(line.size()));
+  return line.find('\t') != std::string::npos;
+}
+
+bool holds_clicks(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
+                     [](const fs::directory_entry& entry) {
+                       return is_file(entry.path()) && is_clicks(entry.path());
+                     });
+}
+
+Report check_clicks(const std::vector<std::string>& paths) {
+  Report report;
+  for (const std::string& path : paths) {
+    const CriteoCheck r = check_criteo(path, Progress("files"));
+    const std::int64_t good = r.rows - r.bad_rows;
+    report.text += fmt::format(
+        "{}: click logs, {} files, {} rows, {} of them bad; {:.2f} % clicked, {:.1f} % of the "
+        "columns empty, {} integers below 0\n",
+        path, r.files, r.rows, r.bad_rows, percent(r.clicks, good), percent(r.missing, 39 * good),
+        r.negative);
+    report.problems.insert(report.problems.end(), r.problems.begin(), r.problems.end());
+  }
+  return report;
+}
+
 Report check(const std::string& path, int threads) {
   std::error_code error;
   if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);
   if (!is_folder(path)) {
     const fs::path ending = fs::path(path).extension();
     require(ending != ".hdf5" && ending != ".h5", "{}: name the folder of the shards", path);
+    if (is_clicks(path)) return check_clicks({path});
     return check_cifar(path);
   }
   if (holds_shards(path)) return check_bert(path);
   if (holds_cifar(path)) return check_cifar(path);
+  if (holds_clicks(path + "/train")) return check_clicks({path + "/train", path + "/val"});
   if (holds_folders(path) || holds_images(path)) return check_folders(path, threads);
+  if (holds_clicks(path)) return check_clicks({path});
   fail(Code::Io,
-       "{}: no BERT shards (*.hdf5), no CIFAR-100 files (train.bin, train, …) and no class folders "
-       "of images",
+       "{}: no BERT shards (*.hdf5), no CIFAR-100 files (train.bin, train, …), no class folders of "
+       "images and no click logs (day_0, …, *.tsv)",
        path);
 }
 
 constexpr const char* kUsage =
     "usage: hetu data check PATH [--threads N]\n\n"
     "Reads all of a data set once: BERT training shards in a folder; images in a folder per "
-    "class,\nor in train and val of these; CIFAR-100's file or folder. Exits 4 if something is not "
+    "class,\nor in train and val of these; CIFAR-100's file or folder; click logs in Criteo's "
+    "format, a\nfile, a folder of day files, or train and val of these. Exits 4 if something is "
+    "not "
     "right.\n\n";
 
 }  // namespace

@@ -56,7 +56,7 @@ _PACKAGES = {
     "python/hetu/process": "python/hetu",
     "python/hetu/job": "python/hetu python/hetu/process",
     "python/hetu/models": "python/hetu",
-    "python/hetu/sample": "",
+    "python/hetu/sample": "python/hetu",
     "python/hetu/launch": "python/hetu",
 }
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})

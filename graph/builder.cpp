@@ -166,7 +166,8 @@ void Builder::pop_scope() {
 void Builder::fetch(const std::string& name, ValueId value) {
   require(value >= 0 && value < static_cast<ValueId>(graph_.values.size()),
           "fetch '{}': no value of this graph", name);
-  require(type(value) == TensorType{}, "fetch '{}': '{}' is {}, wanted a float32 scalar", name,
+  require(type(value) == TensorType{} || is_per_sample(type(value)),
+          "fetch '{}': '{}' is {}, wanted a float32 scalar or a float32 number per sample", name,
           graph_.producer(value).name, to_string(type(value)));
   for (const auto& [taken, v] : graph_.fetches) {
     require(taken != name, "fetch '{}': the name is taken by '{}'", name, graph_.producer(v).name);

@@ -204,11 +204,10 @@ void check_leaves(const Graph& g) {
   }
 }
 
-void check_scalar(const Graph& g, ValueId v, const std::string& what) {
+void check_value(const Graph& g, ValueId v, const std::string& what) {
   if (v < 0 || v >= static_cast<ValueId>(g.values.size())) {
     fail(Code::Internal, "graph: {} is no value", what);
   }
-  rule(g.values[v].type == TensorType{}, g.producer(v), "fetches and the loss are float32 scalars");
 }
 
 void check_gradients(const Graph& g) {
@@ -232,6 +231,10 @@ void check_gradients(const Graph& g) {
 
 }  // namespace
 
+bool is_per_sample(const TensorType& type) {
+  return type.dtype == DType::Float32 && type.shape == Shape{kBatch};
+}
+
 void check_graph(const Graph& g) {
   std::set<std::string_view> names;
   ValueId next = 0;
@@ -248,10 +251,16 @@ void check_graph(const Graph& g) {
   check_leaves(g);
   std::set<std::string_view> fetches;
   for (const auto& [name, v] : g.fetches) {
-    check_scalar(g, v, "fetch '" + name + "'");
+    check_value(g, v, "fetch '" + name + "'");
+    const TensorType& type = g.values[v].type;
+    rule(type == TensorType{} || is_per_sample(type), g.producer(v),
+         "fetches are float32 scalars, or float32 numbers per sample");
     if (!fetches.insert(name).second) fail(Code::Internal, "graph: fetch '{}' occurs twice", name);
   }
-  if (g.loss != kNone) check_scalar(g, g.loss, "the loss");
+  if (g.loss != kNone) {
+    check_value(g, g.loss, "the loss");
+    rule(g.values[g.loss].type == TensorType{}, g.producer(g.loss), "the loss is a float32 scalar");
+  }
   check_gradients(g);
 }
 

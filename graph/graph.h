@@ -149,13 +149,17 @@ struct Graph {
   std::vector<ValueId>
       placeholders;  ///< producers have the op "placeholder"; node name = field name
   std::vector<std::pair<std::string, ValueId>>
-      fetches;                         ///< named scalars that runs report, e.g. {"loss", v}
+      fetches;                         ///< named scalars that runs report, e.g. {"loss", v}, and
+                                       ///< values per sample that validation reports
   ValueId loss = kNone;                ///< the scalar that was differentiated; kNone if none
   std::vector<GradientUse> gradients;  ///< filled by differentiate()
   int blocks = 1;
 
   const Node& producer(ValueId v) const { return nodes[values[v].producer]; }
 };
+
+/// One number per sample of the batch, float32: a fetch that validation reports as it is.
+bool is_per_sample(const TensorType& type);
 
 /// Checks every rule of the structure; throws Internal with the node named. Run after each pass.
 /// Order, values numbered in the order of nodes, unique names; what may read what: Count nodes read

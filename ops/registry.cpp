@@ -18,6 +18,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
                                                           &conv_rows(),
                                                           &vector_batch_norm_rows(),
                                                           &vector_pool_rows(),
+                                                          &vector_interaction_rows(),
                                                           &reference_elementwise_rows(),
                                                           &reference_shape_rows(),
                                                           &reference_linear_rows(),
@@ -26,7 +27,8 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
                                                           &reference_loss_rows(),
                                                           &reference_conv_rows(),
                                                           &reference_pool_rows(),
-                                                          &reference_batch_norm_rows()};
+                                                          &reference_batch_norm_rows(),
+                                                          &reference_interaction_rows()};
   std::vector<const KernelRow*> rows;
   for (const KernelTable* table : kTables)
     for (const KernelRow& row : *table)

@@ -299,14 +299,12 @@ void StagePlacement::place_fetches() {
     const bool counted = nodes.is(v, "step_sum") && placed_[v] &&
                          nodes.stage_of_block(producer.block) == options_.stage;
     if (!counted && nodes.stage_of(v) != options_.stage) continue;
-    require(element_count(graph_.values[v].type.shape) == 1 &&
-                graph_.values[v].type.dtype == DType::Float32,
-            "fetch '{}' must be a float32 scalar, got {}", name, to_string(graph_.values[v].type));
     if (!placed_[v]) {
       put(v, {Region::StepScalar, kNoRing, take(bytes(v)), 0});
       plan.memory.feeds += bytes(v);
     }
-    plan.fetches.push_back({name, v, place_[v]});
+    const bool per_sample = is_per_sample(graph_.values[v].type);
+    plan.fetches.push_back({name, v, place_[v], per_sample ? options_.micro_batch : 0});
   }
 }
 

@@ -20,7 +20,7 @@ enum class Region : std::uint8_t {
   Weights,      ///< master weights (every version alive) and buffers, persistent
   Optimizer,    ///< optimizer state, persistent
   Accumulator,  ///< gradient sum of each use of a parameter, over the micro-batches of a step
-  StepScalar,   ///< fetched scalars of the running function
+  StepScalar,   ///< what the running function leaves of fetches
   Feed,         ///< fed fields, and results of step_sum beside each micro-batch of their step
   Saved,        ///< from forward to backward
   Held,         ///< from input gradient to weight gradient
@@ -139,11 +139,12 @@ struct StageFeed {
   Loc loc;
 };
 
-/// A scalar that runs report and that this stage computes.
+/// What runs report and this stage computes: a scalar, or numbers per sample.
 struct StageFetch {
   std::string name;
   ValueId value = kNone;
   Loc loc;
+  std::int64_t samples = 0;  ///< of a micro-batch; 0: a scalar
 };
 
 /// A step_sum on this stage: its input per micro-batch and its result.

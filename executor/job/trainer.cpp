@@ -92,6 +92,7 @@ void Trainer::build() {
   how.plan = &plan_.lowered;
   how.workers_per_pipeline = plan_.width();
   how.micro_batches = job.micro_batches;
+  how.micro_batch = job.batch_size / job.micro_batches;
   how.micro_ids = plan_.micro_ids;
   how.by_version = is_asynchronous();
   how.seed = job.seed;
@@ -236,9 +237,7 @@ StepResult Trainer::result_of(const StepReport& report) const {
   const bool knows = is_reporter();
   StepResult result;
   result.step = report.step;
-  for (std::size_t f = 0; f < plan_.graph.fetches.size(); ++f)
-    result.scalars.push_back(
-        {plan_.graph.fetches[f].first, knows ? report.fetches[f] : std::nan("")});
+  report_fetches(report, knows, result);
   result.gradient_norm = knows ? std::sqrt(report.squares) : std::nan("");
   result.learning_rate = optimizer_.rate.at(report.step + 1);
   result.last = is_asynchronous() ? run_->is_last(report.step) : run_left_ == 0;
@@ -251,6 +250,24 @@ StepResult Trainer::result_of(const StepReport& report) const {
     result.learning_rate = optimizer_.rate.at(groups_->nominal(report.step + 1));
   }
   return result;
+}
+
+void Trainer::report_fetches(const StepReport& report, bool knows, StepResult& result) const {
+  const auto& fetches = plan_.graph.fetches;
+  const auto is_samples = [&](const auto& fetch) {
+    return is_per_sample(plan_.graph.values[fetch.second].type);
+  };
+  const auto lists = std::count_if(fetches.begin(), fetches.end(), is_samples);
+  const auto length = lists > 0 ? static_cast<std::ptrdiff_t>(report.samples.size()) / lists : 0;
+  auto from = report.samples.begin();
+  for (std::size_t f = 0; f < fetches.size(); ++f) {
+    if (!is_samples(fetches[f])) {
+      result.scalars.push_back({fetches[f].first, knows ? report.fetches[f] : std::nan("")});
+    } else if (length > 0) {
+      result.samples.push_back({fetches[f].first, {from, from + length}});
+      from += length;
+    }
+  }
 }
 
 StepResult Trainer::validate(const FieldLookup& lookup) {
@@ -271,8 +288,7 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
   StepResult result;
   result.step = step_;
   const std::optional<StepReport> report = validation_->next_report();
-  for (std::size_t f = 0; f < plan_.graph.fetches.size(); ++f)
-    result.scalars.push_back({plan_.graph.fetches[f].first, report->fetches[f]});
+  report_fetches(*report, true, result);
   result.batches = plan_.linked;
   return result;
 }

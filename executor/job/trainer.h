@@ -22,10 +22,18 @@
 
 namespace hetu {
 
+/// A fetch per sample.
+struct NamedSamples {
+  std::string name;
+  std::vector<float> values;
+};
+
 /// What one step reports; the same on every worker.
 struct StepResult {
   std::int64_t step = 0;  ///< index, from 0
   std::vector<NamedScalar> scalars;
+  /// Of a validation: fetches per sample, the global batch in the order of pipelines and rows.
+  std::vector<NamedSamples> samples;
   double gradient_norm = 0;  ///< before clipping; 0 in validation
   double learning_rate = 0;  ///< of this step's update
   bool stop_asked = false;   ///< a worker had called ask_to_stop() before this step
@@ -144,6 +152,7 @@ class Trainer {
  private:
   void build();
   StepResult result_of(const StepReport& report) const;
+  void report_fetches(const StepReport& report, bool knows, StepResult& result) const;
   void begin_asynchronous(int steps);
   std::optional<StepReport> next_report();
   void end_run();

@@ -20,10 +20,11 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
       gradients_(*plan_, memory_, device, bucket_bytes),
       messages_(*plan_, memory_, device),
       functions_(graph, *plan_, context, device, memory_, gradients_),
-      fetched_(plan_->fetches.size(), std::vector<float>(context.micro_ids, 0)),
       half_done_(context.micro_ids, 0),
       inputs_done_(half_done_),
       weights_done_(half_done_) {
+  for (const StageFetch& fetch : plan_->fetches)
+    fetched_.emplace_back(context.micro_ids * std::max<std::int64_t>(1, fetch.samples), 0.0F);
   make_works();
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
@@ -105,7 +106,8 @@ void Stage::begin_sums() {
 void Stage::begin_batch(int first_micro) {
   for (int m = first_micro; m < first_micro + context_.micro_batches; ++m) {
     memory_.ring(kFeedRing).take(m);
-    for (std::vector<float>& values : fetched_) values[context_.cell(m)] = 0;
+    for (std::size_t f = 0; f < fetched_.size(); ++f)
+      if (plan_->fetches[f].samples == 0) fetched_[f][context_.cell(m)] = 0;
   }
 }
 
@@ -143,9 +145,13 @@ void Stage::set_counts(int first, int micros, const std::vector<double>& sums) {
 }
 
 void Stage::read_fetches(int micro) {
-  for (std::size_t f = 0; f < plan_->fetches.size(); ++f)
-    device_.queue().download(&fetched_[f][context_.cell(micro)],
-                             memory_.at(plan_->fetches[f].loc, micro), sizeof(float));
+  for (std::size_t f = 0; f < plan_->fetches.size(); ++f) {
+    const StageFetch& fetch = plan_->fetches[f];
+    if (fetch.samples > 0 && context_.training) continue;
+    const std::int64_t floats = std::max<std::int64_t>(1, fetch.samples);
+    device_.queue().download(&fetched_[f][context_.cell(micro) * floats],
+                             memory_.at(fetch.loc, micro), floats * std::int64_t{sizeof(float)});
+  }
   // Where they are there at once, the cause is named before its gradients reach other workers.
   if (device_.queue().at_once()) check_fetches(micro, 1);
 }
@@ -154,7 +160,7 @@ void Stage::check_fetches(int first_micro, int count) const {
   if (!context_.training) return;
   for (int micro = first_micro; micro < first_micro + count; ++micro) {
     for (std::size_t f = 0; f < plan_->fetches.size(); ++f) {
-      const double value = fetched(f, micro);
+      const double value = plan_->fetches[f].samples > 0 ? 0 : fetched(f, micro);
       if (std::isfinite(value)) continue;
       fail(Code::InvalidArgument,
            "{} is {} at stage {}, micro-batch {}, step {}; lower the learning rate, clip gradients "

@@ -52,9 +52,13 @@ class Stage {
   bool runs_here(int micro) const {
     return own_[static_cast<std::size_t>(micro) % own_.size()] != 0;
   }
-  /// Fetch number `fetch` of a micro-batch in work, once the device has done it.
+  /// Fetch number `fetch` of a micro-batch in work, once the device has done it: the scalar, or the
+  /// numbers of its samples, which are read in validation only.
   double fetched(std::size_t fetch, int micro) const {
     return double{fetched_[fetch][context_.cell(micro)]};
+  }
+  const float* fetched_samples(std::size_t fetch, int micro) const {
+    return &fetched_[fetch][context_.cell(micro) * plan_->fetches[fetch].samples];
   }
   /// Throws InvalidArgument if a fetch of one of these micro-batches is not finite.
   void check_fetches(int first_micro, int count) const;
@@ -112,7 +116,7 @@ class Stage {
   StageMessages messages_;
   StageFunctions functions_;
   std::vector<Work> works_;                  // by kind
-  std::vector<std::vector<float>> fetched_;  // by fetch, by micro % micro_ids
+  std::vector<std::vector<float>> fetched_;  // by fetch, by micro % micro_ids, by sample
   int backwards_ = 0;            // since the last update: gradients of how many micro-batches
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done
   std::vector<char> inputs_done_, weights_done_;  // by micro % micro_ids: I and W, of halves too

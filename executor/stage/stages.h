@@ -34,6 +34,8 @@ struct StepReport {
   std::vector<double> fetches;  ///< of the graph, in its order; 0 where another stage has it
   double squares = 0;           ///< of the gradient of the parameters that this worker counts
   bool stop_asked = false;      ///< some worker had asked to stop when the step began
+  /// Of a validation: of each fetch per sample, in their order, the numbers of the global batch.
+  std::vector<double> samples = {};
 };
 
 /// A gradient that an UPDATE has ended, of a plan whose servers make the updates.

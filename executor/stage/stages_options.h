@@ -12,9 +12,10 @@ struct StagesOptions {
   int pipeline = 0;
   int pipelines = 1;  ///< whose workers the transport links
   int workers_per_pipeline = 1;
-  int micro_batches = 1;    ///< per pipeline and step
-  int micro_ids = 1;        ///< any two micro-batches in work differ by less; see SlotRing
-  bool by_version = false;  ///< the plan is asynchronous: stages update one by one
+  int micro_batches = 1;         ///< per pipeline and step
+  std::int64_t micro_batch = 1;  ///< samples
+  int micro_ids = 1;             ///< any two micro-batches in work differ by less; see SlotRing
+  bool by_version = false;       ///< the plan is asynchronous: stages update one by one
   std::uint64_t seed = 0;
   std::int64_t bucket_bytes = 8 << 20;  ///< least size of a gradient bucket
 };

@@ -157,6 +157,7 @@ class TrainStages final : public Stages {
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   std::vector<double> fetch_sums(int step) const;
+  std::vector<double> own_samples() const;
   std::vector<double> step_scalars();
   std::vector<double> squares_of(const Stage& stage);
   double checked_square(double square, int parameter, int step) const;

@@ -106,6 +106,19 @@ struct SumRows {
 };
 
 template <class T>
+struct SumLast {
+  Rows x;
+  explicit SumLast(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
+  void operator()(const KernelCall& c) const {
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < x.columns; ++j) sum += double(c.in<T>(0)[i * x.columns + j]);
+      c.out<T>(0)[i] = static_cast<T>(sum);
+    }
+  }
+};
+
+template <class T>
 struct Embedding {
   std::string name;
   Rows table;
@@ -149,6 +162,7 @@ const KernelTable& reference_linear_rows() {
       {"linear_weight_grad", "reference", nullptr, reference<LinearWeightGrad>},
       {"matmul", "reference", nullptr, reference<Matmul>},
       {"sum", "reference", nullptr, reference<Sum>},
+      {"sum_last", "reference", nullptr, reference<SumLast>},
       {"sum_rows", "reference", nullptr, reference<SumRows>},
       {"embedding", "reference", nullptr, reference<Embedding>},
       {"embedding_grad", "reference", nullptr, reference<EmbeddingGrad>},

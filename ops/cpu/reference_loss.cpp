@@ -1,5 +1,5 @@
-// Softmax cross-entropy and the count of labels, as plain loops. Ignored rows have lse 0 and no
-// gradient; the loss adds the others in row order in float64.
+// Softmax and sigmoid cross-entropy and the count of labels, as plain loops. Ignored rows have lse
+// 0 and no gradient; the loss adds the others in row order in float64.
 #include <algorithm>
 #include <cmath>
 
@@ -56,6 +56,43 @@ struct CrossEntropyGrad {
 };
 
 template <class T>
+struct SigmoidCrossEntropy {
+  std::string name;
+  std::int64_t n, ignore;
+  explicit SigmoidCrossEntropy(const KernelDesc& d)
+      : name(d.name), n(count_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const auto* labels = c.in<std::int32_t>(1);
+    check_indices(name, labels, n, 2, ignore);
+    double loss = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (labels[i] == ignore) continue;
+      const double x = c.in<T>(0)[i];
+      // log(1 + exp(x)) without an exponential that overflows.
+      loss += std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))) - (labels[i] != 0 ? x : 0.0);
+    }
+    c.out<T>(0)[0] = static_cast<T>(loss);
+  }
+};
+
+template <class T>
+struct SigmoidCrossEntropyGrad {
+  std::string name;
+  std::int64_t n, ignore;
+  explicit SigmoidCrossEntropyGrad(const KernelDesc& d)
+      : name(d.name), n(count_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+  void operator()(const KernelCall& c) const {
+    const auto* labels = c.in<std::int32_t>(1);
+    check_indices(name, labels, n, 2, ignore);
+    const double dloss = c.in<T>(2)[0];
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double p = 1.0 / (1.0 + std::exp(-double{c.in<T>(0)[i]}));
+      c.out<T>(0)[i] = labels[i] == ignore ? T(0) : static_cast<T>(dloss * (p - labels[i]));
+    }
+  }
+};
+
+template <class T>
 struct CountLabels {
   std::int64_t n, ignore;
   explicit CountLabels(const KernelDesc& d)
@@ -100,6 +137,8 @@ const KernelTable& reference_loss_rows() {
   static const KernelTable kRows = {
       {"softmax_cross_entropy", "reference", nullptr, reference<CrossEntropy>},
       {"softmax_cross_entropy_grad", "reference", nullptr, reference<CrossEntropyGrad>},
+      {"sigmoid_cross_entropy", "reference", nullptr, reference<SigmoidCrossEntropy>},
+      {"sigmoid_cross_entropy_grad", "reference", nullptr, reference<SigmoidCrossEntropyGrad>},
       {"count_labels", "reference", nullptr, reference<CountLabels>},
       {"top_k_hits", "reference", nullptr, reference<TopKHits>},
   };

@@ -139,6 +139,56 @@ PreparedKernel cast(const KernelDesc& d) {
   }
 }
 
+std::int64_t row_bytes(const TensorType& type) {
+  return rows_of(type).columns * dtype_bytes(type.dtype);
+}
+
+PreparedKernel concat(const KernelDesc& d) {
+  const std::int64_t rows = rows_of(d.outputs[0]).rows;
+  const std::int64_t a = row_bytes(d.inputs[0]), b = row_bytes(d.inputs[1]);
+  return {[=](const KernelCall& c) {
+            for (std::int64_t i = 0; i < rows; ++i) {
+              char* const to = c.out<char>(0) + i * (a + b);
+              std::memcpy(to, c.in<char>(0) + i * a, a);
+              std::memcpy(to + a, c.in<char>(1) + i * b, b);
+            }
+          },
+          0, "reference"};
+}
+
+PreparedKernel slice(const KernelDesc& d) {
+  const std::int64_t rows = rows_of(d.outputs[0]).rows;
+  const std::int64_t from = row_bytes(d.inputs[0]), size = row_bytes(d.outputs[0]);
+  const std::int64_t first = d.attrs->integer("first") * dtype_bytes(d.inputs[0].dtype);
+  return {[=](const KernelCall& c) {
+            for (std::int64_t i = 0; i < rows; ++i)
+              std::memcpy(c.out<char>(0) + i * size, c.in<char>(0) + i * from + first, size);
+          },
+          0, "reference"};
+}
+
+PreparedKernel slice_grad(const KernelDesc& d) {
+  const std::int64_t rows = rows_of(d.outputs[0]).rows;
+  const std::int64_t width = row_bytes(d.outputs[0]), size = row_bytes(d.inputs[0]);
+  const std::int64_t first = d.attrs->integer("first") * dtype_bytes(d.inputs[0].dtype);
+  return {[=](const KernelCall& c) {
+            std::memset(c.outputs[0], 0, rows * width);
+            for (std::int64_t i = 0; i < rows; ++i)
+              std::memcpy(c.out<char>(0) + i * width + first, c.in<char>(0) + i * size, size);
+          },
+          0, "reference"};
+}
+
+PreparedKernel expand_last(const KernelDesc& d) {
+  const Rows y = rows_of(d.outputs[0]);
+  const std::int64_t bytes = dtype_bytes(d.outputs[0].dtype);
+  return {[=](const KernelCall& c) {
+            for (std::int64_t i = 0; i < y.elements(); ++i)
+              std::memcpy(c.out<char>(0) + i * bytes, c.in<char>(0) + i / y.columns * bytes, bytes);
+          },
+          0, "reference"};
+}
+
 PreparedKernel positions(const KernelDesc& d) {
   const std::int64_t n = count_of(d.outputs[0]), width = d.outputs[0].shape.back();
   return {[n, width](const KernelCall& call) {
@@ -161,6 +211,10 @@ const KernelTable& reference_shape_rows() {
          return {Transpose(d), 0, "reference"};
        }},
       {"cast", "reference", nullptr, cast},
+      {"concat", "reference", nullptr, concat},
+      {"slice", "reference", nullptr, slice},
+      {"slice_grad", "reference", nullptr, slice_grad},
+      {"expand_last", "reference", nullptr, expand_last},
       {"positions", "reference", nullptr, positions},
   };
   return kRows;

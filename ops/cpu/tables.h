@@ -27,6 +27,7 @@ const KernelTable& vector_loss_rows();
 const KernelTable& conv_rows();
 const KernelTable& vector_batch_norm_rows();
 const KernelTable& vector_pool_rows();
+const KernelTable& vector_interaction_rows();
 
 // Plain loops: the oracle of the rows above, and the only rows of operators that move data.
 const KernelTable& reference_elementwise_rows();
@@ -38,5 +39,6 @@ const KernelTable& reference_loss_rows();
 const KernelTable& reference_conv_rows();
 const KernelTable& reference_pool_rows();
 const KernelTable& reference_batch_norm_rows();
+const KernelTable& reference_interaction_rows();
 
 }  // namespace hetu::cpu

@@ -76,6 +76,69 @@ OpDef softmax_cross_entropy_grad() {
   };
 }
 
+// logits [N] and labels int32 [N].
+void want_logit_and_label(const InferArgs& a) {
+  want_dtype(a, 0, DType::Float32);
+  want(a.inputs[0].shape.size() == 1, a, "logits must be [rows], got {}", to_string(a.inputs[0]));
+  want_dtype(a, 1, DType::Int32);
+  want_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
+}
+
+OpDef sigmoid_cross_entropy() {
+  const std::vector<DType> dtypes = {DType::Float32, DType::Int32};
+  return {
+      .name = "sigmoid_cross_entropy",
+      .doc =
+          "The sum (not the mean) of log(1 + exp(logit)) - label * logit over rows whose label, 0 "
+          "or 1, is not ignored, added in row order in float64.",
+      .inputs = {"logits", "labels"},
+      .outputs = {"loss"},
+      .attrs = {kIgnore},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_logit_and_label(a);
+        return {float32({})};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {if_wanted(g.wanted[0], b, "sigmoid_cross_entropy_grad",
+                          {g.inputs[0], g.inputs[1], g.dy[0]}, g.node.attrs),
+                kNone};
+      },
+      .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
+      .samples = {{.shapes = {{2}, {2}}, .dtypes = dtypes, .integers_below = 2},
+                  {.shapes = {{17}, {17}},
+                   .dtypes = dtypes,
+                   .integers_below = 2,
+                   .negative_integers = true},
+                  {.shapes = {{1}, {1}}, .dtypes = dtypes, .integers_below = 2},
+                  {.shapes = {{0}, {0}}, .dtypes = dtypes}},
+  };
+}
+
+OpDef sigmoid_cross_entropy_grad() {
+  const std::vector<DType> dtypes = {DType::Float32, DType::Int32, DType::Float32};
+  return {
+      .name = "sigmoid_cross_entropy_grad",
+      .doc = "dloss * (1 / (1 + exp(-logit)) - label) per row, 0 for ignored rows.",
+      .inputs = {"logits", "labels", "dloss"},
+      .outputs = {"dlogits"},
+      .attrs = {kIgnore},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_logit_and_label(a);
+        want_dtype(a, 2, DType::Float32);
+        want_shape(a, 2, {}, "(a scalar)");
+        return {a.inputs[0]};
+      },
+      .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
+      .samples = {{.shapes = {{2}, {2}, {}}, .dtypes = dtypes, .integers_below = 2},
+                  {.shapes = {{17}, {17}, {}},
+                   .dtypes = dtypes,
+                   .integers_below = 2,
+                   .negative_integers = true},
+                  {.shapes = {{1}, {1}, {}}, .dtypes = dtypes, .integers_below = 2},
+                  {.shapes = {{0}, {0}, {}}, .dtypes = dtypes}},
+  };
+}
+
 OpDef count_labels() {
   return {
       .name = "count_labels",
@@ -138,7 +201,12 @@ OpDef step_sum() {
 }  // namespace
 
 std::vector<OpDef> loss() {
-  return {softmax_cross_entropy(), softmax_cross_entropy_grad(), count_labels(), top_k_hits(),
+  return {softmax_cross_entropy(),
+          softmax_cross_entropy_grad(),
+          sigmoid_cross_entropy(),
+          sigmoid_cross_entropy_grad(),
+          count_labels(),
+          top_k_hits(),
           step_sum()};
 }
 

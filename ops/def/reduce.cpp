@@ -71,8 +71,60 @@ OpDef sum_rows() {
   };
 }
 
+void want_static_last(const InferArgs& a, std::size_t i) {
+  want_rank(a, i, 1);
+  want(a.inputs[i].shape.back() >= 0, a, "the last axis of {} must not be the batch, got {}",
+       input_name(a, i), to_string(a.inputs[i]));
+}
+
+OpDef sum_last() {
+  return {
+      .name = "sum_last",
+      .doc = "The sum along the last axis, which goes away; added in ascending order in float64.",
+      .inputs = {"x"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_static_last(a, 0);
+        return {float32(rows(a.inputs[0].shape))};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("expand_last", {g.dy[0]}, {{"size", b.type(g.inputs[0]).shape.back()}})};
+      },
+      .flops = input_elements,
+      .samples = {{.shapes = {{2, 3}}},
+                  {.shapes = {{1, 1}}},
+                  {.shapes = {{4}}},
+                  {.shapes = {{3, 5, 17}}},
+                  {.shapes = {{0, 3}}}},
+  };
+}
+
+OpDef expand_last() {
+  const auto sized = [](std::int64_t size) { return Attrs{{"size", size}}; };
+  return {
+      .name = "expand_last",
+      .doc = "Each element of x in all places of a new last axis.",
+      .inputs = {"x"},
+      .attrs = {{"size", std::int64_t{1}, true, "length of the new axis"}},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want(a.attrs.integer("size") >= 0, a, "size must be >= 0, got {}", a.attrs.integer("size"));
+        Shape shape = a.inputs[0].shape;
+        shape.push_back(a.attrs.integer("size"));
+        return {float32(shape)};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("sum_last", {g.dy[0]})};
+      },
+      .samples = {{.shapes = {{2}}, .attrs = sized(3)},
+                  {.shapes = {{1}}, .attrs = sized(1)},
+                  {.shapes = {{3, 5}}, .attrs = sized(17)},
+                  {.shapes = {{0}}, .attrs = sized(3)}},
+  };
+}
+
 }  // namespace
 
-std::vector<OpDef> reduce() { return {sum(), expand(), sum_rows()}; }
+std::vector<OpDef> reduce() { return {sum(), expand(), sum_rows(), sum_last(), expand_last()}; }
 
 }  // namespace hetu::def

@@ -20,5 +20,6 @@ std::vector<OpDef> reduce();
 std::vector<OpDef> conv();
 std::vector<OpDef> pool();
 std::vector<OpDef> batch_norm_family();
+std::vector<OpDef> interaction();
 
 }  // namespace hetu::def

@@ -18,7 +18,8 @@ _FROM = {
     "buffer": "graph", "placeholder": "graph", "scope": "graph",
     "one_line_errors": "process.errors", "parse_bytes": "process.errors",
 }
-_MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "lr", "models", "ops", "optim", "schedule")}
+_MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "lr", "metrics", "models", "ops", "optim",
+                                    "schedule")}
 _MODULES |= {"hold": "process.hold", "training": "job.training"}
 __all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # whose import changes how signals are taken
 

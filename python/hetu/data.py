@@ -137,6 +137,34 @@ class Cifar100(Data):
         return _hetu.cifar100_loader(self.set, self.train, self.seed, options)
 
 
+class Criteo(Data):
+    """Click logs in the format of Criteo's display-advertising sets: a file, or a folder of day files. Fields: label int32
+    [], dense float32 [13], ids int32 [26]; datasets/criteo.h has the rules.
+
+    `hash_size`: rows of the one embedding table that each of the 26 columns has; `table_rows` are all. `train`: in drawn
+    order; else as they stand. `max_rows`: only the first rows (0 = all).
+    """
+
+    INTEGERS, COLUMNS = 13, 26
+
+    def __init__(
+        self, path: str, batch_size: int, hash_size: int = 10_000, train: bool = True, seed: int = 0, max_rows: int = 0
+    ) -> None:
+        self.set = _hetu.open_criteo(str(path))
+        self.how = {"hash_size": hash_size, "train": train, "seed": seed, "max_rows": max_rows}
+        self.rows: int = self.set.rows
+        self.table_rows = self.COLUMNS * hash_size
+        _hetu.criteo_loader(self.set, self.how, _hetu.LoaderOptions(1, 0, 1, [], 0))  # refuses what does not do
+        fields = [("label", "int32", []), ("dense", "float32", [self.INTEGERS]), ("ids", "int32", [self.COLUMNS])]
+        super().__init__(fields, batch_size)
+
+    def __len__(self) -> int:
+        return min(self.rows, self.how["max_rows"] or self.rows)
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
+        return _hetu.criteo_loader(self.set, self.how, _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4))
+
+
 class Batches(Data):
     """One's own data: a sequence (or a re-iterable) of dicts of NumPy arrays, each one global batch, i.e. pipelines *
     batch_size rows along axis 0. Step t takes item t; a sequence is resumed by index, another iterable by skipping.

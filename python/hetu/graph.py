@@ -87,7 +87,9 @@ class GraphBuilder:
         return [Value(self, number) for number in outputs]
 
     def fetch(self, name: str, value: Value) -> None:
-        """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines."""
+        """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines; or float32
+        numbers per sample, [batch], that validation reports.
+        """
         self.fetches[name] = value
         self.builder.fetch(name, value.number)
 

@@ -10,6 +10,7 @@
 
 #include "datasets/bert_hdf5.h"
 #include "datasets/cifar.h"
+#include "datasets/criteo.h"
 #include "datasets/drawn_images.h"
 #include "datasets/image.h"
 #include "datasets/image_folder.h"
@@ -180,10 +181,27 @@ void bind_images(nb::module_& m) {
   });
 }
 
+void bind_criteo(nb::module_& m) {
+  nb::class_<CriteoSet>(m, "CriteoSet", "Files of click logs.")
+      .def_prop_ro("rows", &CriteoSet::rows);
+  m.def("open_criteo", &open_criteo, nb::call_guard<nb::gil_scoped_release>());
+  m.def("criteo_loader",
+        [](std::shared_ptr<CriteoSet> set, const nb::dict& how, const LoaderOptions& options) {
+          CriteoOptions source;
+          source.set = std::move(set);
+          source.hash_size = nb::cast<std::int64_t>(how["hash_size"]);
+          source.train = nb::cast<bool>(how["train"]);
+          source.seed = nb::cast<std::uint64_t>(how["seed"]);
+          source.max_rows = nb::cast<std::int64_t>(how["max_rows"]);
+          return std::make_unique<Loader>(criteo_source(source), options);
+        });
+}
+
 }  // namespace
 
 void bind_data(nb::module_& m) {
   bind_images(m);
+  bind_criteo(m);
   nb::class_<LoaderOptions>(m, "LoaderOptions")
       .def("__init__", [](LoaderOptions* self, int pipelines, int pipeline, std::int64_t batch_size,
                           std::vector<std::string> fields, int prefetch) {

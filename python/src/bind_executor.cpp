@@ -27,12 +27,26 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
+// An array of its own.
+template <class Float>
+nb::object floats_of(std::vector<float> values, const std::vector<std::size_t>& shape) {
+  auto kept = std::make_unique<std::vector<float>>(std::move(values));
+  float* const data = kept->data();
+  const nb::capsule owner(
+      kept.release(), [](void* held) noexcept { delete static_cast<std::vector<float>*>(held); });
+  return nb::cast(nb::ndarray<nb::numpy, Float>(data, shape.size(), shape.data(), owner));
+}
+
 nb::dict result_dict(const StepResult& r) {
   nb::dict scalars;
   for (const NamedScalar& s : r.scalars) scalars[s.name.c_str()] = s.value;
+  nb::dict samples;
+  for (const NamedSamples& s : r.samples)
+    samples[s.name.c_str()] = floats_of<float>(s.values, {s.values.size()});
   nb::dict out;
   out["step"] = r.step;
   out["scalars"] = scalars;
+  out["samples"] = samples;
   out["gradient_norm"] = r.gradient_norm;
   out["learning_rate"] = r.learning_rate;
   out["stop_asked"] = r.stop_asked;
@@ -90,12 +104,7 @@ nb::object array_of(const Job& job, const StateTensor& t) {
   if (t.values.device->in_host_memory())
     return nb::cast(
         nb::ndarray<nb::numpy, float>(t.values.data, shape.size(), shape.data(), nb::find(job)));
-  auto copy = std::make_unique<std::vector<float>>(t.values.values());
-  float* const data = copy->data();
-  const nb::capsule owner(copy.release(), [](void* values) noexcept {
-    delete static_cast<std::vector<float>*>(values);
-  });
-  return nb::cast(nb::ndarray<nb::numpy, const float>(data, shape.size(), shape.data(), owner));
+  return floats_of<const float>(t.values.values(), shape);
 }
 
 nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {

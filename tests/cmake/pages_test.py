@@ -23,9 +23,9 @@ ELSEWHERE = {
     "of another system": {
         "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "bert_data/wikipedia.segmented.nltk.txt",
         "scripts/prof_steps.sh", "scripts/plot_cuda_timeline.sh", "scripts/train.sh", "scripts/train_kfac.sh",
-        "scripts/prof_kfac_steps.sh", "scripts/auto_schedule.sh", "scripts/prof_pipefisher_steps.sh",
+        "scripts/prof_kfac_steps.sh", "data_utils.py", "scripts/auto_schedule.sh", "scripts/prof_pipefisher_steps.sh",
     },
-    "of a data set": {"vocab.txt"},
+    "of a data set": {"vocab.txt", "train.txt"},
 }
 
 

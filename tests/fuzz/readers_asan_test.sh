@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A million random and mutated files for the readers, or damaged images by the thousand (`images_fuzz_test`), in a tree
-# with address and undefined-behaviour sanitizers.
+# A million random and mutated files for the readers, damaged images by the thousand (`images_fuzz_test`), or damaged click
+# logs (`criteo_fuzz_test`), in a tree with address and undefined-behaviour sanitizers.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 target=${1:-readers_test}

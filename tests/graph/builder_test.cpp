@@ -128,8 +128,9 @@ TEST(Builder, ErrorsOfItsOwn) {
         f.b.placeholder("y", DType::Float32, {3, kBatch});
       },
       "placeholder 'y': float32[3, B] has the batch on axis 1");
-  expect_error([](Fixture& f) { f.b.fetch("x", f.x); },
-               "fetch 'x': 'x' is float32[B, 4], wanted a float32 scalar");
+  expect_error(
+      [](Fixture& f) { f.b.fetch("x", f.x); },
+      "fetch 'x': 'x' is float32[B, 4], wanted a float32 scalar or a float32 number per sample");
   expect_error([](Fixture& f) { f.b.pop_scope(); }, "pop_scope without a push_scope");
   expect_error(
       [](Fixture& f) {

@@ -110,6 +110,10 @@ inline std::vector<KernelCase> kernel_cases() {
        {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {2, 2, 140, 140}, {2, 140, 64}}, dropped_grad}},
       {"softmax_cross_entropy", {{{23, 5003}, {23}}, {}, {f, i}, 5003, true}},
       {"softmax_cross_entropy_grad", {{{23, 5003}, {23}, {23}, {}}, {}, {f, i, f, f}, 5003, true}},
+      {"dot_interaction", {{{70, 27, 16}}, {}}},
+      {"dot_interaction_grad", {{{70, 27, 16}, {70, 351}}, {}}},
+      {"dot_interaction", {{{9, 5, 37}}, {}}},
+      {"dot_interaction_grad", {{{9, 5, 37}, {9, 10}}, {}}},
   };
   add_convolutions(cases);
   add_channels(cases);

@@ -1,11 +1,13 @@
 """The lists of an Executor: each run reports the scalars of its own, summed over the step; what cannot be reported, or would
 be ignored, is refused by name.
 """
+import inspect
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 import numpy as np
@@ -82,10 +84,54 @@ class Lists(unittest.TestCase):
         words = " ".join(f"{k}={v:.4f}" for k, v in sorted(alone.scalars.items()))
         self.assertIn(f"found {words}", done.stdout)
 
+    def test_numbers_per_sample(self):
+        """In the order of the data, whatever the cut: what tells the rows apart is the number of the row itself."""
+        def look(pipelines, micro_batches, **more):
+            ht.graph.new_graph()
+            rows = 24
+            data = ht.data.Batches([{"x": np.arange(rows * 2 * k, rows * 2 * (k + 1), dtype=np.float32).reshape(rows, 2),
+                                     "y": labels(rows)} for k in range(2)], rows // pipelines)
+            hidden = ht.ops.linear(data.x, ht.graph.parameter("a", [2, 2], ht.graph.constant(0.5)), name="hidden")
+            ht.cut()
+            logits = ht.ops.linear(hidden, ht.graph.parameter("b", [3, 2], ht.graph.constant(0.5)), name="logits")
+            each, marks = ht.ops.sum_last(logits, name="each"), ht.ops.cast(data.y, dtype="float32", name="marks")
+            loss = ht.models.mean_cross_entropy(logits, data.y, "mean")
+            train = ht.optim.SGD(0.0).minimize(loss)
+            lists = {"train": [loss, train], "look": [each, marks]}
+            return ht.Executor(lists, micro_batches=micro_batches, threads=1, **more)
+
+        wanted = [np.arange(24 * 2 * k, 24 * 2 * (k + 1)).reshape(24, 2).sum(axis=1) * 1.5 for k in range(2)]
+        for micro_batches in (1, 2, 4):
+            job = look(1, micro_batches)
+            (trained,) = job.run("train", steps=1)
+            self.assertEqual(trained.samples_of, {})
+            for step, values in zip(job.run("look", steps=2), wanted, strict=True):
+                self.assertEqual(set(step.samples_of), {"each", "marks"})
+                np.testing.assert_array_equal(step.samples_of["each"], values)
+                np.testing.assert_array_equal(step.samples_of["marks"], labels(24))
+                self.assertEqual(set(step.scalars), {"loss"})
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "look.py"
+            script.write_text(
+                "import sys; import numpy as np; import hetu as ht\nfrom fetches_test import labels\n" +
+                textwrap.dedent(inspect.getsource(look)) +
+                "job = look(2, 3, devices='pipe_2_2', pipeline='gpipe')\n"
+                "for step in job.run('look', steps=2):\n"
+                "    print('found', [int(2 * x) for x in step.samples_of['each']], step.samples_of['marks'].sum())\n")
+            here = str(pathlib.Path(__file__).resolve().parent)
+            path = here + os.pathsep + os.environ.get("PYTHONPATH", "")
+            done = subprocess.run([*HETURUN, "-w", "4", sys.executable, script], capture_output=True, text=True,
+                                  timeout=MANY_S, env={**os.environ, "PYTHONPATH": path})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for values in wanted:
+            self.assertEqual(done.stdout.count(f"found {[int(2 * x) for x in values]} {float(labels(24).sum())}"), 4)
+
     def test_what_cannot_be_reported_is_refused(self):
         for lists, kind, why in [
             ({"train": ["train"], "predict": ["logits"]}, NotImplementedError,
              r"fetches 'predict': 'logits' is float32\[-1, 3\]; a run reports float32 scalars.*prediction.*is to come"),
+            ({"train": ["train", "logits"]}, NotImplementedError,
+             r"fetches 'train': 'logits' is float32\[-1, 3\]; a run that trains reports float32 scalars; ask for"),
             ({"train": ["train"], "predict": [3]}, ValueError, "fetches 'predict': 3 is neither a value nor what minimize"),
             ({"train": ["train"], "predict": []}, ValueError, r"fetches 'predict': a list of values is wanted, got \[\]"),
             ({"train": ["train"], "again": ["train"]}, ValueError, "exactly one minimize.. handle .* got 2"),

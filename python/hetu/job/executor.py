@@ -49,7 +49,8 @@ class Executor:
     fetches: name -> values; a list with a `minimize` handle trains, one without validates. A run reports the float32 scalars
     of its list, each under the name of its operator, "loss", and what the graph reports in every run (GraphBuilder.fetch);
     each is summed over the micro-batches and pipelines of the step (a step_sum is that sum already), so that a mean is a sum
-    over a count. Whole tensors are refused: prediction is to come.
+    over a count. A run that validates also takes float32 numbers per sample, [batch]: Step.samples_of has those of the
+    global batch, in the order of the data. Other tensors are refused: prediction of whole ones is to come.
     devices: rows of a device list (rows = workers of a pipeline, columns = pipelines; rows of different lengths: replicas
     of each stage in one pipeline), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
@@ -370,8 +371,9 @@ class Executor:
         samples = self.data.batch_size * result["batches"]
         own = self.data.batch_size if self.averages and training else samples
         scalars = {fetch: value for fetch, value in result["scalars"].items() if fetch in names}
+        of_each = {fetch: values for fetch, values in result["samples"].items() if fetch in names}
         return Step(result["step"], scalars, result["gradient_norm"], result["learning_rate"], seconds, samples,
-                    last=result["last"], own_samples=own)
+                    last=result["last"], own_samples=own, samples_of=of_each)
 
     def describe(self) -> str:
         """One line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""

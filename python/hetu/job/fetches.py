@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hetu.graph import GraphBuilder, Value
+from hetu.graph import BATCH, GraphBuilder, Value
 from hetu.optim import Train
 
 
@@ -30,15 +30,20 @@ class Fetches:
             raise ValueError("every and resume need a checkpoint folder (checkpoint=)")
 
 
-def _name_of(graph: GraphBuilder, run: str, value: Value) -> str:
+def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
     """The name under which a value of a list is reported."""
+    if trains and value.shape:
+        name, _ = graph.builder.producer_of(value.number)
+        raise NotImplementedError(f"fetches '{run}': '{name}' is {value.dtype}{value.shape}; a run that trains reports "
+                                  "float32 scalars; ask for numbers per sample in a list without minimize()")
     for name, known in graph.fetches.items():
         if known.number == value.number:
             return name
     name, op = graph.builder.producer_of(value.number)
-    if value.dtype != "float32" or value.shape:
+    if value.dtype != "float32" or value.shape not in ([], [BATCH]):
         raise NotImplementedError(f"fetches '{run}': '{name}' is {value.dtype}{value.shape}; a run reports float32 scalars, "
-                                  "such as a loss or top_k_hits; prediction, which gives whole tensors, is to come")
+                                  "such as a loss or top_k_hits, and one that validates float32 numbers per sample, "
+                                  f"[{BATCH}]; prediction, which gives whole tensors, is to come")
     if op in ("parameter", "buffer"):
         raise ValueError(f"fetches '{run}': '{name}' is a {op}; a run reports what operators compute, summed over the step")
     if name in graph.fetches:
@@ -48,7 +53,7 @@ def _name_of(graph: GraphBuilder, run: str, value: Value) -> str:
 
 
 def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
-    """Checks the lists, and adds their scalars to those that the graph reports. Throws ValueError, and NotImplementedError
+    """Checks the lists, and adds their values to those that the graph reports. Throws ValueError, and NotImplementedError
     for a tensor that is no scalar."""
     for run, items in fetches.items():
         if not isinstance(items, (list, tuple)) or not items:
@@ -65,11 +70,12 @@ def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
         graph.fetch("loss", train.loss)
     always = set(graph.fetches)
     names = {run: set(always) for run in fetches}
+    trains = {run: any(item is train for item in items) for run, items in fetches.items()}
     for run, items in fetches.items():
         for item in items:
             if isinstance(item, Train):
                 continue
             if item.graph is not graph:
                 raise ValueError(f"fetches '{run}': a value of another graph than the one that is trained")
-            names[run].add(_name_of(graph, run, item))
-    return Fetches(train, {run: any(item is train for item in items) for run, items in fetches.items()}, names)
+            names[run].add(_name_of(graph, run, item, trains[run]))
+    return Fetches(train, trains, names)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
 class Step:
-    """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step."""
+    """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step;
+    `samples_of` those per sample, of the global batch in its order."""
 
     index: int
     scalars: dict[str, float]
@@ -18,6 +20,7 @@ class Step:
     extra: dict[str, float] = field(default_factory=dict)
     last: bool = False  # of its run: every update is applied
     own_samples: int = 0  # those that the scalars are of: all, or this pipeline's where pipelines average weights
+    samples_of: dict[str, Any] = field(default_factory=dict)  # of a validation: by fetch, a float32 array
 
     @property
     def loss(self) -> float:

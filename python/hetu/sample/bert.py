@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hetu.sample import criteo, images
 from hetu.sample.folder import made_whole, refuse_used
-from hetu.sample.images import KINDS
 from hetu.sample.prose import CLS, MASK, SEP, SPECIAL, documents, encode
 
 TEST_FRACTION = 0.1
@@ -194,7 +194,7 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="new or empty folder for shards and vocab.txt")
     parser.add_argument(
-        "--kind", choices=("bert", *KINDS), default="bert",
+        "--kind", choices=("bert", *images.KINDS, *criteo.KINDS), default="bert",
         help="what to make (%(default)s); --kind images --help and --kind cifar100 --help list the options of those",
     )
     parser.add_argument("--rows", type=int, default=d.rows, help="training rows (%(default)s)")

@@ -1,0 +1,32 @@
+"""What is measured of a validation's numbers per sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def auc(scores: Any, labels: Any) -> float:
+    """The area under the ROC curve, exact: the share of pairs of a row with label 1 and one with label 0 in which the first
+    has the higher score; equal scores count half. By the sum of ranks (Mann and Whitney 1947).
+
+    Throws ValueError for scores that are not numbers, and where one of the labels does not occur.
+    """
+    import numpy as np  # half of a worker's start, and most have nothing to measure
+
+    scores, positive = np.asarray(scores), np.asarray(labels) == 1
+    if scores.shape != positive.shape or scores.ndim != 1:
+        raise ValueError(f"AUC of {list(scores.shape)} scores and {list(positive.shape)} labels: give one of each per row")
+    if not np.isfinite(scores).all():
+        raise ValueError(f"AUC: {int((~np.isfinite(scores)).sum())} of {scores.size} scores are no numbers")
+    positives = int(positive.sum())
+    negatives = positive.size - positives
+    if positives == 0 or negatives == 0:
+        raise ValueError(f"AUC needs rows of both labels, found {positives} of 1 and {negatives} of 0")
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    above = np.cumsum(count) - count  # rows with a lower score
+    twice_rank = 2 * above + count + 1  # ranks count from 1; equal scores share the mean of theirs
+    twice_sum = int(twice_rank[place[positive]].sum())
+    return (twice_sum - positives * (positives + 1)) / (2 * positives * negatives)
+
+
+__all__ = ["auc"]

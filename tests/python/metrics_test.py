@@ -1,0 +1,52 @@
+"""hetu.metrics.auc beside the count of all pairs."""
+import unittest
+
+import numpy as np
+
+from hetu.metrics import auc
+
+
+def by_pairs(scores, labels):
+    """Every pair of a row of 1 and a row of 0, in integers: 2 for right, 1 for equal."""
+    ones, zeros = scores[labels == 1], scores[labels == 0]
+    twice = sum(2 * int((one > zeros).sum()) + int((one == zeros).sum()) for one in ones)
+    return twice / (2 * len(ones) * len(zeros))
+
+
+class Auc(unittest.TestCase):
+    def test_is_the_share_of_pairs(self):
+        for seed in range(200):
+            random = np.random.default_rng(seed)
+            rows = int(random.integers(2, 60))
+            scores = random.normal(size=rows)
+            if seed % 2:
+                scores = np.round(scores * random.choice([0, 1, 3]))  # many that are equal, or all
+            labels = random.integers(0, 2, rows)
+            labels[:2] = 0, 1
+            with self.subTest(seed=seed):
+                for kind in (np.float32, np.float64):
+                    self.assertEqual(auc(scores.astype(kind), labels), by_pairs(scores.astype(kind), labels))
+                self.assertEqual(auc(-scores, labels) + auc(scores, labels), 1.0)
+                self.assertEqual(auc(scores, labels.astype(np.float32)), by_pairs(scores, labels))
+
+    def test_the_ends(self):
+        self.assertEqual(auc([1, 2, 3, 4], [0, 0, 1, 1]), 1.0)
+        self.assertEqual(auc([4, 3, 2, 1], [0, 0, 1, 1]), 0.0)
+        self.assertEqual(auc([7, 7, 7], [0, 1, 1]), 0.5)
+        rows = 200_000  # twice the pairs do not fit in 32 bits
+        self.assertEqual(auc(np.arange(rows), np.arange(rows) >= rows // 2), 1.0)
+
+    def test_what_it_is_not_made_of_is_said(self):
+        for scores, labels, says in (
+            ([1, 2], [1, 1], "needs rows of both labels, found 2 of 1 and 0 of 0"),
+            ([], [], "needs rows of both labels, found 0 of 1 and 0 of 0"),
+            ([1, float("nan"), float("inf")], [0, 1, 1], "2 of 3 scores are no numbers"),
+            ([1, 2, 3], [0, 1], r"AUC of \[3\] scores and \[2\] labels"),
+            ([[1, 2]], [[0, 1]], r"AUC of \[1, 2\] scores"),
+        ):
+            with self.subTest(says), self.assertRaisesRegex(ValueError, says):
+                auc(scores, labels)
+
+
+if __name__ == "__main__":
+    unittest.main()
