@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ops/touched_rows.h"
+
 namespace hetu {
 
 constexpr int kMostStates = 3;
@@ -34,6 +36,13 @@ struct SweepRow {
   Sweep run = nullptr;
 };
 
+/// Rows that are to be added to a tensor [rows, width]: row i of `values` to its row ids[i].
+struct RowsOf {
+  const std::int32_t* ids = nullptr;
+  const float* values = nullptr;
+  std::int64_t count = 0;
+};
+
 /// The rows of one back end. Tensors are dense float32 of `elements` unless the type says
 /// otherwise.
 struct TensorKernels {
@@ -51,6 +60,22 @@ struct TensorKernels {
   /// *result = sum of x^2 in float64, over fixed blocks added in order: the same for every number
   /// of threads. `result` lies on the device.
   void (*sum_of_squares)(const float* x, std::int64_t elements, double* result);
+
+  // Tensors of which few rows hold something. Their bits are those of the same on the whole tensor.
+  /// to += from, row by row in the order of `from`, whose rows become touched.
+  void (*scatter_rows)(float* to, const TouchedRows& touched, const RowsOf& from);
+  /// to += from; `from` is zero and untouched afterwards.
+  void (*merge_rows)(float* to, const TouchedRows& of_to, float* from, const TouchedRows& of_from);
+  /// Touched rows become zero and untouched.
+  void (*clear_rows)(float* x, const TouchedRows& touched);
+  /// Touches every row that is not all zero, of a tensor that was changed as a whole.
+  void (*touch_filled)(const float* x, const TouchedRows& touched);
+  /// As sum_of_squares.
+  void (*sum_of_squares_rows)(const float* x, const TouchedRows& touched, double* result);
+  /// The sweep over each touched row whose gradient is not all zero; the others stay as they are.
+  /// Of a sweep whose elements do not meet: not LAMB's.
+  void (*sweep_rows)(const SweepCall& call, const TouchedRows& touched, Sweep sweep);
+
   const SweepRow* sweeps;
   int sweep_count;
 

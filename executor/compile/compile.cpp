@@ -132,7 +132,18 @@ class StageCompiler {
     if (second_batch() != batch()) out.of_second = kernel(n, second_batch());
     for (const ValueId v : graph_.nodes[n].inputs) out.inputs.push_back(seen(v, local));
     for (const ValueId v : graph_.nodes[n].outputs) out.outputs.push_back(seen(v, local));
+    for (const GradientUse& g : graph_.gradients)
+      if (g.gradient == graph_.nodes[n].outputs.at(0)) add_rows(out, g);
     return out;
+  }
+
+  void add_rows(Launch& out, const GradientUse& g) const {
+    const int use = use_index(g);
+    if (plan_.uses[use].width == 0) return;
+    const TensorType& ids = graph_.values[graph_.nodes[out.node].inputs[0]].type;
+    out.rows_of_use = use;
+    out.row_count = element_count(bind_batch(ids.shape, batch()));
+    out.second_row_count = element_count(bind_batch(ids.shape, second_batch()));
   }
 
   void add_accumulates(Function& out, NodeId n, const std::map<ValueId, Loc>& local) {

@@ -5,6 +5,7 @@
 
 #include "executor/compile/lifetime.h"
 #include "graph/base/error.h"
+#include "ops/touched_rows.h"
 
 namespace hetu {
 
@@ -156,6 +157,7 @@ void StagePlacement::place_state() {
 // Accumulators lie one after the other in model order, so that a bucket of an all-reduce is one
 // range.
 void StagePlacement::place_accumulators() {
+  std::vector<std::pair<int, const GradientUse*>> by_rows;
   for (StageParameter& p : plan.parameters) {
     const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
     for (const GradientUse& use : graph_.gradients) {
@@ -171,11 +173,40 @@ void StagePlacement::place_accumulators() {
                            use.use,
                            {Region::Accumulator, kNoRing, take(size), 0}});
       plan.memory.gradients += size;
+      if (goes_by_rows(use)) by_rows.push_back({static_cast<int>(plan.uses.size()) - 1, &use});
     }
     std::sort(p.other_stages.begin(), p.other_stages.end());
     p.owner = p.other_stages.empty() || options_.stage < p.other_stages.front();
     if (!p.other_stages.empty()) p.tied_pair = tied_pair(p);
   }
+  for (const auto& [use, gradient] : by_rows) place_rows(plan.uses[use], *gradient);
+}
+
+// The gradient of a lookup, which nothing but the sum of its parameter's one use reads.
+bool StagePlacement::goes_by_rows(const GradientUse& use) const {
+  if (options_.dense_tables || nodes.in_backward(use.gradient)) return false;
+  return graph_.producer(use.gradient).op == "embedding_grad" &&
+         std::count_if(graph_.gradients.begin(), graph_.gradients.end(), [&](const GradientUse& g) {
+           return g.parameter == use.parameter || g.gradient == use.gradient;
+         }) == 1;
+}
+
+// Of one micro-batch there is nothing to stage: its rows are added to zeros.
+void StagePlacement::place_rows(StageUse& use, const GradientUse& gradient) {
+  const Shape& shape = graph_.values[gradient.gradient].type.shape;
+  const std::int64_t bits = TouchedRows::words_of(shape[0]) * 8;
+  const auto place = [&](std::int64_t size) -> Loc {
+    plan.memory.gradients += align_up(size);
+    return {Region::Accumulator, kNoRing, take(size), 0};
+  };
+  use.rows = shape[0];
+  use.width = shape[1];
+  use.touched = place(bits);
+  if (options_.micro_batches > 1 || options_.half_backward) {
+    use.staged = place(bytes(gradient.gradient));
+    use.staged_touched = place(bits);
+  }
+  put(gradient.gradient, use.accumulator);
 }
 
 int StagePlacement::tied_pair(const StageParameter& p) const {

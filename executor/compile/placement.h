@@ -42,6 +42,8 @@ class StagePlacement {
   void place_replacements();
   void place_state();
   void place_accumulators();
+  bool goes_by_rows(const GradientUse& use) const;
+  void place_rows(StageUse& use, const GradientUse& gradient);
   int tied_pair(const StageParameter& p) const;
   void place_feeds();
   void place_scalars();

@@ -49,6 +49,9 @@ struct Launch {
   std::vector<Loc> inputs;
   std::vector<Loc> outputs;
   Loc scratch;
+  int rows_of_use = kNone;  ///< it adds the rows that it is given to this use, and no kernel runs
+  std::int64_t row_count = 0;  ///< rows of a micro-batch, or of the first half of one
+  std::int64_t second_row_count = 0;
 };
 
 /// A gradient that a function has computed for one use of a parameter, to be added to its
@@ -125,11 +128,16 @@ struct StageBuffer {
   Loc next;  ///< copied to `value` after each training forward
 };
 
-/// One use of a parameter on this stage.
+/// One use of a parameter on this stage. The gradient of a table that a lookup alone reads goes by
+/// rows: what is added, cleared and swept are those that were looked up; all others are zero.
 struct StageUse {
   int parameter = 0;  ///< index into StagePlan::parameters
   int use = 0;        ///< number of the use in model order, over all stages
   Loc accumulator;
+  std::int64_t rows = 0, width = 0;  ///< of a table whose gradient goes by rows; 0: of no such
+  Loc touched;  ///< which rows of the accumulator hold something (ops/touched_rows.h)
+  Loc staged;   ///< one more gradient, on its way into the sum
+  Loc staged_touched;
 };
 
 /// A field that this stage reads from the batch.
@@ -226,6 +234,7 @@ struct CompileOptions {
   bool half_backward = false;   ///< backwards run half micro-batches, ids 2i and 2i + 1
   bool split_backward = false;  ///< the schedule uses I and W apart
   int optimizer_states = 0;     ///< float32 tensors per parameter
+  bool dense_tables = false;    ///< no gradient goes by rows
   KernelChoice kernels = KernelChoice::Best;
   PrepareKernel prepare = nullptr;  ///< of the back end that the stage is to run on
 };

@@ -69,6 +69,10 @@ Fields fields(TrainerOptions& o) {
        .argument = "BYTES",
        .doc = "per worker, e.g. 4GiB; refused at the start if the plan needs more; 0 = none",
        .unit = "bytes"},
+      {.name = "dense_tables",
+       .place = &o.dense_tables,
+       .doc = "gradients of embedding tables as whole tensors, not by the rows looked up: the same "
+              "bits, slower"},
       {.name = "seed",
        .place = &o.seed,
        .argument = "N",

@@ -68,6 +68,7 @@ struct TrainerOptions : Sizes {
   int threads = 0;               ///< per worker; 0: as OpenMP says
   std::int64_t limit_bytes = 0;  ///< per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
+  bool dense_tables = false;  ///< see CompileOptions
   std::optional<Averaging> averaging = {};
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
   std::optional<Servers> servers = {};    ///< wanted where wants_servers()

@@ -230,6 +230,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   }
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
   compile.kernels = o.kernels;
+  compile.dense_tables = o.dense_tables;
   compile.prepare = backend(o.device).prepare;
   return compile;
 }
@@ -303,6 +304,10 @@ int micro_ids_of(const TrainPlan& job, const VerifyReport& report) {
 TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
                     const TrainerOptions& options, const Seat& seat) {
   check_optimizer(optimizer);
+  require(
+      !optimizer.lazy_rows || !options.dense_tables,
+      "lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole; leave "
+      "one of them out");
   check_sizes(options, seat.workers);
   require(!graph.gradients.empty(),
           "the graph has no gradients: differentiate a loss before training");

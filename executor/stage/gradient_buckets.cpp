@@ -33,6 +33,12 @@ GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memor
 
 void GradientBuckets::begin_sums() {
   fresh_.assign(plan_.uses.size(), 1);
+  for (const StageUse& use : plan_.uses) {
+    if (use.width == 0) continue;  // the first gradient replaces what is there
+    device_.queue().run(
+        [x = memory_.floats(use.accumulator), touched = memory_.rows(use, use.touched),
+         clear = device_.kernels().clear_rows](Reach at) { clear(at(x), reached(touched, at)); });
+  }
   for (Range& bucket : buckets_) bucket.missing = bucket.parameters;
 }
 
@@ -40,10 +46,11 @@ void GradientBuckets::clear_if_unused() {
   if (std::count(fresh_.begin(), fresh_.end(), 0) > 0) return;
   for (std::size_t u = 0; u < fresh_.size(); ++u) {
     const StageUse& use = plan_.uses[u];
+    fresh_[u] = 0;
+    if (use.width > 0) continue;  // zero already
     device_.queue().run([to = memory_.floats(use.accumulator),
                          n = plan_.parameters[use.parameter].elements,
                          fill = device_.kernels().fill](Reach at) { fill(at(to), 0.0F, n); });
-    fresh_[u] = 0;
   }
 }
 
@@ -87,9 +94,26 @@ Bucket GradientBuckets::bucket(int bucket) {
 }
 
 void GradientBuckets::summed(const Instr& reduce) {
-  if (device_.in_host_memory()) return;
-  for (const int b : of(reduce))
-    device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
+  for (const int b : of(reduce)) {
+    if (!device_.in_host_memory())
+      device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
+    for (std::size_t p = 0; p < plan_.parameters.size(); ++p)
+      if (bucket_of_[p] == b) changed(static_cast<int>(p));
+  }
+}
+
+TouchedRows GradientBuckets::rows_of(int parameter) const {
+  if (plan_.parameters[parameter].uses.empty()) return {};
+  const StageUse& use = plan_.uses[plan_.parameters[parameter].uses[0]];
+  return use.width > 0 ? memory_.rows(use, use.touched) : TouchedRows();
+}
+
+void GradientBuckets::changed(int parameter) {
+  const TouchedRows touched = rows_of(parameter);
+  if (touched.bits == nullptr) return;
+  device_.queue().run(
+      [x = static_cast<const float*>(sum_of(parameter)), touched,
+       touch = device_.kernels().touch_filled](Reach at) { touch(at(x), reached(touched, at)); });
 }
 
 }  // namespace hetu

@@ -39,6 +39,10 @@ class GradientBuckets {
   DeviceSpan span_of(int parameter) const {
     return {sum_of(parameter), plan_.parameters[parameter].elements, &device_};
   }
+  /// Which rows of a parameter's gradient hold something; without bits where it is dense.
+  TouchedRows rows_of(int parameter) const;
+  /// The gradient was changed as a whole: rows that are not zero count as touched.
+  void changed(int parameter);
   bool is_tied(int bucket) const { return buckets_[bucket].tied_pair != kNone; }
   int bucket_of(int parameter) const { return bucket_of_[parameter]; }
   /// Another stage of this worker adds to it: it is summed at its REDUCE_GRAD, when all gradients

@@ -19,8 +19,17 @@ void check_optimizer(const OptimizerConfig& c) {
   check_fields(fields(stated));
   require(c.weight_decay == 0 || decoupled,
           "{}: decoupled weight decay belongs to adamw and lamb; use l2 for {}", name, name);
+  require(
+      !c.lazy_rows || c.kind != OptimizerConfig::Kind::Lamb,
+      "lamb: lazy_rows does not go with a step whose length is that of the whole table; use adamw");
   require(c.l2 == 0 || !decoupled, "{}: l2 belongs to the other optimizers; use weight_decay",
           name);
+}
+
+bool keeps_idle_rows(const OptimizerConfig& c, bool decays) {
+  const bool plain =
+      c.kind == OptimizerConfig::Kind::Sgd || c.kind == OptimizerConfig::Kind::AdaGrad;
+  return c.lazy_rows || (plain && (!decays || c.l2 == 0));
 }
 
 double clip_factor(const OptimizerConfig& config, double norm) {

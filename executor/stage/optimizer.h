@@ -11,6 +11,9 @@ namespace hetu {
 struct OptimizerConfig : Optimizer {
   LearningRate rate;
   double clip_norm = 0;  ///< global gradient norm is brought down to this; 0 = off
+  /// Rows of an embedding table whose gradient is zero keep their weights and states, also where
+  /// the rule would change them: momenta and moments that decay, L2, weight decay. Not of LAMB.
+  bool lazy_rows = false;
 };
 
 /// An optimizer as it is unless told: some have defaults of their own.
@@ -20,6 +23,10 @@ Fields fields(OptimizerConfig& config);
 
 /// Throws InvalidArgument, naming the setting, its value and what is right.
 void check_optimizer(const OptimizerConfig& config);
+
+/// Whether a sweep leaves a row of a table as it is whose gradient is zero: plain SGD and AdaGrad
+/// would change no bit of it, of the others `lazy_rows` says so. `decays`: the parameter does.
+bool keeps_idle_rows(const OptimizerConfig& config, bool decays);
 
 /// Factor that brings a gradient of this global norm down to clip_norm: min(1, clip / (norm +
 /// 1e-6)), for LAMB min(1, clip / norm); 1 if off. Source: torch.nn.utils.clip_grad_norm_; NVLAMB.

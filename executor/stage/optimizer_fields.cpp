@@ -17,16 +17,17 @@ constexpr std::array kKinds = {Kind::Sgd,  Kind::Momentum, Kind::Nesterov, Kind:
 std::vector<std::string> taken(Kind kind) {
   switch (kind) {
     case Kind::Sgd:
-      return {"kind", "l2", "clip_norm"};
+      return {"kind", "l2", "clip_norm", "lazy_rows"};
     case Kind::Momentum:
     case Kind::Nesterov:
-      return {"kind", "momentum", "l2", "clip_norm"};
+      return {"kind", "momentum", "l2", "clip_norm", "lazy_rows"};
     case Kind::AdaGrad:
-      return {"kind", "epsilon", "l2", "clip_norm"};
+      return {"kind", "epsilon", "l2", "clip_norm", "lazy_rows"};
     case Kind::Adam:
     case Kind::AmsGrad:
-      return {"kind", "beta1", "beta2", "epsilon", "l2", "clip_norm"};
+      return {"kind", "beta1", "beta2", "epsilon", "l2", "clip_norm", "lazy_rows"};
     case Kind::AdamW:
+      return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "lazy_rows"};
     case Kind::Lamb:
       return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm"};
   }
@@ -75,6 +76,11 @@ Fields fields(OptimizerConfig& c) {
        .argument = "NORM",
        .doc = "what the global gradient norm is brought down to; 0 = off",
        .flag = "--clip-norm"},
+      {.name = "lazy_rows",
+       .place = &c.lazy_rows,
+       .doc = "rows of embedding tables without a gradient keep weights and states, instead of "
+              "decaying",
+       .flag = "--lazy-rows"},
   };
   return only(all, taken(c.kind));
 }

@@ -55,6 +55,7 @@ void SharedGradients::join(Shared& shared) {
   }
   if (shared.lead > 0)
     device_.queue().copy(shared.holders[shared.lead].sum(), first, shared.elements() * 4);
+  for (const std::size_t i : {std::size_t{0}, shared.lead}) shared.holders[i].changed();
 }
 
 void SharedGradients::join_into(const Stage& stage, int bucket) {
@@ -68,8 +69,10 @@ void SharedGradients::join_all() {
   for (Shared& shared : shared_) {
     join(shared);
     float* const sum = shared.holders[shared.lead].sum();
-    for (const Holder& h : shared.holders)
+    for (const Holder& h : shared.holders) {
       device_.queue().copy(h.sum(), sum, shared.elements() * 4);
+      h.changed();
+    }
   }
 }
 

@@ -27,6 +27,7 @@ class SharedGradients {
     Stage* stage = nullptr;
     int parameter = 0;  // of the stage's plan
     float* sum() const { return stage->gradients().sum_of(parameter); }
+    void changed() const { stage->gradients().changed(parameter); }
   };
   struct Shared {
     std::vector<Holder> holders;  // in the order in which their gradients are added

@@ -37,6 +37,45 @@ void StageFunctions::launch(const Launch& l, int micro, const RunContext& contex
   });
 }
 
+// The first micro-batch's gradient is written straight into the accumulator.
+void StageFunctions::compute(const Launch& l, std::span<const Accumulate> accumulates, int micro,
+                             const RunContext& run) {
+  if (l.rows_of_use != kNone) return add_rows(l, micro);
+  const auto is_direct = [this](const Accumulate& a) {
+    return a.output >= 0 && gradients_.is_fresh(a.use);
+  };
+  if (std::none_of(accumulates.begin(), accumulates.end(), is_direct)) return launch(l, micro, run);
+  Launch redirected = l;  // a handful of places; once per parameter and step
+  for (const Accumulate& a : accumulates)
+    if (is_direct(a)) redirected.outputs[a.output] = plan_.uses[a.use].accumulator;
+  launch(redirected, micro, run);
+}
+
+// A gradient by rows: the first one of a sum is added to zeros, others are made whole beside it, so
+// that its bits are those of the dense one.
+void StageFunctions::add_rows(const Launch& l, int micro) {
+  const StageUse& use = plan_.uses[l.rows_of_use];
+  const bool first = gradients_.is_fresh(l.rows_of_use);
+  float* const to = memory_.floats(first ? use.accumulator : use.staged);
+  const TouchedRows touched = memory_.rows(use, first ? use.touched : use.staged_touched);
+  const RowsOf rows = {static_cast<const std::int32_t*>(memory_.at(l.inputs[0], micro)),
+                       static_cast<const float*>(memory_.at(l.inputs[1], micro)),
+                       micro % 2 == 1 ? l.second_row_count : l.row_count};
+  outputs_[0] = to;
+  device_.queue().run([to, touched, rows, scatter = device_.kernels().scatter_rows](Reach at) {
+    scatter(at(to), reached(touched, at), {at(rows.ids), at(rows.values), rows.count});
+  });
+}
+
+void StageFunctions::add_staged(const StageUse& use) {
+  device_.queue().run([to = memory_.floats(use.accumulator), from = memory_.floats(use.staged),
+                       of_to = memory_.rows(use, use.touched),
+                       of_from = memory_.rows(use, use.staged_touched),
+                       merge = device_.kernels().merge_rows](Reach at) {
+    merge(at(to), reached(of_to, at), at(from), reached(of_from, at));
+  });
+}
+
 void StageFunctions::run(const Function& function, int micro, How how) {
   const bool half = how.half;
   const int whole = half ? micro / 2 : micro;
@@ -56,21 +95,7 @@ void StageFunctions::run(const Function& function, int micro, How how) {
     const Launch& l = function.launches[i];
     const std::size_t first = next;
     while (next < accumulates.size() && accumulates[next].after_launch == i) ++next;
-    bool direct = false;
-    for (std::size_t a = first; a < next; ++a) {
-      // The first micro-batch's gradient is written straight into the accumulator.
-      direct = direct || (accumulates[a].output >= 0 && gradients_.is_fresh(accumulates[a].use));
-    }
-    if (!direct) {
-      launch(l, micro, run);
-    } else {
-      Launch redirected = l;  // a handful of places; once per parameter and step
-      for (std::size_t a = first; a < next; ++a) {
-        if (accumulates[a].output < 0 || !gradients_.is_fresh(accumulates[a].use)) continue;
-        redirected.outputs[accumulates[a].output] = plan_.uses[accumulates[a].use].accumulator;
-      }
-      launch(redirected, micro, run);
-    }
+    compute(l, {accumulates.data() + first, next - first}, micro, run);
     if (logs) log(l, of_all);
     for (std::size_t a = first; a < next; ++a) accumulate(accumulates[a], micro, how.last);
     if (times == nullptr) continue;
@@ -103,7 +128,9 @@ void StageFunctions::accumulate(const Accumulate& a, int micro, bool last) {
   const StageUse& use = plan_.uses[a.use];
   const std::int64_t elements = plan_.parameters[use.parameter].elements;
   float* const sum = memory_.floats(use.accumulator);
-  if (!gradients_.is_fresh(a.use)) {
+  if (use.width > 0) {
+    if (!gradients_.is_fresh(a.use)) add_staged(use);
+  } else if (!gradients_.is_fresh(a.use)) {
     device_.queue().run(
         [sum, from = static_cast<const float*>(memory_.at(a.gradient, micro)), elements,
          add = device_.kernels().add](Reach at) { add(at(sum), at(from), elements); });

@@ -2,6 +2,7 @@
 // added where they are summed. Used by stage.h, which knows what comes before and after a function.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "executor/compile/plan.h"
@@ -48,6 +49,10 @@ class StageFunctions {
 
  private:
   void launch(const Launch& launch, int micro, const RunContext& context);
+  void compute(const Launch& launch, std::span<const Accumulate> accumulates, int micro,
+               const RunContext& context);
+  void add_rows(const Launch& launch, int micro);
+  void add_staged(const StageUse& use);
   void accumulate(const Accumulate& a, int micro, bool last);
   void log(const Launch& launch, int of_all);
 

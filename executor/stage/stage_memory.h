@@ -10,6 +10,7 @@
 #include "executor/compile/plan.h"
 #include "executor/device/device.h"
 #include "graph/base/error.h"
+#include "ops/touched_rows.h"
 
 namespace hetu {
 
@@ -68,6 +69,12 @@ class WeightVersions {
   int newest_ = 0;
 };
 
+/// As a kernel can use them.
+inline TouchedRows reached(TouchedRows rows, Reach at) {
+  rows.bits = at(rows.bits);
+  return rows;
+}
+
 /// Arena and slots of one stage. All addresses are the device's.
 class StageMemory {
  public:
@@ -83,6 +90,10 @@ class StageMemory {
   }
   void* in_slot(const Loc& loc, int slot) const { return base() + loc.offset + slot * loc.stride; }
   float* floats(const Loc& loc) const { return reinterpret_cast<float*>(base() + loc.offset); }
+  /// The rows of a use that goes by them, with the bits at that place.
+  TouchedRows rows(const StageUse& use, const Loc& bits) const {
+    return {reinterpret_cast<std::uint64_t*>(base() + bits.offset), use.rows, use.width};
+  }
   /// The newest version of a parameter.
   float* newest(const Loc& weight) const {
     return reinterpret_cast<float*>(base() + weight.offset +

@@ -79,10 +79,14 @@ std::vector<double> TrainStages::squares_of(const Stage& stage) {
   auto* const results = reinterpret_cast<double*>(norms_.get());
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     if (parameters[p].uses.empty()) continue;
-    device_.queue().run([x = stage.gradients().sum_of(static_cast<int>(p)),
-                         n = parameters[p].elements, to = results + p,
-                         squared = device_.kernels().sum_of_squares](Reach at) {
-      squared(at(static_cast<const float*>(x)), n, at(to));
+    const float* const x = stage.gradients().sum_of(static_cast<int>(p));
+    const TouchedRows rows = stage.gradients().rows_of(static_cast<int>(p));
+    device_.queue().run([x, rows, n = parameters[p].elements, to = results + p,
+                         &kernels = device_.kernels()](Reach at) {
+      if (rows.bits != nullptr)
+        kernels.sum_of_squares_rows(at(x), reached(rows, at), at(to));
+      else
+        kernels.sum_of_squares(at(x), n, at(to));
     });
   }
   device_.queue().download(squares.data(), results,
@@ -220,12 +224,18 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
     for (std::size_t s = 0; s < p.state.size(); ++s) call.state[s] = memory.floats(p.state[s]);
     call.elements = p.elements;
     call.decay = graph_.parameters[p.parameter].decay;
-    device_.queue().run([call, sweep](Reach at) {
+    const TouchedRows rows = keeps_idle_rows(optimizer_, call.decay)
+                                 ? stage.gradients().rows_of(static_cast<int>(i))
+                                 : TouchedRows();
+    device_.queue().run([call, sweep, rows, by_rows = device_.kernels().sweep_rows](Reach at) {
       SweepCall reached = call;
       reached.weight = at(call.weight);
       reached.gradient = at(call.gradient);
       for (float*& state : reached.state) state = at(state);
-      sweep(reached);
+      if (rows.bits != nullptr)
+        by_rows(reached, hetu::reached(rows, at), sweep);
+      else
+        sweep(reached);
     });
   }
 }

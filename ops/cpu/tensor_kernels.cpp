@@ -6,6 +6,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "ops/cpu/row_kernels.h"
+
 namespace hetu {
 namespace {
 
@@ -29,9 +31,9 @@ double sum_of_block(std::int64_t begin, std::int64_t end, const Term& term) {
   return sum;
 }
 
-// Sum of term(i) in float64, over fixed blocks added in order.
-template <class Term>
-double sum_in_order(std::int64_t elements, const Term& term) {
+// Sum of of_block(begin, end) over fixed blocks, added in order.
+template <class OfBlock>
+double sum_of_blocks(std::int64_t elements, const OfBlock& of_block) {
   const std::int64_t blocks = (elements + kBlock - 1) / kBlock;
   double total = 0;
   constexpr std::int64_t kAtOnce =
@@ -42,11 +44,19 @@ double sum_in_order(std::int64_t elements, const Term& term) {
 #pragma omp parallel for schedule(static)
     for (std::int64_t b = 0; b < some; ++b) {
       const std::int64_t begin = (first + b) * kBlock, end = std::min(elements, begin + kBlock);
-      sums[b] = sum_of_block(begin, end, term);
+      sums[b] = of_block(begin, end);
     }
     for (std::int64_t b = 0; b < some; ++b) total += sums[b];
   }
   return total;
+}
+
+// Sum of term(i) in float64, over fixed blocks added in order.
+template <class Term>
+double sum_in_order(std::int64_t elements, const Term& term) {
+  return sum_of_blocks(elements, [&](std::int64_t begin, std::int64_t end) {
+    return sum_of_block(begin, end, term);
+  });
 }
 
 void sgd(const SweepCall& p) {
@@ -190,6 +200,32 @@ void sum_of_squares(const float* x, std::int64_t elements, double* result) {
   *result = squares_of(x, elements);
 }
 
+// The zeros of other rows would change no lane.
+double squares_of_block(const float* x, const TouchedRows& touched, std::int64_t begin,
+                        std::int64_t end) {
+  double lanes[kLanes] = {};
+  const std::int64_t width = touched.width, last = (end - 1) / width;
+  for (std::int64_t word = begin / width / TouchedRows::kPerWord;
+       word <= last / TouchedRows::kPerWord; ++word) {
+    touched.each_of(word, [&](std::int64_t row) {
+      const std::int64_t stop = std::min(end, (row + 1) * width);
+      for (std::int64_t i = std::max(begin, row * width); i < stop; ++i) {
+        const auto value = static_cast<double>(x[i]);
+        lanes[(i - begin) % kLanes] += value * value;
+      }
+    });
+  }
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+void sum_of_squares_rows(const float* x, const TouchedRows& touched, double* result) {
+  *result = sum_of_blocks(touched.rows * touched.width, [&](std::int64_t begin, std::int64_t end) {
+    return squares_of_block(x, touched, begin, end);
+  });
+}
+
 void fill(float* to, float value, std::int64_t elements) { std::fill_n(to, elements, value); }
 
 void add(float* to, const float* from, std::int64_t elements) {
@@ -243,6 +279,12 @@ const TensorKernels& cpu_tensor_kernels() {
       .mean = &mean,
       .scale = &scale,
       .sum_of_squares = &sum_of_squares,
+      .scatter_rows = &cpu::scatter_rows,
+      .merge_rows = &cpu::merge_rows,
+      .clear_rows = &cpu::clear_rows,
+      .touch_filled = &cpu::touch_filled,
+      .sum_of_squares_rows = &sum_of_squares_rows,
+      .sweep_rows = &cpu::sweep_rows,
       .sweeps = kSweeps,
       .sweep_count = static_cast<int>(std::size(kSweeps)),
   };

@@ -34,10 +34,16 @@ class Train:
 
 @dataclass
 class Optimizer:
-    """Settings of all optimizers; use a class below. `clip_norm` brings the global gradient norm down to it (0 = off)."""
+    """Settings of all optimizers; use a class below. `clip_norm` brings the global gradient norm down to it (0 = off).
+
+    `lazy_rows`: rows of an embedding table whose gradient is zero in a step keep their weights and states. Plain SGD and
+    AdaGrad do so anyway; of the others it is another rule, whose steps cost by the rows looked up: their momenta, moments
+    and decay stand still meanwhile. Not of LAMB.
+    """
 
     learning_rate: float | Rate | ReduceOnPlateau = options.table("rate")["base"].default
     clip_norm: float = _of("sgd", "clip_norm")
+    lazy_rows: bool = field(default=_of("sgd", "lazy_rows"), kw_only=True)
     kind: str = field(default="sgd", init=False)
 
     def settings(self) -> dict[str, Any]:
@@ -124,6 +130,8 @@ class LAMB(Optimizer):
 
     def __post_init__(self) -> None:
         self.kind = "lamb"
+        if self.lazy_rows:
+            raise ValueError("LAMB: lazy_rows does not go with a step whose length is that of the whole table; use AdamW")
 
 
 KINDS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {

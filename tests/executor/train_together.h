@@ -46,6 +46,7 @@ struct Setting {
   Sizes model;
   int steps = 5;
   std::optional<Schedule> plan;
+  bool dense_tables = false;
   std::string device = {};  ///< "": that of test_options()
 };
 
@@ -92,6 +93,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.concat = s.concat;
   options.sync = s.sync;
   options.with_recompute = s.recompute;
+  options.dense_tables = s.dense_tables;
   options.runtime_rule = s.rule;
   options.stragglers = s.stragglers;
   options.micro_batches = s.micro_batches;

@@ -96,6 +96,36 @@ class Cut(CtrCase):
                     self.assertAlmostEqual(float(area), float(other_area), delta=2e-3)
 
 
+class Tables(CtrCase):
+    """Gradients by rows: the bits of dense ones; lazy rows are another rule, the same under every cut."""
+
+    def test_the_bits_of_dense_gradients(self):
+        cases = [("wide-deep", "sgd", (1, 1)), ("dlrm", "adam", (1, 2)), ("wide-deep", "adagrad", (2, 1))]
+        for model, optimizer, grid in cases:
+            with self.subTest(model=model, optimizer=optimizer, grid=grid):
+                left = []
+                for options in ((), ("--dense-tables",)):
+                    folder = self.folder / f"{model}-{optimizer}-{len(left)}"
+                    self.train(grid, "--model", model, "--optimizer", optimizer, "--clip-norm", 0.5, "--steps", 12,
+                               "--checkpoint", folder, *options)
+                    left.append(checksums(folder))
+                self.assertEqual(*left)
+
+    def test_lazy_rows(self):
+        left = {}
+        lazy = ("--lazy-rows",)
+        for name, grid, options in (("eager", (1, 1), ()), ("lazy", (1, 1), lazy), ("cut", (1, 4), lazy)):
+            folder = self.folder / name
+            self.train(grid, "--optimizer", "adam", "--learning-rate", 0.01, "--steps", 12, "--checkpoint", folder, *options)
+            left[name] = checksums(folder)
+        self.assertEqual(left["lazy"], left["cut"])
+        differing = {name for (name, _), crc in left["eager"].items() if left["lazy"][name, _] != crc}
+        self.assertIn("embedding.weight", differing)
+        self.refused((1, 1), "--optimizer", "lamb", "--lazy-rows", says="LAMB: lazy_rows does not go with")
+        self.refused((1, 1), "--optimizer", "adam", "--lazy-rows", "--dense-tables",
+                     says="lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole")
+
+
 class Options(CtrCase):
     def test_refused(self):
         for options, says, status in (

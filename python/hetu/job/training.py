@@ -36,7 +36,8 @@ def _optimizer_fields() -> list[options.Field]:
     """The kind, the rate and what every script offers; of LAMB, whose gradients are clipped unless told."""
     of_lamb = options.table("lamb")
     clip = dataclasses.replace(of_lamb["clip_norm"], otherwise=f"0; of lamb {of_lamb['clip_norm'].default:g}")
-    return [of_lamb["kind"], options.table("rate")["base"], of_lamb["weight_decay"], clip]
+    lazy = options.table("adam")["lazy_rows"]
+    return [of_lamb["kind"], options.table("rate")["base"], of_lamb["weight_decay"], clip, lazy]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -110,8 +111,9 @@ def _check_job(args: argparse.Namespace) -> None:
 
 
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, **settings: Any) -> optim.Optimizer:
-    """The optimizer that --optimizer, --weight-decay and --clip-norm name, with further settings of its class."""
-    return optim.named(args.optimizer, rate, weight_decay=args.weight_decay, clip_norm=args.clip_norm, **settings)
+    """The optimizer of --optimizer, --weight-decay, --clip-norm and --lazy-rows, with further settings of its class."""
+    told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows}
+    return optim.named(args.optimizer, rate, **told, **settings)
 
 
 def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_blocks: Any = None) -> executor.Executor:
