@@ -7,7 +7,8 @@
 namespace hetu {
 
 // Backward produces gradients from the last parameter to the first, so buckets are cut from the
-// end. A tied parameter is a bucket of its own, summed with its other stage too.
+// end. A tied parameter is a bucket of its own, summed with its other stage too, and so is a table
+// whose gradient goes by rows.
 GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
                                  std::int64_t bucket_bytes)
     : plan_(plan), memory_(memory), device_(device), bucket_of_(plan.parameters.size(), kNone) {
@@ -17,13 +18,16 @@ GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memor
     float* data = sum_of(p);
     const std::int64_t padded = align_up(parameter.elements * 4) / 4;
     Range* last = buckets_.empty() ? nullptr : &buckets_.back();
-    if (last && last->tied_pair == kNone && parameter.tied_pair == kNone &&
-        data + padded == last->data && last->elements * 4 < bucket_bytes) {
+    const bool by_rows = plan.uses[parameter.uses[0]].width > 0;
+    if (last && last->tied_pair == kNone && parameter.tied_pair == kNone && !by_rows &&
+        last->by_rows == kNone && data + padded == last->data &&
+        last->elements * 4 < bucket_bytes) {
       last->data = data;
       last->elements += padded;
     } else {
       buckets_.push_back({data, parameter.elements, parameter.tied_pair, 0, 0});
       last = &buckets_.back();
+      if (by_rows) last->by_rows = p;
     }
     ++last->parameters;
     bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
@@ -87,18 +91,22 @@ std::vector<int> GradientBuckets::of(const Instr& reduce) const {
 
 Bucket GradientBuckets::bucket(int bucket) {
   Range& range = buckets_[bucket];
-  if (device_.in_host_memory()) return {DType::Float32, range.data, range.elements};
+  if (device_.in_host_memory())
+    return {DType::Float32,
+            range.data,
+            range.elements,
+            {},
+            range.by_rows == kNone ? TouchedRows() : rows_of(range.by_rows)};
   range.host.resize(static_cast<std::size_t>(range.elements));
   device_.queue().download(range.host.data(), range.data, range.elements * 4);
   return {DType::Float32, range.host.data(), range.elements, device_.queue().record()};
 }
 
 void GradientBuckets::summed(const Instr& reduce) {
+  if (device_.in_host_memory()) return;
   for (const int b : of(reduce)) {
-    if (!device_.in_host_memory())
-      device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
-    for (std::size_t p = 0; p < plan_.parameters.size(); ++p)
-      if (bucket_of_[p] == b) changed(static_cast<int>(p));
+    device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
+    if (buckets_[b].by_rows != kNone) changed(buckets_[b].by_rows);
   }
 }
 

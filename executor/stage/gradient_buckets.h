@@ -64,6 +64,7 @@ class GradientBuckets {
     int parameters = 0;  // how many gradients it waits for in the last backward
     int missing = 0;
     bool shared = false;
+    int by_rows = kNone;           // the one parameter that it holds, where that goes by rows
     std::vector<float> host = {};  // where the device's memory is not the host's
   };
 

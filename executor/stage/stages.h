@@ -8,6 +8,7 @@
 
 #include "executor/device/device.h"
 #include "graph/base/dtype.h"
+#include "ops/touched_rows.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -25,6 +26,7 @@ struct Bucket {
   void* data = nullptr;
   std::int64_t count = 0;
   Event ready = {};
+  TouchedRows rows = {};  ///< with bits: a table of which these rows hold something
 };
 
 /// What one worker knows of a step: of a synchronous plan all of it, of another one what its own

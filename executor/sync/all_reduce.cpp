@@ -25,7 +25,7 @@ void AllReduce::begin(const Row& row, int step, Note note) {
   reductions_ = &by_row_.at(&row);
   for (Reduction& r : *reductions_) {
     r.times = 0;
-    r.sums.assign(r.buckets.size(), nullptr);
+    r.sums.assign(r.buckets.size(), {});
     r.start_ns = 0;
   }
 }
@@ -38,7 +38,7 @@ AllReduce::Reduction* AllReduce::find(Reductions& reductions, const Instr& instr
 }
 
 void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
-  if (reduction.sums[k]) return;
+  if (reduction.sums[k].is_started()) return;
   if (reduction.start_ns == 0) reduction.start_ns = comm::now_ns();
   const Action& action = *reduction.action;
   const Bucket bucket = stages_.bucket(action.instr.stage, reduction.buckets[k]);
@@ -46,8 +46,11 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
       comm::make_tag(static_cast<int>(Kind::ReduceGrad), action.tag_stage, static_cast<int>(k),
                      action.tag_part, step_ + reduction.times);
   bucket.ready.wait();
-  reduction.sums[k] =
-      reducer_.start_sum(action.group, bucket.dtype, bucket.data, bucket.count, tag);
+  if (bucket.rows.bits != nullptr)
+    reduction.sums[k].rows = std::make_shared<RowSum>(transport_, action.group, bucket, tag);
+  else
+    reduction.sums[k].whole =
+        reducer_.start_sum(action.group, bucket.dtype, bucket.data, bucket.count, tag);
 }
 
 // The bucket belongs to the next REDUCE_GRAD of its stage that has it.
@@ -67,9 +70,17 @@ void AllReduce::reach(const Action& action, int /*step*/, std::int64_t now_ns) {
   if (r.start_ns == 0) r.start_ns = now_ns;
   for (std::size_t k = 0; k < r.buckets.size(); ++k) start_sum(r, k);
   started_.push_back({action.instr, step_ + r.times, std::move(r.sums), r.start_ns});
-  r.sums.assign(r.buckets.size(), nullptr);
+  r.sums.assign(r.buckets.size(), {});
   r.start_ns = 0;
   ++r.times;
+}
+
+std::int64_t AllReduce::finish(const Sum& sum, comm::What what) {
+  if (sum.whole) return reducer_.wait(*sum.whole, what);
+  sum.rows->finish(what);
+  std::erase_if(sending_, [](const auto& sent) { return sent->is_sent(); });
+  sending_.push_back(sum.rows);
+  return comm::now_ns();
 }
 
 // All that have been reached: an update waits for every sum that its worker has started (progress.h
@@ -78,7 +89,7 @@ void AllReduce::wait(int /*stage*/) {
   for (const Started& s : started_) {
     std::int64_t done_ns = s.start_ns;
     for (const auto& sum : s.sums)
-      done_ns = std::max(done_ns, reducer_.wait(*sum, [&] { return describe(s.instr, s.step); }));
+      done_ns = std::max(done_ns, finish(sum, [&] { return describe(s.instr, s.step); }));
     const std::int64_t end_ns = stages_.synchronised(s.instr, done_ns);
     note_(s.instr, s.step, s.start_ns, end_ns);
   }

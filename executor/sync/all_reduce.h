@@ -7,6 +7,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/stage/stages.h"
+#include "executor/sync/row_sum.h"
 #include "executor/sync/weight_sync.h"
 
 namespace hetu {
@@ -15,8 +16,9 @@ namespace hetu {
 /// from the REDUCE_GRAD on.
 class AllReduce final : public WeightSync {
  public:
-  /// Both must outlive it.
-  AllReduce(Stages& stages, comm::Reducer& reducer) : stages_(stages), reducer_(reducer) {}
+  /// All must outlive it.
+  AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer)
+      : stages_(stages), transport_(transport), reducer_(reducer) {}
 
   bool carries_out(Kind kind) const override { return kind == Kind::ReduceGrad; }
   void follow(const Row& row) override;
@@ -28,19 +30,26 @@ class AllReduce final : public WeightSync {
   void end_of_run() override { wait(kAllStages); }
 
  private:
+  // Of a bucket: the whole of it, or its rows.
+  struct Sum {
+    std::shared_ptr<comm::Sum> whole = nullptr;
+    std::shared_ptr<RowSum> rows = nullptr;
+    bool is_started() const { return whole || rows; }
+  };
+
   // The sums of one REDUCE_GRAD of a row, time after time.
   struct Reduction {
     const Action* action;
     std::vector<int> buckets;
     int times = 0;  // reached in this run
-    // Of the next time: per bucket, null before its start, which may come before the loop does.
-    std::vector<std::shared_ptr<comm::Sum>> sums;
+    // Of the next time: per bucket, none before its start, which may come before the loop does.
+    std::vector<Sum> sums;
     std::int64_t start_ns = 0;
   };
   struct Started {  // reached and not awaited
     Instr instr;
     int step;
-    std::vector<std::shared_ptr<comm::Sum>> sums;
+    std::vector<Sum> sums;
     std::int64_t start_ns;
   };
 
@@ -48,14 +57,17 @@ class AllReduce final : public WeightSync {
 
   static Reduction* find(Reductions& reductions, const Instr& instr);
   void start_sum(Reduction& reduction, std::size_t k);
+  std::int64_t finish(const Sum& sum, comm::What what);
 
   Stages& stages_;
+  comm::Transport& transport_;
   comm::Reducer& reducer_;
   Note note_;
   int step_ = 0;  // the run's first
   std::map<const Row*, Reductions> by_row_;
   Reductions* reductions_ = nullptr;  // of the row that runs
   std::vector<Started> started_;
+  std::vector<std::shared_ptr<RowSum>> sending_;  // finished here, and not at every other member
 };
 
 }  // namespace hetu

@@ -13,7 +13,7 @@ struct Way {
 };
 
 std::unique_ptr<WeightSync> all_reduce(const Schedule& /*plan*/, const SyncSeat& seat) {
-  return std::make_unique<AllReduce>(seat.stages, seat.reducer);
+  return std::make_unique<AllReduce>(seat.stages, seat.transport, seat.reducer);
 }
 
 std::unique_ptr<WeightSync> group_average(const Schedule& /*plan*/, const SyncSeat& seat) {

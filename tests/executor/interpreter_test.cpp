@@ -176,7 +176,7 @@ TEST_P(Runs, ComputeWhatOneProcessComputes) {
     const int w = links.worker();
     comm::Reducer reducer(links);
     ExactStages runner(plan, w, n);
-    AllReduce sums(runner, reducer);
+    AllReduce sums(runner, links, reducer);
     runner.slots = name == "gpipe" ? m : std::min(m, s - w % s);
     runner.early = w % 2 == 0;
     Interpreter loop(bind_row(plan, w, p), runner, {links, {&sums}, 1 + w % 4});
@@ -235,7 +235,7 @@ TEST(Loop, SharesItsRunnerWithAnother) {
     const int w = links.worker();
     comm::Reducer reducer(links);
     ExactStages runner(plan, w, 1);
-    AllReduce sums(runner, reducer);
+    AllReduce sums(runner, links, reducer);
     Interpreter first(bind_row(plan, w, 2), runner, {links, {&sums}});
     Interpreter second({}, runner, {links, {&sums}});
     for (int step = 0; step < 3; ++step) {

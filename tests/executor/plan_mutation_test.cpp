@@ -70,7 +70,7 @@ Weights trained(
     const std::unique_ptr<Device> device = open_device("cpu");
     TrainStages stages(graph, std::move(plans), s.optimizer, run, *device, links);
     comm::Reducer reducer(links);
-    AllReduce sums(stages, reducer);
+    AllReduce sums(stages, links, reducer);
     for (int step = 0; step < kSteps; ++step) {
       Tokens batch = batch_of(s, step);
       change_batch(batch, worker, step);
