@@ -146,6 +146,17 @@ TEST_F(Criteo, AnEpochHasEachRowOnceInAnOrderOfItsOwn) {
   EXPECT_EQ(criteo_source(options)->rows(), 40);
 }
 
+TEST_F(Criteo, EveryEpochOfOneFileHasAnOrderOfItsOwn) {
+  CriteoOptions options = options_of(write("a.tsv", lines(0, 100)));
+  options.train = true;
+  for (const std::int64_t window : {20, 1000}) {
+    options.window = window;
+    const auto source = criteo_source(options);
+    EXPECT_NE(numbers(*source, 0, 10), numbers(*source, 1, 10)) << window;
+    EXPECT_EQ(numbers(*source, 0, 10), numbers(*source, 0, 20)) << window;
+  }
+}
+
 // Ranges begin at any row, lines at any byte of the pieces that are read.
 TEST_F(Criteo, ALargeFileIsReadByRanges) {
   constexpr std::int64_t kRows = 20000;

@@ -49,12 +49,14 @@ void expect_the_bits_of_dense(Setting s, const std::string& where) {
 TEST(Tables, EveryOptimizerHasTheBitsOfDenseGradients) {
   for (const Kind kind : kKinds) {
     for (const double l2 : {0.0, 0.01}) {
-      for (const int micros : {1, 4}) {
+      // Of few rows most come several times in a micro-batch, and again in the next.
+      for (const auto& [micros, rows] : {std::pair{1, 333}, {4, 333}, {1, 7}, {4, 7}}) {
         Setting s = setting();
+        s.model.vocabulary = rows;
         s.optimizer = optimizer(kind, l2);
         s.micro_batches = micros;
         expect_the_bits_of_dense(
-            s, fmt::format("{} l2 {} micros {}", optimizer_name(kind), l2, micros));
+            s, fmt::format("{} l2 {} micros {} rows {}", optimizer_name(kind), l2, micros, rows));
       }
     }
   }

@@ -80,6 +80,7 @@ void fuzz_lines(int count, std::uint64_t seed) {
     other.integers.fill(-77);
     other.categories.fill(77);
     other.click = true;
+    other.missing = 7;
     const std::string trouble = parse_criteo_line(line, one);
     EXPECT_EQ(trouble, parse_criteo_line(line, other)) << line;
     EXPECT_TRUE(is_short_line(trouble)) << trouble;
