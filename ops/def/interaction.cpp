@@ -28,7 +28,7 @@ OpDef dot_interaction() {
       .name = "dot_interaction",
       .doc =
           "The dot product of each pair of a row's feature vectors, in the order (1, 0), (2, 0), "
-          "(2, 1), (3, 0), …, as in DLRM (Naumov et al. 2019).",
+          "(2, 1), (3, 0), …, as in DLRM (Naumov et al., 2019).",
       .inputs = {"x"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_features(a);

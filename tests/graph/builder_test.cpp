@@ -301,7 +301,7 @@ TEST(CheckGraph, FindsWhatIsBroken) {
   EXPECT_THAT(broken([](Graph& g) { std::swap(g.parameters[0], g.parameters[1]); }),
               says("not listed in model order"));
   EXPECT_THAT(broken([](Graph& g) { g.placeholders.pop_back(); }), says("list of placeholders"));
-  EXPECT_THAT(broken([](Graph& g) { g.loss = 3; }), says("float32 scalars"));
+  EXPECT_THAT(broken([](Graph& g) { g.loss = 3; }), says("the loss is a float32 scalar"));
   EXPECT_THAT(broken([](Graph& g) { g.fetches.push_back(g.fetches[0]); }),
               says("fetch 'loss' occurs twice"));
 }

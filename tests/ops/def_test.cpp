@@ -134,11 +134,14 @@ TEST_P(EveryOp, InfersWithASymbolicBatch) {
   const std::set<std::string> fixed = {"fill",   "reshape",     "transpose", "matmul",
                                        "select", "select_grad", "step_sum"};
   if (fixed.count(def().name) > 0) return;
+  // Of one axis, which is the last one, and so not the batch's.
+  const std::set<std::string> by_last = {"concat", "slice", "slice_grad", "sum_last"};
   const auto at = batched.find(def().name);
   for (const Sample& sample : def().samples) {
     std::vector<Shape> shapes = bound(sample);
     std::int64_t batch = 1;
     if (def().name == "positions" && shapes[0].size() == 1) continue;  // its axis is counted
+    if (by_last.count(def().name) > 0 && shapes[0].size() == 1) continue;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       if (shapes[i].empty() || (at != batched.end() && at->second.count(i) == 0)) continue;
       batch = shapes[i][0];

@@ -86,10 +86,10 @@ class Plans(unittest.TestCase):
             self.assertEqual(sum(e["kind"] == kind for e in events), 2 * 4 * 6)
         self.assertIn("0PUSH", schedule.lower(wave, sync_method="hetpipe").rows[0])
         for options, why in (({"sync_method": "allreduce"}, "'hetpipe' on 2 pipelines has versions by waves"),
-                             ({"staleness": -1}, "--staleness")):
+                             ({"staleness": -2}, "--staleness")):
             with self.assertRaisesRegex(ValueError, why):
                 schedule.simulate(wave, pipelines=2, **options)
-        with self.assertRaisesRegex(ValueError, "--staleness is for pipelines that push waves"):
+        with self.assertRaisesRegex(ValueError, "--staleness is for pipelines that push to servers"):
             schedule.generate("gpipe", **SIZES, pipelines=2, staleness=1)
 
     def test_options_that_make_a_plan_are_refused_for_one_that_is_made(self):
