@@ -162,6 +162,19 @@ little; until they are measured anew they show the sizes. 16 processes on 2 core
 
 ![measured throughput](pictures/groups/measured.svg)
 
+**Over parameter servers**, by the same clock ([parameter-server.md](parameter-server.md)): hetpipe by waves of 8, which
+lets a pipeline lead by D of them, and 1f1b with 8 micro-batches per step whose gradients the servers apply (BSP, SSP,
+ASP); 5 ms to the servers and back. `tests/bench/server_throughput.py`: 16 processes and 4 servers on 2 cores that had
+other work, medians of 3 runs of about 10 s, kept in `docs/figures/measured_served.csv`. In parts of equal pipelines that
+never wait, measured / simulated; at most {served_far:.1%} apart:
+
+{served}
+
+Runs are short, 14 steps where all are equal, 7 and 4 with a slow pipeline: with D or s steps of lead the others have
+gone ahead by so much of them. Over a long run a bounded lead makes all as slow as the slowest, and what is left of the
+difference between hetpipe and the others is the bubble of 1f1b's flush. A run ends when the slowest has done its steps;
+averages in groups let the others do them.
+
 ## Convergence
 
 `tests/bench/group_convergence.py`: 2 pipelines x 2 stages, one pipeline twice as slow, as many samples for each method,
@@ -213,6 +226,19 @@ def measured() -> tuple[list[list[str]], list[list[str]], float]:
         marks.append([f"{float(row['simulated']):.3f}" for row in cells])
     far = max(abs(float(row["measured"]) / float(row["simulated"]) - 1) for row in found.values())
     return rows, marks, far
+
+
+def served_table() -> tuple[str, float]:
+    """The figures that a run of tests/bench/server_throughput.py left, and how far one is from the simulated."""
+    with (DOCS / "figures" / "measured_served.csv").open() as file:
+        found = list(csv.DictReader(file))
+    ways = list(dict.fromkeys(row["way"] for row in found))
+    rows = []
+    for words in dict.fromkeys(row["case"] for row in found):
+        here = {row["way"]: row for row in found if row["case"] == words}
+        rows.append([words, *(f"{float(here[way]['measured']):.3f} / {float(here[way]['simulated']):.3f}" for way in ways)])
+    far = max(abs(float(row["measured"]) / float(row["simulated"]) - 1) for row in found)
+    return table_of(["4 x 4", *ways], rows), far
 
 
 def convergence_table(models: dict[str, dict[str, list[convergence.Run]]]) -> str:
@@ -277,10 +303,12 @@ def made() -> dict[Path, str]:
     rows = heterogeneity.table()
     seen, marks, far = measured()
     models = convergence.read(DOCS / "figures" / "measured_convergence.json")
+    served, served_far = served_table()
     overlapped = heterogeneity.throughput(PAUSES, "--sync-method", "allreduce", "--overlap")
     text = TEXT.format(
         methods=table_of(["`--sync-method`", "who is averaged together", "who waits"], ABOUT),
         sizes=sizes_table(), table=table_of(HEAD, rows), measured=table_of(HEAD, seen), far=far,
+        served=served, served_far=served_far,
         convergence=convergence_table(models),
         soft=default_of("soft"), hard=default_of("hard"),
         pauses_blocking=heterogeneity.to_all_reduce(PAUSES, "partial reduce")
