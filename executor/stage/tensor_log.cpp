@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "executor/state/checksum.h"
+#include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "graph/base/mix.h"
 

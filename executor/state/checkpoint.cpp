@@ -14,8 +14,8 @@
 
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
-#include "executor/state/checksum.h"
 #include "executor/state/safetensors.h"
+#include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 

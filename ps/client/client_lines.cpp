@@ -12,6 +12,9 @@ namespace {
 /// Payload that may be on its way to one server without an acknowledgement, so that signs of life
 /// are never far behind it.
 constexpr std::int64_t kWindowBytes = std::int64_t{32} << 20;
+/// Values of a pull that the server is told to have come, so that it need not keep them; it keeps
+/// fewer until the next pull.
+constexpr std::size_t kManyBytes = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -42,7 +45,7 @@ void ClientState::take_line(int number, std::vector<Outgoing>& to) {
          {}, 0);
   }
   if (!line.welcome) return;
-  for (const server::Who& message : std::exchange(line.once, {})) {
+  for (const server::FromClient& message : std::exchange(line.once, {})) {
     send(message, {}, ++line.sent);
   }
   for (; line.next < line.items.size(); ++line.next) {
@@ -243,6 +246,10 @@ void ClientState::take_values(int server, const server::Values& values,
     const auto* asked = std::get_if<server::Pull>(&item);
     return asked != nullptr && asked->table == values.table && asked->part == values.part;
   });
+  if (bytes >= kManyBytes) {
+    lines_[static_cast<std::size_t>(server)].once.emplace_back(
+        server::Got{values.table, values.part, values.number});
+  }
   if (pull.has[part]) return;
   std::memcpy(pull.into + of->split.begin(values.part), payload.data, bytes);
   pull.found.updates[part] = values.updates;

@@ -92,10 +92,10 @@ class ClientState : public ParameterClient {
     std::int64_t sent = 0;
     server::Received received;
     std::deque<Item> items;
-    std::size_t next = 0;           ///< first of items that is not sent
-    std::int64_t bytes_on_way = 0;  ///< payload of those that are
-    std::int64_t pushes = 0;        ///< of parts, ever
-    std::vector<server::Who> once;  ///< questions; nobody keeps them
+    std::size_t next = 0;                  ///< first of items that is not sent
+    std::int64_t bytes_on_way = 0;         ///< payload of those that are
+    std::int64_t pushes = 0;               ///< of parts, ever
+    std::vector<server::FromClient> once;  ///< nobody keeps them
   };
   /// The rows of a pull that one message asks for.
   struct RowChunk {

@@ -155,6 +155,9 @@ void list(Fields f, Who& m) {
 }
 void list(Fields f, Beat& m) { f.count(m.sent, "number of messages"); }
 void list(Fields f, Leave& m) { f.count(m.pushes, "number of updates"); }
+void list(Fields f, Got& m) {
+  f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
+}
 void list(Fields, Welcome&) {}
 void list(Fields f, Joined& m) { f.table(m.table).flag(m.wants_values); }
 void list(Fields f, NotJoined& m) { f.table(m.table).text(m.text, kLongestText, "reason"); }

@@ -132,6 +132,13 @@ struct Leave {
   std::int64_t pushes = 0;
   bool operator==(const Leave&) const = default;
 };
+/// Has the answer to its pull `number` of a part; sent once, and only where values are many.
+struct Got {
+  int table = 0;
+  int part = 0;
+  std::int64_t number = 0;
+  bool operator==(const Got&) const = default;
+};
 
 // From a server.
 
@@ -202,7 +209,7 @@ struct Waits {
   bool operator==(const Waits&) const = default;
 };
 /// The answer to a Beat: what was sent on this line since it began, and whether all had come, in
-/// order.
+/// order. Before Welcome it says that the server lives and will answer later.
 struct BeatBack {
   bool all_came = true;
   std::int64_t sent = 0;
@@ -219,7 +226,7 @@ struct Refusal {
 };
 
 using FromClient =
-    std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave, PushRows, SetRows, PullRows>;
+    std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave, PushRows, SetRows, PullRows, Got>;
 using FromServer = std::variant<Welcome, Joined, NotJoined, Initialised, Pushed, Values, NoValues,
                                 Waits, BeatBack, Left, Refusal, PushedRows, RowValues>;
 

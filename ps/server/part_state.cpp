@@ -57,7 +57,7 @@ PartState::PartState(const UpdateRule& rule, std::int64_t begin, FirstPlanes fir
       begin_(begin),
       pool_(std::move(pool)),
       kept_(static_cast<std::size_t>(members)),
-      updates_(first.updates) {
+      counts_{.updates = first.updates} {
   planes_.push_back(std::move(first.planes.at(0)));
   for (int p = 1; p < rule.planes(); ++p) {
     const auto found = first.planes.find(p);
@@ -68,13 +68,11 @@ PartState::PartState(const UpdateRule& rule, std::int64_t begin, FirstPlanes fir
 
 void PartState::take(int member, double rate, const std::byte* values) {
   if (rule_.rule != Rule::Each) {
-    std::shared_ptr<float> copy = pool_->take(elements());
-    std::memcpy(copy.get(), values, static_cast<std::size_t>(elements()) * sizeof(float));
-    kept_[static_cast<std::size_t>(member)].push_back({rate, std::move(copy)});
+    kept_[static_cast<std::size_t>(member)].push_back({rate, copy_of(values)});
     return;
   }
-  ++pushes_;
-  ++updates_;
+  ++counts_.pushes;
+  ++counts_.updates;
   if (rule_.optimizer) {
     sweep(Aligned(values, elements(), *pool_).data(), rate, 1);
   } else {
@@ -85,13 +83,13 @@ void PartState::take(int member, double rate, const std::byte* values) {
 void PartState::apply_rounds(std::int64_t slowest,
                              const std::function<void(int member, std::int64_t round)>& heard) {
   if (rule_.rule == Rule::Each) return;
-  while (rounds_ < slowest) {
+  while (counts_.rounds < slowest) {
     const Round round = take_round();
     if (round.members.empty()) return;  // all have left
-    ++rounds_;
-    ++updates_;
+    ++counts_.rounds;
+    ++counts_.updates;
     const auto parts = static_cast<std::int64_t>(round.members.size());
-    pushes_ += parts;
+    counts_.pushes += parts;
     const double factor = rule_.rule == Rule::RoundMean ? 1.0 / static_cast<double>(parts) : 1.0;
     float* sum = round.sum.values.get();
     if (rule_.optimizer) {
@@ -100,8 +98,14 @@ void PartState::apply_rounds(std::int64_t slowest,
       kernels().scale(sum, static_cast<float>(factor), elements());
       planes_.front().add(reinterpret_cast<const std::byte*>(sum));
     }
-    for (const int member : round.members) heard(member, rounds_);
+    for (const int member : round.members) heard(member, counts_.rounds);
   }
+}
+
+std::shared_ptr<float> PartState::copy_of(const void* values) {
+  std::shared_ptr<float> copy = pool_->take(elements());
+  std::memcpy(copy.get(), values, static_cast<std::size_t>(elements()) * sizeof(float));
+  return copy;
 }
 
 PartState::Round PartState::take_round() {
@@ -112,6 +116,7 @@ PartState::Round PartState::take_round() {
     kept_[m].pop_front();
     if (round.members.empty()) {
       round.sum = std::move(next);
+      if (round.sum.values.use_count() > 1) round.sum.values = copy_of(round.sum.values.get());
     } else {
       kernels().add(round.sum.values.get(), next.values.get(), elements());
     }
@@ -123,7 +128,7 @@ PartState::Round PartState::take_round() {
 void PartState::sweep(const float* gradient, double rate, double factor) {
   const ServerOptimizer& optimizer = *rule_.optimizer;
   const Sweep run = kernels().sweep(optimizer_name(optimizer.settings.kind));
-  SweepCall call = sweep_call(optimizer.settings, rate, factor, updates_);
+  SweepCall call = sweep_call(optimizer.settings, rate, factor, counts_.updates);
   float* planes[kMostPlanes] = {};
   for (std::size_t p = 0; p < planes_.size(); ++p) planes[p] = planes_[p].writable();
   for_each_stretch(optimizer.undecayed, {begin_, begin_ + elements()},

@@ -37,40 +37,40 @@ class PartState {
   /// says whose pushes they were made of.
   void apply_rounds(std::int64_t slowest,
                     const std::function<void(int member, std::int64_t round)>& heard);
-  /// Pushes of a member that wait for their round.
-  std::size_t kept(int member) const { return kept_[static_cast<std::size_t>(member)].size(); }
-
-  /// Values (plane 0) or a state as they are now.
-  Payload lend(int plane) { return planes_[static_cast<std::size_t>(plane)].lend(); }
-  int planes() const { return static_cast<int>(planes_.size()); }
-  /// That were applied, of all members together.
-  std::int64_t pushes() const { return pushes_; }
-  /// Updates since the values were new, those before this table included.
-  std::int64_t updates() const { return updates_; }
-
- private:
   struct Kept {
     double rate = 0;
     std::shared_ptr<float> values;
   };
+  /// Pushes of a member that wait for their round. Who holds their values holds them unchanged.
+  const std::deque<Kept>& kept(int member) const { return kept_[static_cast<std::size_t>(member)]; }
 
+  /// Values (plane 0) or a state as they are now.
+  Payload lend(int plane) { return planes_[static_cast<std::size_t>(plane)].lend(); }
+  int planes() const { return static_cast<int>(planes_.size()); }
+  std::int64_t elements() const { return planes_.front().elements(); }
+  const UpdateCounts& counts() const { return counts_; }
+  /// From a snapshot, together with the planes, before the kept pushes are taken again.
+  void restore(int plane, PartValues values) {
+    planes_[static_cast<std::size_t>(plane)] = std::move(values);
+  }
+  void restore(const UpdateCounts& counts) { counts_ = counts; }
+
+ private:
   /// The oldest push that is kept of each member, added up in their order.
   struct Round {
     Kept sum;
     std::vector<int> members;
   };
   Round take_round();
+  std::shared_ptr<float> copy_of(const void* values);
   void sweep(const float* gradient, double rate, double factor);
-  std::int64_t elements() const { return planes_.front().elements(); }
 
   const UpdateRule& rule_;
   const std::int64_t begin_;
   std::shared_ptr<BlockPool> pool_;
   std::vector<PartValues> planes_;
   std::vector<std::deque<Kept>> kept_;  ///< by member, of the rounds to come
-  std::int64_t pushes_ = 0;
-  std::int64_t rounds_ = 0;
-  std::int64_t updates_ = 0;
+  UpdateCounts counts_;
 };
 
 }  // namespace hetu::ps::server

@@ -51,8 +51,16 @@ RowsView view_of(const Rows& rows) {
           reinterpret_cast<const std::byte*>(rows.values.data())};
 }
 
-// Appends rows, each with the number of its updates.
+template <class T>
+void make_room(std::vector<T>& in, std::size_t more) {
+  if (in.size() + more > in.capacity()) in.reserve(std::max(in.size() + more, 2 * in.capacity()));
+}
+
+// Appends rows, each with the number of its updates; all or, without memory, none.
 void append(Rows& to, const RowsView& rows, int width) {
+  make_room(to.ids, static_cast<std::size_t>(rows.count));
+  make_room(to.counts, static_cast<std::size_t>(rows.count));
+  make_room(to.values, static_cast<std::size_t>(rows.count * width));
   for (std::int64_t i = 0; i < rows.count; ++i) {
     to.ids.push_back(rows.id(i));
     to.counts.push_back(rows.updates(i));
@@ -74,6 +82,18 @@ void append(Rows& to, const Rows& rows) {
 std::int64_t RowsView::id(std::int64_t i) const { return at<std::int64_t>(ids, i); }
 std::uint32_t RowsView::updates(std::int64_t i) const {
   return counts == nullptr ? 1 : at<std::uint32_t>(counts, i);
+}
+
+bool view_rows(const Payload& payload, int width, bool counted, RowsView& rows) {
+  const std::size_t each = sizeof(std::int64_t) + (counted ? sizeof(std::uint32_t) : 0) +
+                           static_cast<std::size_t>(width) * sizeof(float);
+  if (payload.bytes % each != 0) return false;
+  rows.count = static_cast<std::int64_t>(payload.bytes / each);
+  const auto count = static_cast<std::size_t>(rows.count);
+  rows.ids = payload.data;
+  rows.counts = counted ? payload.data + count * sizeof(std::int64_t) : nullptr;
+  rows.values = payload.data + payload.bytes - count * static_cast<std::size_t>(width) * 4;
+  return true;
 }
 
 RowTable::RowTable(const UpdateRule& rule, About about, int members)
@@ -99,17 +119,39 @@ bool RowTable::fits(const RowsView& view) const {
   return last < rows();
 }
 
-float* RowTable::record(std::int64_t row) {
-  const std::int64_t block = row / block_rows_;
-  std::unique_ptr<float[]>& place = blocks_[static_cast<std::size_t>(block)];
-  if (!place) make_block(block);
-  return place.get() + (row % block_rows_) * stride_;
+RowTable::Block& RowTable::block_of(std::int64_t row) {
+  const std::int64_t number = row / block_rows_;
+  Block& block = blocks_[static_cast<std::size_t>(number)];
+  if (!block.records) block.records = make_records(number);
+  return block;
 }
 
-void RowTable::make_block(std::int64_t block) {
+const float* RowTable::look_at(std::int64_t row) {
+  return block_of(row).records.get() + (row % block_rows_) * stride_;
+}
+
+// The record, to be changed in place until blocks are lent again.
+float* RowTable::change(std::int64_t row) {
+  Block& block = block_of(row);
+  if (block.is_lent && block.records.use_count() > 1) {
+    const std::int64_t floats = floats_of(row / block_rows_);
+    std::shared_ptr<float[]> copy(new float[static_cast<std::size_t>(floats)]);
+    std::memcpy(copy.get(), block.records.get(), bytes_of(floats));
+    block.records = std::move(copy);
+  }
+  block.is_lent = false;
+  block.is_changed = true;
+  return block.records.get() + (row % block_rows_) * stride_;
+}
+
+std::int64_t RowTable::floats_of(std::int64_t block) const {
+  return std::min(block_rows_, rows() - block * block_rows_) * stride_;
+}
+
+std::shared_ptr<float[]> RowTable::make_records(std::int64_t block) const {
   const std::int64_t first = block * block_rows_;
-  const std::int64_t count = std::min(block_rows_, rows() - first);
-  std::unique_ptr<float[]> made(new float[static_cast<std::size_t>(count * stride_)]);
+  const std::int64_t count = floats_of(block) / stride_;
+  std::shared_ptr<float[]> made(new float[static_cast<std::size_t>(count * stride_)]);
   const Shape shape = {about_.split.rows, about_.width};
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t begin = about_.split.row(about_.server, first + i) * about_.width;
@@ -118,11 +160,82 @@ void RowTable::make_block(std::int64_t block) {
                     begin + about_.width, row);
     std::fill_n(row + about_.width, stride_ - about_.width, 0.0F);
   }
-  blocks_[static_cast<std::size_t>(block)] = std::move(made);
+  return made;
+}
+
+std::vector<std::pair<std::int64_t, Payload>> RowTable::lend_blocks() {
+  std::vector<std::pair<std::int64_t, Payload>> lent;
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    Block& block = blocks_[b];
+    if (!block.is_changed) continue;
+    block.is_lent = true;
+    const auto number = static_cast<std::int64_t>(b);
+    const auto* data = reinterpret_cast<const std::byte*>(block.records.get());
+    lent.emplace_back(number, Payload{data, bytes_of(floats_of(number)), block.records});
+  }
+  return lent;
+}
+
+bool RowTable::restore_block(std::int64_t block, const Payload& records) {
+  if (block < 0 || block >= static_cast<std::int64_t>(blocks_.size())) return false;
+  if (records.bytes != bytes_of(floats_of(block))) return false;
+  std::shared_ptr<float[]> made(new float[static_cast<std::size_t>(floats_of(block))]);
+  std::memcpy(made.get(), records.data, records.bytes);
+  blocks_[static_cast<std::size_t>(block)] = {.records = std::move(made), .is_changed = true};
+  return true;
+}
+
+namespace {
+
+// Rows `begin` to `end`, as a message carries them.
+Payload payload_of(const Rows& rows, std::size_t begin, std::size_t end, int width) {
+  const auto bytes = std::make_shared<Bytes>();
+  const auto put = [&](const auto* numbers, std::size_t each) {
+    const auto* from = reinterpret_cast<const std::byte*>(numbers + begin * each);
+    bytes->insert(bytes->end(), from, from + (end - begin) * each * sizeof *numbers);
+  };
+  put(rows.ids.data(), 1);
+  put(rows.counts.data(), 1);
+  put(rows.values.data(), static_cast<std::size_t>(width));
+  return {bytes->data(), bytes->size(), bytes};
+}
+
+}  // namespace
+
+std::vector<RowTable::KeptPiece> RowTable::kept_pieces() const {
+  std::vector<KeptPiece> pieces;
+  const auto most = static_cast<std::size_t>(most_rows(about_.width));
+  const auto put = [&](std::size_t member, const Kept& kept, bool is_whole) {
+    const std::size_t count = kept.rows.ids.size();
+    std::size_t begin = 0;
+    do {
+      const std::size_t end = std::min(count, begin + most);
+      pieces.push_back({static_cast<int>(member), kept.rate, is_whole && end == count,
+                        payload_of(kept.rows, begin, end, about_.width)});
+      begin = end;
+    } while (begin < count);
+  };
+  for (std::size_t m = 0; m < kept_.size(); ++m) {
+    for (const Kept& kept : kept_[m]) put(m, kept, true);
+    if (!open_[m].rows.ids.empty()) put(m, open_[m], false);
+  }
+  return pieces;
+}
+
+bool RowTable::restore_kept(const KeptPiece& piece) {
+  RowsView view;
+  if (piece.member < 0 || static_cast<std::size_t>(piece.member) >= kept_.size()) return false;
+  if (rule_.rule == Rule::Each || !view_rows(piece.rows, about_.width, true, view)) return false;
+  for (std::int64_t i = 0; i < view.count; ++i) {
+    if (view.id(i) < 0 || view.id(i) >= rows()) return false;
+  }
+  take(piece.member, view, piece.rate);
+  if (piece.last) complete(piece.member);
+  return true;
 }
 
 void RowTable::take(int member, const RowsView& rows, double rate) {
-  if (rule_.rule == Rule::Each) return apply(rows, rate, 1, updates_ + 1);
+  if (rule_.rule == Rule::Each) return apply(rows, rate, 1, counts_.updates + 1);
   Kept& open = open_[static_cast<std::size_t>(member)];
   open.rate = rate;
   append(open.rows, rows, about_.width);
@@ -130,8 +243,8 @@ void RowTable::take(int member, const RowsView& rows, double rate) {
 
 void RowTable::complete(int member) {
   if (rule_.rule == Rule::Each) {
-    ++pushes_;
-    ++updates_;
+    ++counts_.pushes;
+    ++counts_.updates;
     return;
   }
   Kept& open = open_[static_cast<std::size_t>(member)];
@@ -141,7 +254,7 @@ void RowTable::complete(int member) {
 void RowTable::apply_rounds(std::int64_t slowest,
                             const std::function<void(int member, std::int64_t round)>& heard) {
   if (rule_.rule == Rule::Each) return;
-  while (rounds_ < slowest) {
+  while (counts_.rounds < slowest) {
     Kept sum;
     std::vector<int> members;
     for (std::size_t m = 0; m < kept_.size(); ++m) {
@@ -159,10 +272,10 @@ void RowTable::apply_rounds(std::int64_t slowest,
       cpu_tensor_kernels().scale(sum.rows.values.data(), static_cast<float>(factor),
                                  static_cast<std::int64_t>(sum.rows.values.size()));
     }
-    apply(view_of(sum.rows), sum.rate, factor, ++updates_);
-    ++rounds_;
-    pushes_ += parts;
-    for (const int member : members) heard(member, rounds_);
+    apply(view_of(sum.rows), sum.rate, factor, ++counts_.updates);
+    ++counts_.rounds;
+    counts_.pushes += parts;
+    for (const int member : members) heard(member, counts_.rounds);
   }
 }
 
@@ -176,10 +289,11 @@ void RowTable::apply(const RowsView& rows, double rate, double factor, std::int6
     scratch_.resize(static_cast<std::size_t>((planes_ + 1) * batch * width));
   }
   std::array<float*, kBatchRows> records;
+  for (std::int64_t i = 0; i < rows.count; ++i) change(rows.id(i));  // nothing throws from here on
   for (std::int64_t first = 0; first < rows.count; first += batch) {
     const std::int64_t count = std::min(batch, rows.count - first);
     for (std::int64_t i = 0; i < count; ++i) {
-      records[static_cast<std::size_t>(i)] = record(rows.id(first + i));
+      records[static_cast<std::size_t>(i)] = change(rows.id(first + i));
     }
     if (sweep_ == nullptr) {
       add(records.data(), rows, first, count);
@@ -244,18 +358,18 @@ void RowTable::sweep(float* const* records, const SweepCall& constants, std::int
 void RowTable::set(const RowsView& rows, int plane, std::int64_t updates) {
   const std::int64_t width = about_.width;
   for (std::int64_t i = 0; i < rows.count; ++i) {
-    float* row = record(rows.id(i));
+    float* row = change(rows.id(i));
     std::memcpy(row + plane * width, rows.values + bytes_of(i * width), bytes_of(width));
     raise_version(row + planes_ * width, 1);
   }
-  updates_ = updates;
+  counts_.updates = updates;
 }
 
 Payload RowTable::read(const std::byte* ids, std::int64_t count, int plane) {
   const std::int64_t width = about_.width;
   const auto found = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count * width));
   for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(found->data() + i * width, record(at<std::int64_t>(ids, i)) + plane * width,
+    std::memcpy(found->data() + i * width, look_at(at<std::int64_t>(ids, i)) + plane * width,
                 bytes_of(width));
   }
   return {reinterpret_cast<const std::byte*>(found->data()), found->size() * sizeof(float), found};
@@ -270,7 +384,7 @@ Payload RowTable::read_newer(const std::byte* ids, const std::byte* versions, st
     found->insert(found->end(), begin, begin + bytes);
   };
   for (std::int64_t i = 0; i < count; ++i) {
-    const float* row = record(at<std::int64_t>(ids, i));
+    const float* row = look_at(at<std::int64_t>(ids, i));
     const std::int64_t version = version_at(row + planes_ * width);
     const auto known = at<std::int64_t>(versions, i);
     if (known >= 0 && version - known <= bound) continue;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ps/server/messages.h"
@@ -24,6 +25,9 @@ struct RowsView {
   std::int64_t id(std::int64_t i) const;
   std::uint32_t updates(std::int64_t i) const;
 };
+
+/// The rows in a payload; false: its length fits none.
+bool view_rows(const Payload& payload, int width, bool counted, RowsView& rows);
 
 /// A function of the messages in the order in which they are taken, of nothing else. An update
 /// changes the rows that it names and their states alone; Adam's bias correction counts the updates
@@ -46,7 +50,8 @@ class RowTable {
   /// Whether the ids ascend within this server's rows.
   bool fits(const RowsView& rows) const;
 
-  /// A piece of a member's update: applied at once, or kept for its round.
+  /// A piece of a member's update: applied at once, or kept for its round. Throws bad_alloc, and
+  /// then nothing has changed.
   void take(int member, const RowsView& rows, double rate);
   /// The member's update is whole.
   void complete(int member);
@@ -64,17 +69,42 @@ class RowTable {
   Payload read_newer(const std::byte* ids, const std::byte* versions, std::int64_t count,
                      std::int64_t bound);
 
-  std::int64_t pushes() const { return pushes_; }
-  std::int64_t updates() const { return updates_; }
+  const UpdateCounts& counts() const { return counts_; }
+
+  /// For snapshots: the blocks of rows that messages have changed, by number. They are lent:
+  /// whoever has one sees no change. Rows of other blocks are as they began.
+  std::vector<std::pair<std::int64_t, Payload>> lend_blocks();
+  /// A piece of an update that is kept, as take() takes it again, with counts.
+  struct KeptPiece {
+    int member = 0;
+    double rate = 0;
+    bool last = false;  ///< complete() is to follow
+    Payload rows;
+  };
+  std::vector<KeptPiece> kept_pieces() const;
+  /// From a snapshot; false: there is no such block of that length.
+  bool restore_block(std::int64_t block, const Payload& records);
+  /// Likewise, in the order of kept_pieces().
+  bool restore_kept(const KeptPiece& piece);
+  void restore(const UpdateCounts& counts) { counts_ = counts; }
 
  private:
   struct Kept {
     double rate = 0;
     Rows rows;
   };
+  /// Rows side by side.
+  struct Block {
+    std::shared_ptr<float[]> records = nullptr;
+    bool is_changed = false;
+    bool is_lent = false;
+  };
 
-  float* record(std::int64_t row);
-  void make_block(std::int64_t block);
+  Block& block_of(std::int64_t row);
+  const float* look_at(std::int64_t row);
+  float* change(std::int64_t row);
+  std::int64_t floats_of(std::int64_t block) const;
+  std::shared_ptr<float[]> make_records(std::int64_t block) const;
   void apply(const RowsView& rows, double rate, double factor, std::int64_t update);
   void add(float* const* records, const RowsView& rows, std::int64_t first, std::int64_t count);
   void sweep(float* const* records, const SweepCall& constants, std::int64_t count);
@@ -85,13 +115,11 @@ class RowTable {
   const std::int64_t stride_;      ///< floats of a record: planes x width, and a version
   const std::int64_t block_rows_;  ///< a power of two
   const Sweep sweep_;              ///< nullptr: updates are added
-  std::vector<std::unique_ptr<float[]>> blocks_;
+  std::vector<Block> blocks_;
   std::vector<std::deque<Kept>> kept_;  ///< by member: whole updates of the rounds to come
   std::vector<Kept> open_;              ///< by member: the one that is not whole
   std::vector<float> scratch_;          ///< tensors of a batch of rows, side by side
-  std::int64_t pushes_ = 0;
-  std::int64_t rounds_ = 0;
-  std::int64_t updates_ = 0;
+  UpdateCounts counts_;
 };
 
 }  // namespace hetu::ps::server

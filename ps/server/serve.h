@@ -19,11 +19,21 @@ struct ServeParameters {
   std::string client_key;  ///< public key of the job's workers: nobody else gets in
   int control_fd = -1;     ///< see serve_parameters; -1 for none
   double dead_after_s = kDeadAfterS;
+  std::string log_folder;  ///< where to keep what is needed to go on after a kill; "": nowhere
+  std::string job;         ///< whose log that is; another's is not read
+  bool sync_log = false;   ///< see server/log.h: what a loss of power may take
+  int report_fd = -1;      ///< see serve_parameters; -1 for none
 };
 
 /// Serves a job's workers until control_fd ends or, without one, until everyone who came has left
 /// or died. Lines on control_fd: "worker N died: REASON". One thread, one event loop, beside
-/// ZeroMQ's own. Throws Unsupported; Comm: the endpoint cannot be served.
+/// ZeroMQ's own.
+///
+/// With a log_folder it goes on from the log that one before it, of the same place in the same job,
+/// has left there, and answers nobody before the log has what was said. Written to report_fd:
+/// "serves", once it has added an update. The log stays; heturun removes it.
+///
+/// Throws Unsupported; Comm: the endpoint cannot be served; Io, as server/log.h.
 void serve_parameters(const ServeParameters& options);
 
 }  // namespace hetu::ps

@@ -24,12 +24,34 @@ struct Applied {
   std::int64_t number = 0;  ///< the member's, from 1
 };
 
+/// What has changed a store: a message that it has taken, or a death. All that its log keeps; a
+/// store is a function of its changes.
+struct Change {
+  enum class Of : std::uint8_t { Message, Session, Worker };
+  Of of = Of::Message;
+  std::uint64_t who = 0;  ///< a session, or the number of a worker
+  Payload words;          ///< the header of the message, or how who died
+  Payload values;         ///< of the message
+};
+
+/// A piece of a store's whole state: what it is of, and values of a part.
+struct Piece {
+  Bytes words;
+  Payload values;
+};
+
 struct StoreOptions {
   int server = 0;  ///< of servers
   int servers = 1;
   double dead_after_s = kDeadAfterS;  ///< silence of a worker that means death; 0 = never
   std::function<void(const Applied&)> on_applied = nullptr;
+  /// Hears of each change before take() gives an answer to it. Its memory is the caller's.
+  std::function<void(const Change&)> on_change = nullptr;
 };
+
+/// The answer to a message that comes while a store is made from its log: to a Hello that somebody
+/// lives here, to all else none.
+std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t bytes);
 
 /// The parts of all tables that one server holds. Times are microseconds of one monotonic clock.
 ///
@@ -70,31 +92,53 @@ class Store {
   /// Messages to send since the last call, in order.
   std::vector<Outgoing> take();
 
+  /// Takes a change of a store that is no more, as that one did, but answers nobody. Throws Comm:
+  /// what no store has told.
+  void replay(const Change& change);
+  /// Whatever makes up this store now, but for connections; values are lent.
+  std::vector<Piece> save();
+  /// Takes the pieces that another store saved, in their order, before anything else. Throws Comm:
+  /// not such a piece.
+  void load(const Bytes& words, const Payload& values);
+  /// After replay() and load(): whoever was there may be heard again from now on.
+  void resume(std::int64_t now_us);
+
   /// True once someone has come and everyone who came has left or died.
   bool finished() const;
   std::int64_t dropped_frames() const { return dropped_; }
 
  private:
   struct Seat;
+  struct Answered;
   struct Part;
   struct RowsState;
   struct TableState;
   struct Place;
   struct Horizon;
 
+  class Saved;
+  class Saving;
+
+  void note(Change::Of of, std::uint64_t who, const Payload& words, const Payload& values);
   void take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std::int64_t now_us);
+  Seat& seat_for(const Hello& hello);
   void take_message(Seat& seat, const FromClient& message, const Payload& payload);
   void take_join(Seat& seat, const Join& join);
   void take_init(Seat& seat, const Init& init, const Payload& payload);
+  bool take_first(TableState& table, const Init& init, const Payload& payload);
+  Part& make_part(TableState& table, int part, FirstPlanes first);
   void take_push(Seat& seat, const Push& push, const Payload& payload);
   void take_pull(Seat& seat, const Pull& pull);
   void take_push_rows(Seat& seat, const PushRows& push, const Payload& payload);
   void take_set_rows(Seat& seat, const SetRows& set, const Payload& payload);
   void take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payload);
+  std::shared_ptr<TableState> make_table(const Join& join) const;
   void make_rows(TableState& table) const;
   Place* rows_place_of(Seat& seat, int table);
   void answer_rows(TableState& table);
   void send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const Bytes& asked);
+  void take_got(Seat& seat, const Got& got);
+  void send_values(Seat& seat, const Pull& pull, const Answered& answer);
   void take_who(Seat& seat, const Who& who);
   void take_leave(Seat& seat, const Leave& leave);
   void apply_rounds(TableState& table, int part, std::int64_t slowest);
@@ -105,6 +149,8 @@ class Store {
   void answer_all(Seat& seat);
   void let_in(Seat& seat, const Join& join, const std::shared_ptr<TableState>& table);
   void forget_tables_that_ended();
+  void end_worker(int worker, const std::string& reason);
+  void end_session(Seat& seat, const std::string& reason);
   void die(Seat& seat, const std::string& reason);
   Place* place_of(Seat& seat, int table, int part, const Payload& payload, bool full);
   void send(Seat& seat, const FromServer& message, const Payload& payload = {});
@@ -118,6 +164,7 @@ class Store {
   std::vector<std::pair<Seat*, Join>> early_;  ///< for the next training of the same name
   std::map<int, std::string> died_before_;     ///< workers that never came, and how they died
   std::vector<Outgoing> outgoing_;
+  bool changes_ = false;  ///< the message that is being taken changes something
   std::int64_t dropped_ = 0;
   std::int64_t looked_us_ = 0;
 };

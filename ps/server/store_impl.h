@@ -1,4 +1,5 @@
-// What a store knows of its workers and tables. Read by store.cpp and store_life.cpp alone.
+// What a store knows of its workers and tables. Read by the store's own sources alone. What is
+// added here is to be saved, too: store_saved.cpp does not compile before it says how.
 #pragma once
 #include <map>
 #include <memory>
@@ -27,8 +28,9 @@ struct Store::Horizon {
 
 /// One client.
 struct Store::Seat {
+  std::uint64_t session = 0;
   int worker = 0;
-  Peer peer = 0;
+  Peer peer = 0;              ///< 0: has not come again since this store was made from its log
   std::uint32_t attempt = 0;  ///< the newest beginning of its line
   Received received;          ///< since then
   std::int64_t sent = 0;      ///< messages with a place, since then
@@ -41,6 +43,17 @@ struct Store::Seat {
   bool gone() const { return left || !death.empty(); }
 };
 
+/// The answer to a member's newest pull of a part, until it is known to have it or asks for more:
+/// asked again, it hears the same, whatever was added meanwhile.
+struct Store::Answered {
+  int member = 0;
+  std::int64_t number = 0;  ///< of the pull
+  int plane = 0;
+  std::int64_t pushes = 0;
+  std::int64_t updates = 0;
+  Payload values;
+};
+
 struct Store::Part {
   struct Waiting {
     int member = 0;
@@ -49,6 +62,7 @@ struct Store::Part {
   PartState state;
   std::vector<std::int64_t> clocks;  ///< per member: its updates that were taken
   std::vector<Waiting> waiting;      ///< at most one per member
+  std::vector<Answered> answered;    ///< likewise
 };
 
 /// A sparse table's rows here, and who has pushed and waits.

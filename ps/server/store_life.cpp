@@ -24,7 +24,7 @@ void Store::tick(std::int64_t now_us) {
     if (now_us - seat->heard_us > limit_us) {
       log(Level::Warning, "parameter server {}: worker {} is silent for {:g} s", options_.server,
           seat->worker, options_.dead_after_s);
-      die(*seat, fmt::format("is silent for {:g} s", options_.dead_after_s));
+      end_session(*seat, fmt::format("is silent for {:g} s", options_.dead_after_s));
     }
   }
 }
@@ -34,8 +34,20 @@ std::optional<std::int64_t> Store::wakes_at_us() const {
   return looked_us_ + kCheck_us;
 }
 
-// Whoever says it has said it to people, too.
+namespace {
+Payload payload_of(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+}  // namespace
+
+// Whoever says it has said it to people, too; and says it again to a server that is started again.
 void Store::worker_died(int worker, const std::string& reason) {
+  if (died_before_.count(worker) > 0) return;
+  end_worker(worker, reason);
+  note(Change::Of::Worker, static_cast<std::uint64_t>(worker), payload_of(reason), {});
+}
+
+void Store::end_worker(int worker, const std::string& reason) {
   died_before_[worker] = reason;
   for (const auto& [session, seat] : seats_) {
     if (seat->worker == worker && !seat->gone()) die(*seat, reason);
@@ -44,7 +56,12 @@ void Store::worker_died(int worker, const std::string& reason) {
 
 void Store::peer_died(Peer peer, const std::string& reason) {
   const auto found = seat_of_.find(peer);
-  if (found != seat_of_.end() && !found->second->gone()) die(*found->second, reason);
+  if (found != seat_of_.end() && !found->second->gone()) end_session(*found->second, reason);
+}
+
+void Store::end_session(Seat& seat, const std::string& reason) {
+  die(seat, reason);
+  note(Change::Of::Session, seat.session, payload_of(reason), {});
 }
 
 void Store::die(Seat& seat, const std::string& reason) {
@@ -55,7 +72,12 @@ void Store::die(Seat& seat, const std::string& reason) {
 
 void Store::answer_all(Seat& seat) {
   for (const auto& [number, place] : seat.places) {
-    for (const auto& [part, state] : place.table->parts) answer(*place.table, part);
+    for (auto& [part, state] : place.table->parts) {
+      std::erase_if(state.answered, [member = place.member](const Answered& one) {
+        return one.member == member;  // asks no more
+      });
+      answer(*place.table, part);
+    }
     if (place.table->rows != nullptr) answer_rows(*place.table);
   }
 }
@@ -77,9 +99,11 @@ void Store::forget_tables_that_ended() {
     any = true;
   }
   if (!any) return;
+  const bool changes = changes_;  // of the message that ends them, not of those that waited
   for (const auto& [seat, join] : std::exchange(early_, {})) {
     if (!seat->gone()) take_join(*seat, join);
   }
+  changes_ = changes;
 }
 
 bool Store::finished() const {

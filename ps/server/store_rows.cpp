@@ -10,19 +10,6 @@ namespace {
 
 constexpr std::size_t kMostAsked = std::size_t{1} << 28;  // bytes of a member's pull that waits
 
-/// The rows in a payload; false: its length fits none.
-bool read_rows(const Payload& payload, int width, bool counted, RowsView& rows) {
-  const std::size_t each = sizeof(std::int64_t) + (counted ? sizeof(std::uint32_t) : 0) +
-                           static_cast<std::size_t>(width) * sizeof(float);
-  if (payload.bytes % each != 0) return false;
-  rows.count = static_cast<std::int64_t>(payload.bytes / each);
-  const auto count = static_cast<std::size_t>(rows.count);
-  rows.ids = payload.data;
-  rows.counts = counted ? payload.data + count * sizeof(std::int64_t) : nullptr;
-  rows.values = payload.data + payload.bytes - count * static_cast<std::size_t>(width) * 4;
-  return true;
-}
-
 }  // namespace
 
 void Store::make_rows(TableState& table) const {
@@ -58,12 +45,14 @@ void Store::take_push_rows(Seat& seat, const PushRows& push, const Payload& payl
   RowsState& rows = *table.rows;
   const auto member = static_cast<std::size_t>(place->member);
   const bool is_next = push.number == rows.taken[member] + 1;
+  changes_ = is_next;
   if (is_next) {
     RowsView view;
-    if (!read_rows(payload, table.width, push.counted, view) || !rows.state.fits(view)) {
+    if (!view_rows(payload, table.width, push.counted, view) || !rows.state.fits(view)) {
       return drop(fmt::format("rows that table \"{}\" does not have", table.name));
     }
     if (rows.state.kept(place->member) >= kMostKept) {
+      changes_ = false;
       return send(seat, Refusal{Code::InvalidArgument,
                                 fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
                                             "slowest; pull at least so near",
@@ -72,6 +61,7 @@ void Store::take_push_rows(Seat& seat, const PushRows& push, const Payload& payl
     try {
       rows.state.take(place->member, view, push.rate);
     } catch (const std::bad_alloc&) {
+      changes_ = false;
       return send(seat, Refusal{Code::Io, fmt::format("parameter server {} has no memory left for "
                                                       "the rows of table \"{}\"",
                                                       options_.server, table.name)});
@@ -97,9 +87,10 @@ void Store::take_set_rows(Seat& seat, const SetRows& set, const Payload& payload
   RowsState& rows = *table.rows;
   std::int64_t& taken = rows.taken[static_cast<std::size_t>(place->member)];
   const bool is_next = set.number == taken + 1;
+  changes_ = is_next;
   if (is_next) {
     RowsView view;
-    if (set.plane >= table.rule.planes() || !read_rows(payload, table.width, false, view) ||
+    if (set.plane >= table.rule.planes() || !view_rows(payload, table.width, false, view) ||
         !rows.state.fits(view)) {
       return drop(fmt::format("rows that table \"{}\" does not have", table.name));
     }
@@ -111,7 +102,11 @@ void Store::take_set_rows(Seat& seat, const SetRows& set, const Payload& payload
   if (is_next) answer_rows(table);
 }
 
+// Nothing of it outlives the store: rows that it makes would be made alike again, whoever waits
+// asks again, and an answer is not kept. With rounds it would be the same until the member pushes
+// again; without, no order is promised, and RowValues tells which updates it has.
 void Store::take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payload) {
+  changes_ = false;
   const Place* place = rows_place_of(seat, pull.table);
   if (place == nullptr) return;
   const TableState& table = *place->table;
@@ -175,8 +170,8 @@ void Store::send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const B
   const std::int64_t count = static_cast<std::int64_t>(asked.size()) / each;
   const std::byte* ids = asked.data();
   const std::byte* versions = ids + count * static_cast<std::int64_t>(sizeof(std::int64_t));
-  const RowValues values{pull.table, pull.number, pull.chunk, rows.state.pushes(),
-                         rows.state.updates()};
+  const RowValues values{pull.table, pull.number, pull.chunk, rows.state.counts().pushes,
+                         rows.state.counts().updates};
   try {
     send(seat, values,
          pull.bound >= 0 ? rows.state.read_newer(ids, versions, count, pull.bound)

@@ -46,6 +46,13 @@ struct UpdateRule {
   int planes() const { return optimizer ? 1 + optimizer_states(optimizer->settings.kind) : 1; }
 };
 
+/// How far values that servers change have come.
+struct UpdateCounts {
+  std::int64_t pushes = 0;   ///< that were applied, of all members together
+  std::int64_t rounds = 0;   ///< likewise
+  std::int64_t updates = 0;  ///< since the values were new, those before this table included
+};
+
 inline constexpr std::size_t kMostSpans = 3000;
 /// What planes() can be.
 inline constexpr int kMostPlanes = 1 + kMostStates;

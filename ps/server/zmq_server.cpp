@@ -1,9 +1,14 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
+#include "graph/base/error.h"
+#include "ps/server/log.h"
 #include "ps/server/serve.h"
 #include "ps/server/store.h"
 #include "ps/wire/control_lines.h"
@@ -15,6 +20,10 @@ namespace hetu::ps {
 namespace {
 
 constexpr int kFramesAtOnce = 64;  // taken before heturun is listened to
+// Between two looks at the sockets: what is read of a log, what is written of a snapshot.
+constexpr std::int64_t kReadAtOnce = std::int64_t{64} << 20;
+constexpr std::int64_t kSavedAtOnce = std::int64_t{8} << 20;
+constexpr std::int64_t kHeldBack = std::int64_t{1} << 20;  // bytes of messages without an answer
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -29,7 +38,9 @@ class Server {
       : options_(options),
         store_({.server = options.server,
                 .servers = options.servers,
-                .dead_after_s = options.dead_after_s}),
+                .dead_after_s = options.dead_after_s,
+                .on_applied = [this](const server::Applied&) { has_added_ = true; },
+                .on_change = [this](const server::Change& change) { keep(change); }}),
         authenticator_(context_, options.client_key) {
     router_.set(zmq::sockopt::linger, 1000);
     curve::serve_encrypted(router_, options.server_secret);
@@ -39,31 +50,68 @@ class Server {
     router_.set(zmq::sockopt::rcvhwm, 0);
     if (options.listener_fd >= 0) router_.set(zmq::sockopt::use_fd, options.listener_fd);
     router_.bind(options.endpoint);
+    if (options.log_folder.empty()) return;
+    log_.emplace(server::LogOptions{.folder = options.log_folder,
+                                    .job = options.job,
+                                    .server = options.server,
+                                    .servers = options.servers,
+                                    .sync = options.sync_log});
   }
 
   void run() {
+    if (log_) recover();
     const bool controlled = options_.control_fd >= 0;
     while (controlled || !store_.finished()) {
       zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
                                 {authenticator_.socket(), 0, ZMQ_POLLIN, 0},
                                 {nullptr, options_.control_fd, ZMQ_POLLIN, 0}};
-      if (zmq_poll(items, controlled ? 3 : 2, patience_ms()) < 0 && zmq_errno() != EINTR) {
-        throw zmq::error_t();
-      }
+      poll(items, controlled ? 3 : 2, patience_ms());
       if (items[1].revents != 0) authenticator_.admit();
       if (items[0].revents != 0) take_frames();
       if (controlled && items[2].revents != 0 && !control_.read(options_.control_fd)) return;
       const std::optional<std::int64_t> wake = store_.wakes_at_us();
       if (wake && *wake <= now_us()) store_.tick(now_us());
-      send_frames();
+      settle();
+      if (log_) log_->save(store_, kSavedAtOnce);
     }
   }
 
  private:
+  static void poll(zmq_pollitem_t* items, int count, long patience_ms) {
+    if (zmq_poll(items, count, patience_ms) < 0 && zmq_errno() != EINTR) throw zmq::error_t();
+  }
+
   long patience_ms() const {
+    if (log_ && log_->is_saving()) return 0;
     const std::optional<std::int64_t> wake = store_.wakes_at_us();
     if (!wake) return -1;
     return std::max<long>(0, static_cast<long>((*wake - now_us() + 999) / 1000));
+  }
+
+  /// Goes on where the log ends. Who comes meanwhile hears that this server lives, and no more.
+  void recover() {
+    while (!log_->recover(store_, kReadAtOnce)) {
+      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
+                                {authenticator_.socket(), 0, ZMQ_POLLIN, 0}};
+      poll(items, 2, 0);
+      if (items[1].revents != 0) authenticator_.admit();
+      std::vector<zmq::message_t> parts;
+      for (int i = 0; i < kFramesAtOnce && curve::receive_all(router_, parts); ++i) {
+        if (peer_of(parts[0]) == 0 || parts.size() != 3) continue;
+        if (const auto answer =
+                server::while_it_recovers(parts[1].data<std::byte>(), parts[1].size())) {
+          send({peer_of(parts[0]), *answer, {}});
+        }
+      }
+    }
+    store_.resume(now_us());
+    has_added_ = false;
+  }
+
+  void keep(const server::Change& change) {
+    if (!log_) return;
+    log_->append(change);
+    held_back_ += static_cast<std::int64_t>(change.words.bytes + change.values.bytes);
   }
 
   void take_frames() {
@@ -75,18 +123,28 @@ class Server {
       const auto* header = parts[1].data<std::byte>();
       store_.receive(peer, Bytes(header, header + parts[1].size()),
                      {parts[2].data<std::byte>(), parts[2].size()}, now_us());
-      send_frames();
+      if (!log_ || (held_back_ >= kHeldBack && !options_.sync_log)) settle();
     }
   }
 
-  void send_frames() {
-    for (const server::Store::Outgoing& sent : store_.take()) {
-      // A peer that is gone loses its frames: it asks again, or its silence tells.
-      router_.send(identity_of(sent.to), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-      router_.send(zmq::buffer(sent.header), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-      router_.send(frame_of(sent.payload.data, sent.payload.bytes, sent.payload.owner),
-                   zmq::send_flags::dontwait);
+  /// Answers what was said, once the log has it.
+  void settle() {
+    if (log_) log_->commit();
+    held_back_ = 0;
+    for (const server::Store::Outgoing& sent : store_.take()) send(sent);
+    if (has_added_ && !has_reported_ && options_.report_fd >= 0) {
+      has_reported_ = true;
+      // Whoever does not read it any more needs no report.
+      [[maybe_unused]] const ssize_t written = write(options_.report_fd, "serves\n", 7);
     }
+  }
+
+  void send(const server::Store::Outgoing& sent) {
+    // A peer that is gone loses its frames: it asks again, or its silence tells.
+    router_.send(identity_of(sent.to), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    router_.send(zmq::buffer(sent.header), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    router_.send(frame_of(sent.payload.data, sent.payload.bytes, sent.payload.owner),
+                 zmq::send_flags::dontwait);
   }
 
   void obey(const std::string& line) {
@@ -99,6 +157,10 @@ class Server {
 
   const ServeParameters& options_;
   server::Store store_;
+  std::optional<server::Log> log_;
+  std::int64_t held_back_ = 0;
+  bool has_added_ = false;  ///< an update, since it serves
+  bool has_reported_ = false;
   ControlLines control_{[this](const std::string& line) { obey(line); }};
   zmq::context_t context_{1};
   curve::Authenticator authenticator_;

@@ -1,6 +1,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
+#include <tuple>
 #include <utility>
 
 #include "graph/base/error.h"
@@ -37,16 +39,21 @@ void serve(const std::string& endpoint, int listener, const std::string& server_
   ps::serve_coordinator(options);
 }
 
-void serve_parameters(const std::string& endpoint, int listener, const std::string& server_secret,
-                      const std::string& worker_public, int control, std::pair<int, int> place) {
+/// Descriptors: the listening socket, the control line, where it reports.
+using Descriptors = std::tuple<int, int, int>;
+
+void serve_parameters(const std::string& endpoint, const Descriptors& descriptors,
+                      const std::string& server_secret, const std::string& worker_public,
+                      std::pair<int, int> place, const std::pair<std::string, std::string>& log) {
   ps::ServeParameters options;
   options.endpoint = endpoint;
-  options.listener_fd = listener;
+  std::tie(options.listener_fd, options.control_fd, options.report_fd) = descriptors;
   options.server_secret = server_secret;
   options.client_key = worker_public;
-  options.control_fd = control;
   options.server = place.first;
   options.servers = place.second;
+  options.log_folder = log.first;
+  options.job = log.second;
   const nb::gil_scoped_release release;
   ps::serve_parameters(options);
 }
@@ -62,11 +69,12 @@ void bind_services(nb::module_& m) {
         nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("report"),
         "Serves one job on a listening socket until every worker has left or `control` ends; what "
         "is lost goes to `report`.");
-  m.def(
-      "serve_parameters", &serve_parameters, nb::arg("endpoint"), nb::arg("listener"),
-      nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("control"), nb::arg("place"),
-      "Serves the parts of one server, `place` = (its number, how many there are), on a listening "
-      "socket until `control` ends.");
+  m.def("serve_parameters", &serve_parameters, nb::arg("endpoint"), nb::arg("descriptors"),
+        nb::arg("server_secret"), nb::arg("worker_public"), nb::arg("place"), nb::arg("log"),
+        "Serves the parts of one server, `place` = (its number, how many there are), until its "
+        "control "
+        "line ends. `descriptors` = (a listening socket, the control line, where to report that it "
+        "serves); `log` = (a folder or \"\", whose job's log), from which it goes on.");
 }
 
 }  // namespace hetu

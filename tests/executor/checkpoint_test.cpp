@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "executor/comm/inproc.h"
-#include "executor/state/checksum.h"
 #include "executor/state/safetensors.h"
+#include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "tests/executor/worker_threads.h"
 

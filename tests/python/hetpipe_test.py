@@ -1,11 +1,14 @@
 """Training by waves over parameter servers, as people type it: two pipelines agree, jobs resume on other grids, servers and
 workers that are killed end the job with a name, and what does not fit is told in one line.
 
-`hetpipe_test.py --whole` kills at 20 moments of each kind instead of 2. They come from a seed that is printed.
+`hetpipe_test.py --whole` kills at 20 moments of each kind instead of 2, and 51 servers that go on instead of 3. The moments
+come from a seed that is printed.
 """
 import json
 import os
 import random
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +19,7 @@ from processes import process_of, wait_until
 from train_cases import END_S, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
 
 MOMENTS = 20 if "--whole" in sys.argv else 2
+RESTARTED = 17 if "--whole" in sys.argv else 1  # jobs in which three servers are
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 FOREVER = 1000000
 HETPIPE = ("--pipeline", "hetpipe", "--micro-batches", 4, "--optimizer", "momentum", "--learning-rate", "3e-3")
@@ -81,6 +85,90 @@ class Hetpipe(TrainCase):
         self.assertEqual(manifest_of(saved)[1]["step"], step + 1)
         self.assertNotEqual(checksums(saved), before)
 
+    def kill_servers_of(self, process, log, draw, lines):
+        """Kills a server whenever the job's log has so many lines, and a moment more."""
+        for line in lines:
+            self.assertTrue(wait_until(lambda n=line: log.exists() and log.read_text().count("\n") > n), process.poll())
+            time.sleep(draw.random() * 0.3)
+            self.assertTrue(wait_until(lambda: process_of(self.mark, "hetu.launch.server")), process.poll())
+            os.kill(process_of(self.mark, "hetu.launch.server"), signal.SIGKILL)
+
+    def test_servers_that_are_killed_and_go_on(self):
+        """With staleness 0 every pull has exactly the waves up to its own: the weights are those of a job in peace, but for
+        the order in which servers add."""
+        import numpy as np
+
+        steps = 60
+        self.train((2, 2), *HETPIPE, "--steps", steps, "--checkpoint", self.folder / "peace")
+        peace = tensors(self.folder / "peace")
+        draw = random.Random(f"{SEED} again")
+        for moment in range(RESTARTED):
+            with self.subTest(moment=moment, seed=SEED):
+                saved, staleness = self.folder / f"killed{moment}", 0 if moment % 3 < 2 else 2
+                process, log = self.start((2, 2), *HETPIPE, "--staleness", staleness, "--steps", steps,
+                                          "--checkpoint", saved)
+                self.kill_servers_of(process, log, draw, (6, 20, 34))
+                output, error = process.communicate(timeout=MANY_S)
+                self.assertEqual(process.returncode, 0, output + error)
+                again = re.findall(r"^heturun: the server 0 \(pid \d+\) was killed by SIGKILL; it is started again from its "
+                                   r"log, (\d) of at most 100 times$", error, re.M)
+                self.assertEqual(again, ["1", "2", "3"], error)
+                self.assertEqual(len(log.read_text().splitlines()), steps)
+                for key, values in tensors(saved).items() if staleness == 0 else ():
+                    self.assertLess(np.abs(values - peace[key]).max(), 2e-4, key)
+                self.check_nothing_runs()
+
+    def server_of(self):
+        """The id of the process of the job's server, once there is one."""
+        wait_until(lambda: process_of(self.mark, "hetu.launch.server"))
+        return process_of(self.mark, "hetu.launch.server")
+
+    def ends_for_its_server(self, harm, code, says, before=()):
+        """A job whose server comes to harm for good ends in time, and says why in one line."""
+        process, log = self.start((2, 1), *HETPIPE, "--steps", FOREVER, heturun=before)
+        self.assertTrue(wait_until(lambda: log.exists() and log.read_text().count("\n") > 5), process.poll())
+        since = time.monotonic()
+        harm(self.server_of())
+        _, error = process.communicate(timeout=MANY_S)
+        self.assertLess(time.monotonic() - since, END_S, error)
+        self.assertEqual(process.returncode, code, error)
+        for line in says:
+            self.assertEqual(len(re.findall(line, error, re.M)), 1, f"{line} in: {error}")
+
+    def test_a_server_that_is_killed_again_and_again(self):
+        def kill(victim):
+            os.kill(victim, signal.SIGKILL)
+            for _ in range(3):
+                wait_until(lambda gone=victim: process_of(self.mark, "hetu.launch.server") not in (None, gone), END_S)
+                victim = process_of(self.mark, "hetu.launch.server")
+                os.kill(victim, signal.SIGKILL)
+        self.ends_for_its_server(kill, 128 + signal.SIGKILL, (
+            r"^heturun: the server 0 \(pid \d+\) was killed by SIGKILL; .* 3 of at most 100 times$",
+            r"^heturun: the server 0 \(pid \d+\) was killed by SIGKILL, 4 times within 10 s; ending the other 2 workers$"))
+
+    def test_a_full_disk_under_the_log(self):
+        self.ends_for_its_server(lambda pid: resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096)), 4, (
+            rf"^server 0: cannot write {self.folder}/hetu-\w+-\w+/server-0\.log\.0: File too large, after \d+ bytes; "
+            r"make room, or choose another folder for logs$",
+            r"^heturun: the server 0 \(pid \d+\) exited with status 4; ending the other 2 workers$"),
+            before=("--server-log", str(self.folder)))
+        self.assertEqual(list(self.folder.glob("hetu-*")), [])
+
+    def test_a_damaged_log(self):
+        def damage(victim):
+            os.kill(victim, signal.SIGSTOP)
+            log, = self.folder.glob("hetu-*/server-0.log.0")
+            with open(log, "r+b") as file:
+                file.seek(log.stat().st_size // 2)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte[0] ^ 16]))
+            os.kill(victim, signal.SIGKILL)
+        self.ends_for_its_server(damage, 4, (
+            r"^server 0: .*/server-0\.log\.0, byte \d+: the log is damaged: .*$",
+            r"^heturun: the server 0 \(pid \d+\) exited with status 4; ending the other 2 workers$"),
+            before=("--server-log", str(self.folder)))
+
     def kill_at_random_moments(self, who):
         draw = random.Random(f"{SEED} {who}")
         saved = self.folder / "saved"
@@ -89,7 +177,7 @@ class Hetpipe(TrainCase):
             with self.subTest(moment=moment, seed=SEED):
                 before = manifest_of(saved)[1]["step"] if saved.exists() else 0
                 process, log = self.start((2, 2), *HETPIPE, "--staleness", moment % 3, "--steps", FOREVER, "--save-every", 4,
-                                          "--checkpoint", saved, "--resume", "--keep", 2)
+                                          "--checkpoint", saved, "--resume", "--keep", 2, heturun=("--no-server-restart",))
                 self.assertTrue(wait_until(lambda log=log: log.exists() and log.read_text().count("\n") > 9), process.poll())
                 time.sleep(draw.random() * 0.3)
                 victim = process_of(self.mark, "hetu.launch.server" if who == "server" else "train_bert.py", number)

@@ -345,6 +345,10 @@ class Usage(LaunchCase):
         self.refused("option -q not recognized", "-q", "true")
         self.refused("-w and -s stand only without -c", "-c", "config/local.yml", "-w", "2", "true")
         self.refused("-i /no/key: no such file", "-w", "2", "-i", "/no/key", "true")
+        self.refused("--server-log /no/folder: it must be a folder that is there and can be written",
+                     "-w", "1", "--server-log", "/no/folder", "true")
+        self.refused("--server-log /tmp: with --no-server-restart there is no log; leave one out",
+                     "-w", "1", "--no-server-restart", "--server-log", "/tmp", "true")
 
     def test_cluster_files(self):
         two = self.write("nodes:\n  - {host: w0, workers: 1, chief: true}\n  - {host: w1, workers: 1, chief: true}\n")

@@ -179,9 +179,11 @@ class TrainCase(unittest.TestCase):
         self.assertEqual(done.code, 0, str(done))
         return done
 
-    def start(self, grid, *options):
-        """Starts a job; returns (process, log file)."""
+    def start(self, grid, *options, heturun=()):
+        """Starts a job; returns (process, log file). `heturun`: more flags for that."""
         words, log = self.command(grid, *options)
+        at = words.index("-w") if heturun else 0
+        words[at:at] = heturun
         process = subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    stdin=subprocess.DEVNULL, cwd=self.folder)
         self.addCleanup(process.stdout.close)

@@ -10,6 +10,7 @@ import sys
 
 from hetu import progress
 from hetu.launch import guard, network, output, pipelines, precheck, remote, slurm, supervise
+from hetu.launch.services import Servers
 
 HELP = """\
 heturun [flags] command...
@@ -24,6 +25,10 @@ input of workers is empty. What heturun itself says goes to standard error, and 
   -s, --servers N       N parameter servers on this host, for workers that ask for them (hetpipe): a process starts when
                         one does; only without -c (default 1)
   -i, --identify KEY    ssh key for the other hosts
+      --server-log DIR  keep the logs, from which a server that was killed goes on, below DIR, where there is to be room for
+                        six times the bytes of all tables; they end with the job (default: in the temporary folder)
+      --no-server-restart
+                        keep no log, and end the job when a server is killed
       --on-failure HOW  end (default): the death of any worker ends the job; shrink: a job that averages weights
                         in groups (--preduce, --adpsgd) goes on without the pipeline of that worker
       --pipelines N     how many pipelines the workers are, with --on-failure shrink (default: as --devices in the
@@ -61,12 +66,13 @@ class Options:
         self.allocation = None
         self.config, self.key, self.interface, self.verbose, self.help = None, None, None, False, False
         self.workers, self.servers = None, None
+        self.server_log, self.restart = "", True
         self.shrink, self.pipelines = False, None
         self.output = None
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
-                                     "pipelines=", "output=", "verbose", "help"])
+                                     "pipelines=", "output=", "server-log=", "no-server-restart", "verbose", "help"])
         except getopt.GetoptError as error:
             raise UsageError(f"{error.msg}; heturun --help lists the flags") from None
         for flag, value in flags:
@@ -83,6 +89,10 @@ class Options:
             self.workers = count(flag, value)
         elif flag in ("-s", "--servers"):
             self.servers = count(flag, value)
+        elif flag == "--server-log":
+            self.server_log = os.path.abspath(value)
+        elif flag == "--no-server-restart":
+            self.restart = False
         elif flag in ("-i", "--identify"):
             self.key = value
         elif flag == "--interface":
@@ -108,6 +118,12 @@ class Options:
             raise UsageError("no command was given, e.g. heturun -w 4 python3 train.py")
         if self.pipelines is not None and not self.shrink:
             raise UsageError("--pipelines stands only with --on-failure shrink")
+        if self.server_log and not self.restart:
+            raise UsageError(f"--server-log {self.server_log}: with --no-server-restart there is no log; leave one out")
+        if self.server_log and not (os.path.isdir(self.server_log) and os.access(self.server_log, os.W_OK | os.X_OK)):
+            raise UsageError(f"--server-log {self.server_log}: it must be a folder that is there and can be written")
+        if ":" in self.server_log:
+            raise UsageError(f"--server-log {self.server_log}: the path must have no colon")
         if self.key and not os.access(self.key, os.R_OK):
             raise UsageError(f"-i {self.key}: no such file, or not readable; give the path of an ssh key")
         if self.key and re.search(r"\s", self.key):  # Open MPI cuts its arguments for ssh at spaces
@@ -322,7 +338,8 @@ def run(options, say):
     elsewhere = [n["host"] for n in nodes if n["servers"] and not local and not network.is_this_host(n["host"])]
     if elsewhere:
         say(f"parameter servers of {', '.join(elsewhere)} run on this host; on hosts of their own is to come")
-    job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts), max(1, servers))
+    job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts),
+                        Servers(max(1, servers), options.restart, options.server_log))
     try:
         shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
         commands = []

@@ -1,16 +1,18 @@
-"""A parameter server of the job as a process: number NUMBER of so many."""
+"""A parameter server of the job as a process: number NUMBER of so many, which goes on from what it has kept in a folder, if
+there is one, for that job. On standard output it says that it serves."""
 import sys
 
 from hetu.launch import service
 
 
-def main(endpoint, listener, number, servers):
+def main(endpoint, listener, number, servers, *log):
     from hetu import _hetu
 
+    place = int(number), int(servers)
     return service.serve(
         f"server {number}",
-        lambda secret, workers: _hetu.serve_parameters(endpoint, listener, secret, workers, 0, (number, servers)))
+        lambda secret, workers: _hetu.serve_parameters(endpoint, (int(listener), 0, 1), secret, workers, place, log))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], *map(int, sys.argv[2:])))
+    sys.exit(main(*sys.argv[1:]))

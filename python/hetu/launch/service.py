@@ -12,6 +12,30 @@ import subprocess
 import sys
 
 FAREWELL_S = 2.0  # to end by itself when the job is over
+MOST_RESTARTS, MOST_IN_VAIN, IN_VAIN_S = 100, 3, 10.0
+
+
+class Restarts:
+    """Whether a process that was killed is started again: MOST_RESTARTS times at most, and not more than MOST_IN_VAIN times
+    within IN_VAIN_S unless it has gone on with its work in between."""
+
+    def __init__(self):
+        self.count = 0
+        self._in_vain = []
+
+    def note_progress(self):
+        self._in_vain.clear()
+
+    def refusal(self, now):
+        """Why not, for people; "" counts the restart."""
+        self._in_vain = [then for then in self._in_vain if now - then < IN_VAIN_S]
+        if len(self._in_vain) >= MOST_IN_VAIN:
+            return f"{len(self._in_vain) + 1} times within {IN_VAIN_S:g} s"
+        if self.count >= MOST_RESTARTS:
+            return f"after {self.count} restarts"
+        self.count += 1
+        self._in_vain.append(now)
+        return ""
 
 
 class Service:
@@ -112,5 +136,5 @@ def serve(name, work):
         work(keys["server_secret"], keys["worker_public"])
     except (_hetu.CommError, OSError, RuntimeError) as error:
         sys.stderr.write(f"{name}: {' '.join(str(error).split())}\n")
-        return 5
+        return 4 if isinstance(error, OSError) and not isinstance(error, _hetu.CommError) else 5
     return 0

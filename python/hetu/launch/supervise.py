@@ -13,8 +13,8 @@ import time
 
 from hetu.launch import folders, guard, output, processes
 from hetu.launch.links import Links
-from hetu.launch.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, ending, signal_name, status_of
-from hetu.launch.services import Services
+from hetu.launch.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, signal_name, status_of
+from hetu.launch.services import Loop, Servers, Services
 
 TOLD_WRONG = (2, 3)  # exit codes of a command line or a cluster that does not do, see hetu.process.errors
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
@@ -25,10 +25,11 @@ class Job:
 
     `workers` is their number; `addresses` the IPv4 addresses of this host that other hosts reach, empty for a job on
     this host alone; `timeout_s` bounds the start; `display` draws progress; `say` takes heturun's own lines; `servers` is
-    the number of parameter servers that workers may ask for.
+    the parameter servers that workers may ask for.
     """
 
-    def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=1):
+    def __init__(self, workers, addresses, timeout_s, display, say, parts=1, servers=None):
+        servers = servers or Servers()
         self.name = secrets.token_hex(6)
         self.directories = []
         self._locks = []  # on the directories
@@ -39,13 +40,14 @@ class Job:
         self._display = display
         self._say_line = say
         self._selector = selectors.DefaultSelector()
-        self._sweep()
+        self._sweep(*filter(None, [servers.folder]))
         place = None if addresses else self.make_directory(short_place())
         self._links = Links(self._selector, self._workers, place, addresses, timeout_s, self._take_frame, self._lose_guard)
         self.address = self._links.address
-        self._services = Services(place, addresses, servers, self._selector, self._workers, self._parts,
-                                  lambda text: self._forward(b"", 2, text), self._lose_pipeline, self._lose_service,
-                                  lambda: self._ended_at is not None)
+        loop = Loop(lambda text: self._forward(b"", 2, text), self._say, self._lose_pipeline, self._lose_service,
+                    lambda: self._ended_at is not None)
+        self._services = Services(place, addresses, servers.number, (self._log_folder(servers, place), self.name),
+                                  self._selector, self._workers, self._parts, loop)
         self._statuses = {}
         self._reporter = None  # the worker whose progress is drawn
         self._raw = None  # what puts the output of workers together, where it is not tagged
@@ -65,8 +67,14 @@ class Job:
         self._locks += locks
         return path
 
-    def _sweep(self):
-        removed = folders.sweep([short_place(), "/dev/shm"])
+    def _log_folder(self, servers, place):
+        """Where servers keep what they go on from; "" if they do not."""
+        if not servers.restart:
+            return ""
+        return self.make_directory(servers.folder or short_place()) if servers.folder or place is None else place
+
+    def _sweep(self, *more):
+        removed = folders.sweep([short_place(), "/dev/shm", *more])
         if removed:
             self._say_line(f"removed {', '.join(removed)}: left by a job that was killed, and no living process's")
 
@@ -213,9 +221,9 @@ class Job:
         if len(self._parts) > 1 and self._ended_at is None and part.lost_at is None and part.failed_at is None:
             self._fail(part, COMM, reason)
 
-    def _lose_service(self, name, pid, status):
+    def _lose_service(self, name, pid, status, how):
         if status < 0 or all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
-            self._end(status_of(status), f"the {name} (pid {pid}) {ending(status)}; ending the other {self._others()}")
+            self._end(status_of(status), f"the {name} (pid {pid}) {how}; ending the other {self._others()}")
 
     # -- output --------------------------------------------------------------------------------------------------------
 

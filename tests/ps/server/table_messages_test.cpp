@@ -54,7 +54,8 @@ std::vector<FromClient> of_workers() {
           Pull{0, 0, 1, far, far},
           Who{1, 2, none},
           Beat{12},
-          Leave{9}};
+          Leave{9},
+          Got{1, 2, far}};
 }
 
 std::vector<FromServer> of_servers() {
@@ -175,6 +176,7 @@ TEST(TableMessages, OutOfRangeAreRefused) {
   refused(Push{0, 0, 0});
   refused(Pull{0, 0, 0, 0, 0});
   refused(Pull{0, 0, 1, 0, -1});
+  refused(Got{0, 0, 0});
   refused(Beat{-1});
   refused(Leave{-1});
 }
@@ -226,6 +228,7 @@ TEST(TableMessages, NonsenseHarmsNoStore) {
       Pull{0, 0, 1, 0, 0},
       Pull{3, 0, 1, 0, 0, 1},
       Who{0, 0, 3},
+      Got{0, 0, 1},
       Beat{5},
       Leave{1}};
   std::int64_t mine = 0;

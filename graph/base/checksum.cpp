@@ -1,4 +1,4 @@
-#include "executor/state/checksum.h"
+#include "graph/base/checksum.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), the checksum of checkpoint files.
+// CRC-32C (Castagnoli), the checksum of checkpoint files and of the logs of parameter servers.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,0 +1,268 @@
+// A store from what its log has kept: the pieces of a snapshot, and the changes after it.
+#include "graph/base/error.h"
+#include "ps/server/store_saved.h"
+
+namespace hetu::ps::server {
+
+namespace {
+[[noreturn]] void fail_of(const char* what) {
+  fail(Code::Comm, "a snapshot tells of {} that it does not hold", what);
+}
+}  // namespace
+
+void Store::Saved::load_into(Store& store) {
+  switch (of_) {
+    case Of::Seat:
+      load_seat(store);
+      break;
+    case Of::Table:
+      load_table(store);
+      break;
+    case Of::Arriving:
+      load_arriving(store);
+      break;
+    case Of::Part:
+      load_part(store);
+      break;
+    case Of::Plane:
+      load_plane(store);
+      break;
+    case Of::Kept:
+      load_kept(store);
+      break;
+    case Of::Answered:
+      load_answered(store);
+      break;
+    case Of::Rows:
+      load_rows(store);
+      break;
+    case Of::Block:
+      load_block(store);
+      break;
+    case Of::KeptRows:
+      load_kept_rows(store);
+      break;
+    case Of::Place:
+      load_place(store);
+      break;
+    case Of::Early:
+      load_early(store);
+      break;
+    case Of::Died:
+      load_died(store);
+      break;
+    default:
+      fail_of("a kind of thing");
+  }
+  from_->end();
+}
+
+void Store::Saved::load_seat(Store& store) {
+  auto loaded = std::make_unique<Seat>();
+  seat(*loaded);
+  const std::uint64_t session = loaded->session;
+  store.seats_[session] = std::move(loaded);
+}
+
+Join Store::Saved::load_join() const {
+  const FromClient message = decode_from_client(values_.data, values_.bytes).message;
+  const auto* join = std::get_if<Join>(&message);
+  if (join == nullptr) fail_of("a table");
+  return *join;
+}
+
+void Store::Saved::load_table(Store& store) const {
+  const Join opening = load_join();
+  store.tables_[opening.name] = store.make_table(opening);
+}
+
+Store::TableState& Store::Saved::load_table_of(Store& store) {
+  std::string name;
+  text(name);
+  const auto found = store.tables_.find(name);
+  if (found == store.tables_.end()) fail_of("a table");
+  return *found->second;
+}
+
+Store::RowsState& Store::Saved::load_rows_of(Store& store) {
+  const TableState& table = load_table_of(store);
+  if (table.rows == nullptr) fail_of("a sparse table");
+  return *table.rows;
+}
+
+int Store::Saved::load_index(const TableState& table) {
+  int index = 0;
+  number(index);
+  if (index < 0 || index >= table.split.parts()) fail_of("a part");
+  return index;
+}
+
+Store::Part& Store::Saved::load_part_of(Store& store) {
+  TableState& table = load_table_of(store);
+  const auto found = table.parts.find(load_index(table));
+  if (found == table.parts.end()) fail_of("a part");
+  return found->second;
+}
+
+int Store::Saved::load_member(std::size_t members) {
+  int member = 0;
+  number(member);
+  if (member < 0 || static_cast<std::size_t>(member) >= members) fail_of("a member");
+  return member;
+}
+
+PartValues Store::Saved::load_values(Store& store, std::int64_t elements) const {
+  if (values_.bytes != sizeof(float) * static_cast<std::size_t>(elements)) {
+    fail_of("values");
+  }
+  return {values_.data, elements, store.pool_};
+}
+
+void Store::Saved::load_arriving(Store& store) {
+  TableState& table = load_table_of(store);
+  const int index = load_index(table);
+  int plane = 0;
+  FirstPlanes& first = table.arriving[index];
+  arriving(plane, first);
+  first.planes.emplace(plane, load_values(store, table.split.elements(index)));
+}
+
+void Store::Saved::load_part(Store& store) {
+  TableState& table = load_table_of(store);
+  const int index = load_index(table);
+  FirstPlanes first;
+  first.planes.emplace(0, load_values(store, table.split.elements(index)));
+  Part& loaded = store.make_part(table, index, std::move(first));
+  UpdateCounts counted;
+  part(counted, loaded);
+  loaded.state.restore(counted);
+  if (loaded.clocks.size() != table.members.size()) fail_of("members");
+}
+
+void Store::Saved::load_plane(Store& store) {
+  Part& loaded = load_part_of(store);
+  int plane = 0;
+  number(plane);
+  if (plane < 1 || plane >= loaded.state.planes()) fail_of("a tensor");
+  loaded.state.restore(plane, load_values(store, loaded.state.elements()));
+}
+
+void Store::Saved::load_kept(Store& store) {
+  Part& loaded = load_part_of(store);
+  const int member = load_member(loaded.clocks.size());
+  double rate = 0;
+  number(rate);
+  load_values(store, loaded.state.elements());
+  loaded.state.take(member, rate, values_.data);
+}
+
+// Without values of its own it has those of the part.
+void Store::Saved::load_answered(Store& store) {
+  Part& part = load_part_of(store);
+  Answered loaded;
+  answered(loaded);
+  if (loaded.plane < 0 || loaded.plane >= part.state.planes()) fail_of("a tensor");
+  loaded.values = values_.bytes == 0 ? part.state.lend(loaded.plane)
+                                     : load_values(store, part.state.elements()).lend();
+  part.answered.push_back(loaded);
+}
+
+void Store::Saved::load_rows(Store& store) {
+  const TableState& table = load_table_of(store);
+  if (table.rows == nullptr) fail_of("a sparse table");
+  UpdateCounts counted;
+  rows(counted, *table.rows);
+  table.rows->state.restore(counted);
+  const std::size_t members = table.members.size();
+  if (table.rows->taken.size() != members || table.rows->clocks.size() != members) {
+    fail_of("members");
+  }
+}
+
+void Store::Saved::load_block(Store& store) {
+  RowsState& rows = load_rows_of(store);
+  std::int64_t block = 0;
+  number(block);
+  if (!rows.state.restore_block(block, values_)) fail_of("rows");
+}
+
+void Store::Saved::load_kept_rows(Store& store) {
+  RowTable& table = load_rows_of(store).state;
+  RowTable::KeptPiece piece;
+  kept_rows(piece);
+  piece.rows = values_;
+  if (!table.restore_kept(piece)) fail_of("rows that are kept");
+}
+
+void Store::Saved::load_place(Store& store) {
+  std::uint64_t session = 0;
+  int index = 0;
+  Place place;
+  std::string name;
+  number(session).number(index).text(name).number(place.member);
+  const auto seat = store.seats_.find(session);
+  const auto table = store.tables_.find(name);
+  if (seat == store.seats_.end() || table == store.tables_.end()) fail_of("a worker or a table");
+  std::vector<Seat*>& members = table->second->members;
+  if (place.member < 0 || static_cast<std::size_t>(place.member) >= members.size()) {
+    fail_of("a member");
+  }
+  members[static_cast<std::size_t>(place.member)] = seat->second.get();
+  place.table = table->second;
+  seat->second->places[index] = place;
+}
+
+void Store::Saved::load_early(Store& store) {
+  std::uint64_t session = 0;
+  number(session);
+  const auto seat = store.seats_.find(session);
+  if (seat == store.seats_.end()) fail_of("a worker");
+  store.early_.emplace_back(seat->second.get(), load_join());
+}
+
+void Store::Saved::load_died(Store& store) {
+  int worker = 0;
+  std::string reason;
+  number(worker).text(reason);
+  store.died_before_[worker] = reason;
+}
+
+void Store::load(const Bytes& words, const Payload& values) {
+  Saved(words, values).load_into(*this);
+}
+
+void Store::replay(const Change& change) {
+  const auto* text = reinterpret_cast<const char*>(change.words.data);
+  const std::string reason(text, change.words.bytes);
+  if (change.of == Change::Of::Worker) return end_worker(static_cast<int>(change.who), reason);
+  FromClient message;
+  if (change.of == Change::Of::Message) {
+    message = decode_from_client(change.words.data, change.words.bytes).message;
+    if (const auto* hello = std::get_if<Hello>(&message)) {
+      seat_for(*hello);
+      return;
+    }
+  }
+  const auto found = seats_.find(change.who);
+  if (found == seats_.end()) fail(Code::Comm, "a message of a worker that never came");
+  if (change.of == Change::Of::Session) return die(*found->second, reason);
+  changes_ = true;
+  take_message(*found->second, message, change.values);
+  if (!changes_) fail(Code::Comm, "a message that changed a store, and does not change this one");
+}
+
+std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t bytes) {
+  try {
+    const Framed<FromClient> framed = decode_from_client(header, bytes);
+    if (std::holds_alternative<Hello>(framed.message)) return encode(framed.attempt, BeatBack{});
+  } catch (const Error&) {  // counted by the store, when there is one
+  }
+  return std::nullopt;
+}
+
+void Store::resume(std::int64_t now_us) {
+  looked_us_ = now_us;
+  for (const auto& [session, seat] : seats_) seat->heard_us = now_us;
+}
+
+}  // namespace hetu::ps::server

@@ -1,0 +1,115 @@
+// A store as the pieces of a snapshot.
+#include "ps/server/store_saved.h"
+
+namespace hetu::ps::server {
+
+namespace {
+// A header may be longer than a text: an optimizer's ranges.
+Payload header_of(const Join& join) {
+  const auto bytes = std::make_shared<Bytes>(encode(1, join));
+  return {bytes->data(), bytes->size(), bytes};
+}
+}  // namespace
+
+/// Makes pieces, in the order in which they are loaded.
+class Store::Saving {
+ public:
+  using Of = Saved::Of;
+
+  template <class Fields>
+  void add(Of of, const Fields& fields, Payload values = {}) {
+    Saved to(of);
+    fields(to);
+    pieces_.push_back(to.take(std::move(values)));
+  }
+
+  void table(TableState& table) {
+    add(
+        Of::Table, [](Saved&) {}, header_of(Saved::opening(table)));
+    for (auto& [key, first] : table.arriving) {
+      int index = key;
+      for (auto& [at, values] : first.planes) {
+        int plane = at;
+        add(
+            Of::Arriving,
+            [&](Saved& to) { to.text(table.name).number(index).arriving(plane, first); },
+            values.lend());
+      }
+    }
+    for (auto& [index, state] : table.parts) part(table.name, index, state);
+    if (table.rows) rows(table.name, *table.rows);
+  }
+  std::vector<Piece> take() { return std::move(pieces_); }
+
+ private:
+  void part(std::string& table, int index, Part& part) {
+    UpdateCounts counts = part.state.counts();
+    add(
+        Of::Part, [&](Saved& to) { to.text(table).number(index).part(counts, part); },
+        part.state.lend(0));
+    for (int plane = 1; plane < part.state.planes(); ++plane) {
+      add(
+          Of::Plane, [&](Saved& to) { to.text(table).number(index).number(plane); },
+          part.state.lend(plane));
+    }
+    for (int member = 0; member < static_cast<int>(part.clocks.size()); ++member) {
+      for (PartState::Kept kept : part.state.kept(member)) {
+        const auto* data = reinterpret_cast<const std::byte*>(kept.values.get());
+        const std::size_t bytes = static_cast<std::size_t>(part.state.elements()) * sizeof(float);
+        add(Of::Kept,
+            [&](Saved& to) { to.text(table).number(index).number(member).number(kept.rate); },
+            {data, bytes, kept.values});
+      }
+    }
+    for (Answered& one : part.answered) {
+      const bool is_newest = one.values.data == part.state.lend(one.plane).data;
+      add(
+          Of::Answered, [&](Saved& to) { to.text(table).number(index).answered(one); },
+          is_newest ? Payload{} : one.values);
+    }
+  }
+
+  void rows(std::string& table, RowsState& rows) {
+    UpdateCounts counts = rows.state.counts();
+    add(Of::Rows, [&](Saved& to) { to.text(table).rows(counts, rows); });
+    for (auto& [block, records] : rows.state.lend_blocks()) {
+      add(
+          Of::Block, [&, &block = block](Saved& to) { to.text(table).number(block); }, records);
+    }
+    for (RowTable::KeptPiece& piece : rows.state.kept_pieces()) {
+      add(
+          Of::KeptRows, [&](Saved& to) { to.text(table).kept_rows(piece); }, piece.rows);
+    }
+  }
+
+  std::vector<Piece> pieces_;
+};
+
+std::vector<Piece> Store::save() {
+  using Of = Saved::Of;
+  Saving saving;
+  for (auto& [session, seat] : seats_) {
+    saving.add(Of::Seat, [&seat = *seat](Saved& to) { to.seat(seat); });
+  }
+  for (auto& [key, table] : tables_) saving.table(*table);
+  for (auto& [key, seat] : seats_) {
+    std::uint64_t session = key;
+    for (auto& [index, place] : seat->places) {
+      int number = index;
+      saving.add(Of::Place, [&, &place = place](Saved& to) {
+        to.number(session).number(number).text(place.table->name).number(place.member);
+      });
+    }
+  }
+  for (auto& [seat, join] : early_) {
+    saving.add(
+        Of::Early, [&seat = seat](Saved& to) { to.number(seat->session); }, header_of(join));
+  }
+  for (auto& [key, reason] : died_before_) {
+    int worker = key;
+    saving.add(Of::Died, [&, &reason = reason](Saved& to) { to.number(worker).text(reason); });
+  }
+  return saving.take();
+}
+
+}  // namespace hetu::ps::server

@@ -1,0 +1,156 @@
+// The pieces that a store is saved in: what each tells, in what order. Read by store_saved.cpp and
+// store_loaded.cpp.
+#pragma once
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ps/server/store_impl.h"
+
+namespace hetu::ps::server {
+
+/// Writes and reads pieces by the same lists of fields. The bindings name every member, so that a
+/// new one is not forgotten.
+class Store::Saved {
+ public:
+  enum class Of : std::uint8_t {
+    Seat,
+    Table,
+    Arriving,
+    Part,
+    Plane,
+    Kept,
+    Answered,
+    Rows,
+    Block,
+    KeptRows,
+    Place,
+    Early,
+    Died
+  };
+
+  explicit Saved(Of of) : to_(ByteWriter(kVersion, static_cast<std::uint8_t>(of))) {}
+  Saved(const Bytes& words, const Payload& values)
+      : from_(ByteReader(words.data(), words.size())), values_(values) {
+    of_ = static_cast<Of>(from_->head(kVersion));
+  }
+
+  Piece take(Payload values = {}) { return {to_->take(), std::move(values)}; }
+  void load_into(Store& store);
+
+  // What is of a table or a part begins with its name and number.
+  // Lines begin anew.
+  Saved& seat(Seat& seat) {
+    auto& [session, worker, peer, attempt, received, sent, heard_us, pushes, left, death, places] =
+        seat;
+    return number(session).number(worker).number(pushes).flag(left).text(death);
+  }
+  // A table as the message that opens it. What it holds, and the places of its members, are pieces
+  // of their own.
+  static Join opening(const TableState& table) {
+    const auto& [name, elements, split, rule, members, arriving, parts, width, first, rows] = table;
+    return {0, name, elements, static_cast<int>(members.size()), 0, rule, width, first};
+  }
+  // One tensor of a part that is not whole; the values stand beside.
+  Saved& arriving(int& plane, FirstPlanes& first) {
+    auto& [expected, updates, planes] = first;
+    return number(plane).number(expected).number(updates);
+  }
+  // The values stand beside; states, kept pushes and answers are pieces of their own.
+  Saved& part(UpdateCounts& counted, Part& part) {
+    auto& [state, clocks, waiting, answered] = part;
+    counts(counted).all(clocks);
+    return each(waiting, [&](Part::Waiting& one) {
+      auto& [member, asked] = one;
+      auto& [asked_table, asked_part, asked_number, least, after, plane] = asked;
+      number(member).number(asked_table).number(asked_part).number(asked_number);
+      number(least).number(after).number(plane);
+    });
+  }
+  Saved& answered(Answered& one) {
+    auto& [member, of_pull, plane, pushes, updates, values] = one;
+    number(member).number(of_pull).number(plane);
+    return number(pushes).number(updates);
+  }
+  // Rows and kept updates are pieces of their own; whoever waits asks again.
+  Saved& rows(UpdateCounts& counted, RowsState& rows) {
+    auto& [state, taken, clocks, waiting] = rows;
+    return counts(counted).all(taken).all(clocks);
+  }
+  // The rows stand beside.
+  Saved& kept_rows(RowTable::KeptPiece& piece) {
+    auto& [member, rate, last, rows] = piece;
+    return number(member).number(rate).flag(last);
+  }
+  template <class T>
+  Saved& number(T& value) {
+    if (to_)
+      to_->number(value);
+    else
+      value = from_->number<T>();
+    return *this;
+  }
+  Saved& text(std::string& value) {
+    if (to_)
+      to_->text(value);
+    else
+      value = from_->text("text");
+    return *this;
+  }
+
+ private:
+  static constexpr std::uint8_t kVersion = 1;
+
+  Saved& flag(bool& value) {
+    auto byte = static_cast<std::uint8_t>(value);
+    number(byte);
+    value = byte != 0;
+    return *this;
+  }
+  Saved& counts(UpdateCounts& counts) {
+    auto& [pushes, rounds, updates] = counts;
+    return number(pushes).number(rounds).number(updates);
+  }
+  Saved& all(std::vector<std::int64_t>& numbers) {
+    return each(numbers, [&](std::int64_t& one) { number(one); });
+  }
+  template <class T, class Fields>
+  Saved& each(std::vector<T>& values, const Fields& fields) {
+    auto count = static_cast<std::uint32_t>(values.size());
+    number(count);
+    if (from_) values.clear();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (from_) values.emplace_back();
+      fields(values[i]);
+    }
+    return *this;
+  }
+  void load_seat(Store& store);
+  void load_table(Store& store) const;
+  void load_arriving(Store& store);
+  void load_part(Store& store);
+  void load_plane(Store& store);
+  void load_kept(Store& store);
+  void load_answered(Store& store);
+  void load_rows(Store& store);
+  void load_block(Store& store);
+  void load_kept_rows(Store& store);
+  void load_place(Store& store);
+  void load_early(Store& store);
+  void load_died(Store& store);
+  Join load_join() const;
+  TableState& load_table_of(Store& store);
+  RowsState& load_rows_of(Store& store);
+  int load_index(const TableState& table);
+  Part& load_part_of(Store& store);
+  int load_member(std::size_t members);
+  PartValues load_values(Store& store, std::int64_t elements) const;
+
+  std::optional<ByteWriter> to_;
+  std::optional<ByteReader> from_;
+  Payload values_;
+  Of of_ = Of::Seat;
+};
+
+}  // namespace hetu::ps::server
