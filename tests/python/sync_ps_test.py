@@ -1,7 +1,7 @@
 """Training whose parameter servers run the optimizer (--sync-method ps), as people type it.
 
-In rounds it equals an all-reduce, bit for bit; ahead of each other pipelines learn too; jobs resume on other grids; what does
-not fit is told in one line.
+In rounds it equals an all-reduce, bit for bit; ahead of each other pipelines learn too; jobs resume on other grids;
+what does not fit is told in one line.
 """
 import json
 import subprocess
