@@ -1,15 +1,21 @@
 // What a dense push and pull costs over a parameter server, beside a bare ping-pong of the same
 // bytes over ZeroMQ with the same encryption: ratios of medians, one after the other in one run.
+// Row updates of one core of a server.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <ctime>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <thread>
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
+#include "ps/server/store.h"
 #include "tests/ps/server/served_parameters.h"
 
 namespace hetu::ps {
@@ -108,6 +114,111 @@ TEST(ParameterServerBench, PushAndPullBesideAPingPong) {
     std::printf("%6ld KiB: ping-pong %8.0f us, push and pull %8.0f us, %.2f times\n",
                 static_cast<long>(bytes >> 10), bare_us, served_us, served_us / bare_us);
   }
+}
+
+constexpr std::int64_t kRows = 2'000'000;
+constexpr int kWidth = 64;
+constexpr std::int64_t kBatch = 8192;  // rows of a push
+constexpr int kBatches = 50;
+
+/// Ascending rows by chance, as a merged batch has them.
+std::vector<std::int64_t> some_rows(std::mt19937& draw) {
+  std::vector<std::int64_t> ids(kBatch);
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(draw() % kRows);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+std::vector<std::vector<std::int64_t>> some_batches() {
+  std::mt19937 draw(1);
+  std::vector<std::vector<std::int64_t>> batches;
+  for (int i = 0; i < kBatches; ++i) batches.push_back(some_rows(draw));
+  return batches;
+}
+
+/// Millions of rows a second of this thread's processor time: the median of five goes through all
+/// batches. What else runs on the machine takes time, but not this thread's.
+double millions_per_s(const std::function<void(const std::vector<std::int64_t>& ids)>& update) {
+  const std::vector<std::vector<std::int64_t>> batches = some_batches();
+  const auto now_s = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  };
+  std::vector<double> found;
+  for (int go = 0; go < 5; ++go) {
+    std::size_t rows = 0;
+    const double start_s = now_s();
+    for (const auto& ids : batches) {
+      update(ids);
+      rows += ids.size();
+    }
+    found.push_back(static_cast<double>(rows) / 1e6 / (now_s() - start_s));
+  }
+  std::sort(found.begin(), found.end());
+  return found[2];
+}
+
+/// One server's rules, fed with messages by its own thread; no socket.
+double store_rows(const std::optional<ServerOptimizer>& optimizer) {
+  using namespace server;
+  Store store({.dead_after_s = 0});
+  const auto say = [&](const FromClient& message, const Payload& payload = {}) {
+    store.receive(1, encode(1, message), payload, 0);
+    store.take();
+  };
+  say(Hello{1, 0, 0, 1, false});
+  say(Join{0, "w", kRows * kWidth, 1, 0, {Rule::Each, optimizer}, kWidth, {}});
+  std::int64_t number = 0;
+  std::vector<std::byte> bytes;
+  const auto push = [&](const std::vector<std::int64_t>& ids) {
+    bytes.resize(ids.size() * (8 + 4 * kWidth));
+    std::memcpy(bytes.data(), ids.data(), ids.size() * 8);
+    say(PushRows{0, ++number, 0.01, false, true}, {bytes.data(), bytes.size()});
+  };
+  for (std::int64_t first = 0; first < kRows; first += kBatch) {  // makes all rows
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(kBatch, kRows - first)));
+    std::iota(ids.begin(), ids.end(), first);
+    push(ids);
+  }
+  const double rate = millions_per_s(push);
+  EXPECT_EQ(store.dropped_frames(), 0);
+  return rate;
+}
+
+TEST(ParameterServerBench, RowUpdatesOfOneCore) {
+  std::printf("rows of %d floats, %ld rows, one core, millions of row updates a second\n", kWidth,
+              static_cast<long>(kRows));
+  std::printf("  added by a server        %6.2f\n", store_rows({}));
+  for (const auto kind : {Optimizer::Kind::Sgd, Optimizer::Kind::AdaGrad, Optimizer::Kind::Adam}) {
+    ServerOptimizer optimizer;
+    optimizer.settings.kind = kind;
+    std::printf("  %-7s of a server      %6.2f\n", optimizer_name(kind), store_rows(optimizer));
+  }
+}
+
+TEST(ParameterServerBench, RowUpdatesOverALine) {
+  const ServedParameters served(1);
+  const auto client = served.client(0);
+  const int table = client->open_rows({"w", kRows, kWidth}, 0);
+  std::mt19937 draw(1);
+  std::int64_t rows = 0;
+  const auto push = [&] {
+    Rows some{some_rows(draw), {}, {}};
+    some.values.resize(some.ids.size() * kWidth, 1);
+    rows += static_cast<std::int64_t>(some.ids.size());
+    client->push_rows(table, std::move(some));
+  };
+  for (int i = 0; i < kBatches; ++i) push();
+  client->flush();
+  rows = 0;
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < kBatches; ++i) push();
+  client->flush();
+  const double wall_s = std::chrono::duration<double>(Clock::now() - start).count();
+  std::printf("  over an encrypted line, merged and sent by one worker %6.2f (wall clock)\n",
+              static_cast<double>(rows) / 1e6 / wall_s);
 }
 
 }  // namespace

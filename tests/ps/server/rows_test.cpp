@@ -1,5 +1,5 @@
 // Sparse tables: bit for bit what one worker makes of the same rows in its own memory, whatever the
-// number of servers; first values by seed; consistency; and what is refused.
+// number of servers; first values by seed; consistency.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -317,55 +317,6 @@ TEST(SparseRows, TheDeadAndTheLateAreNamed) {
   EXPECT_THAT([&] { lives->wait(table, {}); },
               ThrowsMessage<Error>(HasSubstr(
                   "worker 5, for whose update 1 of table \"w\" worker 3 waits, was killed")));
-}
-
-TEST(SparseRows, RefuseWhatDoesNotFit) {
-  LocalServers local(2);
-  const auto first = local.client({.worker = 0, .timeout_s = 20});
-  const auto second = local.client({.worker = 1, .timeout_s = 20});
-  const auto refused = [&](const SparseTable& about, const char* text) {
-    EXPECT_THAT([&] { second->open_rows(about, 1); }, ThrowsMessage<Error>(HasSubstr(text)));
-  };
-  const SparseTable about{"w", 10, 2, 2};
-  const int table = first->open_rows(about, 0);
-  refused({"w", 0, 2, 2}, "must have 1 to");
-  refused({"w", server::kMostElements / 2 + 1, 2, 2}, "must have 1 to");
-  refused({"w", 10, 0, 2}, "must have 1 to 65536 elements, not 0");
-  refused({"w", 5, 4, 2}, "with rows of 4; it has rows of 2");
-  refused({"w", 10, 2, 2, {}, Rule::Each, {{InitKind::Normal, 0, 1}, 0}},
-          "rows of 2 that begin otherwise");
-  refused({"v", 10, 2, 2, ServerOptimizer{{}, {{0, 2}}}}, "decay all alike");
-  refused({"v", 10, 2, 2, ServerOptimizer{settings_of(OptimizerKind::Lamb), {}}}, "lamb measures");
-  const std::vector<float> zeros(20);
-  EXPECT_THAT(
-      [&] {
-        second->open({"w", 20, 2}, 1, zeros.data());
-      },
-      ThrowsMessage<Error>(HasSubstr("with rows of 0; it has rows of 2")));
-  const int dense = first->open({"dense", 20, 1}, 0, zeros.data());
-  const auto fails = [&](const std::function<void()>& act, const char* text) {
-    EXPECT_THAT(act, ThrowsMessage<Error>(HasSubstr(text)));
-  };
-  fails(
-      [&] {
-        first->push_rows(table, {{10}, {}, {1, 1}});
-      },
-      "has rows 0 to 9; there is no row 10");
-  fails([&] { first->push_rows(table, {{-1}, {}, {1, 1}}); }, "there is no row -1");
-  fails(
-      [&] {
-        first->push_rows(table, {{1}, {}, {1}});
-      },
-      "1 rows of table \"w\" have 2 elements each, not 1");
-  fails([&] { first->push_rows(table, {{1}, {}, {1, 1}}, 0.1); }, "has no optimizer");
-  fails([&] { first->push_rows(dense, {{1}, {}, {1}}); }, "\"dense\" is not sparse");
-  fails([&] { first->push(table, zeros); }, "\"w\" is sparse; push rows");
-  fails([&] { first->set_rows(table, {{1, 1}, {}, {1, 1, 2, 2}}, 0, 0); }, "set a row twice");
-  fails([&] { first->set_rows(table, {{1}, {}, {1, 1}}, 1, 0); }, "there is no 1");
-  const std::int64_t id = 10;
-  float into[2];
-  fails([&] { first->pull_rows(table, 0, {&id, 1, into}); }, "there is no row 10");
-  fails([&] { first->pull(table, 0, into, 1); }, "cannot come after");
 }
 
 }  // namespace

@@ -1,0 +1,282 @@
+#include "ps/client/row_cache.h"
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <iterator>
+
+#include "graph/base/error.h"
+#include "graph/base/log.h"
+
+namespace hetu::ps {
+
+namespace {
+
+constexpr const char* kNames[] = {"lru", "lfu", "lfuopt"};
+
+std::int64_t as_count(std::size_t n) { return static_cast<std::int64_t>(n); }
+
+// Bytes of a row on its way, beside its vector.
+constexpr std::int64_t kAsked = 16;     // id, version
+constexpr std::int64_t kAnswered = 12;  // place, version
+constexpr std::int64_t kPushed = 12;    // id, count
+constexpr std::int64_t kPlain = 8;      // id
+
+}  // namespace
+
+const char* cache_policy_name(CachePolicy policy) { return kNames[static_cast<int>(policy)]; }
+
+CachePolicy parse_cache_policy(std::string_view name) {
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (std::size_t i = 0; i < std::size(kNames); ++i) {
+    if (lower == kNames[i]) return static_cast<CachePolicy>(i);
+  }
+  fail(Code::InvalidArgument, "unknown cache policy '{}'; known: lru, lfu, lfuopt", name);
+}
+
+EvictionOrder::Place EvictionOrder::add(std::int64_t id) {
+  Place place{policy_ == CachePolicy::Lru ? 0 : 1, {}};
+  std::list<std::int64_t>& level = levels_[place.level];
+  place.at = level.insert(level.end(), id);
+  return place;
+}
+
+void EvictionOrder::touch(Place& place) {
+  if (stays(place.level)) return;
+  const auto from = levels_.find(place.level);
+  if (policy_ != CachePolicy::Lru) ++place.level;
+  if (stays(place.level)) {
+    from->second.erase(place.at);
+  } else {
+    std::list<std::int64_t>& to = levels_[place.level];
+    to.splice(to.end(), from->second, place.at);
+  }
+  if (from->second.empty()) levels_.erase(from);
+}
+
+void EvictionOrder::remove(const Place& place) {
+  if (stays(place.level)) return;
+  const auto level = levels_.find(place.level);
+  level->second.erase(place.at);
+  if (level->second.empty()) levels_.erase(level);
+}
+
+std::optional<std::int64_t> EvictionOrder::next() const {
+  if (levels_.empty()) return std::nullopt;
+  return levels_.begin()->second.front();
+}
+
+RowCache::RowCache(ParameterClient& client, int table, const SparseTable& about,
+                   const CacheOptions& options)
+    : client_(client),
+      table_(table),
+      width_(static_cast<std::size_t>(about.width)),
+      optimizes_(about.optimizer.has_value()),
+      options_(options),
+      exceptions_(std::uncaught_exceptions()),
+      order_(options.policy) {
+  const auto check = [&](const char* name, std::int64_t value) {
+    require(value >= 0, "the cache of table \"{}\": its {} must be at least 0, not {}", about.name,
+            name, value);
+  };
+  check("capacity", options.capacity);
+  check("pull bound", options.pull_bound);
+  check("push bound", options.push_bound);
+  require(
+      about.rule == Rule::Each || options.push_bound == 0,
+      "the cache of table \"{}\": rounds take every update, so its push bound must be 0, not {}",
+      about.name, options.push_bound);
+}
+
+RowCache::~RowCache() {
+  try {
+    // What is on its way is written to memory of this object.
+    if (is_under_way_) client_.wait(table_, [] { return std::string("rows of the next batch"); });
+    if (std::uncaught_exceptions() == exceptions_) flush();
+  } catch (const Error& error) {
+    log(Level::Warning, "what a cache held has not been sent: {}", error.what());
+  }
+}
+
+// Each row once, in the order in which they first stand there, with what the cache knows of them.
+RowCache::Batch RowCache::batch_of(const std::int64_t* ids, std::int64_t count) const {
+  Batch batch;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [found, is_new] = batch.places.try_emplace(ids[i], batch.ids.size());
+    if (is_new) batch.ids.push_back(ids[i]);
+  }
+  batch.values.resize(batch.ids.size() * width_);
+  for (std::size_t i = 0; i < batch.ids.size(); ++i) {
+    const auto row = rows_.find(batch.ids[i]);
+    batch.had.push_back(row == rows_.end() ? -1 : row->second.version);
+  }
+  return batch;
+}
+
+void RowCache::ask(Batch& batch, std::int64_t least) {
+  batch.versions = batch.had;
+  client_.pull_rows(table_, least,
+                    {.ids = batch.ids.data(),
+                     .count = as_count(batch.ids.size()),
+                     .into = batch.values.data(),
+                     .versions = batch.versions.data(),
+                     .bound = options_.pull_bound});
+}
+
+void RowCache::count_answer(const Batch& batch) {
+  const auto vector = as_count(width_ * sizeof(float));
+  for (std::size_t i = 0; i < batch.ids.size(); ++i) {
+    counters_.bytes += kAsked;
+    if (batch.versions[i] == batch.had[i]) continue;
+    ++counters_.rows_pulled;
+    counters_.bytes += kAnswered + vector;
+  }
+}
+
+void RowCache::prefetch(const std::int64_t* ids, std::int64_t count, std::int64_t least) {
+  require(!is_under_way_, "a prefetch of table {} is under way; look its rows up first", table_);
+  prefetched_ = batch_of(ids, count);
+  changed_.clear();
+  ask(*prefetched_, least);
+  is_under_way_ = true;
+}
+
+// What the prefetch has brought stands in for what the cache does not know or knows less newly. A
+// row that this worker has pushed meanwhile is asked for again: whether its push is in the answer
+// is not known.
+void RowCache::take_prefetched(Batch& batch) {
+  if (!is_under_way_) return;
+  is_under_way_ = false;
+  client_.wait(table_, [] { return std::string("rows of the next batch"); });
+  count_answer(*prefetched_);
+  const Batch got = std::move(*prefetched_);
+  prefetched_.reset();
+  for (std::size_t i = 0; i < got.ids.size(); ++i) {
+    const auto found = batch.places.find(got.ids[i]);
+    if (got.versions[i] == got.had[i] || found == batch.places.end()) continue;
+    if (changed_.count(got.ids[i]) > 0 || got.versions[i] <= batch.had[found->second]) continue;
+    batch.had[found->second] = got.versions[i];
+    std::copy_n(&got.values[i * width_], width_, &batch.values[found->second * width_]);
+  }
+}
+
+void RowCache::lookup(const std::int64_t* ids, std::int64_t count, float* into,
+                      std::int64_t least) {
+  Batch batch = batch_of(ids, count);
+  const std::vector<std::int64_t> cached = batch.had;
+  take_prefetched(batch);
+  ask(batch, least);
+  client_.wait(table_, [] { return std::string("a lookup of rows"); });
+  count_answer(batch);
+  const auto vector = as_count(width_ * sizeof(float));
+  counters_.lookups += as_count(batch.ids.size());
+  counters_.bytes_uncached += as_count(batch.ids.size()) * (kPlain + vector);
+  Rows out;
+  for (std::size_t i = 0; i < batch.ids.size(); ++i) {
+    const auto row = rows_.find(batch.ids[i]);
+    if (row == rows_.end()) {
+      ++counters_.misses;
+      continue;
+    }
+    order_.touch(row->second.place);
+    if (batch.versions[i] != cached[i]) {
+      ++counters_.stale;
+      refresh(row->second, batch, i, out);
+    }
+    std::copy(row->second.data.begin(), row->second.data.end(), &batch.values[i * width_]);
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::copy_n(&batch.values[batch.places.at(ids[i]) * width_], width_,
+                into + i * as_count(width_));
+  }
+  for (std::size_t i = 0; i < batch.ids.size(); ++i) {
+    if (cached[i] < 0) keep(batch, i, out);
+  }
+  if (!out.ids.empty()) send(std::move(out), false);
+}
+
+// Changes that no server has stay on top of what servers have, and are sent.
+void RowCache::refresh(Row& row, const Batch& batch, std::size_t place, Rows& out) {
+  row.data.assign(&batch.values[place * width_], &batch.values[place * width_] + width_);
+  row.version = batch.versions[place];
+  if (row.updates == 0) return;
+  for (std::size_t k = 0; adds() && k < width_; ++k) row.data[k] += row.pending[k];
+  take_pending(batch.ids[place], row, out);
+}
+
+void RowCache::keep(const Batch& batch, std::size_t place, Rows& out) {
+  const std::int64_t id = batch.ids[place];
+  if (options_.capacity == 0) return;
+  if (size() == options_.capacity) {
+    const std::optional<std::int64_t> goes = order_.next();
+    if (!goes) return;
+    const auto old = rows_.find(*goes);
+    take_pending(*goes, old->second, out);
+    order_.remove(old->second.place);
+    rows_.erase(old);
+    ++counters_.evictions;
+  }
+  Row row;
+  row.version = batch.versions[place];
+  row.data.assign(&batch.values[place * width_], &batch.values[place * width_] + width_);
+  row.place = order_.add(id);
+  rows_.emplace(id, std::move(row));
+}
+
+// Moves a row's changes to those that are sent. Without an optimizer the row has them already, and
+// its version counts them.
+void RowCache::take_pending(std::int64_t id, Row& row, Rows& out) {
+  if (row.updates == 0) return;
+  out.ids.push_back(id);
+  out.counts.push_back(row.updates);
+  out.values.insert(out.values.end(), row.pending.begin(), row.pending.end());
+  if (adds()) row.version += row.updates;
+  row.updates = 0;
+  row.pending.clear();
+}
+
+void RowCache::update(Rows rows, double rate) {
+  rate_ = rate;
+  const Rows merged = merge_rows(std::move(rows), static_cast<int>(width_));
+  counters_.bytes_uncached +=
+      as_count(merged.ids.size()) * (kPlain + as_count(width_ * sizeof(float)));
+  Rows out;
+  for (std::size_t i = 0; i < merged.ids.size(); ++i) {
+    const float* change = &merged.values[i * width_];
+    const std::uint32_t updates = merged.counts.empty() ? 1 : merged.counts[i];
+    const auto found = rows_.find(merged.ids[i]);
+    if (found == rows_.end()) {
+      out.ids.push_back(merged.ids[i]);
+      out.counts.push_back(updates);
+      out.values.insert(out.values.end(), change, change + width_);
+      continue;
+    }
+    Row& row = found->second;
+    for (std::size_t k = 0; adds() && k < width_; ++k) row.data[k] += change[k];
+    if (row.updates == 0) {
+      row.pending.assign(change, change + width_);
+    } else {
+      for (std::size_t k = 0; k < width_; ++k) row.pending[k] += change[k];
+    }
+    row.updates += updates;
+    if (row.updates > options_.push_bound) take_pending(merged.ids[i], row, out);
+  }
+  send(std::move(out), true);
+}
+
+void RowCache::flush() {
+  Rows out;
+  for (auto& [id, row] : rows_) take_pending(id, row, out);
+  if (!out.ids.empty()) send(std::move(out), false);
+}
+
+void RowCache::send(Rows rows, bool last) {
+  if (is_under_way_) changed_.insert(rows.ids.begin(), rows.ids.end());
+  counters_.rows_pushed += as_count(rows.ids.size());
+  counters_.bytes += as_count(rows.ids.size()) * (kPushed + as_count(width_ * sizeof(float)));
+  client_.push_rows(table_, std::move(rows), rate_, last);
+}
+
+}  // namespace hetu::ps
