@@ -16,6 +16,7 @@
 
 #include "config/curve/sockets.h"
 #include "ps/server/store.h"
+#include "tests/ps/server/logged_store.h"
 #include "tests/ps/server/served_parameters.h"
 
 namespace hetu::ps {
@@ -85,11 +86,29 @@ class Echo {
   pid_t pid_ = 0;
 };
 
+double push_and_pull_us(const ServedParameters& served, int rounds,
+                        const std::vector<float>& values) {
+  const auto client = served.client(0);
+  const auto elements = static_cast<std::int64_t>(values.size());
+  const int table = client->open({"w", elements, 1}, 0, values.data());
+  std::vector<float> into(values.size());
+  std::int64_t clock = 0;
+  const double us = median_us(rounds, [&] {
+    client->push(table, values);
+    client->pull(table, ++clock, into.data());
+    client->wait(table, {});
+  });
+  EXPECT_EQ(into[0], static_cast<float>(1 + clock));
+  return us;
+}
+
 TEST(ParameterServerBench, PushAndPullBesideAPingPong) {
   for (std::int64_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= 4) {
     const int rounds = bytes <= 1 << 20 ? 101 : 11;
     const Echo echo;
+    const server::Folder folder;
     const ServedParameters served(1);
+    const ServedParameters logged(1, true, kDeadAfterS, folder.path());
     const std::int64_t elements = bytes / 4;
     const std::vector<float> values(static_cast<std::size_t>(elements), 1);
     zmq::context_t context(1);
@@ -101,18 +120,13 @@ TEST(ParameterServerBench, PushAndPullBesideAPingPong) {
       zmq::message_t back;
       EXPECT_TRUE(socket.recv(back).has_value());
     });
-    const auto client = served.client(0);
-    const int table = client->open({"w", elements, 1}, 0, values.data());
-    std::vector<float> into(values.size());
-    std::int64_t clock = 0;
-    const double served_us = median_us(rounds, [&] {
-      client->push(table, values);
-      client->pull(table, ++clock, into.data());
-      client->wait(table, {});
-    });
-    EXPECT_EQ(into[0], static_cast<float>(1 + clock));
-    std::printf("%6ld KiB: ping-pong %8.0f us, push and pull %8.0f us, %.2f times\n",
-                static_cast<long>(bytes >> 10), bare_us, served_us, served_us / bare_us);
+    const double served_us = push_and_pull_us(served, rounds, values);
+    const double logged_us = push_and_pull_us(logged, rounds, values);
+    std::printf(
+        "%6ld KiB: ping-pong %8.0f us, push and pull %8.0f us, %.2f times; with a log %8.0f us, "
+        "%.2f times those\n",
+        static_cast<long>(bytes >> 10), bare_us, served_us, served_us / bare_us, logged_us,
+        logged_us / served_us);
   }
 }
 

@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <deque>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,8 @@ namespace hetu::ps {
 /// The servers of a job. Make it before there are threads.
 class ServedParameters {
  public:
-  explicit ServedParameters(int servers, bool tcp = true, double dead_after_s = kDeadAfterS)
+  explicit ServedParameters(int servers, bool tcp = true, double dead_after_s = kDeadAfterS,
+                            const std::string& log_folder = "")
       : worker_(curve::make_key_pair()) {
     for (int s = 0; s < servers; ++s) {
       One& one = all_.emplace_back();
@@ -33,6 +36,8 @@ class ServedParameters {
       one.options.server_secret = one.keys.secret_key;
       one.options.client_key = worker_.public_key;
       one.options.dead_after_s = dead_after_s;
+      one.options.log_folder = log_folder;
+      one.options.job = "served";
     }
     for (int s = 0; s < servers; ++s) start(s);
   }
@@ -40,6 +45,10 @@ class ServedParameters {
     for (std::size_t s = 0; s < all_.size(); ++s) {
       if (all_[s].pid > 0) {
         EXPECT_EQ(end(static_cast<int>(s)), 0) << "server " << s;
+      }
+      for (const auto& [pid, line] : all_[s].held) {
+        close(line);
+        waitpid(pid, nullptr, 0);
       }
       close(all_[s].options.listener_fd);
       const std::string& endpoint = all_[s].options.endpoint;
@@ -61,6 +70,7 @@ class ServedParameters {
       close(control[1]);
       for (const One& other : all_) {
         if (other.control >= 0) close(other.control);
+        for (const auto& [pid, line] : other.held) close(line);
       }
       int status = 0;
       char go = 0;
@@ -90,18 +100,18 @@ class ServedParameters {
     one.control = -1;
     EXPECT_EQ(status_of(one), 128 + SIGKILL);
   }
-  /// A server that waits for the end of the one that serves.
+  /// A server that waits for the end of the one that serves, and of those held before.
   void hold_another(int server) {
     One& one = all_[static_cast<std::size_t>(server)];
-    const One now = one;
+    const auto now = std::make_pair(one.pid, one.control);
     start(server, true);
-    one.held_pid = std::exchange(one.pid, now.pid);
-    one.held_control = std::exchange(one.control, now.control);
+    one.held.emplace_back(one.pid, one.control);
+    std::tie(one.pid, one.control) = now;
   }
   void release(int server) {
     One& one = all_[static_cast<std::size_t>(server)];
-    one.pid = std::exchange(one.held_pid, 0);
-    one.control = std::exchange(one.held_control, -1);
+    std::tie(one.pid, one.control) = one.held.front();
+    one.held.pop_front();
     EXPECT_EQ(write(one.control, "g", 1), 1);
   }
   void say(const std::string& line) const {
@@ -138,8 +148,7 @@ class ServedParameters {
     curve::KeyPair keys;
     pid_t pid = 0;
     int control = -1;
-    pid_t held_pid = 0;
-    int held_control = -1;
+    std::deque<std::pair<pid_t, int>> held;  ///< process and control line
   };
   static int status_of(One& one) {
     int status = 0;

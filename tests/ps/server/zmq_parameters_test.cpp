@@ -12,6 +12,7 @@
 #include <zmq.hpp>
 
 #include "ps/server/messages.h"
+#include "tests/ps/server/logged_store.h"
 #include "tests/ps/server/served_parameters.h"
 #include "tests/ps/server/whole_sweep.h"
 
@@ -192,6 +193,53 @@ TEST(ZmqParameters, AServerThatBeginsAnewWithoutItsTablesIsNamed) {
   served.release(0);
   EXPECT_THAT([&] { client->wait(table, {}); },
               ThrowsMessage<Error>(AllOf(HasSubstr("parameter server 0"), HasSubstr("anew"))));
+}
+
+TEST(ZmqParameters, ServersThatAreStartedAgainFromTheirLogsLoseAndRepeatNothing) {
+  for (const std::int64_t elements : {std::int64_t{100}, std::int64_t{1} << 20}) {
+    SCOPED_TRACE(elements);
+    constexpr int kMembers = 3;
+    constexpr int kKills = 4;
+    const server::Folder folder;
+    ServedParameters served(2, elements < 1000, kDeadAfterS, folder.path());
+    for (int k = 0; k < kKills; ++k) served.hold_another(k % 2);
+    std::atomic<int> working{kMembers};
+    std::vector<std::future<bool>> done;
+    const int steps = elements < 1000 ? 2000 : 30;
+    const std::vector<float> expected = sum_of_all(elements, kMembers, steps);
+    for (int m = 0; m < kMembers; ++m) {
+      done.push_back(std::async(std::launch::async, [&, m] {
+        const auto client = served.client(m);
+        const std::vector<float> values = train(*client, m, {kMembers, elements, steps, 2});
+        --working;
+        return values == expected;
+      }));
+    }
+    int killed = 0;
+    for (; killed < kKills && working > 0; ++killed) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      served.kill_one(killed % 2);
+      served.release(killed % 2);
+    }
+    for (auto& each : done) EXPECT_TRUE(each.get());
+    EXPECT_GT(killed, 0);
+  }
+}
+
+TEST(ZmqParameters, AServerOfAnotherJobsLogIsRefused) {
+  const server::Folder folder;
+  { const ServedParameters served(1, true, kDeadAfterS, folder.path()); }
+  ServeParameters options;
+  options.log_folder = folder.path();
+  options.job = "another";
+  std::tie(options.listener_fd, options.endpoint) = listen_on(true);
+  const curve::KeyPair keys = curve::make_key_pair();
+  options.server_secret = keys.secret_key;
+  options.client_key = keys.public_key;
+  EXPECT_THAT([&] { serve_parameters(options); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(folder.path() + "/server-0.log.0"),
+                                         HasSubstr("the log of job served, and not of another"))));
+  close(options.listener_fd);
 }
 
 /// A worker in a process of its own that pushes without end.
