@@ -99,11 +99,10 @@ void Store::forget_tables_that_ended() {
     any = true;
   }
   if (!any) return;
-  const bool changes = changes_;  // of the message that ends them, not of those that waited
   for (const auto& [seat, join] : std::exchange(early_, {})) {
     if (!seat->gone()) take_join(*seat, join);
   }
-  changes_ = changes;
+  changes_ = true;  // whatever became of the joins
 }
 
 bool Store::finished() const {

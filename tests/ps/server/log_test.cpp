@@ -48,6 +48,7 @@ Recorded record(unsigned seed, int steps) {
     recorded.states.emplace_back(fs::file_size(path), state_of(logged.store()));
     workers.step(logged.store());
     logged.settle(0);
+    recorded.states.emplace_back(fs::file_size(path), state_of(logged.store()));
   }
   recorded.states.emplace_back(fs::file_size(path), state_of(logged.store()));
   recorded.bytes = read_all(path);
