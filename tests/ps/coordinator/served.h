@@ -11,6 +11,8 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "graph/base/error.h"
@@ -40,15 +42,31 @@ class Served {
     if (options_.endpoint.rfind("ipc://", 0) == 0) unlink(options_.endpoint.c_str() + 6);
   }
 
-  /// Another one on the same socket.
-  void start() {
+  /// Another one on the same socket, which waits for release(): made before there are threads, for
+  /// a child of a process that has some may find a lock taken that nobody gives back.
+  void hold_another() {
+    const auto now = std::make_pair(pid_, control_);
+    start(true);
+    held_ = std::make_pair(pid_, control_);
+    std::tie(pid_, control_) = now;
+  }
+  /// Once the one that serves has ended.
+  void release() {
+    std::tie(pid_, control_) = held_;
+    EXPECT_EQ(write(control_, "g", 1), 1);
+  }
+
+  void start(bool is_held = false) {
     int control[2];
     EXPECT_EQ(pipe(control), 0);
     options_.control_fd = control[0];
     pid_ = fork();
     if (pid_ == 0) {
       close(control[1]);
+      if (control_ >= 0) close(control_);
       int status = 0;
+      char go = 0;
+      if (is_held && read(control[0], &go, 1) != 1) _exit(0);
       try {
         serve_coordinator(options_);
       } catch (const Error& error) {
@@ -76,10 +94,10 @@ class Served {
   }
   /// Its exit status once it has ended, by itself or because the control line does.
   int end(bool by_itself = false) {
-    if (!by_itself) close(control_);
+    if (!by_itself) close(std::exchange(control_, -1));
     int status = 0;
     waitpid(pid_, &status, 0);
-    if (by_itself) close(control_);
+    if (by_itself) close(std::exchange(control_, -1));
     pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
@@ -97,6 +115,7 @@ class Served {
   curve::KeyPair worker_;
   pid_t pid_ = 0;
   int control_ = -1;
+  std::pair<pid_t, int> held_;  ///< a process and its control line
 };
 
 /// Seconds from each request to its answer, of `workers` workers that ask at least `updates` times,

@@ -237,6 +237,7 @@ TEST(Zmq, ADeadCoordinatorIsNamedToAll) {
 TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
   for (const bool tcp : {true, false}) {
     Served served(tcp);
+    served.hold_another();
     const groups::Options policy = sizes(1, 2, 1);
     std::vector<std::unique_ptr<GroupClient>> last;
     for (int p = 0; p < 2; ++p) last.push_back(served.connect()(place(policy, p, 0)));
@@ -244,7 +245,7 @@ TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
     std::thread again([&] { EXPECT_NO_THROW(served.connect()(place(policy, 0, 0))); });
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is held
     served.end();
-    served.start();
+    served.release();
     EXPECT_NO_THROW(served.connect()(place(policy, 1, 0)));
     again.join();
   }

@@ -67,10 +67,10 @@ TEST(Log, CutAnywhereItHoldsWhatStoodBefore) {
   SCOPED_TRACE(seed);
   const Recorded whole = record(seed, 30);
   const Bytes empty = whole.states.front().second;
+  const Folder folder;
+  const std::string path = folder.path() + "/server-0.log.0";
   for (std::size_t bytes = 0; bytes <= whole.bytes.size(); ++bytes) {
     SCOPED_TRACE(bytes);
-    const Folder folder;
-    const std::string path = folder.path() + "/server-0.log.0";
     write_all(path, whole.bytes.substr(0, bytes));
     const Bytes* expected = &empty;
     for (const auto& [from, state] : whole.states) {
@@ -87,9 +87,7 @@ TEST(Log, CutAnywhereItHoldsWhatStoodBefore) {
     }
   }
   for (const auto& [bytes, state] : whole.states) {  // as a loss of power may leave it
-    const Folder folder;
-    write_all(folder.path() + "/server-0.log.0",
-              whole.bytes.substr(0, bytes) + std::string(100, '\0'));
+    write_all(path, whole.bytes.substr(0, bytes) + std::string(100, '\0'));
     ASSERT_EQ(recovered_from(folder), state);
   }
   set_log_level(Level::Info);
@@ -193,11 +191,11 @@ TEST(Log, ReplayedItIsTheStoreThatWroteItAndGoesOnLikeIt) {
     const Folder folder;
     LogOptions options = options_of(folder);
     options.snapshot_after = 1 + draw() % 3;
-    options.sync = run % 10 == 0;
+    options.sync = run == 0;
     const std::int64_t elements = run % 4 == 0 ? 5'000 : 1 + draw() % 50;
     options.least_bytes = draw() % 2 == 0 ? 100 * elements : 1;
     Twins twins(seed + static_cast<unsigned>(run), draw, elements, options);
-    ASSERT_NO_FATAL_FAILURE(twins.run(run % 4 == 0 ? 250 : 500));
+    ASSERT_NO_FATAL_FAILURE(twins.run(options.sync ? 40 : run % 4 == 0 ? 250 : 500));
     restarts += twins.restarts();
     const bool has_all = fs::exists(folder.path() + "/server-0.log.0");
     snapshots += has_all ? 0 : 1;
@@ -207,6 +205,21 @@ TEST(Log, ReplayedItIsTheStoreThatWroteItAndGoesOnLikeIt) {
   EXPECT_GT(restarts, 150);
   EXPECT_GT(snapshots, 8);
   set_log_level(Level::Info);
+}
+
+TEST(Log, WhileItIsReadWhoComesHearsThatSomebodyLives) {
+  const auto answer = [](const FromClient& message) {
+    const Bytes bytes = encode(7, message);
+    return while_it_recovers(bytes.data(), bytes.size());
+  };
+  const auto hello = answer(Hello{1, 2, 0, 1, true});
+  ASSERT_TRUE(hello.has_value());
+  const Framed<FromServer> heard = decode_from_server(hello->data(), hello->size());
+  EXPECT_EQ(heard.attempt, 7U);
+  EXPECT_EQ(heard.message, FromServer(BeatBack{}));
+  EXPECT_FALSE(answer(Push{0, 0, 1}).has_value());
+  EXPECT_FALSE(answer(Leave{0}).has_value());
+  EXPECT_FALSE(while_it_recovers(hello->data(), 3).has_value());
 }
 
 TEST(Log, WhatIsNotItsOwnIsTold) {
