@@ -1,5 +1,4 @@
-// Parameter servers as processes, over TCP and over socket files: sums, keys, and deaths on both
-// sides.
+// Parameter servers as processes, over TCP and socket files: sums, keys, deaths on both sides.
 #include <gmock/gmock.h>
 #include <poll.h>
 
