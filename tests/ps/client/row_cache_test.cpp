@@ -151,10 +151,11 @@ TEST(RowCache, DoesWhatANaiveOneDoes) {
     for (const std::int64_t capacity : {0, 1, 5, 20, 100}) {
       for (const std::int64_t bound : {0, 1, 5}) {
         const CacheOptions options{policy, capacity, bound, static_cast<std::int64_t>(draw() % 4)};
-        SCOPED_TRACE(testing::Message()
-                     << "seed " << seed << ", " << cache_policy_name(policy) << ", capacity "
-                     << capacity << ", bounds " << bound << " and " << options.push_bound);
-        Twins twins(options, 60, 1 + static_cast<int>(draw() % 3), draw);
+        const std::int64_t rows = draw() % 2 == 0 ? 60 : 8;  // of few, many come to stay for good
+        SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << cache_policy_name(policy)
+                                        << ", capacity " << capacity << " of " << rows
+                                        << ", bounds " << bound << " and " << options.push_bound);
+        Twins twins(options, rows, 1 + static_cast<int>(draw() % 3), draw);
         for (int i = 0; i < 300; ++i) {
           twins.step();
           if (i % 20 == 0) twins.check();
@@ -164,6 +165,26 @@ TEST(RowCache, DoesWhatANaiveOneDoes) {
         if (HasFatalFailure()) return;
       }
     }
+  }
+}
+
+TEST(RowCache, WhatIsLookedUpTenTimesStaysByLfuOpt) {
+  for (const CachePolicy policy : kPolicies) {
+    const SparseTable about{"w", 100, 2};
+    LocalServers local(1);
+    const auto client = local.client({.worker = 0, .timeout_s = 20});
+    client->open_rows(about, 0);
+    RowCache cache(*client, 0, about, {policy, 2, 0, 0});
+    const auto look_up = [&](std::int64_t id) {
+      float into[2];
+      cache.lookup(&id, 1, into);
+    };
+    for (int i = 0; i < 10; ++i) look_up(0), look_up(1);
+    for (std::int64_t id = 2; id < 100; ++id) look_up(id);
+    for (int i = 0; i < 30; ++i) look_up(7);
+    const bool stays = policy == CachePolicy::LfuOpt;
+    EXPECT_EQ(cache.has(0) && cache.has(1), stays) << cache_policy_name(policy);
+    EXPECT_EQ(cache.has(7), !stays) << cache_policy_name(policy);
   }
 }
 
