@@ -51,11 +51,11 @@ double truncated(Draw& draw) {
 
 void initialize(const Initializer& init, std::string_view name, const Shape& shape,
                 std::uint64_t seed, float* data) {
-  initialize_part(init, name, shape, seed, 0, element_count(shape), data);
+  initialize_part(init, name, shape, seed, {0, element_count(shape)}, data);
 }
 
 void initialize_part(const Initializer& init, std::string_view name, const Shape& shape,
-                     std::uint64_t seed, std::int64_t begin, std::int64_t end, float* data) {
+                     std::uint64_t seed, ElementRange range, float* data) {
   double window = 1;  // of a convolution's weights [out, in, height, width]
   for (std::size_t i = 2; i < shape.size(); ++i) window *= static_cast<double>(shape[i]);
   const std::int64_t in = shape.empty() ? 1 : shape[shape.size() > 1 ? 1 : 0];
@@ -64,8 +64,8 @@ void initialize_part(const Initializer& init, std::string_view name, const Shape
   const double xavier = std::sqrt(2.0 / (fan_in + fan_out));
   const std::uint64_t key = stable_hash(name) ^ (seed * kMixStep);
   using Kind = Initializer::Kind;
-#pragma omp parallel for schedule(static) if (end - begin > kAlone)
-  for (std::int64_t i = begin; i < end; ++i) {
+#pragma omp parallel for schedule(static) if (range.end - range.begin > kAlone)
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
     Draw draw(key, i);
     double x = init.a;
     switch (init.kind) {
@@ -87,7 +87,7 @@ void initialize_part(const Initializer& init, std::string_view name, const Shape
         x = xavier * std::sqrt(3.0) * (2 * draw.uniform() - 1);
         break;
     }
-    data[i - begin] = static_cast<float>(x);
+    data[i - range.begin] = static_cast<float>(x);
   }
 }
 

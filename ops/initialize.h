@@ -15,8 +15,13 @@ namespace hetu {
 void initialize(const Initializer& init, std::string_view name, const Shape& shape,
                 std::uint64_t seed, float* data);
 
-/// The same of elements `begin` to end - 1 alone.
+struct ElementRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// The same of elements begin <= i < end alone.
 void initialize_part(const Initializer& init, std::string_view name, const Shape& shape,
-                     std::uint64_t seed, std::int64_t begin, std::int64_t end, float* data);
+                     std::uint64_t seed, ElementRange range, float* data);
 
 }  // namespace hetu

@@ -156,8 +156,8 @@ std::shared_ptr<float[]> RowTable::make_records(std::int64_t block) const {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t begin = about_.split.row(about_.server, first + i) * about_.width;
     float* row = made.get() + i * stride_;
-    initialize_part(about_.first.values, about_.name, shape, about_.first.seed, begin,
-                    begin + about_.width, row);
+    initialize_part(about_.first.values, about_.name, shape, about_.first.seed,
+                    {begin, begin + about_.width}, row);
     std::fill_n(row + about_.width, stride_ - about_.width, 0.0F);
   }
   return made;

@@ -167,26 +167,9 @@ void Store::take_join(Seat& seat, const Join& join) {
     if (!is_held) early_.emplace_back(&seat, join);
     return;
   }
-  if (join.elements != table->elements ||
-      static_cast<std::size_t>(join.members) != table->members.size()) {
-    return refuse(
-        fmt::format("worker {} opens table \"{}\" with {} elements for {} members; it has "
-                    "{} for {}: open it alike everywhere",
-                    seat.worker, join.name, join.elements, join.members, table->elements,
-                    table->members.size()));
-  }
-  if (join.width != table->width || !(join.first == table->first)) {
-    return refuse(
-        fmt::format("worker {} opens table \"{}\" with rows of {}; it has rows of {}{}: open it "
-                    "alike everywhere",
-                    seat.worker, join.name, join.width, table->width,
-                    join.width == table->width ? " that begin otherwise" : ""));
-  }
-  if (!(join.rule == table->rule)) {
-    const bool alike = describe(join.rule) == describe(table->rule);
-    return refuse(fmt::format(
-        "worker {} opens table \"{}\" with {}; it has {}{}: open it alike everywhere", seat.worker,
-        join.name, describe(join.rule), describe(table->rule), alike ? " of other settings" : ""));
+  if (const std::string text = disagreement(*table, join); !text.empty()) {
+    return refuse(fmt::format("worker {} opens table \"{}\" with {}: open it alike everywhere",
+                              seat.worker, join.name, text));
   }
   if (holder != nullptr) {
     return refuse(
@@ -211,6 +194,25 @@ std::shared_ptr<Store::TableState> Store::make_table(const Join& join) const {
                  .rows = nullptr});
   if (join.width > 0) make_rows(*table);
   return table;
+}
+
+// What a member says of a table and what it is; "" if that is the same.
+std::string Store::disagreement(const TableState& table, const Join& join) {
+  if (join.elements != table.elements ||
+      static_cast<std::size_t>(join.members) != table.members.size()) {
+    return fmt::format("{} elements for {} members; it has {} for {}", join.elements, join.members,
+                       table.elements, table.members.size());
+  }
+  if (join.width != table.width || !(join.first == table.first)) {
+    return fmt::format("rows of {}; it has rows of {}{}", join.width, table.width,
+                       join.width == table.width ? " that begin otherwise" : "");
+  }
+  if (!(join.rule == table.rule)) {
+    const bool alike = describe(join.rule) == describe(table.rule);
+    return fmt::format("{}; it has {}{}", describe(join.rule), describe(table.rule),
+                       alike ? " of other settings" : "");
+  }
+  return "";
 }
 
 void Store::let_in(Seat& seat, const Join& join, const std::shared_ptr<TableState>& table) {

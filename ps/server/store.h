@@ -147,6 +147,7 @@ class Store {
                               std::int64_t least);
   void answer(TableState& table, int part);
   void answer_all(Seat& seat);
+  static std::string disagreement(const TableState& table, const Join& join);
   void let_in(Seat& seat, const Join& join, const std::shared_ptr<TableState>& table);
   void forget_tables_that_ended();
   void end_worker(int worker, const std::string& reason);
