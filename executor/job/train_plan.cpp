@@ -156,6 +156,10 @@ void check_servers(const TrainPlan& job) {
       waves || job.optimizer.kind != OptimizerConfig::Kind::Lamb,
       "lamb goes by the norm of whole parameters, and servers have parts of them: choose another "
       "optimizer, or leave --sync-method ps out");
+  require(
+      waves || !job.optimizer.lazy_rows,
+      "lazy_rows is of workers' own updates, and with --sync-method ps servers make them, of every "
+      "row: leave one of the two out");
   require(!o.averaging,
           "'{}' shares weights over servers and cannot average them in groups, too: leave {} out",
           job.one_step.method,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/base/error.h"
+
 namespace hetu {
 
 StageFunctions::StageFunctions(const Graph& graph, const StagePlan& plan,
@@ -56,6 +58,7 @@ void StageFunctions::compute(const Launch& l, std::span<const Accumulate> accumu
 void StageFunctions::add_rows(const Launch& l, int micro) {
   const StageUse& use = plan_.uses[l.rows_of_use];
   const bool first = gradients_.is_fresh(l.rows_of_use);
+  HETU_ASSERT(first || use.staged.region == Region::Accumulator);
   float* const to = memory_.floats(first ? use.accumulator : use.staged);
   const TouchedRows touched = memory_.rows(use, first ? use.touched : use.staged_touched);
   const RowsOf rows = {static_cast<const std::int32_t*>(memory_.at(l.inputs[0], micro)),

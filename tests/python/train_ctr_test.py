@@ -124,6 +124,8 @@ class Tables(CtrCase):
         self.refused((1, 1), "--optimizer", "lamb", "--lazy-rows", says="LAMB: lazy_rows does not go with")
         self.refused((1, 1), "--optimizer", "adam", "--lazy-rows", "--dense-tables",
                      says="lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole")
+        self.refused((2, 1), "--optimizer", "adam", "--lazy-rows", "--pipeline", "dp", "--sync-method", "ps",
+                     says="lazy_rows is of workers' own updates, and with --sync-method ps servers make them")
 
 
 class Options(CtrCase):

@@ -1,7 +1,7 @@
 """Click-through rates: Wide & Deep (Cheng et al. 2016) and DLRM (Naumov et al. 2019).
 
 Both read dense [B, D] and ids [B, C], rows of one embedding table in which each of the C columns has its own part, and
-give a logit per sample. All tables are made by `_table`. B batch, D integers, C columns, W embedding width.
+give a logit per sample. B batch, D integers, C columns, W embedding width.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def _linear(x: Value, out: int, name: str) -> Value:
     return ops.linear(x, weight, bias, name=name)
 
 
-def _table(rows: int, width: int, name: str, init: Init) -> Value:
-    """An embedding table."""
-    return parameter(f"{name}.weight", [rows, width], init)
+def _looked_up(ids: Value, rows: int, width: int, name: str, init: Init) -> Value:
+    """The rows of an embedding table [rows, width] that ids name. Models see no table: this alone says where one is."""
+    return ops.embedding(parameter(f"{name}.weight", [rows, width], init), ids, name=name)
 
 
 def mean_sigmoid_cross_entropy(logits: Value, labels: Value, name: str) -> Value:
@@ -42,8 +42,7 @@ class _ClickModel:
     def _embedded(self, ids: Value) -> Value:
         """[B, C * W]; starts as DLRM's tables do, uniform within 1 / sqrt(rows of a column)."""
         columns, bound = ids.shape[1], 1 / math.sqrt(self.hash_size)
-        table = _table(columns * self.hash_size, self.width, "embedding", uniform(-bound, bound))
-        rows = ops.embedding(table, ids, name="embedding")
+        rows = _looked_up(ids, columns * self.hash_size, self.width, "embedding", uniform(-bound, bound))
         return ops.reshape(rows, shape=[BATCH, columns * self.width], name="embedding.flat")
 
     def _layers(self, x: Value, name: str) -> Value:
@@ -79,8 +78,8 @@ class WideDeep(_ClickModel):
 
     def logits(self, dense: Value, ids: Value) -> Value:
         columns = ids.shape[1]
-        weights = _table(columns * self.hash_size, 1, "wide.categories", constant(0.0))
-        chosen = ops.reshape(ops.embedding(weights, ids, name="wide.categories"), shape=[BATCH, columns], name="wide.flat")
+        weights = _looked_up(ids, columns * self.hash_size, 1, "wide.categories", constant(0.0))
+        chosen = ops.reshape(weights, shape=[BATCH, columns], name="wide.flat")
         wide = ops.sum_last(chosen, name="wide.sum")
         integers = ops.reshape(_linear(dense, 1, "wide.integers"), shape=[BATCH], name="wide.integers.flat")
         wide = ops.add(wide, integers, name="wide")
