@@ -25,6 +25,8 @@ int compare_command(const Arguments& arguments);
 int data_check_command(const Arguments& arguments);
 int rehearse_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
+int ps_serve_command(const Arguments& arguments);
+int ps_status_command(const Arguments& arguments);
 
 /// Writes text to a file (beside, then renamed) or, where path is empty, to standard output. Throws
 /// Io.

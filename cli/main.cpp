@@ -37,6 +37,10 @@ const std::vector<Command>& commands() {
        rehearse_command, nullptr},
       {"checkpoint", "shows, compares, exports and imports what trainings save", checkpoint_command,
        nullptr},
+      {"ps serve", "a parameter server alone, for programs of one's own (hetu.ps)",
+       ps_serve_command, nullptr},
+      {"ps status", "tables, clocks, clients and bytes of the parameter servers of a job",
+       ps_status_command, nullptr},
   };
   return kCommands;
 }

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
     "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu choose", "hetu timeline",
-    "hetu compare", "hetu checkpoint", "hetu data check", "hetu data sample", "heturun", "train_bert.py",
-    "train_resnet.py", "train_ctr.py",
+    "hetu compare", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
+    "hetu data sample", "heturun", "train_bert.py", "train_resnet.py", "train_ctr.py",
 ]
 HEAD = """# Reference
 

@@ -1,5 +1,6 @@
 // For builds without ZeroMQ: the same function as zmq_client.cpp.
 #include "graph/base/error.h"
+#include "ps/client/ask_status.h"
 #include "ps/client/parameter_client.h"
 
 namespace hetu::ps {
@@ -8,6 +9,12 @@ std::unique_ptr<ParameterClient> connect_servers(const std::string&, const Param
   fail(Code::Unsupported,
        "this build has no ZeroMQ, over which workers speak with parameter servers; install ZeroMQ "
        "and configure with -DHETU_ZMQ=ON");
+}
+
+std::vector<AskedStatus> ask_status(const std::string&, double) {
+  fail(Code::Unsupported,
+       "this build has no ZeroMQ, over which parameter servers are asked; install ZeroMQ and "
+       "configure with -DHETU_ZMQ=ON");
 }
 
 }  // namespace hetu::ps

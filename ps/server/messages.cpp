@@ -158,6 +158,8 @@ void list(Fields f, Leave& m) { f.count(m.pushes, "number of updates"); }
 void list(Fields f, Got& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "pull");
 }
+void list(Fields f, Status& m) { f.count(m.first, "first table"); }
+void list(Fields f, StatusIs& m) { f.count(m.first, "first table"); }
 void list(Fields, Welcome&) {}
 void list(Fields f, Joined& m) { f.table(m.table).flag(m.wants_values); }
 void list(Fields f, NotJoined& m) { f.table(m.table).text(m.text, kLongestText, "reason"); }

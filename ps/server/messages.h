@@ -140,6 +140,13 @@ struct Got {
   bool operator==(const Got&) const = default;
 };
 
+/// Asks how the server is (status.h), its tables from number `first` on in the order of their
+/// names. From anybody with the job's key: no hello, no place in a line.
+struct Status {
+  std::int64_t first = 0;
+  bool operator==(const Status&) const = default;
+};
+
 // From a server.
 
 struct Welcome {
@@ -218,6 +225,11 @@ struct BeatBack {
 struct Left {
   bool operator==(const Left&) const = default;
 };
+/// The answer to Status; its payload is a ServerStatus (status.h).
+struct StatusIs {
+  std::int64_t first = 0;
+  bool operator==(const StatusIs&) const = default;
+};
 /// The client can do nothing more here.
 struct Refusal {
   Code code = Code::Comm;
@@ -225,10 +237,10 @@ struct Refusal {
   bool operator==(const Refusal&) const = default;
 };
 
-using FromClient =
-    std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave, PushRows, SetRows, PullRows, Got>;
+using FromClient = std::variant<Hello, Join, Init, Push, Pull, Who, Beat, Leave, PushRows, SetRows,
+                                PullRows, Got, Status>;
 using FromServer = std::variant<Welcome, Joined, NotJoined, Initialised, Pushed, Values, NoValues,
-                                Waits, BeatBack, Left, Refusal, PushedRows, RowValues>;
+                                Waits, BeatBack, Left, Refusal, PushedRows, RowValues, StatusIs>;
 
 /// A header: a message, which beginning of the line it belongs to, from 1, and its place among the
 /// messages since then, from 1; 0: it has none (signs of life, and what begins a line).

@@ -69,6 +69,13 @@ class RowTable {
   Payload read_newer(const std::byte* ids, const std::byte* versions, std::int64_t count,
                      std::int64_t bound);
 
+  /// Memory of the rows that have been touched.
+  std::int64_t bytes() const {
+    std::int64_t floats = 0;
+    for (std::size_t b = 0; b < blocks_.size(); ++b)
+      if (blocks_[b].records) floats += floats_of(static_cast<std::int64_t>(b));
+    return floats * static_cast<std::int64_t>(sizeof(float));
+  }
   const UpdateCounts& counts() const { return counts_; }
 
   /// For snapshots: the blocks of rows that messages have changed, by number. They are lent:

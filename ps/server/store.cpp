@@ -35,9 +35,15 @@ void Store::note(Change::Of of, std::uint64_t who, const Payload& words, const P
   if (options_.on_change) options_.on_change({of, who, words, values});
 }
 
-std::vector<Store::Outgoing> Store::take() { return std::exchange(outgoing_, {}); }
+std::vector<Store::Outgoing> Store::take() {
+  for (const Outgoing& out : outgoing_) {
+    sent_bytes_ += static_cast<std::int64_t>(out.header.size() + out.payload.bytes);
+  }
+  return std::exchange(outgoing_, {});
+}
 
 void Store::receive(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us) {
+  received_bytes_ += static_cast<std::int64_t>(header.size() + payload.bytes);
   Framed<FromClient> framed;
   try {
     framed = decode_from_client(header.data(), header.size());
@@ -49,6 +55,9 @@ void Store::receive(Peer from, const Bytes& header, const Payload& payload, std:
     take_hello(from, framed.attempt, *hello, now_us);
     if (changes_) note(Change::Of::Message, hello->session, {header.data(), header.size()}, {});
     return;
+  }
+  if (const auto* status = std::get_if<Status>(&framed.message)) {
+    return tell_status(from, framed.attempt, *status, now_us);
   }
   const auto found = seat_of_.find(from);
   if (found == seat_of_.end()) return drop("its sender has not said hello");

@@ -12,6 +12,7 @@
 
 #include "ps/server/messages.h"
 #include "ps/server/part_state.h"
+#include "ps/server/status.h"
 
 namespace hetu::ps::server {
 
@@ -106,6 +107,10 @@ class Store {
   /// True once someone has come and everyone who came has left or died.
   bool finished() const;
   std::int64_t dropped_frames() const { return dropped_; }
+  /// Without its tables.
+  ServerStatus status(std::int64_t now_us) const;
+  /// A frame was dropped before it came here.
+  void count_dropped() { ++dropped_; }
 
  private:
   struct Seat;
@@ -156,6 +161,9 @@ class Store {
   Place* place_of(Seat& seat, int table, int part, const Payload& payload, bool full);
   void send(Seat& seat, const FromServer& message, const Payload& payload = {});
   void drop(const std::string& why);
+  static Presence presence_of(const Seat* seat);
+  static TableStatus status_of(const TableState& table);
+  void tell_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us);
 
   const StoreOptions options_;
   std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();
@@ -167,6 +175,10 @@ class Store {
   std::vector<Outgoing> outgoing_;
   bool changes_ = false;  ///< the message that is being taken changes something
   std::int64_t dropped_ = 0;
+  std::int64_t received_bytes_ = 0;
+  std::int64_t sent_bytes_ = 0;
+  std::int64_t status_second_us_ = 0;  ///< begin of the second in which so many were told
+  int statuses_told_ = 0;
   std::int64_t looked_us_ = 0;
 };
 

@@ -119,7 +119,10 @@ class Server {
     for (int i = 0; i < kFramesAtOnce && curve::receive_all(router_, parts); ++i) {
       const server::Store::Peer peer = peer_of(parts[0]);
       // No worker of ours speaks otherwise.
-      if (peer == 0 || parts.size() != 3 || parts[1].size() > server::kLongestHeader) continue;
+      if (peer == 0 || parts.size() != 3 || parts[1].size() > server::kLongestHeader) {
+        store_.count_dropped();
+        continue;
+      }
       const auto* header = parts[1].data<std::byte>();
       store_.receive(peer, Bytes(header, header + parts[1].size()),
                      {parts[2].data<std::byte>(), parts[2].size()}, now_us());

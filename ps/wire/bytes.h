@@ -77,6 +77,7 @@ class ByteReader {
     advance(bytes);
     return value;
   }
+  std::size_t left() const { return left_; }
   bool flag() { return between<std::uint8_t>(0, 1, "flag") == 1; }
   void end() const {
     if (left_ != 0) fail(Code::Comm, "a message with {} bytes too many", left_);

@@ -19,7 +19,7 @@ _FROM = {
     "one_line_errors": "process.errors", "parse_bytes": "process.errors",
 }
 _MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "lr", "metrics", "models", "ops", "optim",
-                                    "schedule")}
+                                    "ps", "schedule")}
 _MODULES |= {"hold": "process.hold", "training": "job.training"}
 __all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # whose import changes how signals are taken
 

@@ -29,6 +29,9 @@ void bind_evaluate(nanobind::module_& m);
 /// Links: Transport, connect, thread_links.
 void bind_links(nanobind::module_& m);
 
+/// Parameter servers for programs of one's own: ParameterClient, optimizer_state_names.
+void bind_ps(nanobind::module_& m);
+
 /// Training: Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 

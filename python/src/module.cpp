@@ -62,6 +62,7 @@ NB_MODULE(_hetu, m) {
   hetu::bind_data(m);
   hetu::bind_evaluate(m);
   hetu::bind_links(m);
+  hetu::bind_ps(m);
   hetu::bind_executor(m);
   hetu::bind_stop(m);
 }

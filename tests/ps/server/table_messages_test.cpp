@@ -55,7 +55,9 @@ std::vector<FromClient> of_workers() {
           Who{1, 2, none},
           Beat{12},
           Leave{9},
-          Got{1, 2, far}};
+          Got{1, 2, far},
+          Status{},
+          Status{far}};
 }
 
 std::vector<FromServer> of_servers() {
@@ -73,6 +75,7 @@ std::vector<FromServer> of_servers() {
           Waits{1, 2, ""},
           BeatBack{false, 12},
           Left{},
+          StatusIs{7},
           Refusal{Code::Internal, std::string(kLongestText, 'x')}};
 }
 

@@ -1,0 +1,126 @@
+// `hetu ps serve`: a parameter server without heturun.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "config/curve/keys.h"
+#include "graph/base/error.h"
+#include "graph/base/words.h"
+#include "ps/server/serve.h"
+#include "ps/server/split.h"
+#include "ps/wire/connection_file.h"
+#include "ps/wire/listen.h"
+
+namespace hetu::cli {
+namespace {
+
+struct Request {
+  std::string listen;
+  std::string keys;
+  int server = 0;
+  int servers = 1;
+};
+
+std::vector<Option> options_of(Request& r) {
+  const auto number = [](int& to, int least, int most) {
+    return [&to, least, most](const std::string& text) {
+      to = static_cast<int>(to_integer(text, least, most));
+    };
+  };
+  return {{"--listen", "ENDPOINT", "tcp://A.B.C.D:PORT, PORT * being a free one, or ipc://PATH",
+           [&r](const std::string& text) { r.listen = text; }},
+          {"--keys", "FILE",
+           "the connection file, for its owner alone: made with new keys if it is not there; where "
+           "this server listens is added",
+           [&r](const std::string& text) { r.keys = text; }},
+          {"--server", "K", "which server this is, from 0 (default: 0)",
+           number(r.server, 0, ps::server::kMostServers - 1)},
+          {"--servers", "N", "how many there are (default: 1), all with one FILE",
+           number(r.servers, 1, ps::server::kMostServers)}};
+}
+
+std::string serve_help() {
+  Request unused;
+  return "usage: hetu ps serve --listen ENDPOINT --keys FILE [--server K --servers N]\n"
+         "A parameter server alone. Whoever has FILE may connect (hetu.ps.connect, hetu ps "
+         "status); it\nserves until SIGINT or SIGTERM.\n\nOptions:\n" +
+         help_text(options_of(unused));
+}
+
+Request parse(const Arguments& arguments) {
+  Request r;
+  const std::vector<std::string> rest = parse_options(arguments, options_of(r));
+  require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : shortened(rest[0]));
+  require(!r.listen.empty(), "needs --listen tcp://ADDRESS:PORT or ipc://PATH");
+  require(!r.keys.empty(), "needs --keys FILE, which is made if it is not there");
+  require(r.server < r.servers, "--server must be 0 to {}, for there are {} (--servers), not {}",
+          r.servers - 1, r.servers, r.server);
+  return r;
+}
+
+ps::JobKeys keys_in(const std::string& path) {
+  const curve::KeyPair server = curve::make_key_pair();
+  const curve::KeyPair worker = curve::make_key_pair();
+  const ps::JobKeys keys{server.public_key, server.secret_key, worker.public_key,
+                         worker.secret_key};
+  if (ps::make_connection_file(path, keys)) return keys;
+  return {};
+}
+
+volatile std::sig_atomic_t g_control = -1;
+
+// The server's control line ends, and with it the server, in order.
+extern "C" void end_in_order(int) {
+  if (g_control >= 0) close(g_control);
+  g_control = -1;
+}
+
+}  // namespace
+
+int ps_serve_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(serve_help(), ""), 0;
+  const Request r = parse(arguments);
+  if (!ps::can_serve_parameters()) ps::serve_parameters({});  // says why
+  const ps::Listener listener(r.listen);
+  ps::JobKeys keys = keys_in(r.keys);
+  if (keys.server_secret.empty()) {
+    const ps::Connection found = ps::read_connection_file(r.keys);
+    if (found.servers != 0 && found.servers != r.servers) {
+      fail(Code::Config, "{} is of {} servers, not {}: take another file, or --servers {}", r.keys,
+           found.servers, r.servers, found.servers);
+    }
+    if (found.keys.server_secret.empty()) {
+      fail(Code::Config, "{} has no secret of the servers: it is a copy for clients", r.keys);
+    }
+    keys = found.keys;
+  }
+
+  int control[2];
+  if (pipe2(control, O_CLOEXEC) != 0) fail(Code::Io, "no pipe for the parameter server");
+  g_control = control[1];
+  struct sigaction action {};
+  action.sa_handler = end_in_order;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+
+  ps::add_server(r.keys, r.server, r.servers,
+                 fmt::format("{}", fmt::join(listener.reached_at(), ",")));
+  put(fmt::format("parameter server {} of {} listens at {}; connect with {}\n", r.server, r.servers,
+                  listener.endpoint(), r.keys),
+      "");
+  ps::ServeParameters options;
+  options.server = r.server;
+  options.servers = r.servers;
+  options.endpoint = listener.endpoint();
+  options.listener_fd = listener.fd();
+  options.server_secret = keys.server_secret;
+  options.client_key = keys.worker_public;
+  options.control_fd = control[0];
+  ps::serve_parameters(options);
+  return 0;
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,139 @@
+// `hetu ps status`: how parameter servers are.
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "graph/base/error.h"
+#include "graph/base/words.h"
+#include "ps/client/ask_status.h"
+#include "ps/wire/connection_file.h"
+
+namespace hetu::cli {
+namespace {
+
+struct Request {
+  std::string where;
+  std::string job;
+  std::string format = "text";
+  double watch_s = 0;
+  double timeout_s = 5;
+};
+
+std::vector<Option> options_of(Request& r) {
+  const auto positive = [](double& to) {
+    return [&to](const std::string& text) {
+      to = to_number(text);
+      require(to > 0 && to <= 1e6, "must be more than 0 s, not {}", shortened(text));
+    };
+  };
+  return {
+      {"--job", "NAME", "a job that heturun runs on this host, or the process id of its heturun",
+       [&r](const std::string& text) { r.job = text; }},
+      {"--format", "FORMAT", "text (default), json or prometheus",
+       [&r](const std::string& text) {
+         r.format = one_of(text, {"text", "json", "prometheus"});
+       }},
+      {"--watch", "S", "ask again every S seconds, until SIGINT", positive(r.watch_s)},
+      {"--timeout", "S", "how long a server may take to answer (default: 5)",
+       positive(r.timeout_s)}};
+}
+
+std::string help() {
+  Request unused;
+  return "usage: hetu ps status FILE|ADDRESS|--job NAME [options]\n"
+         "Tables, clocks, clients and bytes of all parameter servers of a job. FILE is that of "
+         "hetu "
+         "ps serve;\nADDRESS is what HETU_SERVERS holds in a worker. Nobody waits for who asks. "
+         "Exits 5 where a server\ndoes not answer.\n\nOptions:\n" +
+         help_text(options_of(unused));
+}
+
+/// Of a process: a variable of its environment as it began; "" if it has none or is not ours.
+std::string variable_of(const std::filesystem::path& process, const std::string& name) {
+  std::ifstream file(process / "environ", std::ios::binary);
+  for (std::string text; std::getline(file, text, '\0');) {
+    if (text.rfind(name + "=", 0) == 0) return text.substr(name.size() + 1);
+  }
+  return "";
+}
+
+/// The process id of a process's parent; 0 if it has ended.
+int parent_of(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_end = text.rfind(')');
+  int parent = 0;
+  if (name_end != std::string::npos) {
+    std::sscanf(text.c_str() + name_end + 1, " %*c %d", &parent);
+  }
+  return parent;
+}
+
+bool is_below(int pid, int of) {
+  for (; pid > 1; pid = parent_of(pid)) {
+    if (pid == of) return true;
+  }
+  return false;
+}
+
+// What heturun has told the workers of a job, by one of them that runs on this host.
+std::string address_of_job(const std::string& job) {
+  const bool is_pid = job.size() < 12 && job.find_first_not_of("0123456789") == std::string::npos;
+  const int pid = is_pid ? static_cast<int>(to_integer(job, 1, 1 << 30)) : 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string address = variable_of(entry.path(), "HETU_SERVERS");
+    if (address.empty()) continue;
+    if (is_pid ? is_below(std::stoi(name), pid) : variable_of(entry.path(), "HETU_JOB") == job) {
+      return address;
+    }
+  }
+  fail(Code::Config,
+       "no worker of yours runs on this host in job '{}': name the process id of its heturun, or "
+       "the job as HETU_JOB does in its workers",
+       shortened(job));
+}
+
+Request parse(const Arguments& arguments) {
+  Request r;
+  const std::vector<std::string> rest = parse_options(arguments, options_of(r));
+  require(rest.size() + (r.job.empty() ? 0 : 1) == 1,
+          "needs one FILE, ADDRESS or --job NAME; --help says more");
+  r.where = r.job.empty() ? ps::address_from(rest[0]) : address_of_job(r.job);
+  return r;
+}
+
+/// Whether all have answered.
+bool tell(const Request& r) {
+  const std::vector<ps::AskedStatus> all = ps::ask_status(r.where, r.timeout_s);
+  put(r.format == "json"         ? ps::status_json(all)
+      : r.format == "prometheus" ? ps::status_prometheus(all)
+                                 : ps::status_text(all),
+      "");
+  bool answered = true;
+  for (std::size_t s = 0; s < all.size(); ++s) answered = answered && all[s].failure.empty();
+  return answered;
+}
+
+}  // namespace
+
+int ps_status_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(help(), ""), 0;
+  const Request r = parse(arguments);
+  while (r.watch_s > 0) {
+    tell(r);
+    std::this_thread::sleep_for(std::chrono::duration<double>(r.watch_s));
+    put("\n", "");
+  }
+  return tell(r) ? 0 : exit_status(Code::Comm);
+}
+
+}  // namespace hetu::cli

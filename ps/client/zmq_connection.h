@@ -1,0 +1,77 @@
+// A connection to one parameter server; for the ZeroMQ sources of ps/client.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+#include <zmq.hpp>
+
+#include "config/curve/sockets.h"
+#include "ps/server/messages.h"
+#include "ps/wire/address.h"
+
+namespace hetu::ps {
+
+inline constexpr int kWatched = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+/// Where one server is.
+struct Place {
+  std::string endpoint;
+  Address address;
+};
+
+/// Those of an address as heturun writes it. Throws Config.
+inline std::vector<Place> places_of(const std::string& address) {
+  std::vector<Place> places;
+  for (const Address& each : parse_addresses(address, "HETU_SERVERS")) {
+    places.push_back({choose_endpoint(each.endpoints), each});
+  }
+  return places;
+}
+
+/// A DEALER to one server, and what it tells of its connection. A new one is made when the
+/// connection is lost, so that nothing that was queued for the old one is sent.
+class Connection {
+ public:
+  Connection(zmq::context_t& context, const Place& place, const std::string& name)
+      : socket_(context, zmq::socket_type::dealer), monitor_(context, zmq::socket_type::pair) {
+    socket_.set(zmq::sockopt::linger, 1000);
+    curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, place.address.server_key);
+    curve::set_key(socket_, ZMQ_CURVE_PUBLICKEY, place.address.public_key);
+    curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, place.address.secret_key);
+    socket_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
+    socket_.set(zmq::sockopt::sndhwm, 0);  // the client counts what is on its way
+    socket_.set(zmq::sockopt::rcvhwm, 0);
+    if (zmq_socket_monitor(socket_.handle(), name.c_str(), kWatched) != 0) throw zmq::error_t();
+    monitor_.connect(name);
+    monitor_.set(zmq::sockopt::linger, 0);
+    socket_.connect(place.endpoint);
+  }
+  ~Connection() { zmq_socket_monitor(socket_.handle(), nullptr, 0); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  zmq::socket_t& socket() { return socket_; }
+  zmq::socket_t& monitor() { return monitor_; }
+  /// Nothing that is still queued is to be sent.
+  void forget() { socket_.set(zmq::sockopt::linger, 0); }
+
+  /// Which of kWatched have happened since the last call.
+  int events() {
+    int all = 0;
+    zmq::message_t event;
+    while (monitor_.recv(event, zmq::recv_flags::dontwait)) {
+      if (!event.more() || event.size() < sizeof(std::uint16_t)) continue;  // second part: where
+      std::uint16_t number = 0;
+      std::memcpy(&number, event.data(), sizeof number);
+      all |= number;
+    }
+    return all;
+  }
+
+ private:
+  zmq::socket_t socket_;
+  zmq::socket_t monitor_;
+};
+
+}  // namespace hetu::ps
