@@ -64,8 +64,7 @@ Request parse(const Arguments& arguments) {
 ps::JobKeys keys_in(const std::string& path) {
   const curve::KeyPair server = curve::make_key_pair();
   const curve::KeyPair worker = curve::make_key_pair();
-  const ps::JobKeys keys{server.public_key, server.secret_key, worker.public_key,
-                         worker.secret_key};
+  ps::JobKeys keys{server.public_key, server.secret_key, worker.public_key, worker.secret_key};
   if (ps::make_connection_file(path, keys)) return keys;
   return {};
 }

@@ -90,7 +90,7 @@ std::string address_of_job(const std::string& job) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string address = variable_of(entry.path(), "HETU_SERVERS");
+    std::string address = variable_of(entry.path(), "HETU_SERVERS");
     if (address.empty()) continue;
     if (is_pid ? is_below(std::stoi(name), pid) : variable_of(entry.path(), "HETU_JOB") == job) {
       return address;

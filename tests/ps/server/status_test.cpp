@@ -71,7 +71,14 @@ TEST(Status, ALengthBeyondTheMessageIsRefused) {
   Bytes bytes = encode_status(ServerStatus{});
   const std::size_t tables = bytes.size() - 4;
   for (std::size_t i = 0; i < 2; ++i) bytes[tables + i] = std::byte{0xFF};
-  EXPECT_THROW(decode_status(bytes.data(), bytes.size()), Error);
+  try {
+    decode_status(bytes.data(), bytes.size());
+    ADD_FAILURE() << "taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("length of a list is 65535, not 0 to 0"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 /// A store, and what is said to it.
