@@ -229,6 +229,13 @@ class Stepped : public client::ClientState {
     return number;
   }
 
+  OptimizerStates states(int table, float* values) override {
+    opens_ = true;
+    OptimizerStates found = ClientState::states(table, values);
+    opens_ = false;
+    return found;
+  }
+
  protected:
   void ring() override {
     for (int ticks = 0; opens_ && !is_idle() && ticks < 10'000; ++ticks) way_.step();

@@ -227,6 +227,27 @@ int train_all(int operations, const std::vector<Rates>& rates) {
   return killed;
 }
 
+TEST(LossyWay, StatesComeWhole) {
+  set_log_level(Level::Error);
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 draw(seed);
+  const ServerOptimizer adam{settings_of(OptimizerKind::Adam), {}};
+  for (int run = 0; run < 100; ++run) {
+    Lossy way(2, seed + static_cast<unsigned>(run), {0.2, 0.1, 0.1, 0.01}, nullptr);
+    Stepped client(0, way);
+    const std::vector<float> initial = random_values(9, draw);
+    const OptimizerStates first{{random_values(9, draw), random_values(9, draw)}, 7};
+    client.open({"w", 9, 1, adam}, 0, initial.data(), &first);
+    std::vector<float> values(9);
+    const OptimizerStates found = client.states(0, values.data());
+    ASSERT_EQ(values, initial);
+    ASSERT_EQ(found.states, first.states);
+    ASSERT_EQ(found.updates, 7);
+  }
+  set_log_level(Level::Info);
+}
+
 TEST(LossyWay, EveryUpdateIsAddedOnce) { train_all(20'000, kLossy); }
 TEST(LossyWay, DISABLED_EveryUpdateIsAddedOnceLong) { train_all(100'000, kLossy); }
 TEST(LossyWay, EveryUpdateOutlivesServersThatAreKilled) {
