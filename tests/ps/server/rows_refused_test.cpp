@@ -42,7 +42,7 @@ class OneStore {
 
 Bytes payload_of(const std::vector<std::int64_t>& ids, std::size_t more) {
   Bytes bytes(ids.size() * sizeof(std::int64_t) + more);
-  std::memcpy(bytes.data(), ids.data(), ids.size() * sizeof(std::int64_t));
+  if (!ids.empty()) std::memcpy(bytes.data(), ids.data(), ids.size() * sizeof(std::int64_t));
   return bytes;
 }
 
