@@ -108,7 +108,7 @@ A resumed run takes out the steps that it does again.
 
 **TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch (of a resumed run in place of
 the points that it makes again): Train/loss, Train/samples_per_s; of images also Train/acc, Validation/loss,
-Validation/acc, Validation/acc5.
+Validation/acc, Validation/acc5; of click logs Validation/loss, Validation/auc.
 """
 
 

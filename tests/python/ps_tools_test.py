@@ -296,7 +296,8 @@ class Status(Case):
         said = self.until(lambda said: all(server["clients"]["dead"] for server in said["servers"]))
         self.assertEqual([m["presence"] for m in said["tables"][0]["members"]], ["connected", "left", "dead"])
         self.assertIn("worker 7 is dead: it is silent for 8 s", self.status(self.keys))
-        with self.assertRaisesRegex(_hetu.CommError, "(?s)worker 7, for whose update 2 .* worker 5 waits, is silent for 8 s"):
+        dead = "(?s)worker 7, for whose update 2 .* worker 5 waits, is silent for 8 s"
+        with self.assertRaisesRegex(_hetu.CommError, dead):
             tables[0].wait()
         clients[0].leave()
 
@@ -327,7 +328,7 @@ class Status(Case):
 
     def test_a_job_of_heturun_is_found_by_its_process(self):
         program = ("import os, sys, numpy as np, hetu; client = hetu.ps.connect(os.environ['HETU_SERVERS'], worker=3); "
-                   "client.open('of heturun', np.zeros(5, np.float32)); print('here', flush=True); open(sys.argv[1]).read(); "
+                   "client.open('of heturun', np.zeros(5, np.float32)); print('here', flush=True); open(sys.argv[1]).read();"
                    "client.leave()")
         gate = os.path.join(self.place, "gate")
         os.mkfifo(gate)
