@@ -4,12 +4,20 @@ In rounds it equals an all-reduce, bit for bit; ahead of each other pipelines le
 what does not fit is told in one line.
 """
 import json
+import os
+import random
+import signal
 import subprocess
+import sys
+import time
 import unittest
 
+from processes import process_of, wait_until
 from train_cases import MANY_S, MODEL, TrainCase, checksums, manifest_of
 
 PS = ("--micro-batches", 4, "--sync-method", "ps")
+SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
+JOBS = 17 if "--whole" in sys.argv else 1  # with three kills each
 ALL_REDUCE = ("--micro-batches", 4)
 
 
@@ -32,6 +40,28 @@ class SyncPs(TrainCase):
                 got += self.train(grid, *PS, *how, "--steps", 6, *saved, "--resume").losses
                 self.assertEqual(got, want.losses)
                 self.assertEqual(checksums(self.folder / f"{pipeline}-ps"), checksums(self.folder / f"{pipeline}-sum"))
+
+    def test_killed_servers_change_no_bit(self):
+        """Rounds are deterministic: what two servers lose in kills at random moments, their logs give back."""
+        how = (*PS, "--pipeline", "1f1b", "--optimizer", "adamw", "--learning-rate", "3e-3", "--steps", 60)
+        self.train((2, 2), *how, "--checkpoint", self.folder / "peace")
+        peace, draw = checksums(self.folder / "peace"), random.Random(SEED)
+        for job in range(JOBS):
+            with self.subTest(job=job, seed=SEED):
+                self.assertEqual(self.after_three_kills(how, self.folder / f"killed{job}", draw), peace)
+
+    def after_three_kills(self, how, saved, draw):
+        """The checksums of a job with two servers, of which one is killed three times."""
+        process, log = self.start((2, 2), *how, "--checkpoint", saved, heturun=("-s", "2"))
+        for after in (6, 20, 34):
+            self.assertTrue(wait_until(lambda n=after: log.exists() and log.read_text().count("\n") > n), process.poll())
+            time.sleep(draw.random() * 0.1)
+            self.assertTrue(wait_until(lambda: process_of(self.mark, "hetu.launch.server")), process.poll())
+            os.kill(process_of(self.mark, "hetu.launch.server"), signal.SIGKILL)
+        output, error = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, output + error)
+        self.assertEqual(error.count("it is started again from its log"), 3, error)
+        return checksums(saved)
 
     def test_ahead_of_each_other_pipelines_learn_and_resume(self):
         """On another grid, with another number of servers, and with none."""
@@ -69,4 +99,6 @@ class SyncPs(TrainCase):
 
 
 if __name__ == "__main__":
+    print(f"seed {SEED}", file=sys.stderr)
+    sys.argv = [word for word in sys.argv if word != "--whole"]
     unittest.main()
