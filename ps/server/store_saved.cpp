@@ -28,11 +28,12 @@ class Store::Saving {
         Of::Table, [](Saved&) {}, header_of(Saved::opening(table)));
     for (auto& [key, first] : table.arriving) {
       int index = key;
+      FirstPlanes& all = first;
       for (auto& [at, values] : first.planes) {
         int plane = at;
         add(
             Of::Arriving,
-            [&](Saved& to) { to.text(table.name).number(index).arriving(plane, first); },
+            [&](Saved& to) { to.text(table.name).number(index).arriving(plane, all); },
             values.lend());
       }
     }

@@ -50,11 +50,12 @@ TEST(ServersCommand, StepsWithAFlushPushTheirGradients) {
   const std::string sizes = "--stages 2 --micro-batches 4 --steps 6 --pipelines 2";
   for (const auto& [staleness, says] :
        std::vector<std::pair<std::string, std::string>>{{"0", "0"}, {"3", "3"}, {"-1", "any"}}) {
-    const std::string plan = "1f1b " + sizes + " --sync-method ps --staleness " + staleness;
+    const std::string plan =
+        fmt::format("1f1b {} --sync-method ps --staleness {}", sizes, staleness);
     EXPECT_THAT(hetu("verify " + plan).out,
-                HasSubstr("; staleness 0 local, " + says + " global\n"));
+                HasSubstr(fmt::format("; staleness 0 local, {} global\n", says)));
     hetu("schedule " + plan + " --lowered --format json -o ps.json");
-    EXPECT_THAT(hetu("verify ps.json").out, HasSubstr(", " + says + " global\n"));
+    EXPECT_THAT(hetu("verify ps.json").out, HasSubstr(fmt::format(", {} global\n", says)));
     for (const std::string& each : {plan, std::string("ps.json")}) {
       const Outcome figures = hetu("simulate " + each + " --format json --servers 2");
       EXPECT_EQ(figures.status, 0) << figures.err;

@@ -128,8 +128,8 @@ class Serve(Case):
             client = hetu.ps.connect(sys.argv[1])
             table = client.open("t", np.zeros(3, np.float32), members=2, member=0)
             table.pull(least=1)
-            print("waits", flush=True)
             try:
+                print("waits", flush=True)
                 table.wait()
             except KeyboardInterrupt:
                 print("interrupted")

@@ -172,7 +172,7 @@ TEST(SparseRows, GoOnFromWhatWasReadBack) {
   const unsigned seed = std::random_device{}();
   std::mt19937 draw(seed);
   for (const auto& [before, after] : {std::pair(1, 3), std::pair(3, 2)}) {
-    for (SparseTable about : tables(57, 3, 1)) {
+    for (const SparseTable& about : tables(57, 3, 1)) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << before << " servers, then "
                                       << after << ", " << text_of(about));
       Members first(about, before);

@@ -139,8 +139,8 @@ TEST(StoreStatus, SaysWhatHappenedInRandomRuns) {
       return least;
     };
     for (int m = 0; m < members; ++m) {
-      const auto peer = static_cast<Store::Peer>(m + 1);
-      said.say(peer, Hello{static_cast<std::uint64_t>(m + 1), m + 10, 0, 1, false}, 0);
+      const auto peer = static_cast<Store::Peer>(m) + 1;
+      said.say(peer, Hello{static_cast<std::uint64_t>(m) + 1, m + 10, 0, 1, false}, 0);
       said.say(peer, Join{0, "t", 6, members, m}, ++serials[static_cast<std::size_t>(m)]);
       said.say(peer, Init{0, 0}, ++serials[static_cast<std::size_t>(m)], 6);
     }
@@ -148,7 +148,7 @@ TEST(StoreStatus, SaysWhatHappenedInRandomRuns) {
     std::int64_t pulls = 0;
     for (int step = 0; step < 60; ++step) {
       const auto m = static_cast<std::size_t>(draw()) % clocks.size();
-      const auto peer = static_cast<Store::Peer>(m + 1);
+      const auto peer = static_cast<Store::Peer>(m) + 1;
       if (left[m]) continue;
       const unsigned what = draw() % 12;
       if (what == 0) {
