@@ -22,8 +22,8 @@ input of workers is empty. What heturun itself says goes to standard error, and 
   -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
   -w, --workers N       N workers on this host; only without -c. Without both, inside a Slurm allocation: its hosts,
                         a worker for each task
-  -s, --servers N       N parameter servers on this host, for workers that ask for them (hetpipe): a process starts when
-                        one does; only without -c (default 1)
+  -s, --servers N       N parameter servers on this host, for workers that ask (hetpipe, --sync-method ps): a process starts
+                        when one does; only without -c (default 1)
   -i, --identify KEY    ssh key for the other hosts
       --server-log DIR  keep the logs, from which a server that was killed goes on, below DIR, where there is to be room for
                         six times the bytes of all tables; they end with the job (default: in the temporary folder)
