@@ -152,10 +152,10 @@ void check_servers(const TrainPlan& job) {
       "--sync-method ps is of methods with a flush after each step; '{}' pushes waves of its own "
       "updates to the servers: leave it out",
       job.one_step.method);
-  require(
-      waves || job.optimizer.kind != OptimizerConfig::Kind::Lamb,
-      "lamb goes by the norm of whole parameters, and servers have parts of them: choose another "
-      "optimizer, or leave --sync-method ps out");
+  require(waves || is_elementwise(job.optimizer.kind),
+          "{} goes by the norm of whole parameters, and servers have parts of them: choose another "
+          "optimizer, or leave --sync-method ps out",
+          optimizer_name(job.optimizer.kind));
   require(
       waves || !job.optimizer.lazy_rows,
       "lazy_rows is of workers' own updates, and with --sync-method ps servers make them, of every "

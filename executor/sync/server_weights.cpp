@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "executor/comm/tag_kinds.h"
@@ -13,6 +14,9 @@
 namespace hetu {
 
 namespace {
+
+// least_clock() of any staleness is the servers' word for a pull that waits for nobody.
+static_assert(ps::kAnyClock == std::numeric_limits<std::int64_t>::min());
 
 // Messages lie in host memory, and so does what is made of them.
 const TensorKernels& host() { return cpu_tensor_kernels(); }

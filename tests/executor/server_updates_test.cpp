@@ -2,6 +2,7 @@
 // itself a replay, in one process, of what the servers recorded.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "ps/client/local_servers.h"
@@ -287,6 +288,25 @@ TEST(ServerUpdates, InRoundsEqualAnAllReduceBitwise) {
       }
     }
   }
+}
+
+// Each pipeline brings its own gradient down to the bound, as if it trained alone, so that their
+// mean is within it, too.
+TEST(ServerUpdates, InRoundsClipTheMeanGradient) {
+  Setting s = setting("dp", 3, 1, Kind::Sgd);
+  s.optimizer.rate = {LearningRate::Kind::Constant, 0.5};
+  s.optimizer.clip_norm = 1e-3;
+  s.runs = {1};
+  const Outcome after = train(s, 0);
+  s.optimizer.rate.base = 0;
+  const Tensors before = train(s, 0).tensors.at(0);
+  double squares = 0;
+  for (const auto& [name, values] : after.tensors.at(0))
+    for (std::size_t i = 0; i < values.size(); ++i)
+      squares += std::pow(double{values[i]} - before.at(name)[i], 2);
+  const double most = 0.5 * s.optimizer.clip_norm;
+  EXPECT_LE(std::sqrt(squares), most * 1.01);
+  EXPECT_GT(std::sqrt(squares), most / 3);
 }
 
 TEST(ServerUpdates, OfThreePipelinesInRoundsEqualAnAllReduce) {
