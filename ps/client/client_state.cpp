@@ -19,8 +19,13 @@ std::uint64_t draw_session() {
 }  // namespace
 
 ClientState::ClientState(ParameterOptions options, std::vector<std::string> servers)
-    : options_(options), session_(draw_session()), lines_(servers.size()) {
-  for (std::size_t s = 0; s < servers.size(); ++s) lines_[s].name = std::move(servers[s]);
+    : options_(options) {
+  const std::uint64_t session = draw_session();
+  const int count = static_cast<int>(servers.size());
+  for (int s = 0; s < count; ++s) {
+    const server::Hello hello{session, options.worker, s, count, false};
+    lines_.emplace_back(std::move(servers[static_cast<std::size_t>(s)]), hello);
+  }
 }
 
 std::string ClientState::who() const { return fmt::format("worker {}", options_.worker); }
@@ -29,15 +34,16 @@ void ClientState::throw_if_dead() const {
   if (dead_) throw Error(code_, failure_);
 }
 
-ClientState::OpenTable& ClientState::table(int number) {
+OpenTable& ClientState::table(int number) {
   require(number >= 0 && static_cast<std::size_t>(number) < tables_.size(),
           "{} has opened {} tables, so there is none of number {}", who(), tables_.size(), number);
   return tables_[static_cast<std::size_t>(number)];
 }
 
-void ClientState::put(int server, server::FromClient message, server::Payload payload) {
-  lines_[static_cast<std::size_t>(server)].items.push_back(
-      {std::move(message), std::move(payload)});
+void ClientState::put_all(std::vector<Addressed> messages) {
+  for (Addressed& one : messages) {
+    line(one.server).put(std::move(one.message), std::move(one.payload));
+  }
 }
 
 void check_table(const Table& about, int member) {
@@ -81,23 +87,23 @@ int ClientState::open(const Table& about, int member, const float* initial,
   check_first(about, initial, first);
   std::unique_lock lock(mutex_);
   throw_if_dead();
-  const int number = static_cast<int>(tables_.size());
-  require(number < server::kMostTables, "{} opens more than {} tables", who(), server::kMostTables);
-  const int servers = static_cast<int>(lines_.size());
-  OpenTable& opened = tables_.emplace_back(about, servers);
+  OpenTable& opened =
+      tables_.emplace_back(number_of_next(), about, static_cast<int>(lines_.size()));
   opened.initial = initial;
   opened.first = first;
-  opened.joined.resize(lines_.size());
-  for (int s = 0; s < servers; ++s) {
-    if (opened.split.first(s + 1) == opened.split.first(s)) continue;
-    put(s, server::Join{number, about.name, about.elements, about.members, member,
-                        about.update_rule()});
-    ++opened.opening;
-  }
-  return await_open(lock, opened, number);
+  return open_as(member, lock, opened);
 }
 
-int ClientState::await_open(std::unique_lock<std::mutex>& lock, OpenTable& opened, int number) {
+int ClientState::number_of_next() const {
+  const int number = static_cast<int>(tables_.size());
+  require(number < server::kMostTables, "{} opens more than {} tables", who(), server::kMostTables);
+  return number;
+}
+
+int ClientState::open_as(int member, std::unique_lock<std::mutex>& lock, OpenTable& opened) {
+  std::vector<Addressed> joins = opened.joins(member);
+  opened.opening = static_cast<int>(joins.size());
+  put_all(std::move(joins));
   lock.unlock();
   ring();
   lock.lock();
@@ -111,7 +117,7 @@ int ClientState::await_open(std::unique_lock<std::mutex>& lock, OpenTable& opene
   }
   throw_if_dead();
   if (!opened.failure.empty()) throw Error(Code::InvalidArgument, opened.failure);
-  return number;
+  return opened.number;
 }
 
 void ClientState::push(int number, std::vector<float> delta) {
@@ -142,19 +148,13 @@ void ClientState::push_all(int number, std::vector<float> delta, double rate) {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
     OpenTable& to = table(number);
-    require(to.width == 0, "table \"{}\" is sparse; push rows of it", to.about.name);
+    require(!to.is_sparse(), "table \"{}\" is sparse; push rows of it", to.about.name);
     require(static_cast<std::int64_t>(delta.size()) == to.about.elements,
             "an update of table \"{}\" must have its {} elements, not {}", to.about.name,
             to.about.elements, delta.size());
     require(!left_, "{} pushes to table \"{}\" after it has left", who(), to.about.name);
-    const auto kept = std::make_shared<const std::vector<float>>(std::move(delta));
-    ++to.clock;
-    for (int p = 0; p < to.split.parts(); ++p) {
-      const int server = to.split.server(p);
-      const auto* data = reinterpret_cast<const std::byte*>(kept->data() + to.split.begin(p));
-      const auto bytes = static_cast<std::size_t>(to.split.elements(p)) * sizeof(float);
-      put(server, server::Push{number, p, to.clock, rate}, {data, bytes, kept});
-      ++lines_[static_cast<std::size_t>(server)].pushes;
+    for (Addressed& part : to.update(std::move(delta), rate)) {
+      line(part.server).put_update(std::move(part.message), std::move(part.payload));
       ++unacknowledged_;
     }
   }
@@ -167,7 +167,11 @@ void ClientState::pull(int number, std::int64_t least, float* into, std::int64_t
 
 void ClientState::ask(int number, std::int64_t least, float* into, std::int64_t to_come,
                       int plane) {
-  if (is_sparse(number)) return ask_all_rows(number, least, into, to_come, plane);
+  if (is_sparse(number)) {
+    require(to_come == 0, "a pull of sparse table \"{}\" cannot come after pushes that are to come",
+            table(number).about.name);
+    return ask_all_rows(number, least, into, plane);
+  }
   {
     const std::lock_guard lock(mutex_);
     throw_if_dead();
@@ -175,22 +179,7 @@ void ClientState::ask(int number, std::int64_t least, float* into, std::int64_t 
     require(!left_, "{} pulls table \"{}\" after it has left", who(), from.about.name);
     require(!from.pull, "{} pulls table \"{}\" while a pull of it is open; wait for that first",
             who(), from.about.name);
-    const auto parts = static_cast<std::size_t>(from.split.parts());
-    from.pull = Open{.least = least,
-                     .into = into,
-                     .missing = from.split.parts(),
-                     .has = std::vector<bool>(parts),
-                     .chunks = {},
-                     .versions = nullptr,
-                     .found = {.pushes = std::vector<std::int64_t>(parts),
-                               .updates = std::vector<std::int64_t>(parts)},
-                     .failure = {},
-                     .waits = {}};
-    ++from.pulls;
-    for (int p = 0; p < from.split.parts(); ++p) {
-      put(from.split.server(p),
-          server::Pull{number, p, from.pulls, least, from.clock + to_come, plane});
-    }
+    put_all(from.begin_pull(least, into, from.clock + to_come, plane));
   }
   ring();
 }
@@ -209,10 +198,10 @@ Pulled ClientState::wait(int number, const std::function<std::string()>& what) {
     late = whom_it_waits_for(lock, number);
   }
   const bool is_late = !is_done();
-  const Open pull = std::move(*from.pull);
+  const OpenTable::OpenPull pull = std::move(*from.pull);
   from.pull.reset();
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
-    settle(static_cast<int>(s), [&](const server::FromClient& message) {
+  for (Line& line : lines_) {
+    line.settle([&](const server::FromClient& message) {
       const auto* asked = std::get_if<server::Pull>(&message);
       const auto* rows = std::get_if<server::PullRows>(&message);
       return (asked != nullptr && asked->table == number) ||
@@ -260,26 +249,23 @@ OptimizerStates ClientState::states(int number, float* values) {
 // Asks the server of the first part that is missing; a second is plenty for one that lives.
 std::string ClientState::whom_it_waits_for(std::unique_lock<std::mutex>& lock, int number) {
   OpenTable& from = table(number);
-  const auto& has = from.pull->has;
-  const int missing = static_cast<int>(std::find(has.begin(), has.end(), false) - has.begin());
-  const int server = from.width > 0 ? from.pull->chunks[static_cast<std::size_t>(missing)].server
-                                    : from.split.server(missing);
-  Line& line = lines_[static_cast<std::size_t>(server)];
-  line.once.push_back(server::Who{number, from.width > 0 ? server : missing, from.pull->least});
+  const auto [server, part] = from.first_missing();
+  Line& line = this->line(server);
+  line.put_once(server::Who{number, part, from.pull->least});
   lock.unlock();
   ring();
   lock.lock();
   const auto knows = [&] { return dead_ || from.pull->missing == 0 || from.pull->waits; };
   changed_.wait_for(lock, seconds(kHeartbeatS), knows);
-  if (!from.pull->waits) return fmt::format("{} does not answer", line.name);
-  if (from.pull->waits->empty()) return fmt::format("{} has not sent all of it yet", line.name);
+  if (!from.pull->waits) return fmt::format("{} does not answer", line.name());
+  if (from.pull->waits->empty()) return fmt::format("{} has not sent all of it yet", line.name());
   return "for " + *from.pull->waits;
 }
 
 std::string ClientState::busy_servers() const {
   std::string names;
   for (const Line& line : lines_) {
-    if (!line.items.empty()) names += (names.empty() ? "" : ", ") + line.name;
+    if (!line.is_idle()) names += (names.empty() ? "" : ", ") + line.name();
   }
   return names.empty() ? "the other members" : names;
 }
@@ -287,18 +273,18 @@ std::string ClientState::busy_servers() const {
 void ClientState::greet() {
   ring();
   std::unique_lock lock(mutex_);
-  const auto is_new = [](const Line& line) { return !line.known; };
+  const auto is_new = [](const Line& line) { return !line.is_known(); };
   const auto is_done = [&] { return dead_ || std::none_of(lines_.begin(), lines_.end(), is_new); };
   if (!changed_.wait_for(lock, seconds(options_.timeout_s), is_done)) {
     fail(Code::Timeout, "{} did not answer {} in {:g} s (HETU_TIMEOUT)",
-         std::find_if(lines_.begin(), lines_.end(), is_new)->name, who(), options_.timeout_s);
+         std::find_if(lines_.begin(), lines_.end(), is_new)->name(), who(), options_.timeout_s);
   }
   throw_if_dead();
 }
 
 bool ClientState::is_known(int server) const {
   const std::lock_guard lock(mutex_);
-  return lines_[static_cast<std::size_t>(server)].known;
+  return lines_[static_cast<std::size_t>(server)].is_known();
 }
 
 void ClientState::flush() {
@@ -317,9 +303,7 @@ void ClientState::leave() {
     if (left_ || dead_) return;
     left_ = true;
     leaving_ = static_cast<int>(lines_.size());
-    for (std::size_t s = 0; s < lines_.size(); ++s) {
-      put(static_cast<int>(s), server::Leave{lines_[s].pushes});
-    }
+    for (Line& line : lines_) line.put(server::Leave{line.updates()});
   }
   ring();
   std::unique_lock lock(mutex_);
@@ -346,8 +330,7 @@ bool ClientState::has_ended() const {
 
 bool ClientState::is_idle() const {
   const std::lock_guard lock(mutex_);
-  return std::all_of(lines_.begin(), lines_.end(),
-                     [](const Line& line) { return line.items.empty(); });
+  return std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.is_idle(); });
 }
 
 }  // namespace hetu::ps::client

@@ -4,10 +4,10 @@
 #pragma once
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <mutex>
-#include <optional>
 
+#include "ps/client/line.h"
+#include "ps/client/open_table.h"
 #include "ps/client/parameter_client.h"
 #include "ps/server/messages.h"
 
@@ -15,21 +15,14 @@ namespace hetu::ps::client {
 
 /// Throws InvalidArgument where a table or a member of it cannot be.
 void check_table(const Table& about, int member);
-/// Now, as comm::now_ns().
-std::int64_t now_ns();
 
 /// A ParameterClient without its transport: take() gives what is to be sent, receive() brings in.
 ///
-/// Everything that wants an acknowledgement is kept until it has come. A line that has lost a
-/// message, as its signs of life tell, or its connection, begins anew: hello, and then all of it
-/// again, which the servers take once.
+/// Everything that wants an acknowledgement is kept until it has come, and sent again when its line
+/// begins anew; the servers take it once.
 class ClientState : public ParameterClient {
  public:
-  struct Outgoing {
-    int server = 0;
-    Bytes header;
-    server::Payload payload;
-  };
+  using Outgoing = client::Outgoing;
 
   int open(const Table& table, int member, const float* initial,
            const OptimizerStates* first = nullptr) override;
@@ -71,90 +64,30 @@ class ClientState : public ParameterClient {
   /// Whether a server has ever answered.
   bool is_known(int server) const;
   const std::string& name(int server) const {
-    return lines_[static_cast<std::size_t>(server)].name;
+    return lines_[static_cast<std::size_t>(server)].name();
   }
 
   const ParameterOptions options_;
 
  private:
-  /// A message that stays until it is acknowledged.
-  struct Item {
-    server::FromClient message;
-    server::Payload payload;
-  };
-  struct Line {
-    std::string name;
-    std::uint32_t attempt = 1;
-    bool hello_due = true;
-    bool welcome = false;
-    bool known = false;  ///< has been welcomed by this server before
-    bool beat_due = false;
-    std::int64_t sent = 0;
-    server::Received received;
-    std::deque<Item> items;
-    std::size_t next = 0;                  ///< first of items that is not sent
-    std::int64_t bytes_on_way = 0;         ///< payload of those that are
-    std::int64_t pushes = 0;               ///< of parts, ever
-    std::vector<server::FromClient> once;  ///< nobody keeps them
-  };
-  /// The rows of a pull that one message asks for.
-  struct RowChunk {
-    int server = 0;
-    std::vector<std::int64_t> places;  ///< among those of the pull
-    bool newer = false;                ///< only those that are
-  };
-  /// A pull that is open.
-  struct Open {
-    std::int64_t least = 0;
-    float* into = nullptr;
-    int missing = 0;  ///< parts, or chunks
-    std::vector<bool> has;
-    std::vector<RowChunk> chunks;  ///< of a sparse table
-    std::int64_t* versions = nullptr;
-    Pulled found;
-    std::string failure;
-    std::optional<std::string> waits;  ///< for whom
-  };
-  struct OpenTable {
-    OpenTable(Table table, int servers) : about(std::move(table)), split(about.elements, servers) {}
-    Table about;
-    server::Split split;
-    int width = 0;                           ///< of a sparse table; else 0
-    server::RowSplit rows;                   ///< of a sparse table
-    std::vector<std::int64_t> pieces;        ///< of a sparse table, per server: sent
-    const float* initial = nullptr;          ///< while it is opened
-    const OptimizerStates* first = nullptr;  ///< the same
-    int opening = 0;                         ///< servers and parts that have not answered yet
-    std::string failure;                     ///< why it cannot be opened
-    std::vector<bool> joined;                ///< per server
-    std::int64_t clock = 0;
-    std::int64_t pulls = 0;
-    std::optional<Open> pull;
-  };
-
   void push_all(int table, std::vector<float> values, double rate);
   void ask(int table, std::int64_t least, float* into, std::int64_t to_come, int plane);
-  void send_first(int server, int table, int part);
-  bool is_sparse(int number);
-  void put_row_pull(int number, OpenTable& from, std::int64_t least, const RowPull& rows);
-  void ask_all_rows(int number, std::int64_t least, float* into, std::int64_t to_come, int plane);
-  int await_open(std::unique_lock<std::mutex>& lock, OpenTable& opened, int number);
+  void ask_all_rows(int number, std::int64_t least, float* into, int plane);
+  int open_as(int member, std::unique_lock<std::mutex>& lock, OpenTable& opened);
+  int number_of_next() const;
+  OpenTable& table(int number);
   OpenTable& sparse_table(int number, const char* doing);
-  static void check_ids(const OpenTable& of, const std::vector<std::int64_t>& ids);
+  bool is_sparse(int number);
   using Piece = std::function<server::FromClient(std::int64_t number, bool is_last)>;
   void put_rows(OpenTable& to, const Rows& rows, const Piece& header);
   void put_pieces(OpenTable& to, int server, const Rows& rows,
                   const std::vector<std::size_t>& places, const Piece& header);
-  void take_line(int server, std::vector<Outgoing>& to);
+  void put_all(std::vector<Addressed> messages);
   void take_message(int server, const server::FromServer& message, const server::Payload& payload);
   void take_joined(int server, const server::Joined& joined);
   void take_values(int server, const server::Values& values, const server::Payload& payload);
   void take_row_values(int server, const server::RowValues& values, const server::Payload& payload);
-  void put(int server, server::FromClient message, server::Payload payload = {});
-  /// Removes the items that are acknowledged; returns how many they were.
-  int settle(int server, const std::function<bool(const server::FromClient&)>& is_settled);
-  void begin_anew(Line& line);
-  OpenTable& table(int number);
+  Line& line(int server) { return lines_[static_cast<std::size_t>(server)]; }
   OpenTable* known_table(int server, int number, int part);
   std::string who() const;
   void throw_if_dead() const;
@@ -163,7 +96,6 @@ class ClientState : public ParameterClient {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  const std::uint64_t session_;
   std::vector<Line> lines_;
   std::deque<OpenTable> tables_;  ///< by number
   int unacknowledged_ = 0;        ///< updates of parts

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "ps/server/answers.h"
 #include "ps/server/messages.h"
-#include "ps/server/part_state.h"
 #include "ps/server/status.h"
 
 namespace hetu::ps::server {
@@ -54,6 +54,10 @@ struct StoreOptions {
 /// lives here, to all else none.
 std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t bytes);
 
+class DenseTables;
+class SparseTables;
+struct StoreState;
+
 /// The parts of all tables that one server holds. Times are microseconds of one monotonic clock.
 ///
 /// A part adds each member's updates in the order of their numbers, whatever is lost, repeated or
@@ -65,13 +69,8 @@ std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t byte
 /// until then.
 class Store {
  public:
-  /// The transport's name of a connection.
-  using Peer = std::uint64_t;
-  struct Outgoing {
-    Peer to = 0;
-    Bytes header;
-    Payload payload;
-  };
+  using Peer = server::Peer;
+  using Outgoing = server::Outgoing;
 
   explicit Store(StoreOptions options);
   ~Store();
@@ -91,7 +90,7 @@ class Store {
   void peer_died(Peer peer, const std::string& reason);
 
   /// Messages to send since the last call, in order.
-  std::vector<Outgoing> take();
+  std::vector<Outgoing> take() { return answers_.take(); }
 
   /// Takes a change of a store that is no more, as that one did, but answers nobody. Throws Comm:
   /// what no store has told.
@@ -106,77 +105,35 @@ class Store {
 
   /// True once someone has come and everyone who came has left or died.
   bool finished() const;
-  std::int64_t dropped_frames() const { return dropped_; }
+  std::int64_t dropped_frames() const { return answers_.dropped(); }
   /// Without its tables.
   ServerStatus status(std::int64_t now_us) const;
   /// A frame was dropped before it came here.
-  void count_dropped() { ++dropped_; }
+  void count_dropped() { answers_.count_dropped(); }
 
  private:
-  struct Seat;
-  struct Answered;
-  struct Part;
-  struct RowsState;
-  struct TableState;
-  struct Place;
-  struct Horizon;
-
-  class Saved;
-  class Saving;
-
   void note(Change::Of of, std::uint64_t who, const Payload& words, const Payload& values);
   void take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std::int64_t now_us);
   Seat& seat_for(const Hello& hello);
   void take_message(Seat& seat, const FromClient& message, const Payload& payload);
   void take_join(Seat& seat, const Join& join);
-  void take_init(Seat& seat, const Init& init, const Payload& payload);
-  bool take_first(TableState& table, const Init& init, const Payload& payload);
-  Part& make_part(TableState& table, int part, FirstPlanes first);
-  void take_push(Seat& seat, const Push& push, const Payload& payload);
-  void take_pull(Seat& seat, const Pull& pull);
-  void take_push_rows(Seat& seat, const PushRows& push, const Payload& payload);
-  void take_set_rows(Seat& seat, const SetRows& set, const Payload& payload);
-  void take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payload);
-  std::shared_ptr<TableState> make_table(const Join& join) const;
-  void make_rows(TableState& table) const;
-  Place* rows_place_of(Seat& seat, int table);
-  void answer_rows(TableState& table);
-  void send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const Bytes& asked);
-  void take_got(Seat& seat, const Got& got);
-  void send_values(Seat& seat, const Pull& pull, const Answered& answer);
+  void hold_early(Seat& seat, const Join& join);
   void take_who(Seat& seat, const Who& who);
   void take_leave(Seat& seat, const Leave& leave);
-  void apply_rounds(TableState& table, int part, std::int64_t slowest);
-  static Horizon horizon_of(const TableState& table, const std::vector<std::int64_t>& clocks);
-  static std::string death_of(const TableState& table, const Seat& waits, const Horizon& horizon,
-                              std::int64_t least);
-  void answer(TableState& table, int part);
   void answer_all(Seat& seat);
-  static std::string disagreement(const TableState& table, const Join& join);
-  void let_in(Seat& seat, const Join& join, const std::shared_ptr<TableState>& table);
   void forget_tables_that_ended();
   void end_worker(int worker, const std::string& reason);
   void end_session(Seat& seat, const std::string& reason);
   void die(Seat& seat, const std::string& reason);
-  Place* place_of(Seat& seat, int table, int part, const Payload& payload, bool full);
-  void send(Seat& seat, const FromServer& message, const Payload& payload = {});
-  void drop(const std::string& why);
-  static Presence presence_of(const Seat* seat);
-  static TableStatus status_of(const TableState& table);
   void tell_status(Peer to, std::uint32_t attempt, const Status& asked, std::int64_t now_us);
 
   const StoreOptions options_;
-  std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();
-  std::map<std::uint64_t, std::unique_ptr<Seat>> seats_;  ///< by session
+  Answers answers_;
+  std::unique_ptr<StoreState> state_;
+  std::unique_ptr<DenseTables> dense_;
+  std::unique_ptr<SparseTables> sparse_;
   std::map<Peer, Seat*> seat_of_;
-  std::map<std::string, std::shared_ptr<TableState>> tables_;
-  std::vector<std::pair<Seat*, Join>> early_;  ///< for the next training of the same name
-  std::map<int, std::string> died_before_;     ///< workers that never came, and how they died
-  std::vector<Outgoing> outgoing_;
-  bool changes_ = false;  ///< the message that is being taken changes something
-  std::int64_t dropped_ = 0;
   std::int64_t received_bytes_ = 0;
-  std::int64_t sent_bytes_ = 0;
   std::int64_t status_second_us_ = 0;  ///< begin of the second in which so many were told
   int statuses_told_ = 0;
   std::int64_t looked_us_ = 0;

@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "graph/base/log.h"
-#include "ps/server/store_impl.h"
+#include "ps/server/dense_tables.h"
+#include "ps/server/sparse_tables.h"
 
 namespace hetu::ps::server {
 
@@ -18,7 +19,7 @@ void Store::tick(std::int64_t now_us) {
   looked_us_ = now_us;
   if (options_.dead_after_s <= 0) return;
   const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
-  for (const auto& [session, seat] : seats_) {
+  for (const auto& [session, seat] : state_->seats) {
     if (seat->gone()) continue;
     if (stood_still) seat->heard_us = now_us;
     if (now_us - seat->heard_us > limit_us) {
@@ -30,7 +31,7 @@ void Store::tick(std::int64_t now_us) {
 }
 
 std::optional<std::int64_t> Store::wakes_at_us() const {
-  if (options_.dead_after_s <= 0 || finished() || seats_.empty()) return std::nullopt;
+  if (options_.dead_after_s <= 0 || finished() || state_->seats.empty()) return std::nullopt;
   return looked_us_ + kCheck_us;
 }
 
@@ -42,14 +43,14 @@ Payload payload_of(const std::string& text) {
 
 // Whoever says it has said it to people, too; and says it again to a server that is started again.
 void Store::worker_died(int worker, const std::string& reason) {
-  if (died_before_.count(worker) > 0) return;
+  if (state_->died_before.count(worker) > 0) return;
   end_worker(worker, reason);
   note(Change::Of::Worker, static_cast<std::uint64_t>(worker), payload_of(reason), {});
 }
 
 void Store::end_worker(int worker, const std::string& reason) {
-  died_before_[worker] = reason;
-  for (const auto& [session, seat] : seats_) {
+  state_->died_before[worker] = reason;
+  for (const auto& [session, seat] : state_->seats) {
     if (seat->worker == worker && !seat->gone()) die(*seat, reason);
   }
 }
@@ -76,16 +77,16 @@ void Store::answer_all(Seat& seat) {
       std::erase_if(state.answered, [member = place.member](const Answered& one) {
         return one.member == member;  // asks no more
       });
-      answer(*place.table, part);
+      dense_->answer(*place.table, part);
     }
-    if (place.table->rows != nullptr) answer_rows(*place.table);
+    if (place.table->rows != nullptr) sparse_->answer(*place.table);
   }
 }
 
 void Store::forget_tables_that_ended() {
   const auto is_gone = [](const Seat* member) { return member != nullptr && member->gone(); };
   bool any = false;
-  for (auto table = tables_.begin(); table != tables_.end();) {
+  for (auto table = state_->tables.begin(); table != state_->tables.end();) {
     const std::vector<Seat*>& members = table->second->members;
     if (!std::all_of(members.begin(), members.end(), is_gone)) {
       ++table;
@@ -95,19 +96,20 @@ void Store::forget_tables_that_ended() {
       std::erase_if(member->places,
                     [&](const auto& place) { return place.second.table == table->second; });
     }
-    table = tables_.erase(table);
+    table = state_->tables.erase(table);
     any = true;
   }
   if (!any) return;
-  for (const auto& [seat, join] : std::exchange(early_, {})) {
+  for (const auto& [seat, join] : std::exchange(state_->early, {})) {
     if (!seat->gone()) take_join(*seat, join);
   }
-  changes_ = true;  // whatever became of the joins
+  answers_.changes = true;  // whatever became of the joins
 }
 
 bool Store::finished() const {
-  return !seats_.empty() && std::all_of(seats_.begin(), seats_.end(),
-                                        [](const auto& seat) { return seat.second->gone(); });
+  return !state_->seats.empty() &&
+         std::all_of(state_->seats.begin(), state_->seats.end(),
+                     [](const auto& seat) { return seat.second->gone(); });
 }
 
 }  // namespace hetu::ps::server

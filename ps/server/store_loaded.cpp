@@ -10,7 +10,7 @@ namespace {
 }
 }  // namespace
 
-void Store::Saved::load_into(Store& store) {
+void Saved::load_into(const Target& store) {
   switch (of_) {
     case Of::Seat:
       load_seat(store);
@@ -57,68 +57,69 @@ void Store::Saved::load_into(Store& store) {
   from_->end();
 }
 
-void Store::Saved::load_seat(Store& store) {
+void Saved::load_seat(const Target& store) {
   auto loaded = std::make_unique<Seat>();
   seat(*loaded);
   const std::uint64_t session = loaded->session;
-  store.seats_[session] = std::move(loaded);
+  store.state.seats[session] = std::move(loaded);
 }
 
-Join Store::Saved::load_join() const {
+Join Saved::load_join() const {
   const FromClient message = decode_from_client(values_.data, values_.bytes).message;
   const auto* join = std::get_if<Join>(&message);
   if (join == nullptr) fail_of("a table");
   return *join;
 }
 
-void Store::Saved::load_table(Store& store) const {
+void Saved::load_table(const Target& store) const {
   const Join opening = load_join();
-  store.tables_[opening.name] = store.make_table(opening);
+  store.state.tables[opening.name] =
+      make_table(opening, store.options.server, store.options.servers);
 }
 
-Store::TableState& Store::Saved::load_table_of(Store& store) {
+TableState& Saved::load_table_of(const Target& store) {
   std::string name;
   text(name);
-  const auto found = store.tables_.find(name);
-  if (found == store.tables_.end()) fail_of("a table");
+  const auto found = store.state.tables.find(name);
+  if (found == store.state.tables.end()) fail_of("a table");
   return *found->second;
 }
 
-Store::RowsState& Store::Saved::load_rows_of(Store& store) {
+RowsState& Saved::load_rows_of(const Target& store) {
   const TableState& table = load_table_of(store);
   if (table.rows == nullptr) fail_of("a sparse table");
   return *table.rows;
 }
 
-int Store::Saved::load_index(const TableState& table) {
+int Saved::load_index(const TableState& table) {
   int index = 0;
   number(index);
   if (index < 0 || index >= table.split.parts()) fail_of("a part");
   return index;
 }
 
-Store::Part& Store::Saved::load_part_of(Store& store) {
+Part& Saved::load_part_of(const Target& store) {
   TableState& table = load_table_of(store);
   const auto found = table.parts.find(load_index(table));
   if (found == table.parts.end()) fail_of("a part");
   return found->second;
 }
 
-int Store::Saved::load_member(std::size_t members) {
+int Saved::load_member(std::size_t members) {
   int member = 0;
   number(member);
   if (member < 0 || static_cast<std::size_t>(member) >= members) fail_of("a member");
   return member;
 }
 
-PartValues Store::Saved::load_values(Store& store, std::int64_t elements) const {
+PartValues Saved::load_values(const Target& store, std::int64_t elements) const {
   if (values_.bytes != sizeof(float) * static_cast<std::size_t>(elements)) {
     fail_of("values");
   }
-  return {values_.data, elements, store.pool_};
+  return store.dense.values_of(values_, elements);
 }
 
-void Store::Saved::load_arriving(Store& store) {
+void Saved::load_arriving(const Target& store) {
   TableState& table = load_table_of(store);
   const int index = load_index(table);
   int plane = 0;
@@ -127,19 +128,19 @@ void Store::Saved::load_arriving(Store& store) {
   first.planes.emplace(plane, load_values(store, table.split.elements(index)));
 }
 
-void Store::Saved::load_part(Store& store) {
+void Saved::load_part(const Target& store) {
   TableState& table = load_table_of(store);
   const int index = load_index(table);
   FirstPlanes first;
   first.planes.emplace(0, load_values(store, table.split.elements(index)));
-  Part& loaded = store.make_part(table, index, std::move(first));
+  Part& loaded = store.dense.make_part(table, index, std::move(first));
   UpdateCounts counted;
   part(counted, loaded);
   loaded.state.restore(counted);
   if (loaded.clocks.size() != table.members.size()) fail_of("members");
 }
 
-void Store::Saved::load_plane(Store& store) {
+void Saved::load_plane(const Target& store) {
   Part& loaded = load_part_of(store);
   int plane = 0;
   number(plane);
@@ -147,7 +148,7 @@ void Store::Saved::load_plane(Store& store) {
   loaded.state.restore(plane, load_values(store, loaded.state.elements()));
 }
 
-void Store::Saved::load_kept(Store& store) {
+void Saved::load_kept(const Target& store) {
   Part& loaded = load_part_of(store);
   const int member = load_member(loaded.clocks.size());
   double rate = 0;
@@ -157,7 +158,7 @@ void Store::Saved::load_kept(Store& store) {
 }
 
 // Without values of its own it has those of the part.
-void Store::Saved::load_answered(Store& store) {
+void Saved::load_answered(const Target& store) {
   Part& part = load_part_of(store);
   Answered loaded;
   answered(loaded);
@@ -167,7 +168,7 @@ void Store::Saved::load_answered(Store& store) {
   part.answered.push_back(loaded);
 }
 
-void Store::Saved::load_rows(Store& store) {
+void Saved::load_rows(const Target& store) {
   const TableState& table = load_table_of(store);
   if (table.rows == nullptr) fail_of("a sparse table");
   UpdateCounts counted;
@@ -179,14 +180,14 @@ void Store::Saved::load_rows(Store& store) {
   }
 }
 
-void Store::Saved::load_block(Store& store) {
+void Saved::load_block(const Target& store) {
   RowsState& rows = load_rows_of(store);
   std::int64_t block = 0;
   number(block);
   if (!rows.state.restore_block(block, values_)) fail_of("rows");
 }
 
-void Store::Saved::load_kept_rows(Store& store) {
+void Saved::load_kept_rows(const Target& store) {
   RowTable& table = load_rows_of(store).state;
   RowTable::KeptPiece piece;
   kept_rows(piece);
@@ -194,15 +195,16 @@ void Store::Saved::load_kept_rows(Store& store) {
   if (!table.restore_kept(piece)) fail_of("rows that are kept");
 }
 
-void Store::Saved::load_place(Store& store) {
+void Saved::load_place(const Target& store) {
   std::uint64_t session = 0;
   int index = 0;
   Place place;
   std::string name;
   number(session).number(index).text(name).number(place.member);
-  const auto seat = store.seats_.find(session);
-  const auto table = store.tables_.find(name);
-  if (seat == store.seats_.end() || table == store.tables_.end()) fail_of("a worker or a table");
+  const auto seat = store.state.seats.find(session);
+  const auto table = store.state.tables.find(name);
+  if (seat == store.state.seats.end() || table == store.state.tables.end())
+    fail_of("a worker or a table");
   std::vector<Seat*>& members = table->second->members;
   if (place.member < 0 || static_cast<std::size_t>(place.member) >= members.size()) {
     fail_of("a member");
@@ -212,23 +214,23 @@ void Store::Saved::load_place(Store& store) {
   seat->second->places[index] = place;
 }
 
-void Store::Saved::load_early(Store& store) {
+void Saved::load_early(const Target& store) {
   std::uint64_t session = 0;
   number(session);
-  const auto seat = store.seats_.find(session);
-  if (seat == store.seats_.end()) fail_of("a worker");
-  store.early_.emplace_back(seat->second.get(), load_join());
+  const auto seat = store.state.seats.find(session);
+  if (seat == store.state.seats.end()) fail_of("a worker");
+  store.state.early.emplace_back(seat->second.get(), load_join());
 }
 
-void Store::Saved::load_died(Store& store) {
+void Saved::load_died(const Target& store) {
   int worker = 0;
   std::string reason;
   number(worker).text(reason);
-  store.died_before_[worker] = reason;
+  store.state.died_before[worker] = reason;
 }
 
 void Store::load(const Bytes& words, const Payload& values) {
-  Saved(words, values).load_into(*this);
+  Saved(words, values).load_into({*state_, *dense_, options_});
 }
 
 void Store::replay(const Change& change) {
@@ -243,12 +245,13 @@ void Store::replay(const Change& change) {
       return;
     }
   }
-  const auto found = seats_.find(change.who);
-  if (found == seats_.end()) fail(Code::Comm, "a message of a worker that never came");
+  const auto found = state_->seats.find(change.who);
+  if (found == state_->seats.end()) fail(Code::Comm, "a message of a worker that never came");
   if (change.of == Change::Of::Session) return die(*found->second, reason);
-  changes_ = true;
+  answers_.changes = true;
   take_message(*found->second, message, change.values);
-  if (!changes_) fail(Code::Comm, "a message that changed a store, and does not change this one");
+  if (!answers_.changes)
+    fail(Code::Comm, "a message that changed a store, and does not change this one");
 }
 
 std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t bytes) {
@@ -262,7 +265,7 @@ std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t byte
 
 void Store::resume(std::int64_t now_us) {
   looked_us_ = now_us;
-  for (const auto& [session, seat] : seats_) seat->heard_us = now_us;
+  for (const auto& [session, seat] : state_->seats) seat->heard_us = now_us;
 }
 
 }  // namespace hetu::ps::server

@@ -9,10 +9,9 @@ Payload header_of(const Join& join) {
   const auto bytes = std::make_shared<Bytes>(encode(1, join));
   return {bytes->data(), bytes->size(), bytes};
 }
-}  // namespace
 
 /// Makes pieces, in the order in which they are loaded.
-class Store::Saving {
+class Saving {
  public:
   using Of = Saved::Of;
 
@@ -86,14 +85,16 @@ class Store::Saving {
   std::vector<Piece> pieces_;
 };
 
-std::vector<Piece> Store::save() {
+}  // namespace
+
+std::vector<Piece> save(StoreState& store) {
   using Of = Saved::Of;
   Saving saving;
-  for (auto& [session, seat] : seats_) {
+  for (auto& [session, seat] : store.seats) {
     saving.add(Of::Seat, [&seat = *seat](Saved& to) { to.seat(seat); });
   }
-  for (auto& [key, table] : tables_) saving.table(*table);
-  for (auto& [key, seat] : seats_) {
+  for (auto& [key, table] : store.tables) saving.table(*table);
+  for (auto& [key, seat] : store.seats) {
     std::uint64_t session = key;
     for (auto& [index, place] : seat->places) {
       int number = index;
@@ -102,15 +103,17 @@ std::vector<Piece> Store::save() {
       });
     }
   }
-  for (auto& [seat, join] : early_) {
+  for (auto& [seat, join] : store.early) {
     saving.add(
         Of::Early, [&seat = seat](Saved& to) { to.number(seat->session); }, header_of(join));
   }
-  for (auto& [key, reason] : died_before_) {
+  for (auto& [key, reason] : store.died_before) {
     int worker = key;
     saving.add(Of::Died, [&, &reason = reason](Saved& to) { to.number(worker).text(reason); });
   }
   return saving.take();
 }
+
+std::vector<Piece> Store::save() { return server::save(*state_); }
 
 }  // namespace hetu::ps::server

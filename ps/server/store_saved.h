@@ -6,13 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "ps/server/store_impl.h"
+#include "ps/server/dense_tables.h"
+#include "ps/server/table_state.h"
 
 namespace hetu::ps::server {
 
+/// All of a store but its connections; values are lent.
+std::vector<Piece> save(StoreState& store);
+
 /// Writes and reads pieces by the same lists of fields. The bindings name every member, so that a
 /// new one is not forgotten.
-class Store::Saved {
+class Saved {
  public:
   enum class Of : std::uint8_t {
     Seat,
@@ -37,7 +41,13 @@ class Store::Saved {
   }
 
   Piece take(Payload values = {}) { return {to_->take(), std::move(values)}; }
-  void load_into(Store& store);
+  /// The store that pieces make.
+  struct Target {
+    StoreState& state;
+    const DenseTables& dense;
+    const StoreOptions& options;
+  };
+  void load_into(const Target& store);
 
   // What is of a table or a part begins with its name and number.
   // Lines begin anew.
@@ -126,26 +136,26 @@ class Store::Saved {
     }
     return *this;
   }
-  void load_seat(Store& store);
-  void load_table(Store& store) const;
-  void load_arriving(Store& store);
-  void load_part(Store& store);
-  void load_plane(Store& store);
-  void load_kept(Store& store);
-  void load_answered(Store& store);
-  void load_rows(Store& store);
-  void load_block(Store& store);
-  void load_kept_rows(Store& store);
-  void load_place(Store& store);
-  void load_early(Store& store);
-  void load_died(Store& store);
+  void load_seat(const Target& store);
+  void load_table(const Target& store) const;
+  void load_arriving(const Target& store);
+  void load_part(const Target& store);
+  void load_plane(const Target& store);
+  void load_kept(const Target& store);
+  void load_answered(const Target& store);
+  void load_rows(const Target& store);
+  void load_block(const Target& store);
+  void load_kept_rows(const Target& store);
+  void load_place(const Target& store);
+  void load_early(const Target& store);
+  void load_died(const Target& store);
   Join load_join() const;
-  TableState& load_table_of(Store& store);
-  RowsState& load_rows_of(Store& store);
+  TableState& load_table_of(const Target& store);
+  RowsState& load_rows_of(const Target& store);
   int load_index(const TableState& table);
-  Part& load_part_of(Store& store);
+  Part& load_part_of(const Target& store);
   int load_member(std::size_t members);
-  PartValues load_values(Store& store, std::int64_t elements) const;
+  PartValues load_values(const Target& store, std::int64_t elements) const;
 
   std::optional<ByteWriter> to_;
   std::optional<ByteReader> from_;

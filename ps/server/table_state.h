@@ -4,30 +4,29 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ps/server/answers.h"
+#include "ps/server/part_state.h"
 #include "ps/server/row_table.h"
-#include "ps/server/store.h"
+#include "ps/server/split.h"
+#include "ps/server/status.h"
 
 namespace hetu::ps::server {
 
 inline constexpr std::size_t kMostKept = 32;  ///< updates of a member that wait for their rounds
 
+struct TableState;
+
 /// A worker's part in a table.
-struct Store::Place {
+struct Place {
   std::shared_ptr<TableState> table;
   int member = 0;
 };
 
-/// Who is slowest of a table, and for whom nobody should wait.
-struct Store::Horizon {
-  std::int64_t slowest = 0;     ///< clock
-  std::int64_t dead_clock = 0;  ///< of the slowest who died
-  const Seat* dead = nullptr;
-};
-
 /// One client.
-struct Store::Seat {
+struct Seat {
   std::uint64_t session = 0;
   int worker = 0;
   Peer peer = 0;              ///< 0: has not come again since this store was made from its log
@@ -41,11 +40,22 @@ struct Store::Seat {
   std::map<int, Place> places;  ///< by its own numbers of tables
 
   bool gone() const { return left || !death.empty(); }
+  Presence presence() const {
+    if (left) return Presence::Left;
+    return death.empty() ? Presence::Connected : Presence::Dead;
+  }
+};
+
+/// Who is slowest of a table, and for whom nobody should wait.
+struct Horizon {
+  std::int64_t slowest = 0;     ///< clock
+  std::int64_t dead_clock = 0;  ///< of the slowest who died
+  const Seat* dead = nullptr;
 };
 
 /// The answer to a member's newest pull of a part, until it is known to have it or asks for more:
 /// asked again, it hears the same, whatever was added meanwhile.
-struct Store::Answered {
+struct Answered {
   int member = 0;
   std::int64_t number = 0;  ///< of the pull
   int plane = 0;
@@ -54,7 +64,7 @@ struct Store::Answered {
   Payload values;
 };
 
-struct Store::Part {
+struct Part {
   struct Waiting {
     int member = 0;
     Pull pull;
@@ -66,7 +76,7 @@ struct Store::Part {
 };
 
 /// A sparse table's rows here, and who has pushed and waits.
-struct Store::RowsState {
+struct RowsState {
   struct Waiting {
     int member = 0;
     PullRows pull;
@@ -78,7 +88,7 @@ struct Store::RowsState {
   std::vector<Waiting> waiting;      ///< of each member's newest pull alone
 };
 
-struct Store::TableState {
+struct TableState {
   std::string name;
   std::int64_t elements = 0;
   Split split;
@@ -95,6 +105,25 @@ struct Store::TableState {
     return rows != nullptr ||
            static_cast<int>(parts.size()) == split.first(server + 1) - split.first(server);
   }
+  /// By the clocks of a part, or of the rows.
+  Horizon horizon(const std::vector<std::int64_t>& clocks) const;
+  /// Why a member that waits for clock `least` waits in vain.
+  std::string death(const Seat& waits, const Horizon& horizon, std::int64_t least) const;
+  /// Whom a pull waits for, named; "" if nobody.
+  std::string missing(const std::vector<std::int64_t>& clocks, std::int64_t least) const;
+  /// What a member says of it and what it is; "" if that is the same.
+  std::string disagreement(const Join& join) const;
+  TableStatus status() const;
+};
+
+std::shared_ptr<TableState> make_table(const Join& join, int server, int servers);
+
+/// All that a store is made of, but for its connections.
+struct StoreState {
+  std::map<std::uint64_t, std::unique_ptr<Seat>> seats;  ///< by session
+  std::map<std::string, std::shared_ptr<TableState>> tables;
+  std::vector<std::pair<Seat*, Join>> early;  ///< for the next training of the same name
+  std::map<int, std::string> died_before;     ///< workers that never came, and how they died
 };
 
 }  // namespace hetu::ps::server

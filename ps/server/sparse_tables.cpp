@@ -1,8 +1,8 @@
-// Sparse tables: pushes and pulls of rows.
-#include <algorithm>
-#include <new>
+#include "ps/server/sparse_tables.h"
 
-#include "ps/server/store_impl.h"
+#include <algorithm>
+#include <cstring>
+#include <new>
 
 namespace hetu::ps::server {
 
@@ -12,59 +12,46 @@ constexpr std::size_t kMostAsked = std::size_t{1} << 28;  // bytes of a member's
 
 }  // namespace
 
-void Store::make_rows(TableState& table) const {
-  const RowSplit split{table.elements / table.width, options_.servers};
-  const std::size_t members = table.members.size();
-  table.rows = std::make_unique<RowsState>(RowsState{.state = RowTable(table.rule,
-                                                                       {.name = table.name,
-                                                                        .split = split,
-                                                                        .server = options_.server,
-                                                                        .width = table.width,
-                                                                        .first = table.first},
-                                                                       static_cast<int>(members)),
-                                                     .taken = std::vector<std::int64_t>(members),
-                                                     .clocks = std::vector<std::int64_t>(members),
-                                                     .waiting = {}});
-}
-
 // Where a message about rows leads; nullptr, and the message dropped, if no worker of ours sends
 // it.
-Store::Place* Store::rows_place_of(Seat& seat, int table) {
+Place* SparseTables::place_of(Seat& seat, int table) {
   const auto found = seat.places.find(table);
   if (found == seat.places.end() || found->second.table->rows == nullptr) {
-    drop(fmt::format("worker {} has joined no sparse table {}", seat.worker, table));
+    answers_.drop(fmt::format("worker {} has joined no sparse table {}", seat.worker, table));
     return nullptr;
   }
   return &found->second;
 }
 
-void Store::take_push_rows(Seat& seat, const PushRows& push, const Payload& payload) {
-  const Place* place = rows_place_of(seat, push.table);
+void SparseTables::take(Seat& seat, const PushRows& push, const Payload& payload) {
+  const Place* place = place_of(seat, push.table);
   if (place == nullptr) return;
   TableState& table = *place->table;
   RowsState& rows = *table.rows;
   const auto member = static_cast<std::size_t>(place->member);
   const bool is_next = push.number == rows.taken[member] + 1;
-  changes_ = is_next;
+  answers_.changes = is_next;
   if (is_next) {
     RowsView view;
     if (!view_rows(payload, table.width, push.counted, view) || !rows.state.fits(view)) {
-      return drop(fmt::format("rows that table \"{}\" does not have", table.name));
+      return answers_.drop(fmt::format("rows that table \"{}\" does not have", table.name));
     }
     if (rows.state.kept(place->member) >= kMostKept) {
-      changes_ = false;
-      return send(seat, Refusal{Code::InvalidArgument,
-                                fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
-                                            "slowest; pull at least so near",
-                                            seat.worker, kMostKept, table.name)});
+      answers_.changes = false;
+      return answers_.send(
+          seat, Refusal{Code::InvalidArgument,
+                        fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
+                                    "slowest; pull at least so near",
+                                    seat.worker, kMostKept, table.name)});
     }
     try {
       rows.state.take(place->member, view, push.rate);
     } catch (const std::bad_alloc&) {
-      changes_ = false;
-      return send(seat, Refusal{Code::Io, fmt::format("parameter server {} has no memory left for "
-                                                      "the rows of table \"{}\"",
-                                                      options_.server, table.name)});
+      answers_.changes = false;
+      return answers_.send(
+          seat, Refusal{Code::Io, fmt::format("parameter server {} has no memory left for "
+                                              "the rows of table \"{}\"",
+                                              options_.server, table.name)});
     }
     ++rows.taken[member];
     ++seat.pushes;
@@ -76,38 +63,38 @@ void Store::take_push_rows(Seat& seat, const PushRows& push, const Payload& payl
       }
     }
   }
-  send(seat, PushedRows{push.table, rows.taken[member]});
-  if (is_next) answer_rows(table);
+  answers_.send(seat, PushedRows{push.table, rows.taken[member]});
+  if (is_next) answer(table);
 }
 
-void Store::take_set_rows(Seat& seat, const SetRows& set, const Payload& payload) {
-  const Place* place = rows_place_of(seat, set.table);
+void SparseTables::take(Seat& seat, const SetRows& set, const Payload& payload) {
+  const Place* place = place_of(seat, set.table);
   if (place == nullptr) return;
   TableState& table = *place->table;
   RowsState& rows = *table.rows;
   std::int64_t& taken = rows.taken[static_cast<std::size_t>(place->member)];
   const bool is_next = set.number == taken + 1;
-  changes_ = is_next;
+  answers_.changes = is_next;
   if (is_next) {
     RowsView view;
     if (set.plane >= table.rule.planes() || !view_rows(payload, table.width, false, view) ||
         !rows.state.fits(view)) {
-      return drop(fmt::format("rows that table \"{}\" does not have", table.name));
+      return answers_.drop(fmt::format("rows that table \"{}\" does not have", table.name));
     }
     rows.state.set(view, set.plane, set.updates);
     ++taken;
     ++seat.pushes;
   }
-  send(seat, PushedRows{set.table, taken});
-  if (is_next) answer_rows(table);
+  answers_.send(seat, PushedRows{set.table, taken});
+  if (is_next) answer(table);
 }
 
 // Nothing of it outlives the store: rows that it makes would be made alike again, whoever waits
 // asks again, and an answer is not kept. With rounds it would be the same until the member pushes
 // again; without, no order is promised, and RowValues tells which updates it has.
-void Store::take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payload) {
-  changes_ = false;
-  const Place* place = rows_place_of(seat, pull.table);
+void SparseTables::take(Seat& seat, const PullRows& pull, const Payload& payload) {
+  answers_.changes = false;
+  const Place* place = place_of(seat, pull.table);
   if (place == nullptr) return;
   const TableState& table = *place->table;
   RowsState& rows = *table.rows;
@@ -115,13 +102,14 @@ void Store::take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payl
   const std::size_t count = payload.bytes / each;
   if (payload.bytes % each != 0 || count > static_cast<std::size_t>(most_rows(table.width)) ||
       pull.plane >= table.rule.planes() || (pull.bound >= 0 && pull.plane > 0)) {
-    return drop(fmt::format("a pull that table \"{}\" cannot answer", table.name));
+    return answers_.drop(fmt::format("a pull that table \"{}\" cannot answer", table.name));
   }
   for (std::size_t i = 0; i < count; ++i) {
     std::int64_t id = 0;
     std::memcpy(&id, payload.data + i * sizeof id, sizeof id);
     if (id < 0 || id >= rows.state.rows()) {
-      return drop(fmt::format("a pull of a row that table \"{}\" does not have", table.name));
+      return answers_.drop(
+          fmt::format("a pull of a row that table \"{}\" does not have", table.name));
     }
   }
   std::size_t asked = payload.bytes;
@@ -134,16 +122,15 @@ void Store::take_pull_rows(Seat& seat, const PullRows& pull, const Payload& payl
            (other.pull.number == pull.number && other.pull.chunk == pull.chunk);
   });
   if (is_old) return;
-  if (asked > kMostAsked) return drop("a pull of more rows than may wait");
+  if (asked > kMostAsked) return answers_.drop("a pull of more rows than may wait");
   Bytes copy(payload.data, payload.data + payload.bytes);
   rows.waiting.push_back({place->member, pull, std::move(copy)});
-  answer_rows(*place->table);
+  answer(*place->table);
 }
 
-// Applies the rounds that are whole, and answers the pulls that need wait no longer.
-void Store::answer_rows(TableState& table) {
+void SparseTables::answer(TableState& table) {
   RowsState& rows = *table.rows;
-  const Horizon horizon = horizon_of(table, rows.clocks);
+  const Horizon horizon = table.horizon(rows.clocks);
   rows.state.apply_rounds(horizon.slowest, [&](int member, std::int64_t round) {
     if (options_.on_applied) options_.on_applied({table.name, options_.server, member, round});
   });
@@ -154,8 +141,8 @@ void Store::answer_rows(TableState& table) {
     Seat& seat = *table.members[static_cast<std::size_t>(each.member)];
     if (seat.gone()) continue;
     if (pull.least > horizon.dead_clock) {
-      send(seat, NoValues{pull.table, options_.server, pull.number,
-                          death_of(table, seat, horizon, pull.least)});
+      answers_.send(seat, NoValues{pull.table, options_.server, pull.number,
+                                   table.death(seat, horizon, pull.least)});
     } else if (pull.least > horizon.slowest ||
                pull.after > rows.taken[static_cast<std::size_t>(each.member)]) {
       rows.waiting.push_back(std::move(each));
@@ -165,7 +152,8 @@ void Store::answer_rows(TableState& table) {
   }
 }
 
-void Store::send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const Bytes& asked) {
+void SparseTables::send_rows(Seat& seat, RowsState& rows, const PullRows& pull,
+                             const Bytes& asked) {
   const auto each = static_cast<std::int64_t>(sizeof(std::int64_t)) * (pull.bound >= 0 ? 2 : 1);
   const std::int64_t count = static_cast<std::int64_t>(asked.size()) / each;
   const std::byte* ids = asked.data();
@@ -173,12 +161,13 @@ void Store::send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const B
   const RowValues values{pull.table, pull.number, pull.chunk, rows.state.counts().pushes,
                          rows.state.counts().updates};
   try {
-    send(seat, values,
-         pull.bound >= 0 ? rows.state.read_newer(ids, versions, count, pull.bound)
-                         : rows.state.read(ids, count, pull.plane));
+    answers_.send(seat, values,
+                  pull.bound >= 0 ? rows.state.read_newer(ids, versions, count, pull.bound)
+                                  : rows.state.read(ids, count, pull.plane));
   } catch (const std::bad_alloc&) {
-    send(seat, Refusal{Code::Io, fmt::format("parameter server {} has no memory left for rows",
-                                             options_.server)});
+    answers_.send(seat,
+                  Refusal{Code::Io, fmt::format("parameter server {} has no memory left for rows",
+                                                options_.server)});
   }
 }
 

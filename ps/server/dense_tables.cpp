@@ -1,58 +1,56 @@
-// Dense tables: first values, pushes and pulls of parts.
-#include <algorithm>
+#include "ps/server/dense_tables.h"
 
-#include "ps/server/store_impl.h"
+#include <algorithm>
 
 namespace hetu::ps::server {
 
-// Where a message about a part leads; nullptr, and the message dropped, if no worker of ours sends
-// it. `full`: it carries as many values as the part has; else the part must have some.
-Store::Place* Store::place_of(Seat& seat, int table, int part, const Payload& payload, bool full) {
+Place* DenseTables::place_of(Seat& seat, int table, int part, const Payload* payload) {
   const auto found = seat.places.find(table);
   if (found == seat.places.end()) {
-    drop(fmt::format("worker {} has not joined its table {}", seat.worker, table));
+    answers_.drop(fmt::format("worker {} has not joined its table {}", seat.worker, table));
     return nullptr;
   }
   const TableState& state = *found->second.table;
   const Split& split = state.split;
   if (state.rows != nullptr) {
-    drop(fmt::format("a message about part {} of table \"{}\", which is sparse", part, state.name));
+    answers_.drop(
+        fmt::format("a message about part {} of table \"{}\", which is sparse", part, state.name));
     return nullptr;
   }
   if (part >= split.parts() || split.server(part) != options_.server) {
-    drop(fmt::format("part {} of table \"{}\" is not on this server", part, state.name));
+    answers_.drop(fmt::format("part {} of table \"{}\" is not on this server", part, state.name));
     return nullptr;
   }
-  if (full && static_cast<std::int64_t>(payload.bytes) !=
-                  split.elements(part) * static_cast<std::int64_t>(sizeof(float))) {
-    drop(fmt::format("{} bytes for part {} of table \"{}\", which has {} elements", payload.bytes,
-                     part, state.name, split.elements(part)));
+  if (payload != nullptr && static_cast<std::int64_t>(payload->bytes) !=
+                                split.elements(part) * static_cast<std::int64_t>(sizeof(float))) {
+    answers_.drop(fmt::format("{} bytes for part {} of table \"{}\", which has {} elements",
+                              payload->bytes, part, state.name, split.elements(part)));
     return nullptr;
   }
   return &found->second;
 }
 
-void Store::take_init(Seat& seat, const Init& init, const Payload& payload) {
-  const Place* place = place_of(seat, init.table, init.part, payload, true);
+void DenseTables::take(Seat& seat, const Init& init, const Payload& payload) {
+  const Place* place = place_of(seat, init.table, init.part, &payload);
   if (place == nullptr) return;
   TableState& table = *place->table;
   if (init.plane >= init.planes || init.planes > table.rule.planes()) {
-    return drop(fmt::format("tensor {} of {} for a part of table \"{}\", which has {}", init.plane,
-                            init.planes, table.name, table.rule.planes()));
+    return answers_.drop(fmt::format("tensor {} of {} for a part of table \"{}\", which has {}",
+                                     init.plane, init.planes, table.name, table.rule.planes()));
   }
-  changes_ = table.parts.count(init.part) == 0 && take_first(table, init, payload);
-  send(seat, Initialised{init.table, init.part, init.plane});
+  answers_.changes = table.parts.count(init.part) == 0 && take_first(table, init, payload);
+  answers_.send(seat, Initialised{init.table, init.part, init.plane});
 }
 
 // A plane of a part that has no values yet; false: it is there.
-bool Store::take_first(TableState& table, const Init& init, const Payload& payload) {
+bool DenseTables::take_first(TableState& table, const Init& init, const Payload& payload) const {
   FirstPlanes& first = table.arriving[init.part];
   if (first.planes.empty()) {
     first.expected = init.planes;
     first.updates = init.updates;
   }
   const std::int64_t elements = table.split.elements(init.part);
-  if (!first.planes.try_emplace(init.plane, payload.data, elements, pool_).second) return false;
+  if (!first.planes.try_emplace(init.plane, values_of(payload, elements)).second) return false;
   if (first.is_whole()) {
     make_part(table, init.part, std::move(first));
     table.arriving.erase(init.part);
@@ -60,7 +58,7 @@ bool Store::take_first(TableState& table, const Init& init, const Payload& paylo
   return true;
 }
 
-Store::Part& Store::make_part(TableState& table, int part, FirstPlanes first) {
+Part& DenseTables::make_part(TableState& table, int part, FirstPlanes first) const {
   const std::size_t members = table.members.size();
   PartState state(table.rule, table.split.begin(part), std::move(first), static_cast<int>(members),
                   pool_);
@@ -72,23 +70,24 @@ Store::Part& Store::make_part(TableState& table, int part, FirstPlanes first) {
       .first->second;
 }
 
-void Store::take_push(Seat& seat, const Push& push, const Payload& payload) {
-  const Place* place = place_of(seat, push.table, push.part, payload, true);
+void DenseTables::take(Seat& seat, const Push& push, const Payload& payload) {
+  const Place* place = place_of(seat, push.table, push.part, &payload);
   if (place == nullptr) return;
   TableState& table = *place->table;
   const auto found = table.parts.find(push.part);
-  if (found == table.parts.end()) return drop("an update of a part without values");
+  if (found == table.parts.end()) return answers_.drop("an update of a part without values");
   Part& part = found->second;
   std::int64_t& clock = part.clocks[static_cast<std::size_t>(place->member)];
   const bool is_next = push.number == clock + 1;
-  changes_ = is_next;
+  answers_.changes = is_next;
   if (is_next) {
     if (part.state.kept(place->member).size() >= kMostKept) {
-      changes_ = false;
-      return send(seat, Refusal{Code::InvalidArgument,
-                                fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
-                                            "slowest; pull at least so near",
-                                            seat.worker, kMostKept, table.name)});
+      answers_.changes = false;
+      return answers_.send(
+          seat, Refusal{Code::InvalidArgument,
+                        fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
+                                    "slowest; pull at least so near",
+                                    seat.worker, kMostKept, table.name)});
     }
     part.state.take(place->member, push.rate, payload.data);
     ++clock;
@@ -97,22 +96,23 @@ void Store::take_push(Seat& seat, const Push& push, const Payload& payload) {
       options_.on_applied({table.name, push.part, place->member, push.number});
     }
   }
-  send(seat, Pushed{push.table, push.part, clock});
+  answers_.send(seat, Pushed{push.table, push.part, clock});
   if (is_next) answer(table, push.part);
 }
 
-void Store::take_pull(Seat& seat, const Pull& pull) {
-  const Place* place = place_of(seat, pull.table, pull.part, {}, false);
+void DenseTables::take(Seat& seat, const Pull& pull) {
+  const Place* place = place_of(seat, pull.table, pull.part);
   if (place == nullptr) return;
   const auto found = place->table->parts.find(pull.part);
-  if (found == place->table->parts.end()) return drop("a pull of a part without values");
-  if (pull.plane >= place->table->rule.planes()) return drop("a pull of a tensor that is none");
+  if (found == place->table->parts.end()) return answers_.drop("a pull of a part without values");
+  if (pull.plane >= place->table->rule.planes())
+    return answers_.drop("a pull of a tensor that is none");
   std::vector<Answered>& answered = found->second.answered;
   const auto old = std::find_if(answered.begin(), answered.end(), [&](const Answered& other) {
     return other.member == place->member;
   });
   if (old != answered.end() && pull.number <= old->number) {
-    changes_ = false;
+    answers_.changes = false;
     if (pull.number == old->number) send_values(seat, pull, *old);
     return;
   }
@@ -129,34 +129,29 @@ void Store::take_pull(Seat& seat, const Pull& pull) {
   answer(*place->table, pull.part);
 }
 
-void Store::send_values(Seat& seat, const Pull& pull, const Answered& answer) {
+void DenseTables::send_values(Seat& seat, const Pull& pull, const Answered& answer) {
   const Values values{pull.table, pull.part, pull.number, answer.pushes, answer.updates};
-  send(seat, values, answer.values);
+  answers_.send(seat, values, answer.values);
 }
 
-void Store::take_got(Seat& seat, const Got& got) {
-  const Place* place = place_of(seat, got.table, got.part, {}, false);
+void DenseTables::take(Seat& seat, const Got& got) {
+  const Place* place = place_of(seat, got.table, got.part);
   if (place == nullptr) return;
   const auto found = place->table->parts.find(got.part);
-  if (found == place->table->parts.end()) return drop("news of a part without values");
-  changes_ = std::erase_if(found->second.answered, [&](const Answered& one) {
-               return one.member == place->member && one.number == got.number;
-             }) > 0;
+  if (found == place->table->parts.end()) return answers_.drop("news of a part without values");
+  answers_.changes = std::erase_if(found->second.answered, [&](const Answered& one) {
+                       return one.member == place->member && one.number == got.number;
+                     }) > 0;
 }
 
-void Store::apply_rounds(TableState& table, int number, std::int64_t slowest) {
-  table.parts.at(number).state.apply_rounds(slowest, [&](int member, std::int64_t round) {
-    if (options_.on_applied) options_.on_applied({table.name, number, member, round});
-  });
-}
-
-// Applies the rounds of a part that are whole, and answers the pulls that need wait no longer.
-void Store::answer(TableState& table, int number) {
+void DenseTables::answer(TableState& table, int number) {
   const auto found = table.parts.find(number);
   if (found == table.parts.end()) return;
   Part& part = found->second;
-  const Horizon horizon = horizon_of(table, part.clocks);
-  apply_rounds(table, number, horizon.slowest);
+  const Horizon horizon = table.horizon(part.clocks);
+  part.state.apply_rounds(horizon.slowest, [&](int member, std::int64_t round) {
+    if (options_.on_applied) options_.on_applied({table.name, number, member, round});
+  });
   std::vector<Part::Waiting> waiting;
   waiting.swap(part.waiting);
   for (const Part::Waiting& each : waiting) {
@@ -164,8 +159,8 @@ void Store::answer(TableState& table, int number) {
     Seat& seat = *table.members[static_cast<std::size_t>(each.member)];
     if (seat.gone()) continue;
     if (pull.least > horizon.dead_clock) {
-      send(seat,
-           NoValues{pull.table, number, pull.number, death_of(table, seat, horizon, pull.least)});
+      answers_.send(
+          seat, NoValues{pull.table, number, pull.number, table.death(seat, horizon, pull.least)});
     } else if (pull.least > horizon.slowest ||
                pull.after > part.clocks[static_cast<std::size_t>(each.member)]) {
       part.waiting.push_back(each);

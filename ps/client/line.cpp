@@ -1,0 +1,98 @@
+#include "ps/client/line.h"
+
+#include <chrono>
+#include <utility>
+
+namespace hetu::ps::client {
+
+namespace {
+/// Payload that may be on its way to one server without an acknowledgement, so that signs of life
+/// are never far behind it.
+constexpr std::int64_t kWindowBytes = std::int64_t{32} << 20;
+}  // namespace
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void Line::put(server::FromClient message, server::Payload payload) {
+  items_.push_back({std::move(message), std::move(payload)});
+}
+
+void Line::put_update(server::FromClient message, server::Payload payload) {
+  put(std::move(message), std::move(payload));
+  ++updates_;
+}
+
+int Line::settle(const std::function<bool(const server::FromClient&)>& is_settled) {
+  int settled = 0;
+  for (std::size_t i = 0; i < items_.size();) {
+    if (!is_settled(items_[i].message)) {
+      ++i;
+      continue;
+    }
+    if (i < next_) {
+      --next_;
+      bytes_on_way_ -= static_cast<std::int64_t>(items_[i].payload.bytes);
+    }
+    items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++settled;
+  }
+  return settled;
+}
+
+void Line::take(std::vector<Outgoing>& to) {
+  const auto send = [&](const server::FromClient& message, const server::Payload& payload,
+                        std::int64_t serial) {
+    to.push_back({hello_.server, server::encode(attempt_, message, serial), payload});
+  };
+  if (hello_due_) {
+    hello_due_ = false;
+    send(hello_, {}, 0);
+  }
+  if (!welcome_) return;
+  for (const server::FromClient& message : std::exchange(once_, {})) send(message, {}, ++sent_);
+  for (; next_ < items_.size(); ++next_) {
+    const Item& item = items_[next_];
+    const auto bytes = static_cast<std::int64_t>(item.payload.bytes);
+    if (bytes_on_way_ > 0 && bytes_on_way_ + bytes > kWindowBytes) break;
+    bytes_on_way_ += bytes;
+    send(item.message, item.payload, ++sent_);
+  }
+  if (beat_due_) {
+    beat_due_ = false;
+    send(server::Beat{sent_}, {}, 0);
+  }
+}
+
+bool Line::hear(const server::Framed<server::FromServer>& framed) {
+  if (framed.attempt != attempt_) return false;
+  if (std::holds_alternative<server::Refusal>(framed.message)) return true;
+  if (std::holds_alternative<server::Welcome>(framed.message)) {
+    welcome_ = true;
+    hello_.known = true;
+    return false;
+  }
+  if (!welcome_) return false;
+  if (const auto* back = std::get_if<server::BeatBack>(&framed.message)) {
+    if (!back->all_came || !received_.all(back->sent)) begin_anew();
+    return false;
+  }
+  received_.take(framed.serial);
+  return true;
+}
+
+void Line::begin_anew() {
+  ++attempt_;
+  hello_due_ = true;
+  welcome_ = false;
+  beat_due_ = false;
+  sent_ = 0;
+  received_ = {};
+  next_ = 0;
+  bytes_on_way_ = 0;
+}
+
+}  // namespace hetu::ps::client
