@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lint_classes
 import lint_imports
 import lint_layers
 import lint_rules
@@ -119,7 +120,7 @@ def python(files: list[str], in_place: bool) -> bool:
 def house(files: list[str]) -> bool:
     found = [*lint_layers.check_includes(ROOT, files), *lint_layers.check_links(ROOT, files),
              *lint_layers.check_cycles(ROOT, files), *lint_imports.check(ROOT, files),
-             *lint_rules.check(ROOT, files)]
+             *lint_rules.check(ROOT, files), *lint_classes.check(ROOT, files)]
     for line in found:
         print(line)
     for name, lines in lint_rules.sizes({f: (ROOT / f).read_text(errors="replace") for f in files

@@ -11,31 +11,18 @@ namespace hetu::ps::client {
 
 namespace {
 
-std::size_t bytes_of(std::size_t floats) { return floats * sizeof(float); }
-
-std::byte* write(std::byte* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-  return to + bytes;
-}
-
-/// Local ids, counts if there are some, and vectors of the rows at some places, as one payload.
-server::Payload payload_of(const Rows& rows, const std::size_t* places, std::size_t count,
-                           std::size_t width, int servers) {
-  const bool counted = !rows.counts.empty();
-  const std::size_t each = sizeof(std::int64_t) + (counted ? sizeof(std::uint32_t) : 0);
-  const auto bytes = std::make_shared<Bytes>(count * (each + bytes_of(width)));
-  std::byte* at = bytes->data();
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t local = rows.ids[places[i]] / servers;
-    at = write(at, &local, sizeof local);
-  }
-  for (std::size_t i = 0; counted && i < count; ++i) {
-    at = write(at, &rows.counts[places[i]], sizeof(std::uint32_t));
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    at = write(at, rows.values.data() + places[i] * width, bytes_of(width));
-  }
-  return {bytes->data(), bytes->size(), bytes};
+void check_sparse(const SparseTable& sparse, int member) {
+  require(sparse.width >= 1 && sparse.width <= kMostWidth,
+          "the rows of table \"{}\" must have 1 to {} elements, not {}", sparse.name, kMostWidth,
+          sparse.width);
+  require(sparse.rows >= 1 && sparse.rows <= server::kMostElements / sparse.width,
+          "table \"{}\" must have 1 to {} rows of {}, not {}", sparse.name,
+          server::kMostElements / sparse.width, sparse.width, sparse.rows);
+  const Table about{sparse.name, sparse.rows * sparse.width, sparse.members, sparse.optimizer,
+                    sparse.rule};
+  check_table(about, member);
+  const std::string fault = fault_of_rows(about.elements, sparse.width, about.update_rule());
+  require(fault.empty(), "table \"{}\": {}", about.name, fault);
 }
 
 void check_push(const OpenTable& to, const Rows& rows, double rate) {
@@ -70,17 +57,7 @@ Rows checked_set(const OpenTable& to, const Rows& rows, int plane, std::int64_t 
 }  // namespace
 
 int ClientState::open_rows(const SparseTable& sparse, int member) {
-  require(sparse.width >= 1 && sparse.width <= kMostWidth,
-          "the rows of table \"{}\" must have 1 to {} elements, not {}", sparse.name, kMostWidth,
-          sparse.width);
-  require(sparse.rows >= 1 && sparse.rows <= server::kMostElements / sparse.width,
-          "table \"{}\" must have 1 to {} rows of {}, not {}", sparse.name,
-          server::kMostElements / sparse.width, sparse.width, sparse.rows);
-  const Table about{sparse.name, sparse.rows * sparse.width, sparse.members, sparse.optimizer,
-                    sparse.rule};
-  check_table(about, member);
-  const std::string fault = fault_of_rows(about.elements, sparse.width, about.update_rule());
-  require(fault.empty(), "table \"{}\": {}", about.name, fault);
+  check_sparse(sparse, member);
   std::unique_lock lock(mutex_);
   throw_if_dead();
   return open_as(member, lock,
@@ -110,9 +87,9 @@ void ClientState::push_rows(int number, Rows rows, double rate, bool last) {
     rows = merge_rows(std::move(rows), to.width);
     const bool counted = !rows.counts.empty();
     if (last) ++to.clock;
-    put_rows(to, rows, [&](std::int64_t piece, bool is_last) {
+    put_updates(to.row_update(rows, [&](std::int64_t piece, bool is_last) {
       return server::PushRows{number, piece, rate, counted, last && is_last};
-    });
+    }));
   }
   ring();
 }
@@ -122,37 +99,11 @@ void ClientState::set_rows(int number, const Rows& rows, int plane, std::int64_t
     const std::lock_guard lock(mutex_);
     OpenTable& to = sparse_table(number, "set");
     const Rows sorted = checked_set(to, rows, plane, updates);
-    put_rows(to, sorted, [&](std::int64_t piece, bool) {
+    put_updates(to.row_update(sorted, [&](std::int64_t piece, bool) {
       return server::SetRows{number, piece, plane, updates};
-    });
+    }));
   }
   ring();
-}
-
-// At least one message to every server: its clock of this member rises with the others'.
-void ClientState::put_rows(OpenTable& to, const Rows& rows, const Piece& header) {
-  std::vector<std::vector<std::size_t>> of_server(lines_.size());
-  for (std::size_t i = 0; i < rows.ids.size(); ++i) {
-    of_server[static_cast<std::size_t>(to.rows.server(rows.ids[i]))].push_back(i);
-  }
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
-    put_pieces(to, static_cast<int>(s), rows, of_server[s], header);
-  }
-}
-
-void ClientState::put_pieces(OpenTable& to, int server, const Rows& rows,
-                             const std::vector<std::size_t>& places, const Piece& header) {
-  const auto most = static_cast<std::size_t>(server::most_rows(to.width));
-  const auto s = static_cast<std::size_t>(server);
-  std::size_t first = 0;
-  do {
-    const std::size_t count = std::min(most, places.size() - first);
-    lines_[s].put_update(header(++to.pieces[s], first + count == places.size()),
-                         payload_of(rows, places.data() + first, count,
-                                    static_cast<std::size_t>(to.width), to.rows.servers));
-    ++unacknowledged_;
-    first += count;
-  } while (first < places.size());
 }
 
 void ClientState::pull_rows(int number, std::int64_t least, const RowPull& rows) {

@@ -46,6 +46,13 @@ void ClientState::put_all(std::vector<Addressed> messages) {
   }
 }
 
+void ClientState::put_updates(std::vector<Addressed> updates) {
+  for (Addressed& one : updates) {
+    line(one.server).put_update(std::move(one.message), std::move(one.payload));
+    ++unacknowledged_;
+  }
+}
+
 void check_table(const Table& about, int member) {
   require(!about.name.empty() && about.name.size() <= server::kLongestName,
           "a table's name must have 1 to {} characters, not {}", server::kLongestName,
@@ -153,10 +160,7 @@ void ClientState::push_all(int number, std::vector<float> delta, double rate) {
             "an update of table \"{}\" must have its {} elements, not {}", to.about.name,
             to.about.elements, delta.size());
     require(!left_, "{} pushes to table \"{}\" after it has left", who(), to.about.name);
-    for (Addressed& part : to.update(std::move(delta), rate)) {
-      line(part.server).put_update(std::move(part.message), std::move(part.payload));
-      ++unacknowledged_;
-    }
+    put_updates(to.update(std::move(delta), rate));
   }
   ring();
 }

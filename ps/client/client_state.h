@@ -78,15 +78,10 @@ class ClientState : public ParameterClient {
   OpenTable& table(int number);
   OpenTable& sparse_table(int number, const char* doing);
   bool is_sparse(int number);
-  using Piece = std::function<server::FromClient(std::int64_t number, bool is_last)>;
-  void put_rows(OpenTable& to, const Rows& rows, const Piece& header);
-  void put_pieces(OpenTable& to, int server, const Rows& rows,
-                  const std::vector<std::size_t>& places, const Piece& header);
+  void put_updates(std::vector<Addressed> updates);
   void put_all(std::vector<Addressed> messages);
   void take_message(int server, const server::FromServer& message, const server::Payload& payload);
   void take_joined(int server, const server::Joined& joined);
-  void take_values(int server, const server::Values& values, const server::Payload& payload);
-  void take_row_values(int server, const server::RowValues& values, const server::Payload& payload);
   Line& line(int server) { return lines_[static_cast<std::size_t>(server)]; }
   OpenTable* known_table(int server, int number, int part);
   std::string who() const;

@@ -9,6 +9,56 @@ namespace {
 /// Payload that may be on its way to one server without an acknowledgement, so that signs of life
 /// are never far behind it.
 constexpr std::int64_t kWindowBytes = std::int64_t{32} << 20;
+
+/// Whether a message of a server acknowledges one that was sent to it.
+struct Acknowledges {
+  const server::FromClient& sent;
+
+  template <class Sent>
+  const Sent* as() const {
+    return std::get_if<Sent>(&sent);
+  }
+  template <class Sent>
+  bool is_up_to(int table, std::int64_t number) const {
+    const auto* one = as<Sent>();
+    return one != nullptr && one->table == table && one->number <= number;
+  }
+  bool joined(int table) const {
+    const auto* join = as<server::Join>();
+    return join != nullptr && join->table == table;
+  }
+
+  bool operator()(const server::Joined& of) const { return joined(of.table); }
+  bool operator()(const server::NotJoined& of) const { return joined(of.table); }
+  bool operator()(const server::Initialised& of) const {
+    const auto* init = as<server::Init>();
+    return init != nullptr && init->table == of.table && init->part == of.part &&
+           init->plane == of.plane;
+  }
+  bool operator()(const server::Pushed& of) const {
+    return is_up_to<server::Push>(of.table, of.number) && as<server::Push>()->part == of.part;
+  }
+  bool operator()(const server::PushedRows& of) const {
+    return is_up_to<server::PushRows>(of.table, of.number) ||
+           is_up_to<server::SetRows>(of.table, of.number);
+  }
+  bool operator()(const server::Values& of) const {
+    const auto* pull = as<server::Pull>();
+    return pull != nullptr && pull->table == of.table && pull->part == of.part &&
+           pull->number == of.number;
+  }
+  bool operator()(const server::RowValues& of) const {
+    const auto* pull = as<server::PullRows>();
+    return pull != nullptr && pull->table == of.table && pull->number == of.number &&
+           pull->chunk == of.chunk;
+  }
+  bool operator()(const server::Left& /*of*/) const { return as<server::Leave>() != nullptr; }
+  template <class Other>
+  bool operator()(const Other& /*of*/) const {
+    return false;
+  }
+};
+
 }  // namespace
 
 std::int64_t now_ns() {
@@ -24,6 +74,11 @@ void Line::put(server::FromClient message, server::Payload payload) {
 void Line::put_update(server::FromClient message, server::Payload payload) {
   put(std::move(message), std::move(payload));
   ++updates_;
+}
+
+int Line::settle(const server::FromServer& message) {
+  return settle(
+      [&](const server::FromClient& sent) { return std::visit(Acknowledges{sent}, message); });
 }
 
 int Line::settle(const std::function<bool(const server::FromClient&)>& is_settled) {

@@ -41,7 +41,9 @@ class Line {
   void put_update(server::FromClient message, server::Payload payload);
   /// A message that nobody keeps.
   void put_once(const server::FromClient& message) { once_.push_back(message); }
-  /// Removes messages that are acknowledged; returns how many they were.
+  /// Removes what a message of the server acknowledges; returns how many messages that were.
+  int settle(const server::FromServer& message);
+  /// Removes others that nobody waits for any more.
   int settle(const std::function<bool(const server::FromClient&)>& is_settled);
 
   /// Appends what is to be sent now.

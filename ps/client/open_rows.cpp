@@ -1,4 +1,5 @@
 // Sparse tables: what is asked for and what comes back.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -12,6 +13,31 @@ namespace {
 
 std::size_t bytes_of(std::size_t floats) { return floats * sizeof(float); }
 
+std::byte* write(std::byte* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return to + bytes;
+}
+
+/// Local ids, counts if there are some, and vectors of the rows at some places, as one payload.
+server::Payload payload_of(const Rows& rows, const std::size_t* places, std::size_t count,
+                           std::size_t width, int servers) {
+  const bool counted = !rows.counts.empty();
+  const std::size_t each = sizeof(std::int64_t) + (counted ? sizeof(std::uint32_t) : 0);
+  const auto bytes = std::make_shared<Bytes>(count * (each + bytes_of(width)));
+  std::byte* at = bytes->data();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t local = rows.ids[places[i]] / servers;
+    at = write(at, &local, sizeof local);
+  }
+  for (std::size_t i = 0; counted && i < count; ++i) {
+    at = write(at, &rows.counts[places[i]], sizeof(std::uint32_t));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    at = write(at, rows.values.data() + places[i] * width, bytes_of(width));
+  }
+  return {bytes->data(), bytes->size(), bytes};
+}
+
 /// Ids and, where only newer rows are wanted, the versions that are here.
 server::Payload asked_of(const OpenTable& of, const OpenTable::RowChunk& chunk,
                          const RowPull& rows) {
@@ -20,12 +46,10 @@ server::Payload asked_of(const OpenTable& of, const OpenTable::RowChunk& chunk,
   std::byte* at = asked->data();
   for (const std::int64_t place : chunk.places) {
     const std::int64_t local = of.rows.local(rows.ids[place]);
-    std::memcpy(at, &local, sizeof local);
-    at += sizeof local;
+    at = write(at, &local, sizeof local);
   }
   for (std::size_t i = 0; chunk.newer && i < count; ++i) {
-    std::memcpy(at, &rows.versions[chunk.places[i]], sizeof(std::int64_t));
-    at += sizeof(std::int64_t);
+    at = write(at, &rows.versions[chunk.places[i]], sizeof(std::int64_t));
   }
   return {asked->data(), asked->size(), asked};
 }
@@ -67,6 +91,27 @@ void OpenTable::check_ids(const std::int64_t* ids, std::int64_t count) const {
     require(ids[i] >= 0 && ids[i] < rows.rows, "table \"{}\" has rows 0 to {}; there is no row {}",
             about.name, rows.rows - 1, ids[i]);
   }
+}
+
+std::vector<Addressed> OpenTable::row_update(const Rows& update, const Piece& header) {
+  std::vector<std::vector<std::size_t>> of_server(static_cast<std::size_t>(servers));
+  for (std::size_t i = 0; i < update.ids.size(); ++i) {
+    of_server[static_cast<std::size_t>(rows.server(update.ids[i]))].push_back(i);
+  }
+  const auto most = static_cast<std::size_t>(server::most_rows(width));
+  std::vector<Addressed> all;
+  for (std::size_t s = 0; s < of_server.size(); ++s) {
+    const std::vector<std::size_t>& places = of_server[s];
+    std::size_t first_place = 0;
+    do {
+      const std::size_t count = std::min(most, places.size() - first_place);
+      all.push_back({static_cast<int>(s), header(++pieces[s], first_place + count == places.size()),
+                     payload_of(update, places.data() + first_place, count,
+                                static_cast<std::size_t>(width), servers)});
+      first_place += count;
+    } while (first_place < places.size());
+  }
+  return all;
 }
 
 std::vector<Addressed> OpenTable::begin_pull(std::int64_t least, const RowPull& asked) {

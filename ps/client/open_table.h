@@ -1,6 +1,7 @@
 // A table that a client has opened, and its pull that is under way. Read by client_state.h.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,6 +57,11 @@ struct OpenTable {
   std::vector<Addressed> first_values(int server) const;
   /// An update of all parts, its number being the clock; `values` are shared.
   std::vector<Addressed> update(std::vector<float> values, double rate);
+  /// The header of a piece of an update of rows, by its number at its server.
+  using Piece = std::function<server::FromClient(std::int64_t number, bool is_last)>;
+  /// An update of rows: at least one message to every server, whose clock of this member rises with
+  /// the others'.
+  std::vector<Addressed> row_update(const Rows& update, const Piece& header);
   /// Begins a pull of all parts. `after`: own updates that it must have.
   std::vector<Addressed> begin_pull(std::int64_t least, float* into, std::int64_t after, int plane);
   /// Begins a pull of rows. Throws InvalidArgument: too many.

@@ -5,13 +5,9 @@
 #include <vector>
 
 #include "ps/server/messages.h"
+#include "ps/server/seat.h"
 
 namespace hetu::ps::server {
-
-struct Seat;
-
-/// The transport's name of a connection.
-using Peer = std::uint64_t;
 
 /// A message to send.
 struct Outgoing {

@@ -3,7 +3,8 @@
 #include <functional>
 #include <memory>
 
-#include "ps/server/store.h"
+#include "ps/server/answers.h"
+#include "ps/server/store_options.h"
 #include "ps/server/table_state.h"
 
 namespace hetu::ps::server {

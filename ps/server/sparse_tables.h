@@ -1,6 +1,7 @@
 // Sparse tables: pushes and pulls of rows. Read by the store's own sources alone.
 #pragma once
-#include "ps/server/store.h"
+#include "ps/server/answers.h"
+#include "ps/server/store_options.h"
 #include "ps/server/table_state.h"
 
 namespace hetu::ps::server {

@@ -4,6 +4,7 @@
 #include "graph/base/log.h"
 #include "ps/server/dense_tables.h"
 #include "ps/server/sparse_tables.h"
+#include "ps/server/store.h"
 
 namespace hetu::ps::server {
 

@@ -1,6 +1,8 @@
 // A store as the pieces of a snapshot.
 #include "ps/server/store_saved.h"
 
+#include "ps/server/store.h"
+
 namespace hetu::ps::server {
 
 namespace {

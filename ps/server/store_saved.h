@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ps/server/dense_tables.h"
+#include "ps/server/store_options.h"
 #include "ps/server/table_state.h"
 
 namespace hetu::ps::server {

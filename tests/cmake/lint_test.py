@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cmake"))
 
+import lint_classes  # noqa: E402
 import lint_imports  # noqa: E402
 import lint_layers  # noqa: E402
 import lint_rules  # noqa: E402
@@ -25,7 +26,7 @@ def findings(files: dict[str, str]) -> list[str]:
         names = sorted(files)
         return [*lint_layers.check_includes(root, names), *lint_layers.check_links(root, names),
                 *lint_layers.check_cycles(root, names), *lint_imports.check(root, names),
-                *lint_rules.check(root, names)]
+                *lint_rules.check(root, names), *lint_classes.check(root, names)]
 
 
 class Layers(unittest.TestCase):
@@ -150,6 +151,33 @@ class Rules(unittest.TestCase):
         self.assertTrue(any("python/hetu/x/: no README.md" in f for f in findings({"python/hetu/x/__init__.py": ""})))
         long = findings({"ops/a.cpp": "", "ops/README.md": "x\n" * 41})
         self.assertTrue(any("41 lines" in f for f in long))
+
+
+class Classes(unittest.TestCase):
+    LISTS = {"ops/CMakeLists.txt": "a.h a.cpp b.cpp", "ops/README.md": ""}
+
+    def of(self, files: dict[str, str]) -> list[str]:
+        return [f for f in findings({**files, **self.LISTS}) if "lines with its members" in f]
+
+    def header(self, lines: int) -> str:
+        return GOOD_HEADER + "class A final : public B {\n" + " public:\n" * (lines - 2) + "};\n"
+
+    def test_a_class_is_its_definition_and_its_members_in_all_files_of_a_folder(self):
+        member = "std::vector<int> A::f(int x,\n                 int y) {\n" + "  g();\n" * 196 + "}\n\n"  # 199
+        files = {"ops/a.h": self.header(102), "ops/a.cpp": member, "ops/b.cpp": member}
+        self.assertEqual(self.of(files), [])
+        files["ops/b.cpp"] += "A::A() : x_(1) {}\n"
+        self.assertEqual(self.of(files), ["ops: class A has 501 lines with its members; cut it along an idea (at most 500)"])
+
+    def test_free_functions_and_classes_of_other_files_do_not_count(self):
+        body = " {\n" + "  g();\n" * 400 + "}\n"
+        own = "class A {\n" + "  int x;\n" * 300 + "};\n"
+        files = {"ops/a.h": self.header(102), "ops/a.cpp": "int free(A& a)" + body + "void Other::f()" + body,
+                 "ops/b.cpp": own}
+        self.assertEqual(self.of(files), [])
+        files["ops/b.cpp"] += "void A::f()" + body
+        self.assertEqual(len(self.of(files)), 1)
+        self.assertTrue(self.of(files)[0].startswith("ops/b.cpp: class A has 704 lines"))
 
 
 class Packages(unittest.TestCase):
