@@ -72,7 +72,7 @@ function(hetu_library name)
   target_compile_options(hetu_${name} PRIVATE $<$<CONFIG:Release>:-O2> ${arg_OPTIONS})
   if("-O3" IN_LIST arg_OPTIONS)
     hetu_precompile(hetu_${name} kernels PRIVATE OpenMP::OpenMP_CXX OPTIONS $<$<CONFIG:Release>:-O2> ${HETU_KERNEL_OPTIONS})
-  else()
+  elseif(NOT OpenMP::OpenMP_CXX IN_LIST arg_PRIVATE)  # what is precompiled for the rest knows no OpenMP
     hetu_precompile(hetu_${name} library PRIVATE nlohmann_json::nlohmann_json HEADERS <nlohmann/json.hpp>
                     OPTIONS $<$<CONFIG:Release>:-O2>)
   endif()
