@@ -37,8 +37,8 @@ _TABLE = {
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
     "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
                       "executor/compile",
-    "executor/sync": "graph/base ops pipeline/groups pipeline/ir ps/client ps/coordinator executor/comm executor/device "
-                     "executor/compile executor/stage",
+    "executor/sync": "graph/base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator executor/comm "
+                     "executor/device executor/state executor/compile executor/stage",
     "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/compile "
                      "executor/stage executor/sync",
     "executor/job": "graph/base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "

@@ -185,6 +185,12 @@ void Loader::next(Batch& batch) {
   impl_->done.index = batch.first - impl_->offset(batch.epoch) + impl_->global(batch.epoch);
 }
 
+// What a thread adds behind it leaves the first where it is.
+const Batch* Loader::ahead() {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->ready.empty() ? nullptr : &impl_->ready.front();
+}
+
 Position Loader::position() const {
   return {impl_->done.epoch, impl_->done.index, impl_->global(impl_->done.epoch),
           impl_->source->order()};

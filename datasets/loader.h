@@ -53,6 +53,10 @@ class Loader {
   /// InvalidArgument for ids out of range).
   void next(Batch& batch);
 
+  /// The batch that the next call of next() gives, if it has been read already; nullptr else. It
+  /// holds until then.
+  const Batch* ahead();
+
   /// Where the next batch starts, not counting what was read ahead.
   Position position() const;
 

@@ -72,13 +72,17 @@ ValueId Builder::placeholder(const std::string& name, DType dtype, Shape shape) 
   return v;
 }
 
-ValueId Builder::parameter(const std::string& name, Shape shape, Initializer init, bool decay) {
+ValueId Builder::parameter(const std::string& name, Shape shape, Initializer init, bool decay,
+                           bool served) {
   const std::string full = scoped(name);
   require(!name.empty(), "parameter: the name must not be empty");
   require(!is_symbolic(shape), "parameter '{}': shape {} must not depend on the batch", full,
           to_string(shape));
+  require(!served || shape.size() == 2,
+          "parameter '{}': what lies on parameter servers is a table [rows, width], not {}", full,
+          to_string(shape));
   const ValueId v = add_leaf("parameter", full, {DType::Float32, std::move(shape)});
-  graph_.parameters.push_back({full, v, init, decay});
+  graph_.parameters.push_back({full, v, init, decay, served});
   return v;
 }
 

@@ -18,9 +18,10 @@ class Builder {
   /// gives the same value (types must agree). Only axis 0 may be symbolic.
   ValueId placeholder(const std::string& name, DType dtype, Shape shape);
 
-  /// A trainable float32 tensor of static shape. `name` is prefixed by the scope. Throws if the
-  /// full name is taken.
-  ValueId parameter(const std::string& name, Shape shape, Initializer init, bool decay = true);
+  /// A trainable float32 tensor of static shape. `name` is prefixed by the scope. `served`: a table
+  /// [rows, width] on parameter servers, see Parameter. Throws if the full name is taken.
+  ValueId parameter(const std::string& name, Shape shape, Initializer init, bool decay = true,
+                    bool served = false);
 
   /// State that the operator reading it replaces in training (running statistics): float32, static
   /// shape; `name` is prefixed by the scope. One operator reads it, as an input that its record

@@ -118,6 +118,9 @@ struct Parameter {
   ValueId value = kNone;
   Initializer init;
   bool decay = true;  ///< false for biases and norms: no weight decay
+  /// An embedding table [rows, width] that lies on parameter servers: a worker has what a step
+  /// needs of it (executor/compile/served_tables.h).
+  bool served = false;
 };
 
 /// State that a training forward replaces and no optimizer touches (running statistics): float32,

@@ -54,6 +54,7 @@ Attrs init_attrs(const Initializer& init) {
 Attrs parameter_attrs(const Parameter& p) {
   Attrs attrs = init_attrs(p.init);
   attrs.set("decay", std::int64_t{p.decay});
+  if (p.served) attrs.set("served", std::int64_t{1});
   return attrs;
 }
 
@@ -311,8 +312,9 @@ class GraphReader {
     }
     try {
       p.decay = n.attrs.integer("decay") != 0;
+      p.served = n.attrs.has("served") && n.attrs.integer("served") != 0;
     } catch (const Error&) {
-      in.expected("decay=0 or decay=1");
+      in.expected("decay=0 or decay=1, and served=1 or none");
     }
     n.attrs = {};
     graph_.parameters.push_back(std::move(p));

@@ -16,6 +16,7 @@ import sys
 
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
+from hetu.graph import PLACEMENTS
 from hetu.models.ctr import MODELS
 
 
@@ -39,6 +40,9 @@ def options() -> training.Parser:
     add("--hash-size", type=int, default=10000, metavar="N",
         help="rows of the embedding table for each of the 26 columns; categories are taken modulo N (default %(default)s)")
     add("--embedding-width", type=int, default=16, metavar="N", help="numbers per row of the table (default %(default)s)")
+    add("--tables", default="worker", choices=PLACEMENTS,
+        help="where embedding tables lie: on the worker of their stage, or on the parameter servers of heturun, through a "
+             "cache (default %(default)s)")
     add("--hidden", type=sizes, default=(256, 128, 64), metavar="N,N,…", help="hidden layers (default 256,128,64)")
     add("--warmup-steps", type=int, default=0, help="updates of linear warm-up (default %(default)s)")
     add("--max-rows", type=int, default=0, help="use only the first rows of the data (0 = all)")
@@ -81,7 +85,7 @@ def train(args: argparse.Namespace) -> None:
     iterations = training.batches(data, pipelines, "training")
     evaluations = training.batches(evaluation, pipelines, "evaluation") if evaluation else 0
     args.steps = args.steps or args.epochs * iterations
-    loss = MODELS[args.model](args.hash_size, args.embedding_width, args.hidden).loss(data)
+    loss = MODELS[args.model](args.hash_size, args.embedding_width, args.hidden, tables=args.tables).loss(data)
     goal = training.optimizer_of(args, ht.lr.warmup(args.learning_rate, args.warmup_steps)).minimize(loss)
     job = training.executor_of(args, {"train": [loss, goal], "validate": [loss]})
 

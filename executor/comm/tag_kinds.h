@@ -18,5 +18,6 @@ inline constexpr int kAverageTag = 50;    ///< weights averaged within a group
 inline constexpr int kConsensusTag = 51;  ///< state averaged over all pipelines
 inline constexpr int kCompareTag = 52;    ///< tensors of a step, beside those of one process
 inline constexpr int kRowsTag = 53;       ///< rows that one worker reads for others
+inline constexpr int kTablesTag = 54;     ///< tables on servers have what all have pushed
 
 }  // namespace hetu

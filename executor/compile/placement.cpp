@@ -99,6 +99,7 @@ void StagePlacement::place_parameters() {
     StageParameter out;
     out.parameter = p;
     out.elements = element_count(graph_.values[v].type.shape);
+    out.served = graph_.parameters[p].served;
     out.weight = {Region::Weights, kNoRing, take(bytes(v)), 0};
     plan.memory.weights += bytes(v);
     put(v, out.weight);
@@ -146,6 +147,7 @@ void StagePlacement::place_replacements() {
 
 void StagePlacement::place_state() {
   for (StageParameter& p : plan.parameters) {
+    if (p.served) continue;
     const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
     for (int i = 0; i < options_.optimizer_states; ++i) {
       p.state.push_back({Region::Optimizer, kNoRing, take(size), 0});

@@ -118,6 +118,7 @@ struct StageParameter {
   int tied_pair = kNone;          ///< index into tied_stages() where it is tied
   bool owner =
       true;  ///< the lowest stage that holds it: counts it in the norm and writes it to checkpoints
+  bool served = false;  ///< a window of a table on parameter servers, see served_tables.h
 };
 
 /// A buffer that this stage holds: running statistics, say.

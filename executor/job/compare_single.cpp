@@ -79,6 +79,9 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
           "compare-single: '{}' is asynchronous, and one process has no such weights; compare "
           "a synchronous method",
           run.schedule().method);
+  require(!has_served_tables(graph),
+          "compare-single: the model has tables on parameter servers, and one process has none; "
+          "compare with the tables on workers");
   if (transport.worker() == 0) {
     links_ = comm::make_inproc(1);
     const TrainerOptions one = alone(run.options());

@@ -78,7 +78,7 @@ Fields fields(TrainerOptions& o) {
        .argument = "N",
        .doc = "of weights, data order and dropout"},
   };
-  return recorded(joined(joined({batch}, sizes), rest), o.given);
+  return recorded(joined(joined(joined({batch}, sizes), rest), fields(o.cache)), o.given);
 }
 
 Fields grid_fields(TrainerOptions& o) {

@@ -17,6 +17,7 @@
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/schedule.h"
 #include "pipeline/lower/lower.h"
+#include "ps/client/row_cache.h"
 
 namespace hetu {
 
@@ -71,10 +72,12 @@ struct TrainerOptions : Sizes {
   bool dense_tables = false;  ///< see CompileOptions
   std::optional<Averaging> averaging = {};
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
-  std::optional<Servers> servers = {};    ///< wanted where wants_servers()
-  int staleness = 0;                      ///< with servers; see Lowering
-  Stragglers stragglers = {};             ///< hetero, slow and seed count; see straggler_injector.h
-  std::set<std::string> given = {};       ///< names of what was told by fields; see refuse_foreign
+  /// How to reach the job's servers: wanted where wants_servers(), and of tables on servers.
+  std::optional<Servers> servers = {};
+  int staleness = 0;                 ///< with servers; see Lowering
+  ps::CacheOptions cache;            ///< of tables on servers
+  Stragglers stragglers = {};        ///< hetero, slow and seed count; see straggler_injector.h
+  std::set<std::string> given = {};  ///< names of what was told by fields; see refuse_foreign
 };
 
 /// What may be told of a training job by its script's flags and its Executor's keywords, in the

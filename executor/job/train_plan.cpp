@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "executor/device/device.h"
+#include "executor/job/table_checks.h"
 #include "executor/job/threads.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
@@ -114,7 +115,7 @@ Lowering lowering_of(const TrainPlan& job) {
   }
   how.tied = tied_stages(job.graph, first_block);
   how.average_weights = job.options.averaging.has_value();
-  how.servers = job.options.servers.has_value();
+  how.servers = job.options.servers && (job.tables.empty() || wants_servers(job.options));
   how.staleness = job.options.staleness;
   how.reduce_scalars = !job.asynchronous;
   return how;
@@ -141,11 +142,11 @@ void check_averaging(const TrainPlan& job) {
 
 void check_servers(const TrainPlan& job) {
   const TrainerOptions& o = job.options;
-  require(o.servers || o.staleness == 0,
+  require(job.how.servers || o.staleness == 0,
           "--staleness {} is of pipelines that share weights over servers: --pipeline hetpipe on 2 "
           "and more, or --sync-method ps; '{}' on {} has none",
           o.staleness, job.one_step.method, o.pipelines);
-  if (!o.servers) return;
+  if (!job.how.servers) return;
   const bool waves = job.one_step.version_rule == VersionRule::Wave;
   require(
       o.sync_method != "ps" || !waves,
@@ -195,6 +196,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
   check_servers(job);
+  check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
@@ -274,7 +276,8 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
     job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
     StagePlan& stage = *job.stage_plans[i];
     if (job.options.averaging) add_averages(*job.options.averaging, stage.memory);
-    if (job.options.servers) add_shared(stage.memory);
+    if (job.how.servers) add_shared(stage.memory);
+    for (const StageParameter& p : stage.parameters) job.reads_tables |= p.served;
     job.stages.push_back(
         {placement.model_stage, static_cast<int>(i), placement.replica == 0, stage.memory.saved});
     job.memory.stages.push_back({placement.model_stage, stage.memory});
@@ -319,8 +322,9 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   const bool apart = options.averaging && options.averaging->apart;
   const int width = width_of(options);
   TrainPlan job;
-  job.graph =
-      options.kernels == KernelChoice::Best ? channels_last(fuse_norm(graph), op_set()) : graph;
+  job.graph = with_windows(graph, options.batch_size, job.tables);
+  if (options.kernels == KernelChoice::Best)
+    job.graph = channels_last(fuse_norm(job.graph), op_set());
   job.optimizer = optimizer;
   job.options = options;
   job.worker = seat.worker;

@@ -8,6 +8,7 @@
 
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
+#include "executor/compile/served_tables.h"
 #include "executor/job/train_options.h"
 #include "executor/stage/optimizer.h"
 #include "pipeline/ir/schedule.h"
@@ -37,7 +38,9 @@ struct StageHere {
 
 /// The plan of one worker.
 struct TrainPlan {
-  Graph graph;  ///< after passes
+  Graph graph;  ///< after passes, with windows in place of tables on servers
+  std::vector<ServedTable> tables;
+  bool reads_tables = false;  ///< this worker does
   OptimizerConfig optimizer;
   TrainerOptions options;  ///< with first_block filled in
   int worker = 0;          ///< among those linked

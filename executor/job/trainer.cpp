@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "executor/comm/collective.h"
@@ -44,7 +45,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
       reducer_(transport) {
   if (options.threads > 0) omp_set_num_threads(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
-  if (options.servers)
+  if (plan_.how.servers || plan_.reads_tables)
     servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});
   check_hosts();
   build();
@@ -70,6 +71,7 @@ Trainer::~Trainer() {
   run_.reset();
   validation_.reset();
   syncs_.clear();
+  tables_.reset();
   groups_.reset();
 }
 
@@ -112,27 +114,62 @@ void Trainer::build() {
     seat.placement = plan_.stages.front().placement;
     seat.averager = averager();
   }
-  if (servers_) {
+  if (plan_.how.servers) {
     const StageHere& here = plan_.stages.front();
     seat.placement = here.placement;
     seat.servers = servers_.get();
     seat.waves = {plan_.pipeline, here.stage,      plan_.copies(),
                   job.staleness,  plan_.optimizer, job.servers->observe};
   }
+  tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
   syncs_ = ways_of(plan_.lowered, seat);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());
 }
 
-void Trainer::feed(const FieldLookup& lookup) {
+void Trainer::feed(const FieldLookup& lookup, bool training) {
   const auto& fields = stages_->fields();
+  std::map<std::string, std::int64_t> ids;  // in fields that tables on servers read
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    const void* data = lookup(fields[i].feed->field, fields[i].bytes);
-    require(data != nullptr, "the batch has no field '{}', which stage {} reads",
-            fields[i].feed->field, plan_.stages_text());
+    const std::string& field = fields[i].feed->field;
+    const void* data = lookup(field, fields[i].bytes);
+    require(data != nullptr, "the batch has no field '{}', which stage {} reads", field,
+            plan_.stages_text());
+    if (tables_ && tables_->reads(field)) {
+      ids[field] = fields[i].bytes / std::int64_t{sizeof(std::int32_t)};
+      data = tables_->renumbered(field, static_cast<const std::int32_t*>(data), ids[field]);
+    }
     stages_->feed(static_cast<int>(i), data);
   }
+  if (ids.empty()) return;
+  tables_->fetch(training);
+  for (const auto& [field, count] : ids) {
+    const void* next = training && ahead_ ? ahead_(field) : nullptr;
+    if (next != nullptr) tables_->expect(field, static_cast<const std::int32_t*>(next), count);
+  }
+}
+
+std::vector<std::pair<std::string, ps::CacheCounters>> Trainer::table_counters() const {
+  return tables_ ? tables_->counters() : std::vector<std::pair<std::string, ps::CacheCounters>>();
+}
+
+void Trainer::settle() {
+  stages_->average_buffers();
+  if (tables_) tables_->settle();
+}
+
+// One pipeline brings the tables' rows to the servers, and the others begin after that.
+void Trainer::load(const Manifest& manifest) {
+  load_checkpoint(manifest, stages_->state());
+  if (tables_ && plan_.pipeline == 0)
+    for (const StageHere& here : plan_.stages)
+      load_checkpoint(manifest, tables_->state(here.placement, manifest.step));
+  if (tables_) servers_->flush();
+  if (!plan_.tables.empty())
+    comm::barrier(transport_, comm::everyone(transport_),
+                  {comm::make_tag(kTablesTag, 0, 0, 1, 0), "the tables of a checkpoint"});
+  set_step(manifest.step);
 }
 
 std::vector<SavePart> Trainer::save_parts() const {
@@ -143,6 +180,9 @@ std::vector<SavePart> Trainer::save_parts() const {
     for (StateTensor& t : stages_->state(here.placement)) {
       if (t.owner) part.tensors.push_back(std::move(t));
     }
+    if (tables_)
+      for (StateTensor& t : tables_->state(here.placement, step_))
+        part.tensors.push_back(std::move(t));
     parts.push_back(std::move(part));
   }
   return parts;
@@ -214,7 +254,7 @@ std::optional<StepReport> Trainer::next_report() {
 std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   if (run_left_ == 0) return std::nullopt;
   if (!groups_) --run_left_;
-  stages_->set_source([&] { feed(batches()); });
+  stages_->set_source([&] { feed(batches(), true); });
   const std::optional<StepReport> report = next_report();
   step_ = report->step + 1;
   if (is_asynchronous() && run_->is_last(report->step)) end_run();
@@ -227,7 +267,7 @@ void Trainer::end_run() {
   while (run_->advance()) {
   }
   run_left_ = 0;
-  if (groups_ || servers_) stages_->average_buffers();
+  if (groups_ || plan_.how.servers) stages_->average_buffers();
   if (groups_) step_ = groups_->end_run();
   stages_->set_updates(step_);
   if (trace_) trace_->end_run(run_->steps());
@@ -276,7 +316,8 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
           "where you validate",
           run_left_);
   run_->finish();
-  stages_->set_source([&] { feed(lookup); });
+  if (tables_) tables_->settle();
+  stages_->set_source([&] { feed(lookup, false); });
   stages_->set_training(false);
   const std::vector<float> own = stages_->buffers();
   stages_->average_buffers();

@@ -12,6 +12,7 @@
 #include "executor/device/device.h"
 #include "executor/job/train_groups.h"
 #include "executor/job/train_plan.h"
+#include "executor/job/train_tables.h"
 #include "executor/job/train_trace.h"
 #include "executor/loop/run.h"
 #include "executor/stage/optimizer.h"
@@ -48,6 +49,9 @@ struct StepResult {
 
 /// A source of fed bytes: where the samples of a field lie, dense, in `bytes` bytes.
 using FieldLookup = std::function<const void*(const std::string& field, std::int64_t bytes)>;
+
+/// What is known of the batch after the one that was read last: as FieldLookup, or nullptr.
+using FieldAhead = std::function<const void*(const std::string& field)>;
 
 /// Reads the next batch of this pipeline, once per step; the lookup holds until the next call.
 using BatchSource = std::function<FieldLookup()>;
@@ -101,6 +105,11 @@ class Trainer {
   /// over the whole batch of all pipelines that the transport links.
   StepResult validate(const FieldLookup& lookup);
 
+  /// Told what batches are to come, a trainer has the rows of tables on servers fetched ahead.
+  void look_ahead(FieldAhead ahead) { ahead_ = std::move(ahead); }
+  /// Of this worker's tables on servers, by name: what it looked up and what went over the line.
+  std::vector<std::pair<std::string, ps::CacheCounters>> table_counters() const;
+
   /// Asks all workers to stop together: the next train() reports it on every one, and a run ends.
   void ask_to_stop();
 
@@ -114,8 +123,12 @@ class Trainer {
 
   /// Before state() is saved: every pipeline goes on from the mean of their buffers (running
   /// statistics), as a job that resumes does. Every worker calls it.
-  void settle() { stages_->average_buffers(); }
+  void settle();
+  /// Takes up the state and the step of a checkpoint; every worker calls it. Throws Io as
+  /// load_checkpoint.
+  void load(const Manifest& manifest);
 
+  /// Without tables on servers, of which nothing lies here; save_parts() has them.
   std::vector<StateTensor> state() const { return stages_->state(); }
   std::vector<StateTensor> gradients() const { return stages_->gradients(); }
   /// Notes, from here on, what kernels make in training steps; nullptr: nothing. See TensorLog.
@@ -157,7 +170,7 @@ class Trainer {
   std::optional<StepReport> next_report();
   void end_run();
   void check_hosts();
-  void feed(const FieldLookup& lookup);
+  void feed(const FieldLookup& lookup, bool training);
   TraceRecorder* recorder() { return trace_ ? &trace_->recorder() : nullptr; }
 
   TrainPlan plan_;
@@ -166,9 +179,11 @@ class Trainer {
   comm::Reducer reducer_;
   std::unique_ptr<StragglerInjector> injector_;   // null: none
   std::unique_ptr<TrainGroups> groups_;           // null unless pipelines average weights
-  std::unique_ptr<ps::ParameterClient> servers_;  // null unless they share them over servers
+  std::unique_ptr<ps::ParameterClient> servers_;  // null unless weights or tables lie there
   std::unique_ptr<Device> device_;
   std::unique_ptr<TrainStages> stages_;
+  std::unique_ptr<ServerTables> tables_;  // null unless it has tables on servers
+  FieldAhead ahead_;
   std::vector<std::unique_ptr<WeightSync>> syncs_;
   Schedule forwards_;  // of validation
   std::unique_ptr<Run> run_, validation_;

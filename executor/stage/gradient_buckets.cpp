@@ -8,13 +8,13 @@ namespace hetu {
 
 // Backward produces gradients from the last parameter to the first, so buckets are cut from the
 // end. A tied parameter is a bucket of its own, summed with its other stage too, and so is a table
-// whose gradient goes by rows.
+// whose gradient goes by rows. What goes to parameter servers is in none.
 GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memory, Device& device,
                                  std::int64_t bucket_bytes)
     : plan_(plan), memory_(memory), device_(device), bucket_of_(plan.parameters.size(), kNone) {
   for (int p = static_cast<int>(plan.parameters.size()) - 1; p >= 0; --p) {
     const StageParameter& parameter = plan.parameters[p];
-    if (parameter.uses.empty()) continue;
+    if (parameter.uses.empty() || parameter.served) continue;
     float* data = sum_of(p);
     const std::int64_t padded = align_up(parameter.elements * 4) / 4;
     Range* last = buckets_.empty() ? nullptr : &buckets_.back();
@@ -62,6 +62,7 @@ void GradientBuckets::clear_if_unused() {
 // backward.
 void GradientBuckets::parameter_done(int parameter) {
   const int b = bucket_of_[parameter];
+  if (b == kNone) return;
   if (--buckets_[b].missing > 0 || buckets_[b].shared) return;
   ready(b);
 }

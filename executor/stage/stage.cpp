@@ -51,6 +51,7 @@ void Stage::initialize_tensors() {
     to.write(data.data());
   };
   for (const StageParameter& p : plan_->parameters) {
+    if (p.served) continue;
     const Parameter& parameter = graph_.parameters[p.parameter];
     start(parameter.init, parameter.name, parameter.value,
           {memory_.newest(p.weight), p.elements, &device_});

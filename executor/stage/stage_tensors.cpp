@@ -10,6 +10,7 @@ std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
     return DeviceSpan{data, elements, &device};
   };
   for (const StageParameter& p : stage.plan().parameters) {
+    if (p.served) continue;
     const Parameter& parameter = graph.parameters[p.parameter];
     const Shape& shape = graph.values[parameter.value].type.shape;
     out.push_back({parameter.name, "", shape, span(memory.newest(p.weight), p.elements), p.owner});
@@ -30,6 +31,7 @@ std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage) {
   std::vector<StateTensor> out;
   for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
     const StageParameter& p = stage.plan().parameters[i];
+    if (p.served) continue;
     const Parameter& parameter = graph.parameters[p.parameter];
     out.push_back({parameter.name, "gradient", graph.values[parameter.value].type.shape,
                    stage.gradients().span_of(static_cast<int>(i)), p.owner});
@@ -49,6 +51,19 @@ std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, De
       place.states.push_back({stage.memory().floats(state), p.elements, &device});
   }
   return places;
+}
+
+std::vector<TableWindow> windows_of(const Stage& stage, Device& device) {
+  std::vector<TableWindow> windows;
+  for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
+    const StageParameter& p = stage.plan().parameters[i];
+    if (!p.served) continue;
+    windows.push_back({stage.placement(),
+                       p.parameter,
+                       {stage.memory().newest(p.weight), p.elements, &device},
+                       stage.gradients().span_of(static_cast<int>(i))});
+  }
+  return windows;
 }
 
 std::vector<DeviceSpan> persistent_of(const Stage& stage, bool with_buffers, Device& device) {

@@ -9,7 +9,8 @@
 
 namespace hetu {
 
-/// Weights and optimizer states of a stage, in model order; then its buffers.
+/// Weights and optimizer states of a stage, in model order; then its buffers. Neither this nor the
+/// next has tables on parameter servers.
 std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
                                   OptimizerConfig::Kind optimizer, Device& device);
 
@@ -18,6 +19,9 @@ std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage);
 
 /// As Stages::parameter_places.
 std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, Device& device);
+
+/// The windows of tables on parameter servers.
+std::vector<TableWindow> windows_of(const Stage& stage, Device& device);
 
 /// As Stages::persistent.
 std::vector<DeviceSpan> persistent_of(const Stage& stage, bool with_buffers, Device& device);

@@ -53,6 +53,15 @@ struct ParameterPlace {
   std::vector<DeviceSpan> states;
 };
 
+/// The rows of a table on parameter servers that a step looks up, on the device; see
+/// executor/compile/served_tables.h.
+struct TableWindow {
+  int stage = 0;        ///< placement id
+  int parameter = 0;    ///< of the graph
+  DeviceSpan rows;      ///< [window, width]
+  DeviceSpan gradient;  ///< the same: the sum of a step
+};
+
 /// The stages of one worker. `stage` and `micro` of an instruction are placement id and global
 /// micro-batch id. All calls come from the thread that runs the interpreter.
 class Stages {

@@ -72,13 +72,14 @@ std::vector<double> TrainStages::own_samples() const {
   return values;
 }
 
-// Of each parameter's gradient. Comes back from the device at once for all of them.
+// Of each parameter's gradient but for tables on servers. Comes back from the device at once for
+// all of them.
 std::vector<double> TrainStages::squares_of(const Stage& stage) {
   const auto& parameters = stage.plan().parameters;
   std::vector<double> squares(parameters.size(), 0);
   auto* const results = reinterpret_cast<double*>(norms_.get());
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].uses.empty()) continue;
+    if (parameters[p].uses.empty() || parameters[p].served) continue;
     const float* const x = stage.gradients().sum_of(static_cast<int>(p));
     const TouchedRows rows = stage.gradients().rows_of(static_cast<int>(p));
     device_.queue().run([x, rows, n = parameters[p].elements, to = results + p,
@@ -203,6 +204,7 @@ void TrainStages::update(Stage& stage) {
     end_gradient(stage, number);
   else
     change_weights(stage, number);
+  if (tables_update_) tables_update_(stage.placement(), optimizer_.rate.at(number));
   if (options_.by_version) stage.begin_sums();
 }
 
@@ -215,6 +217,7 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
   const StageMemory& memory = stage.memory();
   for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
     const StageParameter& p = stage.plan().parameters[i];
+    if (p.served) continue;
     const bool by_itself = options_.by_version && p.tied_pair != kNone;
     SweepCall call =
         sweep_call(optimizer_, by_itself ? tied_factors_[p.parameter] : factor_, number);
@@ -244,6 +247,13 @@ std::vector<StateTensor> TrainStages::state() const {
   std::vector<StateTensor> out;
   for (const Stage* stage : here())
     for (StateTensor& t : state(stage->placement())) out.push_back(std::move(t));
+  return out;
+}
+
+std::vector<TableWindow> TrainStages::windows() const {
+  std::vector<TableWindow> out;
+  for (const Stage* stage : here())
+    for (const TableWindow& window : windows_of(*stage, device_)) out.push_back(window);
   return out;
 }
 

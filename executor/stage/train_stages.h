@@ -59,6 +59,14 @@ class TrainStages final : public Stages {
   /// norm and update.
   void on_gradients(std::function<void()> whole) { gradients_whole_ = std::move(whole); }
 
+  /// The tables on parameter servers of this worker's stages, whose windows stay where they are.
+  std::vector<TableWindow> windows() const;
+  /// Called in each UPDATE of a stage when its gradients are whole: with the rate that its tables
+  /// on servers are to go by.
+  void on_tables_update(std::function<void(int stage, double rate)> update) {
+    tables_update_ = std::move(update);
+  }
+
   /// Training (dropout on, gradients follow) or validation, for the runs from here on.
   void set_training(bool training) { context_.training = training; }
   /// A run of averaged pipelines of about so many updates begins: rates count no further. 0: as far
@@ -175,6 +183,7 @@ class TrainStages final : public Stages {
   Device::Memory norms_;  // a float64 per parameter of a stage
   std::vector<FeedField> fields_;
   std::function<void()> gradients_whole_;
+  std::function<void(int, double)> tables_update_;
   bool asks_to_stop_ = false;
   std::function<void()> source_;
   std::vector<StepReport> reports_;

@@ -29,6 +29,7 @@ constexpr int kFormat = 1;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kUnfinished = ".saving";
+constexpr std::int64_t kPiece = 1 << 20;              // elements that are read or written at once
 constexpr const char* kWeightsOnly = "weights_only";  // a key of run_json
 
 std::string entry_name(const std::string& name, const std::string& state) {
@@ -64,14 +65,44 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
+// Ranges of whole rows of a tensor, of about kPiece elements.
+template <class Visit>
+void each_piece(const Shape& shape, const Visit& visit) {
+  const std::int64_t elements = element_count(shape);
+  const std::int64_t row = shape.empty() || shape[0] == 0 ? elements : elements / shape[0];
+  const std::int64_t step = std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, row)) *
+                            std::max<std::int64_t>(1, row);
+  for (std::int64_t begin = 0; begin < elements; begin += step)
+    visit(begin, std::min(step, elements - begin));
+}
+
 // Writes one file; adds the JSON rows of what it holds.
 void write_part(const fs::path& folder, const SavePart& part, json& rows) {
   std::vector<TensorSource> sources;
   std::vector<std::vector<float>> rooms(part.tensors.size());  // for what lies on a device
+  std::vector<std::uint32_t> sums(part.tensors.size(), 0);
   for (std::size_t i = 0; i < part.tensors.size(); ++i) {
     const StateTensor& t = part.tensors[i];
-    const float* const data = t.values.host(rooms[i]);
-    sources.push_back({entry_name(t.name, t.state), DType::Float32, t.shape, data});
+    TensorSource source{entry_name(t.name, t.state), DType::Float32, t.shape};
+    source.pieces = [&t, &room = rooms[i], &sum = sums[i]](const TensorSource::Take& take) {
+      const float* const data = t.blocks ? nullptr : t.values.host(room);
+      each_piece(t.shape, [&](std::int64_t begin, std::int64_t elements) {
+        const float* piece = data + begin;
+        if (t.blocks) {
+          room.resize(static_cast<std::size_t>(elements));
+          t.blocks->read(begin, elements, room.data());
+          piece = room.data();
+        }
+        sum = crc32c(piece, static_cast<std::size_t>(elements) * 4, sum);
+        take(piece, elements * 4);
+      });
+      room = {};
+    };
+    sources.push_back(std::move(source));
+  }
+  write_safetensors((folder / part.file).string(), sources, {{"format", "pt"}});
+  for (std::size_t i = 0; i < part.tensors.size(); ++i) {
+    const StateTensor& t = part.tensors[i];
     CheckpointTensor row;
     row.name = t.name;
     row.state = t.state;
@@ -79,10 +110,9 @@ void write_part(const fs::path& folder, const SavePart& part, json& rows) {
     row.shape = t.shape;
     row.slice_begin.assign(t.shape.size(), 0);
     row.slice_end = t.shape;
-    row.crc = crc_text(crc32c(data, static_cast<std::size_t>(t.values.bytes())));
+    row.crc = crc_text(sums[i]);
     rows.push_back(tensor_json(row));
   }
-  write_safetensors((folder / part.file).string(), sources, {{"format", "pt"}});
 }
 
 // Runs `work` on this worker, then makes every worker throw if any of them did.
@@ -229,7 +259,8 @@ Manifest read_manifest(const std::string& folder) {
   return out;
 }
 
-void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to) {
+void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor,
+                        const TakePiece& take) {
   const std::string path = (fs::path(manifest.folder) / tensor.file).string();
   const SafetensorsFile file(path);
   const std::string name = entry_name(tensor.name, tensor.state);
@@ -238,15 +269,27 @@ void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float
     fail(Code::Io, "{}: has no float32 tensor '{}' {} that the manifest names; the file is damaged",
          path, name, to_string(tensor.shape));
   }
-  file.read(*entry, to);
-  const std::string found =
-      crc_text(crc32c(to, static_cast<std::size_t>(entry->end - entry->begin)));
-  if (found != tensor.crc) {
+  std::uint32_t crc = 0;
+  std::vector<float> piece;
+  each_piece(tensor.shape, [&](std::int64_t begin, std::int64_t elements) {
+    piece.resize(static_cast<std::size_t>(elements));
+    file.read(*entry, begin * 4, elements * 4, piece.data());
+    crc = crc32c(piece.data(), piece.size() * 4, crc);
+    take(begin, elements, piece.data());
+  });
+  if (crc_text(crc) != tensor.crc) {
     fail(Code::Io,
          "{}: tensor '{}' has checksum {}, the manifest states {}; the file is damaged: remove {} "
          "to go on from an older checkpoint",
-         path, name, found, tensor.crc, manifest.folder);
+         path, name, crc_text(crc), tensor.crc, manifest.folder);
   }
+}
+
+void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to) {
+  read_tensor_pieces(manifest, tensor,
+                     [&](std::int64_t begin, std::int64_t elements, const float* data) {
+                       std::copy_n(data, elements, to + begin);
+                     });
 }
 
 std::string weights_only_run(const std::string& source) {
@@ -306,21 +349,25 @@ void load_checkpoint(const Manifest& manifest, const std::vector<StateTensor>& t
   std::vector<float> values;
   for (const StateTensor& t : tensors) {
     const CheckpointTensor* found = manifest.find(t.name, t.state);
-    if (!found && manifest.weights_only && !t.state.empty()) {
-      values.assign(static_cast<std::size_t>(t.values.elements), 0.0F);
-      t.values.write(values.data());
-      continue;
-    }
-    if (!found) {
+    const bool is_new = !found && manifest.weights_only && !t.state.empty();
+    if (!found && !is_new) {
       fail(Code::Io, "{}: has no '{}' {}; it is of another model or optimizer", manifest.folder,
            entry_name(t.name, t.state), to_string(t.shape));
     }
-    if (found->shape != t.shape) {
+    if (found && found->shape != t.shape) {
       fail(Code::Io, "{}: '{}' is {}, the model wants {}", manifest.folder,
            entry_name(t.name, t.state), to_string(found->shape), to_string(t.shape));
     }
-    values.resize(static_cast<std::size_t>(t.values.elements));
-    read_tensor(manifest, *found, values.data());
+    if (t.blocks) {
+      if (found)  // what is not written is zero
+        read_tensor_pieces(manifest, *found,
+                           [&](std::int64_t begin, std::int64_t elements, const float* data) {
+                             t.blocks->write(begin, elements, data);
+                           });
+      continue;
+    }
+    values.assign(static_cast<std::size_t>(t.values.elements), 0.0F);
+    if (found) read_tensor(manifest, *found, values.data());
     t.values.write(values.data());
   }
 }

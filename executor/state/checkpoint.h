@@ -6,6 +6,7 @@
 //   DIR/step-00000200/stage-0.safetensors …
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,12 @@ Manifest read_manifest(const std::string& folder);
 /// Reads one tensor into `to` (element_count(shape) floats) and compares its checksum. Throws Io,
 /// naming file and tensor.
 void read_tensor(const Manifest& manifest, const CheckpointTensor& tensor, float* to);
+
+/// The same a piece of whole rows at a time: `take` gets the place of its first element, how many
+/// there are, and these. A checksum that differs is found after the last one.
+using TakePiece = std::function<void(std::int64_t begin, std::int64_t elements, const float* data)>;
+void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor,
+                        const TakePiece& take);
 
 /// One file that a worker brings to a save.
 struct SavePart {

@@ -112,8 +112,18 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   Writer file(path);
   file.write(&length, sizeof length);
   file.write(text.data(), static_cast<std::int64_t>(text.size()));
-  for (const TensorSource& t : tensors)
-    file.write(t.data, element_count(t.shape) * dtype_bytes(t.dtype));
+  for (const TensorSource& t : tensors) {
+    std::int64_t left = element_count(t.shape) * dtype_bytes(t.dtype);
+    const auto write = [&](const void* data, std::int64_t bytes) {
+      left -= bytes;
+      file.write(data, bytes);
+    };
+    if (t.pieces)
+      t.pieces(write);
+    else
+      write(t.data, left);
+    HETU_ASSERT(left == 0);
+  }
   file.finish();
 }
 
@@ -182,7 +192,13 @@ const TensorEntry* SafetensorsFile::find(const std::string& name) const {
 }
 
 void SafetensorsFile::read(const TensorEntry& tensor, void* to) const {
-  read_exactly(fd_, path_, data_at_ + tensor.begin, to, tensor.end - tensor.begin);
+  read(tensor, 0, tensor.end - tensor.begin, to);
+}
+
+void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes,
+                           void* to) const {
+  HETU_ASSERT(begin >= 0 && bytes >= 0 && begin + bytes <= tensor.end - tensor.begin);
+  read_exactly(fd_, path_, data_at_ + tensor.begin + begin, to, bytes);
 }
 
 void write_synced(const std::string& path, const std::string& text) {

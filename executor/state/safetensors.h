@@ -2,6 +2,7 @@
 // tensors. Source: Hugging Face, "safetensors", section Format.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,15 @@ struct TensorEntry {
   std::int64_t end = 0;
 };
 
-/// A tensor to write; `data` is dense and row-major.
+/// A tensor to write; `data` is dense and row-major. Without it, `pieces` calls its argument with
+/// the bytes, piece by piece in their order.
 struct TensorSource {
+  using Take = std::function<void(const void* data, std::int64_t bytes)>;
   std::string name;
   DType dtype = DType::Float32;
   Shape shape;
   const void* data = nullptr;
+  std::function<void(const Take& take)> pieces = nullptr;
 };
 
 /// Writes a whole file and syncs it to disk. `metadata` goes under "__metadata__". Throws Io with
@@ -45,6 +49,8 @@ class SafetensorsFile {
   const TensorEntry* find(const std::string& name) const;
   /// Reads a tensor's bytes into `to`, which has room for end - begin of them. Throws Io.
   void read(const TensorEntry& tensor, void* to) const;
+  /// `bytes` of them from byte `begin` of the tensor on.
+  void read(const TensorEntry& tensor, std::int64_t begin, std::int64_t bytes, void* to) const;
   const std::string& path() const { return path_; }
 
  private:

@@ -36,6 +36,34 @@ CachePolicy parse_cache_policy(std::string_view name) {
   fail(Code::InvalidArgument, "unknown cache policy '{}'; known: lru, lfu, lfuopt", name);
 }
 
+Fields fields(CacheOptions& options) {
+  return {{.name = "cache_rows",
+           .place = &options.capacity,
+           .argument = "N",
+           .doc = "of tables on parameter servers: rows of each that a worker keeps; 0 = none",
+           .range = {.least = 0}},
+          {.name = "cache_policy",
+           .place = WordPlace{
+               [&options] { return cache_policy_name(options.policy); },
+               [&options](const std::string& v) { options.policy = parse_cache_policy(v); }},
+           .argument = "NAME",
+           .doc = "which row makes room in the cache: lru, lfu, or lfuopt, where rows that are "
+                  "looked up often stay",
+           .choices = {"lru", "lfu", "lfuopt"}},
+          {.name = "pull_bound",
+           .place = &options.pull_bound,
+           .argument = "U",
+           .doc = "a cached row is fetched anew once it lacks more than so many updates; 0 = as "
+                  "without a cache",
+           .range = {.least = 0}},
+          {.name = "push_bound",
+           .place = &options.push_bound,
+           .argument = "U",
+           .doc = "a cached row's gradients are sent once they are more than so many; above 0 each "
+                  "worker's are updates of their own",
+           .range = {.least = 0}}};
+}
+
 EvictionOrder::Place EvictionOrder::add(std::int64_t id) {
   Place place{policy_ == CachePolicy::Lru ? 0 : 1, {}};
   std::list<std::int64_t>& level = levels_[place.level];
@@ -93,7 +121,7 @@ RowCache::RowCache(ParameterClient& client, int table, const SparseTable& about,
 RowCache::~RowCache() {
   try {
     // What is on its way is written to memory of this object.
-    if (is_under_way_) client_.wait(table_, [] { return std::string("rows of the next batch"); });
+    arrive();
     if (std::uncaught_exceptions() == exceptions_) flush();
   } catch (const Error& error) {
     log(Level::Warning, "what a cache held has not been sent: {}", error.what());
@@ -136,21 +164,26 @@ void RowCache::count_answer(const Batch& batch) {
 }
 
 void RowCache::prefetch(const std::int64_t* ids, std::int64_t count, std::int64_t least) {
-  require(!is_under_way_, "a prefetch of table {} is under way; look its rows up first", table_);
+  require(!prefetched_, "a prefetch of table {} is under way; look its rows up first", table_);
   prefetched_ = batch_of(ids, count);
   changed_.clear();
   ask(*prefetched_, least);
   is_under_way_ = true;
 }
 
-// What the prefetch has brought stands in for what the cache does not know or knows less newly. A
-// row that this worker has pushed meanwhile is asked for again: whether its push is in the answer
-// is not known.
-void RowCache::take_prefetched(Batch& batch) {
+void RowCache::arrive() {
   if (!is_under_way_) return;
   is_under_way_ = false;
   client_.wait(table_, [] { return std::string("rows of the next batch"); });
   count_answer(*prefetched_);
+}
+
+// What the prefetch has brought stands in for what the cache does not know or knows less newly. A
+// row that this worker has pushed meanwhile is asked for again: whether its push is in the answer
+// is not known.
+void RowCache::take_prefetched(Batch& batch) {
+  if (!prefetched_) return;
+  arrive();
   const Batch got = std::move(*prefetched_);
   prefetched_.reset();
   for (std::size_t i = 0; i < got.ids.size(); ++i) {
@@ -273,7 +306,7 @@ void RowCache::flush() {
 }
 
 void RowCache::send(Rows rows, bool last) {
-  if (is_under_way_) changed_.insert(rows.ids.begin(), rows.ids.end());
+  if (prefetched_) changed_.insert(rows.ids.begin(), rows.ids.end());
   counters_.rows_pushed += as_count(rows.ids.size());
   counters_.bytes += as_count(rows.ids.size()) * (kPushed + as_count(width_ * sizeof(float)));
   client_.push_rows(table_, std::move(rows), rate_, last);

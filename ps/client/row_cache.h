@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/base/fields.h"
 #include "ps/client/parameter_client.h"
 
 namespace hetu::ps {
@@ -30,14 +31,17 @@ CachePolicy parse_cache_policy(std::string_view name);
 
 struct CacheOptions {
   CachePolicy policy = CachePolicy::Lru;
-  std::int64_t capacity = 0;  ///< rows; 0: nothing is kept
+  std::int64_t capacity = 0;  ///< rows of each table; 0: nothing is kept
   /// A row that is looked up is fetched anew once it lacks more than so many updates of others, and
   /// with a server's optimizer of this worker, too.
-  std::int64_t pull_bound = 100;
+  std::int64_t pull_bound = 0;
   /// A row's changes are sent once they are more than so many updates, when the row is sent anew,
   /// and when it goes. 0 for tables of rounds.
-  std::int64_t push_bound = 100;
+  std::int64_t push_bound = 0;
 };
+
+/// What may be told of caches in a training job.
+Fields fields(CacheOptions& options);
 
 struct CacheCounters {
   std::int64_t lookups = 0;      ///< rows, each once per batch
@@ -99,6 +103,9 @@ class RowCache {
   /// Asks for those rows of the next batch that are not here or too old, and comes back at once.
   /// The next lookup waits for them, and asks again for what has changed since.
   void prefetch(const std::int64_t* ids, std::int64_t count, std::int64_t least = kAnyClock);
+  /// Waits for what prefetch() has asked for, which stays for the next lookup: the table may then
+  /// be pulled by others of this worker.
+  void arrive();
   /// Changes of rows, which are added to what is here, too; or, with a server's optimizer, their
   /// gradients and the rate. This member's clock rises by one. Gradients that are sent later go
   /// with the newest rate.
@@ -145,8 +152,8 @@ class RowCache {
   const int exceptions_;
   std::unordered_map<std::int64_t, Row> rows_;
   EvictionOrder order_;
-  std::optional<Batch> prefetched_;
-  bool is_under_way_ = false;                 ///< the prefetch has not been waited for
+  std::optional<Batch> prefetched_;           ///< for the next lookup
+  bool is_under_way_ = false;                 ///< it has not been waited for
   std::unordered_set<std::int64_t> changed_;  ///< pushed since the prefetch was asked for
   double rate_ = 0;
   CacheCounters counters_;

@@ -13,6 +13,7 @@ from typing import Any
 from hetu import _hetu
 
 BATCH: int = _hetu.BATCH
+PLACEMENTS = ("worker", "server")  # of parameters
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,12 @@ class GraphBuilder:
         """A fed tensor; `name` is the field of the batch that it reads."""
         return Value(self, self.builder.placeholder(name, dtype, list(shape)))
 
-    def parameter(self, name: str, shape: Sequence[int], init: Init, decay: bool = True) -> Value:
-        """A trainable float32 tensor. `decay=False` for biases and norms."""
-        return Value(self, self.builder.parameter(name, list(shape), init.kind, init.a, init.b, decay))
+    def parameter(self, name: str, shape: Sequence[int], init: Init, decay: bool = True, placement: str = "worker") -> Value:
+        """A trainable float32 tensor (see `parameter`)."""
+        if placement not in PLACEMENTS:
+            raise ValueError(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
+        served = placement == "server"
+        return Value(self, self.builder.parameter(name, list(shape), init.kind, init.a, init.b, decay, served))
 
     def buffer(self, name: str, shape: Sequence[int], init: Init) -> Value:
         """A float32 tensor that the operator reading it replaces in training (see `buffer`)."""
@@ -125,9 +129,13 @@ def placeholder(name: str, dtype: str, shape: Sequence[int]) -> Value:
     return current().placeholder(name, dtype, shape)
 
 
-def parameter(name: str, shape: Sequence[int], init: Init, decay: bool = True) -> Value:
-    """A trainable tensor of the current graph."""
-    return current().parameter(name, shape, init, decay)
+def parameter(name: str, shape: Sequence[int], init: Init, decay: bool = True, placement: str = "worker") -> Value:
+    """A trainable float32 tensor of the current graph. `decay=False` for biases and norms.
+
+    `placement="server"` puts an embedding table [rows, width] on the parameter servers of the job (`heturun`), which run the
+    optimizer on the rows that a step has looked up: a worker holds no more than these (docs/parameter-server.md).
+    """
+    return current().parameter(name, shape, init, decay, placement)
 
 
 def buffer(name: str, shape: Sequence[int], init: Init) -> Value:

@@ -70,6 +70,10 @@ struct Job {
 
   std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
     if (compare && !std::exchange(begun, true)) compare->begin();
+    trainer.look_ahead([loader](const std::string& field) -> const void* {
+      const Batch* const ahead = loader != nullptr ? loader->ahead() : nullptr;
+      return ahead != nullptr ? ahead->at(field).bytes.data() : nullptr;
+    });
     std::optional<StepResult> result = trainer.next([&] {
       loader->next(batch);
       return fields_of(batch);
@@ -148,6 +152,23 @@ nb::list losses(Job& job) {
   return out;
 }
 
+nb::dict counters_of(const Job& job) {
+  nb::dict out;
+  for (const auto& [name, c] : job.trainer.table_counters()) {
+    nb::dict one;
+    one["lookups"] = c.lookups;
+    one["misses"] = c.misses;
+    one["stale"] = c.stale;
+    one["rows_pulled"] = c.rows_pulled;
+    one["rows_pushed"] = c.rows_pushed;
+    one["evictions"] = c.evictions;
+    one["bytes"] = c.bytes;
+    one["bytes_uncached"] = c.bytes_uncached;
+    out[name.c_str()] = one;
+  }
+  return out;
+}
+
 // Step and run of the newest checkpoint, from which nothing else is read.
 std::pair<std::int64_t, std::string> read_run(const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
@@ -160,10 +181,7 @@ void load(Job& job, const std::string& folder) {
   for (const Parameter& p : job.trainer.graph().parameters) known.push_back(p.name);
   for (const StateBuffer& b : job.trainer.graph().buffers) known.push_back(b.name);
   refuse_strangers(manifest, known);
-  job.each([&](Trainer& trainer) {
-    load_checkpoint(manifest, trainer.state());
-    trainer.set_step(manifest.step);
-  });
+  job.each([&](Trainer& trainer) { trainer.load(manifest); });
 }
 
 nb::list names_of(const std::vector<FeedSpec>& fields) {
@@ -183,7 +201,7 @@ void bind_steps(JobClass& job) {
            const OptimizerConfig config = optimizer_of(optimizer);
            // The object is Python's, for any thread.
            // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
-           const TrainerOptions how = options;
+           const TrainerOptions how = with_servers(graph, options);
            nb::gil_scoped_release free;  // workers may be threads: they meet in there
            new (self) Job(graph, config, how, links);
          },
@@ -285,6 +303,8 @@ void bind_course(JobClass& job) {
           "Who reads what in the job; every worker calls it. `single`: fields of the one process "
           "beside the run, on worker 0.")
       .def_prop_ro("asynchronous", [](const Job& j) { return j.trainer.is_asynchronous(); })
+      .def_prop_ro("table_counters", &counters_of,
+                   "By table on servers that this worker has, what it looked up and sent.")
       .def("ask_to_stop", [](Job& j) { j.trainer.ask_to_stop(); })
       .def("record", [](Job& j, bool on) { j.trainer.record(on); })
       .def(
@@ -356,7 +376,7 @@ void bind_questions(nb::module_& m) {
       "check_training",
       [](const Graph& graph, const nb::dict& optimizer, TrainerOptions options, bool limited) {
         if (!limited) options.limit_bytes = 0;
-        return Trainer::check(graph, optimizer_of(optimizer), options);
+        return Trainer::check(graph, optimizer_of(optimizer), with_servers(graph, options));
       },
       nb::arg("graph"), nb::arg("optimizer"), nb::arg("options"), nb::arg("limited") = true,
       "Throws what some worker of such a job would throw before its first step; returns the "

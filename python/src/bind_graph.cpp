@@ -121,8 +121,9 @@ void bind_graph(nb::module_& m) {
            })
       .def("parameter",
            [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
-              double low, double high,
-              bool decay) { return b.parameter(name, shape, initializer(kind, low, high), decay); })
+              double low, double high, bool decay, bool served) {
+             return b.parameter(name, shape, initializer(kind, low, high), decay, served);
+           })
       .def("buffer",
            [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
               double low,

@@ -101,4 +101,11 @@ TrainerOptions trainer_options(const nb::dict& d) {
   return o;
 }
 
+TrainerOptions with_servers(const Graph& graph, TrainerOptions o) {
+  // A look before the start reaches none yet.
+  if (has_served_tables(graph) && (env().check || !env().servers.empty()))
+    o.servers = servers_of_job();
+  return o;
+}
+
 }  // namespace hetu

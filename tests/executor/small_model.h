@@ -20,6 +20,7 @@ struct Sizes {
   bool tied = true;
   bool skip = false;  ///< the embedding's output is added again before the head
   double dropout = 0.2;
+  bool served = false;  ///< the embedding lies on parameter servers
 };
 
 inline ValueId dense(Builder& b, ValueId x, int in, int out, const std::string& name) {
@@ -34,7 +35,8 @@ inline Graph language_model(const Sizes& s, bool differentiate = true) {
   const ValueId ids = b.placeholder("ids", DType::Int32, {kBatch, s.length});
   const ValueId labels = b.placeholder("labels", DType::Int32, {kBatch, s.length});
   const ValueId table =
-      b.parameter("embedding", {s.vocabulary, s.width}, {Initializer::Kind::Normal, 0, 0.3});
+      b.parameter("embedding", {s.vocabulary, s.width}, {Initializer::Kind::Normal, 0, 0.3},
+                  /*decay=*/true, s.served);
   const ValueId embedded = b.apply("embedding", {table, ids}, {}, "embed");
   ValueId x = embedded;
   for (int i = 0; i < s.blocks; ++i) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -48,6 +49,7 @@ struct Setting {
   std::optional<Schedule> plan;
   bool dense_tables = false;
   std::string device = {};  ///< "": that of test_options()
+  std::function<void(TrainerOptions&)> tell = [](TrainerOptions&) {};  ///< the last word
 };
 
 inline OptimizerConfig sgd() {
@@ -101,6 +103,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.seed = 11;
   options.threads = 1;
   if (!s.device.empty()) options.device = s.device;
+  s.tell(options);
   return s.stages * s.pipelines == 1 && s.method == "1f1b" ? on_cpu(options) : options;
 }
 
@@ -113,6 +116,20 @@ inline FieldLookup part_of(const Setting& s, const Tokens& batch, int pipeline) 
     return (field == "ids" ? batch.ids : batch.labels).data() +
            pipeline * s.batch_size * s.model.length;
   };
+}
+
+// Tables on servers that this worker writes to checkpoints.
+inline Weights served_weights(const Trainer& trainer) {
+  Weights weights;
+  for (const SavePart& part : trainer.save_parts()) {
+    for (const StateTensor& t : part.tensors) {
+      if (!t.blocks || !t.state.empty()) continue;
+      std::vector<float>& to = weights[t.name];
+      to.resize(static_cast<std::size_t>(element_count(t.shape)));
+      t.blocks->read(0, element_count(t.shape), to.data());
+    }
+  }
+  return weights;
 }
 
 // Trains with one thread per worker; the outcome of all workers together.
@@ -132,7 +149,10 @@ inline Outcome train(const Setting& s) {
       if (step == 0) validated = trainer.validate(fields).at("loss");
     }
     expect_planned_peak(trainer, links);
+    trainer.settle();
+    const Weights served = served_weights(trainer);
     const std::lock_guard lock(mutex);
+    outcome.weights.insert(served.begin(), served.end());
     outcome.kept[links.worker()] = trainer.measured_peak().micros;
     if (outcome.losses.empty()) {
       outcome.losses = losses;

@@ -18,6 +18,7 @@ from hetu.job.checkpoint import Checkpoints
 from hetu.job.draws import Draws
 from hetu.job.fetches import read
 from hetu.job.step import Step
+from hetu.job.table_counters import TableCounters
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
 from hetu.process import leave, stop
@@ -259,6 +260,11 @@ class Executor:
         """Steps done so far, over all runs of this training."""
         return int(self.job.step)
 
+    @property
+    def table_counters(self) -> dict[str, TableCounters]:
+        """Of each table on parameter servers that this worker reads: what its cache did so far."""
+        return {name: TableCounters(**counts) for name, counts in self.job.table_counters.items()}
+
     def run(
         self,
         name: str = "train",
@@ -324,6 +330,9 @@ class Executor:
         if self.loader and self.loader.skipped_rows:
             print(f"worker {self.transport.worker}: {self.loader.skipped_rows} damaged images among those read (and read "
                   "ahead); others of their classes stood in", flush=True)
+        if self.job.in_first_pipeline:
+            for table, counts in self.table_counters.items():
+                print(f"table {table} on servers: {counts.describe()}", flush=True)
         if trace:
             self.job.write_trace(trace)
 

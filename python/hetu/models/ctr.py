@@ -19,9 +19,9 @@ def _linear(x: Value, out: int, name: str) -> Value:
     return ops.linear(x, weight, bias, name=name)
 
 
-def _looked_up(ids: Value, rows: int, width: int, name: str, init: Init) -> Value:
+def _looked_up(ids: Value, rows: int, width: int, name: str, init: Init, placement: str) -> Value:
     """The rows of an embedding table [rows, width] that ids name. Models see no table: this alone says where one is."""
-    return ops.embedding(parameter(f"{name}.weight", [rows, width], init), ids, name=name)
+    return ops.embedding(parameter(f"{name}.weight", [rows, width], init, placement=placement), ids, name=name)
 
 
 def mean_sigmoid_cross_entropy(logits: Value, labels: Value, name: str) -> Value:
@@ -32,17 +32,19 @@ def mean_sigmoid_cross_entropy(logits: Value, labels: Value, name: str) -> Value
 
 
 class _ClickModel:
-    """What both have: sizes, the table of C x `hash_size` rows, layers, the loss."""
+    """What both have: sizes, the table of C x `hash_size` rows, layers, the loss. `tables`: where embedding tables lie,
+    "worker" or "server" (see hetu.parameter)."""
 
-    def __init__(self, hash_size: int, width: int = 16, hidden: tuple[int, ...] = (256, 128, 64)) -> None:
+    def __init__(self, hash_size: int, width: int = 16, hidden: tuple[int, ...] = (256, 128, 64), *,
+                 tables: str = "worker") -> None:
         if hash_size < 1 or width < 1 or not hidden or min(hidden) < 1:
             raise ValueError(f"hash size {hash_size}, embedding width {width} and hidden layers {hidden} must be >= 1")
-        self.hash_size, self.width, self.hidden = hash_size, width, tuple(hidden)
+        self.hash_size, self.width, self.hidden, self.tables = hash_size, width, tuple(hidden), tables
 
     def _embedded(self, ids: Value) -> Value:
         """[B, C * W]; starts as DLRM's tables do, uniform within 1 / sqrt(rows of a column)."""
         columns, bound = ids.shape[1], 1 / math.sqrt(self.hash_size)
-        rows = _looked_up(ids, columns * self.hash_size, self.width, "embedding", uniform(-bound, bound))
+        rows = _looked_up(ids, columns * self.hash_size, self.width, "embedding", uniform(-bound, bound), self.tables)
         return ops.reshape(rows, shape=[BATCH, columns * self.width], name="embedding.flat")
 
     def _layers(self, x: Value, name: str) -> Value:
@@ -78,7 +80,7 @@ class WideDeep(_ClickModel):
 
     def logits(self, dense: Value, ids: Value) -> Value:
         columns = ids.shape[1]
-        weights = _looked_up(ids, columns * self.hash_size, 1, "wide.categories", constant(0.0))
+        weights = _looked_up(ids, columns * self.hash_size, 1, "wide.categories", constant(0.0), self.tables)
         chosen = ops.reshape(weights, shape=[BATCH, columns], name="wide.flat")
         wide = ops.sum_last(chosen, name="wide.sum")
         integers = ops.reshape(_linear(dense, 1, "wide.integers"), shape=[BATCH], name="wide.integers.flat")
@@ -92,10 +94,9 @@ class Dlrm(_ClickModel):
     through a multi-layer perceptron. Blocks: tables and bottom layers, products, hidden layers, output.
     """
 
-    def __init__(
-        self, hash_size: int, width: int = 16, hidden: tuple[int, ...] = (256, 128, 64), bottom: tuple[int, ...] = (64,)
-    ) -> None:
-        super().__init__(hash_size, width, hidden)
+    def __init__(self, hash_size: int, width: int = 16, hidden: tuple[int, ...] = (256, 128, 64),
+                 bottom: tuple[int, ...] = (64,), *, tables: str = "worker") -> None:
+        super().__init__(hash_size, width, hidden, tables=tables)
         self.bottom = (*bottom, width)
 
     def logits(self, dense: Value, ids: Value) -> Value:

@@ -1,0 +1,53 @@
+#include "executor/job/table_checks.h"
+
+#include "graph/base/error.h"
+#include "pipeline/ir/run_length.h"
+
+namespace hetu {
+namespace {
+
+// Settings of a cache that nobody has.
+void refuse_cache(ps::CacheOptions told) {
+  ps::CacheOptions untold;
+  const Fields words = fields(untold);
+  for (const OptionField& field : fields(told))
+    require(text_of(field) == text_of(find_field(words, field.name)),
+            "{} is of models whose embedding tables lie on parameter servers, and this one has "
+            "none there: leave it out, or put a table there (placement=\"server\")",
+            flag_of(field));
+}
+
+bool has_copies(const Schedule& plan) {
+  for (const Placement& p : plan.placements)
+    if (p.replica > 0) return true;
+  return false;
+}
+
+}  // namespace
+
+void check_tables(const TableUse& use, const TrainerOptions& o) {
+  if (use.tables.empty()) return refuse_cache(o.cache);
+  const std::string& name =
+      use.graph.parameters[static_cast<std::size_t>(use.tables[0].parameter)].name;
+  const std::string& method = use.one_step.method;
+  require(!is_asynchronous(use.one_step) && !wants_servers(o),
+          "table '{}' lies on parameter servers, which goes with methods whose pipelines sum "
+          "gradients once per step (dp, gpipe, 1f1b); '{}'{} does not",
+          name, method, o.sync_method == "ps" ? " with --sync-method ps" : "");
+  require(!has_copies(use.one_step),
+          "table '{}' lies on parameter servers, which goes with methods that have each stage once "
+          "in a pipeline; '{}' has copies",
+          name, method);
+  require(is_elementwise(use.optimizer.kind),
+          "table '{}' lies on parameter servers, which see the rows of a step and no whole "
+          "parameter, as {} does: choose another optimizer",
+          name, optimizer_name(use.optimizer.kind));
+  require(use.optimizer.clip_norm == 0,
+          "table '{}' lies on parameter servers, and its gradient is in no norm: leave clip_norm "
+          "out, or the table on the workers",
+          name);
+  require(o.servers.has_value(),
+          "table '{}' lies on parameter servers, and this job has none: start it by heturun", name);
+}
+
+}  // namespace hetu

@@ -1,0 +1,26 @@
+#include "executor/job/train_tables.h"
+
+#include "graph/base/error.h"
+
+namespace hetu {
+
+std::unique_ptr<ServerTables> open_tables(const TrainPlan& job, TrainStages& stages,
+                                          comm::Transport& transport,
+                                          ps::ParameterClient* servers) {
+  const std::vector<TableWindow> windows = stages.windows();
+  if (windows.empty()) return nullptr;
+  HETU_ASSERT(servers != nullptr);
+  TablesOptions how;
+  how.pipeline = job.pipeline;
+  how.copies = job.copies();
+  how.optimizer = job.optimizer;
+  how.seed = job.options.seed;
+  how.cache = job.options.cache;
+  auto tables =
+      std::make_unique<ServerTables>(job.graph, job.tables, windows, transport, *servers, how);
+  stages.on_tables_update(
+      [&tables = *tables](int stage, double rate) { tables.update(stage, rate); });
+  return tables;
+}
+
+}  // namespace hetu

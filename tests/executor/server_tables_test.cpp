@@ -1,0 +1,200 @@
+// Embedding tables on parameter servers: without a cache, and with one whose bounds are 0, training
+// has the bits of tables on workers; and what does not go with them is refused.
+#include <gmock/gmock.h>
+
+#include "ps/client/local_servers.h"
+#include "tests/executor/train_together.h"
+
+namespace hetu {
+namespace {
+
+using namespace testing_model;  // NOLINT
+using Kind = OptimizerConfig::Kind;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+OptimizerConfig optimizer(Kind kind, double l2 = 0) {
+  OptimizerConfig c = defaults_of(kind);
+  c.rate = {LearningRate::Kind::Constant, kind == Kind::Sgd ? 0.5 : 0.02, 3};
+  c.clip_norm = 0;
+  if (kind == Kind::AdamW)
+    c.weight_decay = l2;
+  else
+    c.l2 = l2;
+  c.lazy_rows = true;  // as servers have it
+  return c;
+}
+
+// A table of more rows than a step looks up.
+Setting setting(Kind kind = Kind::AdaGrad) {
+  Setting s;
+  s.model.tied = false;
+  s.model.vocabulary = 333;
+  s.model.width = 12;
+  s.steps = 6;
+  s.optimizer = optimizer(kind);
+  return s;
+}
+
+Outcome train_served(Setting s, int servers, const ps::CacheOptions& cache = {}) {
+  ps::LocalServers local(servers);
+  s.model.served = true;
+  s.tell = [&local, cache](TrainerOptions& o) {
+    o.servers.emplace();
+    o.servers->connect = [&local](const ps::ParameterOptions& p) { return local.client(p); };
+    o.cache = cache;
+  };
+  return train(s);
+}
+
+// Norms are those of what lies on workers.
+void expect_the_bits_of_workers(const Setting& s, int servers, const ps::CacheOptions& cache,
+                                const std::string& where) {
+  Outcome on_workers = train(s), served = train_served(s, servers, cache);
+  served.norms = on_workers.norms;
+  expect_equal(served, on_workers, true, false, where);
+}
+
+TEST(ServerTables, EveryOptimizerHasTheBitsOfTablesOnWorkers) {
+  for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::AdaGrad, Kind::Adam,
+                          Kind::AmsGrad, Kind::AdamW}) {
+    for (const double l2 : {0.0, 0.01}) {
+      for (const int rows : {333, 7}) {
+        Setting s = setting(kind);
+        s.optimizer = optimizer(kind, l2);
+        s.model.vocabulary = rows;
+        expect_the_bits_of_workers(s, 2, {},
+                                   fmt::format("{} l2 {} {} rows", optimizer_name(kind), l2, rows));
+      }
+    }
+  }
+}
+
+TEST(ServerTables, EveryPlanHasTheBitsOfTablesOnWorkers) {
+  struct Case {
+    const char* method;
+    int stages, pipelines, micros;
+  };
+  for (const Case& c :
+       {Case{"gpipe", 4, 1, 4}, Case{"1f1b", 2, 2, 4}, Case{"zb-h1", 3, 1, 4},
+        Case{"1f1b", 1, 3, 2}, Case{"gpipe", 2, 2, 1}, Case{"dp", 1, 2, 4},
+        Case{"interleaved-1f1b", 2, 1, 4}, Case{"varuna", 2, 2, 4}, Case{"zb-v", 2, 2, 4}}) {
+    for (const char* device : {"cpu", "far"}) {
+      Setting s = setting(Kind::Adam);
+      s.method = c.method;
+      s.stages = c.stages;
+      s.pipelines = c.pipelines;
+      s.micro_batches = c.micros;
+      s.device = device;
+      expect_the_bits_of_workers(s, 3, {},
+                                 fmt::format("{} {} x {}, {} micros on {}", c.method, c.pipelines,
+                                             c.stages, c.micros, device));
+    }
+  }
+}
+
+TEST(ServerTables, CachesWithBoundsOfZeroHaveTheBitsOfTablesOnWorkers) {
+  for (const auto policy : {ps::CachePolicy::Lru, ps::CachePolicy::Lfu, ps::CachePolicy::LfuOpt}) {
+    for (const std::int64_t capacity : {1, 20, 1000}) {
+      for (const int pipelines : {1, 2}) {
+        Setting s = setting();
+        s.pipelines = pipelines;
+        s.model.vocabulary = 60;
+        s.steps = 12;
+        expect_the_bits_of_workers(s, 2, {.policy = policy, .capacity = capacity},
+                                   fmt::format("{} {} rows, {} pipelines",
+                                               ps::cache_policy_name(policy), capacity, pipelines));
+      }
+    }
+  }
+}
+
+TEST(ServerTables, WithBoundsTheyLearnAndSendLess) {
+  Setting s = setting(Kind::Sgd);
+  s.model.vocabulary = 60;
+  s.pipelines = 2;
+  s.steps = 30;
+  const Outcome exact = train_served(s, 1);
+  const Outcome bounded = train_served(s, 1, {.capacity = 60, .pull_bound = 4, .push_bound = 4});
+  EXPECT_NE(bounded.weights.at("embedding"), exact.weights.at("embedding"));
+  const auto late = [](const Outcome& o) {
+    double sum = 0;
+    for (std::size_t i = o.losses.size() - 5; i < o.losses.size(); ++i) sum += o.losses[i] / 5;
+    return sum;
+  };
+  EXPECT_NEAR(late(bounded), late(exact), 0.05 * late(exact));
+}
+
+void expect_refused(const Setting& s, const std::string& words) {
+  const auto check = [&] {
+    Setting served = s;
+    served.model.served = true;
+    served.tell = [&s](TrainerOptions& o) {
+      o.servers.emplace();
+      s.tell(o);
+    };
+    Trainer::check(language_model(served.model), served.optimizer, options_of(served));
+  };
+  EXPECT_THAT(check, ThrowsMessage<Error>(HasSubstr(words)));
+}
+
+TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
+  Setting s = setting();
+  s.model.tied = true;
+  expect_refused(s, "nothing else may read it; it is read by");
+  s = setting();
+  s.method = "pipedream";
+  s.stages = 2;
+  s.micro_batches = 1;
+  expect_refused(s, "'pipedream' does not");
+  s = setting();
+  s.method = "chimera";
+  s.stages = 2;
+  expect_refused(s, "'chimera' has copies");
+  s = setting();
+  s.optimizer.lazy_rows = false;
+  s.tell = [](TrainerOptions& o) { o.sync_method = "ps"; };
+  expect_refused(s, "'1f1b' with --sync-method ps does not");
+  s = setting(Kind::Lamb);
+  s.optimizer.lazy_rows = false;
+  s.optimizer.clip_norm = 0;
+  s.optimizer.l2 = 0;
+  expect_refused(s, "as lamb does");
+  s = setting();
+  s.optimizer.clip_norm = 1;
+  expect_refused(s, "leave clip_norm out");
+  s = setting();
+  s.tell = [](TrainerOptions& o) { o.servers.reset(); };
+  expect_refused(s, "start it by heturun");
+  s = setting();
+  s.tell = [](TrainerOptions& o) { o.cache.capacity = 3; };
+  EXPECT_THAT([&] { Trainer::check(language_model(s.model), s.optimizer, options_of(s)); },
+              ThrowsMessage<Error>(HasSubstr("--cache-rows is of models whose embedding tables")));
+}
+
+TEST(ServerTables, ARowThatTheTableHasNotIsNamed) {
+  ps::LocalServers local(1);
+  Setting s = setting();
+  s.model.served = true;
+  s.tell = [&local](TrainerOptions& o) {
+    o.servers.emplace();
+    o.servers->connect = [&local](const ps::ParameterOptions& p) { return local.client(p); };
+  };
+  const auto work = [&](comm::Transport& links) {
+    Trainer trainer(language_model(s.model), s.optimizer, options_of(s), links);
+    {
+      const std::int32_t wrong = 333;
+      Tokens batch = batch_of(s, 0);
+      batch.ids[3] = wrong;
+      EXPECT_THAT([&] { trainer.train(part_of(s, batch, 0)); },
+                  ThrowsMessage<Error>(
+                      HasSubstr(fmt::format("field 'ids' asks table 'embedding' for row {}; it has "
+                                            "rows 0 to 332",
+                                            wrong))));
+    }
+  };
+  EXPECT_EQ(on_worker_threads(1, work), "");
+}
+
+}  // namespace
+}  // namespace hetu

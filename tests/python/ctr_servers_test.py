@@ -1,0 +1,112 @@
+"""train_ctr.py --tables server, as people type it: the bits of tables on workers, a stop and going on with other servers,
+stages or none, servers that are killed, caches whose bounds cost no AUC, and what does not fit in one line."""
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from processes import process_of, wait_until
+from train_cases import HETURUN, MANY_S, checksums
+from train_ctr_test import EVALUATED, CtrCase
+
+WHOLE = "--whole" in sys.argv
+SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
+SAID = re.compile(r"table (\S+) on servers: (\d+) rows looked up, (\d+\.\d)% not in the cache; (\d+\.\d\d) MB sent, "
+                  r"without a cache (\d+\.\d\d) MB")
+SERVED = ("--tables", "server")
+
+
+class Served(CtrCase):
+    def command(self, grid, *options, before=()):
+        """Under heturun also with one worker; `before` are its own words."""
+        words, log = super().command(grid, *options)
+        if grid == (1, 1) and "server" in options:
+            return [*HETURUN, "-w", "1", *map(str, before), *words], log
+        at = words.index("-w") if before else 0
+        return [*words[:at], *map(str, before), *words[at:]], log
+
+    def test_the_bits_of_tables_on_workers(self):
+        """With any plan that goes with them, on one to three servers; after a stop and on another grid, too."""
+        cases = [("wide-deep", (1, 1), "gpipe", 1, "adagrad"), ("dlrm", (1, 2), "1f1b", 2, "adam"),
+                 ("wide-deep", (2, 2), "gpipe", 3, "sgd")]
+        cases += [("dlrm", (2, 1), "dp", 2, "adagrad"), ("wide-deep", (1, 4), "zb-h1", 1, "momentum")] if WHOLE else []
+        for model, grid, method, servers, optimizer in cases:
+            with self.subTest(model=model, grid=grid, method=method, servers=servers, optimizer=optimizer):
+                how = ("--model", model, "--optimizer", optimizer, "--pipeline", method, "--learning-rate", "1e-2",
+                       "--micro-batches", 1 if grid[0] > 1 else 4, "--lazy-rows")
+                want, got = self.folder / f"{model}{grid}-worker", self.folder / f"{model}{grid}-server"
+                self.train(grid, *how, "--steps", 12, "--checkpoint", want)
+                self.train(grid, *how, *SERVED, "--steps", 7, "--checkpoint", got, before=("-s", servers))
+                self.train(grid, *how, *SERVED, "--steps", 12, "--checkpoint", got, "--resume", before=("-s", 1))
+                self.assertEqual(checksums(got), checksums(want))
+
+    def test_goes_on_without_servers(self):
+        saved, want = self.folder / "saved", self.folder / "want"
+        self.train((1, 2), "--steps", 12, "--checkpoint", want)
+        self.train((1, 2), *SERVED, "--steps", 5, "--checkpoint", saved, "--cache-rows", 300)
+        self.train((1, 1), "--steps", 9, "--checkpoint", saved, "--resume")
+        self.train((1, 4), *SERVED, "--steps", 12, "--checkpoint", saved, "--resume")
+        self.assertEqual(checksums(saved), checksums(want))
+
+    def test_a_killed_server_changes_no_bit(self):
+        how = (*SERVED, "--steps", 60, "--cache-rows", 500)
+        want, saved, draw = self.folder / "peace", self.folder / "killed", random.Random(SEED)
+        self.train((2, 1), *how, "--checkpoint", want)
+        process, log = self.start((2, 1), *how, "--checkpoint", saved, heturun=("-s", "2"))
+        kills = (4, 12, 20) if WHOLE else (6,)
+        for after in kills:
+            self.assertTrue(wait_until(lambda n=after: log.exists() and log.read_text().count("\n") > n), process.poll())
+            time.sleep(draw.random() * 0.1)
+            self.assertTrue(wait_until(lambda: process_of(self.mark, "hetu.launch.server")), process.poll())
+            os.kill(process_of(self.mark, "hetu.launch.server"), signal.SIGKILL)
+        output, error = process.communicate(timeout=MANY_S)
+        self.assertEqual(process.returncode, 0, output + error)
+        self.assertEqual(error.count("it is started again from its log"), len(kills), error)
+        self.assertEqual(checksums(saved), checksums(want), f"seed {SEED}")
+
+    def test_bounds_cost_no_auc_and_save_traffic(self):
+        """What a cache saves is said at the end; a bound of 0 changes no bit."""
+        epochs = 4 if WHOLE else 2
+        areas, sent = {}, {}
+        for name, options in (("none", ()), *((bound, ("--cache-rows", 5000, "--pull-bound", bound, "--push-bound", bound))
+                                              for bound in (0, 10, 100))):
+            done = self.train((2, 1), *SERVED, "--epochs", epochs, "--learning-rate", "0.02", *options)
+            _, loss, area = EVALUATED.findall(done.out)[-1]
+            areas[name] = float(area)
+            said = {found[0]: found for found in SAID.findall(done.out)}
+            self.assertEqual(set(said), {"embedding.weight", "wide.categories.weight"}, done.out)
+            sent[name] = float(said["embedding.weight"][3])
+            print(f"bound {name}: loss {loss} AUC {area}, {sent[name]} MB", file=sys.stderr)
+        self.assertEqual(areas[0], areas["none"])
+        self.assertLess(sent[100], sent[10])
+        self.assertLess(sent[10], 0.8 * sent["none"])
+        for bound in (10, 100):
+            self.assertAlmostEqual(areas[bound], areas["none"], delta=0.02)
+
+    def test_refused(self):
+        for options, says in (
+            (("--tables", "cloud"), "argument --tables: invalid choice: 'cloud'"),
+            (("--cache-rows", 5), "--cache-rows is of models whose embedding tables lie on parameter servers"),
+            ((*SERVED, "--cache-rows", -1), "--cache-rows must be >= 0, got -1"),
+            ((*SERVED, "--cache-policy", "fifo"), "argument --cache-policy: invalid choice: 'fifo'"),
+            ((*SERVED, "--pipeline", "pipedream", "--micro-batches", 1), "'pipedream' does not"),
+            ((*SERVED, "--sync-method", "ps"), "'gpipe' with --sync-method ps does not"),
+            ((*SERVED, "--optimizer", "lamb"), "as lamb does: choose another optimizer"),
+            ((*SERVED, "--clip-norm", 1), "leave clip_norm out"),
+            ((*SERVED, "--compare-single"), "compare-single: the model has tables on parameter servers"),
+        ):
+            with self.subTest(options):
+                self.refused((1, 1), *options, says=re.escape(says))
+        words, _ = super().command((1, 1), *SERVED)  # without heturun
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=MANY_S, cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr.count("train_ctr.py: ")), (2, 1), done.stderr)
+        self.assertIn("this job has none: start it by heturun", done.stderr)
+
+
+if __name__ == "__main__":
+    sys.argv = [word for word in sys.argv if word != "--whole"]
+    unittest.main(verbosity=2)
