@@ -1,5 +1,6 @@
 #include "executor/job/table_checks.h"
 
+#include "executor/sync/server_tables.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/run_length.h"
 
@@ -46,6 +47,12 @@ void check_tables(const TableUse& use, const TrainerOptions& o) {
           "table '{}' lies on parameter servers, and its gradient is in no norm: leave clip_norm "
           "out, or the table on the workers",
           name);
+  const bool plain = use.optimizer.kind == Optimizer::Kind::Sgd && use.optimizer.l2 == 0;
+  require(
+      in_rounds(o.cache) || plain,
+      "--push-bound {}: workers then change the rows of '{}' that they keep by themselves, which "
+      "sgd without l2 alone can do without states: choose that, or --push-bound 0",
+      o.cache.push_bound, name);
   require(o.servers.has_value(),
           "table '{}' lies on parameter servers, and this job has none: start it by heturun", name);
 }

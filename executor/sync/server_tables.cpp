@@ -107,10 +107,12 @@ void ServerTables::open(Table& table) {
   served.rows = table.about.rows;
   served.width = static_cast<int>(table.about.width);
   served.members = static_cast<int>(options_.copies.size());
-  served.optimizer = ps::ServerOptimizer{options_.optimizer, {}};
-  if (!parameter.decay)
-    served.optimizer->undecayed.push_back({0, table.about.rows * table.about.width});
-  served.rule = in_rounds(options_.cache) ? ps::Rule::RoundSum : ps::Rule::Each;
+  if (in_rounds(options_.cache)) {
+    served.rule = ps::Rule::RoundSum;
+    served.optimizer = ps::ServerOptimizer{options_.optimizer, {}};
+    if (!parameter.decay)
+      served.optimizer->undecayed.push_back({0, table.about.rows * table.about.width});
+  }
   served.first = {parameter.init, options_.seed};
   table.number = client_.open_rows(served, options_.pipeline);
   ps::CacheOptions cache = options_.cache;
@@ -174,13 +176,20 @@ void ServerTables::fetch(bool training) {
   }
 }
 
+// Rows that the cache has are asked for at the lookup, since this step changes many of them.
 void ServerTables::expect(const std::string& field, const std::int32_t* ids, std::int64_t count) {
-  std::vector<std::int64_t> unique;
+  if (options_.cache.capacity == 0) return;
+  std::vector<std::int64_t> unique, missing;
   take(field, ids, count, unique);
-  for (const auto& table : tables_)
-    if (table->about.field == field && !unique.empty())
-      table->cache->prefetch(unique.data(), static_cast<std::int64_t>(unique.size()),
+  for (const auto& table : tables_) {
+    if (table->about.field != field) continue;
+    missing.clear();
+    for (const std::int64_t id : unique)
+      if (!table->cache->has(id)) missing.push_back(id);
+    if (!missing.empty())
+      table->cache->prefetch(missing.data(), static_cast<std::int64_t>(missing.size()),
                              least(*table));
+  }
 }
 
 void ServerTables::update(int stage, double rate) {
@@ -188,7 +197,13 @@ void ServerTables::update(int stage, double rate) {
     if (table->window.stage != stage) continue;
     const std::vector<std::int64_t>& ids = lists_.at(table->about.field).unique;
     const DeviceSpan gradient = table->first_rows(table->window.gradient, ids.size());
-    table->cache->update(filled_rows(ids, gradient.values()), rate);
+    ps::Rows rows = filled_rows(ids, gradient.values());
+    if (in_rounds(options_.cache)) {
+      table->cache->update(std::move(rows), rate);
+    } else {
+      for (float& x : rows.values) x *= -static_cast<float>(rate);
+      table->cache->update(std::move(rows));
+    }
     ++table->clock;
     is_dirty_ = true;
   }

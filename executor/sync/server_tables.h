@@ -1,6 +1,8 @@
 // A worker's part in embedding tables that lie on parameter servers: before a step it fetches the
 // rows that the step looks up into the windows of its stages, through a cache, and at the update it
-// sends their gradients, which the servers' optimizer applies. Driven by executor/job.
+// sends their gradients, which the servers' optimizer applies; or, where changes may be held back,
+// it changes its rows itself and sends what they have changed by. Driven by executor/job. Source of
+// the latter: Miao et al. 2021 (HET), section 3.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,8 +30,9 @@ struct TablesOptions {
   ps::CacheOptions cache;
 };
 
-/// Whether every step is one update of a table, the sum of all pipelines' gradients, as with an
-/// all-reduce: where nothing may be held back. Else each push is an update of its own.
+/// Whether every step is one update of a table by the servers' optimizer, on the sum of all
+/// pipelines' gradients, as with an all-reduce: where nothing may be held back. Else each worker
+/// takes its own steps, by plain SGD, and servers add them.
 bool in_rounds(const ps::CacheOptions& cache);
 
 class ServerTables {
@@ -50,7 +53,8 @@ class ServerTables {
                                  std::int64_t count);
   /// Fills the windows with the rows of those ids. Validation reads beside the cache. Blocks.
   void fetch(bool training);
-  /// The ids of the next step, where they are known: their rows are asked for beside compute.
+  /// The ids of the next step, where they are known: rows that the cache lacks are asked for beside
+  /// compute. Without a cache nothing is.
   void expect(const std::string& field, const std::int32_t* ids, std::int64_t count);
   /// The gradients of a stage's windows go to the servers. Does not block for the network.
   void update(int stage, double rate);

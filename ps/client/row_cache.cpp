@@ -59,8 +59,8 @@ Fields fields(CacheOptions& options) {
           {.name = "push_bound",
            .place = &options.push_bound,
            .argument = "U",
-           .doc = "a cached row's gradients are sent once they are more than so many; above 0 each "
-                  "worker's are updates of their own",
+           .doc = "changes of a cached row are sent once they are more than so many; above 0 each "
+                  "worker takes steps of its own, by sgd",
            .range = {.least = 0}}};
 }
 
@@ -145,16 +145,22 @@ RowCache::Batch RowCache::batch_of(const std::int64_t* ids, std::int64_t count) 
 
 void RowCache::ask(Batch& batch, std::int64_t least) {
   batch.versions = batch.had;
-  client_.pull_rows(table_, least,
-                    {.ids = batch.ids.data(),
-                     .count = as_count(batch.ids.size()),
-                     .into = batch.values.data(),
-                     .versions = batch.versions.data(),
-                     .bound = options_.pull_bound});
+  RowPull pull{
+      .ids = batch.ids.data(), .count = as_count(batch.ids.size()), .into = batch.values.data()};
+  if (!batch.is_plain) {
+    pull.versions = batch.versions.data();
+    pull.bound = options_.pull_bound;
+  }
+  client_.pull_rows(table_, least, pull);
 }
 
 void RowCache::count_answer(const Batch& batch) {
   const auto vector = as_count(width_ * sizeof(float));
+  if (batch.is_plain) {
+    counters_.rows_pulled += as_count(batch.ids.size());
+    counters_.bytes += as_count(batch.ids.size()) * (kPlain + vector);
+    return;
+  }
   for (std::size_t i = 0; i < batch.ids.size(); ++i) {
     counters_.bytes += kAsked;
     if (batch.versions[i] == batch.had[i]) continue;
@@ -199,6 +205,7 @@ void RowCache::lookup(const std::int64_t* ids, std::int64_t count, float* into,
                       std::int64_t least) {
   Batch batch = batch_of(ids, count);
   const std::vector<std::int64_t> cached = batch.had;
+  batch.is_plain = options_.capacity == 0 && !prefetched_;
   take_prefetched(batch);
   ask(batch, least);
   client_.wait(table_, [] { return std::string("a lookup of rows"); });
@@ -282,7 +289,7 @@ void RowCache::update(Rows rows, double rate) {
     const auto found = rows_.find(merged.ids[i]);
     if (found == rows_.end()) {
       out.ids.push_back(merged.ids[i]);
-      out.counts.push_back(updates);
+      if (options_.capacity > 0 || !merged.counts.empty()) out.counts.push_back(updates);
       out.values.insert(out.values.end(), change, change + width_);
       continue;
     }
@@ -308,7 +315,8 @@ void RowCache::flush() {
 void RowCache::send(Rows rows, bool last) {
   if (prefetched_) changed_.insert(rows.ids.begin(), rows.ids.end());
   counters_.rows_pushed += as_count(rows.ids.size());
-  counters_.bytes += as_count(rows.ids.size()) * (kPushed + as_count(width_ * sizeof(float)));
+  const std::int64_t beside = rows.counts.empty() ? kPlain : kPushed;
+  counters_.bytes += as_count(rows.ids.size()) * (beside + as_count(width_ * sizeof(float)));
   client_.push_rows(table_, std::move(rows), rate_, last);
 }
 

@@ -129,6 +129,7 @@ class RowCache {
   struct Batch {
     std::vector<std::int64_t> ids;
     std::vector<std::int64_t> had;  ///< versions before
+    bool is_plain = false;          ///< asked without versions: nothing of it is here or is kept
     std::vector<std::int64_t> versions;
     std::vector<float> values;
     std::unordered_map<std::int64_t, std::size_t> places;

@@ -164,6 +164,12 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
   s.optimizer.clip_norm = 1;
   expect_refused(s, "leave clip_norm out");
   s = setting();
+  s.tell = [](TrainerOptions& o) {
+    o.cache.capacity = 5;
+    o.cache.push_bound = 3;
+  };
+  expect_refused(s, "--push-bound 3: workers then change the rows of 'embedding'");
+  s = setting();
   s.tell = [](TrainerOptions& o) { o.servers.reset(); };
   expect_refused(s, "start it by heturun");
   s = setting();

@@ -252,6 +252,24 @@ TEST(RowCache, WithoutBoundsIsNone) {
   }
 }
 
+TEST(RowCache, WithoutRoomItSendsWhatNoCacheWould) {
+  const SparseTable about{"w", 1000, 16};
+  std::mt19937 draw(4);
+  LocalServers local(2);
+  const auto client = local.client({.worker = 0, .timeout_s = 20});
+  client->open_rows(about, 0);
+  RowCache cache(*client, 0, about, {});
+  for (int step = 0; step < 20; ++step) {
+    const auto ids = skewed_ids(about.rows, 60, draw);
+    const auto count = static_cast<std::int64_t>(ids.size());
+    Vector into(ids.size() * 16);
+    cache.lookup(ids.data(), count, into.data());
+    cache.update({ids, {}, random_values(count * 16, draw)});
+  }
+  EXPECT_GT(cache.counters().bytes, 0);
+  EXPECT_EQ(cache.counters().bytes, cache.counters().bytes_uncached);
+}
+
 TEST(RowCache, SavesWhatItNeedNotSend) {
   const SparseTable about{"w", 1000, 16};
   std::int64_t before = -1;
