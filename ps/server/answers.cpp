@@ -28,6 +28,11 @@ std::vector<Outgoing> Answers::take() {
   return std::exchange(outgoing_, {});
 }
 
+void Answers::refuse(Seat& seat, Code code, const std::string& text) {
+  changes = false;
+  send(seat, Refusal{code, text});
+}
+
 void Answers::drop(const std::string& why) {
   changes = false;
   if (++dropped_ <= kDropsLogged) {

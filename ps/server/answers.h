@@ -28,6 +28,8 @@ class Answers {
   void send_to(Peer peer, Bytes header, Payload payload = {});
   std::vector<Outgoing> take();
 
+  /// The client can do nothing more here; its message has changed nothing.
+  void refuse(Seat& seat, Code code, const std::string& text);
   /// The message is none that a worker of this job sends: counted, and nothing has changed.
   void drop(const std::string& why);
   void count_dropped() { ++dropped_; }

@@ -81,14 +81,8 @@ void DenseTables::take(Seat& seat, const Push& push, const Payload& payload) {
   const bool is_next = push.number == clock + 1;
   answers_.changes = is_next;
   if (is_next) {
-    if (part.state.kept(place->member).size() >= kMostKept) {
-      answers_.changes = false;
-      return answers_.send(
-          seat, Refusal{Code::InvalidArgument,
-                        fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
-                                    "slowest; pull at least so near",
-                                    seat.worker, kMostKept, table.name)});
-    }
+    const std::string far = table.too_far(seat, part.state.kept(place->member).size());
+    if (!far.empty()) return answers_.refuse(seat, Code::InvalidArgument, far);
     part.state.take(place->member, push.rate, payload.data);
     ++clock;
     ++seat.pushes;

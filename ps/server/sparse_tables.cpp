@@ -36,22 +36,15 @@ void SparseTables::take(Seat& seat, const PushRows& push, const Payload& payload
     if (!view_rows(payload, table.width, push.counted, view) || !rows.state.fits(view)) {
       return answers_.drop(fmt::format("rows that table \"{}\" does not have", table.name));
     }
-    if (rows.state.kept(place->member) >= kMostKept) {
-      answers_.changes = false;
-      return answers_.send(
-          seat, Refusal{Code::InvalidArgument,
-                        fmt::format("worker {} is {} rounds of table \"{}\" ahead of the "
-                                    "slowest; pull at least so near",
-                                    seat.worker, kMostKept, table.name)});
-    }
+    const std::string far = table.too_far(seat, rows.state.kept(place->member));
+    if (!far.empty()) return answers_.refuse(seat, Code::InvalidArgument, far);
     try {
       rows.state.take(place->member, view, push.rate);
     } catch (const std::bad_alloc&) {
-      answers_.changes = false;
-      return answers_.send(
-          seat, Refusal{Code::Io, fmt::format("parameter server {} has no memory left for "
-                                              "the rows of table \"{}\"",
-                                              options_.server, table.name)});
+      return answers_.refuse(seat, Code::Io,
+                             fmt::format("parameter server {} has no memory left for the rows of "
+                                         "table \"{}\"",
+                                         options_.server, table.name));
     }
     ++rows.taken[member];
     ++seat.pushes;
@@ -165,6 +158,7 @@ void SparseTables::send_rows(Seat& seat, RowsState& rows, const PullRows& pull,
                   pull.bound >= 0 ? rows.state.read_newer(ids, versions, count, pull.bound)
                                   : rows.state.read(ids, count, pull.plane));
   } catch (const std::bad_alloc&) {
+    // Perhaps it is another's message that is being taken.
     answers_.send(seat,
                   Refusal{Code::Io, fmt::format("parameter server {} has no memory left for rows",
                                                 options_.server)});

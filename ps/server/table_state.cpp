@@ -5,6 +5,10 @@
 
 namespace hetu::ps::server {
 
+namespace {
+constexpr std::size_t kMostKept = 32;  // updates of a member that wait for their rounds
+}  // namespace
+
 Horizon TableState::horizon(const std::vector<std::int64_t>& clocks) const {
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   Horizon horizon{kFar, kFar, nullptr};
@@ -39,6 +43,13 @@ std::string TableState::missing(const std::vector<std::int64_t>& clocks, std::in
   }
   if (named > kNamed) text += fmt::format(" and {} more", named - kNamed);
   return text;
+}
+
+std::string TableState::too_far(const Seat& member, std::size_t kept) const {
+  if (kept < kMostKept) return "";
+  return fmt::format(
+      "worker {} is {} rounds of table \"{}\" ahead of the slowest; pull at least so near",
+      member.worker, kMostKept, name);
 }
 
 std::string TableState::disagreement(const Join& join) const {

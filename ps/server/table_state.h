@@ -15,8 +15,6 @@
 
 namespace hetu::ps::server {
 
-inline constexpr std::size_t kMostKept = 32;  ///< updates of a member that wait for their rounds
-
 /// Who is slowest of a table, and for whom nobody should wait.
 struct Horizon {
   std::int64_t slowest = 0;     ///< clock
@@ -82,6 +80,9 @@ struct TableState {
   std::string death(const Seat& waits, const Horizon& horizon, std::int64_t least) const;
   /// Whom a pull waits for, named; "" if nobody.
   std::string missing(const std::vector<std::int64_t>& clocks, std::int64_t least) const;
+  /// Why a member that has so many updates waiting for their rounds is not to push more; "" if it
+  /// may.
+  std::string too_far(const Seat& member, std::size_t kept) const;
   /// What a member says of it and what it is; "" if that is the same.
   std::string disagreement(const Join& join) const;
   TableStatus status() const;
