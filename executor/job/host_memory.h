@@ -16,10 +16,6 @@ struct WorkerNeed {
   std::int64_t machine = 0;
 };
 
-/// Bytes of memory of this machine (/proc/meminfo), or of this process's control group if that may
-/// use less; 0 if neither can be read.
-std::int64_t machine_bytes();
-
 /// The first host whose workers together need more than it has, in one line; "" if all fit. In the
 /// order of the workers' numbers.
 std::string overfull_host(const std::vector<WorkerNeed>& workers);

@@ -77,6 +77,7 @@ void LocalServers::Shared::carry() {
       }
     }
     for (std::size_t s = 0; s < stores.size(); ++s) {
+      stores[s].go_on();
       for (const server::Store::Outgoing& sent : stores[s].take()) {
         any = true;
         const auto found = clients.find(sent.to);

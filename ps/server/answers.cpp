@@ -1,11 +1,37 @@
 #include "ps/server/answers.h"
 
 #include "graph/base/log.h"
+#include "ps/server/table_state.h"
 
 namespace hetu::ps::server {
 
 namespace {
+
 constexpr int kDropsLogged = 5;
+constexpr std::int64_t kStrangersUnread = std::int64_t{1} << 20;  // bytes
+constexpr std::int64_t kOfMessage = 256;  // what keeping one takes beside it
+constexpr std::size_t kSweep = 1024;      // connections
+
+/// Counts a message until it has left.
+class Receipt {
+ public:
+  Receipt(std::shared_ptr<std::atomic<std::int64_t>> of, std::int64_t bytes)
+      : of_(std::move(of)), bytes_(bytes) {
+    *of_ += bytes_;
+  }
+  ~Receipt() { *of_ -= bytes_; }
+  Receipt(const Receipt&) = delete;
+  Receipt& operator=(const Receipt&) = delete;
+
+ private:
+  const std::shared_ptr<std::atomic<std::int64_t>> of_;
+  const std::int64_t bytes_;
+};
+
+std::int64_t bytes_of(const Bytes& header, const Payload& payload) {
+  return static_cast<std::int64_t>(header.size() + payload.bytes) + kOfMessage;
+}
+
 }  // namespace
 
 void Answers::send(Seat& seat, const FromServer& message, const Payload& payload) {
@@ -14,11 +40,49 @@ void Answers::send(Seat& seat, const FromServer& message, const Payload& payload
                          !std::holds_alternative<BeatBack>(message) &&
                          !std::holds_alternative<Refusal>(message);
   const std::int64_t serial = has_place ? ++seat.sent : 0;
-  send_to(seat.peer, encode(seat.attempt, message, serial), payload);
+  Bytes header = encode(seat.attempt, message, serial);
+  const std::int64_t bytes = bytes_of(header, payload);
+  if (may_send(seat, bytes)) put(seat.peer, std::move(header), payload, bytes);
 }
 
 void Answers::send_to(Peer peer, Bytes header, Payload payload) {
-  outgoing_.push_back({peer, std::move(header), std::move(payload)});
+  const std::int64_t bytes = bytes_of(header, payload);
+  const auto found = unread_.find(peer);
+  if (found != unread_.end() && *found->second > kStrangersUnread) {
+    return drop("its sender does not read the answers");
+  }
+  put(peer, std::move(header), std::move(payload), bytes);
+}
+
+std::int64_t Answers::unread(const Seat& seat) const {
+  const auto found = unread_.find(seat.peer);
+  return found == unread_.end() ? 0 : found->second->load();
+}
+
+// Of a dense table a worker pulls every part at once: that is right, and costs little as long as
+// nobody changes them.
+bool Answers::may_send(Seat& seat, std::int64_t bytes) {
+  const std::int64_t all = unread(seat) + bytes;
+  if (all <= most_unread_) return true;
+  std::int64_t right = most_unread_;
+  for (const auto& [number, place] : seat.places) {
+    if (place.table->rows == nullptr) right += place.table->bytes_of_plane(server_);
+  }
+  if (all <= right) return true;
+  if (seat.gone()) return false;
+  overfull_.push_back(&seat);
+  return false;
+}
+
+void Answers::put(Peer peer, Bytes header, Payload payload, std::int64_t bytes) {
+  if (unread_.size() > 2 * swept_ + kSweep) {
+    std::erase_if(unread_, [](const auto& one) { return one.second.use_count() == 1; });
+    swept_ = unread_.size();
+  }
+  std::shared_ptr<Unread>& of = unread_[peer];
+  if (of == nullptr) of = std::make_shared<Unread>(0);
+  outgoing_.push_back(
+      {peer, std::move(header), std::move(payload), std::make_shared<const Receipt>(of, bytes)});
 }
 
 std::vector<Outgoing> Answers::take() {

@@ -38,7 +38,22 @@ void DenseTables::take(Seat& seat, const Init& init, const Payload& payload) {
     return answers_.drop(fmt::format("tensor {} of {} for a part of table \"{}\", which has {}",
                                      init.plane, init.planes, table.name, table.rule.planes()));
   }
-  answers_.changes = table.parts.count(init.part) == 0 && take_first(table, init, payload);
+  const bool is_new = table.parts.count(init.part) == 0;
+  const auto arriving = table.arriving.find(init.part);
+  const bool is_first = is_new && arriving == table.arriving.end();
+  if (is_new && !is_first && init.planes != arriving->second.expected) {
+    return answers_.drop(
+        fmt::format("tensor {} of {} for a part of table \"{}\" that is to have {}", init.plane,
+                    init.planes, table.name, arriving->second.expected));
+  }
+  if (is_first) {
+    const auto members = static_cast<int>(table.members.size());
+    const std::int64_t all = static_cast<std::int64_t>(payload.bytes) * table.rule.planes();
+    const std::string full =
+        pool_->room()->refusal(seat.worker, all + PartState::overhead(members), table.name);
+    if (!full.empty()) return answers_.refuse(seat, Code::Io, full);
+  }
+  answers_.changes = is_new && take_first(table, init, payload);
   answers_.send(seat, Initialised{init.table, init.part, init.plane});
 }
 
@@ -83,6 +98,11 @@ void DenseTables::take(Seat& seat, const Push& push, const Payload& payload) {
   if (is_next) {
     const std::string far = table.too_far(seat, part.state.kept(place->member).size());
     if (!far.empty()) return answers_.refuse(seat, Code::InvalidArgument, far);
+    if (table.rule.rule != Rule::Each) {
+      const std::string full =
+          pool_->room()->refusal(seat.worker, static_cast<std::int64_t>(payload.bytes), table.name);
+      if (!full.empty()) return answers_.refuse(seat, Code::Io, full);
+    }
     part.state.take(place->member, push.rate, payload.data);
     ++clock;
     ++seat.pushes;

@@ -13,8 +13,8 @@ namespace hetu::ps::server {
 class DenseTables {
  public:
   /// All must outlive it.
-  DenseTables(Answers& answers, const StoreOptions& options)
-      : answers_(answers), options_(options) {}
+  DenseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
+      : answers_(answers), options_(options), pool_(std::make_shared<BlockPool>(std::move(room))) {}
 
   void take(Seat& seat, const Init& init, const Payload& payload);
   void take(Seat& seat, const Push& push, const Payload& payload);
@@ -38,7 +38,7 @@ class DenseTables {
 
   Answers& answers_;
   const StoreOptions& options_;
-  std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();
+  const std::shared_ptr<BlockPool> pool_;
 };
 
 }  // namespace hetu::ps::server

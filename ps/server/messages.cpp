@@ -36,6 +36,10 @@ class Fields {
   Fields& count(std::int64_t& value, const char* name) {
     return number<std::int64_t>(value, 0, kMost, name);
   }
+  /// Updates that a table has seen before: its own are counted on from there.
+  Fields& before(std::int64_t& updates) {
+    return number<std::int64_t>(updates, 0, kMost / 2, "number of updates");
+  }
   Fields& flag(bool& value) {
     if (to_ != nullptr)
       to_->number(static_cast<std::uint8_t>(value));
@@ -118,7 +122,7 @@ void list(Fields f, Join& m) {
 }
 void list(Fields f, Init& m) {
   f.table(m.table).part(m.part).number(m.planes, 1, kMostPlanes, "number of tensors");
-  f.number(m.plane, 0, kMostPlanes - 1, "tensor").count(m.updates, "number of updates");
+  f.number(m.plane, 0, kMostPlanes - 1, "tensor").before(m.updates);
 }
 void list(Fields f, Push& m) {
   f.table(m.table).part(m.part).number<std::int64_t>(m.number, 1, kMost, "update");
@@ -135,7 +139,7 @@ void list(Fields f, PushRows& m) {
 }
 void list(Fields f, SetRows& m) {
   f.table(m.table).number<std::int64_t>(m.number, 1, kMost, "update");
-  f.number(m.plane, 0, kMostPlanes - 1, "tensor").count(m.updates, "number of updates");
+  f.number(m.plane, 0, kMostPlanes - 1, "tensor").before(m.updates);
 }
 void list(Fields f, PullRows& m) {
   f.table(m.table).number<std::int64_t>(m.number, 1, kMost, "pull");

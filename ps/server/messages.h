@@ -20,7 +20,7 @@ inline constexpr std::size_t kLongestHeader = 1 << 16;  ///< bytes of a header f
 inline constexpr std::int64_t kLongestFrame = kPartElements * 4 + (1 << 12);
 inline constexpr int kMostMembers = 4096;         ///< of a table
 inline constexpr int kMostChunks = 1 << 20;       ///< of a pull of rows
-inline constexpr int kMostTables = 1 << 16;       ///< of a worker
+inline constexpr int kMostTables = 1 << 12;       ///< that a worker may open
 inline constexpr std::size_t kLongestName = 256;  ///< of a table, in bytes
 
 /// Bytes that somebody keeps for as long as `owner` lives; nobody changes them meanwhile.
@@ -266,7 +266,7 @@ struct Received {
   bool missed = false;
 
   void take(std::int64_t serial) {
-    missed = missed || serial > newest + 1;
+    missed = missed || serial - 1 > newest;  // newest + 1 may be none
     newest = std::max(newest, serial);
   }
   /// After so many messages of the other end.

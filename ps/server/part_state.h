@@ -44,6 +44,9 @@ class PartState {
   /// Pushes of a member that wait for their round. Who holds their values holds them unchanged.
   const std::deque<Kept>& kept(int member) const { return kept_[static_cast<std::size_t>(member)]; }
 
+  /// What a part takes beside the values of its planes.
+  static std::int64_t overhead(int members) { return 1024 * static_cast<std::int64_t>(members); }
+
   /// Values (plane 0) or a state as they are now.
   Payload lend(int plane) { return planes_[static_cast<std::size_t>(plane)].lend(); }
   int planes() const { return static_cast<int>(planes_.size()); }
@@ -68,6 +71,7 @@ class PartState {
   const UpdateRule& rule_;
   const std::int64_t begin_;
   std::shared_ptr<BlockPool> pool_;
+  Room::Share share_;
   std::vector<PartValues> planes_;
   std::vector<std::deque<Kept>> kept_;  ///< by member, of the rounds to come
   UpdateCounts counts_;

@@ -26,6 +26,10 @@ T at(const std::byte* numbers, std::int64_t i) {
 
 std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * 4; }
 
+std::int64_t kept_bytes(std::int64_t rows, int width) {
+  return rows * (12 + 4 * static_cast<std::int64_t>(width));  // id, count, vector
+}
+
 void raise_version(float* place, std::uint32_t by) {
   std::int64_t version = 0;
   std::memcpy(&version, place, sizeof version);
@@ -96,16 +100,31 @@ bool view_rows(const Payload& payload, int width, bool counted, RowsView& rows) 
   return true;
 }
 
-RowTable::RowTable(const UpdateRule& rule, About about, int members)
+namespace {
+std::int64_t stride_of(const UpdateRule& rule, int width) {
+  return static_cast<std::int64_t>(rule.planes()) * width + kVersionFloats;
+}
+std::int64_t blocks_of(std::int64_t rows, std::int64_t each) { return (rows + each - 1) / each; }
+}  // namespace
+
+std::int64_t RowTable::overhead(const UpdateRule& rule, const About& about, int members) {
+  const std::int64_t blocks =
+      blocks_of(about.split.rows_of(about.server), block_rows(stride_of(rule, about.width)));
+  constexpr std::int64_t kMember = 1024;
+  return blocks * static_cast<std::int64_t>(sizeof(Block)) + members * kMember;
+}
+
+RowTable::RowTable(const UpdateRule& rule, About about, int members, std::shared_ptr<Room> room)
     : rule_(rule),
       about_(std::move(about)),
+      share_(std::move(room), overhead(rule, about_, members)),
       planes_(rule.planes()),
-      stride_(static_cast<std::int64_t>(planes_) * about_.width + kVersionFloats),
+      stride_(stride_of(rule, about_.width)),
       block_rows_(block_rows(stride_)),
       sweep_(rule.optimizer
                  ? cpu_tensor_kernels().sweep(optimizer_name(rule.optimizer->settings.kind))
                  : nullptr),
-      blocks_(static_cast<std::size_t>((rows() + block_rows_ - 1) / block_rows_)),
+      blocks_(static_cast<std::size_t>(blocks_of(rows(), block_rows_))),
       kept_(static_cast<std::size_t>(members)),
       open_(static_cast<std::size_t>(members)) {}
 
@@ -122,8 +141,31 @@ bool RowTable::fits(const RowsView& view) const {
 RowTable::Block& RowTable::block_of(std::int64_t row) {
   const std::int64_t number = row / block_rows_;
   Block& block = blocks_[static_cast<std::size_t>(number)];
-  if (!block.records) block.records = make_records(number);
+  if (!block.records) {
+    block.records = make_records(number);
+    share_.grow(static_cast<std::int64_t>(bytes_of(floats_of(number))));
+  }
   return block;
+}
+
+std::int64_t RowTable::bytes_of_read(const std::byte* ids, std::int64_t count) const {
+  std::vector<std::int64_t> made;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t block = at<std::int64_t>(ids, i) / block_rows_;
+    if (blocks_[static_cast<std::size_t>(block)].records) continue;
+    if (made.empty() || made.back() != block) made.push_back(block);
+  }
+  std::sort(made.begin(), made.end());
+  made.erase(std::unique(made.begin(), made.end()), made.end());
+  std::int64_t floats = 0;
+  for (const std::int64_t block : made) floats += floats_of(block);
+  return static_cast<std::int64_t>(bytes_of(floats));
+}
+
+std::int64_t RowTable::bytes_of_update(const RowsView& rows) const {
+  // Vectors that wait may take twice their size while more of them come.
+  if (rule_.rule != Rule::Each) return 2 * kept_bytes(rows.count, about_.width);
+  return bytes_of_read(rows.ids, rows.count);
 }
 
 const float* RowTable::look_at(std::int64_t row) {
@@ -181,7 +223,9 @@ bool RowTable::restore_block(std::int64_t block, const Payload& records) {
   if (records.bytes != bytes_of(floats_of(block))) return false;
   std::shared_ptr<float[]> made(new float[static_cast<std::size_t>(floats_of(block))]);
   std::memcpy(made.get(), records.data, records.bytes);
-  blocks_[static_cast<std::size_t>(block)] = {.records = std::move(made), .is_changed = true};
+  Block& to = blocks_[static_cast<std::size_t>(block)];
+  if (!to.records) share_.grow(static_cast<std::int64_t>(records.bytes));
+  to = {.records = std::move(made), .is_changed = true};
   return true;
 }
 
@@ -237,8 +281,9 @@ bool RowTable::restore_kept(const KeptPiece& piece) {
 void RowTable::take(int member, const RowsView& rows, double rate) {
   if (rule_.rule == Rule::Each) return apply(rows, rate, 1, counts_.updates + 1);
   Kept& open = open_[static_cast<std::size_t>(member)];
-  open.rate = rate;
   append(open.rows, rows, about_.width);
+  open.rate = rate;
+  share_.grow(kept_bytes(rows.count, about_.width));
 }
 
 void RowTable::complete(int member) {
@@ -261,6 +306,8 @@ void RowTable::apply_rounds(std::int64_t slowest,
       if (kept_[m].empty()) continue;  // has left
       if (members.empty()) sum.rate = kept_[m].front().rate;
       append(sum.rows, kept_[m].front().rows);
+      share_.grow(
+          -kept_bytes(static_cast<std::int64_t>(kept_[m].front().rows.ids.size()), about_.width));
       kept_[m].pop_front();
       members.push_back(static_cast<int>(m));
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ps/server/messages.h"
+#include "ps/server/room.h"
 #include "ps/server/rows.h"
 #include "ps/server/update_rule.h"
 
@@ -41,14 +42,24 @@ class RowTable {
     int width = 1;
     RowsInit first;
   };
-  /// `rule` must outlive it.
-  RowTable(const UpdateRule& rule, About about, int members);
+  /// `rule` must outlive it. `room`: of which rows and what is kept take their share.
+  RowTable(const UpdateRule& rule, About about, int members, std::shared_ptr<Room> room);
 
   int width() const { return about_.width; }
   std::int64_t rows() const { return about_.split.rows_of(about_.server); }
   int planes() const { return planes_; }
   /// Whether the ids ascend within this server's rows.
   bool fits(const RowsView& rows) const;
+
+  /// What a table takes before it has rows.
+  static std::int64_t overhead(const UpdateRule& rule, const About& about, int members);
+  /// Bytes that take() of such a piece, or a read of `count` rows, would add to the room's.
+  std::int64_t bytes_of_update(const RowsView& rows) const;
+  std::int64_t bytes_of_read(const std::byte* ids, std::int64_t count) const;
+  /// A bound of both that is had at once, for a message of so many bytes.
+  std::int64_t most_bytes(std::int64_t count, std::int64_t message) const {
+    return count * block_rows_ * stride_ * static_cast<std::int64_t>(sizeof(float)) + 2 * message;
+  }
 
   /// A piece of a member's update: applied at once, or kept for its round. Throws bad_alloc, and
   /// then nothing has changed.
@@ -118,6 +129,7 @@ class RowTable {
 
   const UpdateRule& rule_;
   const About about_;
+  Room::Share share_;
   const int planes_;
   const std::int64_t stride_;      ///< floats of a record: planes x width, and a version
   const std::int64_t block_rows_;  ///< a power of two

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "ps/server/store_options.h"
 #include "ps/wire/bytes.h"
 
 namespace hetu::ps {
@@ -19,10 +20,12 @@ struct ServeParameters {
   std::string client_key;  ///< public key of the job's workers: nobody else gets in
   int control_fd = -1;     ///< see serve_parameters; -1 for none
   double dead_after_s = kDeadAfterS;
-  std::string log_folder;  ///< where to keep what is needed to go on after a kill; "": nowhere
-  std::string job;         ///< whose log that is; another's is not read
-  bool sync_log = false;   ///< see server/log.h: what a loss of power may take
-  int report_fd = -1;      ///< see serve_parameters; -1 for none
+  std::string log_folder;   ///< where to keep what is needed to go on after a kill; "": nowhere
+  std::string job;          ///< whose log that is; another's is not read
+  bool sync_log = false;    ///< see server/log.h: what a loss of power may take
+  int report_fd = -1;       ///< see serve_parameters; -1 for none
+  std::int64_t memory = 0;  ///< as StoreOptions'; 0: seven eighths of this machine's
+  std::int64_t most_unread = server::kMostUnread;  ///< as StoreOptions'
 };
 
 /// Serves a job's workers until control_fd ends or, without one, until everyone who came has left

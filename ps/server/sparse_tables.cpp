@@ -8,7 +8,11 @@ namespace hetu::ps::server {
 
 namespace {
 
-constexpr std::size_t kMostAsked = std::size_t{1} << 28;  // bytes of a member's pull that waits
+// Of a member's pull that waits: bytes, of which a message counts at least so many.
+constexpr std::size_t kMostAsked = std::size_t{1} << 28;
+constexpr std::size_t kLeastAsked = std::size_t{1} << 16;
+// Of answers that a worker has not read: until then its other rows are not copied.
+constexpr std::int64_t kMostRowsUnread = std::int64_t{64} << 20;
 
 }  // namespace
 
@@ -21,6 +25,14 @@ Place* SparseTables::place_of(Seat& seat, int table) {
     return nullptr;
   }
   return &found->second;
+}
+
+std::string SparseTables::refusal(const Seat& seat, const TableState& table, const RowsView& rows,
+                                  std::size_t message) const {
+  const RowTable& state = table.rows->state;
+  const auto bytes = static_cast<std::int64_t>(message);
+  if (room_->has(state.most_bytes(rows.count, bytes))) return "";
+  return room_->refusal(seat.worker, state.bytes_of_update(rows), table.name);
 }
 
 void SparseTables::take(Seat& seat, const PushRows& push, const Payload& payload) {
@@ -38,6 +50,8 @@ void SparseTables::take(Seat& seat, const PushRows& push, const Payload& payload
     }
     const std::string far = table.too_far(seat, rows.state.kept(place->member));
     if (!far.empty()) return answers_.refuse(seat, Code::InvalidArgument, far);
+    const std::string full = refusal(seat, table, view, payload.bytes);
+    if (!full.empty()) return answers_.refuse(seat, Code::Io, full);
     try {
       rows.state.take(place->member, view, push.rate);
     } catch (const std::bad_alloc&) {
@@ -74,6 +88,8 @@ void SparseTables::take(Seat& seat, const SetRows& set, const Payload& payload) 
         !rows.state.fits(view)) {
       return answers_.drop(fmt::format("rows that table \"{}\" does not have", table.name));
     }
+    const std::string full = refusal(seat, table, view, payload.bytes);
+    if (!full.empty()) return answers_.refuse(seat, Code::Io, full);
     rows.state.set(view, set.plane, set.updates);
     ++taken;
     ++seat.pushes;
@@ -105,17 +121,25 @@ void SparseTables::take(Seat& seat, const PullRows& pull, const Payload& payload
           fmt::format("a pull of a row that table \"{}\" does not have", table.name));
     }
   }
-  std::size_t asked = payload.bytes;
+  std::size_t asked = std::max(payload.bytes, kLeastAsked);
   bool is_old = false;
   std::erase_if(rows.waiting, [&](const RowsState::Waiting& other) {
     if (other.member != place->member) return false;
     is_old = is_old || other.pull.number > pull.number;
-    if (other.pull.number == pull.number) asked += other.asked.size();
+    if (other.pull.number == pull.number) {
+      asked += std::max(other.asked.size(), kLeastAsked);
+    }
     return other.pull.number < pull.number ||
            (other.pull.number == pull.number && other.pull.chunk == pull.chunk);
   });
   if (is_old) return;
-  if (asked > kMostAsked) return answers_.drop("a pull of more rows than may wait");
+  if (asked > kMostAsked) {
+    return answers_.refuse(
+        seat, Code::InvalidArgument,
+        fmt::format("worker {} asks for more rows of table \"{}\" at once than parameter server {} "
+                    "keeps in mind ({} bytes); pull fewer at a time",
+                    seat.worker, table.name, options_.server, kMostAsked));
+  }
   Bytes copy(payload.data, payload.data + payload.bytes);
   rows.waiting.push_back({place->member, pull, std::move(copy)});
   answer(*place->table);
@@ -139,26 +163,35 @@ void SparseTables::answer(TableState& table) {
     } else if (pull.least > horizon.slowest ||
                pull.after > rows.taken[static_cast<std::size_t>(each.member)]) {
       rows.waiting.push_back(std::move(each));
+    } else if (answers_.unread(seat) > kMostRowsUnread) {
+      answers_.hold_back(seat);
+      rows.waiting.push_back(std::move(each));
     } else {
-      send_rows(seat, rows, pull, each.asked);
+      send_rows(seat, table, pull, each.asked);
     }
   }
 }
 
-void SparseTables::send_rows(Seat& seat, RowsState& rows, const PullRows& pull,
+void SparseTables::send_rows(Seat& seat, TableState& table, const PullRows& pull,
                              const Bytes& asked) {
+  RowsState& rows = *table.rows;
   const auto each = static_cast<std::int64_t>(sizeof(std::int64_t)) * (pull.bound >= 0 ? 2 : 1);
   const std::int64_t count = static_cast<std::int64_t>(asked.size()) / each;
   const std::byte* ids = asked.data();
   const std::byte* versions = ids + count * static_cast<std::int64_t>(sizeof(std::int64_t));
   const RowValues values{pull.table, pull.number, pull.chunk, rows.state.counts().pushes,
                          rows.state.counts().updates};
+  if (!room_->has(rows.state.most_bytes(count, 0))) {
+    const std::string full =
+        room_->refusal(seat.worker, rows.state.bytes_of_read(ids, count), table.name);
+    // Perhaps it is another's message that is being taken: that has changed what it has changed.
+    if (!full.empty()) return answers_.send(seat, Refusal{Code::Io, full});
+  }
   try {
     answers_.send(seat, values,
                   pull.bound >= 0 ? rows.state.read_newer(ids, versions, count, pull.bound)
                                   : rows.state.read(ids, count, pull.plane));
   } catch (const std::bad_alloc&) {
-    // Perhaps it is another's message that is being taken.
     answers_.send(seat,
                   Refusal{Code::Io, fmt::format("parameter server {} has no memory left for rows",
                                                 options_.server)});

@@ -10,8 +10,8 @@ namespace hetu::ps::server {
 class SparseTables {
  public:
   /// All must outlive it.
-  SparseTables(Answers& answers, const StoreOptions& options)
-      : answers_(answers), options_(options) {}
+  SparseTables(Answers& answers, const StoreOptions& options, std::shared_ptr<Room> room)
+      : answers_(answers), options_(options), room_(std::move(room)) {}
 
   void take(Seat& seat, const PushRows& push, const Payload& payload);
   void take(Seat& seat, const SetRows& set, const Payload& payload);
@@ -22,10 +22,14 @@ class SparseTables {
 
  private:
   Place* place_of(Seat& seat, int table);
-  void send_rows(Seat& seat, RowsState& rows, const PullRows& pull, const Bytes& asked);
+  /// Why there is no room for what a message of `seat` adds; "" if there is.
+  std::string refusal(const Seat& seat, const TableState& table, const RowsView& rows,
+                      std::size_t message) const;
+  void send_rows(Seat& seat, TableState& table, const PullRows& pull, const Bytes& asked);
 
   Answers& answers_;
   const StoreOptions& options_;
+  const std::shared_ptr<Room> room_;
 };
 
 }  // namespace hetu::ps::server

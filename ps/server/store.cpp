@@ -7,12 +7,17 @@
 
 namespace hetu::ps::server {
 
+namespace {
+constexpr std::size_t kMostSeats = std::size_t{1} << 16;
+}  // namespace
+
 Store::Store(StoreOptions options)
     : options_(std::move(options)),
-      answers_(options_.server),
-      state_(std::make_unique<StoreState>()),
-      dense_(std::make_unique<DenseTables>(answers_, options_)),
-      sparse_(std::make_unique<SparseTables>(answers_, options_)) {}
+      answers_(options_.server, options_.most_unread),
+      room_(std::make_shared<Room>(options_.server, options_.memory)),
+      state_(std::make_unique<StoreState>(StoreState{.room = room_})),
+      dense_(std::make_unique<DenseTables>(answers_, options_, room_)),
+      sparse_(std::make_unique<SparseTables>(answers_, options_, room_)) {}
 Store::~Store() = default;
 
 void Store::note(Change::Of of, std::uint64_t who, const Payload& words, const Payload& values) {
@@ -20,6 +25,11 @@ void Store::note(Change::Of of, std::uint64_t who, const Payload& words, const P
 }
 
 void Store::receive(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us) {
+  take(from, header, payload, now_us);
+  end_overfull();
+}
+
+void Store::take(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us) {
   received_bytes_ += static_cast<std::int64_t>(header.size() + payload.bytes);
   Framed<FromClient> framed;
   try {
@@ -63,6 +73,9 @@ void Store::receive(Peer from, const Bytes& header, const Payload& payload, std:
 }
 
 Seat& Store::seat_for(const Hello& hello) {
+  if (state_->seats.size() >= kMostSeats && state_->seats.count(hello.session) == 0) {
+    forget_seats_that_ended();
+  }
   std::unique_ptr<Seat>& seat = state_->seats[hello.session];
   if (!seat) {
     seat = std::make_unique<Seat>();
@@ -84,6 +97,11 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
                     "{} of {}: give every worker the same HETU_SERVERS",
                     hello.worker, hello.server, hello.servers, options_.server, options_.servers));
   }
+  const auto sits = seat_of_.find(from);
+  if (sits != seat_of_.end() && sits->second->session != hello.session) {
+    return answers_.drop(fmt::format("worker {} says hello again as another one on one connection",
+                                     sits->second->worker));
+  }
   if (state_->seats.count(hello.session) == 0) {
     if (const auto dead = state_->died_before.find(hello.worker);
         dead != state_->died_before.end()) {
@@ -97,6 +115,14 @@ void Store::take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std
     }
   }
   Seat& seat = seat_for(hello);
+  if (state_->seats.size() > kMostSeats) {
+    answers_.changes = false;
+    state_->seats.erase(hello.session);
+    return refuse(Code::Comm,
+                  fmt::format("parameter server {} has {} clients, and worker {} would be one "
+                              "more; end some",
+                              options_.server, kMostSeats, hello.worker));
+  }
   if (attempt < seat.attempt || (attempt == seat.attempt && from != seat.peer)) return;
   if (attempt > seat.attempt) {
     seat_of_.erase(seat.peer);
@@ -128,7 +154,8 @@ void Store::take_message(Seat& seat, const FromClient& message, const Payload& p
   if (const auto* leave = std::get_if<Leave>(&message)) take_leave(seat, *leave);
 }
 
-void Store::take_join(Seat& seat, const Join& join) {
+// `is_reserved`: what the table takes is granted already, and was when the log was written.
+void Store::take_join(Seat& seat, const Join& join, bool is_reserved) {
   const auto refuse = [&](const std::string& text) {
     answers_.changes = false;
     answers_.send(seat, NotJoined{join.table, text});
@@ -143,8 +170,16 @@ void Store::take_join(Seat& seat, const Join& join) {
   if (!fault.empty()) {
     return refuse(fmt::format("table \"{}\" of worker {}: {}", join.name, seat.worker, fault));
   }
-  std::shared_ptr<TableState>& table = state_->tables[join.name];
-  if (!table) table = make_table(join, options_.server, options_.servers);
+  const auto known = state_->tables.find(join.name);
+  if (known == state_->tables.end() && !is_reserved) {
+    const std::int64_t bytes = table_bytes(join, options_.server, options_.servers);
+    const std::string full = room_->refusal(seat.worker, bytes, join.name);
+    if (!full.empty()) return refuse(full);
+  }
+  const std::shared_ptr<TableState> table =
+      known != state_->tables.end() ? known->second
+                                    : make_table(join, options_.server, options_.servers, room_);
+  if (known == state_->tables.end()) state_->tables[join.name] = table;
   Seat* holder = static_cast<std::size_t>(join.member) < table->members.size()
                      ? table->members[static_cast<std::size_t>(join.member)]
                      : nullptr;
@@ -168,9 +203,17 @@ void Store::take_join(Seat& seat, const Join& join) {
 void Store::hold_early(Seat& seat, const Join& join) {
   const bool is_held = std::any_of(
       state_->early.begin(), state_->early.end(),
-      [&](const auto& held) { return held.first == &seat && held.second.table == join.table; });
-  if (is_held) answers_.changes = false;
-  if (!is_held) state_->early.emplace_back(&seat, join);
+      [&](const EarlyJoin& held) { return held.seat == &seat && held.join.table == join.table; });
+  answers_.changes = !is_held;
+  if (is_held) return;
+  const std::int64_t bytes = table_bytes(join, options_.server, options_.servers);
+  const std::string full = room_->refusal(seat.worker, bytes, join.name);
+  if (full.empty()) {
+    state_->early.push_back({&seat, join, {room_, bytes}});
+  } else {
+    answers_.changes = false;
+    answers_.send(seat, NotJoined{join.table, full});
+  }
 }
 
 void Store::take_who(Seat& seat, const Who& who) {

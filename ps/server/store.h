@@ -22,6 +22,7 @@ std::optional<Bytes> while_it_recovers(const std::byte* header, std::size_t byte
 
 class DenseTables;
 class SparseTables;
+class Room;
 struct StoreState;
 
 /// The parts of all tables that one server holds. Times are microseconds of one monotonic clock.
@@ -55,6 +56,10 @@ class Store {
   /// The same by its connection.
   void peer_died(Peer peer, const std::string& reason);
 
+  /// Rows that somebody is to get once it has read what it was sent; call go_on() by and by.
+  bool holds_back() const { return answers_.holds_back(); }
+  void go_on();
+
   /// Messages to send since the last call, in order.
   std::vector<Outgoing> take() { return answers_.take(); }
 
@@ -79,10 +84,14 @@ class Store {
 
  private:
   void note(Change::Of of, std::uint64_t who, const Payload& words, const Payload& values);
+  void replay_freely(const Change& change);
+  void take(Peer from, const Bytes& header, const Payload& payload, std::int64_t now_us);
   void take_hello(Peer from, std::uint32_t attempt, const Hello& hello, std::int64_t now_us);
   Seat& seat_for(const Hello& hello);
+  void forget_seats_that_ended();
+  void end_overfull();
   void take_message(Seat& seat, const FromClient& message, const Payload& payload);
-  void take_join(Seat& seat, const Join& join);
+  void take_join(Seat& seat, const Join& join, bool is_reserved = false);
   void hold_early(Seat& seat, const Join& join);
   void take_who(Seat& seat, const Who& who);
   void take_leave(Seat& seat, const Leave& leave);
@@ -95,6 +104,7 @@ class Store {
 
   const StoreOptions options_;
   Answers answers_;
+  const std::shared_ptr<Room> room_;
   std::unique_ptr<StoreState> state_;
   std::unique_ptr<DenseTables> dense_;
   std::unique_ptr<SparseTables> sparse_;

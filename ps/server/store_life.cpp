@@ -14,6 +14,31 @@ constexpr std::int64_t kCheck_us = kSecond_us;
 constexpr std::int64_t kStopped_us = 3 * kSecond_us;  // then this process itself stood still
 }  // namespace
 
+void Store::go_on() {
+  for (Seat* seat : answers_.take_held_back()) {
+    for (const auto& [number, place] : seat->places) {
+      if (place.table->rows != nullptr) sparse_->answer(*place.table);
+    }
+  }
+  end_overfull();
+}
+
+// Their memory is given back when their connections end.
+void Store::end_overfull() {
+  for (std::vector<Seat*> seats = answers_.take_overfull(); !seats.empty();
+       seats = answers_.take_overfull()) {
+    for (Seat* seat : seats) {
+      if (seat->gone()) continue;
+      const std::string why = fmt::format(
+          "does not read what it asks for: {} bytes of answers wait for it, more than its tables "
+          "and {} bytes",
+          answers_.unread(*seat), options_.most_unread);
+      log(Level::Warning, "parameter server {}: worker {} {}", options_.server, seat->worker, why);
+      end_session(*seat, why);
+    }
+  }
+}
+
 void Store::tick(std::int64_t now_us) {
   if (now_us - looked_us_ < kCheck_us) return;
   const bool stood_still = now_us - looked_us_ > kStopped_us;
@@ -84,6 +109,19 @@ void Store::answer_all(Seat& seat) {
   }
 }
 
+// Of whom no table knows any more: whoever comes again hears that nothing is held of its training.
+void Store::forget_seats_that_ended() {
+  std::erase_if(state_->seats, [&](const auto& one) {
+    Seat* seat = one.second.get();
+    const bool waits = std::any_of(state_->early.begin(), state_->early.end(),
+                                   [&](const EarlyJoin& early) { return early.seat == seat; });
+    if (!seat->gone() || !seat->places.empty() || waits) return false;
+    seat_of_.erase(seat->peer);
+    answers_.forget(seat);
+    return true;
+  });
+}
+
 void Store::forget_tables_that_ended() {
   const auto is_gone = [](const Seat* member) { return member != nullptr && member->gone(); };
   bool any = false;
@@ -101,8 +139,8 @@ void Store::forget_tables_that_ended() {
     any = true;
   }
   if (!any) return;
-  for (const auto& [seat, join] : std::exchange(state_->early, {})) {
-    if (!seat->gone()) take_join(*seat, join);
+  for (const EarlyJoin& early : std::exchange(state_->early, {})) {
+    if (!early.seat->gone()) take_join(*early.seat, early.join, true);
   }
   answers_.changes = true;  // whatever became of the joins
 }

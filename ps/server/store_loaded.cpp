@@ -75,7 +75,7 @@ Join Saved::load_join() const {
 void Saved::load_table(const Target& store) const {
   const Join opening = load_join();
   store.state.tables[opening.name] =
-      make_table(opening, store.options.server, store.options.servers);
+      make_table(opening, store.options.server, store.options.servers, store.state.room);
 }
 
 TableState& Saved::load_table_of(const Target& store) {
@@ -220,7 +220,9 @@ void Saved::load_early(const Target& store) {
   number(session);
   const auto seat = store.state.seats.find(session);
   if (seat == store.state.seats.end()) fail_of("a worker");
-  store.state.early.emplace_back(seat->second.get(), load_join());
+  const Join join = load_join();
+  const std::int64_t bytes = table_bytes(join, store.options.server, store.options.servers);
+  store.state.early.push_back({seat->second.get(), join, {store.state.room, bytes}});
 }
 
 void Saved::load_died(const Target& store) {
@@ -235,6 +237,12 @@ void Store::load(const Bytes& words, const Payload& values) {
 }
 
 void Store::replay(const Change& change) {
+  room_->set_unlimited(true);
+  replay_freely(change);
+  room_->set_unlimited(false);
+}
+
+void Store::replay_freely(const Change& change) {
   const auto* text = reinterpret_cast<const char*>(change.words.data);
   const std::string reason(text, change.words.bytes);
   if (change.of == Change::Of::Worker) return end_worker(static_cast<int>(change.who), reason);

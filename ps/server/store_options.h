@@ -33,10 +33,16 @@ struct Piece {
   Payload values;
 };
 
+inline constexpr std::int64_t kMostUnread = std::int64_t{256} << 20;
+
 struct StoreOptions {
   int server = 0;  ///< of servers
   int servers = 1;
   double dead_after_s = kDeadAfterS;  ///< silence of a worker that means death; 0 = never
+  std::int64_t memory = 0;  ///< bytes of tables and of updates that wait for rounds; 0: no limit
+  /// Bytes of answers that a worker has not read, beside one of each dense table that it has: more
+  /// mean its death.
+  std::int64_t most_unread = kMostUnread;
   std::function<void(const Applied&)> on_applied = nullptr;
   /// Hears of each change before take() gives an answer to it. Its memory is the caller's.
   std::function<void(const Change&)> on_change = nullptr;

@@ -105,7 +105,7 @@ std::vector<Piece> save(StoreState& store) {
       });
     }
   }
-  for (auto& [seat, join] : store.early) {
+  for (auto& [seat, join, share] : store.early) {
     saving.add(
         Of::Early, [&seat = seat](Saved& to) { to.number(seat->session); }, header_of(join));
   }

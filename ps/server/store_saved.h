@@ -60,7 +60,8 @@ class Saved {
   // A table as the message that opens it. What it holds, and the places of its members, are pieces
   // of their own.
   static Join opening(const TableState& table) {
-    const auto& [name, elements, split, rule, members, arriving, parts, width, first, rows] = table;
+    const auto& [name, elements, split, rule, members, arriving, parts, width, first, rows, share] =
+        table;
     return {0, name, elements, static_cast<int>(members.size()), 0, rule, width, first};
   }
   // One tensor of a part that is not whole; the values stand beside.

@@ -117,7 +117,34 @@ TableStatus TableState::status() const {
   return status;
 }
 
-std::shared_ptr<TableState> make_table(const Join& join, int server, int servers) {
+namespace {
+
+RowTable::About about_rows(const Join& join, int server, int servers) {
+  return {.name = join.name,
+          .split = {join.elements / join.width, servers},
+          .server = server,
+          .width = join.width,
+          .first = join.first};
+}
+
+// Beside parts and rows.
+std::int64_t own_bytes(const Join& join) {
+  constexpr std::size_t kMember = 64;
+  const std::size_t spans = join.rule.optimizer ? join.rule.optimizer->undecayed.size() : 0;
+  return static_cast<std::int64_t>(sizeof(TableState) + join.name.size() + spans * sizeof(Span) +
+                                   static_cast<std::size_t>(join.members) * kMember);
+}
+
+}  // namespace
+
+std::int64_t table_bytes(const Join& join, int server, int servers) {
+  if (join.width == 0) return own_bytes(join);
+  return own_bytes(join) +
+         RowTable::overhead(join.rule, about_rows(join, server, servers), join.members);
+}
+
+std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
+                                       const std::shared_ptr<Room>& room) {
   const auto members = static_cast<std::size_t>(join.members);
   auto table = std::make_shared<TableState>(TableState{.name = join.name,
                                                        .elements = join.elements,
@@ -128,15 +155,10 @@ std::shared_ptr<TableState> make_table(const Join& join, int server, int servers
                                                        .parts = {},
                                                        .width = join.width,
                                                        .first = join.first,
-                                                       .rows = nullptr});
+                                                       .rows = nullptr,
+                                                       .share = {room, own_bytes(join)}});
   if (join.width == 0) return table;
-  RowTable state(table->rule,
-                 {.name = join.name,
-                  .split = {join.elements / join.width, servers},
-                  .server = server,
-                  .width = join.width,
-                  .first = join.first},
-                 join.members);
+  RowTable state(table->rule, about_rows(join, server, servers), join.members, room);
   table->rows = std::make_unique<RowsState>(RowsState{.state = std::move(state),
                                                       .taken = std::vector<std::int64_t>(members),
                                                       .clocks = std::vector<std::int64_t>(members),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ps/server/part_state.h"
+#include "ps/server/room.h"
 #include "ps/server/row_table.h"
 #include "ps/server/seat.h"
 #include "ps/server/split.h"
@@ -69,10 +70,16 @@ struct TableState {
   int width = 0;
   RowsInit first;
   std::unique_ptr<RowsState> rows;  ///< of a sparse table
+  Room::Share share;                ///< beside parts and rows
 
   bool has_values(int server) const {
     return rows != nullptr ||
            static_cast<int>(parts.size()) == split.first(server + 1) - split.first(server);
+  }
+  /// Bytes of the values of a dense table on a server.
+  std::int64_t bytes_of_plane(int server) const {
+    return (split.begin(split.first(server + 1)) - split.begin(split.first(server))) *
+           static_cast<std::int64_t>(sizeof(float));
   }
   /// By the clocks of a part, or of the rows.
   Horizon horizon(const std::vector<std::int64_t>& clocks) const;
@@ -88,14 +95,25 @@ struct TableState {
   TableStatus status() const;
 };
 
-std::shared_ptr<TableState> make_table(const Join& join, int server, int servers);
+/// Bytes that making it takes.
+std::int64_t table_bytes(const Join& join, int server, int servers);
+std::shared_ptr<TableState> make_table(const Join& join, int server, int servers,
+                                       const std::shared_ptr<Room>& room);
+
+/// A join that waits for the end of a table of the same name.
+struct EarlyJoin {
+  Seat* seat = nullptr;
+  Join join;
+  Room::Share share;  ///< of the table
+};
 
 /// All that a store is made of, but for its connections.
 struct StoreState {
+  std::shared_ptr<Room> room;
   std::map<std::uint64_t, std::unique_ptr<Seat>> seats;  ///< by session
   std::map<std::string, std::shared_ptr<TableState>> tables;
-  std::vector<std::pair<Seat*, Join>> early;  ///< for the next training of the same name
-  std::map<int, std::string> died_before;     ///< workers that never came, and how they died
+  std::vector<EarlyJoin> early;            ///< for the next training of a name
+  std::map<int, std::string> died_before;  ///< workers that never came, and how they died
 };
 
 }  // namespace hetu::ps::server

@@ -40,8 +40,11 @@ std::shared_ptr<float> BlockPool::take(std::int64_t elements) {
     }
   }
   if (!block) block.reset(new float[static_cast<std::size_t>(rounded)]);
-  return {block.release(),
-          [pool = shared_from_this(), rounded](float* used) { pool->give_back(used, rounded); }};
+  const auto share =
+      std::make_shared<Room::Share>(room_, rounded * static_cast<std::int64_t>(sizeof(float)));
+  return {block.release(), [pool = shared_from_this(), share, rounded](float* used) {
+            pool->give_back(used, rounded);
+          }};
 }
 
 void BlockPool::give_back(float* block, std::int64_t elements) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ps/server/messages.h"
+#include "ps/server/room.h"
 
 namespace hetu::ps::server {
 
@@ -15,6 +16,10 @@ namespace hetu::ps::server {
 /// are given back by any thread.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
+  /// `room`: of which blocks take their share.
+  explicit BlockPool(std::shared_ptr<Room> room) : room_(std::move(room)) {}
+
+  const std::shared_ptr<Room>& room() const { return room_; }
   /// Unset values, at least so many; they return to the pool with the last who holds them.
   std::shared_ptr<float> take(std::int64_t elements);
 
@@ -25,6 +30,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   };
   void give_back(float* block, std::int64_t elements);
 
+  const std::shared_ptr<Room> room_;
   std::mutex mutex_;
   std::vector<Free> free_;
 };

@@ -8,6 +8,7 @@
 
 #include "config/curve/sockets.h"
 #include "graph/base/error.h"
+#include "graph/base/machine_memory.h"
 #include "ps/server/log.h"
 #include "ps/server/serve.h"
 #include "ps/server/store.h"
@@ -20,6 +21,10 @@ namespace hetu::ps {
 namespace {
 
 constexpr int kFramesAtOnce = 64;  // taken before heturun is listened to
+// Messages of a connection that wait here; behind them its sender is made to wait, so that whoever
+// sends faster than it is served fills no memory.
+constexpr int kQueuedMessages = 32;
+constexpr long kReader_ms = 1;  // until somebody may have read more, and gets more rows
 // Between two looks at the sockets: what is read of a log, what is written of a snapshot.
 constexpr std::int64_t kReadAtOnce = std::int64_t{64} << 20;
 constexpr std::int64_t kSavedAtOnce = std::int64_t{8} << 20;
@@ -39,15 +44,16 @@ class Server {
         store_({.server = options.server,
                 .servers = options.servers,
                 .dead_after_s = options.dead_after_s,
+                .memory = options.memory > 0 ? options.memory : machine_bytes() / 8 * 7,
+                .most_unread = options.most_unread,
                 .on_applied = [this](const server::Applied&) { has_added_ = true; },
                 .on_change = [this](const server::Change& change) { keep(change); }}),
         authenticator_(context_, options.client_key) {
     router_.set(zmq::sockopt::linger, 1000);
     curve::serve_encrypted(router_, options.server_secret);
     router_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
-    // A worker has one pull of a table open, and few updates on their way: that bounds both queues.
-    router_.set(zmq::sockopt::sndhwm, 0);
-    router_.set(zmq::sockopt::rcvhwm, 0);
+    router_.set(zmq::sockopt::sndhwm, 0);  // the store counts what is not read
+    router_.set(zmq::sockopt::rcvhwm, kQueuedMessages);
     if (options.listener_fd >= 0) router_.set(zmq::sockopt::use_fd, options.listener_fd);
     router_.bind(options.endpoint);
     if (options.log_folder.empty()) return;
@@ -71,6 +77,7 @@ class Server {
       if (controlled && items[2].revents != 0 && !control_.read(options_.control_fd)) return;
       const std::optional<std::int64_t> wake = store_.wakes_at_us();
       if (wake && *wake <= now_us()) store_.tick(now_us());
+      if (store_.holds_back()) store_.go_on();
       settle();
       if (log_) log_->save(store_, kSavedAtOnce);
     }
@@ -83,6 +90,7 @@ class Server {
 
   long patience_ms() const {
     if (log_ && log_->is_saving()) return 0;
+    if (store_.holds_back()) return kReader_ms;
     const std::optional<std::int64_t> wake = store_.wakes_at_us();
     if (!wake) return -1;
     return std::max<long>(0, static_cast<long>((*wake - now_us() + 999) / 1000));
@@ -134,7 +142,7 @@ class Server {
   void settle() {
     if (log_) log_->commit();
     held_back_ = 0;
-    for (const server::Store::Outgoing& sent : store_.take()) send(sent);
+    for (server::Store::Outgoing& sent : store_.take()) send(std::move(sent));
     if (has_added_ && !has_reported_ && options_.report_fd >= 0) {
       has_reported_ = true;
       // Whoever does not read it any more needs no report.
@@ -142,11 +150,14 @@ class Server {
     }
   }
 
-  void send(const server::Store::Outgoing& sent) {
+  // Kept until it has left, and with it its receipt.
+  void send(server::Store::Outgoing sent) {
+    const auto kept = std::make_shared<const server::Store::Outgoing>(std::move(sent));
     // A peer that is gone loses its frames: it asks again, or its silence tells.
-    router_.send(identity_of(sent.to), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-    router_.send(zmq::buffer(sent.header), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-    router_.send(frame_of(sent.payload.data, sent.payload.bytes, sent.payload.owner),
+    router_.send(identity_of(kept->to), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    router_.send(frame_of(kept->header.data(), kept->header.size(), kept),
+                 zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    router_.send(frame_of(kept->payload.data, kept->payload.bytes, kept),
                  zmq::send_flags::dontwait);
   }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/base/error.h"
+#include "graph/base/machine_memory.h"
 
 namespace hetu {
 namespace {

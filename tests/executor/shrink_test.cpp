@@ -16,6 +16,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
+#include "graph/base/machine_memory.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "ps/coordinator/serve.h"
 #include "tests/executor/small_model.h"

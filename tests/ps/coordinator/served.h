@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <fstream>
 #include <future>
 #include <mutex>
 #include <random>
@@ -19,6 +18,7 @@
 #include "ps/coordinator/serve.h"
 #include "tests/ps/coordinator/group_workers.h"
 #include "tests/ps/listen_on.h"
+#include "tests/ps/resident.h"
 
 namespace hetu::ps {
 
@@ -101,13 +101,7 @@ class Served {
     pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  double rss_MB() const {
-    std::ifstream file("/proc/" + std::to_string(pid_) + "/statm");
-    double total = 0;
-    double resident = 0;
-    file >> total >> resident;
-    return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
-  }
+  double rss_MB() const { return resident_MB(pid_); }
 
  private:
   ServeOptions options_;

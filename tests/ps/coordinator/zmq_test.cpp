@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
@@ -130,14 +129,6 @@ std::vector<Bytes> all_messages(const ClientOptions& options) {
           encode(FromWorker(Ask{1})), encode(FromWorker(Heartbeat{})), encode(FromWorker(Leave{}))};
 }
 
-double own_rss_MB() {
-  std::ifstream file("/proc/self/statm");
-  double total = 0;
-  double resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
-}
-
 /// Frames from eight peers straight into the rules; a new job whenever the old one has failed.
 void fuzz_rules(int frames) {
   const unsigned seed = std::random_device{}();
@@ -161,10 +152,10 @@ void fuzz_rules(int frames) {
     const auto wake = rules->wakes_at_us();
     if (wake && *wake <= now_us) rules->tick(now_us);
     rules->take();
-    if (i == frames / 5) before = own_rss_MB();
+    if (i == frames / 5) before = resident_MB(getpid());
   }
   EXPECT_GT(dropped, frames / 5);
-  EXPECT_LT(own_rss_MB(), before + HETU_GROWTH_MB);
+  EXPECT_LT(resident_MB(getpid()), before + HETU_GROWTH_MB);
   set_log_level(Level::Info);
 }
 

@@ -46,7 +46,7 @@ std::vector<FromClient> of_workers() {
           PullRows{3, 4, kMostChunks - 1, none, far, kMostPlanes - 1, -1},
           PullRows{3, 4, 0, far, 0, 0, far},
           Init{1, 2},
-          Init{1, 2, kMostPlanes - 1, kMostPlanes, far},
+          Init{1, 2, kMostPlanes - 1, kMostPlanes, far / 2},
           Push{3, 4, 5},
           Push{3, 4, 5, 0.125},
           Pull{4, 5, 6, 7, 8, kMostPlanes - 1},
