@@ -11,8 +11,6 @@ namespace {
 // Of a member's pull that waits: bytes, of which a message counts at least so many.
 constexpr std::size_t kMostAsked = std::size_t{1} << 28;
 constexpr std::size_t kLeastAsked = std::size_t{1} << 16;
-// Of answers that a worker has not read: until then its other rows are not copied.
-constexpr std::int64_t kMostRowsUnread = std::int64_t{64} << 20;
 
 }  // namespace
 
@@ -163,7 +161,7 @@ void SparseTables::answer(TableState& table) {
     } else if (pull.least > horizon.slowest ||
                pull.after > rows.taken[static_cast<std::size_t>(each.member)]) {
       rows.waiting.push_back(std::move(each));
-    } else if (answers_.unread(seat) > kMostRowsUnread) {
+    } else if (answers_.unread(seat) > options_.most_unread / 4) {
       answers_.hold_back(seat);
       rows.waiting.push_back(std::move(each));
     } else {

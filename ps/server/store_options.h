@@ -41,7 +41,7 @@ struct StoreOptions {
   double dead_after_s = kDeadAfterS;  ///< silence of a worker that means death; 0 = never
   std::int64_t memory = 0;  ///< bytes of tables and of updates that wait for rounds; 0: no limit
   /// Bytes of answers that a worker has not read, beside one of each dense table that it has: more
-  /// mean its death.
+  /// mean its death. Rows of sparse tables wait for their reader from a quarter of it on.
   std::int64_t most_unread = kMostUnread;
   std::function<void(const Applied&)> on_applied = nullptr;
   /// Hears of each change before take() gives an answer to it. Its memory is the caller's.

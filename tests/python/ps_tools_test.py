@@ -326,24 +326,28 @@ class Status(Case):
         watching.send_signal(signal.SIGINT)
         watching.communicate(timeout=60)
 
-    def test_a_job_of_heturun_is_found_by_its_process(self):
+    def test_a_job_of_heturun_is_found_by_its_process_and_by_its_name(self):
         program = ("import os, sys, numpy as np, hetu; client = hetu.ps.connect(os.environ['HETU_SERVERS'], worker=3); "
-                   "client.open('of heturun', np.zeros(5, np.float32)); print('here', flush=True); open(sys.argv[1]).read();"
+                   "client.open('of heturun', np.zeros(5, np.float32)); print('here', os.environ['HETU_JOB'], flush=True); open(sys.argv[1]).read();"
                    "client.leave()")
         gate = os.path.join(self.place, "gate")
         os.mkfifo(gate)
         job = subprocess.Popen(["heturun", "-w", "1", "-s", "2", sys.executable, "-c", program, gate],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.bury, job)
-        self.assertIn("here", job.stdout.readline())
-        said = json.loads(self.status("--job", str(job.pid), "--format", "json"))
-        self.assertEqual((len(said["servers"]), said["tables"][0]["name"], said["tables"][0]["members"][0]["worker"]),
-                         (2, "of heturun", 3))
+        name = re.search(r"here (\S+)$", job.stdout.readline().rstrip())[1]
+        for given in (str(job.pid), name):
+            with self.subTest(given):
+                said = json.loads(self.status("--job", given, "--format", "json"))
+                self.assertEqual((len(said["servers"]), said["tables"][0]["name"], said["tables"][0]["members"][0]["worker"]),
+                                 (2, "of heturun", 3))
+        self.refused("status", "--job", name + "x", status=2, says=f"no worker of yours runs on this host in job '{name}x'")
         with open(gate, "w"):
             pass
         errors = job.communicate(timeout=60)[1]
         self.assertEqual(job.returncode, 0, errors)
-        self.refused("status", "--job", str(job.pid), status=2, says="no worker of yours runs on this host in job")
+        for given in (str(job.pid), name):
+            self.refused("status", "--job", given, status=2, says="no worker of yours runs on this host in job")
 
     def test_bad_input(self):
         for arguments, says in {

@@ -11,25 +11,30 @@
 #include <tuple>
 #include <utility>
 #include <vector>
+#include <zmq.hpp>
 
 #include "config/curve/keys.h"
+#include "config/curve/sockets.h"
 #include "graph/base/error.h"
 #include "ps/client/parameter_client.h"
 #include "ps/server/serve.h"
 #include "ps/wire/address.h"
 #include "tests/ps/listen_on.h"
+#include "tests/ps/resident.h"
 
 namespace hetu::ps {
 
 /// The servers of a job. Make it before there are threads.
 class ServedParameters {
  public:
+  /// `like`: limits.
   explicit ServedParameters(int servers, bool tcp = true, double dead_after_s = kDeadAfterS,
-                            const std::string& log_folder = "")
+                            const std::string& log_folder = "", const ServeParameters& like = {})
       : worker_(curve::make_key_pair()) {
     for (int s = 0; s < servers; ++s) {
       One& one = all_.emplace_back();
       one.keys = curve::make_key_pair();
+      one.options = like;
       one.options.server = s;
       one.options.servers = servers;
       std::tie(one.options.listener_fd, one.options.endpoint) = listen_on(tcp);
@@ -93,6 +98,14 @@ class ServedParameters {
     one.control = -1;
     return status_of(one);
   }
+  /// The exit status of one that ends while its control line is open.
+  int ended(int server) {
+    One& one = all_[static_cast<std::size_t>(server)];
+    const int status = status_of(one);
+    close(one.control);
+    one.control = -1;
+    return status;
+  }
   void kill_one(int server) {
     One& one = all_[static_cast<std::size_t>(server)];
     kill(one.pid, SIGKILL);
@@ -137,6 +150,18 @@ class ServedParameters {
   }
   const std::string& endpoint(int server) const {
     return all_[static_cast<std::size_t>(server)].options.endpoint;
+  }
+  double resident_MB(int server) const {
+    return ps::resident_MB(all_[static_cast<std::size_t>(server)].pid);
+  }
+  /// A socket of somebody with the job's key who speaks as he likes.
+  void connect(zmq::socket_t& socket, int server) const {
+    const One& one = all_[static_cast<std::size_t>(server)];
+    socket.set(zmq::sockopt::linger, 0);
+    curve::set_key(socket, ZMQ_CURVE_SERVERKEY, one.keys.public_key);
+    curve::set_key(socket, ZMQ_CURVE_PUBLICKEY, worker_.public_key);
+    curve::set_key(socket, ZMQ_CURVE_SECRETKEY, worker_.secret_key);
+    socket.connect(one.options.endpoint);
   }
   std::unique_ptr<ParameterClient> client(int worker, double timeout_s = 60) const {
     return connect_servers(address(), {.worker = worker, .timeout_s = timeout_s});
