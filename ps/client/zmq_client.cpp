@@ -34,6 +34,12 @@ std::vector<std::string> names_of(const std::vector<Place>& places) {
   return names;
 }
 
+// ZeroMQ's threads encrypt: with one per line several servers are not waited for in turn.
+int io_threads(std::size_t lines) {
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return static_cast<int>(std::min(lines, cores));
+}
+
 /// All lines of a worker and their one thread.
 class ZmqClient : public client::ClientState {
  public:
@@ -41,7 +47,8 @@ class ZmqClient : public client::ClientState {
       : ClientState(options, names_of(places)),
         places_(places),
         exceptions_(std::uncaught_exceptions()),
-        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        context_(io_threads(places.size())) {
     if (bell_ < 0) {
       fail(Code::Io, "no eventfd for the parameter servers' client: {}", std::strerror(errno));
     }
@@ -164,7 +171,7 @@ class ZmqClient : public client::ClientState {
   const int exceptions_;
   const int bell_;
   std::atomic<bool> over_{false};
-  zmq::context_t context_{1};
+  zmq::context_t context_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<Clock::time_point> heard_;
   int monitors_ = 0;

@@ -1,6 +1,6 @@
 // What a dense push and pull costs over a parameter server, beside a bare ping-pong of the same
 // bytes over ZeroMQ with the same encryption, and what a log adds: ratios of medians in one run.
-// Row updates of one core of a server.
+// Two servers beside one. Row updates of one core of a server.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -47,7 +48,10 @@ std::vector<double> medians_us(int rounds, const std::vector<std::function<void(
 /// A process that sends every message back.
 class Echo {
  public:
-  Echo() : keys_(curve::make_key_pair()), worker_(curve::make_key_pair()) {
+  explicit Echo(bool is_encrypted = true)
+      : is_encrypted_(is_encrypted),
+        keys_(curve::make_key_pair()),
+        worker_(curve::make_key_pair()) {
     std::tie(listener_, endpoint_) = listen_on(true);
     pid_ = fork();
     if (pid_ == 0) {
@@ -62,9 +66,11 @@ class Echo {
   }
   void connect(zmq::socket_t& socket) const {
     socket.set(zmq::sockopt::linger, 0);
-    curve::set_key(socket, ZMQ_CURVE_SERVERKEY, keys_.public_key);
-    curve::set_key(socket, ZMQ_CURVE_PUBLICKEY, worker_.public_key);
-    curve::set_key(socket, ZMQ_CURVE_SECRETKEY, worker_.secret_key);
+    if (is_encrypted_) {
+      curve::set_key(socket, ZMQ_CURVE_SERVERKEY, keys_.public_key);
+      curve::set_key(socket, ZMQ_CURVE_PUBLICKEY, worker_.public_key);
+      curve::set_key(socket, ZMQ_CURVE_SECRETKEY, worker_.secret_key);
+    }
     socket.connect(endpoint_);
   }
 
@@ -73,7 +79,7 @@ class Echo {
     zmq::context_t context(1);
     curve::Authenticator authenticator(context, worker_.public_key);
     zmq::socket_t socket(context, zmq::socket_type::pair);
-    curve::serve_encrypted(socket, keys_.secret_key);
+    if (is_encrypted_) curve::serve_encrypted(socket, keys_.secret_key);
     socket.set(zmq::sockopt::use_fd, listener_);
     socket.bind(endpoint_);
     while (true) {
@@ -87,6 +93,7 @@ class Echo {
       }
     }
   }
+  const bool is_encrypted_;
   curve::KeyPair keys_;
   curve::KeyPair worker_;
   int listener_ = -1;
@@ -121,7 +128,7 @@ class Worker {
 TEST(ParameterServerBench, PushAndPullBesideAPingPong) {
   for (std::int64_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= 4) {
     const int rounds = bytes <= 1 << 20 ? 201 : 15;
-    const Echo echo;
+    const Echo echo, open(false);
     const server::Folder folder;
     const ServedParameters served(1);
     const ServedParameters logged(1, true, kDeadAfterS, folder.path());
@@ -129,19 +136,86 @@ TEST(ParameterServerBench, PushAndPullBesideAPingPong) {
     const std::vector<float> values(static_cast<std::size_t>(elements), 1);
     zmq::context_t context(1);
     zmq::socket_t socket(context, zmq::socket_type::pair);
+    zmq::socket_t open_socket(context, zmq::socket_type::pair);
     echo.connect(socket);
-    const auto bare = [&] {
-      socket.send(zmq::message_t(values.data(), values.size() * sizeof(float)),
-                  zmq::send_flags::none);
+    open.connect(open_socket);
+    const auto bare = [&](zmq::socket_t& over) {
+      over.send(zmq::message_t(values.data(), values.size() * sizeof(float)),
+                zmq::send_flags::none);
       zmq::message_t back;
-      EXPECT_TRUE(socket.recv(back).has_value());
+      EXPECT_TRUE(over.recv(back).has_value());
     };
     Worker plain(served, values), kept(logged, values);
-    const auto us = medians_us(rounds, {bare, std::ref(plain), std::ref(kept)});
+    const auto us = medians_us(rounds, {[&] { bare(socket); }, std::ref(plain), std::ref(kept),
+                                        [&] { bare(open_socket); }});
     std::printf(
-        "%6ld KiB: ping-pong %8.0f us, push and pull %8.0f us, %.2f times; with a log %8.0f us, "
+        "%6ld KiB: ping-pong %8.0f us (not encrypted %8.0f), push and pull %8.0f us, %.2f times; "
+        "with a log %8.0f us, "
         "%.2f times those\n",
-        static_cast<long>(bytes >> 10), us[0], us[1], us[1] / us[0], us[2], us[2] / us[1]);
+        static_cast<long>(bytes >> 10), us[0], us[3], us[1], us[1] / us[0], us[2], us[2] / us[1]);
+  }
+}
+
+/// Processor time of a process so far, all its threads.
+double cpu_s(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string field;
+  for (int i = 0; i < 13; ++i) file >> field;
+  double user = 0, system = 0;
+  file >> user >> system;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+/// Pushes and pulls over some servers: the processor time of all who take part, and of it how much
+/// while the wall clock goes on.
+class Timed {
+ public:
+  Timed(int servers, const std::function<std::function<void()>(const ServedParameters&)>& work)
+      : served_(servers), work_(work(served_)) {}
+  void operator()() {
+    const Clock::time_point start = Clock::now();
+    const double before_s = all_cpu_s();
+    work_();
+    cpu_s_ += all_cpu_s() - before_s;
+    ++times_;
+    wall_s_ += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  double cores() const { return cpu_s_ / wall_s_; }
+  double cpu_ms() const { return 1e3 * cpu_s_ / times_; }
+
+ private:
+  double all_cpu_s() const {
+    double all = cpu_s(getpid());
+    for (int s = 0; s < served_.servers(); ++s) all += cpu_s(served_.pid(s));
+    return all;
+  }
+  const ServedParameters served_;
+  const std::function<void()> work_;
+  double cpu_s_ = 0;
+  double wall_s_ = 0;
+  int times_ = 0;
+};
+
+void two_beside_one(const char* what, std::int64_t size, int rounds,
+                    const std::function<std::function<void()>(const ServedParameters&)>& work) {
+  Timed one(1, work), two(2, work);
+  const auto us = medians_us(rounds, {std::ref(one), std::ref(two)});
+  std::printf(
+      "%6ld %s: one server %8.0f us (%6.1f ms of processors, %.1f cores busy), two %8.0f us (%6.1f "
+      "ms, %.1f), %.2f times as fast\n",
+      static_cast<long>(size), what, us[0], one.cpu_ms(), one.cores(), us[1], two.cpu_ms(),
+      two.cores(), us[0] / us[1]);
+}
+
+TEST(ParameterServerBench, TwoServersBesideOne) {
+  std::printf("%u cores\n", std::thread::hardware_concurrency());
+  for (std::int64_t bytes = 1 << 20; bytes <= 64 << 20; bytes *= 4) {
+    const std::vector<float> values(static_cast<std::size_t>(bytes / 4), 1);
+    two_beside_one("KiB", bytes >> 10, bytes <= 4 << 20 ? 51 : 15,
+                   [&](const ServedParameters& served) {
+                     const auto worker = std::make_shared<Worker>(served, values);
+                     return [worker] { (*worker)(); };
+                   });
   }
 }
 
@@ -224,6 +298,25 @@ TEST(ParameterServerBench, RowUpdatesOfOneCore) {
     ServerOptimizer optimizer;
     optimizer.settings.kind = kind;
     std::printf("  %-7s of a server      %6.2f\n", optimizer_name(kind), store_rows(optimizer));
+  }
+}
+
+TEST(ParameterServerBench, RowsOfTwoServersBesideOne) {
+  for (const std::int64_t batch : {std::int64_t{8192}, std::int64_t{65536}}) {
+    two_beside_one("rows", batch, 31, [&](const ServedParameters& served) {
+      const std::shared_ptr<ParameterClient> client = served.client(0);
+      const int table = client->open_rows({"w", kRows, kWidth}, 0);
+      const auto draw = std::make_shared<std::mt19937>(1);
+      const auto into = std::make_shared<std::vector<float>>(batch * kWidth);
+      return [=] {
+        std::vector<std::int64_t> ids(static_cast<std::size_t>(batch));
+        for (std::int64_t& id : ids) id = static_cast<std::int64_t>((*draw)() % kRows);
+        client->push_rows(table, {ids, {}, std::vector<float>(into->size(), 1)});
+        client->pull_rows(table, kAnyClock,
+                          {.ids = ids.data(), .count = batch, .into = into->data()});
+        client->wait(table, {});
+      };
+    });
   }
 }
 

@@ -28,7 +28,8 @@ class SmallDisk {
     }
   }
   ~SmallDisk() {
-    if (why_not_.empty()) EXPECT_EQ(umount2(path().c_str(), MNT_DETACH), 0);
+    if (!why_not_.empty()) return;
+    EXPECT_EQ(umount2(path().c_str(), MNT_DETACH), 0);
   }
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;

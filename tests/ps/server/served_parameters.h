@@ -151,9 +151,9 @@ class ServedParameters {
   const std::string& endpoint(int server) const {
     return all_[static_cast<std::size_t>(server)].options.endpoint;
   }
-  double resident_MB(int server) const {
-    return ps::resident_MB(all_[static_cast<std::size_t>(server)].pid);
-  }
+  int servers() const { return static_cast<int>(all_.size()); }
+  pid_t pid(int server) const { return all_[static_cast<std::size_t>(server)].pid; }
+  double resident_MB(int server) const { return ps::resident_MB(pid(server)); }
   /// A socket of somebody with the job's key who speaks as he likes.
   void connect(zmq::socket_t& socket, int server) const {
     const One& one = all_[static_cast<std::size_t>(server)];
