@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -17,11 +18,14 @@
 namespace hetu::cli {
 namespace {
 
+constexpr double kLeastMemory = 1 << 20, kMostMemory = 0x1p50;
+
 struct Request {
   std::string listen;
   std::string keys;
   int server = 0;
   int servers = 1;
+  std::int64_t memory = 0;  ///< bytes; 0: not told
 };
 
 std::vector<Option> options_of(Request& r) {
@@ -39,12 +43,23 @@ std::vector<Option> options_of(Request& r) {
           {"--server", "K", "which server this is, from 0 (default: 0)",
            number(r.server, 0, ps::server::kMostServers - 1)},
           {"--servers", "N", "how many there are (default: 1), all with one FILE",
-           number(r.servers, 1, ps::server::kMostServers)}};
+           number(r.servers, 1, ps::server::kMostServers)},
+          {"--memory", "BYTES",
+           "what tables and updates that wait may take, as 16GiB (default: seven eighths of this "
+           "machine's); "
+           "who wants more is refused, by name",
+           [&r](const std::string& text) {
+             const std::optional<double> bytes = to_bytes(text);
+             require(bytes && *bytes >= kLeastMemory && *bytes <= kMostMemory,
+                     "--memory: must be 1MiB to 1024TiB, not '{}'", shortened(text));
+             r.memory = static_cast<std::int64_t>(*bytes);
+           }}};
 }
 
 std::string serve_help() {
   Request unused;
-  return "usage: hetu ps serve --listen ENDPOINT --keys FILE [--server K --servers N]\n"
+  return "usage: hetu ps serve --listen ENDPOINT --keys FILE [--server K --servers N] [--memory "
+         "BYTES]\n"
          "A parameter server alone. Whoever has FILE may connect (hetu.ps.connect, hetu ps "
          "status); it\nserves until SIGINT or SIGTERM.\n\nOptions:\n" +
          help_text(options_of(unused));
@@ -118,6 +133,7 @@ int ps_serve_command(const Arguments& arguments) {
   options.server_secret = keys.server_secret;
   options.client_key = keys.worker_public;
   options.control_fd = control[0];
+  options.memory = r.memory;
   ps::serve_parameters(options);
   return 0;
 }

@@ -27,10 +27,10 @@ class Case(unittest.TestCase):
         self.place = self.enterContext(tempfile.TemporaryDirectory(prefix="hetu-test-"))
         self.keys = os.path.join(self.place, "job.keys")
 
-    def serve(self, listen="tcp://127.0.0.1:*", server=0, servers=1):
+    def serve(self, listen="tcp://127.0.0.1:*", server=0, servers=1, more=()):
         """A server that listens, ended in order at the end of the test."""
         process = subprocess.Popen(["hetu", "ps", "serve", "--listen", listen, "--keys", self.keys, "--server", str(server),
-                                    "--servers", str(servers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                    "--servers", str(servers), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.end, process)
         said = LISTENS.fullmatch(process.stdout.readline())
         self.assertIsNotNone(said, process.poll())
@@ -122,6 +122,16 @@ class Serve(Case):
             tables[0].push(np.zeros(3, np.float32))
         fast.leave()
 
+    def test_a_table_beyond_the_servers_memory_is_refused_and_others_go_on(self):
+        self.serve(more=("--memory", "8MiB"))
+        with ht.ps.connect(self.keys, worker=3) as client:
+            small = client.open("small", np.zeros(1000, np.float32))
+            wants = r'parameter server 0 holds \d+ bytes, may hold 8388608, and worker 4 wants \d+ more for table "large"'
+            with self.assertRaisesRegex(OSError, wants), ht.ps.connect(self.keys, worker=4) as other:
+                other.open("large", np.zeros(5_000_000, np.float32))
+            small.push(np.ones(1000, np.float32))
+            np.testing.assert_array_equal(small.read(least=1), 1)
+
     def test_control_c_ends_a_call_that_waits(self):
         self.serve()
         waits = self.python("""
@@ -177,6 +187,8 @@ class Serve(Case):
             ("--server", "2", "--servers", "2"): "--server must be 0 to 1, for there are 2 .--servers., not 2",
             ("--servers", "0"): "--servers: ",
             ("--server", "-1"): "--server: ",
+            ("--memory", "5"): "--memory: must be 1MiB to 1024TiB, not '5'",
+            ("--memory", "1KiB"): "--memory: must be 1MiB",
             ("more",): "takes options only, got 'more'",
         }.items():
             with self.subTest(more):

@@ -171,6 +171,8 @@ TEST(TableMessages, OutOfRangeAreRefused) {
   refused(Init{0, 0, 0, 0});
   refused(Init{0, 0, 0, kMostPlanes + 1});
   refused(Init{0, 0, 0, 1, -1});
+  refused(Init{0, 0, 0, 1, (std::int64_t{1} << 62)});  // its own are counted on from there
+  refused(SetRows{0, 1, 0, (std::int64_t{1} << 62)});
   refused(Push{0, 0, 1, -0.5});
   refused(Push{0, 0, 1, NAN});
   refused(Pull{0, 0, 1, 0, 0, kMostPlanes});
