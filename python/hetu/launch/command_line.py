@@ -5,11 +5,13 @@ import os
 import re
 import shutil
 import signal
-import subprocess
+import socket
 import sys
 
 from hetu import progress
 from hetu.launch import guard, network, output, pipelines, precheck, remote, slurm, supervise
+from hetu.launch.keepers import Way
+from hetu.launch.mpirun import Mpirun
 from hetu.launch.services import Servers
 
 HELP = """\
@@ -22,8 +24,8 @@ input of workers is empty. What heturun itself says goes to standard error, and 
   -c, --config FILE     cluster file; also found among the shipped ones (config/NAME.yml)
   -w, --workers N       N workers on this host; only without -c. Without both, inside a Slurm allocation: its hosts,
                         a worker for each task
-  -s, --servers N       N parameter servers on this host, for workers that ask (hetpipe, --sync-method ps): a process starts
-                        when one does; only without -c (default 1)
+  -s, --servers N       N parameter servers on this host, or over the hosts of the Slurm allocation, for workers that ask
+                        (hetpipe, --sync-method ps): a process starts when one does; only without -c (default 1)
   -i, --identify KEY    ssh key for the other hosts
       --server-log DIR  keep the logs, from which a server that was killed goes on, below DIR, where there is to be room for
                         six times the bytes of all tables; they end with the job (default: in the temporary folder)
@@ -50,9 +52,7 @@ EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMA
                       r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
 # What an enclosing MPI job or heturun left in the environment.
 FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
-                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR|FIRST_WORKER|PIPELINES)$")
-# Allocations of batch systems are not asked: the cluster file says what runs where.
-NO_ALLOCATION = "^alps,gridengine,loadleveler,lsf,slurm,tm"
+                     r"HETU_(JOB|HOSTS|PROGRESS_FD|CONTROL_TOKEN|COORDINATOR|SERVERS|FIRST_WORKER|PIPELINES)$")
 
 
 class UsageError(Exception):
@@ -158,7 +158,7 @@ def find_config(path):
 def read_nodes(options):
     """The cluster as a list of dicts with host, servers, workers and chief; warnings as a list of lines."""
     if options.allocation is not None:
-        return options.allocation, []
+        return slurm.with_servers(options.allocation, options.servers or 0), []
     if not options.config:
         node = {"host": "localhost", "servers": options.servers or 0, "workers": options.workers, "chief": True}
         return [node], []
@@ -198,106 +198,32 @@ def worker_environment(environ, nodes, command, threads):
     return result
 
 
-class Mpirun:
-    """The Open MPI that is installed."""
-
-    def __init__(self):
-        self.path = shutil.which("mpirun")
-        if not self.path:
-            raise OSError("mpirun is not installed or not in PATH; install Open MPI (Debian: openmpi-bin)")
-        text = subprocess.run([self.path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
-        match = re.search(r"Open MPI\D*?(\d+)\.", text)
-        if not match:
-            said = (text.strip().splitlines() or [""])[0]
-            raise OSError(f"{self.path} is not Open MPI (it says '{said}'); Open MPI 4 or 5 is right")
-        self.major = int(match.group(1))
-
-    def daemon(self):
-        """Path of the program that it starts on other hosts: beside itself, because it was given with its path."""
-        return os.path.join(os.path.dirname(self.path), "orted" if self.major < 5 else "prted")
-
-    def start(self, nodes):
-        """What every command line begins with."""
-        used = [n for n in nodes if n["workers"]]
-        if len(used) == 1:
-            hosts, order = f"{used[0]['host']}:{used[0]['workers']}", "slot"
-        else:  # a host per worker, in sequence: by slots, this host would come first wherever the cluster file has it
-            hosts, order = ",".join(n["host"] for n in used for _ in range(n["workers"])), "seq"
-        argv = [self.path, "--host", hosts, "-np", str(sum(n["workers"] for n in used)), "--bind-to", "none",
-                "--map-by", f"{order}:OVERSUBSCRIBE", "--mca", "ras", NO_ALLOCATION, "--mca", "pml", "ob1"]
-        if os.geteuid() == 0:
-            argv.append("--allow-run-as-root")
-        if max(n["workers"] for n in nodes) > len(os.sched_getaffinity(0)):
-            argv += ["--mca", "mpi_yield_when_idle", "1"]
-        return argv
-
-    def shared_memory(self):
-        """Name of the component for workers of one host."""
-        return "sm" if self.major >= 5 else "vader"
-
-    def local(self, directory, shm):
-        """For one host: no network but loopback, no remote shell, no files but the job's own."""
-        argv = ["--mca", "btl", f"self,{self.shared_memory()}"]
-        if self.major < 5:
-            argv += ["--mca", "oob_tcp_if_include", "127.0.0.0/8", "--mca", "plm", "isolated",
-                     "--mca", "orte_tmpdir_base", directory]
-        else:  # refuses to be held to loopback while there is another interface; does without when there is none
-            argv += ["--prtemca", "prte_tmpdir_base", directory]
-        if shm:
-            argv += ["--mca", f"btl_{self.shared_memory()}_backing_directory", shm]
-        if not may_read_processes():
-            argv += ["--mca", f"btl_{self.shared_memory()}_single_copy_mechanism", "none"]
-        return argv
-
-    def remote(self, key, interface, exported, number):
-        """For several hosts: ssh with its configuration, TCP on the chosen interface or network. `number` of the job's
-        mpiruns: daemons of two on one host, that make or remove the same folder at once, fail, so each has its own."""
-        tool = "--prtemca" if self.major >= 5 else "--mca"
-        shell = "plm_ssh" if self.major >= 5 else "plm_rsh"
-        argv = ["--mca", "btl", f"self,{self.shared_memory()},tcp"]
-        if interface:
-            argv += ["--mca", "btl_tcp_if_include", interface,
-                     tool, "oob_tcp_if_include" if self.major < 5 else "prte_if_include", interface]
-        # Inside an allocation it would take Slurm's own way, which knows neither our key nor our deadline.
-        argv += [tool, "plm", shell[len("plm_"):], tool, f"{shell}_args", " ".join(remote.ssh_options(key))]
-        if number > 0:
-            argv += [tool, f"{'prte' if self.major >= 5 else 'orte'}_tmpdir_base", f"/tmp/hetu-{os.getuid()}/{number}"]
-        for name in exported:
-            argv += ["-x", name]
-        return argv
-
-
-def may_read_processes():
-    """Whether process_vm_readv works; containers forbid it, and Open MPI would then fail in the middle of a message."""
-    import ctypes
-
-    class Piece(ctypes.Structure):
-        _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-    source, target = ctypes.create_string_buffer(8), ctypes.create_string_buffer(8)
-    call = getattr(ctypes.CDLL(None), "process_vm_readv", None)
-    return call is not None and call(os.getpid(), ctypes.byref(Piece(ctypes.addressof(target), 8)), 1,
-                                     ctypes.byref(Piece(ctypes.addressof(source), 8)), 1, 0) == 8
-
-
-def choose_interface(nodes, wanted, say):
+def choose_interface(hosts, wanted, say):
     """(mpirun's interface or network, addresses of this host) for a job on several hosts."""
     own = network.interfaces()
-    hosts = [n["host"] for n in nodes if n["workers"]]
     if wanted:
         if wanted not in own:
             raise UsageError(f"--interface {wanted}: this host has {', '.join(sorted(own))}")
         say(f"interface {wanted}, address {own[wanted]}")
         return wanted, [own[wanted]]
     shared, addresses = network.shared_network(hosts, own)
-    mine = {name: address for name, address in own.items() if not address.startswith("127.")}
-    if shared:
-        mine = {name: address for name, address in mine.items() if network.inside(address, shared)} or mine
-    if not mine:
-        raise OSError("this host has no IPv4 address but loopback; a job on several hosts needs one")
+    mine = network.own_addresses(shared)
+    names = ", ".join(name for name, address in own.items() if address in mine)
     known = ", ".join(f"{host} {address or 'by ssh alone'}" for host, address in zip(hosts, addresses, strict=True))
-    say(f"interface {', '.join(mine)}, network {shared or 'unrestricted (no common prefix of /16 or longer)'}; {known}; "
+    say(f"interface {names}, network {shared or 'unrestricted (no common prefix of /16 or longer)'}; {known}; "
         "--interface overrides")
-    return shared, list(mine.values())
+    return shared, mine
+
+
+def place_servers(nodes, local):
+    """Of each server its host, as Servers.hosts has it, and the names that mean this one. `local`: all workers are here, so
+    that heturun has those of this host itself."""
+    own = {n["host"] for n in nodes if network.is_this_host(n["host"])}
+    hosts = [host for n in nodes for host in [n["host"]] * n["servers"]]
+    if not hosts:
+        hosts = [socket.gethostname()]
+        own.add(hosts[0])
+    return tuple("" if local and host in own else host for host in hosts), frozenset(own)
 
 
 def run(options, say):
@@ -315,13 +241,17 @@ def run(options, say):
             say(f"cannot start '{options.command[0]}': not found, or not executable")
             return 127
     environment = worker_environment(os.environ, used, options.command, settings["threads"])
+    places, own = place_servers(nodes, local)
     interface, addresses = None, []
-    if not local:
-        interface, addresses = choose_interface(used, options.interface, say)
-        hosts = [n["host"] for n in used]
+    if not local or any(places):
+        hosts = [n["host"] for n in nodes if n["workers"] or n["servers"]]
+        interface, addresses = choose_interface(hosts, options.interface, say)
         others = [host for host in hosts if not network.is_this_host(host)]
-        for line in remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", "")):
+        bare = {n["host"] for n in nodes if not n["workers"]}
+        for line in remote.check(hosts, others, options.key, mpirun.daemon(), environment.get("PYTHONPATH", ""), bare):
             say(f"warning: {line}")
+    way = Way(own, options.key, interface, {n: value for n, value in environment.items() if EXPORTED.match(n)})
+    servers = Servers(places, way, options.restart, options.server_log, bool(options.servers))
     workers = sum(n["workers"] for n in used)
     if precheck.applies(options.command):
         status = precheck.run(options.command, environment, workers, settings["timeout_s"], say)
@@ -334,12 +264,8 @@ def run(options, say):
         parts = pipelines.split(used, count_of_pipelines)
     with contextlib.suppress(BrokenPipeError):
         supervise.write_all(2, cluster_block(nodes).encode() + b"\n")
-    servers = sum(n["servers"] for n in nodes)
-    elsewhere = [n["host"] for n in nodes if n["servers"] and not local and not network.is_this_host(n["host"])]
-    if elsewhere:
-        say(f"parameter servers of {', '.join(elsewhere)} run on this host; on hosts of their own is to come")
-    job = supervise.Job(workers, addresses, settings["timeout_s"], progress.Display(), say, len(parts),
-                        Servers(max(1, servers), options.restart, options.server_log))
+    job = supervise.Job(workers, [] if local else addresses, settings["timeout_s"], progress.Display(), say, len(parts),
+                        servers)
     try:
         shm = job.make_directory("/dev/shm") if local and os.access("/dev/shm", os.W_OK) else None
         commands = []

@@ -2,7 +2,7 @@
 
 Whoever belongs to a job holds a lock on the file `held` of each of its folders, or has inherited one; the system takes locks
 from the dead. So a folder whose lock is free belongs to no living process, whatever has become of process ids. Used by
-supervise.py and guard.py; the standard library alone."""
+supervise.py, guard.py and keeper.py; the standard library alone."""
 import fcntl
 import os
 import re
@@ -12,10 +12,18 @@ OURS = re.compile(r"hetu-[0-9a-f]{12}-\w{8}")  # as make() names them
 HELD = "held"
 
 
+def short_place():
+    """Where to make the job's folder: Open MPI builds socket names of its own below it, at most 108 bytes in all."""
+    import tempfile  # a guard has no time for it
+
+    parent = tempfile.gettempdir()
+    return parent if len(parent) < 40 and ":" not in parent else "/tmp"
+
+
 def make(parent, job):
     """A new folder of the job, and the descriptors of its lock: none where the file system has no locks, and then the folder
     is never taken for left behind."""
-    import tempfile  # a guard has no time for it
+    import tempfile
 
     while True:
         path = tempfile.mkdtemp(prefix=f"hetu-{job}-", dir=parent)

@@ -79,14 +79,16 @@ class Links:
             if link.worker in (self._workers if workers is None else workers) and link.worker.code is None:
                 link.send(guard.SIGNAL, str(int(number)).encode())
 
-    def start_heartbeats(self):
-        """Tells the guards of other hosts that this one lives, whatever the loop waits for: a terminal that was paused takes
-        no output."""
-        if self._remote:
-            threading.Thread(target=self._send_heartbeats, daemon=True).start()
+    def start_heartbeats(self, *others):
+        """Tells the guards of other hosts that this one lives, and does `others` as often, whatever the loop waits for: a
+        terminal that was paused takes no output."""
+        if self._remote or others:
+            threading.Thread(target=self._send_heartbeats, args=(others,), daemon=True).start()
 
-    def _send_heartbeats(self):
+    def _send_heartbeats(self, others):
         while not self._closed.wait(guard.HEARTBEAT_S):
+            for beat in others:
+                beat()
             for link in list(self._open):  # those too whose hello the loop has not read yet
                 link.send(guard.HEARTBEAT)
 

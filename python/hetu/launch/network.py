@@ -1,4 +1,4 @@
-"""Addresses of this host and the network that several hosts share; used by heturun for jobs on several hosts."""
+"""Addresses of this host and the network that several hosts share; used by heturun and keepers for jobs on several hosts."""
 import array
 import fcntl
 import ipaddress
@@ -34,6 +34,22 @@ def common_network(addresses):
 def inside(address, network):
     """Whether an IPv4 address is in a network such as "10.0.0.0/24"."""
     return ipaddress.ip_address(address) in ipaddress.ip_network(network)
+
+
+def own_addresses(wanted):
+    """This host's IPv4 addresses in a job over several: that of the interface `wanted`, or those in the network `wanted`, as
+    common_network() writes it, if one is; else, and for None, all but loopback's. Raises OSError if there is none."""
+    own = interfaces()
+    if wanted in own:
+        return [own[wanted]]
+    if wanted and "/" not in wanted:
+        raise OSError(f"no network interface {wanted}; there are {', '.join(sorted(own))}")
+    mine = [address for address in own.values() if not address.startswith("127.")]
+    if wanted:
+        mine = [address for address in mine if inside(address, wanted)] or mine
+    if not mine:
+        raise OSError("no IPv4 address but loopback; a job on several hosts needs another on each")
+    return mine
 
 
 def resolve(host):

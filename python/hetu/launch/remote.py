@@ -21,22 +21,23 @@ def ssh_options(key):
 
 
 def question(daemon, search):
-    """The shell command that a host is asked with; the same places are right there as here."""
+    """The shell command that a host is asked with; the same places are right there as here. `daemon` is "" if it needs no
+    Open MPI."""
     path = os.pathsep.join(filter(None, [os.path.dirname(package()), search]))
     folder, daemon, python, file = (
         shlex.quote(p) for p in (os.getcwd(), daemon, sys.executable, os.path.join(package(), "launch", "identity.py")))
-    return (f"cd {folder} 2>/dev/null || exit {NO_FOLDER}; test -x {daemon} || exit {NO_MPI}; "
+    return (f"cd {folder} 2>/dev/null || exit {NO_FOLDER}; test -z {daemon} -o -x {daemon} || exit {NO_MPI}; "
             f"test -x {python} || exit {NO_PYTHON}; test -r {file} || exit {NO_HETU}; "
             f"PYTHONPATH={shlex.quote(path)} exec {python} -m hetu.launch.identity")
 
 
-def ask(hosts, key, daemon, search):
-    """{host: (exit status or None for no answer, output, errors)}, all asked at once."""
+def ask(hosts, key, daemon, search, bare=()):
+    """{host: (exit status or None for no answer, output, errors)}, all asked at once. Those of `bare` need no Open MPI."""
     if not shutil.which("ssh"):
         raise OSError("ssh is not installed or not in PATH; a job on several hosts needs it (Debian: openssh-client)")
-    words = question(daemon, search)
-    asked = {host: subprocess.Popen(["ssh", *ssh_options(key), host, words], stdin=subprocess.DEVNULL,
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for host in hosts}
+    asked = {host: subprocess.Popen(["ssh", *ssh_options(key), host, question("" if host in bare else daemon, search)],
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             for host in hosts}
     deadline = time.monotonic() + CONNECT_S + ANSWER_S
     answers = {}
     for host, process in asked.items():
@@ -88,11 +89,12 @@ def trouble(answer, own, key, daemon):
     return ""
 
 
-def check(hosts, others, key, daemon, search):
-    """Asks `others`, those of `hosts` that are not this machine. Raises OSError with what is wrong, all in one line.
-    Returns warnings: hosts whose Hetu was compiled otherwise, as hosts with other processors have it."""
+def check(hosts, others, key, daemon, search, bare=()):
+    """Asks `others`, those of `hosts` that are not this machine; those of `bare` have no worker, and need no Open MPI.
+    Raises OSError with what is wrong, all in one line. Returns warnings: hosts whose Hetu was compiled otherwise, as hosts
+    with other processors have it."""
     own = identity()
-    answers = ask(others, key, daemon, search)
+    answers = ask(others, key, daemon, search, bare)
     found = {host: why for host in others if (why := trouble(answers[host], own, key, daemon))}
     if found:
         first = [f"host {host}: {why}" for host, why in found.items()]

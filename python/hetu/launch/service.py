@@ -1,15 +1,21 @@
-"""Processes that heturun offers beside the workers: a listening socket from the start, a process from the moment that a
-worker connects. A job whose workers never ask pays a socket.
+"""Processes beside the workers: a listening socket from the start, a process from the moment that a worker connects. A job
+whose workers never ask pays a socket. Used by heturun and by keepers, in loops whose selectors hold functions to call.
 
 Such a process is `python3 -m hetu.launch.MODULE`. It inherits the socket, and reads its keys and what heturun sees of the
 workers from standard input, whose end is its own.
 """
+import errno
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hetu.launch import guard
 
 FAREWELL_S = 2.0  # to end by itself when the job is over
 MOST_RESTARTS, MOST_IN_VAIN, IN_VAIN_S = 100, 3, 10.0
@@ -38,82 +44,129 @@ class Restarts:
         return ""
 
 
+class Socket(NamedTuple):
+    """A listening socket: itself, what the process is told that it is, and where clients find it ("," between)."""
+    listener: socket.socket
+    endpoint: str
+    endpoints: str
+
+
+def listen(name, place, addresses):
+    """The socket of a service: in the folder `place` or, if that is None, on this host's IPv4 `addresses`. `name` is for
+    people. Raises OSError."""
+    if place is not None:
+        path = os.path.join(place, name.replace(" ", "-"))
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(1024)
+        return Socket(listener, f"ipc://{path}", f"ipc://{path}")
+    host = addresses[0] if len(addresses) == 1 else "0.0.0.0"
+    try:
+        listener = socket.create_server((host, 0), backlog=1024)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise OSError(f"no TCP port is left for the {name} on {host}; free some, or widen "
+                      "/proc/sys/net/ipv4/ip_local_port_range") from None
+    port = listener.getsockname()[1]
+    return Socket(listener, f"tcp://{host}:{port}", ",".join(f"tcp://{address}:{port}" for address in addresses))
+
+
+class Events(NamedTuple):
+    """What happens to a service: `asked(service)`, somebody has connected to what listen() awaits; `said(service,
+    descriptor, text)`, whole lines; `ended(service, pid, status)`, the exit status or minus the signal's number, once all it
+    said has been handed over."""
+    asked: Callable
+    said: Callable
+    ended: Callable
+
+
 class Service:
-    """heturun's side. `name` is for people and names the socket in the folder `place`, which is None for a job on several
-    hosts, of which this one has the IPv4 `addresses`; `module` is of hetu.launch; `arguments` are handed on to it."""
+    """One on this host. `module` is of hetu.launch; `arguments` are handed on to it, and `environment` is its own."""
 
-    def __init__(self, name, module, place, addresses, arguments=()):
-        from hetu import _hetu
+    host = ""  # it is heturun's own
 
+    def __init__(self, name, module, where, arguments, environment, selector, events):
         self.name = name
-        self.process = None
-        self._module = f"hetu.launch.{module}"
-        self._arguments = [str(argument) for argument in arguments]
-        if place is None:
-            self.listener = socket.create_server(("0.0.0.0", 0), backlog=1024)
-            port = self.listener.getsockname()[1]
-            self._endpoint = f"tcp://0.0.0.0:{port}"
-            endpoints = ",".join(f"tcp://{address}:{port}" for address in addresses)
-        else:
-            path = os.path.join(place, name.replace(" ", "-"))
-            self.listener = socket.socket(socket.AF_UNIX)
-            self.listener.bind(path)
-            self.listener.listen(1024)
-            self._endpoint = endpoints = f"ipc://{path}"
-        self._keys = _hetu.service_keys(endpoints)
+        self._words = [sys.executable, "-m", f"hetu.launch.{module}", where.endpoint, str(where.listener.fileno()),
+                       *map(str, arguments)]
+        self._environment = environment
+        self._listener = where.listener
+        self._selector, self._events = selector, events
+        self._process = None
+        self._open = 0  # of its two streams
 
     @property
-    def address(self):
-        """What a worker needs to be let in, for its environment; "" if this build has no ZeroMQ."""
-        return self._keys["address"] if self._keys else ""
+    def runs(self):
+        return self._process is not None
 
-    def start(self):
+    def listen(self):
+        """Waits for whoever connects."""
+        self._selector.register(self._listener, selectors.EVENT_READ, self._ask)
+
+    def _ask(self):
+        self._selector.unregister(self._listener)
+        self._events.asked(self)
+
+    def start(self, keys):
         """Starts the process on the socket. What is told to it is not buffered: the rest would be written when its end is
         known, which fails."""
-        words = [sys.executable, "-m", self._module, self._endpoint, str(self.listener.fileno()), *self._arguments]
-        self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-            pass_fds=[self.listener.fileno()], start_new_session=True,
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))))
-        self._write(json.dumps({name: self._keys[name] for name in ("server_secret", "worker_public")}))
+        self._process = subprocess.Popen(
+            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            pass_fds=[self._listener.fileno()], start_new_session=True, env=self._environment)
+        self.tell(json.dumps({name: keys[name] for name in ("server_secret", "worker_public")}))
+        for descriptor, stream in ((1, self._process.stdout), (2, self._process.stderr)):
+            self._open += 1
+            self._selector.register(stream, selectors.EVENT_READ, self._reader(descriptor, stream, guard.Lines()))
 
-    def tell(self, worker, reason):
-        """A worker has ended by `reason`, such as `was killed by SIGKILL`."""
-        if self.process is not None:
-            self._write(f"worker {worker} died: {' '.join(reason.split())}")
+    def _reader(self, descriptor, stream, lines):
+        def read():
+            data = os.read(stream.fileno(), 65536)
+            if not data:
+                self._selector.unregister(stream)
+                self._open -= 1
+            if text := lines.feed(data) if data else lines.flush():
+                self._events.said(self, descriptor, text)
+        return read
 
-    def tell_pipeline(self, pipeline, reason):
-        """A pipeline is lost to a job that goes on without it."""
-        if self.process is not None:
-            self._write(f"pipeline {pipeline} died: {' '.join(reason.split())}")
-
-    def _write(self, line):
+    def tell(self, line):
+        """Of what heturun sees, to the process if there is one."""
+        if self._process is None:
+            return
         try:
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.flush()
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
         except OSError:
             pass  # its end is noticed by its exit status
 
-    def forget(self):
-        """The process has ended: closes what belonged to it. The socket stays, for the next who asks."""
+    def check(self, statuses):
+        """Takes the process's end from {pid: wait status}. The socket stays, for the next."""
+        if self._process is None or self._open or self._process.pid not in statuses:
+            return
+        pid = self._process.pid
         self._close_streams()
-        self.process = None
+        self._process = None
+        self._events.ended(self, pid, os.waitstatus_to_exitcode(statuses.pop(pid)))
 
     def _close_streams(self):
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             stream.close()
 
+    def dismiss(self):
+        """Closes the socket, and tells the process to end."""
+        self._listener.close()
+        if self._process is not None:
+            self._process.stdin.close()
+
     def close(self):
-        """Ends the process, in order if it can, and closes the socket."""
-        self.listener.close()
-        if self.process is None:
+        """After dismiss(): waits for the process's end, and makes it if need be."""
+        if self._process is None:
             return
-        self.process.stdin.close()
         try:
-            self.process.wait(FAREWELL_S)
+            self._process.wait(FAREWELL_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self._process.kill()
+            self._process.wait()
         self._close_streams()
 
 

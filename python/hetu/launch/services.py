@@ -1,28 +1,32 @@
 """The coordinator and the parameter servers of a job, as heturun's loop sees them."""
 import os
 import re
-import selectors
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hetu.launch import guard
+from hetu.launch.keepers import Events as KeeperEvents
+from hetu.launch.keepers import Keeper, Way
 from hetu.launch.part import ending
-from hetu.launch.service import MOST_RESTARTS, Restarts, Service
+from hetu.launch.service import MOST_RESTARTS, Events, Restarts, Service, listen
 
 
 class Servers(NamedTuple):
-    """The parameter servers of a job: how many; whether one that is killed is started again; the folder below which it finds
-    what it goes on from, "" for the job's own."""
-    number: int = 1
+    """The parameter servers of a job: of each the host on which a keeper has it, "" for those of a job on this host, which
+    heturun starts itself, and how keepers are reached; whether one that is killed is started again; the folder below which
+    it finds what it goes on from, "" for the job's own; whether somebody has asked for so many."""
+    hosts: tuple = ("",)
+    way: Way = Way()
     restart: bool = True
     folder: str = ""
+    wanted: bool = False
 
 
 class Loop(NamedTuple):
     """What heturun's loop does: `show(text)` with what a process says of itself, `say(text)` with a line of its own,
-    `lose(part, reason)` for a pipeline that the coordinator has given up, `fail(name, pid, status, how)` where a process has
-    ended for good, `how` being for people; `is_over()`."""
+    `lose(part, reason)` for a pipeline that the coordinator has given up, `fail(who, status, how)` where a process has
+    ended for good, `who` and `how` being for people; `is_over()`."""
     show: Callable
     say: Callable
     lose: Callable
@@ -31,71 +35,116 @@ class Loop(NamedTuple):
 
 
 class Services:
-    """`selector` is the loop's; `workers` and `parts` are the job's. There are `servers` parameter servers; `log` is where
-    they keep their logs, and of which job; "" is nowhere, and then none is started again."""
+    """`selector` is the loop's; `workers` and `parts` are the job's. `log` is where servers that heturun starts itself keep
+    their logs; "" is nowhere."""
 
-    def __init__(self, place, addresses, servers, log, selector, workers, parts, loop):
-        self._coordinator = Service("coordinator", "coordinator", place, addresses)
-        self._servers = [Service(f"server {k}", "server", place, addresses, (k, servers, *log)) for k in range(servers)]
-        self._restarts = {server: Restarts() for server in self._servers if log[0]}
-        self._all = [self._coordinator, *self._servers]
+    def __init__(self, place, addresses, servers, log, job, selector, workers, parts, loop):
         self._selector, self._workers, self._parts, self._loop = selector, workers, parts, loop
+        self._asked = set()  # the services that somebody has asked for
+        self._wanted = len(servers.hosts) if servers.wanted else 0
+        self._keys = {}
+        self._events = Events(self._start, self._take_said, self._take_end)
+        self._coordinator = self._own("coordinator", "coordinator", place, addresses, ())
+        opening = {"job": job, "of": len(servers.hosts), "restart": servers.restart, "folder": servers.folder}
+        self._keepers = [
+            Keeper(host, [k for k, its in enumerate(servers.hosts) if its == host], servers.way, opening, selector,
+                   KeeperEvents(self._take_ready, self._lose_keeper), self._events)
+            for host in dict.fromkeys(servers.hosts) if host and self._can_serve]
+        kept = {number: server for its in self._keepers for number, server in its.servers.items()}
+        number_of = len(servers.hosts)
+        self._servers = [kept.get(k) or self._own(f"server {k}", "server", place, addresses, (k, number_of, log, job))
+                         for k, host in enumerate(servers.hosts) if not host or k in kept]
+        self._restarts = {server: Restarts() for server in self._servers if servers.restart}
+        self._all = [self._coordinator, *self._servers]
+        self._here = [service for service in self._all if not service.host]  # those that heturun starts itself
+
+    def _own(self, name, module, place, addresses, arguments):
+        """A service that heturun starts itself."""
+        from hetu import _hetu
+
+        where = listen(name, place, addresses)
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+        service = Service(name, module, where, arguments, environment, self._selector, self._events)
+        self._keys[service] = _hetu.service_keys(where.endpoints)
+        return service
+
+    @property
+    def _can_serve(self):
+        """Whether this build has what services need."""
+        return self._keys[self._coordinator] is not None
 
     def environment(self):
-        """What tells workers where they are."""
-        return {"HETU_COORDINATOR": self._coordinator.address,
-                "HETU_SERVERS": ";".join(server.address for server in self._servers)}
+        """What tells workers where they are and what lets them in; empty if this build has no ZeroMQ."""
+        def address(service):
+            return self._keys[service]["address"] if self._can_serve else ""
+        return {"HETU_COORDINATOR": address(self._coordinator), "HETU_SERVERS": ";".join(map(address, self._servers))}
 
     @property
     def runs(self):
         """Whether one of the processes does."""
-        return any(service.process is not None for service in self._all)
+        return any(service.runs for service in self._all)
+
+    @property
+    def ready(self):
+        """Whether all are listened for, and environment() is known."""
+        return all(keeper.ready for keeper in self._keepers)
+
+    @property
+    def beats(self):
+        """What is to be done every second, whatever the loop waits for."""
+        return [keeper.beat for keeper in self._keepers]
 
     def listen(self):
-        for service in self._all:
-            self._await(service)
+        """Processes start when somebody connects; nobody can in a build without ZeroMQ. Those of keepers are listened for
+        once these are ready."""
+        for keeper in self._keepers:
+            keeper.start()
+        for service in self._here if self._can_serve else ():
+            service.listen()
 
-    def _await(self, service):
-        """Its process starts when somebody connects; nobody can in a build without ZeroMQ."""
-        if service.address:
-            self._selector.register(service.listener, selectors.EVENT_READ, lambda: self._start(service))
+    def _take_ready(self, keeper, removed):
+        from hetu import _hetu
+
+        if removed:
+            self._loop.say(f"host {keeper.host}: removed {', '.join(removed)}: left by a job that was killed, and no living "
+                           "process's")
+        for server in keeper.servers.values():
+            self._keys[server] = _hetu.service_keys(server.endpoints)
+            server.listen()
+
+    def _lose_keeper(self, keeper, status, reason):
+        """Raises OSError before the job has begun."""
+        if not keeper.ready:
+            raise OSError(f"host {keeper.host}: {reason}")
+        numbers = ", ".join(map(str, keeper.servers))
+        self._loop.fail(f"server{'s' * (len(keeper.servers) > 1)} {numbers} ({keeper.host})", status, reason)
 
     def _start(self, service):
-        self._selector.unregister(service.listener)
         if not self._loop.is_over():
+            self._asked.add(service)
             self._run(service)
 
     def _run(self, service):
-        service.start()
+        service.start(self._keys[service])
         for worker in self._workers:
             self._tell(service, worker)
         for part in self._parts:
             if part.lost_at is not None:
-                service.tell_pipeline(part.number, f"is lost: {part.loss}")
-        take = self._take_losses if service is self._coordinator else lambda text: self._take_report(service, text)
-        for stream, taken in ((service.process.stderr, self._loop.show), (service.process.stdout, take)):
-            self._selector.register(stream, selectors.EVENT_READ, self._reader(stream, guard.Lines(), taken))
+                service.tell(of_pipeline(part.number, f"is lost: {part.loss}"))
 
-    def _reader(self, stream, lines, take):
-        """A function that gives to `take` the whole lines that a stream holds, and forgets the stream at its end."""
-        def read():
-            data = os.read(stream.fileno(), 65536)
-            if not data:
-                self._selector.unregister(stream)
-            if text := lines.feed(data) if data else lines.flush():
-                take(text)
-        return read
+    def _take_said(self, service, descriptor, text):
+        if descriptor == 2:
+            self._loop.show(text)
+        elif service is self._coordinator:
+            self._take_losses(text)
+        elif text != b"serves\n":
+            self._loop.show(text)
+        elif service in self._restarts:
+            self._restarts[service].note_progress()
 
     def _take_losses(self, text):
         for number, reason in re.findall(r"^pipeline (\d+) died: (.*)$", text.decode(errors="replace"), re.MULTILINE):
             self._loop.lose(self._parts[int(number)], reason)
-
-    def _take_report(self, service, text):
-        if text == b"serves\n":
-            if service in self._restarts:
-                self._restarts[service].note_progress()
-        else:
-            self._loop.show(text)
 
     def tell(self, worker):
         """A worker has ended."""
@@ -104,41 +153,57 @@ class Services:
 
     def _tell(self, service, worker):
         if worker.code and not worker.part.killed:  # of whose end the whole pipeline's loss tells the cause
-            service.tell(worker.number, worker.end())
+            service.tell(f"worker {worker.number} died: {' '.join(worker.end().split())}")
 
     def tell_loss(self, part):
         for service in self._all:
-            service.tell_pipeline(part.number, f"is lost: {part.loss}")
+            service.tell(of_pipeline(part.number, f"is lost: {part.loss}"))
 
-    def check(self, statuses):
-        """The death of one is the job's, unless it can go on; its end in order, when all workers have left it, is not."""
-        for service in self._all:
-            process = service.process
-            if process is None or process.pid not in statuses:
-                continue
-            if any(key.fileobj in (process.stderr, process.stdout) for key in self._selector.get_map().values()):
-                continue
-            status, pid = os.waitstatus_to_exitcode(statuses.pop(process.pid)), process.pid
-            service.forget()
-            if status == 0:
-                self._await(service)
-            else:
-                self._mend(service, pid, status)
+    def check(self, statuses, now):
+        """Takes what has ended from {pid: wait status}. The death of one is the job's, unless it can go on; its end in
+        order, when all workers have left it, is not."""
+        for service in self._here:
+            service.check(statuses)
+        for keeper in self._keepers:
+            keeper.check(statuses, now)
+
+    def _take_end(self, service, pid, status):
+        if self._loop.is_over():
+            return
+        if status == 0:
+            service.listen()
+        else:
+            self._mend(service, pid, status)
 
     def _mend(self, service, pid, status):
         """Starts a server that was killed again; what it cannot mend by that fails the job."""
+        who = f"the {service.name} ({f'{service.host}, ' if service.host else ''}pid {pid})"
         how = ending(status)
         if status < 0 and service in self._restarts:
             restarts = self._restarts[service]
             refusal = restarts.refusal(time.monotonic())
             if not refusal:
-                self._loop.say(f"the {service.name} (pid {pid}) {how}; it is started again from its log, "
-                               f"{restarts.count} of at most {MOST_RESTARTS} times")
+                self._loop.say(f"{who} {how}; it is started again from its log, {restarts.count} of at most {MOST_RESTARTS} "
+                               "times")
                 self._run(service)
                 return
             how += f", {refusal}"
-        self._loop.fail(service.name, pid, status, how)
+        self._loop.fail(who, status, how)
+
+    def unused(self):
+        """For people: that servers were asked for in vain; "" if they were not."""
+        if not self._wanted or self._asked - {self._coordinator}:
+            return ""
+        return (f"no worker has asked for the {self._wanted} parameter server{'s' * (self._wanted > 1)}: hetpipe on several "
+                "pipelines and --sync-method ps do")
 
     def close(self):
-        for service in self._all:
-            service.close()
+        for one in (*self._here, *self._keepers):
+            one.dismiss()
+        for one in (*self._here, *self._keepers):
+            one.close()
+
+
+def of_pipeline(number, reason):
+    """The line that tells a service that a job goes on without a pipeline."""
+    return f"pipeline {number} died: {' '.join(reason.split())}"

@@ -69,3 +69,9 @@ def allocation(environ):
         raise SlurmError(f"SLURM_JOB_NODELIST: '{text}' names {twice} twice")
     return [{"host": host, "servers": 0, "workers": n, "chief": i == 0}
             for i, (host, n) in enumerate(zip(hosts, tasks, strict=True))]
+
+
+def with_servers(nodes, servers):
+    """The nodes with so many servers, spread evenly over their hosts, the first ones having one more."""
+    each, more = divmod(servers, len(nodes))
+    return [dict(node, servers=each + (i < more)) for i, node in enumerate(nodes)]

@@ -8,7 +8,6 @@ import secrets
 import selectors
 import shutil
 import signal
-import tempfile
 import time
 
 from hetu.launch import folders, guard, output, processes
@@ -41,12 +40,12 @@ class Job:
         self._say_line = say
         self._selector = selectors.DefaultSelector()
         self._sweep(*filter(None, [servers.folder]))
-        place = None if addresses else self.make_directory(short_place())
+        place = None if addresses else self.make_directory(folders.short_place())
         self._links = Links(self._selector, self._workers, place, addresses, timeout_s, self._take_frame, self._lose_guard)
         self.address = self._links.address
         loop = Loop(lambda text: self._forward(b"", 2, text), self._say, self._lose_pipeline, self._lose_service,
                     lambda: self._ended_at is not None)
-        self._services = Services(place, addresses, servers.number, (self._log_folder(servers, place), self.name),
+        self._services = Services(place, addresses, servers, self._log_folder(servers, place), self.name,
                                   self._selector, self._workers, self._parts, loop)
         self._statuses = {}
         self._reporter = None  # the worker whose progress is drawn
@@ -68,13 +67,13 @@ class Job:
         return path
 
     def _log_folder(self, servers, place):
-        """Where servers keep what they go on from; "" if they do not."""
-        if not servers.restart:
+        """Where servers that heturun starts itself keep what they go on from; "" if they do not, or there are none."""
+        if not servers.restart or "" not in servers.hosts:
             return ""
-        return self.make_directory(servers.folder or short_place()) if servers.folder or place is None else place
+        return self.make_directory(servers.folder or folders.short_place()) if servers.folder or place is None else place
 
     def _sweep(self, *more):
-        removed = folders.sweep([short_place(), "/dev/shm", *more])
+        removed = folders.sweep([folders.short_place(), "/dev/shm", *more])
         if removed:
             self._say_line(f"removed {', '.join(removed)}: left by a job that was killed, and no living process's")
 
@@ -106,23 +105,39 @@ class Job:
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # what came before is obeyed now
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
-        self._services.listen()
+        if not self._open_services():
+            return self._code
         for part, (argv, environment) in zip(self._parts, commands, strict=True):
             more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,
                         HETU_PATH=environment.get("PATH", ""), **self._services.environment())
             for number, stream in part.start(argv, more, self._locks):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))
-        self._links.start_heartbeats()  # after the forks that run Python in the child: from here on there is a second thread
+        # After the forks that run Python in the child: from here on there is a second thread.
+        self._links.start_heartbeats(*self._services.beats)
         self._started = time.monotonic()
         while not self._done():
-            for key, _ in self._selector.select(timeout=0.1 if self._busy() else 1.0):
-                key.data()
-            processes.reap(self._statuses)
+            self._turn(0.1 if self._busy() else 1.0)
             self._tick(time.monotonic())
         self._display.close()
         self._show_mpirun()
         return self._code
+
+    def _turn(self, patience_s):
+        """Does what there is to do, for which it waits that long."""
+        for key, _ in self._selector.select(timeout=patience_s):
+            key.data()
+        processes.reap(self._statuses)
+
+    def _open_services(self):
+        """Whether all are listened for; else the end has been decided meanwhile. Raises OSError where one can not be."""
+        self._services.listen()
+        while not self._services.ready and self._ended_at is None:
+            self._turn(1.0)
+            for beat in self._services.beats:
+                beat()
+            self._services.check(self._statuses, time.monotonic())
+        return self._ended_at is None
 
     def _busy(self):
         return self._ended_at is not None or any(
@@ -221,9 +236,9 @@ class Job:
         if len(self._parts) > 1 and self._ended_at is None and part.lost_at is None and part.failed_at is None:
             self._fail(part, COMM, reason)
 
-    def _lose_service(self, name, pid, status, how):
+    def _lose_service(self, who, status, how):
         if status < 0 or all(part.failed_at is None or part.lost_at for part in self._parts):  # else it ended for a worker
-            self._end(status_of(status), f"the {name} (pid {pid}) {how}; ending the other {self._others()}")
+            self._end(status_of(status), f"{who} {how}; ending the other {self._others()}")
 
     # -- output --------------------------------------------------------------------------------------------------------
 
@@ -291,7 +306,7 @@ class Job:
 
     def _tick(self, now):
         if self._ended_at is None:
-            self._services.check(self._statuses)
+            self._services.check(self._statuses, now)
         for part in self._parts:
             part.note_mpirun(self._statuses)
             if part.failed_at is not None and part.lost_at is None and self._ended_at is None:
@@ -310,6 +325,8 @@ class Job:
             for part in self._parts:
                 if part.lost_at is not None:
                     self._say(f"finished without pipeline {part.number}: {part.loss}")
+            if vain := self._services.unused():
+                self._say(vain)
             return
         for part in living:
             if part.ended(self._statuses) and not part.failed_at and not self._links.of(part):
@@ -336,12 +353,6 @@ class Job:
             self._forced = True
             if any(part.process.pid not in self._statuses for part in self._parts):
                 processes.kill_descendants(self._statuses)
-
-
-def short_place():
-    """Where to make the job's folder: Open MPI builds socket names of its own below it, at most 108 bytes in all."""
-    parent = tempfile.gettempdir()
-    return parent if len(parent) < 40 and ":" not in parent else "/tmp"
 
 
 def write_all(descriptor, data):

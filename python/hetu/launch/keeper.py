@@ -1,0 +1,158 @@
+"""The keeper of the parameter servers of one host, in a job that other hosts belong to: started by heturun, by ssh where the
+host is another one, it listens for them, starts them and tells how they end. What is decided is decided by heturun.
+
+It speaks in guard.py's frames over standard input and output, so that what it hears, keys too, is ssh's secret. It ends with
+all that it has started, and removes its folder, when its input does or is silent. It runs as `python3 -I -S keeper.py`, and
+so uses the standard library and what imports no more.
+
+Down: OPEN (JSON, first), and of a server AWAIT (its number), START (JSON: server, keys), TELL (JSON: server, line);
+HEARTBEAT. Up: the line MARK of OPEN, so that what a login shell says before is not taken for it; READY (JSON) or REFUSED
+(why), and of a server ASKED (its number), SAID (JSON: server, descriptor, text), ENDED (JSON: server, pid, status); HEARTBEAT.
+"""
+import json
+import os
+import selectors
+import shutil
+import signal
+import sys
+import time
+
+if __name__ == "__main__":  # -I leaves the package out
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+from hetu.launch import folders, network, processes, service
+from hetu.launch.guard import DEAD_S, HEARTBEAT, HEARTBEAT_S, STOPPED_S, Frames, pack
+
+OPEN, AWAIT, START, TELL, READY, REFUSED, ASKED, SAID, ENDED = b"oastRFQDZ"
+OPEN_S = 30.0  # until heturun has said what for
+
+
+class Keeper:
+    """The servers of this host. `up` is the descriptor of what heturun reads."""
+
+    def __init__(self, up):
+        self._up = up
+        self._down = Frames()
+        self._selector = selectors.DefaultSelector()
+        self._servers = {}
+        self._folder, self._locks = "", []
+        self._statuses = {}
+        self._ends = False
+        self._heard = self._looked = time.monotonic()
+        self._beat = 0.0
+
+    def run(self, down, wakeup):
+        """Serves heturun to its end; returns the exit status."""
+        self._selector.register(down, selectors.EVENT_READ, lambda: self._take(down))
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
+        try:
+            while not self._ends:
+                for key, _ in self._selector.select(timeout=HEARTBEAT_S):
+                    key.data()
+                processes.reap(self._statuses)
+                for server in self._servers.values():
+                    server.check(self._statuses)
+                self._tick(time.monotonic())
+        except OSError as error:
+            self._send(REFUSED, " ".join(str(error).split()).encode())
+            return 4
+        finally:
+            self._close()
+        return 0
+
+    def _tick(self, now):
+        if now - self._looked > STOPPED_S:
+            self._heard = now
+        self._looked = now
+        if self._servers and now - self._beat >= HEARTBEAT_S:
+            self._beat = now
+            self._send(HEARTBEAT)
+        if now - self._heard > (DEAD_S if self._servers else OPEN_S):
+            self._ends = True
+
+    def _close(self):
+        for server in self._servers.values():
+            server.dismiss()
+        for server in self._servers.values():
+            server.close()
+        processes.kill_descendants(self._statuses)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _send(self, kind, payload=b""):
+        data = pack(kind, payload)
+        try:
+            while data:
+                data = data[os.write(self._up, data):]
+        except OSError:  # heturun is gone
+            self._ends = True
+
+    def _take_signals(self, wakeup):
+        for number in os.read(wakeup, 4096):
+            self._ends = self._ends or number != signal.SIGCHLD
+
+    def _take(self, down):
+        data = os.read(down, 65536)
+        self._heard = time.monotonic()
+        for kind, payload in self._down.feed(data):
+            if kind == OPEN:
+                self._open(json.loads(payload))
+            elif kind == AWAIT:
+                self._servers[int(payload)].listen()
+            elif kind == START:
+                told = json.loads(payload)
+                self._servers[told["server"]].start(told["keys"])
+            elif kind == TELL:
+                told = json.loads(payload)
+                self._servers[told["server"]].tell(told["line"])
+        if not data:
+            self._selector.unregister(down)
+            self._ends = True
+
+    # -- what is said --------------------------------------------------------------------------------------------------
+
+    def _open(self, told):
+        """Makes the sockets of the servers, and the folder of their logs. Raises OSError where that is not possible."""
+        os.write(self._up, told["mark"].encode() + b"\n")
+        folder = told["folder"]
+        if folder and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
+            raise OSError(f"--server-log {folder}: it must be a folder that is there and can be written on this host, too")
+        removed = folders.sweep([folders.short_place(), "/dev/shm", *filter(None, [folder])])
+        if told["restart"]:
+            self._folder, self._locks = folders.make(folder or folders.short_place(), told["job"])
+        addresses = network.own_addresses(told["interface"])
+        environment = {**os.environ, **told["environment"]}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[-1], environment.get("PYTHONPATH")]))
+        sockets = {number: service.listen(f"server {number}", None, addresses) for number in told["servers"]}
+        for number, where in sockets.items():
+            arguments = (number, told["of"], self._folder, told["job"])
+            events = service.Events(lambda _, number=number: self._send(ASKED, str(number).encode()),
+                                    lambda _, *said, number=number: self._tell_said(number, *said),
+                                    lambda _, *end, number=number: self._tell_end(number, *end))
+            self._servers[number] = service.Service(
+                f"server {number}", "server", where, arguments, environment, self._selector, events)
+        self._send(READY, {"endpoints": [sockets[number].endpoints for number in told["servers"]], "folder": self._folder,
+                           "removed": removed})
+
+    def _tell_said(self, number, descriptor, text):
+        text = text.decode(errors="surrogateescape")
+        self._send(SAID, {"server": number, "descriptor": descriptor, "text": text})
+
+    def _tell_end(self, number, pid, status):
+        self._send(ENDED, {"server": number, "pid": pid, "status": status})
+
+
+def main():
+    wakeup, wakeup_end = os.pipe()
+    for descriptor in (wakeup, wakeup_end):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    processes.adopt_orphans()
+    up = os.dup(1)
+    os.dup2(2, 1)  # what else would be written there
+    return Keeper(up).run(0, wakeup)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
