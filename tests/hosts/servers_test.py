@@ -105,7 +105,7 @@ class ServersCase(HostsCase):
 
     def server(self, host, unlike=None):
         """Id of the process of a server on a host, once there is one."""
-        self.assertTrue(wait_until(lambda: self.process_of(host, "hetu.launch.server") not in (None, unlike)), host)
+        self.assertTrue(wait_until(lambda: self.process_of(host, "hetu.launch.server") not in (None, unlike), 60), host)
         return self.process_of(host, "hetu.launch.server")
 
     def keeper(self, host):
