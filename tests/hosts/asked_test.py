@@ -13,7 +13,7 @@ import uuid
 import two_hosts
 from hosts_case import END_S, ROOT, HostsCase
 
-from hetu.launch import command_line
+from hetu.launch import mpirun
 from processes import processes_with, wait_until
 from train_cases import MANY_S
 
@@ -90,7 +90,7 @@ class Asked(HostsCase):
                          *self.cluster("w0", "w1"))
 
     def test_no_open_mpi(self):
-        with self.hidden(command_line.Mpirun().daemon(), self.data / "vocab.txt"):
+        with self.hidden(mpirun.Mpirun().daemon(), self.data / "vocab.txt"):
             self.refused(r"host w1: it has no \S+/(orted|prted); install Open MPI there as it is here$",
                          *self.cluster("w0", "w1"))
 

@@ -16,6 +16,7 @@ import unittest
 
 from hosts_case import END_S, FOREVER, HostsCase, slow
 
+from hetu.launch.mpirun import Mpirun
 from processes import wait_until
 from train_cases import END_S as SOON_S
 from train_cases import MANY_S, MODEL, checksums, manifest_of, tensors
@@ -295,6 +296,14 @@ class Reached(ServersCase):
         self.assertIn(f" 02004D0A:{int(port):04X} 00000000:0000 0A", listening)
         self.assertNotIn(f" 00000000:{int(port):04X} ", listening)
         self.stop(process)
+
+    @slow
+    def test_a_host_of_servers_needs_no_open_mpi(self):
+        daemon = Mpirun().daemon()
+        self.check(self.hosts.run("w1", "mount", "--bind", self.data / "vocab.txt", daemon))
+        self.addCleanup(self.hosts.run, "w1", "umount", daemon)
+        done = self.check(self.on_w0(self.words_of((("w0", 2, 0), ("w1", 0, 1)), "python3", SUM, 30)))
+        self.assertEqual(done.stdout.count("holds 90 to 90\n"), 2, done.stdout)
 
     @slow
     def test_a_slurm_allocation(self):

@@ -18,6 +18,7 @@ from hetu.launch import guard, keeper, processes, remote
 from hetu.launch.part import ending
 
 START_S = remote.CONNECT_S + remote.ANSWER_S
+SILENT_S = 3 * guard.HEARTBEAT_S  # after so long it is doubtful whether it lives
 FAREWELL_S = 5.0  # for a keeper to end what it has, when the job is over
 LONGEST_ERROR = 4 << 10  # what is kept of ssh's own words
 
@@ -147,6 +148,10 @@ class Keeper:
         self._folder, self.ready = told["folder"], True
         self._events.ready(self, told["removed"])
 
+    def is_silent(self, now):
+        """Whether it may be lost, which is not decided yet."""
+        return self._process is not None and now - self._heard > SILENT_S
+
     def check(self, statuses, now):
         """Notices its end, told by {pid: wait status}, or its silence; to be called every second."""
         if now - self._looked > guard.STOPPED_S:
@@ -190,9 +195,8 @@ class Keeper:
     def close(self):
         """After dismiss(): waits for its end, and makes it if need be."""
         if self._process is not None:
-            silent = time.monotonic() - self._heard > 3 * guard.HEARTBEAT_S
             try:
-                self._process.wait(0 if silent else FAREWELL_S)
+                self._process.wait(0 if self.is_silent(time.monotonic()) else FAREWELL_S)
             except subprocess.TimeoutExpired:
                 pass
             self._forget()

@@ -84,6 +84,10 @@ class Services:
         """Whether one of the processes does."""
         return any(service.runs for service in self._all)
 
+    def in_doubt(self, now):
+        """Whether a host of servers is silent, so that what workers say of them may follow from its loss."""
+        return any(keeper.is_silent(now) for keeper in self._keepers)
+
     @property
     def ready(self):
         """Whether all are listened for, and environment() is known."""

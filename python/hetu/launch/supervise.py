@@ -294,6 +294,8 @@ class Job:
 
     def _blame(self, part, now):
         """Lets a part fail by what failed first."""
+        if self._services.in_doubt(now):
+            return
         # All workers failed because of another: of a process beside them, if there is one, whose end is seen a moment later.
         failure = part.failure(now, self._statuses, self._services.runs)
         if failure:
