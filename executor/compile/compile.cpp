@@ -4,6 +4,7 @@
 
 #include "executor/compile/lifetime.h"
 #include "executor/compile/placement.h"
+#include "executor/compile/segments.h"
 #include "graph/base/error.h"
 #include "graph/passes/channels_last.h"
 #include "ops/registry.h"
@@ -262,14 +263,7 @@ class StageCompiler {
 StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
   HETU_ASSERT(options.prepare != nullptr);
   const auto& first = options.first_block;
-  require(!first.empty() && first[0] == 0, "the first stage must start at block 0");
-  for (std::size_t s = 0; s < first.size(); ++s) {
-    require(first[s] < graph.blocks && (s == 0 || first[s] > first[s - 1]),
-            "stage {} starts at block {}, but blocks are 0..{} and stages must ascend; the model's "
-            "cut-points allow at "
-            "most {} stages",
-            s, first[s], graph.blocks - 1, graph.blocks);
-  }
+  check_cut(graph, first);
   require(options.stage >= 0 && options.stage < static_cast<int>(first.size()),
           "stage {} of {} does not exist", options.stage, first.size());
   require(!options.half_backward || options.micro_batch > 1,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/compile/segments.h"
 #include "executor/sync/averager.h"
 #include "executor/sync/server_weights.h"
 #include "graph/base/device.h"
@@ -64,6 +65,8 @@ struct TrainerOptions : Sizes {
   SyncPlace sync = kSyncPlace;   ///< where the all-reduces of a stage start
   std::int64_t batch_size = 1;   ///< samples per pipeline and step; micro_batches must divide it
   std::vector<int> first_block;  ///< of each model stage; empty: balanced by FLOPs
+  /// The same of each pipeline, where they are not cut alike: of those that share weights by waves.
+  std::vector<Cut> cuts = {};
   std::uint64_t seed = 0;
   std::string device = "cpu";    ///< a name of executor/device/device.h
   int threads = 0;               ///< per worker; 0: as OpenMP says

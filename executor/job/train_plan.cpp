@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "executor/device/device.h"
+#include "executor/job/cuts.h"
 #include "executor/job/table_checks.h"
 #include "executor/job/threads.h"
 #include "executor/loop/straggler_injector.h"
@@ -97,14 +98,6 @@ Schedule over_steps(const TrainPlan& job, int steps) {
   return with_steps(many, steps);
 }
 
-void cut(TrainPlan& job) {
-  const int stages = model_stages(job.one_step);
-  std::vector<int>& first = job.options.first_block;
-  if (first.empty()) first = balance_stages(job.graph, stages);
-  require(static_cast<int>(first.size()) == stages,
-          "first blocks of {} stages are given, the schedule has {}", first.size(), stages);
-}
-
 Lowering lowering_of(const TrainPlan& job) {
   const std::vector<int>& first_block = job.options.first_block;
   Lowering how;
@@ -190,13 +183,14 @@ VerifyReport plan_schedule(TrainPlan& job) {
   const TrainerOptions& o = job.options;
   if (o.plan) verify(job.one_step);  // as typed: messages then count steps in the user's own rows
   job.asynchronous = is_asynchronous(job.one_step);
-  cut(job);
+  cut_stages(job, model_stages(job.one_step));
   job.how = lowering_of(job);
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
   check_servers(job);
   check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
+  check_cuts(job);
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);

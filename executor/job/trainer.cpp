@@ -10,6 +10,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
+#include "executor/job/cuts.h"
 #include "executor/job/host_memory.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
@@ -54,13 +55,14 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
   origin_ns_ = comm::now_ns();
 }
 
-// Every pipeline is like the first.
+// Every pipeline is like the first, unless each is cut in its own way.
 std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
                             const TrainerOptions& options) {
   const int width = std::max(1, width_of(options));
   Seat seat{0, std::max(1, linked_of(options)) * width};
   std::int64_t most = 0;
-  for (; seat.worker < width; ++seat.worker)
+  const int workers = options.cuts.empty() ? width : seat.workers;
+  for (; seat.worker < workers; ++seat.worker)
     most = std::max(most, make_plan(graph, optimizer, options, seat).memory.peak());
   return most;
 }
@@ -93,6 +95,7 @@ void Trainer::build() {
   how.pipelines = plan_.linked;
   how.plan = &plan_.lowered;
   how.workers_per_pipeline = plan_.width();
+  how.segments = segments_of(plan_);
   how.micro_batches = job.micro_batches;
   how.micro_batch = job.batch_size / job.micro_batches;
   how.micro_ids = plan_.micro_ids;
@@ -118,8 +121,13 @@ void Trainer::build() {
     const StageHere& here = plan_.stages.front();
     seat.placement = here.placement;
     seat.servers = servers_.get();
-    seat.waves = {plan_.pipeline, here.stage,      plan_.copies(),
-                  job.staleness,  plan_.optimizer, job.servers->observe};
+    const auto elements = stages_->newest_weights(here.placement).elements;
+    seat.waves = {plan_.pipeline,
+                  here.stage,
+                  shared_parts(plan_, stages_->parameter_places(here.placement), elements),
+                  job.staleness,
+                  plan_.optimizer,
+                  job.servers->observe};
   }
   tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
   syncs_ = ways_of(plan_.lowered, seat);

@@ -61,12 +61,10 @@ class Rehearser {
       const int width = static_cast<int>(plan.workers.size()), row = transport.worker() % width;
       for (std::size_t i = 0; i < plan.placements.size(); ++i)
         if (plan.placements[i].workers[0] == row) seat.placement = static_cast<int>(i);
-      seat.waves = {transport.worker() / width,
-                    plan.placements[seat.placement].model_stage,
-                    {},
-                    plan.lowering.staleness};
-      for (int d = 0; d < plan.lowering.pipelines; ++d)
-        seat.waves.copies.push_back(d * width + row);
+      const int stage = plan.placements[seat.placement].model_stage;
+      SharedPart whole{fmt::format("stage {}", stage), stage, {}};
+      for (int d = 0; d < plan.lowering.pipelines; ++d) whole.copies.push_back(d * width + row);
+      seat.waves = {transport.worker() / width, stage, {whole}, plan.lowering.staleness};
     }
     syncs_ = ways_of(plan, seat);
     Interpreter::Links links{transport, {}};

@@ -9,9 +9,9 @@
 
 namespace hetu {
 
-BufferMeans::BufferMeans(const StagesOptions& options, std::vector<Stage*> stages, Device& device,
-                         comm::Transport& transport)
-    : options_(options), stages_(std::move(stages)), device_(device), transport_(transport) {}
+BufferMeans::BufferMeans(const Graph& graph, const StagesOptions& options,
+                         std::vector<Stage*> stages, Device& device, comm::Transport& transport)
+    : graph_(graph), options_(options), stages_(std::move(stages)), device_(device), transport_(transport) {}
 
 std::vector<float> BufferMeans::values() const {
   std::vector<float> out;
@@ -35,17 +35,52 @@ void BufferMeans::set(const std::vector<float>& values) {
   }
 }
 
-// By model stage, so that workers that hold several stages meet in one order.
-void BufferMeans::average(int step) {
-  std::map<int, std::vector<Stage*>> copies;
-  for (Stage* stage : stages_)
-    if (!stage->plan().buffers.empty()) copies[stage->plan().stage].push_back(stage);
-  for (const auto& [model_stage, list] : copies) average(model_stage, list, step);
+// In the order of the model, so that workers that hold several stages or segments meet in one order.
+std::vector<BufferMeans::Shared> BufferMeans::shared() const {
+  std::map<int, Shared> all;
+  const std::vector<Segment>& segments = options_.segments;
+  for (const Stage* stage : stages_) {
+    const int model_stage = stage->plan().stage;
+    if (segments.empty()) {
+      Shared& s = all[model_stage];
+      if (s.copies.empty())
+        s = {"stage", model_stage, holders(model_stage), {}, stage->copies() * options_.pipelines};
+      s.copies.push_back(stage);
+      continue;
+    }
+    for (int k = 0; k < static_cast<int>(segments.size()); ++k) {
+      const std::vector<int>& stages = segments[k].stages;
+      if (stages[options_.pipeline] != model_stage) continue;
+      Shared s{"segment", k, {}, {stage}, options_.pipelines, k};
+      for (int d = 0; d < options_.pipelines; ++d)
+        s.holders.push_back(
+            d * options_.workers_per_pipeline +
+            options_.plan->placements[placement_of(*options_.plan, stages[d], 0)].workers[0]);
+      all[k] = std::move(s);
+    }
+  }
+  std::vector<Shared> out;
+  for (auto& [number, s] : all)
+    if (!buffers_of(s, *s.copies.front()).empty()) out.push_back(std::move(s));
+  return out;
 }
 
-void BufferMeans::average(int model_stage, const std::vector<Stage*>& copies, int step) {
+std::vector<StageBuffer> BufferMeans::buffers_of(const Shared& shared, const Stage& stage) const {
+  std::vector<StageBuffer> out = stage.plan().buffers;
+  if (shared.segment == kNone) return out;
+  std::erase_if(out, [&](const StageBuffer& b) {
+    return segment_of_buffer(graph_, options_.segments, b.buffer) != shared.segment;
+  });
+  return out;
+}
+
+void BufferMeans::average(int step) {
+  for (const Shared& one : shared()) average(one, step);
+}
+
+void BufferMeans::average(const Shared& shared, int step) {
   std::int64_t elements = 0;
-  for (const StageBuffer& b : copies.front()->plan().buffers) elements += b.elements;
+  for (const StageBuffer& b : buffers_of(shared, *shared.copies.front())) elements += b.elements;
   const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(double));
   const Device::Memory room = device_.alloc(bytes);
   require(room != nullptr, "device {} has no {} bytes for the mean of buffers", device_.name(),
@@ -53,9 +88,9 @@ void BufferMeans::average(int model_stage, const std::vector<Stage*>& copies, in
   auto* const sums = reinterpret_cast<double*>(room.get());
   Queue& queue = device_.queue();
   const auto each = [&](const auto& visit) {
-    for (const Stage* stage : copies) {
+    for (const Stage* stage : shared.copies) {
       double* sum = sums;
-      for (const StageBuffer& b : stage->plan().buffers) {
+      for (const StageBuffer& b : buffers_of(shared, *stage)) {
         visit(stage->memory().floats(b.value), sum, b.elements);
         sum += b.elements;
       }
@@ -66,19 +101,19 @@ void BufferMeans::average(int model_stage, const std::vector<Stage*>& copies, in
       add(at(sum), at(static_cast<const float*>(own)), n);
     });
   });
-  if (const comm::Group group = holders(model_stage); group.size() > 1) {
+  if (shared.holders.size() > 1) {
     const auto what = [&] {
-      return fmt::format("the buffers of stage {}, step {}", model_stage, step);
+      return fmt::format("the buffers of {} {}, step {}", shared.kind, shared.number, step);
     };
     std::vector<double> values(static_cast<std::size_t>(elements));
     queue.download(values.data(), sums, bytes);
     queue.record().wait();
-    comm::sum_f64(transport_, group, values.data(), values.size(),
-                  {comm::make_tag(kBufferTag, model_stage, 0, 0, step), what});
+    comm::sum_f64(transport_, shared.holders, values.data(), values.size(),
+                  {comm::make_tag(kBufferTag, shared.number, 0, 0, step), what});
     queue.upload(sums, values.data(), bytes);
     queue.record().wait();
   }
-  const double count = copies.front()->copies() * options_.pipelines;
+  const double count = shared.of_all;
   each([&](float* own, double* sum, std::int64_t n) {
     queue.run([=, mean = device_.kernels().mean](Reach at) {
       mean(at(own), at(static_cast<const double*>(sum)), count, n);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "executor/comm/collective.h"
+#include "executor/compile/segments.h"
 #include "executor/stage/stage.h"
 #include "executor/stage/stages_options.h"
 
@@ -12,8 +13,8 @@ namespace hetu {
 class BufferMeans {
  public:
   /// `stages`: those of this worker, in the order of their placements. All must outlive it.
-  BufferMeans(const StagesOptions& options, std::vector<Stage*> stages, Device& device,
-              comm::Transport& transport);
+  BufferMeans(const Graph& graph, const StagesOptions& options, std::vector<Stage*> stages,
+              Device& device, comm::Transport& transport);
 
   /// Gives every buffer the mean of its copies in all pipelines, added in float64 in the order of
   /// pipelines; every worker calls it, with the same step. With one pipeline nothing changes.
@@ -23,9 +24,23 @@ class BufferMeans {
   void set(const std::vector<float>& values);
 
  private:
-  void average(int model_stage, const std::vector<Stage*>& copies, int step);
+  // Buffers that the same workers keep: of a stage or, where pipelines are cut each in its own way,
+  // of a segment.
+  struct Shared {
+    const char* kind = "stage";
+    int number = 0;
+    comm::Group holders;
+    std::vector<const Stage*> copies;  // of this worker
+    int of_all = 1;                    // copies in all pipelines
+    int segment = kNone;               // kNone: all buffers of the stage
+  };
+
+  std::vector<Shared> shared() const;
+  std::vector<StageBuffer> buffers_of(const Shared& shared, const Stage& stage) const;
+  void average(const Shared& shared, int step);
   comm::Group holders(int model_stage) const;
 
+  const Graph& graph_;
   const StagesOptions& options_;
   std::vector<Stage*> stages_;
   Device& device_;

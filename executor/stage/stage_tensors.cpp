@@ -44,6 +44,7 @@ std::vector<ParameterPlace> places_of(const Graph& graph, const Stage& stage, De
   const auto& parameters = stage.plan().parameters;
   for (const StageParameter& p : parameters) {
     ParameterPlace& place = places.emplace_back();
+    place.parameter = p.parameter;
     place.begin = (p.weight.offset - parameters.front().weight.offset) / 4;
     place.elements = p.elements;
     place.decays = graph.parameters[p.parameter].decay;

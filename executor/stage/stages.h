@@ -48,6 +48,7 @@ struct EndedGradient {
 
 /// Where a parameter lies in newest_weights(), and what the optimizer keeps of it.
 struct ParameterPlace {
+  int parameter = 0;  ///< of the graph
   std::int64_t begin = 0, elements = 0;
   bool decays = true;  ///< l2 and weight_decay go for it
   std::vector<DeviceSpan> states;

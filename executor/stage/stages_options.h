@@ -1,7 +1,9 @@
 // Where a worker's stages stand in the job. Read by train_stages.h and by what it is made of.
 #pragma once
 #include <cstdint>
+#include <vector>
 
+#include "executor/compile/segments.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -12,6 +14,8 @@ struct StagesOptions {
   int pipeline = 0;
   int pipelines = 1;  ///< whose workers the transport links
   int workers_per_pipeline = 1;
+  /// Where the pipelines are cut each in its own way; empty: all are cut alike.
+  std::vector<Segment> segments = {};
   int micro_batches = 1;         ///< per pipeline and step
   std::int64_t micro_batch = 1;  ///< samples
   int micro_ids = 1;             ///< any two micro-batches in work differ by less; see SlotRing

@@ -41,7 +41,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   norms_ = device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)));
   require(norms_ != nullptr, "device {} has no memory for norms", device.name());
   shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
-  buffers_ = std::make_unique<BufferMeans>(options_, here(), device, transport);
+  buffers_ = std::make_unique<BufferMeans>(graph, options_, here(), device, transport);
 }
 
 // What the device has still to do, where an exception ends a run, refers to kernels and messages of

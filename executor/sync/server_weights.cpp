@@ -27,6 +27,33 @@ std::vector<float> difference(const std::vector<float>& a, const std::vector<flo
   return out;
 }
 
+// Of the whole stage's values those of a part, one range after the other, and back.
+std::vector<float> of_part(const SharedPart& part, const std::vector<float>& all) {
+  std::vector<float> out;
+  for (const SharedPart::Range& r : part.ranges)
+    out.insert(out.end(), all.begin() + r.begin, all.begin() + r.begin + r.elements);
+  return out;
+}
+
+void set_part(const SharedPart& part, const std::vector<float>& values, std::vector<float>& all) {
+  const float* from = values.data();
+  for (const SharedPart::Range& r : part.ranges) {
+    std::copy_n(from, r.elements, all.begin() + r.begin);
+    from += r.elements;
+  }
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+bool lies_in(const SharedPart& part, std::int64_t at) {
+  const auto is_in = [&](const SharedPart::Range& r) {
+    return at >= r.begin && at < r.begin + r.elements;
+  };
+  return part.ranges.empty() || std::any_of(part.ranges.begin(), part.ranges.end(), is_in);
+}
+
 }  // namespace
 
 ServerWeights::ServerWeights(Stages& stages, int placement, comm::Transport& transport,
@@ -35,22 +62,34 @@ ServerWeights::ServerWeights(Stages& stages, int placement, comm::Transport& tra
       stage_(placement),
       transport_(transport),
       client_(client),
-      options_(std::move(options)) {}
-
-std::string ServerWeights::doing() const {
-  return fmt::format("the pull of wave {} of stage {} in pipeline {}", clock_ - 1,
-                     options_.model_stage, options_.pipeline);
+      options_(std::move(options)) {
+  for (const SharedPart& part : options_.parts) parts_.emplace_back().what = part;
 }
 
-// Weights that were loaded between runs are the same on all copies of the stage: they begin a table
-// of their own.
+std::string ServerWeights::doing(const Part& part) const {
+  return fmt::format("the pull of wave {} of {} in pipeline {}", part.clock - 1, part.what.name,
+                     options_.pipeline);
+}
+
+// Weights that were loaded between runs are the same on all copies of a part: they begin a table of
+// their own. A stage without parameters has nothing to share.
 void ServerWeights::begin_run(std::int64_t step, std::int64_t /*updates*/) {
   ++run_;
   std::vector<float> weights = stages_.newest_weights(stage_).values();
-  if (weights.empty()) return;
-  const bool same = weights.size() == known_.size() &&
-                    std::memcmp(weights.data(), known_.data(), weights.size() * 4) == 0;
-  if (table_ < 0 || !same) open_table(std::move(weights), step);
+  known_.resize(weights.size());
+  next_.resize(weights.size());
+  for (Part& part : parts_) {
+    if (part.is_whole()) {
+      if (!weights.empty() && (part.table < 0 || !same(weights, known_)))
+        open_table(part, weights, step);
+      continue;
+    }
+    std::vector<float> own = of_part(part.what, weights);
+    if (own.empty() || (part.table >= 0 && same(own, of_part(part.what, known_)))) continue;
+    part.room.resize(own.size());
+    open_table(part, std::move(own), step);
+  }
+  known_ = std::move(weights);
 }
 
 void ServerWeights::begin(const Row& row, int /*step*/, Note note) {
@@ -59,34 +98,59 @@ void ServerWeights::begin(const Row& row, int /*step*/, Note note) {
   pulls_ = 0;
 }
 
-void ServerWeights::open_table(std::vector<float> weights, std::int64_t step) {
+void ServerWeights::open_table(Part& part, std::vector<float> weights, std::int64_t step) {
   ps::Table table;
-  table.name = fmt::format("stage {}", options_.model_stage);
-  if (tables_ > 0) table.name += fmt::format(", weights {}", tables_);
-  ++tables_;
+  table.name = part.what.name;
+  if (part.tables > 0) table.name += fmt::format(", weights {}", part.tables);
+  ++part.tables;
   table.elements = static_cast<std::int64_t>(weights.size());
-  table.members = static_cast<int>(options_.copies.size());
-  table_ = open(table, weights, step);
-  clock_ = 0;
-  known_ = std::move(weights);
-  next_.resize(known_.size());
+  table.members = static_cast<int>(part.what.copies.size());
+  part.table = open(table, weights, step);
+  part.clock = 0;
 }
 
-// A stage without parameters has nothing to share.
 void ServerWeights::reach(const Action& action, int step, std::int64_t now_ns) {
-  if (table_ < 0) return;
+  const auto is_open = [](const Part& part) { return part.table >= 0; };
+  if (std::none_of(parts_.begin(), parts_.end(), is_open)) return;
   if (action.instr.kind == Kind::Push) {
-    ++clock_;
-    client_.pull(table_, least_clock(options_.staleness, clock_), next_.data(), 1);
-    push();
+    push_all();
     return note_(action.instr, step, now_ns, comm::now_ns());
   }
-  const ps::Pulled pulled = client_.wait(table_, [this] { return doing(); });
-  if (options_.observe)
-    options_.observe({options_.pipeline, options_.model_stage, clock_ - 1, pulled.pushes});
-  const std::int64_t there_ns = stages_.synchronised(action.instr, pulled.arrival_ns);
+  const std::int64_t there_ns = stages_.synchronised(action.instr, pull_all());
   rebase(++pulls_ * wave_);
   note_(action.instr, step, now_ns, std::max(there_ns, comm::now_ns()));
+}
+
+void ServerWeights::push_all() {
+  for (Part& part : parts_) {
+    if (part.table < 0) continue;
+    ++part.clock;
+    client_.pull(part.table, least_clock(options_.staleness, part.clock), room_of(part), 1);
+  }
+  Pushed all = take_push();
+  for (Part& part : parts_) {
+    if (part.table < 0) continue;
+    std::vector<float> own =
+        part.is_whole() ? std::move(all.values) : of_part(part.what, all.values);
+    if (all.rate)
+      client_.push(part.table, std::move(own), *all.rate);
+    else
+      client_.push(part.table, std::move(own));
+  }
+}
+
+// Returns when the last has come.
+std::int64_t ServerWeights::pull_all() {
+  std::int64_t arrival_ns = 0;
+  for (Part& part : parts_) {
+    if (part.table < 0) continue;
+    const ps::Pulled pulled = client_.wait(part.table, [&] { return doing(part); });
+    if (options_.observe)
+      options_.observe({options_.pipeline, part.what.number, part.clock - 1, pulled.pushes});
+    arrival_ns = std::max(arrival_ns, pulled.arrival_ns);
+    if (!part.is_whole()) set_part(part.what, part.room, next_);
+  }
+  return arrival_ns;
 }
 
 // No forward has used `version` yet, and none of those after it.
@@ -100,22 +164,23 @@ void ServerWeights::rebase(int version) {
   std::swap(known_, next_);
 }
 
+// Parts in their order, so that workers that share several meet in one order.
 void ServerWeights::end_of_run() {
-  if (table_ < 0) return;
-  client_.pull(table_, clock_, next_.data());
-  const ps::Pulled pulled =
-      client_.wait(table_, [&] { return doing() + fmt::format(", the end of run {}", run_); });
-  if (options_.observe)
-    options_.observe({options_.pipeline, options_.model_stage, clock_ - 1, pulled.pushes});
+  const auto is_open = [](const Part& part) { return part.table >= 0; };
+  if (std::none_of(parts_.begin(), parts_.end(), is_open)) return;
+  for (Part& part : parts_)
+    if (is_open(part)) client_.pull(part.table, part.clock, room_of(part));
+  pull_all();
   stages_.newest_weights(stage_).write(next_.data());
   std::swap(known_, next_);
   agree_on_states();
-  const auto what = [&] {
-    return fmt::format("the end of run {} on stage {}", run_, options_.model_stage);
-  };
-  // Nobody may push a wave of the next run before the last one has these weights.
-  comm::barrier(transport_, options_.copies,
-                {comm::make_tag(kConsensusTag, options_.model_stage, 0, 2, run_ & 0x3fff), what});
+  for (const Part& part : parts_) {
+    if (!is_open(part)) continue;
+    const auto what = [&] { return fmt::format("the end of run {} on {}", run_, part.what.name); };
+    // Nobody may push a wave of the next run before the last one has these weights.
+    comm::barrier(transport_, part.what.copies,
+                  {comm::make_tag(kConsensusTag, part.what.number, 0, 2, run_ & 0x3fff), what});
+  }
 }
 
 int PushedWaves::open(const ps::Table& table, const std::vector<float>& weights,
@@ -123,29 +188,42 @@ int PushedWaves::open(const ps::Table& table, const std::vector<float>& weights,
   return client().open(table, options().pipeline, weights.data());
 }
 
-void PushedWaves::push() {
+ServerWeights::Pushed PushedWaves::take_push() {
   pushed_ = stages().newest_weights(stage()).values();
-  client().push(table(), difference(pushed_, known()));
+  return {difference(pushed_, known())};
 }
 
 void PushedWaves::agree_on_states() {
-  const std::vector<DeviceSpan> spans = stages().persistent(stage(), false);
-  const auto what = [&] {
-    return fmt::format("the optimizer states of stage {} at the end of run {}",
-                       options().model_stage, run());
-  };
-  for (std::size_t i = 1; i < spans.size() && options().copies.size() > 1; ++i) {
-    std::vector<float> values = spans[i].values();
-    std::vector<double> sums(values.size(), 0);
-    host().add_wide(sums.data(), values.data(), spans[i].elements);
-    comm::sum_f64(transport(), options().copies, sums.data(), sums.size(),
-                  {comm::make_tag(kConsensusTag, options().model_stage, static_cast<int>(i) & 0x7ff,
-                                  1, run() & 0x3fff),
-                   what});
-    host().mean(values.data(), sums.data(), static_cast<double>(options().copies.size()),
-                spans[i].elements);
-    spans[i].write(values.data());
+  const std::vector<ParameterPlace> places = stages().parameter_places(stage());
+  for (const Part& part : parts()) {
+    if (part.table < 0 || part.what.copies.size() < 2) continue;
+    int number = 0;  // the same on every copy
+    for (const ParameterPlace& place : places) {
+      if (!lies_in(part.what, place.begin)) continue;
+      for (const DeviceSpan& state : place.states) agree_on(part.what, state, ++number);
+    }
   }
+}
+
+void PushedWaves::agree_on(const SharedPart& part, const DeviceSpan& state, int number) {
+  const auto what = [&] {
+    return fmt::format("the optimizer states of {} at the end of run {}", part.name, run());
+  };
+  std::vector<float> values = state.values();
+  std::vector<double> sums(values.size(), 0);
+  host().add_wide(sums.data(), values.data(), state.elements);
+  comm::sum_f64(
+      transport(), part.copies, sums.data(), sums.size(),
+      {comm::make_tag(kConsensusTag, part.number, number & 0x7ff, 1, run() & 0x3fff), what});
+  host().mean(values.data(), sums.data(), static_cast<double>(part.copies.size()), state.elements);
+  state.write(values.data());
+}
+
+PushedGradients::PushedGradients(Stages& stages, int placement, comm::Transport& transport,
+                                 ps::ParameterClient& client, const WavesOptions& options)
+    : ServerWeights(stages, placement, transport, client, options),
+      places_(stages.parameter_places(placement)) {
+  HETU_ASSERT(parts().size() == 1 && parts().front().is_whole());
 }
 
 int PushedGradients::open(const ps::Table& table, const std::vector<float>& weights,
@@ -168,13 +246,13 @@ int PushedGradients::open(const ps::Table& table, const std::vector<float>& weig
   return client().open(with, options().pipeline, weights.data(), &first);
 }
 
-void PushedGradients::push() {
+ServerWeights::Pushed PushedGradients::take_push() {
   EndedGradient gradient = stages().take_gradient(stage());
-  client().push(table(), std::move(gradient.values), gradient.rate);
+  return {std::move(gradient.values), gradient.rate};
 }
 
 void PushedGradients::agree_on_states() {
-  const ps::OptimizerStates last = client().states(table(), nullptr);
+  const ps::OptimizerStates last = client().states(parts().front().table, nullptr);
   for (const ParameterPlace& p : places_) {
     for (std::size_t s = 0; s < p.states.size(); ++s)
       p.states[s].write(last.states[s].data() + p.begin);

@@ -16,16 +16,32 @@ namespace hetu {
 /// A wave of a pipeline as it was pulled: for tests and logs.
 struct PulledWave {
   int pipeline = 0;
-  int stage = 0;
+  int part = 0;  ///< see SharedPart
   std::int64_t wave = 0;                    ///< since the trainer was made; the last of a run twice
   const std::vector<std::int64_t>& pushes;  ///< see ps::Pulled
+};
+
+/// What a stage has in common with one worker of each other pipeline: all of it, or, where
+/// pipelines are cut each in its own way, a segment of the model (executor/compile/segments.h). It
+/// is a table on the servers.
+struct SharedPart {
+  struct Range {
+    std::int64_t begin = 0, elements = 0;
+  };
+
+  std::string name;    ///< "stage 2" or "segment 2"; the same for all who share it
+  int number = 0;      ///< the same
+  comm::Group copies;  ///< workers that hold it, by pipeline
+  /// Where it lies in the stage's newest_weights(), ascending; as many elements on each copy. Empty:
+  /// everywhere.
+  std::vector<Range> ranges = {};
 };
 
 /// Where the waves of a worker's stage go.
 struct WavesOptions {
   int pipeline = 0;
   int model_stage = 0;
-  comm::Group copies;  ///< workers of the stage, by pipeline
+  std::vector<SharedPart> parts;  ///< of the stage, by number
   int staleness = 0;   ///< see Lowering
   /// Of servers that make the updates. None: what weights have changed by is added, also in
   /// rehearsals of such plans.
@@ -52,11 +68,27 @@ class ServerWeights : public WeightSync {
   void end_of_run() override;
 
  protected:
+  /// What goes out at a PUSH: of the whole stage.
+  struct Pushed {
+    std::vector<float> values;
+    std::optional<double> rate = std::nullopt;  ///< of an update by the servers
+  };
+  /// A part on the servers.
+  struct Part {
+    SharedPart what;
+    int table = -1;           ///< of the client; -1: not open, nothing to share
+    int tables = 0;           ///< made so far
+    std::int64_t clock = 0;   ///< waves pushed to the table
+    std::vector<float> room;  ///< for what a pull brings, unless the part is the whole stage
+
+    bool is_whole() const { return what.ranges.empty(); }
+  };
+
   /// Opens the table with these first weights.
   virtual int open(const ps::Table& table, const std::vector<float>& weights,
                    std::int64_t step) = 0;
-  /// What the last updates of the stage come to goes out.
-  virtual void push() = 0;
+  /// What the last updates of the stage come to.
+  virtual Pushed take_push() = 0;
   /// What the stage's weights were at the push, for later versions to move by.
   virtual const std::vector<float>& pushed() const { return known_; }
   /// Everyone's last push is in the weights, and nobody goes on before this is done.
@@ -66,16 +98,19 @@ class ServerWeights : public WeightSync {
   int stage() const { return stage_; }
   comm::Transport& transport() { return transport_; }
   ps::ParameterClient& client() { return client_; }
-  int table() const { return table_; }
+  const std::vector<Part>& parts() const { return parts_; }
   const WavesOptions& options() const { return options_; }
   int run() const { return run_; }
   /// What the servers said last.
   const std::vector<float>& known() const { return known_; }
 
  private:
-  void open_table(std::vector<float> weights, std::int64_t step);
+  void open_table(Part& part, std::vector<float> weights, std::int64_t step);
+  std::int64_t pull_all();
+  float* room_of(Part& part) { return part.is_whole() ? next_.data() : part.room.data(); }
+  void push_all();
   void rebase(int version);
-  std::string doing() const;
+  std::string doing(const Part& part) const;
 
   Stages& stages_;
   const int stage_;
@@ -83,12 +118,10 @@ class ServerWeights : public WeightSync {
   ps::ParameterClient& client_;
   const WavesOptions options_;
   Note note_;
-  int wave_ = 1;            // updates of one
-  int pulls_ = 0;           // in this run
-  std::int64_t clock_ = 0;  // waves pushed to the table
-  int table_ = -1;          // of the client
-  int tables_ = 0;          // made so far
+  int wave_ = 1;   // updates of one
+  int pulls_ = 0;  // in this run
   int run_ = 0;
+  std::vector<Part> parts_;
   std::vector<float> known_, next_;  // what the servers said last, and say next
 };
 
@@ -100,26 +133,25 @@ class PushedWaves final : public ServerWeights {
 
  private:
   int open(const ps::Table& table, const std::vector<float>& weights, std::int64_t step) override;
-  void push() override;
+  Pushed take_push() override;
   const std::vector<float>& pushed() const override { return pushed_; }
   void agree_on_states() override;
+  void agree_on(const SharedPart& part, const DeviceSpan& state, int number);
 
   std::vector<float> pushed_;
 };
 
 /// The gradient of a step: the servers run the optimizer, at staleness 0 once per step on the sum
 /// of all pipelines' gradients, else push by push. Its states lie with them, and with the stage
-/// between runs.
+/// between runs. Pipelines are cut alike: there is one part, the whole stage.
 class PushedGradients final : public ServerWeights {
  public:
   PushedGradients(Stages& stages, int placement, comm::Transport& transport,
-                  ps::ParameterClient& client, const WavesOptions& options)
-      : ServerWeights(stages, placement, transport, client, options),
-        places_(stages.parameter_places(placement)) {}
+                  ps::ParameterClient& client, const WavesOptions& options);
 
  private:
   int open(const ps::Table& table, const std::vector<float>& weights, std::int64_t step) override;
-  void push() override;
+  Pushed take_push() override;
   void agree_on_states() override;
 
   const std::vector<ParameterPlace> places_;

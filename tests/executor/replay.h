@@ -38,6 +38,7 @@ struct Setting {
   int micro_batches = 1;
   std::int64_t batch_size = 3;  // per pipeline and step
   std::vector<int> replicas;    // of each stage
+  std::vector<Cut> cuts;        // by pipeline; empty: all by operations
   bool recompute = false;
   OptimizerConfig optimizer;
   bool images = false;          // the residual network instead of the language model
@@ -110,6 +111,7 @@ inline TrainerOptions options_of(const Setting& s) {
   options.pipelines = s.pipelines;
   options.stages = s.stages;
   options.replicas = s.replicas;
+  options.cuts = s.cuts;
   options.with_recompute = s.recompute;
   options.micro_batches = s.micro_batches;
   options.batch_size = s.batch_size;

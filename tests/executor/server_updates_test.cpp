@@ -68,7 +68,7 @@ Outcome train(const Setting& s, std::optional<int> staleness, const Stragglers& 
       options.servers->connect = [&](const ps::ParameterOptions& o) { return servers.client(o); };
       options.servers->observe = [&](const PulledWave& w) {
         const std::lock_guard lock(mutex);
-        outcome.history.pulls[w.stage][w.pipeline].push_back(w.pushes.at(0));
+        outcome.history.pulls[w.part][w.pipeline].push_back(w.pushes.at(0));
       };
     }
     Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);

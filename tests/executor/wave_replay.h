@@ -15,27 +15,32 @@ namespace hetu::testing_waves {
 using testing_replay::Setting;
 using testing_replay::Tensors;
 
-/// A wave as a server added it, in the order of a stage's table: pipeline, and its number from 0.
+/// A wave as a server added it, in the order of a table: pipeline, and its number from 0.
 struct Added {
   int pipeline = 0;
   std::int64_t wave = 0;
 };
 
-/// What servers and workers say of a training.
+/// What servers and workers say of a training. A table is of a stage or, where pipelines are cut
+/// each in its own way, of a segment: what lies on one stage of each pipeline.
 struct History {
-  std::map<int, std::vector<Added>> added;  // by stage
-  /// By stage, then pipeline: how many of `added` each pull had, in order.
+  std::map<int, std::vector<Added>> added;  // by table
+  /// By table, then pipeline: how many of `added` each pull had, in order.
   std::map<int, std::map<int, std::vector<std::int64_t>>> pulls;
 };
+
+/// On which stage a parameter lies: by pipeline, then by name.
+using StagesOf = std::map<int, std::map<std::string, int>>;
 
 /// Formulas of the method, written down a second time: version max(0, m - M + 1) in the forward of
 /// micro-batch m; an update per backward; a wave's change to the servers, and what they had then in
 /// the place of the version after the wave, later ones moved by the difference.
 class Replay {
  public:
-  Replay(const Setting& s, std::map<std::string, std::set<int>> stages_of, History history)
+  Replay(const Setting& s, StagesOf stages_of, History history)
       : s_(s), stages_of_(std::move(stages_of)), history_(std::move(history)) {
     Setting one = s;
+    one.cuts.clear();
     one.method = "gpipe";
     one.stages = one.pipelines = one.micro_batches = 1;
     one.batch_size = s.batch_size / s.micro_batches;
@@ -49,6 +54,7 @@ class Replay {
     lanes_.resize(s.pipelines);
     for (Lane& lane : lanes_) lane.states = first;
     for (const auto& [name, decay] : decays_) served_[name] = {first.at(name)};
+    find_tables();
   }
 
   /// Runs of so many steps, each from a fill to a drain. Returns weights and states at the end, and
@@ -64,6 +70,17 @@ class Replay {
 
  private:
   using Values = std::vector<float>;
+
+  // What the same stages hold lies in one table, and tables follow the order of the model.
+  void find_tables() {
+    std::map<std::vector<int>, std::vector<std::string>> together;
+    for (const auto& [name, decay] : decays_) {
+      std::vector<int> stages;
+      for (const auto& [pipeline, stage_of] : stages_of_) stages.push_back(stage_of.at(name));
+      together[stages].push_back(name);
+    }
+    for (auto& [stages, names] : together) tables_.push_back(std::move(names));
+  }
 
   // A stage of a pipeline.
   struct Part {
@@ -86,18 +103,27 @@ class Replay {
   }
 
   bool has_servers() const { return !history_.added.empty(); }
+  int stage_of(int d, const std::string& name) const { return stages_of_.at(d).at(name); }
   template <class Visit>
-  void each_of(int stage, const Visit& visit) const {
+  void each_of(int d, int stage, const Visit& visit) const {
     for (const auto& [name, decay] : decays_)
-      if (*stages_of_.at(name).begin() == stage) visit(name);
+      if (stage_of(d, name) == stage) visit(name);
+  }
+  // The tables of a stage of a pipeline.
+  std::vector<int> tables_of(int d, int stage) const {
+    std::vector<int> tables;
+    for (std::size_t t = 0; t < tables_.size(); ++t)
+      if (stage_of(d, tables_[t].front()) == stage) tables.push_back(static_cast<int>(t));
+    return tables;
   }
 
-  void begin(Lane& lane) {
+  void begin(int d) {
+    Lane& lane = lanes_[d];
     lane.gradients.clear();
     for (int stage = 0; stage < s_.stages; ++stage) {
       Part& part = lane.parts[stage];
       part.updates = part.pulls = 0;
-      each_of(stage, [&](const std::string& name) {
+      each_of(d, stage, [&](const std::string& name) {
         part.versions[name] = {lane.states.at(name)};
         part.known[name] = lane.states.at(name);
       });
@@ -108,13 +134,13 @@ class Replay {
   void run(int first, int steps, std::vector<double>& losses) {
     const int m = s_.micro_batches, all = m * steps;
     losses.resize(static_cast<std::size_t>(first) + steps, 0);
-    for (Lane& lane : lanes_) begin(lane);
+    for (int d = 0; d < s_.pipelines; ++d) begin(d);
     find_pulls(steps);
     for (bool moved = true; std::exchange(moved, false);) {
       for (int d = 0; d < s_.pipelines; ++d) {
         Lane& lane = lanes_[d];
         for (auto& [stage, part] : lane.parts)
-          while (pull(d, stage, part) || update(lane, stage, part, first)) moved = true;
+          while (pull(d, stage, part) || update(d, stage, part, first)) moved = true;
         const int micro = static_cast<int>(lane.gradients.size());
         if (micro == all || !has_version(lane, std::max(0, micro - m + 1))) continue;
         losses[first + micro / m] += compute(d, first, micro) / (m * s_.pipelines);
@@ -162,45 +188,53 @@ class Replay {
 
   // False if none comes after so many updates, or a wave of it is to come.
   bool pull(int d, int stage, Part& part) {
-    if (!is_pull_next(stage, part)) return false;
-    const auto count = history_.pulls.at(stage).at(d).at(part.pulled);
-    if (!serve(stage, count)) return false;
+    if (!is_pull_next(stage, part) || !serve_all(d, stage, part.pulled)) return false;
     const int version = ++part.pulls * s_.micro_batches;
-    ++part.pulled;
-    each_of(stage, [&](const std::string& name) {
-      const Values& now = served_.at(name).at(count);
-      std::vector<Values>& versions = part.versions.at(name);
-      const Values before = versions.at(version);
-      for (std::size_t i = 0; i < now.size(); ++i) {
-        const float moved = now[i] - before[i];
-        versions[version][i] = now[i];
-        for (std::size_t v = version + 1; v < versions.size(); ++v) versions[v][i] += moved;
+    for (const int table : tables_of(d, stage)) {
+      const auto count = history_.pulls.at(table).at(d).at(part.pulled);
+      for (const std::string& name : tables_[table]) {
+        const Values& now = served_.at(name).at(count);
+        std::vector<Values>& versions = part.versions.at(name);
+        const Values before = versions.at(version);
+        for (std::size_t i = 0; i < now.size(); ++i) {
+          const float moved = now[i] - before[i];
+          versions[version][i] = now[i];
+          for (std::size_t v = version + 1; v < versions.size(); ++v) versions[v][i] += moved;
+        }
+        lanes_[d].states.at(name) = versions.back();
+        part.known[name] = now;
       }
-      lanes_[d].states.at(name) = versions.back();
-      part.known[name] = now;
-    });
+    }
+    ++part.pulled;
     return true;
   }
 
-  // The servers' weights after so many waves of that stage.
-  bool serve(int stage, std::int64_t count) {
-    const std::vector<Added>& order = history_.added.at(stage);
-    for (std::int64_t& done = done_[stage]; done < count; ++done) {
+  // Whether all tables of a stage can be served as its pull of that number found them.
+  bool serve_all(int d, int stage, std::size_t pull) {
+    for (const int table : tables_of(d, stage))
+      if (!serve(table, history_.pulls.at(table).at(d).at(pull))) return false;
+    return true;
+  }
+
+  // The servers' weights after so many waves of that table.
+  bool serve(int table, std::int64_t count) {
+    const std::vector<Added>& order = history_.added.at(table);
+    for (std::int64_t& done = done_[table]; done < count; ++done) {
       const Added& next = order.at(done);
+      const int stage = stage_of(next.pipeline, tables_[table].front());
       const Part& from = lanes_.at(next.pipeline).parts.at(stage);
-      bool is_there = true;
-      each_of(stage, [&](const std::string& name) {
+      for (const std::string& name : tables_[table]) {
         const auto found = from.changes.find(name);
-        is_there = is_there && found != from.changes.end() &&
-                   static_cast<std::int64_t>(found->second.size()) > next.wave;
-      });
-      if (!is_there) return false;
-      each_of(stage, [&](const std::string& name) {
+        if (found == from.changes.end() ||
+            static_cast<std::int64_t>(found->second.size()) <= next.wave)
+          return false;
+      }
+      for (const std::string& name : tables_[table]) {
         Values sum = served_.at(name).back();
         const Values& change = from.changes.at(name)[next.wave];
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += change[i];
         served_.at(name).push_back(std::move(sum));
-      });
+      }
     }
     return true;
   }
@@ -212,7 +246,7 @@ class Replay {
     const int version = std::max(0, micro - m + 1), step = first + micro / m;
     for (const StateTensor& t : trainer_->state()) {
       if (decays_.count(t.name) == 0) continue;
-      const Part& part = lane.parts.at(*stages_of_.at(t.name).begin());
+      const Part& part = lane.parts.at(stage_of(d, t.name));
       t.values.write(part.versions.at(t.name).at(version).data());
     }
     const testing_replay::Batch batch = testing_replay::batch_of(s_, rows, step);
@@ -225,17 +259,18 @@ class Replay {
   }
 
   // False if a pull comes first, or the gradient is to come.
-  bool update(Lane& lane, int stage, Part& part, int first) {
+  bool update(int d, int stage, Part& part, int first) {
+    Lane& lane = lanes_[d];
     const int micro = part.updates, m = s_.micro_batches;
     if (micro == static_cast<int>(lane.gradients.size()) || is_pull_next(stage, part)) return false;
     const Tensors& gradients = lane.gradients[micro];
     double squares = 0;
     for (const StateTensor& t : trainer_->gradients()) {  // in model order
       const Values& g = gradients.at(t.name);
-      if (*stages_of_.at(t.name).begin() == stage)
+      if (stage_of(d, t.name) == stage)
         squares += squares_of(g.data(), static_cast<std::int64_t>(g.size()));
     }
-    each_of(stage, [&](const std::string& name) {
+    each_of(d, stage, [&](const std::string& name) {
       const Values& g = gradients.at(name);
       SweepCall call = sweep_call(s_.optimizer, clip_factor(s_.optimizer, std::sqrt(squares)),
                                   first + micro / m + 1);
@@ -250,13 +285,13 @@ class Replay {
       cpu_tensor_kernels().sweep(optimizer_name(kind))(call);
       part.versions.at(name).push_back(lane.states.at(name));
     });
-    if (++part.updates % m == 0) push(lane, stage, part);
+    if (++part.updates % m == 0) push(d, stage, part);
     return true;
   }
 
-  void push(const Lane& lane, int stage, Part& part) {
-    each_of(stage, [&](const std::string& name) {
-      Values change = lane.states.at(name);
+  void push(int d, int stage, Part& part) {
+    each_of(d, stage, [&](const std::string& name) {
+      Values change = lanes_[d].states.at(name);
       for (std::size_t i = 0; i < change.size(); ++i) change[i] -= part.known.at(name)[i];
       part.changes[name].push_back(std::move(change));
     });
@@ -266,11 +301,13 @@ class Replay {
   void agree() {
     for (int d = 0; d < s_.pipelines; ++d) {
       for (auto& [stage, part] : lanes_[d].parts) {
-        const auto count = history_.pulls.at(stage).at(d).at(part.pulled++);
-        ASSERT_TRUE(serve(stage, count));
-        each_of(stage, [&, count = count](const std::string& name) {
-          lanes_[d].states.at(name) = served_.at(name).at(count);
-        });
+        ASSERT_TRUE(serve_all(d, stage, part.pulled));
+        for (const int table : tables_of(d, stage)) {
+          const auto count = history_.pulls.at(table).at(d).at(part.pulled);
+          for (const std::string& name : tables_[table])
+            lanes_[d].states.at(name) = served_.at(name).at(count);
+        }
+        ++part.pulled;
       }
     }
     for (auto& [name, values] : lanes_.front().states) {
@@ -285,14 +322,15 @@ class Replay {
   }
 
   const Setting& s_;
-  std::map<std::string, std::set<int>> stages_of_;
+  StagesOf stages_of_;
+  std::vector<std::vector<std::string>> tables_;  // parameters of each
   History history_;
   std::vector<std::unique_ptr<comm::Transport>> transports_;
   std::unique_ptr<Trainer> trainer_;
   std::map<std::string, bool> decays_;  // by parameter
   std::vector<Lane> lanes_;
-  std::map<std::string, std::vector<Values>> served_;  // after each wave of its stage
-  std::map<int, std::int64_t> done_;                   // waves served, by stage
+  std::map<std::string, std::vector<Values>> served_;  // after each wave of its table
+  std::map<int, std::int64_t> done_;                   // waves served, by table
   std::map<int, std::vector<int>> pulls_after_;        // of a run, by stage
 };
 

@@ -20,7 +20,7 @@ struct Outcome {
   std::map<int, Tensors> tensors;  // by pipeline
   std::vector<double> losses;
   std::vector<int> run_steps;
-  std::map<std::string, std::set<int>> stages_of;
+  testing_waves::StagesOf stages_of;
   History history;
 };
 
@@ -44,8 +44,8 @@ Outcome train(const Setting& s, int staleness, const Stragglers& stragglers = {}
   std::mutex mutex;
   ps::LocalServers servers(1, [&](const ps::server::Applied& a) {
     const std::lock_guard lock(mutex);
-    const int stage = std::stoi(a.table.substr(std::strlen("stage ")));
-    outcome.history.added[stage].push_back({a.member, a.number - 1});
+    const int table = std::stoi(a.table.substr(a.table.find(' ') + 1));
+    outcome.history.added[table].push_back({a.member, a.number - 1});
   });
   const auto work = [&](comm::Transport& links) {
     TrainerOptions options = testing_replay::options_of(s);
@@ -56,7 +56,7 @@ Outcome train(const Setting& s, int staleness, const Stragglers& stragglers = {}
       options.servers->connect = [&](const ps::ParameterOptions& o) { return servers.client(o); };
       options.servers->observe = [&](const PulledWave& w) {
         const std::lock_guard lock(mutex);
-        outcome.history.pulls[w.stage][w.pipeline].push_back(w.pushes.at(0));
+        outcome.history.pulls[w.part][w.pipeline].push_back(w.pushes.at(0));
       };
     }
     Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);
@@ -76,7 +76,7 @@ Outcome train(const Setting& s, int staleness, const Stragglers& stragglers = {}
     const std::lock_guard lock(mutex);
     for (const StateTensor& t : trainer.state()) {
       outcome.tensors[trainer.pipeline()][testing_replay::key(t)] = t.values.values();
-      outcome.stages_of[t.name].insert(trainer.stage());
+      outcome.stages_of[trainer.pipeline()][t.name] = trainer.stage();
     }
     outcome.run_steps = run_steps;
     if (links.worker() == 0) outcome.losses = losses;
@@ -121,6 +121,34 @@ TEST(Waves, OverServersEqualTheReplayOfTheirHistoryBitwise) {
       SCOPED_TRACE(fmt::format("{} x {}, waves of {}, D = {}", pipelines, stages, wave, staleness));
       const Setting s = setting(pipelines, stages, wave, kKinds[(stages + staleness) % 3]);
       expect_replayed(s, train(s, staleness));
+    }
+  }
+}
+
+// Segments of the model, not stages, are what two pipelines share then.
+TEST(Waves, OfPipelinesThatAreCutEachInItsOwnWayEqualTheReplayBitwise) {
+  struct Case {
+    int wave;
+    std::vector<Cut> cuts;
+  };
+  const Case cases[] = {
+      {2, {{0, 1}, {0, 3}}},                    // three segments
+      {3, {{0, 1, 2}, {0, 2, 3}}},              // every cut is another's or none's
+      {1, {{0, 3}, {0, 1}, {0, 2}}},            // three pipelines
+      {2, {{0, 1, 2, 3}, {0, 1, 2, 3}}},        // alike: stages
+  };
+  for (const int staleness : {0, 1, 4}) {
+    for (const Case& c : cases) {
+      const int pipelines = static_cast<int>(c.cuts.size());
+      const int stages = static_cast<int>(c.cuts.front().size());
+      SCOPED_TRACE(fmt::format("{} x {}, waves of {}, D = {}", pipelines, stages, c.wave, staleness));
+      Setting s = setting(pipelines, stages, c.wave, kKinds[(stages + staleness) % 3]);
+      s.cuts = c.cuts;
+      const Outcome got = train(s, staleness);
+      expect_replayed(s, got);
+      std::set<int> starts;
+      for (const Cut& cut : c.cuts) starts.insert(cut.begin(), cut.end());
+      EXPECT_EQ(got.history.added.size(), starts.size());
     }
   }
 }

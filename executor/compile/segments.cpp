@@ -1,0 +1,60 @@
+#include "executor/compile/segments.h"
+
+#include <algorithm>
+#include <set>
+
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+int segment_of_block(const std::vector<Segment>& segments, int block) {
+  const auto after =
+      std::upper_bound(segments.begin(), segments.end(), block,
+                       [](int b, const Segment& segment) { return b < segment.first_block; });
+  return static_cast<int>(after - segments.begin()) - 1;
+}
+
+}  // namespace
+
+void check_cut(const Graph& graph, const Cut& cut) {
+  require(!cut.empty() && cut[0] == 0, "the first stage must start at block 0");
+  for (std::size_t s = 0; s < cut.size(); ++s) {
+    require(cut[s] < graph.blocks && (s == 0 || cut[s] > cut[s - 1]),
+            "stage {} starts at block {}, but blocks are 0..{} and stages must ascend; the model's "
+            "cut-points allow at "
+            "most {} stages",
+            s, cut[s], graph.blocks - 1, graph.blocks);
+  }
+}
+
+std::vector<Segment> segments_of(const std::vector<Cut>& cuts, int blocks) {
+  std::set<int> starts;
+  for (const Cut& cut : cuts) starts.insert(cut.begin(), cut.end());
+  std::vector<Segment> segments;
+  for (const int first : starts) {
+    if (!segments.empty()) segments.back().end_block = first;
+    Segment& segment = segments.emplace_back();
+    segment.first_block = first;
+    segment.end_block = blocks;
+    for (const Cut& cut : cuts) {
+      const auto after = std::upper_bound(cut.begin(), cut.end(), first);
+      segment.stages.push_back(static_cast<int>(after - cut.begin()) - 1);
+    }
+  }
+  return segments;
+}
+
+int segment_of_parameter(const Graph& graph, const std::vector<Segment>& segments, int parameter) {
+  const ValueId v = graph.parameters[parameter].value;
+  for (const Node& node : graph.nodes)  // in model order
+    if (std::count(node.inputs.begin(), node.inputs.end(), v) != 0)
+      return segment_of_block(segments, node.block);
+  return segment_of_block(segments, graph.producer(v).block);
+}
+
+int segment_of_buffer(const Graph& graph, const std::vector<Segment>& segments, int buffer) {
+  return segment_of_block(segments, graph.producer(graph.buffers[buffer].next).block);
+}
+
+}  // namespace hetu
