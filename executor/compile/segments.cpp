@@ -47,10 +47,12 @@ std::vector<Segment> segments_of(const std::vector<Cut>& cuts, int blocks) {
 
 int segment_of_parameter(const Graph& graph, const std::vector<Segment>& segments, int parameter) {
   const ValueId v = graph.parameters[parameter].value;
-  for (const Node& node : graph.nodes)  // in model order
-    if (std::count(node.inputs.begin(), node.inputs.end(), v) != 0)
-      return segment_of_block(segments, node.block);
-  return segment_of_block(segments, graph.producer(v).block);
+  const auto reads = [&](const Node& node) {
+    return std::count(node.inputs.begin(), node.inputs.end(), v) != 0;
+  };
+  const auto reader = std::find_if(graph.nodes.begin(), graph.nodes.end(), reads);
+  HETU_ASSERT(reader != graph.nodes.end());
+  return segment_of_block(segments, reader->block);
 }
 
 int segment_of_buffer(const Graph& graph, const std::vector<Segment>& segments, int buffer) {

@@ -20,22 +20,6 @@ void check_no_ties(const TrainPlan& job) {
            tie.first, tie.second, d);
 }
 
-// What is read in two segments would be two weights.
-void check_readers(const TrainPlan& job) {
-  const std::vector<Segment> segments = segments_of(job);
-  for (std::size_t p = 0; p < job.graph.parameters.size(); ++p) {
-    const ValueId v = job.graph.parameters[p].value;
-    const Segment& first =
-        segments[segment_of_parameter(job.graph, segments, static_cast<int>(p))];
-    for (const Node& node : job.graph.nodes)
-      require(std::count(node.inputs.begin(), node.inputs.end(), v) == 0 ||
-                  (node.block >= first.first_block && node.block < first.end_block),
-              "parameter '{}' is read by blocks {} and {}, which some pipeline has on two stages: "
-              "servers have each part of the model by itself; cut elsewhere",
-              job.graph.parameters[p].name, first.first_block, node.block);
-  }
-}
-
 // Counts (masked tokens, samples) are summed over the same stage of all pipelines in validation.
 void check_counts(const TrainPlan& job) {
   const std::vector<Cut>& cuts = job.options.cuts;
@@ -79,7 +63,6 @@ void check_cuts(const TrainPlan& job) {
           "(--pipeline hetpipe on 2 and more); '{}' wants all cut alike",
           job.one_step.method);
   check_no_ties(job);
-  check_readers(job);
   check_counts(job);
 }
 

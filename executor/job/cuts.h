@@ -15,7 +15,7 @@ namespace hetu {
 void cut_stages(TrainPlan& job, int stages);
 
 /// Throws InvalidArgument unless pipelines that are cut each in its own way can train together:
-/// they share weights by waves, no weight is in two segments, and the same stages count.
+/// they share weights by waves, none is tied over two stages, and the same stages count.
 void check_cuts(const TrainPlan& job);
 
 /// The segments of the job's cuts; none where pipelines are cut alike.

@@ -188,9 +188,9 @@ VerifyReport plan_schedule(TrainPlan& job) {
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
-  check_servers(job);
   check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
   check_cuts(job);
+  check_servers(job);
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);

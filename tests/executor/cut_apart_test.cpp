@@ -1,0 +1,184 @@
+// Pipelines that are cut each in its own way (hetpipe): statistics of batch norms, validation and
+// checkpoints are those of pipelines that are cut alike; what cannot be cut so is refused.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "executor/state/checkpoint.h"
+#include "graph/base/error.h"
+#include "graph/builder.h"
+#include "ops/registry.h"
+#include "ps/client/local_servers.h"
+#include "tests/executor/replay.h"
+
+namespace hetu {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::Setting;
+using testing_replay::Tensors;
+
+// The residual network has 4 blocks, a skip over the second and batch norms in the first and the
+// third and the last.
+Setting setting(std::vector<Cut> cuts) {
+  Setting s;
+  s.method = "hetpipe";
+  s.pipelines = static_cast<int>(cuts.size());
+  s.stages = static_cast<int>(cuts.front().size());
+  s.micro_batches = 2;
+  s.batch_size = 8;
+  s.images = true;
+  s.optimizer = testing_replay::optimizer(OptimizerConfig::Kind::Momentum);
+  s.optimizer.clip_norm = 0;  // which goes by stages
+  s.cuts = std::move(cuts);
+  return s;
+}
+
+struct Part {
+  int until = 6;     // steps, from 0
+  std::string from;  // folder of a checkpoint
+  std::string to;
+};
+
+struct Outcome {
+  std::map<int, Tensors> tensors;  // by pipeline
+  Tensors loaded;
+  double validation = 0, top1 = 0;
+};
+
+void work(const Setting& s, const Part& part, ps::LocalServers& servers, Outcome& out,
+          comm::Transport& links) {
+  static std::mutex mutex;
+  TrainerOptions options = testing_replay::options_of(s);
+  options.servers.emplace();
+  options.servers->connect = [&](const ps::ParameterOptions& o) { return servers.client(o); };
+  Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);
+  if (!part.from.empty()) {
+    const Manifest manifest = read_manifest(part.from);
+    load_checkpoint(manifest, trainer.state());
+    trainer.set_step(manifest.step);
+    const std::lock_guard lock(mutex);
+    for (const StateTensor& t : trainer.state())
+      out.loaded[testing_replay::key(t)] = t.values.values();
+  }
+  const int rows = static_cast<int>(s.batch_size) * s.pipelines;
+  const std::int64_t first = trainer.pipeline() * s.batch_size;
+  testing_replay::Batch batch;
+  int step = static_cast<int>(trainer.step());
+  const BatchSource batches = testing_replay::source(s, rows, first, batch, step);
+  while (trainer.step() < part.until) {
+    trainer.begin_run(std::min<std::int64_t>(3, part.until - trainer.step()));
+    while (trainer.next(batches)) {
+    }
+  }
+  batch = testing_replay::batch_of(s, rows, 100);
+  const StepResult seen = trainer.validate(testing_replay::lookup(s, batch, rows, first));
+  trainer.settle();
+  {
+    const std::lock_guard lock(mutex);
+    for (const StateTensor& t : trainer.state())
+      out.tensors[trainer.pipeline()][testing_replay::key(t)] = t.values.values();
+    out.validation = seen.at("loss");
+    out.top1 = seen.at("top1");
+  }
+  if (!part.to.empty())
+    save_checkpoint({part.to}, trainer.step(), "{}", trainer.save_parts(), links);
+}
+
+Outcome train(const Setting& s, const Part& part = {}) {
+  Outcome out;
+  ps::LocalServers servers(1);
+  comm::Options links;
+  links.timeout_s = 60;
+  EXPECT_EQ(on_worker_threads(
+                s.pipelines * s.stages,
+                [&](comm::Transport& t) { work(s, part, servers, out, t); }, links),
+            "");
+  return out;
+}
+
+// Servers add in any order, so that runs differ in the last bits.
+void expect_near(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, values] : a)
+    EXPECT_LE(testing_replay::difference(values, b.at(name)), 1e-5) << name;
+}
+
+TEST(CutApart, TrainsAndValidatesAsPipelinesThatAreCutAlike) {
+  const Outcome alike = train(setting({{0, 2}, {0, 2}}));
+  for (const auto& cuts : {std::vector<Cut>{{0, 1}, {0, 2}}, {{0, 3}, {0, 1}}}) {
+    const Outcome apart = train(setting(cuts));
+    ASSERT_EQ(apart.tensors.size(), 2U);
+    EXPECT_EQ(apart.tensors.at(0), apart.tensors.at(1)) << "pipelines end with one state";
+    expect_near(alike.tensors.at(0), apart.tensors.at(0));
+    EXPECT_NEAR(alike.validation, apart.validation, 1e-5);
+    EXPECT_EQ(alike.top1, apart.top1);
+  }
+}
+
+TEST(CutApart, CheckpointsGoOnUnderOtherCuts) {
+  const fs::path folder =
+      fs::temp_directory_path() / ("hetu-cut-apart-" + std::to_string(::getpid()));
+  const Outcome whole = train(setting({{0, 1}, {0, 3}}));
+  for (const auto& then :
+       {std::vector<Cut>{{0, 2}, {0, 1}}, {{0, 1, 2}, {0, 2, 3}}, {{0, 3}, {0, 3}}}) {
+    fs::remove_all(folder);
+    const Outcome half = train(setting({{0, 1}, {0, 3}}), {3, "", folder.string()});
+    const Outcome on = train(setting(then), {6, folder.string(), ""});
+    EXPECT_EQ(on.loaded, half.tensors.at(0));
+    expect_near(whole.tensors.at(0), on.tensors.at(0));
+    EXPECT_NEAR(whole.validation, on.validation, 1e-5);
+  }
+  fs::remove_all(folder);
+}
+
+void expect_refused(const Graph& graph, const Setting& s, const char* why) {
+  TrainerOptions options = testing_replay::options_of(s);
+  if (wants_servers(options)) options.servers.emplace();
+  EXPECT_THAT([&] { Trainer::check(graph, s.optimizer, options); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr(why)));
+}
+
+void expect_refused(const Setting& s, const char* why) {
+  expect_refused(testing_replay::graph_of(s), s, why);
+}
+
+// Three blocks, of which the middle one divides by a count.
+Graph counts_in_the_middle() {
+  Builder b(op_set());
+  ValueId x = b.placeholder("x", DType::Float32, {kBatch, 4});
+  const ValueId labels = b.placeholder("label", DType::Int32, {kBatch});
+  x = b.apply("linear", {x, b.parameter("first", {4, 4}, {})});
+  b.cut();
+  x = b.apply("linear", {x, b.parameter("second", {4, 4}, {})});
+  const ValueId count = b.apply("step_sum", {b.apply("count_labels", {labels})});
+  x = b.apply("div_scalar", {x, count});
+  b.cut();
+  x = b.apply("linear", {x, b.parameter("third", {4, 4}, {})});
+  const ValueId loss = b.apply("softmax_cross_entropy", {x, labels});
+  b.fetch("loss", loss);
+  b.differentiate(loss);
+  return b.finish();
+}
+
+TEST(CutApart, WhatCannotBeCutSoIsRefused) {
+  expect_refused(setting({{0, 1}, {0, 4}}), "stage 1 starts at block 4, but blocks are 0..3");
+  expect_refused(setting({{0, 2}, {1, 2}}), "the first stage must start at block 0");
+  expect_refused(setting({{0, 2}, {0}}),
+                 "first blocks of 1 stages are given for pipeline 1, the schedule has 2");
+  Setting s = setting({{0, 1}, {0, 2}});
+  s.cuts.push_back({0, 3});
+  expect_refused(s, "cuts of 3 pipelines are given, the job has 2");
+  s = setting({{0, 1}, {0, 2}});
+  s.method = "pipedream";
+  s.micro_batches = 1;
+  expect_refused(s, "'pipedream' wants all cut alike");
+  s = setting({{0, 1}, {0, 2}});
+  s.images = false;  // the decoder is the embedding
+  expect_refused(s, "stages 0 and 1 of pipeline 0 share a weight");
+  s = setting({{0, 1}, {0, 2}});
+  expect_refused(counts_in_the_middle(), s, "stage 0 counts other step_sums in pipeline 1");
+}
+
+}  // namespace
+}  // namespace hetu
