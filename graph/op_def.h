@@ -51,6 +51,7 @@ struct Sample {
   std::int64_t integers_below =
       3;  ///< integer inputs are drawn from [0, integers_below); a few become -1 if allowed
   bool negative_integers = false;  ///< -1 may occur (ignored labels)
+  bool positive = false;           ///< floats are 0.5 and above, where the operator wants them so
 };
 
 /// Inputs and outputs that may lie channels-last, all of a node alike; counted where they are

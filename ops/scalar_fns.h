@@ -37,6 +37,14 @@ struct StdMath {
   HETU_HD static T tanh(T x) {
     return std::tanh(x);
   }
+  template <class T>
+  HETU_HD static T log(T x) {
+    return std::log(x);
+  }
+  template <class T>
+  HETU_HD static T log1p(T x) {
+    return std::log1p(x);
+  }
 };
 
 struct Add {
@@ -106,6 +114,219 @@ struct TanhGrad {  // from the output y = tanh(x)
   template <class T>
   HETU_HD T operator()(T y, T dy) const {
     return dy * (T(1) - y * y);
+  }
+};
+
+/// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Source: Hendrycks and Gimpel 2016, section 2.
+template <class Math = StdMath>
+struct GeluTanh {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return T(0.5) * x * (T(1) + Math::tanh(inside(x)));
+  }
+  template <class T>
+  HETU_HD static T inside(T x) {
+    return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
+  }
+};
+
+template <class Math = StdMath>
+struct GeluTanhGrad {
+  template <class T>
+  HETU_HD T operator()(T x, T dy) const {
+    const T t = Math::tanh(GeluTanh<Math>::inside(x));
+    const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
+    // Where t is 1 or -1 the second term is 0, however large the slope.
+    const T bend = (T(1) - t * t) * slope;
+    const T rest = T(1) - t * t == T(0) ? T(0) : x * bend;
+    return dy * T(0.5) * (T(1) + t + rest);
+  }
+};
+
+template <class Math = StdMath>
+struct Sigmoid {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return T(1) / (T(1) + Math::exp(-x));
+  }
+};
+
+template <class Math = StdMath>
+struct Silu {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return x / (T(1) + Math::exp(-x));
+  }
+};
+
+template <class Math = StdMath>
+struct SiluGrad {
+  template <class T>
+  HETU_HD T operator()(T x, T dy) const {
+    const T s = T(1) / (T(1) + Math::exp(-x));
+    return dy * (s * (T(1) + x * (T(1) - s)));
+  }
+};
+
+template <class Math = StdMath>
+struct Softplus {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    const T above = x < T(0) ? T(0) : x;  // a NaN stays one
+    return above + Math::log1p(Math::exp(x < T(0) ? x : -x));
+  }
+};
+
+template <class Math = StdMath>
+struct Exp {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return Math::exp(x);
+  }
+};
+
+template <class Math = StdMath>
+struct Log {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return Math::log(x);
+  }
+};
+
+struct Sqrt {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return std::sqrt(x);
+  }
+};
+
+struct Rsqrt {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return T(1) / std::sqrt(x);
+  }
+};
+
+struct Abs {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return std::fabs(x);
+  }
+};
+
+struct Sign {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    const T sign = x > T(0) ? T(1) : T(-1);
+    return x == T(0) || x != x ? x - T(0) : sign;  // 0 at 0, NaN at NaN
+  }
+};
+
+struct Sin {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return std::sin(x);
+  }
+};
+
+struct Cos {
+  template <class T>
+  HETU_HD T operator()(T x) const {
+    return std::cos(x);
+  }
+};
+
+struct LeakyRelu {
+  template <class T>
+  HETU_HD T operator()(T x, T slope) const {
+    return x > T(0) ? x : x * slope;
+  }
+};
+
+struct Clip {
+  template <class T>
+  HETU_HD T operator()(T x, T low, T high) const {
+    const T above = x < low ? low : x;  // a NaN stays one
+    return above > high ? high : above;
+  }
+};
+
+struct Div {
+  template <class T>
+  HETU_HD T operator()(T a, T b) const {
+    return a / b;
+  }
+};
+
+struct Pow {
+  template <class T>
+  HETU_HD T operator()(T a, T b) const {
+    return std::pow(a, b);
+  }
+};
+
+struct Maximum {
+  template <class T>
+  HETU_HD T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+
+struct Minimum {
+  template <class T>
+  HETU_HD T operator()(T a, T b) const {
+    return a < b || a != a ? a : b;
+  }
+};
+
+struct Less {
+  template <class T>
+  HETU_HD bool operator()(T a, T b) const {
+    return a < b;
+  }
+};
+
+struct LessEqual {
+  template <class T>
+  HETU_HD bool operator()(T a, T b) const {
+    return a <= b;
+  }
+};
+
+struct Equal {
+  template <class T>
+  HETU_HD bool operator()(T a, T b) const {
+    return a == b;
+  }
+};
+
+struct NotEqual {
+  template <class T>
+  HETU_HD bool operator()(T a, T b) const {
+    return a != b;
+  }
+};
+
+struct And {
+  template <class T>
+  HETU_HD T operator()(T a, T b) const {
+    return a && b;
+  }
+};
+
+struct Or {
+  template <class T>
+  HETU_HD T operator()(T a, T b) const {
+    return a || b;
+  }
+};
+
+/// The operands the other way round: `a > b` is `b < a`.
+template <class F>
+struct Swapped {
+  template <class T>
+  HETU_HD auto operator()(T a, T b) const {
+    return F()(b, a);
   }
 };
 

@@ -26,4 +26,9 @@ Shape bind_batch(const Shape& shape, std::int64_t batch);
 /// or past 2^62.
 std::int64_t element_count(const Shape& shape);
 
+/// An axis counted from the first, where a negative one counts from the last (-1), as in NumPy.
+inline std::int64_t axis_from_first(std::int64_t axis, std::size_t rank) {
+  return axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis;
+}
+
 }  // namespace hetu

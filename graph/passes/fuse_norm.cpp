@@ -46,6 +46,11 @@ class NormFuser {
     return fits ? id : kNone;
   }
 
+  // Where one is repeated, it is no skip.
+  bool equal_sides(const Node& add) const {
+    return graph_.values[add.inputs[0]].type == graph_.values[add.inputs[1]].type;
+  }
+
   // A relu takes the place of the batch norm before it, or of the one before the add before it.
   void find(NodeId id) {
     const Node& relu = node(id);
@@ -53,7 +58,7 @@ class NormFuser {
     norm_of_[id] = only_for(relu.inputs[0], "batch_norm", relu);
     if (norm_of_[id] == kNone) {
       const NodeId add = only_for(relu.inputs[0], "add", relu);
-      if (add == kNone) return;
+      if (add == kNone || !equal_sides(node(add))) return;
       for (const ValueId v : node(add).inputs) {
         if (norm_of_[id] == kNone) norm_of_[id] = only_for(v, "batch_norm", relu);
       }

@@ -1,4 +1,6 @@
 // Plain loops over ops/scalar_fns.h, and the elementwise operators with an attribute or a scalar.
+#include "ops/cpu/attr_fns.h"
+#include "ops/cpu/broadcast_walk.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 #include "ops/scalar_fns.h"
@@ -19,12 +21,16 @@ struct Unary {
 
 template <class T, class F>
 struct Binary {
-  std::int64_t n;
-  explicit Binary(const KernelDesc& d) : n(count_of(d.outputs[0])) {}
-  void operator()(const KernelCall& c) const {
-    const T *a = c.in<T>(0), *b = c.in<T>(1);
-    T* y = c.out<T>(0);
-    for (std::int64_t i = 0; i < n; ++i) y[i] = F()(a[i], b[i]);
+  BroadcastWalk<2> walk;
+  explicit Binary(const KernelDesc& d) : walk(d) {}
+  void operator()(const KernelCall& c) const { over(c.in<T>(0), c.in<T>(1), c.out<T>(0)); }
+  template <class To>
+  void over(const T* a, const T* b, To* y) const {
+    for (std::int64_t r = 0; r < walk.rows(); ++r) {
+      const auto [at_a, at_b] = walk.begin(r);
+      for (std::int64_t i = 0; i < walk.row_size(); ++i)
+        *y++ = F()(a[at_a + i * walk.step(0)], b[at_b + i * walk.step(1)]);
+    }
   }
 };
 
@@ -36,15 +42,20 @@ struct Of {
   using Two = Binary<T, F>;
 };
 
-template <class T>
-struct Scale {
+template <class T, template <class> class F>
+struct UnaryWith {
   std::int64_t n;
-  T factor;
-  explicit Scale(const KernelDesc& d)
-      : n(count_of(d.outputs[0])), factor(static_cast<T>(d.attrs->real("factor"))) {}
+  F<T> f;
+  explicit UnaryWith(const KernelDesc& d) : n(count_of(d.outputs[0])), f(*d.attrs) {}
   void operator()(const KernelCall& c) const {
-    for (std::int64_t i = 0; i < n; ++i) c.out<T>(0)[i] = c.in<T>(0)[i] * factor;
+    for (std::int64_t i = 0; i < n; ++i) c.out<T>(0)[i] = f(c.in<T>(0)[i]);
   }
+};
+
+template <template <class> class F>
+struct With {
+  template <class T>
+  using One = UnaryWith<T, F>;
 };
 
 template <class T>
@@ -78,6 +89,55 @@ struct Expand {
   }
 };
 
+template <class T>
+struct Where {
+  BroadcastWalk<3> walk;
+  explicit Where(const KernelDesc& d) : walk(d) {}
+  void operator()(const KernelCall& c) const {
+    T* y = c.out<T>(0);
+    for (std::int64_t r = 0; r < walk.rows(); ++r) {
+      const auto [at_c, at_a, at_b] = walk.begin(r);
+      for (std::int64_t i = 0; i < walk.row_size(); ++i)
+        *y++ = c.in<std::uint8_t>(0)[at_c + i * walk.step(0)] != 0
+                   ? c.in<T>(1)[at_a + i * walk.step(1)]
+                   : c.in<T>(2)[at_b + i * walk.step(2)];
+    }
+  }
+};
+
+template <class T, class F>
+PreparedKernel compare_as(const KernelDesc& d) {
+  return {[body = Binary<T, F>(d)](const KernelCall& c) {
+            body.over(c.in<T>(0), c.in<T>(1), c.out<bool>(0));
+          },
+          0, "reference"};
+}
+
+/// In the dtype of the operands, which int32 and bool are, too.
+template <class F>
+PreparedKernel compare(const KernelDesc& d) {
+  switch (d.inputs[0].dtype) {
+    case DType::Float32:
+      return compare_as<float, F>(d);
+    case DType::Float64:
+      return compare_as<double, F>(d);
+    case DType::Int32:
+      return compare_as<std::int32_t, F>(d);
+    case DType::Bool:
+      return compare_as<std::uint8_t, F>(d);
+    default:
+      fail(Code::Unsupported, "{} '{}': no CPU kernel for {}; floats, int32 and bool are there",
+           d.op, d.name, dtype_name(d.inputs[0].dtype));
+  }
+}
+
+PreparedKernel logical_not(const KernelDesc& d) {
+  return {[n = count_of(d.outputs[0])](const KernelCall& c) {
+            for (std::int64_t i = 0; i < n; ++i) c.out<bool>(0)[i] = c.in<std::uint8_t>(0)[i] == 0;
+          },
+          0, "reference"};
+}
+
 }  // namespace
 
 const KernelTable& reference_elementwise_rows() {
@@ -91,10 +151,41 @@ const KernelTable& reference_elementwise_rows() {
       {"gelu_grad", "reference", nullptr, reference<Of<fn::GeluGrad<>>::Two>},
       {"tanh", "reference", nullptr, reference<Of<fn::Tanh<>>::One>},
       {"tanh_grad", "reference", nullptr, reference<Of<fn::TanhGrad>::Two>},
-      {"scale", "reference", nullptr, reference<Scale>},
+      {"scale", "reference", nullptr, reference<With<Scale>::One>},
       {"div_scalar", "reference", nullptr, reference<DivScalar>},
       {"fill", "reference", nullptr, reference<Fill>},
       {"expand", "reference", nullptr, reference<Expand>},
+      {"div", "reference", nullptr, reference<Of<fn::Div>::Two>},
+      {"pow", "reference", nullptr, reference<Of<fn::Pow>::Two>},
+      {"maximum", "reference", nullptr, reference<Of<fn::Maximum>::Two>},
+      {"minimum", "reference", nullptr, reference<Of<fn::Minimum>::Two>},
+      {"less", "reference", nullptr, compare<fn::Less>},
+      {"less_equal", "reference", nullptr, compare<fn::LessEqual>},
+      {"greater", "reference", nullptr, compare<fn::Swapped<fn::Less>>},
+      {"greater_equal", "reference", nullptr, compare<fn::Swapped<fn::LessEqual>>},
+      {"equal", "reference", nullptr, compare<fn::Equal>},
+      {"not_equal", "reference", nullptr, compare<fn::NotEqual>},
+      {"logical_and", "reference", nullptr, compare<fn::And>},
+      {"logical_or", "reference", nullptr, compare<fn::Or>},
+      {"logical_not", "reference", nullptr, logical_not},
+      {"where", "reference", nullptr, reference<Where>},
+      {"exp", "reference", nullptr, reference<Of<fn::Exp<>>::One>},
+      {"log", "reference", nullptr, reference<Of<fn::Log<>>::One>},
+      {"sqrt", "reference", nullptr, reference<Of<fn::Sqrt>::One>},
+      {"rsqrt", "reference", nullptr, reference<Of<fn::Rsqrt>::One>},
+      {"abs", "reference", nullptr, reference<Of<fn::Abs>::One>},
+      {"sign", "reference", nullptr, reference<Of<fn::Sign>::One>},
+      {"sin", "reference", nullptr, reference<Of<fn::Sin>::One>},
+      {"cos", "reference", nullptr, reference<Of<fn::Cos>::One>},
+      {"power", "reference", nullptr, reference<With<Power>::One>},
+      {"clip", "reference", nullptr, reference<With<Clip>::One>},
+      {"sigmoid", "reference", nullptr, reference<Of<fn::Sigmoid<>>::One>},
+      {"silu", "reference", nullptr, reference<Of<fn::Silu<>>::One>},
+      {"silu_grad", "reference", nullptr, reference<Of<fn::SiluGrad<>>::Two>},
+      {"gelu_tanh", "reference", nullptr, reference<Of<fn::GeluTanh<>>::One>},
+      {"gelu_tanh_grad", "reference", nullptr, reference<Of<fn::GeluTanhGrad<>>::Two>},
+      {"softplus", "reference", nullptr, reference<Of<fn::Softplus<>>::One>},
+      {"leaky_relu", "reference", nullptr, reference<With<LeakyRelu>::One>},
   });
   return kRows;
 }

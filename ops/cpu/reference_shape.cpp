@@ -96,14 +96,14 @@ PreparedKernel convert(std::int64_t n) {
   return {[n](const KernelCall& c) {
             const From* x = c.in<From>(0);
             To* y = c.out<To>(0);
-            for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(x[i]);
+            for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(x[i]);  // bool: not 0
           },
           0, "reference"};
 }
 
 [[noreturn]] void no_cast(const KernelDesc& d) {
   fail(Code::Unsupported,
-       "cast '{}': no CPU kernel from {} to {}; float32, float64, int32 and int64 are there",
+       "cast '{}': no CPU kernel from {} to {}; float32, float64, int32, int64 and bool are there",
        d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
 }
 
@@ -119,6 +119,8 @@ PreparedKernel cast_from(const KernelDesc& d) {
       return convert<From, std::int32_t>(n);
     case DType::Int64:
       return convert<From, std::int64_t>(n);
+    case DType::Bool:
+      return convert<From, bool>(n);
     default:
       no_cast(d);
   }
@@ -134,6 +136,8 @@ PreparedKernel cast(const KernelDesc& d) {
       return cast_from<std::int32_t>(d);
     case DType::Int64:
       return cast_from<std::int64_t>(d);
+    case DType::Bool:
+      return cast_from<std::uint8_t>(d);
     default:
       no_cast(d);
   }

@@ -1,10 +1,12 @@
-// exp, erf and tanh of float32 without branches or calls, so that loops over them become vector
-// code at any width. Coefficients: Chebyshev fits made with 40 digits. The errors stated are the
-// largest that tests/ops/vector_math_test.cpp allows, over dense grids against <cmath> in float64.
+// exp, erf, tanh and log of float32 without branches or calls, so that loops over them become
+// vector code at any width. Coefficients: Chebyshev fits made with 40 digits. The errors stated are
+// the largest that tests/ops/vector_math_test.cpp allows, over dense grids against <cmath> in
+// float64.
 #pragma once
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "ops/scalar_fns.h"
 
@@ -70,6 +72,43 @@ struct VectorMath {
     small = fma(small, s, -3.333333317e-1f);
     const float large = 1.0f - 2.0f / (exp(t + t) + 1.0f);
     return t < 0.625f ? fma(x * s, small, x) : std::copysign(large, x);
+  }
+
+  /// Error below 2e-7 of the result, of 1 where that is less, and near x = 1 below 3e-7 of the
+  /// result; -infinity at 0, NaN below. Source of the coefficients: Cephes' logf (Moshier 1992).
+  static inline float log(float x) {
+    // A subnormal number becomes a normal one, 2^25 times as large.
+    const bool subnormal = x < 1.17549435e-38f;
+    const float scaled = subnormal ? x * 33554432.0f : x;
+    const std::int32_t bits = std::bit_cast<std::int32_t>(scaled);
+    // x = m 2^e with m in [sqrt(1/2), sqrt(2)).
+    const std::int32_t e = (bits - 0x3F3504F3) >> 23;
+    const float m = std::bit_cast<float>(bits - (e << 23)) - 1.0f;
+    const float exponent = static_cast<float>(e) - (subnormal ? 25.0f : 0.0f);
+    float p = 7.0376836292e-2f;
+    p = fma(p, m, -1.1514610310e-1f);
+    p = fma(p, m, 1.1676998740e-1f);
+    p = fma(p, m, -1.2420140846e-1f);
+    p = fma(p, m, 1.4249322787e-1f);
+    p = fma(p, m, -1.6668057665e-1f);
+    p = fma(p, m, 2.0000714765e-1f);
+    p = fma(p, m, -2.4999993993e-1f);
+    p = fma(p, m, 3.3333331174e-1f);
+    const float square = m * m;
+    float tail = p * m * square;
+    tail = fma(exponent, -2.12194440e-4f, tail);
+    tail = fma(square, -0.5f, tail);
+    const float y = fma(exponent, 0.693359375f, m + tail);
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const float above = x == kInfinity ? kInfinity : y;
+    const float from_zero = x == 0.0f ? -kInfinity : above;
+    return x >= 0.0f ? from_zero : std::numeric_limits<float>::quiet_NaN();
+  }
+
+  /// For x in [0, 1], where softplus has it: relative error below 3e-7.
+  static inline float log1p(float x) {
+    const float near = 1.0f + x, lost = x - (near - 1.0f);
+    return x != x ? x : log(near) + lost / near;
   }
 
  private:

@@ -1,5 +1,5 @@
 // Elementwise activations, and softmax.
-#include "ops/def/rules.h"
+#include "ops/def/broadcast.h"
 #include "ops/def/tables.h"
 
 namespace hetu::def {
@@ -76,6 +76,86 @@ OpDef tanh() {
   };
 }
 
+OpDef gelu_tanh() {
+  return {
+      .name = "gelu_tanh",
+      .doc = "x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), elementwise: GPT-2's gelu.",
+      .inputs = {"x"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("gelu_tanh_grad", {g.inputs[0], g.dy[0]})};
+      },
+      .flops = ten_per_element,
+      .samples = kOne,
+      .images = {{0}, {0}},
+  };
+}
+
+OpDef sigmoid() {
+  return {
+      .name = "sigmoid",
+      .doc = "1 / (1 + exp(-x)), elementwise.",
+      .inputs = {"x"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        const ValueId other = b.apply("sub", {number(b, 1), g.outputs[0]});
+        return {b.apply("mul", {g.dy[0], b.apply("mul", {other, g.outputs[0]})})};
+      },
+      .flops = ten_per_element,
+      .samples = kOne,
+      .images = {{0}, {0}},
+  };
+}
+
+OpDef silu() {
+  return {
+      .name = "silu",
+      .doc = "x / (1 + exp(-x)), elementwise; also called swish.",
+      .inputs = {"x"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("silu_grad", {g.inputs[0], g.dy[0]})};
+      },
+      .flops = ten_per_element,
+      .samples = kOne,
+      .images = {{0}, {0}},
+  };
+}
+
+OpDef softplus() {
+  return {
+      .name = "softplus",
+      .doc = "log(1 + exp(x)), elementwise, without overflow.",
+      .inputs = {"x"},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("mul", {g.dy[0], b.apply("sigmoid", {g.inputs[0]})})};
+      },
+      .flops = ten_per_element,
+      .samples = kOne,
+      .images = {{0}, {0}},
+  };
+}
+
+OpDef leaky_relu() {
+  std::vector<Sample> samples = kOne;
+  for (Sample& s : samples) s.attrs = {{"slope", 0.1}};
+  return {
+      .name = "leaky_relu",
+      .doc = "x where x > 0, else x * slope, elementwise; the gradient at 0 is slope times dy.",
+      .inputs = {"x"},
+      .attrs = {{"slope", 0.01, false, "below 0"}},
+      .infer = same_as_input,
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        const ValueId above = b.apply("greater", {g.inputs[0], number(b, 0)});
+        const ValueId less = b.apply("scale", {g.dy[0]}, {{"factor", g.node.attrs.real("slope")}});
+        return {b.apply("where", {above, g.dy[0], less})};
+      },
+      .samples = samples,
+      .images = {{0}, {0}},
+  };
+}
+
 std::vector<TensorType> infer_softmax(const InferArgs& a) {
   want_rank(a, 0, 1);
   return same_as_input(a);
@@ -105,10 +185,21 @@ OpDef softmax_grad() {
 }  // namespace
 
 std::vector<OpDef> activation() {
-  return {relu(),    gradient_of("relu_grad", "dy where x > 0, else 0.", "x"),
-          gelu(),    gradient_of("gelu_grad", "dy times the derivative of gelu at x.", "x"),
-          tanh(),    gradient_of("tanh_grad", "dy * (1 - y*y), from the output y of tanh.", "y"),
-          softmax(), softmax_grad()};
+  return {relu(),
+          gradient_of("relu_grad", "dy where x > 0, else 0.", "x"),
+          gelu(),
+          gradient_of("gelu_grad", "dy times the derivative of gelu at x.", "x"),
+          tanh(),
+          gradient_of("tanh_grad", "dy * (1 - y*y), from the output y of tanh.", "y"),
+          softmax(),
+          softmax_grad(),
+          gelu_tanh(),
+          gradient_of("gelu_tanh_grad", "dy times the derivative of gelu_tanh at x.", "x"),
+          sigmoid(),
+          silu(),
+          gradient_of("silu_grad", "dy times the derivative of silu at x.", "x"),
+          softplus(),
+          leaky_relu()};
 }
 
 }  // namespace hetu::def

@@ -7,10 +7,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-const std::vector<Sample> kPairs = {
-    {.shapes = {{2, 3}, {2, 3}}}, {.shapes = {{1}, {1}}}, {.shapes = {{5, 1, 7}, {5, 1, 7}}},
-    {.shapes = {{0, 4}, {0, 4}}}, {.shapes = {{}, {}}},   {.shapes = {{2, 3, 2, 5}, {2, 3, 2, 5}}}};
-
 OpDef fill() {
   return {
       .name = "fill",
@@ -26,50 +22,6 @@ OpDef fill() {
       .samples = {{.attrs = {{"shape", Shape{2, 3}}, {"value", 0.5}}},
                   {.attrs = {{"shape", Shape{}}, {"value", -1.0}}},
                   {.attrs = {{"shape", Shape{0}}, {"value", 1.0}}}},
-  };
-}
-
-OpDef add() {
-  return {
-      .name = "add",
-      .doc = "a + b, elementwise, for equal shapes.",
-      .inputs = {"a", "b"},
-      .infer = same_as_input,
-      .grad = [](Builder&, const GradArgs& g) -> Values {
-        return {g.wanted[0] ? g.dy[0] : kNone, g.wanted[1] ? g.dy[0] : kNone};
-      },
-      .samples = kPairs,
-      .images = {{0, 1}, {0}},
-  };
-}
-
-OpDef sub() {
-  return {
-      .name = "sub",
-      .doc = "a - b, elementwise, for equal shapes.",
-      .inputs = {"a", "b"},
-      .infer = same_as_input,
-      .grad = [](Builder& b, const GradArgs& g) -> Values {
-        return {g.wanted[0] ? g.dy[0] : kNone,
-                if_wanted(g.wanted[1], b, "scale", {g.dy[0]}, {{"factor", -1.0}})};
-      },
-      .samples = kPairs,
-      .images = {{0, 1}, {0}},
-  };
-}
-
-OpDef mul() {
-  return {
-      .name = "mul",
-      .doc = "a * b, elementwise, for equal shapes.",
-      .inputs = {"a", "b"},
-      .infer = same_as_input,
-      .grad = [](Builder& b, const GradArgs& g) -> Values {
-        return {if_wanted(g.wanted[0], b, "mul", {g.dy[0], g.inputs[1]}),
-                if_wanted(g.wanted[1], b, "mul", {g.dy[0], g.inputs[0]})};
-      },
-      .samples = kPairs,
-      .images = {{0, 1}, {0}},
   };
 }
 
@@ -115,14 +67,17 @@ OpDef div_scalar() {
 OpDef cast() {
   return {
       .name = "cast",
-      .doc = "x as another dtype; float32 to int32 truncates toward zero and has no gradient.",
+      .doc =
+          "x as another dtype; float32 to int32 truncates toward zero and has no gradient, what is "
+          "not 0 is true.",
       .inputs = {"x"},
-      .attrs = {{"dtype", std::string("float32"), true, "float32 or int32"}},
+      .attrs = {{"dtype", std::string("float32"), true, "float32, int32 or bool"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const std::string& name = a.attrs.text("dtype");
         for (const DType d : {a.inputs[0].dtype, parse_dtype(name)}) {
-          want(d == DType::Float32 || d == DType::Int32, a,
-               "casts between float32 and int32, not from {} to {}", to_string(a.inputs[0]), name);
+          want(d == DType::Float32 || d == DType::Int32 || d == DType::Bool, a,
+               "casts between float32, int32 and bool, not from {} to {}", to_string(a.inputs[0]),
+               name);
         }
         return {{parse_dtype(name), a.inputs[0].shape}};
       },
@@ -132,12 +87,20 @@ OpDef cast() {
                    .attrs = {{"dtype", std::string("float32")}},
                    .dtypes = {DType::Int32}},
                   {.shapes = {{3, 1}}, .attrs = {{"dtype", std::string("int32")}}},
+                  {.shapes = {{3, 2}}, .attrs = {{"dtype", std::string("bool")}}},
+                  {.shapes = {{5}},
+                   .attrs = {{"dtype", std::string("float32")}},
+                   .dtypes = {DType::Bool},
+                   .integers_below = 2},
+                  {.shapes = {{5}},
+                   .attrs = {{"dtype", std::string("bool")}},
+                   .dtypes = {DType::Int32}},
                   {.shapes = {{0}}, .attrs = {{"dtype", std::string("float32")}}}},
   };
 }
 
 }  // namespace
 
-std::vector<OpDef> math() { return {fill(), add(), sub(), mul(), scale(), div_scalar(), cast()}; }
+std::vector<OpDef> math() { return {fill(), scale(), div_scalar(), cast()}; }
 
 }  // namespace hetu::def

@@ -8,6 +8,8 @@
 namespace hetu::def {
 
 std::vector<OpDef> math();
+std::vector<OpDef> binary();
+std::vector<OpDef> unary();
 std::vector<OpDef> activation();
 std::vector<OpDef> linear();
 std::vector<OpDef> shape();
@@ -17,6 +19,7 @@ std::vector<OpDef> dropout();
 std::vector<OpDef> attention();
 std::vector<OpDef> loss();
 std::vector<OpDef> reduce();
+std::vector<OpDef> reduce_axes();
 std::vector<OpDef> conv();
 std::vector<OpDef> pool();
 std::vector<OpDef> batch_norm_family();

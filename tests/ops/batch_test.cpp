@@ -39,6 +39,16 @@ std::vector<Split> splits() {
       {"gelu_grad", {wide, wide}, {f, f}, {}},
       {"tanh", {wide}, {f}, {}},
       {"relu_grad", {wide, wide}, {f, f}, {}},
+      {"silu", {wide}, {f}, {}},
+      {"softplus", {wide}, {f}, {}},
+      {"log", {wide}, {f}, {}},
+      {"add", {wide, {67}}, {f, f}, {}},
+      {"mul", {{kBatch, 1, 67}, {21, 1}}, {f, f}, {}},
+      {"div", {{}, wide}, {f, f}, {}},
+      {"where", {{kBatch, 21, 1}, wide, {67}}, {DType::Bool, f, f}, {}},
+      {"reduce_sum", {wide}, {f}, {{"axes", Shape{1}}}},
+      {"reduce_mean", {wide}, {f}, {{"axes", Shape{1, 2}}}},
+      {"reduce_logsumexp", {wide}, {f}, {{"axes", Shape{2}}}},
       {"softmax_cross_entropy_grad", {{kBatch, 67}, {kBatch}, {kBatch}, {}}, {f, i, f, f}, {}},
   };
 }

@@ -60,6 +60,39 @@ inline void add_channels(std::vector<KernelCase>& cases) {
   }
 }
 
+// Rows that are shorter and longer than a chunk, either side repeated, more elements than one
+// thread takes; strips of outputs that are whole and partial, and runs.
+inline void add_broadcasts(std::vector<KernelCase>& cases) {
+  const DType f = DType::Float32, i = DType::Int32, t = DType::Bool;
+  for (const char* op : {"add", "mul", "div", "maximum"})
+    for (const std::vector<Shape>& shapes :
+         std::vector<std::vector<Shape>>{{{33, 701}, {701}},
+                                         {{33, 1}, {33, 701}},
+                                         {{5, 9001}, {}},
+                                         {{1, 9001}, {5, 1}},
+                                         {{7, 1, 3, 401}, {19, 1, 401}},
+                                         {{4, 64, 14, 14}, {1, 64, 1, 1}}})
+      cases.push_back({op, {.shapes = shapes, .positive = true}});
+  cases.push_back({"where", {{{33, 701}, {33, 701}, {}}, {}, {t, f, f}, 2}});
+  cases.push_back({"where", {{{701}, {33, 1, 701}, {3, 1}}, {}, {t, f, f}, 2}});
+  cases.push_back({"less", {{{33, 701}, {33, 701}}, {}}});
+  cases.push_back({"greater_equal", {{{33, 1}, {701}}, {}, {i, i}, 4}});
+  const auto over = [](const Shape& axes, std::int64_t keep) -> Attrs {
+    return {{"axes", axes}, {"keep", keep}};
+  };
+  for (const char* op : {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_variance",
+                         "reduce_logsumexp"}) {
+    cases.push_back({op, {{{131, 300}}, over({0}, 0)}});
+    cases.push_back({op, {{{131, 300}}, over({1}, 1)}});
+    cases.push_back({op, {{{6, 64, 9, 11}}, over({0, 2, 3}, 1)}});
+    cases.push_back({op, {{{3, 7, 5, 67, 2}}, over({1, 3}, 0)}});
+    cases.push_back({op, {{{40001}}, over({}, 0)}});
+  }
+  cases.push_back({"reduce_logsumexp", {{{2, 0, 3}}, over({1}, 0)}});  // -infinity
+  cases.push_back({"broadcast_to", {{{33, 1}}, {{"shape", Shape{5, 33, 701}}}}});
+  cases.push_back({"broadcast_to", {{{5, 1, 9001}}, {{"shape", Shape{5, 3, 9001}}}}});
+}
+
 inline std::vector<KernelCase> kernel_cases() {
   const DType f = DType::Float32, i = DType::Int32;
   const Attrs heads = {{"heads", std::int64_t{3}}};
@@ -117,7 +150,15 @@ inline std::vector<KernelCase> kernel_cases() {
   };
   add_convolutions(cases);
   add_channels(cases);
-  for (const char* op : {"relu", "gelu", "tanh"}) {
+  add_broadcasts(cases);
+  for (const char* op : {"exp", "abs", "sign", "sin", "cos", "sigmoid", "softplus"})
+    cases.push_back({op, {{{33, 701}}, {}}});
+  for (const char* op : {"log", "sqrt", "rsqrt"})
+    cases.push_back({op, {.shapes = {{33, 701}}, .positive = true}});
+  cases.push_back({"leaky_relu", {{{33, 701}}, {}}});
+  cases.push_back({"clip", {{{33, 701}}, {{"low", -0.5}, {"high", 0.25}}}});
+  cases.push_back({"power", {{{33, 701}}, {{"exponent", 3.0}}}});
+  for (const char* op : {"relu", "gelu", "tanh", "silu", "gelu_tanh"}) {
     cases.push_back({op, {{{33, 701}}, {}}});
     cases.push_back({std::string(op) + "_grad", {{{33, 701}, {33, 701}}, {}}});
   }

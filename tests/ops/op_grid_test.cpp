@@ -57,7 +57,7 @@ std::vector<Tensor> make_inputs(const Case& c, const Sample& s, std::uint64_t se
   std::mt19937_64 random(seed);
   std::vector<Tensor> inputs;
   for (const TensorType& t : c.inputs)
-    inputs.push_back(random_tensor(t, random, s.integers_below, s.negative_integers));
+    inputs.push_back(random_tensor(t, random, s.integers_below, s.negative_integers, s.positive));
   return inputs;
 }
 
@@ -241,7 +241,7 @@ Probe make_probe(const OpDef& def, const Sample& s, std::size_t wanted) {
     const ValueId v = i == wanted ? b.parameter(name, type.shape, {})
                                   : b.placeholder(name, type.dtype, type.shape);
     if (i == wanted) p.parameter = v;
-    p.feeds[v] = random_tensor(type, random, s.integers_below, s.negative_integers);
+    p.feeds[v] = random_tensor(type, random, s.integers_below, s.negative_integers, s.positive);
     inputs.push_back(v);
   }
   const ValueId y = b.apply(def.name, inputs, s.attrs, "probed");

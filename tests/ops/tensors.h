@@ -76,11 +76,12 @@ std::vector<Tensor> run_row(const KernelRow& row, const Case& c, const std::vect
 std::map<ValueId, Tensor> evaluate(const Graph& graph, const std::map<ValueId, Tensor>& feeds,
                                    DType floats, KernelChoice choice, const RunContext& run);
 
-/// Normal floats; integers uniform in [0, below), a fifth of them -1 if `negative`.
+/// Normal floats, at 0.5 and above if `positive`; integers uniform in [0, below), a fifth of them
+/// -1 if `negative`.
 Tensor random_tensor(const TensorType& type, std::mt19937_64& random, std::int64_t below = 3,
-                     bool negative = false);
+                     bool negative = false, bool positive = false);
 
-/// |a - b| / max(|b|, tiny) in the 2-norm; NaN counts as infinite.
+/// |a - b| / max(|b|, tiny) in the 2-norm; infinities must be equal, NaN counts as infinite.
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace hetu::test

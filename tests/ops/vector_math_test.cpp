@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace hetu::test {
@@ -28,6 +30,38 @@ TEST(VectorMath, ExpIsWithinItsBound) {
   EXPECT_EQ(VectorMath::exp(89.0f), kInfinity);
   EXPECT_EQ(VectorMath::exp(kInfinity), kInfinity);
   EXPECT_TRUE(std::isnan(VectorMath::exp(kNaN)));
+}
+
+TEST(VectorMath, LogIsWithinItsBound) {
+  double worst = 0, near_one = 0, one_more = 0;
+  for (std::uint32_t bits = 1; bits < 0x7f800000; bits += 997) {  // subnormal numbers, too
+    const float x = std::bit_cast<float>(bits);
+    const double want = std::log(double(x)), error = std::fabs(VectorMath::log(x) - want);
+    worst = std::max(worst, error / std::max(std::fabs(want), 1.0));
+  }
+  for (int i = 1; i <= 100000; ++i) {
+    for (const float x :
+         {1.0f + static_cast<float>(i) * 1e-6f, 1.0f - static_cast<float>(i) * 1e-6f}) {
+      const double want = std::log(double(x));
+      near_one = std::max(near_one, std::fabs(VectorMath::log(x) - want) / std::fabs(want));
+    }
+    for (const float x : {static_cast<float>(i) * 1e-5f, static_cast<float>(i) * 1e-9f}) {
+      const double want = std::log1p(double(x));
+      one_more = std::max(one_more, std::fabs(VectorMath::log1p(x) - want) / want);
+    }
+  }
+  EXPECT_LE(worst, 2e-7);
+  EXPECT_LE(near_one, 3e-7);
+  EXPECT_LE(one_more, 3e-7);
+  EXPECT_EQ(VectorMath::log(1.0f), 0.0f);
+  EXPECT_EQ(VectorMath::log(0.0f), -kInfinity);
+  EXPECT_EQ(VectorMath::log(-0.0f), -kInfinity);
+  EXPECT_EQ(VectorMath::log(kInfinity), kInfinity);
+  EXPECT_TRUE(std::isnan(VectorMath::log(-1e-30f)));
+  EXPECT_TRUE(std::isnan(VectorMath::log(-kInfinity)));
+  EXPECT_TRUE(std::isnan(VectorMath::log(kNaN)));
+  EXPECT_EQ(VectorMath::log1p(0.0f), 0.0f);
+  EXPECT_TRUE(std::isnan(VectorMath::log1p(kNaN)));
 }
 
 TEST(VectorMath, ErfAndTanhAreWithinTheirBounds) {

@@ -1,0 +1,46 @@
+// Functions of one element with constants from a node's attributes, for the loops of both tables.
+#pragma once
+#include <cmath>
+
+#include "graph/graph.h"
+#include "ops/scalar_fns.h"
+
+namespace hetu::cpu {
+
+template <class T>
+struct Scale {
+  T factor;
+  explicit Scale(const Attrs& a) : factor(static_cast<T>(a.real("factor"))) {}
+  T operator()(T x) const { return x * factor; }
+};
+
+template <class T>
+struct LeakyRelu {
+  T slope;
+  explicit LeakyRelu(const Attrs& a) : slope(static_cast<T>(a.real("slope"))) {}
+  T operator()(T x) const { return fn::LeakyRelu()(x, slope); }
+};
+
+template <class T>
+struct Clip {
+  T low, high;
+  explicit Clip(const Attrs& a)
+      : low(static_cast<T>(a.real("low"))), high(static_cast<T>(a.real("high"))) {}
+  T operator()(T x) const { return fn::Clip()(x, low, high); }
+};
+
+/// The exponents that models have, -1, 1, 2 and 3, without a call of pow; as accurate.
+template <class T>
+struct Power {
+  T exponent;
+  explicit Power(const Attrs& a) : exponent(static_cast<T>(a.real("exponent"))) {}
+  T operator()(T x) const {
+    if (exponent == T(2)) return x * x;
+    if (exponent == T(3)) return x * x * x;
+    if (exponent == T(1)) return x;
+    if (exponent == T(-1)) return T(1) / x;
+    return std::pow(x, exponent);
+  }
+};
+
+}  // namespace hetu::cpu

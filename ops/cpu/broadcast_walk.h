@@ -1,0 +1,103 @@
+// How elementwise kernels with operands that broadcast walk: rows, along which every operand either
+// stands still or steps by one, and the place in each operand where a row begins.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "ops/cpu/kernel_shapes.h"
+
+namespace hetu::cpu {
+
+/// A shape as it lies in memory: images that are channels-last as [N, H, W, C].
+inline Shape shape_in_memory(const Shape& shape, Layout images) {
+  if (images == Layout::Plain || shape.size() != 4) return shape;
+  return {shape[0], shape[2], shape[3], shape[1]};
+}
+
+/// The walk of N operands to the first output. Axes along which the operands move alike are one;
+/// operands of the output's shape make a single row.
+template <std::size_t N>
+class BroadcastWalk {
+ public:
+  explicit BroadcastWalk(const KernelDesc& d) {
+    const Shape out = shape_in_memory(d.outputs[0].shape, d.images);
+    std::array<Shape, N> in;
+    for (std::size_t i = 0; i < N; ++i) in[i] = shape_in_memory(d.inputs[i].shape, d.images);
+    for (std::size_t axis = 0; axis < out.size(); ++axis) {
+      if (out[axis] == 1) continue;
+      Axis next{out[axis], {}};
+      for (std::size_t i = 0; i < N; ++i) {
+        const std::size_t missing = out.size() - in[i].size();
+        next.step[i] = axis >= missing && in[i][axis - missing] != 1 ? 1 : 0;
+      }
+      if (!axes_.empty() && axes_.back().step == next.step)
+        axes_.back().size *= next.size;
+      else
+        axes_.push_back(next);
+    }
+    finish();
+  }
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t row_size() const { return row_; }
+  std::int64_t elements() const { return rows_ * row_; }
+  /// 0 or 1: how operand i moves within a row.
+  std::int64_t step(std::size_t i) const { return step_[i]; }
+
+  /// Where row r begins in each operand.
+  std::array<std::int64_t, N> begin(std::int64_t r) const {
+    std::array<std::int64_t, N> at{};
+    for (std::size_t axis = axes_.size(); axis-- > 0; r /= axes_[axis].size) {
+      const std::int64_t place = r % axes_[axis].size;
+      for (std::size_t i = 0; i < N; ++i) at[i] += place * axes_[axis].step[i];
+    }
+    return at;
+  }
+
+ private:
+  struct Axis {
+    std::int64_t size;
+    std::array<std::int64_t, N> step;  ///< elements per place
+  };
+
+  // The last axis becomes the row; steps of the others grow to those of dense operands.
+  void finish() {
+    if (!axes_.empty()) {
+      row_ = axes_.back().size;
+      step_ = axes_.back().step;
+      axes_.pop_back();
+    }
+    std::array<std::int64_t, N> dense;
+    for (std::size_t i = 0; i < N; ++i) dense[i] = step_[i] == 0 ? 1 : row_;
+    for (std::size_t axis = axes_.size(); axis-- > 0;) {
+      rows_ *= axes_[axis].size;
+      for (std::size_t i = 0; i < N; ++i) {
+        std::int64_t& step = axes_[axis].step[i];
+        if (step == 0) continue;
+        step = dense[i];
+        dense[i] *= axes_[axis].size;
+      }
+    }
+  }
+
+  std::vector<Axis> axes_;  ///< without the row's
+  std::int64_t rows_ = 1, row_ = 1;
+  std::array<std::int64_t, N> step_{};
+};
+
+/// Threads take whole chunks of a row, so where a vector loop begins and ends does not depend on
+/// their number. Calls body(row, begin, end) for every chunk.
+template <class Body>
+void for_row_chunks(std::int64_t rows, std::int64_t row_size, const Body& body) {
+  constexpr std::int64_t kChunk = 4096;
+  const std::int64_t chunks = (row_size + kChunk - 1) / kChunk;
+#pragma omp parallel for schedule(static) if (rows * row_size > kParallelElements)
+  for (std::int64_t i = 0; i < rows * chunks; ++i) {
+    const std::int64_t begin = i % chunks * kChunk;
+    body(i / chunks, begin, std::min(row_size, begin + kChunk));
+  }
+}
+
+}  // namespace hetu::cpu

@@ -1,0 +1,218 @@
+// Reductions over some axes, and their opposite, the repetition of axes.
+#include <limits>
+
+#include "ops/def/broadcast.h"
+#include "ops/def/tables.h"
+
+namespace hetu::def {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+const std::vector<AttrSpec> kReduced = {
+    {"axes", Shape{}, false, "which, negative ones counted from the last; none: all"},
+    {"keep", std::int64_t{0}, false, "1: the axes stay, with length 1"}};
+
+Attrs over(const Shape& axes, std::int64_t keep = 0) { return {{"axes", axes}, {"keep", keep}}; }
+
+std::int64_t input_elements(const InferArgs& a) { return elements(a.inputs[0]); }
+
+std::vector<TensorType> infer_reduced(const InferArgs& a) {
+  want_float(a);
+  const std::int64_t keep = a.attrs.integer("keep");
+  want(keep == 0 || keep == 1, a, "keep must be 0 or 1, got {}", keep);
+  return {float32(reduced_shape(a.inputs[0].shape, reduced_axes(a), keep == 1))};
+}
+
+// Sums over the batch add up over micro-batches; nothing else does.
+std::vector<TensorType> infer_without_batch(const InferArgs& a) {
+  const std::vector<TensorType> out = infer_reduced(a);
+  for (const std::int64_t axis : reduced_axes(a)) {
+    want(a.inputs[0].shape[axis] >= 0, a,
+         "axis {} of x {} is the batch, which is cut into micro-batches; only a sum over it adds "
+         "up (a mean over the step: hetu.step_mean)",
+         axis, to_string(a.inputs[0]));
+  }
+  return out;
+}
+
+// A value that has the length 1 on the reduced axes, repeated over x's shape.
+ValueId spread(Builder& b, ValueId kept, ValueId x) {
+  return b.apply("broadcast_to", {kept}, {{"shape", b.type(x).shape}});
+}
+
+// Elements that go into one of the result.
+std::int64_t count_of(const Builder& b, const GradArgs& g) {
+  const Shape& x = b.type(g.inputs[0]).shape;
+  std::int64_t count = 1;
+  for (const std::int64_t axis : reduced_axes(g.node.attrs, x)) count *= x[axis];
+  return count;
+}
+
+ValueId kept(Builder& b, const GradArgs& g, ValueId reduced) {
+  const Shape& x = b.type(g.inputs[0]).shape;
+  return with_axes(b, reduced, x, reduced_axes(g.node.attrs, x));
+}
+
+// The last two reduce an axis of no elements, which gives what the reduction of nothing is.
+std::vector<Sample> samples(bool of_nothing) {
+  std::vector<Sample> all = {{.shapes = {{2, 3}}, .attrs = over({1})},
+                             {.shapes = {{2, 3}}, .attrs = over({-1}, 1)},
+                             {.shapes = {{1, 1}}, .attrs = over({1})},
+                             {.shapes = {{2, 3, 5}}, .attrs = over({1})},
+                             {.shapes = {{3, 5, 17}}, .attrs = over({1, 2})},
+                             {.shapes = {{2, 3, 5, 7}}, .attrs = over({3, 1}, 1)},
+                             {.shapes = {{0, 3}}, .attrs = over({1})}};
+  if (of_nothing) {
+    all.push_back({.shapes = {{2, 0}}, .attrs = over({1})});
+    all.push_back({.shapes = {{2, 0, 3}}, .attrs = over({1}, 1)});
+  }
+  return all;
+}
+
+OpDef reduction(const std::string& name, const std::string& doc, bool of_nothing) {
+  return {.name = name,
+          .doc = doc,
+          .inputs = {"x"},
+          .attrs = kReduced,
+          .infer = infer_without_batch,
+          .flops = input_elements,
+          .samples = samples(of_nothing)};
+}
+
+OpDef reduce_sum() {
+  OpDef def = reduction("reduce_sum",
+                        "The sum over axes, added in float64; over the batch it is that of a "
+                        "micro-batch.",
+                        true);
+  def.infer = infer_reduced;
+  def.samples.push_back({.shapes = {{2, 3}}, .attrs = over({0})});
+  def.samples.push_back({.shapes = {{2, 3, 5}}, .attrs = over({0, 2}, 1)});
+  def.samples.push_back({.shapes = {{2, 3}}, .attrs = over({})});
+  def.samples.push_back({.shapes = {{}}, .attrs = over({})});
+  def.grad = [](Builder& b, const GradArgs& g) -> Values {
+    return {spread(b, kept(b, g, g.dy[0]), g.inputs[0])};
+  };
+  return def;
+}
+
+OpDef reduce_mean() {
+  OpDef def =
+      reduction("reduce_mean", "The mean over axes, NaN over none; added in float64.", false);
+  def.grad = [](Builder& b, const GradArgs& g) -> Values {
+    const ValueId part =
+        b.apply("scale", {g.dy[0]}, {{"factor", 1.0 / static_cast<double>(count_of(b, g))}});
+    return {spread(b, kept(b, g, part), g.inputs[0])};
+  };
+  return def;
+}
+
+// Those that are equal to the extreme share its gradient evenly.
+Values extreme_grad(Builder& b, const GradArgs& g) {
+  const ValueId at = b.apply("equal", {g.inputs[0], kept(b, g, g.outputs[0])});
+  const Shape axes = reduced_axes(g.node.attrs, b.type(g.inputs[0]).shape);
+  const ValueId ones = b.apply("cast", {at}, {{"dtype", std::string("float32")}});
+  const ValueId count =
+      axes.empty() ? ones
+                   : b.apply("reduce_sum", {ones}, {{"axes", axes}, {"keep", std::int64_t{1}}});
+  const ValueId share = b.apply("div", {kept(b, g, g.dy[0]), count});
+  return {b.apply("where", {at, share, number(b, 0)})};
+}
+
+void want_some(const InferArgs& a) {
+  for (const std::int64_t axis : reduced_axes(a)) {
+    want(a.inputs[0].shape[axis] != 0, a, "axis {} of x {} has no elements", axis,
+         to_string(a.inputs[0]));
+  }
+}
+
+OpDef extreme(const std::string& name, const std::string& doc) {
+  OpDef def = reduction(name, doc, false);
+  def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
+    const std::vector<TensorType> out = infer_without_batch(a);
+    want_some(a);
+    return out;
+  };
+  def.grad = extreme_grad;
+  return def;
+}
+
+OpDef reduce_variance() {
+  OpDef def = reduction("reduce_variance",
+                        "The mean square distance from the mean over axes, whose count is lessened "
+                        "by correction; added in float64.",
+                        false);
+  def.attrs.push_back({"correction", std::int64_t{0}, false, "0 as in NumPy; PyTorch's var has 1"});
+  def.samples.push_back(
+      {.shapes = {{2, 5}}, .attrs = {{"axes", Shape{1}}, {"correction", std::int64_t{1}}}});
+  def.flops = [](const InferArgs& a) { return 4 * elements(a.inputs[0]); };
+  def.grad = [](Builder& b, const GradArgs& g) -> Values {
+    const Shape axes = reduced_axes(g.node.attrs, b.type(g.inputs[0]).shape);
+    Attrs attrs = over(axes, 1);
+    const ValueId mean = b.apply("reduce_mean", {g.inputs[0]}, attrs);
+    const ValueId apart = b.apply("sub", {g.inputs[0], mean});
+    const auto count = static_cast<double>(count_of(b, g) - g.node.attrs.integer("correction"));
+    const ValueId part = b.apply("scale", {g.dy[0]}, {{"factor", 2 / count}});
+    return {b.apply("mul", {apart, kept(b, g, part)})};
+  };
+  return def;
+}
+
+OpDef reduce_logsumexp() {
+  OpDef def = reduction("reduce_logsumexp",
+                        "log(sum(exp(x))) over axes without overflow, -infinity over none.", false);
+  def.flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); };
+  def.grad = [](Builder& b, const GradArgs& g) -> Values {
+    // Where all are -infinity, and so is y, the slope is exp(x) = 0 and not exp(-inf + inf).
+    const ValueId zero = number(b, 0), y = g.outputs[0];
+    const ValueId endless =
+        b.apply("greater", {b.apply("abs", {y}), number(b, std::numeric_limits<float>::max())});
+    const ValueId from = kept(b, g, b.apply("where", {endless, zero, y}));
+    const ValueId slope = b.apply("exp", {b.apply("sub", {g.inputs[0], from})});
+    return {b.apply("mul", {slope, kept(b, g, g.dy[0])})};
+  };
+  return def;
+}
+
+OpDef broadcast_to() {
+  const auto to = [](const Shape& shape) { return Attrs{{"shape", shape}}; };
+  return {.name = "broadcast_to",
+          .doc =
+              "x repeated along new leading axes and along axes of length 1, to a shape in which "
+              "-k stands for k times the batch.",
+          .inputs = {"x"},
+          .attrs = {{"shape", Shape{}, true, "the dimensions of the result"}},
+          .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+            const Shape& shape = a.attrs.integers("shape");
+            want_float(a);
+            want(broadcasts_to(a.inputs[0].shape, shape), a, "x {} does not broadcast to {}",
+                 to_string(a.inputs[0]), to_string(shape));
+            return {float32(shape)};
+          },
+          .grad = [](Builder& b, const GradArgs& g) -> Values {
+            return {sum_to(b, g.dy[0], b.type(g.inputs[0]).shape)};
+          },
+          .flops = [](const InferArgs&) { return std::int64_t{0}; },
+          .samples = {{.shapes = {{2, 3}}, .attrs = to({2, 3})},
+                      {.shapes = {{3}}, .attrs = to({2, 3})},
+                      {.shapes = {{}}, .attrs = to({2, 17})},
+                      {.shapes = {{2, 1, 5}}, .attrs = to({2, 3, 5})},
+                      {.shapes = {{1, 5, 1}}, .attrs = to({2, 3, 5, 7})},
+                      {.shapes = {{1}}, .attrs = to({0})}}};
+}
+
+}  // namespace
+
+std::vector<OpDef> reduce_axes() {
+  return {reduce_sum(),
+          reduce_mean(),
+          extreme("reduce_max",
+                  "The largest over axes, NaN if one is; equal ones share the gradient evenly."),
+          extreme("reduce_min",
+                  "The smallest over axes, NaN if one is; equal ones share the gradient evenly."),
+          reduce_variance(),
+          reduce_logsumexp(),
+          broadcast_to()};
+}
+
+}  // namespace hetu::def
