@@ -67,6 +67,7 @@ struct OpDef {
   std::string doc;                       ///< one sentence; fixes the point that could differ
   std::vector<std::string> inputs = {};  ///< names of the inputs, for Python and messages
   std::vector<std::string> optional_inputs = {};  ///< may be left out at the end
+  bool repeats = false;                           ///< any number of inputs like the last may follow
   std::vector<std::string> outputs = {"y"};
   std::vector<AttrSpec> attrs = {};
   std::vector<TensorType> (*infer)(const InferArgs&) = nullptr;

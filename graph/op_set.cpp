@@ -13,15 +13,17 @@ std::string input_list(const OpDef& def) {
   for (const std::string& name : def.optional_inputs) {
     out += (out.empty() ? "[" : ", [") + name + "]";
   }
+  if (def.repeats) out += ", ...";
   return "(" + out + ")";
 }
 
 void check_inputs(const OpDef& def, std::string_view name, std::size_t found) {
   const std::size_t least = def.inputs.size();
   const std::size_t most = least + def.optional_inputs.size();
-  if (found >= least && found <= most) return;
-  const std::string wanted =
-      std::to_string(least) + (most > least ? " to " + std::to_string(most) : "");
+  if (found >= least && (found <= most || def.repeats)) return;
+  const std::string wanted = std::to_string(least) + (most > least  ? " to " + std::to_string(most)
+                                                      : def.repeats ? " or more"
+                                                                    : "");
   fail(Code::InvalidArgument, "{} '{}': wants {} inputs {}, got {}", def.name, name, wanted,
        input_list(def), found);
 }

@@ -24,8 +24,12 @@ Memory take(std::int64_t bytes) {
 
 class Evaluator {
  public:
-  Evaluator(const Graph& graph, std::int64_t batch, DType floats)
-      : graph_(graph), batch_(batch), floats_(floats), memory_(graph.values.size()) {}
+  Evaluator(const Graph& graph, std::int64_t batch, DType floats, KernelChoice choice)
+      : graph_(graph),
+        batch_(batch),
+        floats_(floats),
+        choice_(choice),
+        memory_(graph.values.size()) {}
 
   Evaluation run(const NamedTensors& leaves) {
     std::vector<int> readers(graph_.values.size(), 0);
@@ -74,9 +78,11 @@ class Evaluator {
     } else if (t.dtype == DType::Float32) {
       auto* floats = reinterpret_cast<float*>(to);
       for (std::size_t i = 0; i < from.size(); ++i) floats[i] = static_cast<float>(from[i]);
+    } else if (t.dtype == DType::Bool) {
+      for (std::size_t i = 0; i < from.size(); ++i) to[i] = std::byte(from[i] != 0 ? 1 : 0);
     } else {
-      require(t.dtype == DType::Int32, "evaluate: {} '{}' is {}; int32 and floats are taken", n.op,
-              n.name, to_string(t));
+      require(t.dtype == DType::Int32, "evaluate: {} '{}' is {}; int32, bool and floats are taken",
+              n.op, n.name, to_string(t));
       auto* whole = reinterpret_cast<std::int32_t*>(to);
       for (std::size_t i = 0; i < from.size(); ++i)
         whole[i] = static_cast<std::int32_t>(std::lround(from[i]));
@@ -100,7 +106,7 @@ class Evaluator {
       desc.outputs.push_back(type(v));
       outputs.push_back(memory_[v].get());
     }
-    const PreparedKernel kernel = prepare_cpu(desc, KernelChoice::Reference);
+    const PreparedKernel kernel = prepare_cpu(desc, choice_);
     const Memory scratch = take(kernel.scratch_bytes);
     kernel.run({inputs.data(), outputs.data(), scratch.get(), {}});
   }
@@ -133,13 +139,14 @@ class Evaluator {
   const Graph& graph_;
   std::int64_t batch_;
   DType floats_;
+  KernelChoice choice_;
   std::vector<Memory> memory_;  // of values that are still to be read
 };
 
 }  // namespace
 
 Evaluation evaluate(const Graph& graph, std::int64_t batch, const NamedTensors& leaves,
-                    DType floats) {
+                    DType floats, KernelChoice choice) {
   require(floats == DType::Float32 || floats == DType::Float64,
           "evaluate: in float32 or float64, not {}", dtype_name(floats));
   for (const Value& v : graph.values) {
@@ -147,7 +154,7 @@ Evaluation evaluate(const Graph& graph, std::int64_t batch, const NamedTensors& 
             "evaluate: images must be plain; give the graph as it was "
             "built");
   }
-  return Evaluator(graph, batch, floats).run(leaves);
+  return Evaluator(graph, batch, floats, choice).run(leaves);
 }
 
 }  // namespace hetu

@@ -1,11 +1,12 @@
-// A whole graph at once by the reference kernels, every value in memory of its own: plain, slow and
-// in float64 if asked. What fast and pipelined runs are compared with.
+// A whole graph at once, every value in memory of its own: plain, slow, by the reference kernels
+// and in float64 if asked. What fast and pipelined runs are compared with.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "graph/base/device.h"
 #include "graph/graph.h"
 
 namespace hetu {
@@ -21,9 +22,9 @@ struct Evaluation {
 
 /// One micro-batch of `batch` samples, training (dropout by seed 0). `leaves` holds placeholders,
 /// parameters and buffers; integers are rounded to their type. float32 values are computed in
-/// `floats`: Float32 or Float64. Throws InvalidArgument, naming the leaf, if one is missing or of
-/// another size.
+/// `floats`: Float32 or Float64, by the kernels of `choice`. Throws InvalidArgument, naming the
+/// leaf, if one is missing or of another size.
 Evaluation evaluate(const Graph& graph, std::int64_t batch, const NamedTensors& leaves,
-                    DType floats);
+                    DType floats, KernelChoice choice = KernelChoice::Reference);
 
 }  // namespace hetu

@@ -22,6 +22,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
                                                           &vector_interaction_rows(),
                                                           &reference_elementwise_rows(),
                                                           &reference_shape_rows(),
+                                                          &reference_axis_rows(),
                                                           &reference_linear_rows(),
                                                           &reference_norm_rows(),
                                                           &reference_reduce_rows(),

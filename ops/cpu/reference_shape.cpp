@@ -2,6 +2,7 @@
 // since a copy is a copy.
 #include <cstring>
 
+#include "ops/cpu/axis_shape.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 
@@ -14,18 +15,6 @@ PreparedKernel copy(const KernelDesc& d) {
             if (bytes > 0) std::memcpy(c.outputs[0], c.inputs[0], bytes);
           },
           0, "reference"};
-}
-
-struct Axis {
-  std::int64_t outer = 1, size = 1, inner = 1;
-};
-
-Axis axis_of(const Shape& shape, std::int64_t axis) {
-  const auto at = static_cast<std::size_t>(axis < 0 ? axis + std::int64_t(shape.size()) : axis);
-  Axis a;
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    (i < at ? a.outer : i == at ? a.size : a.inner) *= shape[i];
-  return a;
 }
 
 /// The index attribute counts from the end if negative.
@@ -143,46 +132,6 @@ PreparedKernel cast(const KernelDesc& d) {
   }
 }
 
-std::int64_t row_bytes(const TensorType& type) {
-  return rows_of(type).columns * dtype_bytes(type.dtype);
-}
-
-PreparedKernel concat(const KernelDesc& d) {
-  const std::int64_t rows = rows_of(d.outputs[0]).rows;
-  const std::int64_t a = row_bytes(d.inputs[0]), b = row_bytes(d.inputs[1]);
-  return {[=](const KernelCall& c) {
-            for (std::int64_t i = 0; i < rows; ++i) {
-              char* const to = c.out<char>(0) + i * (a + b);
-              std::memcpy(to, c.in<char>(0) + i * a, a);
-              std::memcpy(to + a, c.in<char>(1) + i * b, b);
-            }
-          },
-          0, "reference"};
-}
-
-PreparedKernel slice(const KernelDesc& d) {
-  const std::int64_t rows = rows_of(d.outputs[0]).rows;
-  const std::int64_t from = row_bytes(d.inputs[0]), size = row_bytes(d.outputs[0]);
-  const std::int64_t first = d.attrs->integer("first") * dtype_bytes(d.inputs[0].dtype);
-  return {[=](const KernelCall& c) {
-            for (std::int64_t i = 0; i < rows; ++i)
-              std::memcpy(c.out<char>(0) + i * size, c.in<char>(0) + i * from + first, size);
-          },
-          0, "reference"};
-}
-
-PreparedKernel slice_grad(const KernelDesc& d) {
-  const std::int64_t rows = rows_of(d.outputs[0]).rows;
-  const std::int64_t width = row_bytes(d.outputs[0]), size = row_bytes(d.inputs[0]);
-  const std::int64_t first = d.attrs->integer("first") * dtype_bytes(d.inputs[0].dtype);
-  return {[=](const KernelCall& c) {
-            std::memset(c.outputs[0], 0, rows * width);
-            for (std::int64_t i = 0; i < rows; ++i)
-              std::memcpy(c.out<char>(0) + i * width + first, c.in<char>(0) + i * size, size);
-          },
-          0, "reference"};
-}
-
 PreparedKernel expand_last(const KernelDesc& d) {
   const Rows y = rows_of(d.outputs[0]);
   const std::int64_t bytes = dtype_bytes(d.outputs[0].dtype);
@@ -215,9 +164,6 @@ const KernelTable& reference_shape_rows() {
          return {Transpose(d), 0, "reference"};
        }},
       {"cast", "reference", nullptr, cast},
-      {"concat", "reference", nullptr, concat},
-      {"slice", "reference", nullptr, slice},
-      {"slice_grad", "reference", nullptr, slice_grad},
       {"expand_last", "reference", nullptr, expand_last},
       {"positions", "reference", nullptr, positions},
   };

@@ -33,6 +33,7 @@ const KernelTable& vector_interaction_rows();
 // Plain loops: the oracle of the rows above, and the only rows of operators that move data.
 const KernelTable& reference_elementwise_rows();
 const KernelTable& reference_shape_rows();
+const KernelTable& reference_axis_rows();
 const KernelTable& reference_linear_rows();
 const KernelTable& reference_norm_rows();
 const KernelTable& reference_reduce_rows();

@@ -35,7 +35,7 @@ std::vector<Sample> pairs(DType dtype = DType::Float32, bool positive = false) {
   return all;
 }
 
-const Shape& shape_of(const Builder& b, const GradArgs& g, std::size_t i) {
+Shape shape_of(const Builder& b, const GradArgs& g, std::size_t i) {
   return b.type(g.inputs[i]).shape;
 }
 

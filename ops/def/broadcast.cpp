@@ -1,5 +1,7 @@
 #include "ops/def/broadcast.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace hetu::def {
@@ -10,6 +12,12 @@ std::int64_t rank_of(const Shape& shape) { return static_cast<std::int64_t>(shap
 // Length of an axis counted from the last: 1 where the shape has it not.
 std::int64_t from_last(const Shape& shape, std::size_t i) {
   return i < shape.size() ? shape[shape.size() - 1 - i] : 1;
+}
+
+// "5", "B", "2B"
+std::string length(std::int64_t dim) {
+  const std::string text = to_string(Shape{dim});
+  return text.substr(1, text.size() - 2);
 }
 
 }  // namespace
@@ -28,7 +36,7 @@ Shape broadcast_inputs(const InferArgs& a, std::size_t first) {
            "{} {} and {} {} do not broadcast: {} and {} on axis {} from the last; they must be "
            "equal, or one of them 1",
            input_name(a, of), to_string(a.inputs[of]), input_name(a, i), to_string(a.inputs[i]),
-           to_string(Shape{x}), to_string(Shape{y}), k + 1);
+           length(x), length(y), k + 1);
       joined[joined.size() - 1 - k] = x == 1 ? y : x;
     }
     out = std::move(joined);
@@ -84,7 +92,7 @@ Shape reduced_axes(const InferArgs& a) {
   }
   const Shape axes = reduced_axes(a.attrs, x);
   want(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), a,
-       "axes {} name an axis of x {} twice", to_string(given), to_string(a.inputs[0]));
+       "axes [{}] name an axis of x {} twice", fmt::join(given, ", "), to_string(a.inputs[0]));
   return axes;
 }
 

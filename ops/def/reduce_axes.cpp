@@ -50,7 +50,7 @@ std::int64_t count_of(const Builder& b, const GradArgs& g) {
 }
 
 ValueId kept(Builder& b, const GradArgs& g, ValueId reduced) {
-  const Shape& x = b.type(g.inputs[0]).shape;
+  const Shape x = b.type(g.inputs[0]).shape;
   return with_axes(b, reduced, x, reduced_axes(g.node.attrs, x));
 }
 

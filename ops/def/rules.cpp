@@ -3,6 +3,7 @@
 namespace hetu::def {
 
 const std::string& input_name(const InferArgs& a, std::size_t i) {
+  if (a.def.repeats && i >= a.def.inputs.size()) return a.def.inputs.back();
   return i < a.def.inputs.size() ? a.def.inputs[i] : a.def.optional_inputs[i - a.def.inputs.size()];
 }
 

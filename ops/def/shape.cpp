@@ -90,7 +90,6 @@ OpDef select() {
         Shape shape = a.inputs[0].shape;
         const std::int64_t axis = a.attrs.integer("axis");
         const std::int64_t index = a.attrs.integer("index");
-        want_float(a);
         want(axis >= 0 && axis < static_cast<std::int64_t>(shape.size()) && shape[axis] >= 0, a,
              "axis must be a static axis of x {}, got {}", to_string(a.inputs[0]), axis);
         want(index >= 0 && index < shape[axis], a,
@@ -98,7 +97,7 @@ OpDef select() {
              "got {}",
              shape[axis], axis, to_string(a.inputs[0]), index);
         shape.erase(shape.begin() + axis);
-        return {float32(shape)};
+        return {{a.inputs[0].dtype, shape}};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
         Attrs attrs = g.node.attrs;
@@ -109,6 +108,7 @@ OpDef select() {
       .samples = {{.shapes = {{2, 3}}, .attrs = at(1, 2)},
                   {.shapes = {{3, 5, 7}}, .attrs = at(1, 0)},
                   {.shapes = {{1}}, .attrs = at(0, 0)},
+                  {.shapes = {{2, 3}}, .attrs = at(1, 1), .dtypes = {DType::Int32}},
                   {.shapes = {{0, 3}}, .attrs = at(1, 1)}},
   };
 }
@@ -146,110 +146,8 @@ OpDef select_grad() {
   };
 }
 
-OpDef concat() {
-  return {
-      .name = "concat",
-      .doc = "The elements of a, then those of b, along the last axis.",
-      .inputs = {"a", "b"},
-      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        for (const std::size_t i : {0, 1}) {
-          want_rank(a, i, 1);
-          want(a.inputs[i].shape.back() >= 0, a,
-               "the last axis of {} must not be the batch, got {}", input_name(a, i),
-               to_string(a.inputs[i]));
-        }
-        Shape shape = a.inputs[0].shape;
-        want(rows(shape) == rows(a.inputs[1].shape), a,
-             "b must have the axes of a {} but for the last, got {}", to_string(a.inputs[0]),
-             to_string(a.inputs[1]));
-        shape.back() += a.inputs[1].shape.back();
-        return {float32(shape)};
-      },
-      .grad = [](Builder& b, const GradArgs& g) -> Values {
-        const std::int64_t of_a = b.type(g.inputs[0]).shape.back();
-        const std::int64_t of_b = b.type(g.inputs[1]).shape.back();
-        return {if_wanted(g.wanted[0], b, "slice", {g.dy[0]},
-                          {{"first", std::int64_t{0}}, {"size", of_a}}),
-                if_wanted(g.wanted[1], b, "slice", {g.dy[0]}, {{"first", of_a}, {"size", of_b}})};
-      },
-      .flops = no_flops,
-      .samples = {{.shapes = {{2, 3}, {2, 5}}},
-                  {.shapes = {{1}, {1}}},
-                  {.shapes = {{3, 2, 17}, {3, 2, 1}}},
-                  {.shapes = {{2, 0}, {2, 3}}},
-                  {.shapes = {{0, 3}, {0, 2}}}},
-  };
-}
-
-Attrs sliced(std::int64_t first, std::int64_t size) { return {{"first", first}, {"size", size}}; }
-
-OpDef slice() {
-  return {
-      .name = "slice",
-      .doc = "Places first to first + size of the last axis.",
-      .inputs = {"x"},
-      .attrs = {{"first", std::int64_t{0}, true, "place on the last axis"},
-                {"size", std::int64_t{1}, true, "how many places"}},
-      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        Shape shape = a.inputs[0].shape;
-        const std::int64_t first = a.attrs.integer("first"), size = a.attrs.integer("size");
-        want(first >= 0 && size >= 0 && shape.back() >= 0 && first + size <= shape.back(), a,
-             "places {} to {} are not all on the last axis of x {}", first, first + size,
-             to_string(a.inputs[0]));
-        shape.back() = size;
-        return {float32(shape)};
-      },
-      .grad = [](Builder& b, const GradArgs& g) -> Values {
-        return {b.apply("slice_grad", {g.dy[0]},
-                        {{"first", g.node.attrs.integer("first")},
-                         {"width", b.type(g.inputs[0]).shape.back()}})};
-      },
-      .flops = no_flops,
-      .samples = {{.shapes = {{2, 3}}, .attrs = sliced(1, 2)},
-                  {.shapes = {{1}}, .attrs = sliced(0, 1)},
-                  {.shapes = {{3, 5, 17}}, .attrs = sliced(3, 7)},
-                  {.shapes = {{2, 3}}, .attrs = sliced(3, 0)},
-                  {.shapes = {{0, 3}}, .attrs = sliced(1, 1)}},
-  };
-}
-
-OpDef slice_grad() {
-  const auto within = [](std::int64_t first, std::int64_t width) {
-    return Attrs{{"first", first}, {"width", width}};
-  };
-  return {
-      .name = "slice_grad",
-      .doc = "dy from place first of a last axis of width places on, 0 elsewhere.",
-      .inputs = {"dy"},
-      .outputs = {"dx"},
-      .attrs = {{"first", std::int64_t{0}, true, "place on the last axis"},
-                {"width", std::int64_t{1}, true, "length of the last axis"}},
-      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        Shape shape = a.inputs[0].shape;
-        const std::int64_t first = a.attrs.integer("first"), width = a.attrs.integer("width");
-        want(first >= 0 && shape.back() >= 0 && first + shape.back() <= width, a,
-             "dy {} does not fit a last axis of {} places from place {} on", to_string(a.inputs[0]),
-             width, first);
-        shape.back() = width;
-        return {float32(shape)};
-      },
-      .flops = no_flops,
-      .samples = {{.shapes = {{2, 2}}, .attrs = within(1, 3)},
-                  {.shapes = {{1}}, .attrs = within(0, 1)},
-                  {.shapes = {{3, 5, 7}}, .attrs = within(3, 17)},
-                  {.shapes = {{0, 1}}, .attrs = within(1, 3)}},
-  };
-}
-
 }  // namespace
 
-std::vector<OpDef> shape() {
-  return {reshape(), transpose(), select(), select_grad(), concat(), slice(), slice_grad()};
-}
+std::vector<OpDef> shape() { return {reshape(), transpose(), select(), select_grad()}; }
 
 }  // namespace hetu::def

@@ -13,6 +13,7 @@ std::vector<OpDef> unary();
 std::vector<OpDef> activation();
 std::vector<OpDef> linear();
 std::vector<OpDef> shape();
+std::vector<OpDef> axis();
 std::vector<OpDef> embedding();
 std::vector<OpDef> norm();
 std::vector<OpDef> dropout();

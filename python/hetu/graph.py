@@ -6,14 +6,19 @@ Shapes are lists of integers; `BATCH` (-1) stands for the batch size and -k for 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import numbers
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from hetu import _hetu
+from hetu.arithmetic import Arithmetic
 
 BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ def xavier_normal() -> Init:
     return Init("xavier_normal")
 
 
-class Value:
+class Value(Arithmetic):
     """An edge of the graph. `shape` and `dtype` are known at once; errors name the node."""
 
     def __init__(self, graph: GraphBuilder, number: int) -> None:
@@ -53,21 +58,18 @@ class Value:
         self.number = number
         self.dtype, self.shape = graph.builder.type_of(number)
 
-    def __add__(self, other: Value) -> Value:
-        return self.graph.apply("add", [self, other])
-
-    def __sub__(self, other: Value) -> Value:
-        return self.graph.apply("sub", [self, other])
-
-    def __mul__(self, other: Value | float) -> Value:
-        if isinstance(other, Value):
-            return self.graph.apply("mul", [self, other])
-        return self.graph.apply("scale", [self], factor=float(other))
-
-    __rmul__ = __mul__
-
     def __repr__(self) -> str:
         return f"Value({self.dtype}{self.shape})"
+
+
+def _place() -> str:
+    """The line of the user's script that stands behind a call: the nearest frame outside this package."""
+    frame = sys._getframe(1)
+    while frame is not None and os.path.dirname(frame.f_code.co_filename).startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}: " if frame else ""
+
+
 
 
 class GraphBuilder:
@@ -84,8 +86,30 @@ class GraphBuilder:
 
     def apply_all(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> list[Value]:
         """All outputs of an operator."""
-        outputs = self.builder.apply(op, [v.number for v in inputs], attrs, name)
+        for i, v in enumerate(inputs):
+            if not isinstance(v, Value):
+                self.refuse(f"{op}: input {i} must be a hetu Value, got {type(v).__name__}")
+            if v.graph is not self:
+                self.refuse(f"{op}: input {i}, {v!r}, belongs to another graph (hetu.new_graph starts one)")
+        outputs = self._told(self.builder.apply, op, [v.number for v in inputs], attrs, name)
         return [Value(self, number) for number in outputs]
+
+    def _told(self, function: Callable[..., Any], *given: Any) -> Any:
+        """What the builder refuses is said with the line of the user's script."""
+        try:
+            return function(*given)
+        except ValueError as error:
+            self.refuse(str(error))
+
+    def _shape(self, what: str, name: str, shape: Any) -> list[int]:
+        if isinstance(shape, Sequence) and all(isinstance(n, numbers.Integral) for n in shape):
+            return [int(n) for n in shape]
+        found = f"an array of shape {list(shape.shape)}" if hasattr(shape, "shape") else repr(shape)
+        self.refuse(f"{what} '{name}': a shape is wanted, a list of integers such as [2, 3], got {found}")
+
+    def refuse(self, message: str) -> NoReturn:
+        """A ValueError that begins with the line of the user's script."""
+        raise ValueError(f"{_place()}{message}")
 
     def fetch(self, name: str, value: Value) -> None:
         """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines; or float32
@@ -96,18 +120,19 @@ class GraphBuilder:
 
     def placeholder(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
         """A fed tensor; `name` is the field of the batch that it reads."""
-        return Value(self, self.builder.placeholder(name, dtype, list(shape)))
+        return Value(self, self._told(self.builder.placeholder, name, dtype, self._shape("placeholder", name, shape)))
 
     def parameter(self, name: str, shape: Sequence[int], init: Init, decay: bool = True, placement: str = "worker") -> Value:
         """A trainable float32 tensor (see `parameter`)."""
         if placement not in PLACEMENTS:
             raise ValueError(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
-        served = placement == "server"
-        return Value(self, self.builder.parameter(name, list(shape), init.kind, init.a, init.b, decay, served))
+        sizes, served = self._shape("parameter", name, shape), placement == "server"
+        return Value(self, self._told(self.builder.parameter, name, sizes, init.kind, init.a, init.b, decay, served))
 
     def buffer(self, name: str, shape: Sequence[int], init: Init) -> Value:
         """A float32 tensor that the operator reading it replaces in training (see `buffer`)."""
-        return Value(self, self.builder.buffer(name, list(shape), init.kind, init.a, init.b))
+        sizes = self._shape("buffer", name, shape)
+        return Value(self, self._told(self.builder.buffer, name, sizes, init.kind, init.a, init.b))
 
 
 _current = [GraphBuilder()]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # the functions are made below, from the records
 def _docstring(record: dict[str, Any]) -> str:
     lines = [record["doc"], ""]
     lines.append("Inputs: " + (", ".join(record["inputs"]) or "none"))
+    if record["repeats"]:
+        lines[-1] += ", and more like the last"
     if record["optional_inputs"]:
         lines[-1] += "; may be left out: " + ", ".join(record["optional_inputs"])
     for name, fallback, required, doc in record["attrs"]:
@@ -32,9 +34,6 @@ def _function(record: dict[str, Any]) -> Callable[..., Value | tuple[Value, ...]
     op, single = record["name"], len(record["outputs"]) == 1
 
     def function(*inputs: Value, name: str = "", **attrs: Any) -> Value | tuple[Value, ...]:
-        for i, value in enumerate(inputs):
-            if not isinstance(value, Value):
-                raise ValueError(f"{op}: input {i} must be a hetu Value, got {type(value).__name__}")
         outputs = current().apply_all(op, inputs, name, **attrs)
         return outputs[0] if single else tuple(outputs)
 

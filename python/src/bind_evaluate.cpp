@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/base/dtype.h"
+#include "graph/base/error.h"
 #include "ops/evaluate.h"
 #include "python/src/bindings.h"
 
@@ -26,8 +27,14 @@ nb::dict arrays(NamedTensors&& tensors) {
   return out;
 }
 
+KernelChoice parse_kernels(const std::string& word) {
+  require(word == "reference" || word == "best", "kernels are 'reference' or 'best', not '{}'",
+          word);
+  return word == "best" ? KernelChoice::Best : KernelChoice::Reference;
+}
+
 nb::dict evaluate_graph(const Graph& graph, std::int64_t batch, const nb::dict& leaves,
-                        const std::string& floats) {
+                        const std::string& floats, const std::string& kernels) {
   NamedTensors given;
   for (const auto& [name, value] : leaves) {
     const auto array = nb::cast<Doubles>(value);
@@ -36,7 +43,7 @@ nb::dict evaluate_graph(const Graph& graph, std::int64_t batch, const nb::dict& 
   Evaluation found;
   {
     const nb::gil_scoped_release free;
-    found = evaluate(graph, batch, given, parse_dtype(floats));
+    found = evaluate(graph, batch, given, parse_dtype(floats), parse_kernels(kernels));
   }
   nb::dict fetches, out;
   for (const auto& [name, value] : found.fetches) fetches[name.c_str()] = value;
@@ -50,9 +57,10 @@ nb::dict evaluate_graph(const Graph& graph, std::int64_t batch, const nb::dict& 
 
 void bind_evaluate(nb::module_& m) {
   m.def("evaluate", &evaluate_graph, nb::arg("graph"), nb::arg("batch"), nb::arg("leaves"),
-        nb::arg("floats") = "float64",
-        "One training micro-batch of a graph by the reference kernels, in float64 or float32: what "
-        "checks compare with. `leaves`: name -> float64 array, of placeholders, parameters and "
+        nb::arg("floats") = "float64", nb::arg("kernels") = "reference",
+        "One training micro-batch of a graph, in float64 or float32, by the reference kernels or "
+        "the best that fit: what checks compare with. `leaves`: name -> float64 array, of "
+        "placeholders, parameters and "
         "buffers. Gives fetches, gradients and what would replace buffers, flat.");
 }
 

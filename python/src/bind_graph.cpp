@@ -21,6 +21,8 @@ Attr attr_of(const AttrSpec& spec, nb::handle value) {
   if (std::holds_alternative<std::int64_t>(spec.fallback)) return nb::cast<std::int64_t>(value);
   if (std::holds_alternative<double>(spec.fallback)) return nb::cast<double>(value);
   if (std::holds_alternative<std::string>(spec.fallback)) return nb::cast<std::string>(value);
+  std::int64_t one = 0;  // a list of one
+  if (nb::try_cast(value, one)) return std::vector<std::int64_t>{one};
   return nb::cast<std::vector<std::int64_t>>(value);
 }
 
@@ -71,6 +73,7 @@ nb::list operator_records() {
     row["doc"] = def.doc;
     row["inputs"] = def.inputs;
     row["optional_inputs"] = def.optional_inputs;
+    row["repeats"] = def.repeats;
     row["outputs"] = def.outputs;
     nb::list attrs;
     for (const AttrSpec& spec : def.attrs) {

@@ -41,12 +41,14 @@ def signature(record: dict[str, Any]) -> str:
     optional = set(record["optional_inputs"])
     words = [f"{name}: Value" + (" = ..." if name in optional else "") for name in inputs]
     words += [f"{name}: Value = ..." for name in record["optional_inputs"] if name not in inputs]
+    if record["repeats"]:
+        words[-1] = f"*{record['inputs'][-1]}: Value"
     keywords = ["name: str = ..."]
     for name, _, required, _ in record["attrs"]:
         keywords.append(f"{name}: Any" + ("" if required else " = ..."))
     returns = "Value" if len(record["outputs"]) == 1 else "tuple[Value, ...]"
-    positional = ", ".join(words) + (", /, " if words else "")
-    return f"def {record['name']}({positional}*, {', '.join(keywords)}) -> {returns}:"
+    divider = ", " if record["repeats"] else ", /, *, " if words else "*, "
+    return f"def {record['name']}({', '.join(words)}{divider}{', '.join(keywords)}) -> {returns}:"
 
 
 def stubs(found: list[dict[str, Any]]) -> str:
@@ -60,7 +62,8 @@ def table(found: list[dict[str, Any]]) -> str:
     rows = []
     for record in found:
         optional = [f"[{name}]" for name in record["optional_inputs"]]
-        inputs = ", ".join([n for n in record["inputs"] if n not in record["optional_inputs"]] + optional)
+        more = ["..."] if record["repeats"] else []
+        inputs = ", ".join([n for n in record["inputs"] if n not in record["optional_inputs"]] + optional + more)
         doc = record["doc"].replace("|", "\\|")
         rows.append(f"| `{record['name']}` | {inputs} | {doc} | {', '.join(record['cpu_kernels']) or '-'} |")
     return HEAD + "\n".join(rows) + "\n"

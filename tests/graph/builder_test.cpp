@@ -160,13 +160,38 @@ TEST(Builder, ErrorsOfTheRecords) {
   const std::int64_t one = 1;
   const Shape bsh = {kBatch, 5, 6};
   apply("add", {{f32, {2, 3}}, {f32, {3, 2}}}, {},
-        "b must be [2, 3] to fit a float32[2, 3], got float32[3, 2]");
+        "a float32[2, 3] and b float32[3, 2] do not broadcast: 3 and 2 on axis 1 from the last; "
+        "they must be equal, or one of them 1");
+  apply("mul", {{f32, {kBatch, 3}}, {f32, {5, 3}}}, {},
+        "a float32[B, 3] and b float32[5, 3] do not broadcast: B and 5 on axis 2 from the last; "
+        "they must be equal, or one of them 1");
+  apply("add", {{f32, {kBatch, 3}}, {f32, {2, 1, 3}}}, {},
+        "the result float32[2, B, 3] would have the batch on axis 1; it must stay on axis 0");
+  apply("concat", {{f32, {2, 3}}}, {}, "wants 2 or more inputs (a, b, ...), got 1");
+  apply("concat", {{f32, {2, 3}}, {f32, {2, 1}}, {f32, {3, 1}}}, {},
+        "input 2 must be float32[2, 3], as the first, but for axis -1; got float32[3, 1]");
+  apply("concat", {{f32, {kBatch, 3}}, {f32, {kBatch, 3}}}, {{"axis", std::int64_t{0}}},
+        "axis 0 of a float32[B, 3] is the batch, which stays whole");
+  apply("slice", {{f32, {2, 3}}},
+        {{"first", std::int64_t{1}}, {"size", std::int64_t{2}}, {"step", std::int64_t{2}}},
+        "places 1 to 4 are not all on axis -1 of x float32[2, 3]");
+  apply("top_k", {{f32, {2, 3}}}, {{"k", std::int64_t{4}}}, "k must be 1 to 3 for x float32[2, 3]");
+  apply("reduce_mean", {{f32, {kBatch, 3}}}, {{"axes", Shape{0}}},
+        "axis 0 of x float32[B, 3] is the batch, which is cut into micro-batches; only a sum over "
+        "it adds up (a mean over the step: hetu.step_mean)");
+  apply("reduce_sum", {{f32, {2, 3}}}, {{"axes", Shape{1, -1}}},
+        "axes [1, -1] name an axis of x float32[2, 3] twice");
+  apply("reduce_max", {{f32, {2, 0}}}, {{"axes", Shape{1}}},
+        "axis 1 of x float32[2, 0] has no elements");
+  apply("where", {{i32, {2}}, {f32, {2}}, {f32, {2}}}, {}, "condition is int32[2], wanted bool");
+  apply("less", {{i32, {2}}, {f32, {2}}}, {},
+        "a and b must have one dtype, got int32[2] and float32[2]; use cast");
   apply("relu", {{i32, {2}}}, {}, "x is int32[2], wanted float32");
   apply("fill", {}, {{"shape", Shape{kBatch}}, {"value", 0.0}},
         "shape [B] must not depend on the batch");
   apply("div_scalar", {{f32, {2}}, {f32, {1}}}, {}, "s must be [] (a scalar), got float32[1]");
   apply("cast", {{DType::Int64, {2}}}, {{"dtype", std::string("float32")}},
-        "casts between float32 and int32, not from int64[2] to float32");
+        "casts between float32, int32 and bool, not from int64[2] to float32");
   apply("linear", {{f32, {kBatch, 4}}, {f32, {3, 5}}}, {},
         "w must be [out, 4] to fit x float32[B, 4], got float32[3, 5]");
   apply("linear", {{f32, {kBatch, 4}}, {f32, {3, 4}}, {f32, {4}}}, {},

@@ -35,6 +35,23 @@ TEST(FuseNorm, TakesInWhatFollows) {
   EXPECT_EQ(print_graph(fuse_norm(g)), print_graph(g));
 }
 
+// What an add repeats over the images is no skip connection.
+TEST(FuseNorm, LeavesAnAddThatBroadcasts) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3, 4, 4});
+  const auto channel = [&](const char* name) { return b.parameter(name, {3}, {}); };
+  const ValueId norm = b.apply("batch_norm", {x, channel("gamma"), channel("beta"),
+                                              b.buffer("mean", {3}, {}), b.buffer("var", {3}, {})});
+  const ValueId sum = b.apply("add", {norm, b.parameter("bias", {1, 3, 1, 1}, {})});
+  const ValueId loss = b.apply("sum", {b.apply("relu", {sum})});
+  b.fetch("loss", loss);
+  b.differentiate(loss);
+  const Graph g = fuse_norm(b.finish());
+  check_types(op_set(), g);
+  EXPECT_EQ(count(g, "batch_norm_add_relu"), 0);
+  EXPECT_EQ(count(g, "batch_norm"), 1);
+}
+
 TEST(ChannelsLast, ReordersTheRimOfANetworkOnly) {
   const Graph g = channels_last(testing_model::residual_model(), op_set());
   check_graph(g);

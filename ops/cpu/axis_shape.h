@@ -1,0 +1,21 @@
+// A tensor as [outer, size, inner] about one of its axes.
+#pragma once
+#include <cstdint>
+
+#include "graph/base/shape.h"
+
+namespace hetu::cpu {
+
+struct Axis {
+  std::int64_t outer = 1, size = 1, inner = 1;
+};
+
+inline Axis axis_of(const Shape& shape, std::int64_t axis) {
+  const auto at = static_cast<std::size_t>(axis_from_first(axis, shape.size()));
+  Axis a;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    (i < at ? a.outer : i == at ? a.size : a.inner) *= shape[i];
+  return a;
+}
+
+}  // namespace hetu::cpu

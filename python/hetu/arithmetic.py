@@ -1,0 +1,280 @@
+"""What a Value can do by itself: arithmetic with broadcasting as in NumPy, comparisons, indexing, shapes, reductions.
+
+Every method adds operators of hetu.ops to the value's graph. Axes count from 0, negative ones from the last. A number
+beside a value is a constant; an array is not taken for one: hetu.constant makes a Value of it.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hetu.graph import GraphBuilder, Value
+
+BATCH = -1
+_EXACT = 2**24  # whole numbers up to here are float32
+
+
+def broadcast(shapes: Sequence[Sequence[int]]) -> list[int]:
+    """The shape to which shapes broadcast. Where they do not, one that the operator refuses by name."""
+    out: list[int] = []
+    for shape in shapes:
+        longer, shorter = (list(shape), out) if len(shape) > len(out) else (out, list(shape))
+        padded = [1] * (len(longer) - len(shorter)) + shorter
+        out = [b if a == 1 else a for a, b in zip(longer, padded, strict=True)]
+    return out
+
+
+class Arithmetic:
+    """The operators of Value, which gives `graph`, `number`, `dtype` and `shape`."""
+
+    graph: GraphBuilder
+    number: int
+    dtype: str
+    shape: list[int]
+    __array_ufunc__ = None  # NumPy's numbers and arrays leave the operators to us
+
+    # -- operands ----------------------------------------------------------------------------------------------------
+
+    def _operand(self, other: Any, op: str) -> Value:
+        """`other` as a value of this graph and dtype: a constant, if it is a number."""
+        if isinstance(other, Arithmetic):
+            return other  # type: ignore[return-value]
+        if not isinstance(other, numbers.Real):
+            self.graph.refuse(f"{op}: beside {self!r} stands {_kind(other)}; a Value or a number is right")
+        if self.dtype == "float32":
+            return self.graph.apply("fill", [], shape=[], value=float(other))
+        if self.dtype == "int32" and float(other).is_integer() and abs(other) <= _EXACT:
+            number = self.graph.apply("fill", [], shape=[], value=float(other))
+            return self.graph.apply("cast", [number], dtype="int32")
+        self.graph.refuse(f"{op}: beside {self!r} stands the number {other}; use .cast(\"float32\")")
+
+    def _two(self, op: str, other: Any, swapped: bool = False) -> Value:
+        operand = self._operand(other, op)
+        return self.graph.apply(op, [operand, self] if swapped else [self, operand])  # type: ignore[list-item]
+
+    def _one(self, op: str, **attrs: Any) -> Value:
+        return self.graph.apply(op, [self], **attrs)  # type: ignore[list-item]
+
+    # -- arithmetic --------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Value:
+        return self._two("add", other)
+
+    def __radd__(self, other: Any) -> Value:
+        return self._two("add", other, swapped=True)
+
+    def __sub__(self, other: Any) -> Value:
+        return self._two("sub", other)
+
+    def __rsub__(self, other: Any) -> Value:
+        return self._two("sub", other, swapped=True)
+
+    def __mul__(self, other: Any) -> Value:
+        if isinstance(other, numbers.Real) and self.dtype == "float32":
+            return self._one("scale", factor=float(other))
+        return self._two("mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Value:
+        return self._two("div", other)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return self._two("div", other, swapped=True)
+
+    def __pow__(self, other: Any) -> Value:
+        if isinstance(other, numbers.Real):
+            return self._one("power", exponent=float(other))
+        return self._two("pow", other)
+
+    def __rpow__(self, other: Any) -> Value:
+        return self._two("pow", other, swapped=True)
+
+    def __neg__(self) -> Value:
+        return self._one("scale", factor=-1.0)
+
+    def __abs__(self) -> Value:
+        return self._one("abs")
+
+    def __matmul__(self, other: Any) -> Value:
+        """[..., m, k] @ [k, n] or [..., k, n]; leading axes broadcast."""
+        if not isinstance(other, Arithmetic):
+            self.graph.refuse(f"@: beside {self!r} stands {_kind(other)}; a Value is right")
+        if len(self.shape) < 2 or len(other.shape) < 2:
+            self.graph.refuse(f"@: {self!r} and {other!r} must each have two axes or more")
+        if len(other.shape) == 2:
+            return self.graph.apply("linear", [self, other.permute(1, 0)])  # type: ignore[list-item]
+        leading = broadcast([self.shape[:-2], other.shape[:-2]])
+        sides = [side.expand([*leading, *side.shape[-2:]]) for side in (self, other)]
+        return self.graph.apply("matmul", sides)
+
+    # -- comparisons and choices -------------------------------------------------------------------------------------
+
+    def __lt__(self, other: Any) -> Value:
+        return self._two("less", other)
+
+    def __le__(self, other: Any) -> Value:
+        return self._two("less_equal", other)
+
+    def __gt__(self, other: Any) -> Value:
+        return self._two("greater", other)
+
+    def __ge__(self, other: Any) -> Value:
+        return self._two("greater_equal", other)
+
+    def __eq__(self, other: Any) -> Value:  # type: ignore[override]
+        return self._two("equal", other)
+
+    def __ne__(self, other: Any) -> Value:  # type: ignore[override]
+        return self._two("not_equal", other)
+
+    __hash__ = object.__hash__
+
+    def __and__(self, other: Any) -> Value:
+        return self._two("logical_and", other)
+
+    def __or__(self, other: Any) -> Value:
+        return self._two("logical_or", other)
+
+    def __invert__(self) -> Value:
+        return self._one("logical_not")
+
+    def __bool__(self) -> bool:
+        self.graph.refuse(f"{self!r} is computed when the graph runs: it is neither true nor false while the graph is built "
+                          "(choose between values with hetu.where)")
+
+    def __float__(self) -> float:
+        self.graph.refuse(f"{self!r} is computed when the graph runs; it is no number while the graph is built")
+
+    __int__ = __index__ = __float__  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        if not self.shape or self.shape[0] < 0:
+            self.graph.refuse(f"{self!r} has no length: its first axis is "
+                              + ("the batch, which is known when the graph runs" if self.shape else "missing"))
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    # -- shapes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        """Axes."""
+        return len(self.shape)
+
+    def _axis(self, axis: int, op: str, count: int | None = None) -> int:
+        count = self.ndim if count is None else count
+        if not isinstance(axis, numbers.Integral) or not -count <= axis < count:
+            self.graph.refuse(f"{op}: {self!r} has {self.ndim} axes, there is no axis {axis!r}")
+        return int(axis) % count
+
+    def reshape(self, *shape: Any) -> Value:
+        """The elements in the same order under another shape; -1 is the batch, -k is k times the batch."""
+        return self._one("reshape", shape=_listed(shape))
+
+    def permute(self, *axes: Any) -> Value:
+        """Axis i of the result is axis axes[i]; without arguments all axes are turned round."""
+        perm = _listed(axes) or list(range(self.ndim))[::-1]
+        return self._one("transpose", perm=[self._axis(axis, "permute") for axis in perm])
+
+    def swapaxes(self, first: int, second: int) -> Value:
+        """Two axes change places (PyTorch's transpose)."""
+        perm = list(range(self.ndim))
+        a, b = self._axis(first, "swapaxes"), self._axis(second, "swapaxes")
+        perm[a], perm[b] = perm[b], perm[a]
+        return self._one("transpose", perm=perm)
+
+    def unsqueeze(self, axis: int) -> Value:
+        """A new axis of length 1, which has this place in the result."""
+        at = self._axis(axis, "unsqueeze", self.ndim + 1)
+        return self.reshape([*self.shape[:at], 1, *self.shape[at:]])
+
+    def squeeze(self, axis: int) -> Value:
+        """Without an axis of length 1."""
+        at = self._axis(axis, "squeeze")
+        if self.shape[at] != 1:
+            self.graph.refuse(f"squeeze: axis {axis} of {self!r} has another length than 1")
+        return self.reshape([*self.shape[:at], *self.shape[at + 1:]])
+
+    def flatten(self, start: int = 1) -> Value:
+        """All axes from `start` on as one; the batch stays."""
+        at = self._axis(start, "flatten")
+        size = 1
+        for length in self.shape[at:]:
+            size *= length
+        return self.reshape([*self.shape[:at], size])
+
+    def expand(self, *shape: Any) -> Value:
+        """Repeated along new leading axes and axes of length 1; -1 is the batch, -k is k times the batch."""
+        to = _listed(shape)
+        return self if to == self.shape else self._one("broadcast_to", shape=to)  # type: ignore[return-value]
+
+    def cast(self, dtype: str) -> Value:
+        """As float32, int32 or bool."""
+        return self if dtype == self.dtype else self._one("cast", dtype=dtype)  # type: ignore[return-value]
+
+    # -- functions and reductions ------------------------------------------------------------------------------------
+
+    def exp(self) -> Value:
+        return self._one("exp")
+
+    def log(self) -> Value:
+        return self._one("log")
+
+    def sqrt(self) -> Value:
+        return self._one("sqrt")
+
+    def abs(self) -> Value:
+        return self._one("abs")
+
+    def clip(self, low: float, high: float) -> Value:
+        return self._one("clip", low=float(low), high=float(high))
+
+    def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+        """Over some axes or all. Over the batch it is that of a micro-batch; a step adds up those of its micro-batches."""
+        if axis is None and not keepdims:
+            return self._one("sum")
+        return self._reduced("reduce_sum", axis, keepdims)
+
+    def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+        """Over some axes or all, but not the batch, which no micro-batch sees whole: for a loss, hetu.step_mean."""
+        return self._reduced("reduce_mean", axis, keepdims)
+
+    def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+        """Over axes, not the batch; equal ones share the gradient."""
+        return self._reduced("reduce_max", axis, keepdims)
+
+    def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+        """Over axes, not the batch; equal ones share the gradient."""
+        return self._reduced("reduce_min", axis, keepdims)
+
+    def var(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0) -> Value:
+        """The variance over axes, not the batch; `correction` lessens the count: 0 as in NumPy, 1 as PyTorch's default."""
+        return self._reduced("reduce_variance", axis, keepdims, correction=correction)
+
+    def logsumexp(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+        """log(sum(exp(x))) over axes, not the batch."""
+        return self._reduced("reduce_logsumexp", axis, keepdims)
+
+    def _reduced(self, op: str, axis: int | Sequence[int] | None, keepdims: bool, **attrs: Any) -> Value:
+        axes = [] if axis is None else _listed((axis,))
+        if axis is not None and not axes:
+            self.graph.refuse(f"{op}: no axis of {self!r} is named; leave axis out for all of them")
+        return self._one(op, axes=axes, keep=int(keepdims), **attrs)
+
+
+def _listed(given: tuple[Any, ...]) -> list[int]:
+    """f(1, 2), f([1, 2]) and f((1, 2)) alike."""
+    if len(given) == 1 and isinstance(given[0], Sequence):
+        return list(given[0])
+    return list(given)
+
+
+def _kind(other: Any) -> str:
+    name = f"{type(other).__module__}.{type(other).__qualname__}".removeprefix("builtins.")
+    return f"a {name}" if not hasattr(other, "__array__") else f"an array ({name}), of which hetu.constant makes a Value"
