@@ -217,8 +217,8 @@ struct Abs {
 struct Sign {
   template <class T>
   HETU_HD T operator()(T x) const {
-    const T sign = x > T(0) ? T(1) : T(-1);
-    return x == T(0) || x != x ? x - T(0) : sign;  // 0 at 0, NaN at NaN
+    const T below = x < T(0) ? T(-1) : T(0);
+    return x > T(0) ? T(1) : below;
   }
 };
 

@@ -39,6 +39,9 @@ TensorSketch sketch_of(const void* data, DType dtype, std::int64_t elements) {
     case DType::Int32:
       add_elements(static_cast<const std::int32_t*>(data), elements, sketch);
       break;
+    case DType::Bool:
+      add_elements(static_cast<const std::uint8_t*>(data), elements, sketch);
+      break;
     default:
       fail(Code::Unsupported, "a tensor of {} cannot be compared", dtype_name(dtype));
   }

@@ -85,11 +85,11 @@ class Folder {
     return true;
   }
 
-  // The new value that `n` reads for an old one: a fill of another block is made again in n's.
+  // The new value that `n` reads for an old one: a constant of another block is made again in n's.
   ValueId local(ValueId old, const Node& n, GraphRewriter& out) {
     const Node& from = producer(old);
-    if (from.op != "fill" || (from.block == n.block && from.phase == n.phase) ||
-        from.phase == Phase::Count) {
+    if ((from.op != "fill" && from.op != "constant") ||
+        (from.block == n.block && from.phase == n.phase) || from.phase == Phase::Count) {
       return out.mapped(old);
     }
     const auto [at, fresh] = fills_.emplace(std::tuple(old, n.block, n.phase), kNone);

@@ -29,7 +29,7 @@ struct Clip {
   T operator()(T x) const { return fn::Clip()(x, low, high); }
 };
 
-/// The exponents that models have, -1, 1, 2 and 3, without a call of pow; as accurate.
+/// The exponents that models have, -1, -1/2, 1/2, 1, 2 and 3, without a call of pow.
 template <class T>
 struct Power {
   T exponent;
@@ -39,6 +39,8 @@ struct Power {
     if (exponent == T(3)) return x * x * x;
     if (exponent == T(1)) return x;
     if (exponent == T(-1)) return T(1) / x;
+    if (exponent == T(0.5)) return std::sqrt(x);
+    if (exponent == T(-0.5)) return T(1) / std::sqrt(x);
     return std::pow(x, exponent);
   }
 };

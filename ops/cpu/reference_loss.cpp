@@ -131,6 +131,18 @@ struct TopKHits {
   }
 };
 
+/// Of the output's floating type: x may be of any.
+PreparedKernel count_samples(const KernelDesc& d) {
+  const bool wide = d.outputs[0].dtype == DType::Float64;
+  return {[wide, n = d.batch](const KernelCall& c) {
+            if (wide)
+              c.out<double>(0)[0] = static_cast<double>(n);
+            else
+              c.out<float>(0)[0] = static_cast<float>(n);
+          },
+          0, "reference"};
+}
+
 }  // namespace
 
 const KernelTable& reference_loss_rows() {
@@ -140,6 +152,7 @@ const KernelTable& reference_loss_rows() {
       {"sigmoid_cross_entropy", "reference", nullptr, reference<SigmoidCrossEntropy>},
       {"sigmoid_cross_entropy_grad", "reference", nullptr, reference<SigmoidCrossEntropyGrad>},
       {"count_labels", "reference", nullptr, reference<CountLabels>},
+      {"count_samples", "reference", nullptr, count_samples},
       {"top_k_hits", "reference", nullptr, reference<TopKHits>},
   };
   return kRows;

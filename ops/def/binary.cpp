@@ -122,23 +122,25 @@ OpDef pow() {
   return def;
 }
 
-// The gradient goes to the larger (smaller) operand, to both by half where they are equal.
-Values choice_grad(Builder& b, const GradArgs& g, const char* first, const char* second) {
-  const auto share = [&](std::size_t i, const char* op) -> ValueId {
+// The gradient goes to the operand that is taken, to both by half where they are equal, and whole
+// where one is NaN; `loses` says whether the first operand is not taken.
+Values choice_grad(Builder& b, const GradArgs& g, const char* loses) {
+  const auto share = [&](std::size_t i) -> ValueId {
     if (!g.wanted[i]) return kNone;
-    const ValueId zero = number(b, 0), half = b.apply("scale", {g.dy[0]}, {{"factor", 0.5}});
-    const ValueId tied = b.apply("where", {b.apply("equal", g.inputs), half, zero});
-    return summed(g, i, b, "where", {b.apply(op, g.inputs), g.dy[0], tied});
+    const ValueId half = b.apply("scale", {g.dy[0]}, {{"factor", 0.5}});
+    const ValueId taken = b.apply("where", {b.apply("equal", g.inputs), half, g.dy[0]});
+    const ValueId lost = b.apply(loses, {g.inputs[i], g.inputs[1 - i]});
+    return summed(g, i, b, "where", {lost, number(b, 0), taken});
   };
-  const ValueId of_a = share(0, first);
-  return {of_a, share(1, second)};
+  const ValueId of_a = share(0);
+  return {of_a, share(1)};
 }
 
 OpDef maximum() {
   OpDef def = arithmetic("maximum",
                          "The larger of a and b, elementwise, NaN where either is; equal operands "
                          "share the gradient by half.");
-  def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "greater", "less"); };
+  def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "less"); };
   return def;
 }
 
@@ -146,7 +148,7 @@ OpDef minimum() {
   OpDef def = arithmetic("minimum",
                          "The smaller of a and b, elementwise, NaN where either is; equal operands "
                          "share the gradient by half.");
-  def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "less", "greater"); };
+  def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "greater"); };
   return def;
 }
 

@@ -182,6 +182,19 @@ OpDef top_k_hits() {
   };
 }
 
+OpDef count_samples() {
+  return {
+      .name = "count_samples",
+      .doc = "The number of samples in the micro-batch, as a float32 scalar; x is not read.",
+      .inputs = {"x"},
+      .infer = [](const InferArgs&) -> std::vector<TensorType> { return {float32({})}; },
+      .flops = [](const InferArgs&) { return std::int64_t{0}; },
+      .samples = {{.shapes = {{kBatch, 3}}},
+                  {.shapes = {{kBatch}}, .dtypes = {DType::Int32}},
+                  {.shapes = {{kBatch, 0}}}},
+  };
+}
+
 OpDef step_sum() {
   return {
       .name = "step_sum",
@@ -206,6 +219,7 @@ std::vector<OpDef> loss() {
           sigmoid_cross_entropy(),
           sigmoid_cross_entropy_grad(),
           count_labels(),
+          count_samples(),
           top_k_hits(),
           step_sum()};
 }

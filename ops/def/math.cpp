@@ -25,6 +25,40 @@ OpDef fill() {
   };
 }
 
+OpDef constant() {
+  const auto of = [](const Shape& shape, const char* dtype, const char* data) {
+    return Attrs{{"shape", shape}, {"dtype", std::string(dtype)}, {"data", std::string(data)}};
+  };
+  return {
+      .name = "constant",
+      .doc = "A constant tensor of a static shape, for values that fill does not make.",
+      .attrs = {{"shape", Shape{}, true, "dimensions, without the batch"},
+                {"dtype", std::string("float32"), true, "float32, int32 or bool"},
+                {"data", std::string(), true,
+                 "the elements in order, their bytes in hexadecimal, least first"}},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        const TensorType type{parse_dtype(a.attrs.text("dtype")), a.attrs.integers("shape")};
+        want(!is_symbolic(type.shape), a, "shape {} must not depend on the batch; use broadcast_to",
+             to_string(type.shape));
+        want(
+            type.dtype == DType::Float32 || type.dtype == DType::Int32 || type.dtype == DType::Bool,
+            a, "dtype must be float32, int32 or bool, got {}", to_string(type));
+        const std::string& data = a.attrs.text("data");
+        want(static_cast<std::int64_t>(data.size()) == 2 * tensor_bytes(type, 1), a,
+             "{} takes {} digits, got {}", to_string(type), 2 * tensor_bytes(type, 1), data.size());
+        want(data.find_first_not_of("0123456789abcdef") == std::string::npos, a,
+             "data must be hexadecimal digits, 0 to 9 and a to f");
+        return {type};
+      },
+      .flops = [](const InferArgs&) { return std::int64_t{0}; },
+      .samples = {{.attrs = of({2, 2}, "float32", "0000803f000000c00000003f0000807f")},
+                  {.attrs = of({3}, "int32", "0500000000000000ffffffff")},
+                  {.attrs = of({2, 1}, "bool", "0100")},
+                  {.attrs = of({}, "float32", "0000003f")},
+                  {.attrs = of({0}, "int32", "")}},
+  };
+}
+
 OpDef scale() {
   return {
       .name = "scale",
@@ -101,6 +135,6 @@ OpDef cast() {
 
 }  // namespace
 
-std::vector<OpDef> math() { return {fill(), scale(), div_scalar(), cast()}; }
+std::vector<OpDef> math() { return {fill(), constant(), scale(), div_scalar(), cast()}; }
 
 }  // namespace hetu::def

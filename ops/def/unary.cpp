@@ -77,8 +77,7 @@ OpDef abs() {
 }
 
 OpDef sign() {
-  return function("sign", "1 above 0, -1 below, 0 at 0 and NaN at NaN, elementwise; no gradient.",
-                  nullptr);
+  return function("sign", "1 above 0, -1 below, else 0, elementwise; no gradient.", nullptr);
 }
 
 OpDef sin() {
@@ -97,7 +96,9 @@ OpDef cos() {
 
 OpDef power() {
   OpDef def =
-      function("power", "x to the power of a number, elementwise as C's pow.",
+      function("power",
+               "x to the power of a number, elementwise as C's pow, but 1/2 as the square root: "
+               "NaN below 0.",
                [](Builder& b, const GradArgs& g) -> Values {
                  const double exponent = g.node.attrs.real("exponent");
                  if (exponent == 0)  // also where x to the power -1 is infinite
@@ -116,14 +117,18 @@ OpDef power() {
 }
 
 OpDef clip() {
-  OpDef def = function(
-      "clip",
-      "min(max(x, low), high), elementwise, NaN where x is; the gradient passes where x is within "
-      "the bounds, on them too.",
-      [](Builder& b, const GradArgs& g) -> Values {
-        const ValueId within = b.apply("equal", {g.inputs[0], g.outputs[0]});
-        return {b.apply("where", {within, g.dy[0], number(b, 0)})};
-      });
+  OpDef def = function("clip",
+                       "min(max(x, low), high), elementwise, NaN where x is; the gradient passes "
+                       "between the bounds, "
+                       "not on them.",
+                       [](Builder& b, const GradArgs& g) -> Values {
+                         const Attrs& n = g.node.attrs;
+                         const ValueId x = g.inputs[0];
+                         const ValueId within = b.apply(
+                             "logical_and", {b.apply("greater", {x, number(b, n.real("low"))}),
+                                             b.apply("less", {x, number(b, n.real("high"))})});
+                         return {b.apply("where", {within, g.dy[0], number(b, 0)})};
+                       });
   def.attrs = {{"low", 0.0, true, "the least result"}, {"high", 1.0, true, "the greatest"}};
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
     want(a.attrs.real("low") <= a.attrs.real("high"), a, "low {} is above high {}",

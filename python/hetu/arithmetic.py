@@ -6,9 +6,12 @@ beside a value is a constant; an array is not taken for one: hetu.constant makes
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from hetu.indexing import index
 
 if TYPE_CHECKING:
     from hetu.graph import GraphBuilder, Value
@@ -43,12 +46,11 @@ class Arithmetic:
         if isinstance(other, Arithmetic):
             return other  # type: ignore[return-value]
         if not isinstance(other, numbers.Real):
-            self.graph.refuse(f"{op}: beside {self!r} stands {_kind(other)}; a Value or a number is right")
+            self.graph.refuse(f"{op}: beside {self!r} stands {kind_of(other)}; a Value or a number is right")
         if self.dtype == "float32":
-            return self.graph.apply("fill", [], shape=[], value=float(other))
-        if self.dtype == "int32" and float(other).is_integer() and abs(other) <= _EXACT:
-            number = self.graph.apply("fill", [], shape=[], value=float(other))
-            return self.graph.apply("cast", [number], dtype="int32")
+            return self.graph.number(other, op)
+        if self.dtype == "int32" and float(other).is_integer() and abs(float(other)) <= _EXACT:
+            return self.graph.number(other, op).cast("int32")
         self.graph.refuse(f"{op}: beside {self!r} stands the number {other}; use .cast(\"float32\")")
 
     def _two(self, op: str, other: Any, swapped: bool = False) -> Value:
@@ -102,7 +104,7 @@ class Arithmetic:
     def __matmul__(self, other: Any) -> Value:
         """[..., m, k] @ [k, n] or [..., k, n]; leading axes broadcast."""
         if not isinstance(other, Arithmetic):
-            self.graph.refuse(f"@: beside {self!r} stands {_kind(other)}; a Value is right")
+            self.graph.refuse(f"@: beside {self!r} stands {kind_of(other)}; a Value is right")
         if len(self.shape) < 2 or len(other.shape) < 2:
             self.graph.refuse(f"@: {self!r} and {other!r} must each have two axes or more")
         if len(other.shape) == 2:
@@ -160,6 +162,9 @@ class Arithmetic:
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
+    def __getitem__(self, key: Any) -> Value:
+        return index(self, key)  # type: ignore[arg-type]
+
     # -- shapes ------------------------------------------------------------------------------------------------------
 
     @property
@@ -204,10 +209,7 @@ class Arithmetic:
     def flatten(self, start: int = 1) -> Value:
         """All axes from `start` on as one; the batch stays."""
         at = self._axis(start, "flatten")
-        size = 1
-        for length in self.shape[at:]:
-            size *= length
-        return self.reshape([*self.shape[:at], size])
+        return self.reshape([*self.shape[:at], math.prod(self.shape[at:])])
 
     def expand(self, *shape: Any) -> Value:
         """Repeated along new leading axes and axes of length 1; -1 is the batch, -k is k times the batch."""
@@ -261,6 +263,39 @@ class Arithmetic:
         """log(sum(exp(x))) over axes, not the batch."""
         return self._reduced("reduce_logsumexp", axis, keepdims)
 
+    def argmax(self, axis: int = -1) -> Value:
+        """The place of the largest along an axis, int32."""
+        return self._one("argmax", axis=axis)
+
+    def cumsum(self, axis: int = -1) -> Value:
+        """The sum of each element and those before it along an axis."""
+        return self._one("cumsum", axis=axis)
+
+    def split(self, sizes: int | Sequence[int], axis: int = -1) -> list[Value]:
+        """Parts along an axis: of these sizes, or (a number) so many equal ones."""
+        at = self._axis(axis, "split")
+        length = self.shape[at]
+        if isinstance(sizes, Sequence):
+            parts = list(sizes)
+        elif length < 0 or sizes < 1 or length % sizes:
+            self.graph.refuse(f"split: axis {axis} of {self!r} has no {sizes} equal parts")
+        else:
+            parts = [length // sizes] * sizes
+        if sum(parts) != length:
+            self.graph.refuse(f"split: {parts} add up to {sum(parts)}, axis {axis} of {self!r} has {length}")
+        starts = [sum(parts[:i]) for i in range(len(parts))]
+        return [self._one("slice", axis=at, first=first, size=size) for first, size in zip(starts, parts, strict=True)]
+
+    def pad(self, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Value:
+        """(before, after) of every axis: places of `value` around the elements, as NumPy's pad."""
+        if len(widths) != self.ndim:
+            self.graph.refuse(f"pad: {self!r} has {self.ndim} axes, got widths of {len(widths)}")
+        out: Any = self
+        for axis, (before, after) in enumerate(widths):
+            if before or after:
+                out = out._one("pad", axis=axis, before=before, after=after, value=float(value))
+        return out  # type: ignore[no-any-return]
+
     def _reduced(self, op: str, axis: int | Sequence[int] | None, keepdims: bool, **attrs: Any) -> Value:
         axes = [] if axis is None else _listed((axis,))
         if axis is not None and not axes:
@@ -275,6 +310,7 @@ def _listed(given: tuple[Any, ...]) -> list[int]:
     return list(given)
 
 
-def _kind(other: Any) -> str:
+def kind_of(other: Any) -> str:
+    """What stands where a value is wanted, for messages."""
     name = f"{type(other).__module__}.{type(other).__qualname__}".removeprefix("builtins.")
     return f"a {name}" if not hasattr(other, "__array__") else f"an array ({name}), of which hetu.constant makes a Value"

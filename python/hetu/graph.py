@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NoReturn
 
 from hetu import _hetu
-from hetu.arithmetic import Arithmetic
+from hetu.arithmetic import Arithmetic, kind_of
 
 BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
@@ -64,7 +65,7 @@ class Value(Arithmetic):
 
 def _place() -> str:
     """The line of the user's script that stands behind a call: the nearest frame outside this package."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and os.path.dirname(frame.f_code.co_filename).startswith(_PACKAGE):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}: " if frame else ""
@@ -79,6 +80,7 @@ class GraphBuilder:
         self.builder = _hetu.Builder()
         self.sources: dict[str, Any] = {}  # field name -> data object that feeds it
         self.fetches: dict[str, Value] = {}
+        self.placeholders: dict[str, Value] = {}
 
     def apply(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> Value:
         """The first output of an operator."""
@@ -120,7 +122,15 @@ class GraphBuilder:
 
     def placeholder(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
         """A fed tensor; `name` is the field of the batch that it reads."""
-        return Value(self, self._told(self.builder.placeholder, name, dtype, self._shape("placeholder", name, shape)))
+        sizes = self._shape("placeholder", name, shape)
+        self.placeholders[name] = Value(self, self._told(self.builder.placeholder, name, dtype, sizes))
+        return self.placeholders[name]
+
+    def number(self, value: Any, op: str) -> Value:
+        """A float32 constant that broadcasts to any shape."""
+        if not isinstance(value, numbers.Real):
+            self.refuse(f"{op}: a Value or a number is right, got {kind_of(value)}")
+        return self.apply("fill", [], shape=[], value=float(value))
 
     def parameter(self, name: str, shape: Sequence[int], init: Init, decay: bool = True, placement: str = "worker") -> Value:
         """A trainable float32 tensor (see `parameter`)."""

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compares live with PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), ResNets with torchvision's
-(loss, running statistics, logits, weight files, gradients), optimizers and learning rates over 50 steps. Exit status 1 if a
-bound is passed."""
+(loss, running statistics, logits, weight files, gradients), operators, optimizers and learning rates over 50 steps. Exit
+status 1 if a bound is passed."""
 
 import sys
 
 import bert_cases
 import bert_hetu
+import operator_cases
+import operator_hetu
 import optimizer_cases
 import optimizer_hetu
 
@@ -22,6 +24,17 @@ def optimizers() -> bool:
         good &= apart < 1e-5
         print(f"{optimizer:10} {rate:17} {apart:32.2e}")
     return good
+
+
+def operators() -> bool:
+    """Whether all operators are within 2e-6 of PyTorch's, in value and gradient."""
+    import operator_torch
+
+    apart = {f"{name}, {kernels}": operator_hetu.worst(name, operator_torch.run(case), kernels)
+             for name, case in operator_cases.cases().items() for kernels in ("reference", "best")}
+    where = max(apart, key=lambda name: apart[name])
+    print(f"{len(apart)} comparisons of operators: largest difference {apart[where]:.2e}, {where}")
+    return apart[where] < 2e-6
 
 
 def main() -> int:
@@ -43,6 +56,7 @@ def main() -> int:
         failed |= error >= 1e-4 or apart >= 1e-3
         print(f"{name:14} {ours['loss']:12.7f} {theirs['loss']:12.7f} {error:15.2e} {apart:10.2e}  {where}")
     failed |= not optimizers()
+    failed |= not operators()
     failed |= not resnet_parity.check()
     failed |= not resnet_parity.check_gradients()
     return int(failed)

@@ -1,0 +1,68 @@
+"""`x[:, 1:3]`, `x[..., 0]`, `x[:, None]`: what a key says of each axis, as operators."""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hetu.graph import Value
+
+
+def _whole(key: tuple[Any, ...], x: Value) -> list[Any]:
+    """The key with one entry per axis, and None for each new one."""
+    wanted = sum(entry is not None and entry is not Ellipsis for entry in key)
+    if sum(entry is Ellipsis for entry in key) > 1 or wanted > x.ndim:
+        x.graph.refuse(f"{x!r} has {x.ndim} axes; the key names {wanted}")
+    rest = [slice(None)] * (x.ndim - wanted)
+    at = next((i for i, entry in enumerate(key) if entry is Ellipsis), None)
+    if at is None:
+        return [*key, *rest]
+    return [*key[:at], *rest, *key[at + 1:]]
+
+
+def _place(x: Value, axis: int, place: int) -> int:
+    length = x.shape[axis]
+    if not -length <= place < length:
+        x.graph.refuse(f"place {place} is not on axis {axis} of {x!r}")
+    return place % length
+
+
+def _cut(x: Value, axis: int, part: slice) -> Value:
+    for bound in (part.start, part.stop, part.step):
+        if bound is not None and not isinstance(bound, numbers.Integral):
+            x.graph.refuse(f"slices of {x!r} have whole numbers as bounds, not {bound!r}")
+    if part.step is not None and part.step < 1:
+        x.graph.refuse(f"slices of {x!r} go forward, by a step of 1 or more, not {part.step}")
+    first, end, step = part.indices(x.shape[axis])
+    size = len(range(first, end, step))
+    if size == x.shape[axis]:
+        return x
+    return x.graph.apply("slice", [x], axis=axis, first=min(first, x.shape[axis]), size=size, step=step)
+
+
+def _check(x: Value, axis: int, entry: Any) -> None:
+    if not isinstance(entry, (slice, numbers.Integral)) or isinstance(entry, bool):
+        x.graph.refuse(f"{x!r} is indexed by numbers, slices, ... and None, not by a {type(entry).__name__} (rows by their "
+                       "numbers: hetu.ops.embedding)")
+    if x.shape[axis] < 0 and entry != slice(None):
+        x.graph.refuse(f"axis {axis} of {x!r} is the batch, which stays whole: x[:, ...]")
+
+
+def index(x: Value, key: Any) -> Value:
+    """Numbers take a place and the axis goes away, slices take a part of an axis, ... stands for all axes between, None for
+    a new one of length 1. The batch stays whole."""
+    entries = _whole(key if isinstance(key, tuple) else (key,), x)
+    of_axes = [entry for entry in entries if entry is not None]
+    for axis, entry in enumerate(of_axes):
+        _check(x, axis, entry)
+        if isinstance(entry, slice) and entry != slice(None):
+            x = _cut(x, axis, entry)
+    for axis in reversed(range(len(of_axes))):
+        if not isinstance(of_axes[axis], slice):
+            x = x.graph.apply("select", [x], axis=axis, index=_place(x, axis, int(of_axes[axis])))
+    if all(entry is not None for entry in entries):
+        return x
+    lengths = iter(x.shape)
+    return x.reshape([1 if entry is None else next(lengths) for entry in entries
+                      if entry is None or isinstance(entry, slice)])

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/operators.json: what PyTorch computes on the cases of operator_cases.py (the tests need none)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import operator_cases as cases
+import operator_torch
+
+
+def digits(array: np.ndarray) -> list[float]:
+    """As many as float32 has, flat; infinities and NaNs as Python's json writes them."""
+    return [float(f"{x:.8g}") for x in array.astype(np.float64).ravel()]
+
+
+def main() -> None:
+    rows = []
+    for name, case in cases.cases().items():
+        found = operator_torch.run(case)
+        kept = {"shape": list(found["value"].shape), "value": digits(found["value"]),
+                "slopes": [digits(slope) for slope in found["slopes"]]}
+        rows.append(f"{json.dumps(name)}: {json.dumps(kept, separators=(',', ':'))}")
+    path = Path(__file__).resolve().parent.parent / "fixtures" / "operators.json"
+    joined = ",\n".join(rows)
+    path.write_text(f'{{"versions": {json.dumps({"torch": torch.__version__})}, "cases": {{\n{joined}\n}}}}\n')
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

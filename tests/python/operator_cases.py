@@ -1,0 +1,154 @@
+"""Cases on which operators are compared with PyTorch: values, slopes, infinities and NaNs. Both sides write the same
+expression; what differs between the libraries is in the two small namespaces of operator_hetu.py and operator_torch.py.
+
+A case has inputs, arrays whose gradients are compared where they are float32, and a function of a namespace and the inputs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SEED = 20241124
+INF, NAN = float("inf"), float("nan")
+
+
+@dataclass
+class Case:
+    inputs: list[np.ndarray]
+    function: Callable[..., Any]
+    slopes: bool = True  # False: values only, of what has no gradient
+
+    def __post_init__(self) -> None:
+        self.inputs = [np.asarray(x) for x in self.inputs]  # NumPy makes numbers of scalar arrays
+
+
+def draw(*shape: int, low: float | None = None) -> np.ndarray:
+    """Normal numbers, the same for every case of one shape; `low`: not below it."""
+    x = np.asarray(np.random.default_rng([SEED, *shape]).standard_normal(shape), np.float32)
+    return x if low is None else np.asarray(np.abs(x) + np.float32(low))
+
+
+# Signed zeros, subnormal and largest numbers, where exp ends and where tanh is 1, infinities, NaN.
+EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1e-40, -1e-40, 1e-20, 20.5, -20.5, 88.8, -88.8, -110.0, 1e30, -1e30,
+                  INF, -INF, NAN], dtype=np.float32)
+FEW = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 3.0, INF, -INF, NAN], dtype=np.float32)  # beside each other
+BROADCASTS = {
+    "same": ((2, 3), (2, 3)), "rows": ((2, 3), (3,)), "rows swapped": ((3,), (2, 3)), "columns": ((2, 1), (2, 3)),
+    "both": ((2, 1, 4), (3, 1)), "middle": ((2, 3, 4), (1, 3, 1)), "scalar": ((), (2, 3)), "scalars": ((), ()),
+    "leading": ((1, 1, 3), (2, 2, 3)), "empty": ((0, 3), (3,)), "empty by one": ((2, 0), (1,)),
+}
+BINARY: dict[str, Callable[..., Any]] = {
+    "add": lambda _, a, b: a + b, "sub": lambda _, a, b: a - b, "mul": lambda _, a, b: a * b, "div": lambda _, a, b: a / b,
+    "maximum": lambda f, a, b: f.maximum(a, b), "minimum": lambda f, a, b: f.minimum(a, b),
+    "where": lambda f, a, b: f.where(a < b, a, b * 2),
+}
+COMPARED: dict[str, Callable[..., Any]] = {
+    "<": lambda _, a, b: a < b, "<=": lambda _, a, b: a <= b, ">": lambda _, a, b: a > b, ">=": lambda _, a, b: a >= b,
+    "==": lambda _, a, b: a == b, "!=": lambda _, a, b: a != b, "and or not": lambda _, a, b: (a > 0) & ~(b > 0) | (a > b),
+}
+UNARY = ("exp", "log", "sqrt", "rsqrt", "abs", "sin", "cos", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh", "softplus",
+         "relu", "leaky_relu")
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "x + 1": lambda _, x: x + 1, "1 + x": lambda _, x: 1 + x, "x - 2.5": lambda _, x: x - 2.5, "2 - x": lambda _, x: 2 - x,
+    "3 * x": lambda _, x: 3 * x, "x / 3": lambda _, x: x / 3, "2 / x": lambda _, x: 2 / x, "-x": lambda _, x: -x,
+    "x + inf": lambda _, x: x + INF, "x ** 2": lambda _, x: x**2, "x ** 3": lambda _, x: x**3, "x ** 0": lambda _, x: x**0,
+    "x ** 0.5": lambda _, x: x**0.5, "x ** -1": lambda _, x: x**-1, "x ** -0.5": lambda _, x: x**-0.5,
+    "2 ** x": lambda _, x: 2**x, "clip": lambda f, x: f.clip(x, -0.5, 1.0),
+}
+# The same expression on both sides; f.* where the libraries differ in names.
+SHAPES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
+    "permute": ((2, 3, 4), lambda _, x: x.permute(2, 0, 1)), "swapaxes": ((2, 3, 4), lambda _, x: x.swapaxes(-1, 1)),
+    "unsqueeze": ((2, 3), lambda _, x: x.unsqueeze(-1)), "squeeze": ((2, 1, 3), lambda _, x: x.squeeze(1)),
+    "flatten": ((2, 3, 4), lambda _, x: x.flatten(1)), "expand": ((2, 1, 3), lambda _, x: x.expand(4, 2, 5, 3)),
+    "x[:, 1:3]": ((2, 5), lambda _, x: x[:, 1:3]), "x[..., 0]": ((2, 3, 4), lambda _, x: x[..., 0]),
+    "x[:, -1]": ((2, 3, 4), lambda _, x: x[:, -1]), "x[:, ::2]": ((2, 5, 3), lambda _, x: x[:, ::2]),
+    "x[:, None, 1:]": ((2, 3), lambda _, x: x[:, None, 1:]),
+    "x[1, 2:, None, 0]": ((2, 4, 3), lambda _, x: x[1, 2:, None, 0]),
+    "x[:, 3:1]": ((2, 5), lambda _, x: x[:, 3:1]), "x[-1]": ((4, 3), lambda _, x: x[-1]),
+    "concat": ((2, 3, 4), lambda f, x: f.concat([x, x[:, 1:] * 2, x], 1)),
+    "stack": ((2, 3), lambda f, x: f.stack([x, x * x], 1)),
+    "concat last": ((2, 3), lambda f, x: f.concat([x, x[:, :0], x[:, 1:]], -1)),
+    "split": ((2, 6), lambda f, x: f.split(x, [1, 3, 2], 1)[1] * f.split(x, [3, 3], -1)[0]),
+    "pad": ((2, 3), lambda f, x: f.pad(x, [(1, 0), (2, 1)], -1.5)), "cumsum": ((2, 5, 3), lambda f, x: f.cumsum(x, 1)),
+    "matmul": ((2, 3, 4), lambda _, x: x @ x.permute(0, 2, 1)),
+}
+# Operator, shape, axes, whether they stay.
+REDUCED = [((2, 3, 4), (1,), False), ((2, 3, 4), (0, 2), True), ((2, 3, 4), (-1,), True), ((5,), (0,), False),
+           ((2, 3, 4), (0, 1, 2), False), ((0, 3), (1,), False)]
+REDUCE = ("sum", "mean", "amax", "amin", "logsumexp", "var", "var1")
+
+
+def _edge(op: str, x: np.ndarray) -> Case:
+    return Case([x], lambda f, v: getattr(f, op)(v))
+
+
+def _reductions() -> dict[str, Case]:
+    cases = {}
+    for op in REDUCE:
+        for shape, axes, keep in REDUCED:
+            cases[f"{op} {list(shape)} {list(axes)}{' keep' if keep else ''}"] = Case(
+                [draw(*shape)], lambda f, x, op=op, axes=axes, keep=keep: getattr(f, op)(x, axes, keep))
+    odd = np.array([[1, INF, 2], [-INF, -INF, -INF], [1, NAN, INF], [3, 3, 1], [INF, -INF, 0], [-INF, 2, 2]], np.float32)
+    for op in REDUCE[:-1]:
+        cases[f"{op} odd"] = Case([odd], lambda f, x, op=op: getattr(f, op)(x, (1,), False))
+    for op in ("sum", "mean", "logsumexp"):
+        cases[f"{op} of nothing"] = Case([draw(2, 0)], lambda f, x, op=op: getattr(f, op)(x, (1,), False))
+    for name, x in {"drawn": draw(4, 5), "odd": odd}.items():
+        cases[f"argmax {name}"] = Case([x], lambda f, x: f.argmax(x, 1), slopes=False)
+        cases[f"top_k {name}"] = Case([x], lambda f, x: f.top_k(x, 2))
+    return cases
+
+
+@functools.cache
+def cases() -> dict[str, Case]:
+    """All, by name."""
+    out: dict[str, Case] = {}
+    pairs = np.array([(a, b) for a in FEW for b in FEW], dtype=np.float32).T
+    for name, binary in BINARY.items():
+        for kind, (first, second) in BROADCASTS.items():
+            b = draw(*second, low=0.5) if name == "div" else draw(*second) + np.float32(0.25)
+            out[f"{name} {kind}"] = Case([draw(*first), b], binary)
+        out[f"{name} edges"] = Case([pairs[0], pairs[1]], binary)
+    for name, compared in COMPARED.items():
+        out[f"{name} edges"] = Case([pairs[0], pairs[1]], compared, slopes=False)
+        out[f"{name} broadcast"] = Case([draw(2, 1, 4), draw(3, 1)], compared, slopes=False)
+        if name != "and or not":
+            whole = [np.arange(6, dtype=np.int32), np.array([[3], [4]], np.int32)]
+            out[f"{name} int32"] = Case(whole, compared, slopes=False)
+    out["pow"] = Case([draw(3, 4, low=0.3), draw(4)], lambda _, a, b: a**b)
+    out["pow edges"] = Case([pairs[0], pairs[1]], lambda _, a, b: a**b)
+    for op in UNARY:
+        out[f"{op}"] = _edge(op, draw(3, 7, low=0.1) if op in ("log", "sqrt", "rsqrt") else draw(3, 7) * np.float32(3))
+        out[f"{op} edges"] = _edge(op, EDGES)
+        out[f"{op} empty"] = _edge(op, draw(0, 3))
+    for name, function in NUMBERS.items():
+        out[name] = Case([draw(2, 5, low=0.1)], function)
+        out[f"{name} edges"] = Case([EDGES], function)
+    for name, (shape, function) in SHAPES.items():
+        out[name] = Case([draw(*shape)], function)
+    out.update(_reductions())
+    return out
+
+
+# Where PyTorch has a NaN and the limit is a number (2.15 at infinity and where a cube overflows), and where it passes the
+# gradient of a NaN on, Hetu's number stands: case, which of value (0) and slopes (1, ...), element.
+OTHERWISE = {("gelu edges", 0, 16), ("relu edges", 1, 18), *(("gelu_tanh edges", 1, i) for i in (14, 15, 16, 17))}
+
+
+def weights(shape: tuple[int, ...]) -> np.ndarray:
+    """What the result is multiplied by before all is added up: the gradient that reaches it."""
+    return draw(*shape, low=0.5)
+
+
+def apart(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The largest difference, relative to the result and 1; infinite where infinities or NaNs differ."""
+    both = np.isfinite(ours) & np.isfinite(theirs)
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    if not np.all(both | same):
+        return INF
+    return float((np.abs(ours[both] - theirs[both]) / np.maximum(np.abs(theirs[both]), 1)).max(initial=0))

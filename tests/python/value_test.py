@@ -1,0 +1,195 @@
+"""What a Value does by itself: every operator with numbers and values, means over a step, and what new users fall over: one
+line that names the place in their script."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import hetu as ht
+from hetu import _hetu
+
+SEED = 7
+
+
+def gradients(loss, given, batch):
+    graph = ht.graph.current()
+    graph.builder.differentiate(loss.number)
+    graph.fetch("loss", loss)
+    given = {name: np.asarray(array, np.float64).ravel() for name, array in given.items()}
+    found = _hetu.evaluate(graph.builder.finish(), batch, given)
+    return found["fetches"]["loss"], found["gradients"]
+
+
+class Batches(unittest.TestCase):
+    """The batch, whose size is not known while the graph is built."""
+
+    def test_a_bias_sums_over_the_batch(self):
+        random = np.random.default_rng(SEED)
+        for batch in (1, 4):
+            x, w, b = random.standard_normal((batch, 3, 2)), random.standard_normal(2), random.standard_normal((3, 1))
+            ht.new_graph()
+            value = ht.placeholder("x", "float32", [ht.BATCH, 3, 2])
+            weight = ht.parameter("w", [2], ht.graph.constant(0.0))
+            bias = ht.parameter("b", [3, 1], ht.graph.constant(0.0))
+            loss = ht.step_mean((value * weight + bias) ** 2)
+            found, slopes = gradients(loss, {"x": x, "w": w, "b": b}, batch)
+            y = x * w + b
+            with self.subTest(batch=batch, seed=SEED):
+                self.assertAlmostEqual(found, float((y**2).mean()), 12)
+                np.testing.assert_allclose(slopes["w"], (2 * y * x).sum((0, 1)) / y.size, rtol=1e-12)
+                np.testing.assert_allclose(slopes["b"], (2 * y).sum((0, 2)) / y.size, rtol=1e-12)
+
+    def test_values_along_the_batch(self):
+        random = np.random.default_rng(SEED)
+        x, w = random.standard_normal((4, 6)), random.standard_normal((2, 3))
+        ht.new_graph()
+        value, weight = ht.placeholder("x", "float32", [ht.BATCH, 6]), ht.parameter("w", [2, 3], ht.graph.constant(0.0))
+        left, right = value.split(2)
+        both = ht.stack([left, right], axis=1) * weight  # [B, 2, 3]
+        chosen = ht.where(both > 0, both, 0.5 * both)
+        peak = chosen.max(axis=(1, 2), keepdims=True) - chosen[:, :1, -1:]
+        self.assertEqual((both.shape, peak.shape), ([-1, 2, 3], [-1, 1, 1]))
+        found, slopes = gradients(peak.sum(), {"x": x, "w": w}, 4)
+        y = x.reshape(4, 2, 3) * w
+        leak = np.where(y > 0, 1, 0.5)
+        want = np.zeros((2, 3))
+        for i in range(4):
+            top = np.unravel_index((y * leak)[i].argmax(), (2, 3))
+            want[top] += (leak * x.reshape(4, 2, 3))[i][top]
+            want[0, 2] -= (leak * x.reshape(4, 2, 3))[i][0, 2]
+        self.assertAlmostEqual(found, float(((y * leak).max((1, 2)) - (y * leak)[:, 0, 2]).sum()), 12)
+        np.testing.assert_allclose(slopes["w"], want.ravel(), rtol=1e-12)
+
+    def test_the_mean_over_a_step_is_the_same_however_it_is_cut(self):
+        random = np.random.default_rng(SEED)
+        rows = {"x": random.standard_normal((12, 5)).astype(np.float32), "y": random.standard_normal(12).astype(np.float32)}
+        losses = {}
+        for micro_batches in (1, 2, 3, 4):
+            ht.new_graph()
+            data = ht.data.Batches([rows], 12)
+            weight = ht.parameter("w", [1, 5], ht.graph.constant(0.25))
+            loss = ht.step_mean((ht.ops.linear(data.x, weight)[:, 0] - data.y) ** 2, name="mse")
+            train = ht.optim.SGD(0.1).minimize(loss)
+            job = ht.Executor({"train": [loss, train]}, micro_batches=micro_batches, threads=1)
+            losses[micro_batches] = [step.loss for step in job.run("train", steps=3)]
+        w = np.full(5, 0.25)
+        for found in losses[1]:
+            error = rows["x"] @ w - rows["y"]
+            self.assertAlmostEqual(found, float((error**2).mean()), 5)
+            w -= 0.1 * 2 * (error[:, None] * rows["x"]).mean(0)
+        for micro_batches in (2, 3, 4):
+            np.testing.assert_allclose(losses[micro_batches], losses[1], rtol=1e-6)
+
+
+class Page(unittest.TestCase):
+    def test_its_lines_run(self):
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "values.md"
+        (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+        ht.new_graph()
+        names = {}
+        exec(compile(code, str(page), "exec"), names)
+        shapes = {"scores": [-1, 4, 4], "mask": [-1, 4, 4], "first": [-1, 6], "rest": [-1, 3, 3], "both": [-1, 8, 3],
+                  "pairs": [-1, 4, 3, 2], "flat": [-1, 12, 2], "wide": [-1, 7, 6], "spread": [-1, 4], "top": [-1],
+                  "total": [4, 6], "best": [-1, 4], "loss": []}
+        self.assertEqual({name: names[name].shape for name in shapes}, shapes)
+        self.assertEqual((names["mask"].dtype, names["best"].dtype), ("bool", "int32"))
+        refused = re.sub(r"\s+", " ", re.search(r"`mine\.py:12: (.*?)`", page.read_text(), re.DOTALL)[1])
+        with self.assertRaisesRegex(ValueError, re.escape(refused)):
+            names["x"] + ht.parameter("five", [5], ht.graph.constant(0.0))
+
+
+class Constants(unittest.TestCase):
+    def test_they_hold_what_they_were_given(self):
+        given = {"a": np.array([[1.5, -0.0, np.inf], [1e-40, 3.25, -2]]), "b": np.array([7, -9, 2**31 - 1]),
+                 "c": [True, False]}
+        for name, array in given.items():
+            ht.new_graph()
+            value = ht.constant(array)
+            r = ht.parameter("r", value.shape, ht.graph.constant(0.0))
+            _, slopes = gradients((value.cast("float32") * r).sum(), {"r": np.ones(np.shape(array))}, 1)
+            np.testing.assert_array_equal(slopes["r"], np.asarray(array).astype(np.float32).ravel(), name)
+
+    def test_beside_values(self):
+        ht.new_graph()
+        x = ht.parameter("x", [2, 3], ht.graph.constant(0.0))
+        y = ht.constant(np.arange(3.0)) * x
+        found, slopes = gradients(y.sum(), {"x": np.ones((2, 3))}, 1)
+        self.assertEqual((found, slopes["x"].tolist()), (6.0, [0, 1, 2, 0, 1, 2]))
+
+
+class Traps(unittest.TestCase):
+    def refused(self, says, make):
+        x = ht.placeholder("x", "float32", [ht.BATCH, 3])
+        ids = ht.placeholder("ids", "int32", [ht.BATCH, 4])
+        with self.subTest(says), self.assertRaises(ValueError) as caught:
+            make(x, ids)
+        text = str(caught.exception)
+        self.assertRegex(text, r"^value_test\.py:\d+: ")
+        self.assertIn(says, text)
+        self.assertNotIn("\n", text)
+
+    def test_one_line_that_names_the_place(self):
+        ht.new_graph()
+        w = ht.parameter("w", [4], ht.graph.constant(0.0))
+        for says, make in (
+            ("add: beside Value(float32[-1, 3]) stands a str; a Value or a number is right", lambda x, _: x + "1"),
+            ("mul: beside Value(float32[-1, 3]) stands an array (numpy.ndarray)", lambda x, _: x * np.ones(3)),
+            ("sub: beside Value(float32[-1, 3]) stands an array (numpy.ndarray)", lambda x, _: np.ones(3) - x),
+            ("where: a Value or a number is right, got a list", lambda x, _: ht.where(x > 0, x, [1])),
+            ("where 'where': condition is float32[B, 3], wanted bool", lambda x, _: ht.where(x, x, 0)),
+            ("relu: input 0 must be a hetu Value, got int", lambda *_: ht.ops.relu(3)),
+            ("a float32[B, 3] and b float32[4] do not broadcast: 3 and 4 on axis 1 from the last", lambda x, _: x + w),
+            ("a is int32[B, 4], wanted float32", lambda _, ids: ids + 1),
+            ("less: beside Value(int32[-1, 4]) stands the number 0.5; use .cast", lambda _, ids: ids < 0.5),
+            ("a shape is wanted, a list of integers such as [2, 3], got an array of shape [2, 2]",
+             lambda *_: ht.parameter("u", np.ones((2, 2)), ht.graph.constant(0.0))),
+            ("a shape is wanted, a list of integers such as [2, 3], got 3",
+             lambda *_: ht.parameter("u", 3, ht.graph.constant(0.0))),
+            ("a shape is wanted", lambda *_: ht.placeholder("v", "float32", [2.5])),
+            ("parameter 'w': the name is taken", lambda *_: ht.parameter("w", [4], ht.graph.constant(0.0))),
+            ("it is neither true nor false while the graph is built", lambda x, _: x if x > 0 else -x),
+            ("it is no number while the graph is built", lambda x, _: float(x.sum())),
+            ("has no length: its first axis is the batch", lambda x, _: list(x)),
+            ("axis 0 of Value(float32[-1, 3]) is the batch, which stays whole: x[:, ...]", lambda x, _: x[0]),
+            ("place 3 is not on axis 1 of Value(float32[-1, 3])", lambda x, _: x[:, 3]),
+            ("has 2 axes; the key names 3", lambda x, _: x[:, 0, 0]),
+            ("go forward, by a step of 1 or more, not -1", lambda x, _: x[:, ::-1]),
+            ("not by a Value (rows by their numbers: hetu.ops.embedding)", lambda x, ids: x[:, ids]),
+            ("axis 0 of x float32[B, 3] is the batch, which is cut into micro-batches", lambda x, _: x.mean()),
+            ("x float32[B, 3] has 2 axes, there is no axis 2", lambda x, _: x.sum(axis=2)),
+            ("split: [1, 1] add up to 2, axis -1 of Value(float32[-1, 3]) has 3", lambda x, _: x.split([1, 1])),
+            ("concat: a list of values is wanted", lambda x, _: ht.concat(x)),
+            ("constant: floats, integers or bools are wanted, got <U1", lambda *_: ht.constant(["a"])),
+            ("constant: integers from 0 to 2147483648 are not all int32", lambda *_: ht.constant([0, 2**31])),
+            ("constant: an array of 33554432 bytes; up to 16777216", lambda *_: ht.constant(np.zeros(2**23))),
+            ("constant: Value(float32[-1, 3]) is a Value already", lambda x, _: ht.constant(x)),
+            ("[B, 4] does not have as many elements as x float32[B, 3]", lambda x, _: x.reshape(-1, 4)),
+            ("step_mean: Value(float32[4]) has no batch on its first axis; use .mean()", lambda *_: ht.step_mean(w)),
+        ):
+            self.refused(says, make)
+
+    def test_a_value_of_another_graph(self):
+        ht.new_graph()
+        other = ht.placeholder("x", "float32", [2])
+        ht.new_graph()
+        self.refused("belongs to another graph (hetu.new_graph starts one)", lambda x, _: x[:, :2] + other)
+
+    def test_a_script_ends_in_its_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "mine.py"
+            script.write_text("import hetu as ht\nx = ht.placeholder('x', 'float32', [ht.BATCH, 3])\n"
+                              "def model():\n    return ht.models.mean_cross_entropy(x, x + [1], 'm')\n"
+                              "with ht.one_line_errors('mine.py'):\n    model()\n")
+            done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertTrue(re.fullmatch(r"mine\.py: mine\.py:4: add: beside Value\(float32\[-1, 3\]\) stands a list; .*\n",
+                                     done.stderr), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
