@@ -2,9 +2,11 @@
 // H hidden, D = H / heads columns of one head; probs are [B, heads, S, S].
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/seen_keys.h"
 #include "ops/cpu/tables.h"
 #include "ops/philox.h"
 
@@ -47,7 +49,8 @@ double dot(const T* a, const T* b, std::int64_t n) {
 
 template <class T>
 struct Attention : Heads {
-  explicit Attention(const KernelDesc& d) : Heads(d) {}
+  SeenKeys seen;
+  explicit Attention(const KernelDesc& d) : Heads(d), seen(d.inputs[3]) {}
 
   void operator()(const KernelCall& c) const {
 #pragma omp parallel for collapse(2)
@@ -59,12 +62,17 @@ struct Attention : Heads {
   void row(const KernelCall& c, std::int64_t b, std::int64_t h, std::int64_t i) const {
     const std::int64_t at = b * positions * hidden + h * columns;
     const T *q = c.in<T>(0) + at + i * hidden, *k = c.in<T>(1) + at, *v = c.in<T>(2) + at;
-    const std::int32_t* mask = c.in<std::int32_t>(3) + b * positions;
     T* y = c.out<T>(0) + at + i * hidden;
     const std::int64_t element = (h * positions + i) * positions;
     T* probs = c.out<T>(1) + b * heads * positions * positions + element;
+    const std::uint8_t* shown = seen.row(c, b, i, positions);
+    if (SeenKeys::nothing(shown, positions)) {
+      std::fill_n(probs, positions, T(0));
+      std::fill_n(y, columns, T(0));
+      return;
+    }
     for (std::int64_t j = 0; j < positions; ++j)
-      probs[j] = static_cast<T>(dot(q, k + j * hidden, columns) * scale + (mask[j] - 1) * 10000.0);
+      probs[j] = static_cast<T>(dot(q, k + j * hidden, columns) * scale + bias(c, b, j, shown));
     const T top = *std::max_element(probs, probs + positions);
     double sum = 0;
     for (std::int64_t j = 0; j < positions; ++j) sum += double(probs[j] = std::exp(probs[j] - top));
@@ -75,6 +83,12 @@ struct Attention : Heads {
       const T p = probs[j] * factor<T>(c.run, random, element + j);
       for (std::int64_t l = 0; l < columns; ++l) y[l] += p * v[j * hidden + l];
     }
+  }
+
+  double bias(const KernelCall& c, std::int64_t b, std::int64_t j,
+              const std::uint8_t* shown) const {
+    if (shown == nullptr) return (c.in<std::int32_t>(3)[b * positions + j] - 1) * 10000.0;
+    return shown[j] != 0 ? 0.0 : -std::numeric_limits<double>::infinity();
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include "ops/cpu/dropout_factors.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/seen_keys.h"
 #include "ops/cpu/small_gemm.h"
 #include "ops/cpu/tables.h"
 #include "ops/cpu/vector_math.h"
@@ -69,7 +70,8 @@ bool fits(const KernelDesc& d) {
 }
 
 struct Attention : Heads {
-  explicit Attention(const KernelDesc& d) : Heads(d) {
+  SeenKeys seen;
+  explicit Attention(const KernelDesc& d) : Heads(d), seen(d.inputs[3]) {
     scratch = D * P + P + 2 * kBlockRows * P;  // K^T, bias, tile, factors
   }
 
@@ -80,14 +82,25 @@ struct Attention : Heads {
   void head(const KernelCall& c, std::int64_t b, std::int64_t h, float* kt) const {
     float *bias = kt + D * P, *tile = bias + P, *keep = tile + kBlockRows * P;
     const std::int64_t at = b * S * hidden + h * D;
-    const std::int32_t* mask = c.in<std::int32_t>(3) + b * S;
     pack_transposed(c.in<float>(1) + at, S, D, hidden, kt);
-    for (std::int64_t j = 0; j < S; ++j) bias[j] = static_cast<float>(mask[j] - 1) * 10000.0f;
+    if (!seen.given) {
+      const std::int32_t* mask = c.in<std::int32_t>(3) + b * S;
+      for (std::int64_t j = 0; j < S; ++j) bias[j] = static_cast<float>(mask[j] - 1) * 10000.0f;
+    }
     for (std::int64_t i = 0; i < S; i += kBlockRows) {
       const std::int64_t rows = std::min(kBlockRows, S - i);
       small_gemm({rows, P, D, hidden, 1, P, P}, c.in<float>(0) + at + i * hidden, kt, tile, false);
       float* probs = c.out<float>(1) + ((b * heads + h) * S + i) * S;
-      for (std::int64_t r = 0; r < rows; ++r) softmax(tile + r * P, bias, probs + r * S);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::uint8_t* shown = seen.row(c, b, i + r, S);
+        if (SeenKeys::nothing(shown, S)) {
+          std::fill_n(tile + r * P, S, 0.0f);
+          std::fill_n(probs + r * S, S, 0.0f);
+          continue;
+        }
+        if (seen.given) hide(shown, bias);
+        softmax(tile + r * P, bias, probs + r * S);
+      }
       if (drops(c.run)) {
         factors(c.run, b, h, i, rows, keep);
         for (std::int64_t r = 0; r < rows; ++r) {
@@ -99,6 +112,12 @@ struct Attention : Heads {
       small_gemm({rows, D, S, P, 1, hidden, hidden}, tile, c.in<float>(2) + at,
                  c.out<float>(0) + at + i * hidden, false);
     }
+  }
+
+  void hide(const std::uint8_t* shown, float* bias) const {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+#pragma omp simd
+    for (std::int64_t j = 0; j < S; ++j) bias[j] = shown[j] != 0 ? 0.0f : -kInfinity;
   }
 
   /// In place, and a copy to `probs`.

@@ -25,6 +25,21 @@ void want_qkv(const InferArgs& a) {
   want(p >= 0 && p < 1, a, "dropout must be in [0, 1), got {}", p);
 }
 
+// Which key a query sees: padding of each sample, or a matrix for all samples or for each.
+void want_mask(const InferArgs& a) {
+  const Shape& q = a.inputs[0].shape;
+  if (a.inputs[3].dtype != DType::Bool) {
+    want(a.inputs[3].dtype == DType::Int32, a, "mask is {}, wanted int32 or bool",
+         to_string(a.inputs[3]));
+    want_shape(a, 3, rows(q), to_fit(a, 0));
+    return;
+  }
+  const Shape one = {q[1], q[1]}, each = {q[0], q[1], q[1]};
+  want(a.inputs[3].shape == one || a.inputs[3].shape == each, a,
+       "a bool mask must be {} or {} {}, got {}", to_string(one), to_string(each), to_fit(a, 0),
+       to_string(a.inputs[3]));
+}
+
 Shape probs_shape(const InferArgs& a) {
   const Shape& q = a.inputs[0].shape;
   return {q[0], a.attrs.integer("heads"), q[1], q[1]};
@@ -40,20 +55,22 @@ Attrs attention_attrs(std::int64_t heads, double dropout) {
 }
 
 OpDef attention_op() {
-  const std::vector<DType> dtypes = {DType::Float32, DType::Float32, DType::Float32, DType::Int32};
+  const DType f = DType::Float32;
+  const std::vector<DType> dtypes = {f, f, f, DType::Int32}, bools = {f, f, f, DType::Bool};
   return {
       .name = "attention",
       .doc =
           "softmax(q k^T / sqrt(width / heads) + (mask - 1) * 10000) v per head, with dropout on "
-          "the weights; probs are the weights before dropout, mask is 1 for tokens and 0 for "
-          "padding.",
+          "the weights; probs are the weights before dropout, mask is int32, 1 for tokens and 0 "
+          "for "
+          "padding, or bool, [tokens, tokens] or one per sample, true where a query sees a key: "
+          "what is unseen has weight 0, and a query that sees nothing gives 0.",
       .inputs = {"q", "k", "v", "mask"},
       .outputs = {"y", "probs"},
       .attrs = {kHeads, kDropout},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_qkv(a);
-        want_dtype(a, 3, DType::Int32);
-        want_shape(a, 3, rows(a.inputs[0].shape), to_fit(a, 0));
+        want_mask(a);
         return {a.inputs[0], float32(probs_shape(a))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
@@ -78,6 +95,14 @@ OpDef attention_op() {
                   {.shapes = {{kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5}},
                    .attrs = attention_attrs(3, 0.25),
                    .dtypes = dtypes,
+                   .integers_below = 2},
+                  {.shapes = {{kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5, 6}, {5, 5}},
+                   .attrs = attention_attrs(3, 0.0),
+                   .dtypes = bools,
+                   .integers_below = 2},
+                  {.shapes = {{kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 3}},
+                   .attrs = attention_attrs(2, 0.25),
+                   .dtypes = bools,
                    .integers_below = 2}},
   };
 }

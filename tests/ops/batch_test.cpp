@@ -27,6 +27,7 @@ std::vector<Split> splits() {
       {"dropout", {wide}, {f}, {{"p", 0.4}}},
       {"dropout_grad", {wide}, {f}, {{"p", 0.4}, {"key", std::string("grid/node")}}},
       {"attention", {x, x, x, {kBatch, 19}}, {f, f, f, i}, heads},
+      {"attention", {x, x, x, {kBatch, 19, 19}}, {f, f, f, DType::Bool}, heads},
       {"attention_grad", {x, x, x, {kBatch, 2, 19, 19}, x}, {f, f, f, f, f}, heads_grad},
       {"layer_norm", {wide, {67}, {67}}, {f, f, f}, {}},
       {"layer_norm_input_grad",

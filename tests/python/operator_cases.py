@@ -22,6 +22,7 @@ class Case:
     inputs: list[np.ndarray]
     function: Callable[..., Any]
     slopes: bool = True  # False: values only, of what has no gradient
+    fed: int = 0  # so many of the inputs, the first ones, are samples along the batch and have no slopes
 
     def __post_init__(self) -> None:
         self.inputs = [np.asarray(x) for x in self.inputs]  # NumPy makes numbers of scalar arrays
@@ -87,6 +88,25 @@ def _edge(op: str, x: np.ndarray) -> Case:
     return Case([x], lambda f, v: getattr(f, op)(v))
 
 
+def _losses() -> dict[str, Case]:
+    """Of what is computed from a batch and a parameter [3]."""
+    x, target, w, odd = draw(6, 3), draw(6, 1, 3)[:, 0], draw(3, low=0.2), EDGES[:18].reshape(6, 3)
+    chance = 1 / (1 + np.exp(-target))
+    made: dict[str, Case] = {}
+    for name, function, other in (
+        ("mse", lambda f, x, t, w: f.mse(x * w, t), target), ("l1", lambda f, x, t, w: f.l1(x * w, t), target),
+        ("huber", lambda f, x, t, w: f.huber(x * w, t, 0.7), target), ("bce", lambda f, x, t, w: f.bce(x * w, t), chance),
+    ):
+        made[name] = Case([x, other, w], function, fed=2)
+        made[f"{name} edges"] = Case([odd, other, w], function, fed=2)
+    visible = np.tril(np.ones((5, 5), np.int32))
+    padded = np.stack([visible, visible * (np.arange(5) < 3).astype(np.int32)])
+    for name, mask in {"causal": visible, "causal and padded": padded}.items():
+        made[f"attention {name}"] = Case([mask, draw(2, 5, 8), draw(1, 2, 5, 8)[0], draw(2, 5, 1, 8)[:, :, 0]],
+                                         lambda f, m, q, k, v: f.attention(q, k, v, m != 0, 2))
+    return made
+
+
 def _reductions() -> dict[str, Case]:
     cases = {}
     for op in REDUCE:
@@ -132,6 +152,7 @@ def cases() -> dict[str, Case]:
     for name, (shape, function) in SHAPES.items():
         out[name] = Case([draw(*shape)], function)
     out.update(_reductions())
+    out.update(_losses())
     return out
 
 

@@ -53,6 +53,21 @@ class Functions:
     def var1(self, x: ht.Value, axes: Sequence[int], keep: bool) -> ht.Value:
         return x.var(axes, keep, correction=1)
 
+    def mse(self, x: ht.Value, target: ht.Value) -> ht.Value:
+        return ht.models.mean_squared_error(x, target)
+
+    def l1(self, x: ht.Value, target: ht.Value) -> ht.Value:
+        return ht.models.mean_absolute_error(x, target)
+
+    def huber(self, x: ht.Value, target: ht.Value, delta: float) -> ht.Value:
+        return ht.models.mean_huber(x, target, delta)
+
+    def bce(self, x: ht.Value, target: ht.Value) -> ht.Value:
+        return ht.models.mean_binary_cross_entropy(x, target)
+
+    def attention(self, q: ht.Value, k: ht.Value, v: ht.Value, mask: ht.Value, heads: int) -> ht.Value:
+        return ht.ops.attention(q, k, v, mask, heads=heads)[0]
+
     def argmax(self, x: ht.Value, axis: int) -> ht.Value:
         return x.argmax(axis)
 
@@ -66,16 +81,17 @@ def run(case: cases.Case, kernels: str = "best") -> dict[str, Any]:
     graph = ht.new_graph()
     inputs, given = [], {}
     for i, array in enumerate(case.inputs):
-        name, shape = f"x{i}", list(array.shape)
+        name, shape = f"x{i}", [ht.BATCH, *array.shape[1:]] if i < case.fed else list(array.shape)
         given[name] = array.astype(np.float64).ravel()
-        parameter = case.slopes and array.dtype == np.float32
+        parameter = case.slopes and array.dtype == np.float32 and i >= case.fed
         inputs.append(ht.parameter(name, shape, ht.graph.constant(0.0)) if parameter
                       else ht.placeholder(name, str(array.dtype), shape))
     y = case.function(Functions(), *inputs).cast("float32")
     # The gradient of what the result is multiplied by is the result.
     given["r"] = cases.weights(tuple(y.shape)).astype(np.float64).ravel()
     graph.builder.differentiate((y * ht.parameter("r", y.shape, ht.graph.constant(0.0))).sum().number)
-    found = _hetu.evaluate(graph.builder.finish(), 1, given, "float32", kernels)["gradients"]
+    batch = len(case.inputs[0]) if case.fed else 1
+    found = _hetu.evaluate(graph.builder.finish(), batch, given, "float32", kernels)["gradients"]
     slopes = [found[f"x{i}"].reshape(array.shape) for i, array in enumerate(case.inputs) if f"x{i}" in found]
     return {"value": found["r"].reshape(y.shape), "slopes": slopes}
 

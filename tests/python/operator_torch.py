@@ -41,6 +41,14 @@ class Functions:
     def sum(self, x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
         return torch.sum(x, axes, keepdim=keep)
 
+    mse, l1, bce = map(staticmethod, (functional.mse_loss, functional.l1_loss, functional.binary_cross_entropy_with_logits))
+    huber = staticmethod(lambda x, target, delta: functional.huber_loss(x, target, delta=delta))
+
+    def attention(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, heads: int) -> torch.Tensor:
+        split = [x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v)]
+        mask = mask if mask.dim() == 2 else mask.unsqueeze(1)
+        return functional.scaled_dot_product_attention(*split, attn_mask=mask).transpose(1, 2).flatten(2)
+
     def top_k(self, x: torch.Tensor, k: int) -> torch.Tensor:
         values, places = torch.topk(x, k)
         return torch.cat([values, places.float()], -1)
@@ -49,11 +57,11 @@ class Functions:
 def run(case: cases.Case) -> dict[str, Any]:
     """The value, and the slopes of the inputs that are float32; all in float32."""
     inputs = [torch.from_numpy(array.copy()) for array in case.inputs]
-    for x in inputs:
-        x.requires_grad_(case.slopes and x.dtype == torch.float32)
+    for i, x in enumerate(inputs):
+        x.requires_grad_(case.slopes and x.dtype == torch.float32 and i >= case.fed)
     y = case.function(Functions(), *inputs).float()
     slopes = []
     if case.slopes:
         y.backward(torch.from_numpy(cases.weights(tuple(y.shape))))
-        slopes = [x.grad.numpy() for x in inputs]
+        slopes = [x.grad.numpy() for x in inputs if x.requires_grad]
     return {"value": y.detach().numpy(), "slopes": slopes}

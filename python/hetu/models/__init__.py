@@ -2,7 +2,14 @@
 
 from hetu.models.bert import Bert, BertConfig
 from hetu.models.ctr import Dlrm, WideDeep
-from hetu.models.losses import mean_cross_entropy
+from hetu.models.losses import (
+    mean_absolute_error,
+    mean_binary_cross_entropy,
+    mean_cross_entropy,
+    mean_huber,
+    mean_squared_error,
+)
 from hetu.models.resnet import ResNet
 
-__all__ = ["Bert", "BertConfig", "Dlrm", "ResNet", "WideDeep", "mean_cross_entropy"]
+__all__ = ["Bert", "BertConfig", "Dlrm", "ResNet", "WideDeep", "mean_absolute_error", "mean_binary_cross_entropy",
+           "mean_cross_entropy", "mean_huber", "mean_squared_error"]
