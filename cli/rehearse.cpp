@@ -87,7 +87,7 @@ Prepared prepare(const Arguments& arguments) {
   require(o.format != "csv", "--format csv: rehearse prints a table, json or trace, or draws");
   check_group_log(p.own.group_log, o);
   const Schedule plan = plan_of(o);
-  p.costs = costs_for(o, model_stages(plan));
+  p.costs = costs_for(o, plan);
   p.lowered = lowered_plan(o, plan);
   prove(o, plan, p.lowered);
   if (env().workers > 1) check_workers(p.lowered, env().workers);

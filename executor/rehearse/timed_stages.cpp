@@ -177,7 +177,7 @@ std::int64_t TimedStages::synchronised(const Instr& instr, std::int64_t done_ns)
   }
   if (instr.kind == Kind::Pull) {
     // The last push that it has waited for was on its way, and the answer is.
-    const double time = timing_.answered(instr.stage, pace_.servers);
+    const double time = timing_.answered(instr.stage, pace_.servers, pipeline_);
     free_ns_ = std::max(free_ns_, done_ns + static_cast<std::int64_t>(time * pace_.unit_ns));
     sleep_until(free_ns_);
     return free_ns_;

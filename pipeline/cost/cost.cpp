@@ -45,8 +45,10 @@ void check_count(std::size_t count, const Schedule& s, int pipelines, const char
 
 double unit_us(const Costs&) { return 1000; }
 
-const StageCost& stage_cost(const Costs& costs, int model_stage) {
-  return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[model_stage];
+const StageCost& stage_cost(const Costs& costs, int model_stage, int pipeline) {
+  if (costs.stages.size() == 1) return costs.stages[0];
+  const std::size_t before = costs.cuts.empty() ? 0 : pipeline * costs.cuts.front().size();
+  return costs.stages[before + model_stage];
 }
 
 namespace {
@@ -64,10 +66,9 @@ void add(StageCost& sum, const StageCost& part, double share) {
 
 constexpr StageCost kNothing{.forward = 0, .input_grad = 0, .weight_grad = 0};
 
-std::vector<StageCost> stages_of_blocks(const std::vector<BlockCost>& blocks, int stages) {
-  std::vector<double> weights;
-  for (const BlockCost& b : blocks) weights.push_back(b.weight);
-  const std::vector<int> first = balance_blocks(weights, stages);
+std::vector<StageCost> stages_of_blocks(const std::vector<BlockCost>& blocks,
+                                        const std::vector<int>& first) {
+  const int stages = static_cast<int>(first.size());
   std::vector<StageCost> sums(stages, kNothing);
   for (int s = 0; s < stages; ++s) {
     const int end = s + 1 < stages ? first[s + 1] : static_cast<int>(blocks.size());
@@ -75,6 +76,15 @@ std::vector<StageCost> stages_of_blocks(const std::vector<BlockCost>& blocks, in
     sums[s].bytes_out = blocks[end - 1].cost.bytes_out;
   }
   return sums;
+}
+
+std::vector<double> weights_of(const Costs& costs, Partition::By by) {
+  std::vector<double> weights;
+  for (const BlockCost& b : costs.blocks)
+    weights.push_back(by == Partition::By::Times
+                          ? b.cost.forward + b.cost.input_grad + b.cost.weight_grad
+                          : b.weight);
+  return weights;
 }
 
 // Stage i of n is the part [i / n, (i + 1) / n) of the model.
@@ -99,14 +109,37 @@ Costs recut(const Costs& costs, int stages) {
   require(stages >= 1, "a model has at least 1 stage, got {}", stages);
   if (costs.per_worker || static_cast<int>(costs.stages.size()) == stages) return costs;
   Costs cut = costs;
-  cut.stages = costs.blocks.empty() ? even_stages(costs.stages, stages)
-                                    : stages_of_blocks(costs.blocks, stages);
+  cut.stages =
+      costs.blocks.empty()
+          ? even_stages(costs.stages, stages)
+          : stages_of_blocks(costs.blocks,
+                             balance_blocks(weights_of(costs, Partition::By::Operations), stages));
   return cut;
 }
 
-double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr) {
+Costs recut(const Costs& costs, const Partition& partition, const PipelineDevices& devices) {
+  require(!costs.blocks.empty(),
+          "--partition {}: the costs do not know the model's blocks; give --costs FILE with "
+          "'blocks', or the trace of a run",
+          to_text(partition));
+  const std::vector<std::vector<int>> cuts =
+      cut_pipelines(partition, weights_of(costs, partition.by), devices);
+  Costs cut = costs;
+  cut.per_worker = false;
+  cut.cuts.clear();
+  cut.stages = stages_of_blocks(costs.blocks, cuts.front());
+  if (std::all_of(cuts.begin(), cuts.end(), [&](const auto& c) { return c == cuts.front(); }))
+    return cut;
+  cut.cuts = cuts;
+  cut.stages.clear();
+  for (const std::vector<int>& first : cuts)
+    for (const StageCost& stage : stages_of_blocks(costs.blocks, first)) cut.stages.push_back(stage);
+  return cut;
+}
+
+double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr, int pipeline) {
   if (instr.stage < 0) return 0;
-  const StageCost& c = stage_cost(costs, schedule.placements[instr.stage].model_stage);
+  const StageCost& c = stage_cost(costs, schedule.placements[instr.stage].model_stage, pipeline);
   const double chunk = costs.per_worker ? 1.0 / schedule.chunks : 1.0;
   const double half = schedule.half_micros ? 0.5 : 1.0;
   switch (instr.kind) {
@@ -127,11 +160,30 @@ double instr_time(const Costs& costs, const Schedule& schedule, const Instr& ins
   }
 }
 
+namespace {
+
+void check_stages(const Costs& costs, std::size_t stages, int pipelines) {
+  if (costs.cuts.empty()) {
+    require(costs.stages.size() == 1 || costs.stages.size() == stages,
+            "costs of {} stages do not fit a plan of {} model stages; give {} or one for all",
+            costs.stages.size(), stages, stages);
+    return;
+  }
+  require(static_cast<int>(costs.cuts.size()) == pipelines,
+          "costs of {} pipelines, each cut in its own way, do not fit a plan of {}",
+          costs.cuts.size(), pipelines);
+  for (const std::vector<int>& cut : costs.cuts)
+    require(cut.size() == stages, "costs of a pipeline cut into {} stages do not fit a plan of {}",
+            cut.size(), stages);
+  require(costs.stages.size() == stages * pipelines,
+          "costs of {} stages do not fit {} pipelines of {}, each cut in its own way",
+          costs.stages.size(), pipelines, stages);
+}
+
+}  // namespace
+
 void check_costs(const Costs& costs, const Schedule& schedule, int pipelines) {
-  const std::size_t stages = model_stages(schedule);
-  require(costs.stages.size() == 1 || costs.stages.size() == stages,
-          "costs of {} stages do not fit a plan of {} model stages; give {} or one for all",
-          costs.stages.size(), stages, stages);
+  check_stages(costs, model_stages(schedule), pipelines);
   for (const StageCost& c : costs.stages) check_stage(c);
   check_link(costs.link);
   const int workers = static_cast<int>(schedule.workers.size()) * pipelines;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/cost/partition.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -46,6 +47,9 @@ struct LinkCost {
 struct Costs {
   std::string unit;                  ///< "ms", or "" for plain time units
   std::vector<StageCost> stages{1};  ///< one per model stage, or one for all
+  /// First block of each stage, by pipeline, where they are not cut alike: `stages` then has those
+  /// of every pipeline, one after the other.
+  std::vector<std::vector<int>> cuts;
   std::vector<BlockCost> blocks;     ///< the same model in its blocks; may be empty
   bool per_worker = true;  ///< times are a worker's: each of its V chunks takes 1/V of F, B, W, R
   LinkCost link;
@@ -62,16 +66,21 @@ struct Costs {
 /// Microseconds of one unit: 1000 for "ms"; a plain time unit is drawn as 1 ms.
 double unit_us(const Costs& costs);
 
-/// The cost of a model stage of this plan, chunk rule and half-micros not yet applied.
-const StageCost& stage_cost(const Costs& costs, int model_stage);
+/// The cost of a model stage of a pipeline, chunk rule and half-micros not yet applied.
+const StageCost& stage_cost(const Costs& costs, int model_stage, int pipeline = 0);
 
 /// The costs of the same model in another number of stages. Blocks are cut as training cuts them;
 /// without blocks each stage counts as alike throughout, and the cuts are even. Times per worker,
 /// or of as many stages already, stay as they are.
 Costs recut(const Costs& costs, int stages);
 
+/// The same model cut by a partition. Throws InvalidArgument: costs that do not know their blocks,
+/// and what cut_pipelines refuses.
+Costs recut(const Costs& costs, const Partition& partition, const PipelineDevices& devices);
+
 /// Time of a compute instruction or update of this plan at speed 1, with the chunk rule and halves.
-double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr);
+double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr,
+                  int pipeline = 0);
 
 /// Throws InvalidArgument: a negative or non-finite number, a speed of 0, a number of stages,
 /// speeds or limits that does not fit the plan on this many pipelines.

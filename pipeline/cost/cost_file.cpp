@@ -115,9 +115,32 @@ void read_links(const json& in, double ms, const std::string& origin, Costs& cos
   }
 }
 
+// First block of each stage, by pipeline: each ascends from 0, as long as the first.
+std::vector<std::vector<int>> cuts_from(const json& in, const std::string& origin) {
+  std::vector<std::vector<int>> cuts;
+  for (const json& one : in) {
+    std::vector<int>& cut = cuts.emplace_back();
+    const std::string at = fmt::format("{}: cut {}", origin, cuts.size() - 1);
+    if (!one.is_array()) wrong(at, "expected a list of blocks");
+    for (const json& block : one) {
+      const int least = cut.empty() ? 0 : cut.back() + 1;
+      const auto first = block.is_number_integer() ? block.get<std::int64_t>() : -1;
+      if (first < least || first > 1000000 || (cut.empty() && first != 0))
+        wrong(at, fmt::format("blocks that stages begin with ascend from 0, got {}",
+                              one_line(one.dump().substr(0, 60))));
+      cut.push_back(static_cast<int>(first));
+    }
+    if (cut.empty() || cut.size() != cuts.front().size())
+      wrong(at, fmt::format("{} stages, and cut 0 has {}", cut.size(), cuts.front().size()));
+  }
+  if (cuts.empty()) wrong(origin, "'cuts' is empty; give the cut of each pipeline, or leave it out");
+  return cuts;
+}
+
 Costs from_json(const json& in, const std::string& origin) {
-  check_keys(in, {"unit", "stages", "blocks", "link", "allreduce", "reduce_scalars", "workers"},
-             origin);
+  check_keys(
+      in, {"unit", "stages", "cuts", "blocks", "link", "allreduce", "reduce_scalars", "workers"},
+      origin);
   const double ms = unit_of(in, origin);
   Costs costs;
   costs.unit = "ms";
@@ -134,6 +157,7 @@ Costs from_json(const json& in, const std::string& origin) {
       costs.blocks.push_back({stage_from(b, ms, at, true), number(b, "weight", 1, at)});
     }
   }
+  if (in.contains("cuts")) costs.cuts = cuts_from(list(in, "cuts", origin), origin);
   read_links(in, ms, origin, costs);
   costs.allreduce = number(in, "allreduce", 0, origin) * ms;
   costs.reduce_scalars = number(in, "reduce_scalars", 0, origin) * ms;
@@ -339,8 +363,10 @@ std::string to_json(const Costs& costs, const Schedule& schedule) {
   nlohmann::ordered_json stages = nlohmann::ordered_json::array(), pairs = stages, workers = stages;
   nlohmann::ordered_json blocks = stages;
   const double chunk = costs.per_worker ? 1.0 / schedule.chunks : 1.0;
-  for (int s = 0; s < model_stages(schedule); ++s) {
-    stages.push_back(stage_json(stage_cost(costs, s), chunk));
+  const int pipelines = std::max(1, static_cast<int>(costs.cuts.size()));
+  for (int s = 0; s < model_stages(schedule) * pipelines; ++s) {
+    const int per = model_stages(schedule);
+    stages.push_back(stage_json(stage_cost(costs, s % per, s / per), chunk));
   }
   for (const BlockCost& b : costs.blocks) {
     blocks.push_back(stage_json(b.cost, 1));
@@ -361,6 +387,7 @@ std::string to_json(const Costs& costs, const Schedule& schedule) {
       {"allreduce", costs.allreduce},
       {"reduce_scalars", costs.reduce_scalars},
       {"workers", workers}};
+  if (!costs.cuts.empty()) out["cuts"] = costs.cuts;
   if (!blocks.empty()) out["blocks"] = std::move(blocks);
   return out.dump();
 }

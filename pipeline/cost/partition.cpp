@@ -1,14 +1,22 @@
 #include "pipeline/cost/partition.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
+#include <sstream>
 
 #include "graph/base/error.h"
 
 namespace hetu {
 
-// best[s][b]: least possible cost of the most expensive of s stages over the first b blocks.
 std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stages) {
+  return *balance_blocks(block_costs, stages, {});
+}
+
+// best[s][b]: least possible cost of the most expensive of s stages over the first b blocks.
+std::optional<std::vector<int>> balance_blocks(const std::vector<double>& block_costs, int stages,
+                                               const StageDevices& devices) {
   const int blocks = static_cast<int>(block_costs.size());
   require(
       stages >= 1 && stages <= blocks,
@@ -21,9 +29,11 @@ std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stag
   std::vector<std::vector<int>> cut(stages + 1, std::vector<int>(blocks + 1, 0));
   best[0][0] = 0;
   for (int s = 1; s <= stages; ++s) {
+    const double speed = devices.speed.empty() ? 1 : devices.speed[s - 1];
     for (int b = s; b <= blocks; ++b) {
       for (int c = s - 1; c < b; ++c) {
-        const double cost = std::max(best[s - 1][c], before[b] - before[c]);
+        if (best[s - 1][c] == kNever || (devices.fits && !devices.fits(s - 1, c, b))) continue;
+        const double cost = std::max(best[s - 1][c], (before[b] - before[c]) / speed);
         if (cost <= best[s][b]) {
           best[s][b] = cost;
           cut[s][b] = c;
@@ -31,12 +41,120 @@ std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stag
       }
     }
   }
+  if (best[stages][blocks] == kNever) return std::nullopt;
   std::vector<int> first(stages);
   for (int s = stages, b = blocks; s > 0; --s) {
     b = cut[s][b];
     first[s - 1] = b;
   }
   return first;
+}
+
+Partition parse_partition(const std::string& text) {
+  if (text == "operations") return {};
+  if (text == "times") return {Partition::By::Times, {}};
+  Partition told{Partition::By::Blocks, {}};
+  std::istringstream pipelines(text);
+  for (std::string one; std::getline(pipelines, one, '/');) {
+    std::vector<int>& blocks = told.blocks.emplace_back();
+    const OptionField list = {.name = "partition", .place = &blocks, .range = {.least = 1}};
+    read_field(list, one);
+  }
+  require(!told.blocks.empty() && text.back() != '/',
+          "operations, times, or blocks per stage, as 3,5,2 or of each pipeline 3,5,2/4,4,2, got "
+          "'{}'",
+          text);
+  return told;
+}
+
+std::string to_text(const Partition& partition) {
+  if (partition.by != Partition::By::Blocks)
+    return partition.by == Partition::By::Times ? "times" : "operations";
+  std::string text;
+  for (const std::vector<int>& blocks : partition.blocks)
+    text += fmt::format("{}{}", text.empty() ? "" : "/", fmt::join(blocks, ","));
+  return text;
+}
+
+void check_speeds(const PipelineDevices& devices) {
+  const std::size_t stages = devices.stages, all = stages * devices.pipelines;
+  const std::size_t count = devices.speed.size();
+  require(count == 0 || count == 1 || count == stages || count == all,
+          "--speed: {} numbers for {} workers; give 1, {} or {}", count, all, stages, all);
+  for (const double s : devices.speed)
+    require(std::isfinite(s) && s > 0, "--speed: each must be a finite number above 0, got {}", s);
+}
+
+std::vector<double> stage_speeds(const PipelineDevices& devices, int pipeline) {
+  std::vector<double> speeds;
+  const auto of = [&](int d, int stage) {
+    const std::size_t worker = static_cast<std::size_t>(d) * devices.stages + stage;
+    return devices.speed.empty() ? 1 : devices.speed[worker % devices.speed.size()];
+  };
+  for (int s = 0; s < devices.stages; ++s) {
+    double slowest = of(pipeline, s);
+    for (int d = 0; d < devices.pipelines && !devices.apart; ++d)
+      slowest = std::min(slowest, of(d, s));
+    speeds.push_back(slowest);
+  }
+  return speeds;
+}
+
+std::vector<std::vector<int>> told_cuts(const Partition& told, int blocks,
+                                        const PipelineDevices& devices) {
+  const auto lists = static_cast<int>(told.blocks.size());
+  require(lists == 1 || lists == devices.pipelines,
+          "--partition {}: {} lists for {} pipelines; give 1, or one for each", to_text(told),
+          lists, devices.pipelines);
+  std::vector<std::vector<int>> cuts;
+  for (int d = 0; d < devices.pipelines; ++d) {
+    const std::vector<int>& each = told.blocks[lists == 1 ? 0 : d];
+    require(static_cast<int>(each.size()) == devices.stages,
+            "--partition {}: {} numbers for {} stages", to_text(told), each.size(),
+            devices.stages);
+    const int sum = std::accumulate(each.begin(), each.end(), 0);
+    require(sum == blocks, "--partition {}: {} blocks in all, and the model has {}", to_text(told),
+            sum, blocks);
+    std::vector<int>& cut = cuts.emplace_back();
+    for (int s = 0, first = 0; s < devices.stages; first += each[s++]) cut.push_back(first);
+    require(devices.apart || cut == cuts.front(),
+            "--partition {}: pipelines that are cut each in its own way share weights over "
+            "servers, by waves (hetpipe on 2 and more pipelines); give one list for all",
+            to_text(told));
+  }
+  return cuts;
+}
+
+std::vector<std::vector<int>> cut_pipelines(const Partition& partition,
+                                            const std::vector<double>& costs,
+                                            const PipelineDevices& devices) {
+  check_speeds(devices);
+  if (partition.by == Partition::By::Blocks)
+    return told_cuts(partition, static_cast<int>(costs.size()), devices);
+  std::vector<std::vector<int>> cuts;
+  for (int d = 0; d < devices.pipelines; ++d)
+    cuts.push_back(*balance_blocks(costs, devices.stages, {stage_speeds(devices, d), {}}));
+  return cuts;
+}
+
+OptionField partition_field(Partition& partition) {
+  const WordPlace place{
+      [&partition] { return to_text(partition); },
+      [&partition](const std::string& text) { partition = parse_partition(text); }};
+  return {.name = "partition",
+          .place = place,
+          .argument = "HOW",
+          .doc = "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
+                 "the times of blocks in --costs, or blocks per stage: 3,5,2, or of each pipeline of "
+                 "hetpipe 3,5,2/4,4,2"};
+}
+
+OptionField speed_field(std::vector<double>& speed) {
+  return {.name = "speed",
+          .place = &speed,
+          .argument = "LIST",
+          .doc = "per worker, as 1,1,0.5: 0.5 is half as fast",
+          .otherwise = "1 each"};
 }
 
 }  // namespace hetu

@@ -20,36 +20,41 @@ Timing::Timing(const Schedule& schedule, const Costs& costs, const Stragglers& s
 }
 
 double Timing::compute(const Instr& instr, int row, std::int64_t index, double at) const {
-  double time = instr_time(costs_, schedule_, instr) * slowness_[row] *
+  const int pipeline = pipeline_of(row);
+  double time = instr_time(costs_, schedule_, instr, pipeline) * slowness_[row] *
                 jitter_factor(stragglers_.seed, row, index, stragglers_.jitter);
-  const int pipeline = row / static_cast<int>(schedule_.workers.size());
   time *= slow_factor(stragglers_.slow, pipeline, row, at);
   if (stragglers_.hetero > 0 && pauses(stragglers_.seed, row, index)) time += stragglers_.hetero;
   return time;
 }
 
 double Timing::update(const Instr& instr, int row) const {
-  return updates_at_servers(schedule_) ? 0 : instr_time(costs_, schedule_, instr) * slowness_[row];
+  if (updates_at_servers(schedule_)) return 0;
+  return instr_time(costs_, schedule_, instr, pipeline_of(row)) * slowness_[row];
 }
 
-double Timing::applied(int placement, int servers) const {
+double Timing::applied(int placement, int servers, int pipeline) const {
   if (!updates_at_servers(schedule_)) return 0;
-  return instr_time(costs_, schedule_, {.kind = Kind::Update, .stage = placement}) / servers;
+  const Instr update = {.kind = Kind::Update, .stage = placement};
+  return instr_time(costs_, schedule_, update, pipeline) / servers;
 }
 
-double Timing::over_copies(int placement) const {
-  const double own = stage_cost(costs_, schedule_.placements[placement].model_stage).reduce_grad;
+double Timing::over_copies(int placement, int pipeline) const {
+  const int stage = schedule_.placements[placement].model_stage;
+  const double own = stage_cost(costs_, stage, pipeline).reduce_grad;
   return own > 0 ? own : costs_.allreduce;
 }
 
-double Timing::served(int placement, int servers) const {
-  const double bytes = stage_cost(costs_, schedule_.placements[placement].model_stage).weight_bytes;
+double Timing::served(int placement, int servers, int pipeline) const {
+  const int stage = schedule_.placements[placement].model_stage;
+  const double bytes = stage_cost(costs_, stage, pipeline).weight_bytes;
   const bool known = bytes > 0 && costs_.link.bandwidth > 0;
-  return (known ? bytes / costs_.link.bandwidth : over_copies(placement) / 2) / servers;
+  return (known ? bytes / costs_.link.bandwidth : over_copies(placement, pipeline) / 2) / servers;
 }
 
-double Timing::answered(int placement, int servers) const {
-  return 2 * (costs_.link.latency + served(placement, servers)) + applied(placement, servers);
+double Timing::answered(int placement, int servers, int pipeline) const {
+  return 2 * (costs_.link.latency + served(placement, servers, pipeline)) +
+         applied(placement, servers, pipeline);
 }
 
 double Timing::collective(const Instr& instr) const {
@@ -67,7 +72,7 @@ double Timing::message(const Instr& made, int user_stage, int from_row, int to_r
   // Both directions of an edge carry as much: the output of its earlier stage.
   const int earlier = schedule_.placements[forward ? made.stage : user_stage].model_stage;
   const double bytes =
-      stage_cost(costs_, earlier).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
+      stage_cost(costs_, earlier, pipeline_of(from_row)).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
   return link->latency + (link->bandwidth > 0 ? bytes / link->bandwidth : 0);
 }
 

@@ -24,24 +24,27 @@ class Timing {
   /// On the worker: none where servers make the updates.
   double update(const Instr& instr, int row) const;
   /// The sum of a placement's whole gradient over the copies of its stage, or the mean of its
-  /// weights over some of them.
-  double over_copies(int placement) const;
+  /// weights over some of them. Where pipelines are not cut alike, of that pipeline's stage, here
+  /// and below.
+  double over_copies(int placement, int pipeline = 0) const;
   /// REDUCE_GRAD or REDUCE_SCALARS, from the last member's post.
   double collective(const Instr& instr) const;
   /// How long each of `servers` that share a placement's weights evenly is busy with them, one way:
   /// bytes / bandwidth of the common link. Where the costs name no bytes or no bandwidth half of
   /// over_copies, since an all-reduce moves as many bytes as a push and a pull.
-  double served(int placement, int servers) const;
+  double served(int placement, int servers, int pipeline) const;
   /// How long each of the servers is busy with the update of a push: none where workers make them.
-  double applied(int placement, int servers) const;
+  double applied(int placement, int servers, int pipeline) const;
   /// From a push to the answer of its pull where nobody else is before them: twice latency and
   /// served, and applied.
-  double answered(int placement, int servers) const;
+  double answered(int placement, int servers, int pipeline) const;
   /// From the end of `made` (an F or B, or its SEND) on one row to where `user` needs it on
   /// another.
   double message(const Instr& made, int user_stage, int from_row, int to_row) const;
 
  private:
+  int pipeline_of(int row) const { return row / static_cast<int>(schedule_.workers.size()); }
+
   const Schedule& schedule_;
   const Costs& costs_;
   const Stragglers& stragglers_;

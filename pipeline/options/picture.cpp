@@ -87,13 +87,13 @@ std::string page_of_run(const PlanOptions& o, const Simulation& s, const Schedul
 
 std::string picture_of_run(const PlanOptions& o, const Simulation& s, const Schedule& plan) {
   if (is_page(o.format)) return page_of_run(o, s, plan);
-  if (o.format == "trace") return trace_text(s.events, plan, costs_for(o, model_stages(plan)));
+  if (o.format == "trace") return trace_text(s.events, plan, costs_for(o, plan));
   return grid_over_time(o, s);
 }
 
 std::string page_of_refused(const PlanOptions& o, const Schedule& plan,
                             const std::string& diagnosis) {
-  const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, model_stages(plan)), o.run);
+  const RefusedRun refused = run_refused(plan, diagnosis, costs_for(o, plan), o.run);
   SvgOptions options;
   options.title = picture_title(plan.method, plan.stages, plan.micro_batches) + ": refused";
   options.unit = unit_of(costs_of(o).unit);

@@ -42,6 +42,8 @@ Costs of_first_pipeline(Costs costs, std::size_t workers, int pipelines) {
   const auto first = [&](std::vector<double>& list) {
     if (list.size() == workers * pipelines) list.resize(workers);
   };
+  if (!costs.cuts.empty()) costs.stages.resize(costs.cuts.front().size());
+  costs.cuts.clear();
   first(costs.speed);
   first(costs.memory_limit);
   const int most = static_cast<int>(workers);
@@ -62,7 +64,9 @@ Schedule generated(const PlanOptions& o, const Method& method) {
   require(o.has("stages") || by_replicas || !any, "{} needs --stages P", method.name);
   require(o.has("micro_batches"), "{} needs --micro-batches M", method.name);
   const int model_stages = sizes.stages * resolved(method, sizes).chunks;
-  const Costs costs = of_first_pipeline(costs_for(o, model_stages), sizes.stages, o.pipelines);
+  // Whether pipelines may be cut each in its own way is asked of the plan.
+  const Costs costs =
+      of_first_pipeline(costs_for(o, model_stages, true), sizes.stages, o.pipelines);
   sizes.costs = &costs;
   sizes.run = &o.run;
   return generate(method.name, sizes);
@@ -145,7 +149,7 @@ Schedule finished(const PlanOptions& o, Schedule plan) {
 
 // The least that a stage's bytes come to, worker by worker, against the bound.
 void check_bytes(const PlanOptions& o, const Schedule& lowered) {
-  const Costs costs = costs_for(o, model_stages(lowered));
+  const Costs costs = costs_for(o, lowered);
   const bool known = std::any_of(costs.stages.begin(), costs.stages.end(), [](const StageCost& c) {
     return c.activation_bytes > 0 || c.weight_bytes > 0;
   });
@@ -219,14 +223,14 @@ groups::Options policy_of(const PlanOptions& o) {
 GroupSimulation simulated_groups(const PlanOptions& o, const Schedule& lowered, bool events) {
   SimulateOptions run = o.run;
   run.events = events;
-  return simulate_groups(lowered, costs_for(o, model_stages(lowered)), run, policy_of(o));
+  return simulate_groups(lowered, costs_for(o, lowered), run, policy_of(o));
 }
 
 Simulation simulated(const PlanOptions& o, const Schedule& lowered, bool events) {
   if (averages_in_groups(o)) return simulated_groups(o, lowered, events).run;
   SimulateOptions run = o.run;
   run.events = events;
-  return simulate(lowered, costs_for(o, model_stages(lowered)), run);
+  return simulate(lowered, costs_for(o, lowered), run);
 }
 
 Costs costs_of(const PlanOptions& o) {
@@ -261,9 +265,16 @@ Costs costs_of(const PlanOptions& o) {
   return costs;
 }
 
-Costs costs_for(const PlanOptions& o, int model_stages) {
-  Costs costs = costs_of(o);
-  return costs.blocks.empty() ? costs : recut(costs, model_stages);
+Costs costs_for(const PlanOptions& o, int model_stages, bool apart) {
+  const Costs costs = costs_of(o);
+  if (o.has("partition"))
+    return recut(costs, o.partition, {model_stages, o.pipelines, costs.speed, apart});
+  return costs.blocks.empty() || !costs.cuts.empty() ? costs : recut(costs, model_stages);
+}
+
+Costs costs_for(const PlanOptions& o, const Schedule& plan) {
+  const Lowering how = is_lowered_already(plan) ? plan.lowering : lowering_of(o, plan);
+  return costs_for(o, model_stages(plan), how.servers && plan.version_rule == VersionRule::Wave);
 }
 
 VerifyReport prove(const PlanOptions& o, const Schedule& plan, const Schedule& lowered) {

@@ -145,11 +145,6 @@ Fields fields(CostOptions& c) {
 }
 
 Fields fields(PlanOptions& o) {
-  const OptionField speed = {.name = "speed",
-                             .place = &o.speed,
-                             .argument = "LIST",
-                             .doc = "per worker, as 1,1,0.5: 0.5 is half as fast",
-                             .otherwise = "1 each"};
   const WordPlace limit{[&o] {
                           const bool bytes = o.sizes.memory_bytes > 0;
                           const double is =
@@ -165,7 +160,8 @@ Fields fields(PlanOptions& o) {
           "bound to keep per worker, for methods that choose by costs, and to "
           "prove: in micro-batches, or bytes with KiB, MiB, GiB"};
   Fields all = joined(fields(o.sizes), of_files(o));
-  all = joined(joined(std::move(all), fields(o.costs)), {speed});
+  all = joined(joined(std::move(all), fields(o.costs)),
+               {speed_field(o.speed), partition_field(o.partition)});
   all = joined(joined(std::move(all), of_runs(o)), {sync_field(o.sync), memory});
   return recorded(joined(std::move(all), of_output(o)), o.given);
 }

@@ -43,6 +43,7 @@ struct PlanOptions {
   std::string version_rule = {};
   CostOptions costs = {};
   std::vector<double> speed = {};
+  Partition partition = {};
   SimulateOptions run = {};
   SyncPlace sync = kSyncPlace;  ///< not given: of a lowered FILE, as it has it
   int pipelines = 1;
@@ -79,8 +80,11 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan);
 /// The costs of the options, as they stand there.
 Costs costs_of(const PlanOptions& o);
 
-/// The same for a plan of so many model stages: costs that know their blocks are cut anew.
-Costs costs_for(const PlanOptions& o, int model_stages);
+/// The same for a plan of so many model stages: costs that know their blocks are cut anew, by the
+/// partition if one is told. `apart`: pipelines may be cut each in its own way.
+Costs costs_for(const PlanOptions& o, int model_stages, bool apart = false);
+/// The same for a plan, lowered or not.
+Costs costs_for(const PlanOptions& o, const Schedule& plan);
 
 /// Proves the plan as given and lowered, within the memory limit. Returns the report of the lowered
 /// one. Throws Plan.

@@ -1,6 +1,8 @@
 #include "pipeline/simulate/server_run.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "graph/base/error.h"
 #include "pipeline/simulate/row_run.h"
@@ -20,7 +22,11 @@ class ServerRun : RowRun {
         waits_(static_cast<std::size_t>(workers_) * pipelines_, kNowhere),
         copies_(static_cast<std::size_t>(index_.graph().stages()) * pipelines_),
         pulls_(index_.graph().stages()),
-        middle_(pipelines_, MiddleHalf(total_micros(index_.schedule()))) {}
+        pull_of_(pulls_.size()),
+        met_(copies_.size()),
+        middle_(pipelines_, MiddleHalf(total_micros(index_.schedule()))) {
+    find_meetings(costs.cuts);
+  }
 
   // True if every row came to its end.
   bool operator()() {
@@ -81,10 +87,11 @@ class ServerRun : RowRun {
     const int stage = static_cast<int>(e.value);
     switch (e.what) {
       case kPushArrives:
-        return serve(e, kPushIsServed, timing_.applied(stage, servers_));
+        return serve(e, kPushIsServed, timing_.applied(stage, servers_, e.row / workers_));
       case kPushIsServed:
         note(e.row, Kind::Push, stage, copy(e).served++, copy(e).push_at);
-        return answer(stage);
+        for (const int other : pull_of_[stage]) answer(other);
+        return;
       case kPullArrives:
         pulls_[stage].push_back(e);
         return answer(stage);
@@ -106,20 +113,55 @@ class ServerRun : RowRun {
   }
 
   void serve(const Event& e, int then, double more = 0) {
-    free_ = std::max(free_, now_) + timing_.served(static_cast<int>(e.value), servers_) + more;
+    free_ = std::max(free_, now_) + timing_.served(static_cast<int>(e.value), servers_, e.row / workers_) +
+            more;
     push(free_, e.row, then, e.value);
+  }
+
+  // Whether two pipelines' stages have blocks in common.
+  static bool meet(const std::vector<int>& a, int s, const std::vector<int>& b, int t) {
+    const auto begins_before_end = [](const std::vector<int>& x, int i, const std::vector<int>& y,
+                                      int j) {
+      return j + 1 == static_cast<int>(y.size()) || x[i] < y[j + 1];
+    };
+    return begins_before_end(a, s, b, t) && begins_before_end(b, t, a, s);
+  }
+
+  // Which stages share weights with each, in any two pipelines, and which copies a pull waits for.
+  void find_meetings(const std::vector<std::vector<int>>& cuts) {
+    const int stages = index_.graph().stages();
+    for (int s = 0; s < stages; ++s) {
+      std::set<int> any;
+      for (int d = 0; d < pipelines_; ++d) {
+        for (int e = 0; e < pipelines_; ++e) {
+          for (int t = 0; t < stages; ++t) {
+            if (cuts.empty() ? s != t : !meet(cuts[d], s, cuts[e], t)) continue;
+            met_[static_cast<std::size_t>(s) * pipelines_ + d].push_back({t, e});
+            any.insert(t);
+          }
+        }
+      }
+      pull_of_[s].assign(any.begin(), any.end());
+    }
+  }
+
+  // Waves that all have pushed of what the stage of a pull holds.
+  int slowest(const Event& pull) {
+    int least = copy(pull).served;
+    const auto stage = static_cast<std::size_t>(pull.value);
+    for (const auto& [t, d] : met_[stage * pipelines_ + pull.row / workers_])
+      least = std::min(least, copy(t, d).served);
+    return least;
   }
 
   // Serves the pulls of a stage that wait no longer, in the order in which they came. That of wave
   // c wants its own pipeline's waves up to c, and those up to c - D of all.
   void answer(int stage) {
-    int slowest = copy(stage, 0).served;
-    for (int d = 1; d < pipelines_; ++d) slowest = std::min(slowest, copy(stage, d).served);
     std::vector<Event> waiting;
     waiting.swap(pulls_[stage]);
     for (const Event& e : waiting) {
       const int waves = copy(e).pushes;
-      if (copy(e).served >= waves && slowest >= least_clock(staleness_, waves))
+      if (copy(e).served >= waves && slowest(e) >= least_clock(staleness_, waves))
         serve(e, kPullIsServed);
       else
         pulls_[stage].push_back(e);
@@ -136,6 +178,8 @@ class ServerRun : RowRun {
   std::vector<int> waits_;                 // per row: the stage at whose pull it stands
   std::vector<Copy> copies_;               // by stage and pipeline
   std::vector<std::vector<Event>> pulls_;  // per stage: not answered yet
+  std::vector<std::vector<int>> pull_of_;  // per stage: whose pulls may wait for its pushes
+  std::vector<std::vector<std::pair<int, int>>> met_;  // as copies_: the copies that a pull waits for
   double free_ = 0;                        // when the servers have done all that has come
   std::vector<MiddleHalf> middle_;         // per pipeline
 };

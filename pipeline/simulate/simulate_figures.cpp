@@ -10,12 +10,14 @@ namespace {
 
 // What a compute instruction adds to the bytes that a micro-batch keeps on its stage, from its F to
 // the end of its backward. Where it is recomputed, F keeps the input only and R the rest.
-double kept_bytes(const Schedule& s, const Costs& costs, const Instr& i, bool recomputed) {
+double kept_bytes(const Schedule& s, const Costs& costs, const Instr& i, bool recomputed,
+                  int pipeline) {
   const double half = s.half_micros ? 0.5 : 1;
   const int stage = s.placements[i.stage].model_stage;
-  const double all = stage_cost(costs, stage).activation_bytes;
+  const double all = stage_cost(costs, stage, pipeline).activation_bytes;
   const double input =
-      recomputed ? std::min(all, stage > 0 ? stage_cost(costs, stage - 1).bytes_out : 0) : all;
+      recomputed ? std::min(all, stage > 0 ? stage_cost(costs, stage - 1, pipeline).bytes_out : 0)
+                 : all;
   switch (i.kind) {
     case Kind::Forward:
       return input;
@@ -41,9 +43,10 @@ std::vector<char> recomputed_stages(const Schedule& s) {
   return stages;
 }
 
-// Largest number of bytes held on each worker of one pipeline: weights in their versions, and what
+// Largest number of bytes held on each worker of a pipeline: weights in their versions, and what
 // each micro-batch keeps.
-std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const VerifyReport& r) {
+std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const VerifyReport& r,
+                               int pipeline) {
   const Schedule& s = index.schedule();
   const std::vector<char> recomputed = recomputed_stages(s);
   std::vector<double> peaks;
@@ -51,13 +54,13 @@ std::vector<double> peak_bytes(const PlanIndex& index, const Costs& costs, const
     double held = 0;
     for (std::size_t i = 0; i < s.placements.size(); ++i)
       if (index.graph().worker(static_cast<int>(i)) == w)
-        held += stage_cost(costs, s.placements[i].model_stage).weight_bytes *
+        held += stage_cost(costs, s.placements[i].model_stage, pipeline).weight_bytes *
                 r.stages[i].weight_versions;
     double most = held;
     for (int p = index.row_begin(w); p < index.row_end(w); ++p) {
       const Instr& i = index.at(p);
       if (!is_compute(i.kind)) continue;
-      held += kept_bytes(s, costs, i, recomputed[i.stage] != 0);
+      held += kept_bytes(s, costs, i, recomputed[i.stage] != 0, pipeline);
       most = std::max(most, held);
     }
     peaks.push_back(most);
@@ -117,7 +120,7 @@ void sort_events(Simulation& simulation) {
 void describe(Simulation& result, const PlanIndex& index, const Costs& costs) {
   const Schedule& schedule = index.schedule();
   const VerifyReport report = audit_rows(index);
-  const std::vector<double> bytes = peak_bytes(index, costs, report);
+  std::vector<double> bytes;  // of a pipeline: all have the same, or each is cut in its own way
   result.method = schedule.method;
   result.stages = schedule.stages;
   result.micro_batches = schedule.micro_batches;
@@ -128,6 +131,8 @@ void describe(Simulation& result, const PlanIndex& index, const Costs& costs) {
   for (std::size_t row = 0; row < result.workers.size(); ++row) {
     WorkerTiming& w = result.workers[row];
     const int worker = static_cast<int>(row) % workers;
+    if (row == 0 || (worker == 0 && !costs.cuts.empty()))
+      bytes = peak_bytes(index, costs, report, static_cast<int>(row) / workers);
     w.peak_activations = report.peak_activations[worker];
     w.peak_bytes = bytes[worker];
     for (int s = 0; s < index.graph().stages(); ++s) {
