@@ -82,8 +82,25 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Initializer ini
           "parameter '{}': what lies on parameter servers is a table [rows, width], not {}", full,
           to_string(shape));
   const ValueId v = add_leaf("parameter", full, {DType::Float32, std::move(shape)});
-  graph_.parameters.push_back({full, v, init, decay, served});
+  graph_.parameters.push_back({full, v, init, decay, nullptr, served});
   return v;
+}
+
+void Builder::start_from(ValueId parameter, std::vector<float> values) {
+  for (Parameter& p : graph_.parameters) {
+    if (p.value != parameter) continue;
+    require(static_cast<std::int64_t>(values.size()) == element_count(type(parameter).shape),
+            "parameter '{}': {} cannot start from {} elements", p.name, to_string(type(parameter)),
+            values.size());
+    require(
+        !p.served,
+        "parameter '{}': a table on parameter servers starts as an initializer says, not from an "
+        "array",
+        p.name);
+    p.start = std::make_shared<const std::vector<float>>(std::move(values));
+    return;
+  }
+  fail(Code::InvalidArgument, "start_from: value {} is no parameter of this graph", parameter);
 }
 
 ValueId Builder::buffer(const std::string& name, Shape shape, Initializer init) {

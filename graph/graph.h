@@ -3,6 +3,7 @@
 // is stands in op_def.h's records.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -117,7 +118,8 @@ struct Parameter {
   std::string name;
   ValueId value = kNone;
   Initializer init;
-  bool decay = true;  ///< false for biases and norms: no weight decay
+  bool decay = true;                                ///< false for biases and norms: no weight decay
+  std::shared_ptr<const std::vector<float>> start;  ///< its elements at first; null: as `init` says
   /// An embedding table [rows, width] that lies on parameter servers: a worker has what a step
   /// needs of it (executor/compile/served_tables.h).
   bool served = false;

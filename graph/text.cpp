@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "graph/base/error.h"
+#include "graph/base/hex.h"
 #include "graph/graph.h"
 
 namespace hetu {
@@ -55,6 +56,7 @@ Attrs parameter_attrs(const Parameter& p) {
   Attrs attrs = init_attrs(p.init);
   attrs.set("decay", std::int64_t{p.decay});
   if (p.served) attrs.set("served", std::int64_t{1});
+  if (p.start) attrs.set("start", to_hex(p.start->data(), p.start->size() * sizeof(float)));
   return attrs;
 }
 
@@ -306,15 +308,18 @@ class GraphReader {
   }
 
   void parameter(const LineReader& in, Node& n) {
-    Parameter p{n.name, n.outputs[0], {}, true};
+    Parameter p{n.name, n.outputs[0], {}, true, nullptr};
     if (!initializer(n.attrs, p.init) || !n.attrs.has("decay")) {
       in.expected("a parameter with {a=.., b=.., decay=0 or 1, init=\"constant\"..}");
     }
     try {
       p.decay = n.attrs.integer("decay") != 0;
       p.served = n.attrs.has("served") && n.attrs.integer("served") != 0;
+      const std::int64_t count = element_count(graph_.values[p.value].type.shape);
+      if (n.attrs.has("start")) p.start = floats_from_hex(n.attrs.text("start"), count);
     } catch (const Error&) {
-      in.expected("decay=0 or decay=1, and served=1 or none");
+      in.expected(
+          "decay=0 or decay=1, served=1 or none, and a start, if any, of two digits a byte");
     }
     n.attrs = {};
     graph_.parameters.push_back(std::move(p));

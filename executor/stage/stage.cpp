@@ -53,8 +53,11 @@ void Stage::initialize_tensors() {
   for (const StageParameter& p : plan_->parameters) {
     if (p.served) continue;
     const Parameter& parameter = graph_.parameters[p.parameter];
-    start(parameter.init, parameter.name, parameter.value,
-          {memory_.newest(p.weight), p.elements, &device_});
+    const DeviceSpan to{memory_.newest(p.weight), p.elements, &device_};
+    if (parameter.start)
+      to.write(parameter.start->data());
+    else
+      start(parameter.init, parameter.name, parameter.value, to);
   }
   for (const StageBuffer& b : plan_->buffers) {
     const StateBuffer& buffer = graph_.buffers[b.buffer];

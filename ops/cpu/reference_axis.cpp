@@ -2,6 +2,7 @@
 // a copy is a copy.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "ops/cpu/axis_shape.h"
 #include "ops/cpu/kernel_shapes.h"
@@ -9,6 +10,8 @@
 
 namespace hetu::cpu {
 namespace {
+
+constexpr std::int64_t kParallelBytes = kParallelElements * 4;
 
 Axis axis_of_node(const KernelDesc& d, const TensorType& type) {
   return axis_of(type.shape, d.attrs->integer("axis"));
@@ -22,14 +25,17 @@ PreparedKernel concat(const KernelDesc& d) {
     const Axis a = axis_of_node(d, type);
     pieces.push_back(a.size * a.inner * bytes);
   }
+  const std::int64_t all = std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0});
   return {[=](const KernelCall& c) {
-            char* to = c.out<char>(0);
-            for (std::int64_t o = 0; o < outer; ++o)
+#pragma omp parallel for if (outer * all > kParallelBytes)
+            for (std::int64_t o = 0; o < outer; ++o) {
+              char* to = c.out<char>(0) + o * all;
               for (std::size_t i = 0; i < pieces.size(); ++i) {
                 if (pieces[i] == 0) continue;
                 std::memcpy(to, c.in<char>(static_cast<int>(i)) + o * pieces[i], pieces[i]);
                 to += pieces[i];
               }
+            }
           },
           0, "reference"};
 }
@@ -50,6 +56,7 @@ struct Places {
   template <class Copy>
   void each(const Copy& copy) const {
     if (size * bytes == 0) return;
+#pragma omp parallel for if (longer.outer * size * bytes > kParallelBytes)
     for (std::int64_t o = 0; o < longer.outer; ++o) {
       const std::int64_t to = (o * longer.size + first) * bytes, from = o * size * bytes;
       if (step == 1) copy(to, from, size * bytes);

@@ -2,8 +2,8 @@
 // since a copy is a copy.
 #include <cstring>
 #include <memory>
-#include <utility>
 
+#include "graph/base/hex.h"
 #include "ops/cpu/axis_shape.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
@@ -146,15 +146,10 @@ PreparedKernel expand_last(const KernelDesc& d) {
 
 /// The bytes that `constant` spells out; float64 where checks compute so.
 PreparedKernel constant(const KernelDesc& d) {
-  const std::string& digits = d.attrs->text("data");
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  std::vector<unsigned char> bytes(digits.size() / 2);
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<unsigned char>(16 * digit(digits[2 * i]) + digit(digits[2 * i + 1]));
+  using Bytes = std::vector<unsigned char>;
+  const auto held = std::make_shared<const Bytes>(from_hex<unsigned char>(d.attrs->text("data")));
   const bool wide = d.outputs[0].dtype == DType::Float64;
-  return {[wide, n = count_of(d.outputs[0]),
-           held = std::make_shared<const std::vector<unsigned char>>(std::move(bytes))](
-              const KernelCall& c) {
+  return {[wide, held, n = count_of(d.outputs[0])](const KernelCall& c) {
             if (!wide && !held->empty()) std::memcpy(c.outputs[0], held->data(), held->size());
             for (std::int64_t i = 0; wide && i < n; ++i) {
               float x = 0;

@@ -1,4 +1,5 @@
 // Elementwise arithmetic.
+#include "graph/base/hex.h"
 #include "ops/def/rules.h"
 #include "ops/def/tables.h"
 
@@ -46,8 +47,7 @@ OpDef constant() {
         const std::string& data = a.attrs.text("data");
         want(static_cast<std::int64_t>(data.size()) == 2 * tensor_bytes(type, 1), a,
              "{} takes {} digits, got {}", to_string(type), 2 * tensor_bytes(type, 1), data.size());
-        want(data.find_first_not_of("0123456789abcdef") == std::string::npos, a,
-             "data must be hexadecimal digits, 0 to 9 and a to f");
+        want(is_hex(data), a, "data must be hexadecimal digits, 0 to 9 and a to f");
         return {type};
       },
       .flops = [](const InferArgs&) { return std::int64_t{0}; },

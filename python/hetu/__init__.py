@@ -16,7 +16,8 @@ _FROM = {
     "Executor": "job.executor", "Step": "job.step", "close": "process.leave",
     "BATCH": "graph", "Value": "graph", "cut": "graph", "new_graph": "graph", "parameter": "graph",
     "buffer": "graph", "placeholder": "graph", "scope": "graph",
-    "concat": "functions", "constant": "functions", "stack": "functions", "step_mean": "functions", "where": "functions",
+    "concat": "functions", "constant": "functions", "rms_norm": "functions",
+    "stack": "functions", "step_mean": "functions", "where": "functions",
     "one_line_errors": "process.errors", "parse_bytes": "process.errors",
 }
 _MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "lr", "metrics", "models", "ops", "optim",

@@ -57,6 +57,11 @@ def where(condition: Value, a: Value | float, b: Value | float, name: str = "") 
     return graph.apply("where", [condition, *sides], name)
 
 
+def rms_norm(x: Value, weight: Value, eps: float = 1e-6) -> Value:
+    """x over the root of the mean square of its last axis, times `weight` [width]. Source: Zhang and Sennrich 2019."""
+    return x * ((x**2).mean(-1, keepdims=True) + eps) ** -0.5 * weight
+
+
 def step_mean(x: Value, name: str = "") -> Value:
     """The mean of all elements over the samples of the whole step, a scalar: the sum over this micro-batch, divided by the
     number of elements of all micro-batches and pipelines. So the sum of what micro-batches give is the mean, also where the
@@ -77,4 +82,4 @@ def step_mean(x: Value, name: str = "") -> Value:
     return graph.apply("div_scalar", [total * (1 / each) if each != 1 else total, count], name)
 
 
-__all__ = ["concat", "constant", "stack", "step_mean", "where"]
+__all__ = ["concat", "constant", "rms_norm", "stack", "step_mean", "where"]

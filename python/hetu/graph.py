@@ -106,7 +106,10 @@ class GraphBuilder:
     def _shape(self, what: str, name: str, shape: Any) -> list[int]:
         if isinstance(shape, Sequence) and all(isinstance(n, numbers.Integral) for n in shape):
             return [int(n) for n in shape]
-        found = f"an array of shape {list(shape.shape)}" if hasattr(shape, "shape") else repr(shape)
+        found = repr(shape)
+        if hasattr(shape, "shape"):
+            found = f"an array of shape {list(shape.shape)}"
+            found += " (a parameter without init= starts from it)" if what == "parameter" else ""
         self.refuse(f"{what} '{name}': a shape is wanted, a list of integers such as [2, 3], got {found}")
 
     def refuse(self, message: str) -> NoReturn:
@@ -132,12 +135,23 @@ class GraphBuilder:
             self.refuse(f"{op}: a Value or a number is right, got {kind_of(value)}")
         return self.apply("fill", [], shape=[], value=float(value))
 
-    def parameter(self, name: str, shape: Sequence[int], init: Init, decay: bool = True, placement: str = "worker") -> Value:
+    def parameter(self, name: str, shape: Any, init: Init | None = None, decay: bool = True,
+                  placement: str = "worker") -> Value:
         """A trainable float32 tensor (see `parameter`)."""
         if placement not in PLACEMENTS:
-            raise ValueError(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
-        sizes, served = self._shape("parameter", name, shape), placement == "server"
-        return Value(self, self._told(self.builder.parameter, name, sizes, init.kind, init.a, init.b, decay, served))
+            self.refuse(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
+        if init is not None:
+            sizes, served = self._shape("parameter", name, shape), placement == "server"
+            return Value(self, self._told(self.builder.parameter, name, sizes, init.kind, init.a, init.b, decay, served))
+        if not hasattr(shape, "__array__"):
+            self.refuse(f"parameter '{name}': a shape needs init=, such as hetu.graph.normal(0.02), to say how it starts; "
+                        f"without one an array is wanted, got {kind_of(shape)}")
+        start = shape.__array__()
+        if start.dtype.kind != "f":
+            self.refuse(f"parameter '{name}': an array of floats is wanted, got {start.dtype}")
+        made = self.parameter(name, list(start.shape), constant(0.0), decay, placement)
+        self._told(self.builder.start_from, made.number, start.astype("float32").copy())
+        return made
 
     def buffer(self, name: str, shape: Sequence[int], init: Init) -> Value:
         """A float32 tensor that the operator reading it replaces in training (see `buffer`)."""
@@ -164,8 +178,9 @@ def placeholder(name: str, dtype: str, shape: Sequence[int]) -> Value:
     return current().placeholder(name, dtype, shape)
 
 
-def parameter(name: str, shape: Sequence[int], init: Init, decay: bool = True, placement: str = "worker") -> Value:
-    """A trainable float32 tensor of the current graph. `decay=False` for biases and norms.
+def parameter(name: str, shape: Any, init: Init | None = None, decay: bool = True, placement: str = "worker") -> Value:
+    """A trainable float32 tensor of the current graph: of a shape and an initializer, or starting from an array.
+    `decay=False` for biases and norms.
 
     `placement="server"` puts an embedding table [rows, width] on the parameter servers of the job (`heturun`), which run the
     optimizer on the rows that a step has looked up: a worker holds no more than these (docs/parameter-server.md).

@@ -1,3 +1,4 @@
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -127,6 +128,13 @@ void bind_graph(nb::module_& m) {
               double low, double high, bool decay, bool served) {
              return b.parameter(name, shape, initializer(kind, low, high), decay, served);
            })
+      .def(
+          "start_from",
+          [](Builder& b, ValueId v,
+             const nb::ndarray<const float, nb::c_contig, nb::device::cpu>& values) {
+            b.start_from(v, {values.data(), values.data() + values.size()});
+          },
+          "The elements of a parameter at first.")
       .def("buffer",
            [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
               double low,

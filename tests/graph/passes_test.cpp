@@ -193,6 +193,30 @@ TEST(Fold, ConstantsAreMadeInTheBlockThatReadsThem) {
   EXPECT_EQ(node_named(g, "mul_1").inputs[1], node_named(g, "six/block1").outputs[0]);
 }
 
+TEST(Fold, ArraysAreMadeInTheBlockThatReadsThem) {
+  Builder b(op_set());
+  const ValueId x = b.parameter("x", {1}, {});
+  const ValueId c = b.apply(
+      "constant", {},
+      {{"shape", Shape{1}}, {"dtype", std::string("float32")}, {"data", std::string("0000c03f")}},
+      "array");
+  ValueId y = b.apply("mul", {x, c});
+  b.cut();
+  y = b.apply("sum", {b.apply("mul", {y, c})});
+  b.fetch("y", y);
+  b.differentiate(y);
+  const Graph g = fold_and_clean(b.finish());
+  for (const Node& n : g.nodes) {
+    for (const ValueId v : n.inputs) {
+      const Node& from = g.producer(v);
+      if (from.op == "constant") {
+        EXPECT_EQ(from.block, n.block) << n.name;
+      }
+    }
+  }
+  EXPECT_EQ(node_named(g, "array/block1").attrs, node_named(g, "array").attrs);
+}
+
 TEST(Rewrite, NamesADroppedNodeThatIsStillRead) {
   const Graph g = mlp().finish();
   GraphRewriter out(g);

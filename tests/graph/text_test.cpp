@@ -43,6 +43,31 @@ fetch "total" %4
 )");
 }
 
+TEST(Text, KeepsWhatAParameterStartsFrom) {
+  Builder b(op_set());
+  const ValueId p = b.parameter("p", {2}, {});
+  b.start_from(p, {1.5F, -std::numeric_limits<float>::infinity()});
+  b.fetch("total", b.apply("sum", {p}));
+  const std::string text = print_graph(b.finish());
+  EXPECT_THAT(text,
+              HasSubstr("{a=0.0, b=0.0, decay=1, init=\"constant\", start=\"0000c03f000080ff\"}"));
+  const Graph back = parse_graph(text);
+  ASSERT_NE(back.parameters[0].start, nullptr);
+  EXPECT_EQ((*back.parameters[0].start)[0], 1.5F);
+  EXPECT_EQ(print_graph(back), text);
+  for (const std::string& bad : {"0000c03f", "0000c03f000080fg"}) {
+    std::string damaged = text;
+    damaged.replace(damaged.find("0000c03f000080ff"), 16, bad);
+    EXPECT_THAT([&] { parse_graph(damaged); },
+                ThrowsMessage<Error>(HasSubstr("a start, if any, of two digits a byte")));
+  }
+  Builder other(op_set());
+  const ValueId q = other.parameter("q", {2}, {});
+  EXPECT_THAT([&] { other.start_from(q, {1}); },
+              ThrowsMessage<Error>("parameter 'q': float32[2] cannot start from 1 elements"));
+  EXPECT_THROW(other.start_from(q + 1, {1, 2}), Error);
+}
+
 TEST(Text, KeepsEveryAttributeAndInitializer) {
   Graph g;
   Node n;

@@ -88,6 +88,17 @@ inline void add_broadcasts(std::vector<KernelCase>& cases) {
     cases.push_back({op, {{{3, 7, 5, 67, 2}}, over({1, 3}, 0)}});
     cases.push_back({op, {{{40001}}, over({}, 0)}});
   }
+  const auto part = [](std::int64_t first, std::int64_t size, std::int64_t step) -> Attrs {
+    return {{"first", first}, {"size", size}, {"step", step}};
+  };
+  cases.push_back({"slice", {{{131, 300}}, part(3, 250, 1)}});
+  cases.push_back({"slice", {{{131, 300}}, part(1, 150, 2)}});
+  cases.push_back(
+      {"slice_grad", {{{131, 250}}, {{"first", std::int64_t{3}}, {"width", std::int64_t{300}}}}});
+  cases.push_back({"concat", {{{131, 300}, {131, 1}, {131, 17}}, {}}});
+  cases.push_back({"cumsum", {{{5, 131, 67}}, {{"axis", std::int64_t{1}}}}});
+  cases.push_back({"top_k", {{{37, 501}}, {{"k", std::int64_t{9}}}}});
+  cases.push_back({"argmax", {{{37, 501}}, {}}});
   cases.push_back({"reduce_logsumexp", {{{2, 0, 3}}, over({1}, 0)}});  // -infinity
   cases.push_back({"broadcast_to", {{{33, 1}}, {{"shape", Shape{5, 33, 701}}}}});
   cases.push_back({"broadcast_to", {{{5, 1, 9001}}, {{"shape", Shape{5, 3, 9001}}}}});

@@ -101,7 +101,9 @@ def _losses() -> dict[str, Case]:
         made[f"{name} edges"] = Case([odd, other, w], function, fed=2)
     visible = np.tril(np.ones((5, 5), np.int32))
     padded = np.stack([visible, visible * (np.arange(5) < 3).astype(np.int32)])
-    for name, mask in {"causal": visible, "causal and padded": padded}.items():
+    made["rms_norm"] = Case([draw(2, 3, 16), draw(16)], lambda f, x, w: f.rms_norm(x, w))
+    blind = visible * (np.arange(5) != 2).astype(np.int32)[:, None]
+    for name, mask in {"causal": visible, "causal and padded": padded, "with a query that sees nothing": blind}.items():
         made[f"attention {name}"] = Case([mask, draw(2, 5, 8), draw(1, 2, 5, 8)[0], draw(2, 5, 1, 8)[:, :, 0]],
                                          lambda f, m, q, k, v: f.attention(q, k, v, m != 0, 2))
     return made

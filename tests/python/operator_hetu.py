@@ -15,7 +15,7 @@ from hetu import _hetu
 class Functions:
     """The functions of a case, by the names that both sides have."""
 
-    concat, stack, where = staticmethod(ht.concat), staticmethod(ht.stack), staticmethod(ht.where)
+    concat, stack, where, rms_norm = map(staticmethod, (ht.concat, ht.stack, ht.where, ht.rms_norm))
 
     def __getattr__(self, op: str) -> Any:
         return getattr(ht.ops, op)

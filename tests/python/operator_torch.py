@@ -44,6 +44,9 @@ class Functions:
     mse, l1, bce = map(staticmethod, (functional.mse_loss, functional.l1_loss, functional.binary_cross_entropy_with_logits))
     huber = staticmethod(lambda x, target, delta: functional.huber_loss(x, target, delta=delta))
 
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return functional.rms_norm(x, weight.shape, weight, eps=1e-6)
+
     def attention(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, heads: int) -> torch.Tensor:
         split = [x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v)]
         mask = mask if mask.dim() == 2 else mask.unsqueeze(1)

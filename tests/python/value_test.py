@@ -123,6 +123,19 @@ class Constants(unittest.TestCase):
         self.assertEqual((found, slopes["x"].tolist()), (6.0, [0, 1, 2, 0, 1, 2]))
 
 
+class Parameters(unittest.TestCase):
+    def test_one_starts_from_an_array(self):
+        given = np.random.default_rng(SEED).standard_normal((3, 4))
+        ht.new_graph()
+        data = ht.data.Batches([{"x": np.ones((2, 4), np.float32)}], 2)
+        loss = (ht.ops.linear(data.x, ht.parameter("w", given)) * ht.parameter("b", [3], ht.graph.constant(2.0))).sum()
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]}, threads=1, compare_single=True)
+        found = {name: array.copy() for name, state, array, _ in job.job.state() if not state}
+        np.testing.assert_array_equal(found["w"], given.astype(np.float32).reshape(found["w"].shape), f"seed {SEED}")
+        (step,) = job.run("train", steps=1)
+        self.assertAlmostEqual(step.loss, 2 * 2 * float(given.sum()), 4)
+
+
 class Traps(unittest.TestCase):
     def refused(self, says, make):
         x = ht.placeholder("x", "float32", [ht.BATCH, 3])
@@ -149,6 +162,8 @@ class Traps(unittest.TestCase):
             ("less: beside Value(int32[-1, 4]) stands the number 0.5; use .cast", lambda _, ids: ids < 0.5),
             ("a shape is wanted, a list of integers such as [2, 3], got an array of shape [2, 2]",
              lambda *_: ht.parameter("u", np.ones((2, 2)), ht.graph.constant(0.0))),
+            ("parameter 'u': a shape needs init=", lambda *_: ht.parameter("u", [2, 2])),
+            ("parameter 'u': an array of floats is wanted, got int64", lambda *_: ht.parameter("u", np.ones(3, np.int64))),
             ("a shape is wanted, a list of integers such as [2, 3], got 3",
              lambda *_: ht.parameter("u", 3, ht.graph.constant(0.0))),
             ("a shape is wanted", lambda *_: ht.placeholder("v", "float32", [2.5])),
