@@ -39,5 +39,5 @@ def mean_huber(x: Value, target: Value | float, delta: float = 1.0, name: str = 
 
 def mean_binary_cross_entropy(logits: Value, target: Value | float, name: str = "") -> Value:
     """The mean of -target log(p) - (1 - target) log(1 - p) with p = sigmoid(logits), for float32 targets in [0, 1]
-    (PyTorch's BCEWithLogitsLoss), without overflow. Labels of 0 and 1 of which some are ignored: ops.sigmoid_cross_entropy."""
+    (PyTorch's BCEWithLogitsLoss), without overflow. Labels of 0 and 1 with ignored ones: ops.sigmoid_cross_entropy."""
     return step_mean(ops.softplus(logits) - logits * target, name)
