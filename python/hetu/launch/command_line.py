@@ -11,7 +11,7 @@ import sys
 from hetu import progress
 from hetu.launch import guard, network, output, pipelines, precheck, remote, slurm, supervise
 from hetu.launch.keepers import Way
-from hetu.launch.mpirun import Mpirun
+from hetu.launch.mpirun import Mpirun, closed_ports
 from hetu.launch.services import Servers
 
 HELP = """\
@@ -278,6 +278,7 @@ def run(options, say):
                 place = os.path.join(os.path.dirname(job.address[len("unix:"):]), str(len(commands)))
                 os.mkdir(place)
                 argv += mpirun.local(place, shm)
+                more.update(closed_ports(more, place))
             else:
                 ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR", "HETU_SERVERS"}
                 names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))

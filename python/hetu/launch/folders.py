@@ -17,7 +17,7 @@ def short_place():
     import tempfile  # a guard has no time for it
 
     parent = tempfile.gettempdir()
-    return parent if len(parent) < 40 and ":" not in parent else "/tmp"
+    return parent if len(parent) < 40 and not re.search(r"[:\s]", parent) else "/tmp"
 
 
 def make(parent, job):

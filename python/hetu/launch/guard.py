@@ -173,9 +173,9 @@ class Guard:
         """Starts the command; returns its streams as {file descriptor: (frame kind, lines)}."""
         progress, progress_end = os.pipe()
         environment = dict(os.environ, HETU_PROGRESS_FD=str(progress_end))
-        path = environment.pop("HETU_PATH", "")
-        if path:  # mpirun puts its own folder first, and with it another python3
-            environment["PATH"] = path
+        # mpirun puts its own folder first, and with it another python3; what is preloaded into it is for it alone.
+        for name in ("PATH", "LD_PRELOAD"):
+            environment[name] = environment.pop(f"HETU_{name}", environment.get(name, ""))
         me = os.getpid()
         self.child = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

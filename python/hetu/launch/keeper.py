@@ -7,7 +7,8 @@ so uses the standard library and what imports no more.
 
 Down: OPEN (JSON, first), and of a server AWAIT (its number), START (JSON: server, keys), TELL (JSON: server, line);
 HEARTBEAT. Up: the line MARK of OPEN, so that what a login shell says before is not taken for it; READY (JSON) or REFUSED
-(why), and of a server ASKED (its number), SAID (JSON: server, descriptor, text), ENDED (JSON: server, pid, status); HEARTBEAT.
+(why), and of a server ASKED (its number), SAID (JSON: server, descriptor, text), ENDED (JSON: server, pid, status);
+HEARTBEAT.
 """
 import json
 import os

@@ -1,13 +1,12 @@
 """heturun's end of the guards' connections: who is let in, who is heard, what is sent to them. Used by supervise.py."""
 import json
-import os
 import secrets
 import selectors
 import socket
 import threading
 import time
 
-from hetu.launch import guard
+from hetu.launch import guard, service
 
 STRANGER_S = 10.0  # until whoever connects must have proved to be a guard of this job
 NO_GUARD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # what foreign bytes can raise
@@ -56,16 +55,12 @@ class Links:
         self._remote = place is None
         self._looked = 0.0
         self._closed = threading.Event()
+        where = service.listen("heturun", place, addresses)
+        self._listener = where.listener
         if self._remote:
-            self._listener = socket.create_server(("0.0.0.0", 0), backlog=1024)
-            port = self._listener.getsockname()[1]
-            self.address = "tcp:" + ",".join(f"{a}:{port}" for a in addresses)
+            self.address = "tcp:" + where.endpoints.replace("tcp://", "")
         else:
-            path = os.path.join(place, "heturun")
-            self._listener = socket.socket(socket.AF_UNIX)
-            self._listener.bind(path)
-            self._listener.listen(1024)
-            self.address = "unix:" + path
+            self.address = where.endpoint.replace("ipc://", "unix:")
         self._listener.setblocking(False)
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 

@@ -79,6 +79,18 @@ class Mpirun:
         return argv
 
 
+def closed_ports(environment, directory):
+    """What to add to the environment of an mpirun on one host, so that its ports hear its own user alone, and nobody where
+    they are for daemons of other hosts: see python/src/mpirun_ports.cpp. Guards take it away again from the command's.
+    `directory` is the job's: LD_PRELOAD holds no path with a space."""
+    from hetu import _hetu
+
+    link = os.path.join(directory, "mpirun_ports.so")
+    os.symlink(os.path.join(os.path.dirname(os.path.realpath(_hetu.__file__)), "mpirun_ports.so"), link)
+    before = environment.get("LD_PRELOAD", "")  # a sanitizer must come first
+    return {"LD_PRELOAD": f"{before}:{link}" if before else link, "HETU_LD_PRELOAD": before}
+
+
 def may_read_processes():
     """Whether process_vm_readv works; containers forbid it, and Open MPI would then fail in the middle of a message."""
     import ctypes

@@ -109,7 +109,7 @@ class Job:
             return self._code
         for part, (argv, environment) in zip(self._parts, commands, strict=True):
             more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,
-                        HETU_PATH=environment.get("PATH", ""), **self._services.environment())
+                        HETU_PATH=environment.get("PATH", os.defpath), **self._services.environment())
             for number, stream in part.start(argv, more, self._locks):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))

@@ -1,0 +1,113 @@
+// Preloaded into mpirun of a job on one host (python/hetu/launch/mpirun.py), whose own ports trust
+// whoever speaks Open MPI's protocols: what it would open on all interfaces, for daemons of other
+// hosts, nobody reaches, and at what it opens for its workers it hears this user alone. Nothing of
+// Hetu is linked.
+#include <dlfcn.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+constexpr int kEstablished = 1;  // as /proc/net/tcp has it
+
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+/// Puts loopback in the place of "all interfaces"; whether that was asked for.
+bool to_loopback(sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    auto& own = reinterpret_cast<sockaddr_in&>(address);
+    const bool any = own.sin_addr.s_addr == htonl(INADDR_ANY);
+    if (any) own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return any;
+  }
+  if (address.ss_family == AF_INET6) {
+    auto& own = reinterpret_cast<sockaddr_in6&>(address);
+    const bool any = std::memcmp(&own.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0;
+    if (any) own.sin6_addr = in6addr_loopback;
+    return any;
+  }
+  return false;
+}
+
+/// Lets nothing come in.
+int drop_all(int fd) {
+  sock_filter nothing = {BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog program = {1, &nothing};
+  return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+/// Whether a connection over IPv4 comes from a socket of this user on this host. That of a process
+/// which has ended is nobody's.
+bool is_own(const sockaddr_in& here, const sockaddr_in& peer) {
+  std::FILE* table = std::fopen("/proc/net/tcp", "re");
+  if (table == nullptr) return false;
+  bool own = false;
+  char line[512];
+  while (!own && std::fgets(line, sizeof line, table) != nullptr) {
+    unsigned from, from_port, to, to_port, state, user;
+    own = std::sscanf(line, " %*d: %8X:%4X %8X:%4X %2X %*8X:%*8X %*2X:%*8X %*8X %u", &from,
+                      &from_port, &to, &to_port, &state, &user) == 6 &&
+          from == peer.sin_addr.s_addr && from_port == ntohs(peer.sin_port) &&
+          to == here.sin_addr.s_addr && to_port == ntohs(here.sin_port) && state == kEstablished &&
+          user == geteuid();
+  }
+  std::fclose(table);
+  return own;
+}
+
+bool may_stay(int fd) {
+  sockaddr_storage here{};
+  sockaddr_storage peer{};
+  socklen_t here_size = sizeof here;
+  socklen_t peer_size = sizeof peer;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) {
+    return false;
+  }
+  if (here.ss_family == AF_UNIX) return true;  // its folder is the user's own
+  return here.ss_family == AF_INET && is_own(reinterpret_cast<const sockaddr_in&>(here),
+                                             reinterpret_cast<const sockaddr_in&>(peer));
+}
+
+/// The connection that was accepted, or -1 as if there were none: it is closed if it is another
+/// user's.
+int admitted(int fd) {
+  if (fd < 0 || may_stay(fd)) return fd;
+  close(fd);
+  errno = EAGAIN;
+  return -1;
+}
+
+}  // namespace
+
+extern "C" {
+
+int bind(int fd, const sockaddr* address, socklen_t size) {
+  static auto* const real = next<int(int, const sockaddr*, socklen_t)>("bind");
+  sockaddr_storage own{};
+  if (address == nullptr || size > sizeof own) return real(fd, address, size);
+  std::memcpy(&own, address, size);
+  if (to_loopback(own) && drop_all(fd) != 0) return -1;
+  return real(fd, reinterpret_cast<const sockaddr*>(&own), size);
+}
+
+int accept(int fd, sockaddr* address, socklen_t* size) {
+  static auto* const real = next<int(int, sockaddr*, socklen_t*)>("accept");
+  return admitted(real(fd, address, size));
+}
+
+int accept4(int fd, sockaddr* address, socklen_t* size, int flags) {
+  static auto* const real = next<int(int, sockaddr*, socklen_t*, int)>("accept4");
+  return admitted(real(fd, address, size, flags));
+}
+
+}  // extern "C"

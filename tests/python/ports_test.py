@@ -1,0 +1,127 @@
+"""What a job on one host opens: nothing that another host reaches, nothing at which another user of this one is heard."""
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import time
+import unittest
+
+from coordinator_test import FOREVER, WORKER
+from hetu.launch import network
+from launch_test import MANY, LaunchCase
+from processes import processes_with, wait_until
+
+LISTENS, NOBODY = "0A", 65534
+JOBS = ((), ("--on-failure", "shrink", "--pipelines", "2"))  # of one mpirun and of several
+LOOPBACK = {"0100007F": "127.0.0.1", "00000000000000000000000001000000": "::1"}
+
+
+def knock(address, port, user, writer):
+    """In a process of its own: writes what becomes of a connection of a user who speaks nonsense."""
+    fate = b"refused"
+    try:
+        os.setgid(user)
+        os.setuid(user)
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)  # it belongs to who makes it
+        sock.settimeout(3)
+        sock.connect((address, port))
+        fate = b"dropped"
+        sock.sendall(b"x" * 10)
+        fate = b"heard" if sock.recv(100) else b"dropped"
+    except TimeoutError:
+        fate = b"heard" if fate == b"dropped" else fate
+    except OSError:
+        pass
+    os.write(writer, fate)
+
+
+def fates_of(knocks):
+    """{knock: fate} of (address, port, user), all at once: "refused"; "dropped", closed without an answer; or "heard"."""
+    readers = {}
+    for one in knocks:
+        reader, writer = os.pipe()
+        if os.fork() == 0:  # not a new Python, which another user may not be able to start
+            try:
+                knock(*one, writer)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        readers[one] = os.fdopen(reader)
+    fates = {}
+    for one, reader in readers.items():
+        with reader:
+            fates[one] = reader.read()
+    for _ in readers:
+        os.wait()
+    return fates
+
+
+class Ports(LaunchCase):
+    def listening(self):
+        """{(address in hexadecimal, port)} of all TCP sockets on which this test's processes listen, and of UDP ones."""
+        inodes = set()
+        for pid in processes_with(self.mark):
+            for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                try:
+                    inodes.add(os.readlink(entry))
+                except OSError:
+                    continue  # it has been closed
+        found = set()
+        for table in ("tcp", "tcp6", "udp", "udp6"):
+            path = pathlib.Path("/proc/net", table)
+            for line in path.read_text().splitlines()[1:] if path.exists() else ():
+                words = line.split()
+                if f"socket:[{words[9]}]" in inodes and (words[3] == LISTENS or table.startswith("udp")):
+                    address, port = words[1].split(":")
+                    found.add((address, int(port, 16)))
+        return found
+
+    @contextlib.contextmanager
+    def running(self, flags):
+        """A job under way, which must outlive what is done to it."""
+        process, _ = self.start("-w", "2", *flags, WORKER, "1", FOREVER, *(["--shrink"] if flags else []))
+        try:
+            self.assertTrue(wait_until(lambda: len(self.listening()) > len(flags) // 4, MANY))
+            yield
+            self.assertIsNone(process.poll())
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process, time.monotonic())[0], 128 + signal.SIGTERM)
+
+    def test_no_other_host_and_no_other_user_is_heard(self):
+        own = [address for address in network.interfaces().values() if not address.startswith("127.")]
+        here, users = os.getuid(), (NOBODY,) if os.getuid() == 0 else ()
+        for flags in JOBS:
+            with self.subTest(flags=flags), self.running(flags):
+                found = self.listening()
+                self.assertEqual({address for address, _ in found} - LOOPBACK.keys(), set(), found)
+                outside = fates_of([(address, port, here) for address in own for _, port in found])
+                self.assertEqual(set(outside.values()) - {"refused"}, set(), outside)
+                inside = fates_of([(LOOPBACK[address], port, user) for address, port in found for user in (here, *users)])
+                heard = [user for (_, _, user), fate in inside.items() if fate == "heard"]
+                self.assertEqual(heard, [here] * (2 if flags else 1), inside)  # an mpirun's own workers start by one
+        if not users:
+            self.skipTest("not root: another user cannot be asked")
+
+    def test_folders_are_the_users_own(self):
+        with self.running(()):
+            folders = [*pathlib.Path("/dev/shm").glob(f"hetu-{self.job}-*"), *pathlib.Path(self.tmp).glob("hetu-*")]
+            self.assertEqual(len(folders), 2, folders)
+            for folder in folders:
+                self.assertEqual(folder.stat().st_mode & 0o777, 0o700, folder)
+
+    def test_what_is_preloaded_is_the_commands_own(self):
+        library = "libm.so.6"
+        for before in ("", library):
+            self.env["LD_PRELOAD"] = before
+            words = 'echo "<$LD_PRELOAD>$HETU_LD_PRELOAD"; grep -c mpirun_ports /proc/$$/maps'
+            done = self.run_it("-w", "1", "sh", "-c", words)
+            self.assertEqual((done.returncode, done.stdout), (1, f"<{before}>\n0\n"), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
