@@ -136,6 +136,19 @@ std::string blocks_in(const Trace& trace) {
   return metadata["blocks"].dump();
 }
 
+void add_tables(Trace& to, const std::vector<Trace>& workers) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Trace& worker : workers) {
+    const auto metadata = nlohmann::json::parse(worker.metadata_json);
+    if (metadata.contains("tables"))
+      for (const auto& table : metadata["tables"]) all.push_back(table);
+  }
+  if (all.empty()) return;
+  auto metadata = nlohmann::ordered_json::parse(to.metadata_json);
+  metadata["tables"] = std::move(all);
+  to.metadata_json = metadata.dump();
+}
+
 void write_beside(const std::string& path, const std::string& text) {
   const std::string beside = path + ".part";
   try {

@@ -33,6 +33,10 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
 /// What a worker wrote into its trace of BlockTimes, as JSON.
 std::string blocks_in(const Trace& trace);
 
+/// The metadata get "tables", a list of what all workers wrote under that name into theirs; nothing
+/// where none did.
+void add_tables(Trace& to, const std::vector<Trace>& workers);
+
 /// One run of `plan` per step that the trace holds.
 std::vector<PlannedRun> runs_by_step(const Trace& measured, const Schedule& plan);
 

@@ -1,5 +1,7 @@
 #include "executor/job/train_tables.h"
 
+#include <nlohmann/json.hpp>
+
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -21,6 +23,24 @@ std::unique_ptr<ServerTables> open_tables(const TrainPlan& job, TrainStages& sta
   stages.on_tables_update(
       [&tables = *tables](int stage, double rate) { tables.update(stage, rate); });
   return tables;
+}
+
+std::string counters_json(int worker,
+                          const std::vector<std::pair<std::string, ps::CacheCounters>>& counters) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& [name, c] : counters) {
+    all.push_back({{"worker", worker},
+                   {"table", name},
+                   {"lookups", c.lookups},
+                   {"misses", c.misses},
+                   {"stale", c.stale},
+                   {"rows_pulled", c.rows_pulled},
+                   {"rows_pushed", c.rows_pushed},
+                   {"evictions", c.evictions},
+                   {"bytes", c.bytes},
+                   {"bytes_uncached", c.bytes_uncached}});
+  }
+  return all.dump();
 }
 
 }  // namespace hetu

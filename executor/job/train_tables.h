@@ -3,6 +3,9 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "executor/job/train_plan.h"
 #include "executor/stage/train_stages.h"
@@ -13,5 +16,10 @@ namespace hetu {
 /// Those of this worker, opened; null if it has none. All must outlive it.
 std::unique_ptr<ServerTables> open_tables(const TrainPlan& job, TrainStages& stages,
                                           comm::Transport& transport, ps::ParameterClient* servers);
+
+/// What a worker's caches did, for traces: a list of objects with the worker, the table and its
+/// CacheCounters.
+std::string counters_json(int worker,
+                          const std::vector<std::pair<std::string, ps::CacheCounters>>& counters);
 
 }  // namespace hetu

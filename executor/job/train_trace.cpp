@@ -22,9 +22,9 @@ void TrainTrace::end_run(int steps) {
 }
 
 void TrainTrace::write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
-                       bool speaks) {
+                       bool speaks, const std::string& tables) {
   const Trace mine{recorder_.events(transport.worker(), origin_ns_),
-                   fmt::format(R"({{"blocks":{}}})", blocks_.json())};
+                   fmt::format(R"({{"blocks":{},"tables":{}}})", blocks_.json(), tables)};
   recorder_.clear();
   const double sum_ms = sum_ms_per_byte(transport, reducer);
   const auto what = [] { return std::string("the traces of all workers"); };
@@ -33,8 +33,9 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
   if (transport.worker() != 0 || !speaks) return;
   Trace all;
   std::vector<std::string> blocks;
+  std::vector<Trace> workers;
   for (const std::string& text : texts) {
-    const Trace one = trace_from_json(text, "a worker's trace");
+    const Trace& one = workers.emplace_back(trace_from_json(text, "a worker's trace"));
     blocks.push_back(blocks_in(one));
     all.events.insert(all.events.end(), one.events.begin(), one.events.end());
   }
@@ -45,7 +46,9 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
                                       {job.batch_size / job.micro_batches,
                                        optimizer_states(plan_.optimizer.kind), sum_ms}),
                           job.first_block};
-  write_beside(path, trace_to_json(with_prediction(std::move(all), runs, model)));
+  Trace both = with_prediction(std::move(all), runs, model);
+  add_tables(both, workers);
+  write_beside(path, trace_to_json(both));
 }
 
 }  // namespace hetu

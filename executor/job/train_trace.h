@@ -27,9 +27,10 @@ class TrainTrace {
 
   /// Writes what all workers recorded, beside what the plan predicts from the typical ones of those
   /// times, as one trace file, and forgets it. Every worker calls it; worker 0 writes if its
-  /// pipeline `speaks` for what the transport links. Throws Io.
+  /// pipeline `speaks` for what the transport links. `tables`: counters_json of this worker. Throws
+  /// Io.
   void write(const std::string& path, comm::Transport& transport, comm::Reducer& reducer,
-             bool speaks);
+             bool speaks, const std::string& tables);
 
  private:
   const TrainPlan& plan_;

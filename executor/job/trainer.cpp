@@ -363,7 +363,8 @@ void Trainer::record(bool on) {
 void Trainer::write_trace(const std::string& path) {
   require(trace_ != nullptr, "nothing was recorded: call record(true) before the steps");
   // Where pipelines are apart, each has the events of its own workers, and the first one writes.
-  trace_->write(path, transport_, reducer_, plan_.linked > 1 || in_first_pipeline());
+  trace_->write(path, transport_, reducer_, plan_.linked > 1 || in_first_pipeline(),
+                counters_json(plan_.number(), table_counters()));
 }
 
 }  // namespace hetu

@@ -96,7 +96,9 @@ TEST(Text, KeepsEveryAttributeAndInitializer) {
     g.parameters.push_back({p.name,
                             kind + 2,
                             {static_cast<Initializer::Kind>(kind), -0.5 * kind, 1.0 / (kind + 3)},
-                            kind % 2 == 0});
+                            kind % 2 == 0,
+                            nullptr,
+                            kind % 3 == 0});
   }
   const Graph back = parse_graph(print_graph(g));
   EXPECT_EQ(back.nodes[0].attrs, n.attrs);
@@ -105,6 +107,7 @@ TEST(Text, KeepsEveryAttributeAndInitializer) {
   for (std::size_t i = 0; i < g.parameters.size(); ++i) {
     EXPECT_EQ(back.parameters[i].init, g.parameters[i].init);
     EXPECT_EQ(back.parameters[i].decay, g.parameters[i].decay);
+    EXPECT_EQ(back.parameters[i].served, g.parameters[i].served);
   }
   EXPECT_EQ(print_graph(back), print_graph(g));
 }

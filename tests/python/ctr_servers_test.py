@@ -1,5 +1,6 @@
 """train_ctr.py --tables server, as people type it: the bits of tables on workers, a stop and going on with other servers,
 stages or none, servers that are killed, caches whose bounds cost no AUC, and what does not fit in one line."""
+import json
 import os
 import random
 import re
@@ -69,8 +70,14 @@ class Served(CtrCase):
         self.assertEqual(checksums(saved), checksums(want), f"seed {SEED}")
 
     def test_a_table_may_be_larger_than_a_workers_memory(self):
+        """The trace of such a job tells what its caches did."""
         large = ("--hash-size", 1_000_000, "--embedding-width", 16, "--memory-limit", "64MiB", "--steps", 3)
-        self.train((1, 2), *SERVED, *large)
+        trace = self.folder / "trace.json"
+        self.train((1, 2), *SERVED, *large, "--trace", trace)
+        tables = json.loads(trace.read_text())["metadata"]["tables"]
+        self.assertEqual({(t["worker"], t["table"]) for t in tables},
+                         {(0, "embedding.weight"), (0, "wide.categories.weight")})
+        self.assertTrue(all(t["lookups"] > 100 and t["bytes"] == t["bytes_uncached"] for t in tables), tables)
         self.refused((1, 2), *large, says="over the limit of 67108864")
 
     def test_bounds_cost_no_auc_and_save_traffic(self):
