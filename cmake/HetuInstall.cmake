@@ -41,11 +41,11 @@ function(hetu_install_opened target)
   endif()
   if(HETU_WITH_PYTHON)
     hetu_site_folder()
-    install(TARGETS ${target} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
+    install(TARGETS ${target} ${ARGN} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
   endif()
 endfunction()
 
-# hetu_install_module(target): the Python package with its compiled module and its stubs.
+# hetu_install_module(target ...): the Python package with its compiled module and its stubs, and what stands beside it.
 function(hetu_install_module target)
   hetu_site_folder()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python

@@ -2,7 +2,6 @@
 import json
 import secrets
 import selectors
-import socket
 import threading
 import time
 
