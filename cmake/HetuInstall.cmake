@@ -41,7 +41,7 @@ function(hetu_install_opened target)
   endif()
   if(HETU_WITH_PYTHON)
     hetu_site_folder()
-    install(TARGETS ${target} ${ARGN} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
+    install(TARGETS ${target} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
   endif()
 endfunction()
 
@@ -50,7 +50,7 @@ function(hetu_install_module target)
   hetu_site_folder()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python
           FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
-  install(TARGETS ${target} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
+  install(TARGETS ${target} ${ARGN} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/python/hetu-stubs DESTINATION ${site} COMPONENT python)
 endfunction()
 

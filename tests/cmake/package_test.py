@@ -76,6 +76,8 @@ class Prefix(Installed):
         for kind in ("*.cmake", "*.py"):  # what is read later must not lead back
             for file in prefix.rglob(kind):
                 self.assertNotIn(str(ROOT), file.read_text(), file)
+        for module in prefix.rglob("_hetu.*.so"):
+            self.assertTrue((module.parent / "mpirun_ports.so").exists(), module)
         for name in ("CMakeLists.txt", "plan.cpp"):
             (self.folder / name).write_bytes((EXAMPLES / name).read_bytes())
         self.words("cmake", "-S", ".", "-B", "program", f"-DCMAKE_PREFIX_PATH={prefix}")

@@ -82,11 +82,15 @@ class Mpirun:
 def closed_ports(environment, directory):
     """What to add to the environment of an mpirun on one host, so that its ports hear its own user alone, and nobody where
     they are for daemons of other hosts: see python/src/mpirun_ports.cpp. Guards take it away again from the command's.
-    `directory` is the job's: LD_PRELOAD holds no path with a space."""
+    `directory` is the job's: LD_PRELOAD holds no path with a space. Raises OSError if it is not installed."""
     from hetu import _hetu
 
+    library = os.path.join(os.path.dirname(os.path.realpath(_hetu.__file__)), "mpirun_ports.so")
+    if not os.access(library, os.R_OK):
+        raise OSError(f"{library} is missing or not readable, without which mpirun would listen to strangers; build or install "
+                      "Hetu again")
     link = os.path.join(directory, "mpirun_ports.so")
-    os.symlink(os.path.join(os.path.dirname(os.path.realpath(_hetu.__file__)), "mpirun_ports.so"), link)
+    os.symlink(library, link)
     before = environment.get("LD_PRELOAD", "")  # a sanitizer must come first
     return {"LD_PRELOAD": f"{before}:{link}" if before else link, "HETU_LD_PRELOAD": before}
 
