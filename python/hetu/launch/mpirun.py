@@ -87,8 +87,8 @@ def closed_ports(environment, directory):
 
     library = os.path.join(os.path.dirname(os.path.realpath(_hetu.__file__)), "mpirun_ports.so")
     if not os.access(library, os.R_OK):
-        raise OSError(f"{library} is missing or not readable, without which mpirun would listen to strangers; build or install "
-                      "Hetu again")
+        raise OSError(f"{library} is missing or not readable, and without it mpirun would listen to strangers; build or "
+                      "install Hetu again")
     link = os.path.join(directory, "mpirun_ports.so")
     os.symlink(library, link)
     before = environment.get("LD_PRELOAD", "")  # a sanitizer must come first
