@@ -93,7 +93,8 @@ torch.distributed.pipelining.
 `"reduce_grad"` is the time of a step's sum of the stage's gradient over its copies, and of an average of its weights;
 where it is 0 (or `--allreduce` is given), `"allreduce"` stands for it. `"blocks"`, if there, holds one entry per block of
 the model as `"stages"` does per stage, with `"weight"`, what training cuts by: the costs of plans of other numbers of
-stages ([compare.md](compare.md)).
+stages ([compare.md](compare.md)). Pipelines that are not cut alike: `"cuts": [[0, 4], [0, 5]]`, the first block of each
+stage by pipeline, and `"stages"` has the stages of every pipeline, one after the other.
 
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.

@@ -9,6 +9,13 @@
 
 namespace hetu {
 
+/// The options with the cuts that their partition and speeds come to, and these told no more; as
+/// they are if none is told. With a limit of memory, each pipeline's slowest stage is as quick as
+/// workers that keep to it allow. `fused` is the graph as it will run. Throws InvalidArgument: no
+/// cut keeps to the limit, and whatever else does not fit.
+TrainerOptions partitioned(const Graph& graph, const OptimizerConfig& optimizer,
+                           const TrainerOptions& options, const Graph& fused);
+
 /// Fills in job.options.first_block: the cut of the job's pipeline, of so many stages. Cuts that
 /// are alike leave options.cuts empty. Throws InvalidArgument: other numbers of stages or
 /// pipelines, blocks that the model does not have.
@@ -20,6 +27,9 @@ void check_cuts(const TrainPlan& job);
 
 /// The segments of the job's cuts; none where pipelines are cut alike.
 std::vector<Segment> segments_of(const TrainPlan& job);
+
+/// Whether some segment's parameters do not follow each other in the weights of a stage.
+bool lies_in_pieces(const TrainPlan& job);
 
 /// What this worker's stage shares with other pipelines. `places` are those of its parameters in
 /// its weights, `elements` in all.

@@ -54,6 +54,8 @@ Fields fields(TrainerOptions& o) {
            "that run the optimizer",
        .choices = {"allreduce", "ps"}},
       staleness_field(o.staleness),
+      partition_field(o.partition),
+      speed_field(o.speed),
       {.name = "device",
        .place = &o.device,
        .argument = "WHAT",

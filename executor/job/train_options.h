@@ -14,6 +14,7 @@
 #include "executor/sync/server_weights.h"
 #include "graph/base/device.h"
 #include "graph/base/fields.h"
+#include "pipeline/cost/partition.h"
 #include "pipeline/cost/stragglers.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/schedule.h"
@@ -67,6 +68,11 @@ struct TrainerOptions : Sizes {
   std::vector<int> first_block;  ///< of each model stage; empty: balanced by FLOPs
   /// The same of each pipeline, where they are not cut alike: of those that share weights by waves.
   std::vector<Cut> cuts = {};
+  /// Where no first blocks are told: how they are found, for workers of what speeds (as
+  /// PipelineDevices has them), and, for By::Times, what the blocks take.
+  Partition partition = {};
+  std::vector<double> speed = {};
+  std::vector<double> block_times = {};
   std::uint64_t seed = 0;
   std::string device = "cpu";    ///< a name of executor/device/device.h
   int threads = 0;               ///< per worker; 0: as OpenMP says

@@ -242,8 +242,11 @@ void add_averages(const Averaging& averaging, MemoryPlan& memory) {
   if (averaging.apart) memory.averages += memory.weights + memory.optimizer + memory.buffers;
 }
 
-// What a worker keeps in host memory beside its weights: see ServerWeights; and a push under way.
-void add_shared(MemoryPlan& memory) { memory.averages += memory.weights * 4; }
+void add_shared(const TrainPlan& job, MemoryPlan& memory) {
+  std::optional<int> there;
+  if (updates_at_servers(job.lowered)) there = optimizer_states(job.optimizer.kind);
+  memory.averages += shared_bytes(memory.weights, lies_in_pieces(job), there);
+}
 
 void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
   for (const FeedSpec& known : job.fields)
@@ -270,7 +273,7 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
     job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
     StagePlan& stage = *job.stage_plans[i];
     if (job.options.averaging) add_averages(*job.options.averaging, stage.memory);
-    if (job.how.servers) add_shared(stage.memory);
+    if (job.how.servers) add_shared(job, stage.memory);
     for (const StageParameter& p : stage.parameters) job.reads_tables |= p.served;
     job.stages.push_back(
         {placement.model_stage, static_cast<int>(i), placement.replica == 0, stage.memory.saved});
@@ -320,7 +323,7 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   if (options.kernels == KernelChoice::Best)
     job.graph = channels_last(fuse_norm(job.graph), op_set());
   job.optimizer = optimizer;
-  job.options = options;
+  job.options = partitioned(graph, optimizer, options, job.graph);
   job.worker = seat.worker;
   job.linked = linked_of(options);
   job.pipeline = apart ? options.averaging->apart->pipeline : seat.worker / width;

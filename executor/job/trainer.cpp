@@ -60,10 +60,13 @@ std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer
                             const TrainerOptions& options) {
   const int width = std::max(1, width_of(options));
   Seat seat{0, std::max(1, linked_of(options)) * width};
-  std::int64_t most = 0;
-  const int workers = options.cuts.empty() ? width : seat.workers;
-  for (; seat.worker < workers; ++seat.worker)
-    most = std::max(most, make_plan(graph, optimizer, options, seat).memory.peak());
+  const TrainPlan first = make_plan(graph, optimizer, options, seat);
+  TrainerOptions cut = first.options;  // which is searched for once
+  if (!cut.cuts.empty()) cut.first_block.clear();
+  std::int64_t most = first.memory.peak();
+  const int workers = cut.cuts.empty() ? width : seat.workers;
+  for (++seat.worker; seat.worker < workers; ++seat.worker)
+    most = std::max(most, make_plan(graph, optimizer, cut, seat).memory.peak());
   return most;
 }
 

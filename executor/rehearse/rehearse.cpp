@@ -12,6 +12,7 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
+#include "executor/compile/segments.h"
 #include "executor/rehearse/precedence.h"
 #include "executor/sync/ways.h"
 #include "graph/base/error.h"
@@ -62,9 +63,8 @@ class Rehearser {
       for (std::size_t i = 0; i < plan.placements.size(); ++i)
         if (plan.placements[i].workers[0] == row) seat.placement = static_cast<int>(i);
       const int stage = plan.placements[seat.placement].model_stage;
-      SharedPart whole{fmt::format("stage {}", stage), stage, {}};
-      for (int d = 0; d < plan.lowering.pipelines; ++d) whole.copies.push_back(d * width + row);
-      seat.waves = {transport.worker() / width, stage, {whole}, plan.lowering.staleness};
+      seat.waves = {transport.worker() / width, stage, parts_of(costs, stage),
+                    plan.lowering.staleness};
     }
     syncs_ = ways_of(plan, seat);
     Interpreter::Links links{transport, {}};
@@ -97,6 +97,25 @@ class Rehearser {
   }
 
  private:
+  // As training shares them: stages, or segments of the model where pipelines are not cut alike, of
+  // which the stage with the most has payload_bytes.
+  std::vector<SharedPart> parts_of(const Costs& costs, int stage) {
+    const int pipeline = transport_.worker() / static_cast<int>(plan_.workers.size());
+    if (costs.cuts.empty()) return parts_of_stage(plan_, {}, pipeline, stage);
+    const auto segments = segments_of(costs.cuts, static_cast<int>(costs.blocks.size()));
+    std::size_t most = 1;
+    for (int d = 0; d < plan_.lowering.pipelines; ++d)
+      for (int s = 0; s < plan_.stages; ++s)
+        most = std::max(most, parts_of_stage(plan_, segments, d, s).size());
+    const std::size_t elements = std::max<std::size_t>(1, pace_.payload_bytes / 4 / most);
+    std::vector<SharedPart> parts = parts_of_stage(plan_, segments, pipeline, stage);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      parts[i].ranges = {{static_cast<std::int64_t>(i * elements),
+                          static_cast<std::int64_t>(elements)}};
+    stages_.size_weights(elements * parts.size());
+    return parts;
+  }
+
   // A moment shortly ahead, the same for all workers that share a clock with worker 0; the others
   // start when they hear.
   std::int64_t common_start(int step) {

@@ -35,7 +35,8 @@ TimedStages::TimedStages(const Schedule& lowered, const Costs& costs, const Pace
       transport_(transport),
       graph_(lowered, /*lowered=*/true),
       worker_(transport.worker()),
-      pipeline_(transport.worker() / static_cast<int>(lowered.workers.size())) {}
+      pipeline_(transport.worker() / static_cast<int>(lowered.workers.size())),
+      elements_(std::max<std::size_t>(1, pace.payload_bytes / sizeof(float))) {}
 
 void TimedStages::start_at(std::int64_t start_ns) {
   origin_ns_ = free_ns_ = network_free_ns_ = start_ns;
@@ -72,7 +73,7 @@ void TimedStages::count_update(int step) {
 }
 
 void TimedStages::fill_weights(float value) {
-  weights_.assign(std::max<std::size_t>(1, pace_.payload_bytes / sizeof(float)), value);
+  weights_.assign(elements_, value);
 }
 
 DeviceSpan TimedStages::newest_weights(int /*stage*/) {

@@ -42,6 +42,8 @@ class TimedStages final : public Stages {
   /// Averaging runs, and those with servers: payload_bytes of weights, to each of which an update
   /// adds 1. All become `value`: between two runs.
   void fill_weights(float value);
+  /// So many instead, from the next fill on.
+  void size_weights(std::size_t elements) { elements_ = elements; }
   const std::vector<float>& weights() const { return weights_; }
 
   /// The moment at which the next step starts, in comm::now_ns(); sleeps until then.
@@ -88,6 +90,7 @@ class TimedStages final : public Stages {
   std::vector<std::pair<Instr, std::vector<std::byte>>> incoming_;
   std::vector<std::vector<std::byte>> spare_;
   std::map<std::pair<int, int>, std::vector<float>> gradients_;
+  std::size_t elements_;
   std::vector<float> weights_;  // empty unless pipelines average or push them
   std::vector<float> pulled_;   // a version before the newest, which nobody computes with
   std::vector<StepReport> reports_;

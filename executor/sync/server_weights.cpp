@@ -21,16 +21,31 @@ static_assert(ps::kAnyClock == std::numeric_limits<std::int64_t>::min());
 // Messages lie in host memory, and so does what is made of them.
 const TensorKernels& host() { return cpu_tensor_kernels(); }
 
-std::vector<float> difference(const std::vector<float>& a, const std::vector<float>& b) {
-  std::vector<float> out(a.size(), 0);
-  host().add_difference(out.data(), a.data(), b.data(), static_cast<std::int64_t>(a.size()));
+// Where a part lies among so many values of its stage.
+std::vector<SharedPart::Range> ranges_of(const SharedPart& part, std::size_t all) {
+  if (!part.ranges.empty() || all == 0) return part.ranges;
+  return {{0, static_cast<std::int64_t>(all)}};
+}
+
+// Of a part's values, as they lie in those of the whole stage.
+std::vector<float> difference(const SharedPart& part, const std::vector<float>& a,
+                              const std::vector<float>& b) {
+  const std::vector<SharedPart::Range> ranges = ranges_of(part, a.size());
+  std::int64_t elements = 0;
+  for (const SharedPart::Range& r : ranges) elements += r.elements;
+  std::vector<float> out(static_cast<std::size_t>(elements), 0);
+  float* to = out.data();
+  for (const SharedPart::Range& r : ranges) {
+    host().add_difference(to, a.data() + r.begin, b.data() + r.begin, r.elements);
+    to += r.elements;
+  }
   return out;
 }
 
 // Of the whole stage's values those of a part, one range after the other, and back.
 std::vector<float> of_part(const SharedPart& part, const std::vector<float>& all) {
   std::vector<float> out;
-  for (const SharedPart::Range& r : part.ranges)
+  for (const SharedPart::Range& r : ranges_of(part, all.size()))
     out.insert(out.end(), all.begin() + r.begin, all.begin() + r.begin + r.elements);
   return out;
 }
@@ -43,8 +58,13 @@ void set_part(const SharedPart& part, const std::vector<float>& values, std::vec
   }
 }
 
-bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+bool same(const SharedPart& part, const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return false;
+  const std::vector<SharedPart::Range> ranges = ranges_of(part, a.size());
+  return std::all_of(ranges.begin(), ranges.end(), [&](const SharedPart::Range& r) {
+    const auto bytes = static_cast<std::size_t>(r.elements) * sizeof(float);
+    return std::memcmp(a.data() + r.begin, b.data() + r.begin, bytes) == 0;
+  });
 }
 
 bool lies_in(const SharedPart& part, std::int64_t at) {
@@ -55,6 +75,35 @@ bool lies_in(const SharedPart& part, std::int64_t at) {
 }
 
 }  // namespace
+
+std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<Segment>& segments,
+                                       int pipeline, int model_stage) {
+  const auto worker = [&](int d, int stage) {
+    const Placement& there = plan.placements[placement_of(plan, stage, 0)];
+    return d * static_cast<int>(plan.workers.size()) + there.workers[0];
+  };
+  const int pipelines = plan.lowering.pipelines;
+  std::vector<SharedPart> parts;
+  if (segments.empty()) {
+    SharedPart& whole = parts.emplace_back();
+    whole = {fmt::format("stage {}", model_stage), model_stage, {}};
+    for (int d = 0; d < pipelines; ++d) whole.copies.push_back(worker(d, model_stage));
+  }
+  for (int k = 0; k < static_cast<int>(segments.size()); ++k) {
+    const std::vector<int>& stages = segments[k].stages;
+    if (stages[pipeline] != model_stage) continue;
+    SharedPart& part = parts.emplace_back();
+    part = {fmt::format("segment {}", k), k, {}};
+    for (int d = 0; d < pipelines; ++d) part.copies.push_back(worker(d, stages[d]));
+  }
+  return parts;
+}
+
+std::int64_t shared_bytes(std::int64_t weight_bytes, bool in_pieces,
+                          std::optional<int> states_there) {
+  if (states_there) return weight_bytes * (3 + 2 * *states_there);
+  return weight_bytes * (in_pieces ? 5 : 4);
+}
 
 ServerWeights::ServerWeights(Stages& stages, int placement, comm::Transport& transport,
                              ps::ParameterClient& client, WavesOptions options)
@@ -75,21 +124,15 @@ std::string ServerWeights::doing(const Part& part) const {
 // their own. A stage without parameters has nothing to share.
 void ServerWeights::begin_run(std::int64_t step, std::int64_t /*updates*/) {
   ++run_;
-  std::vector<float> weights = stages_.newest_weights(stage_).values();
-  known_.resize(weights.size());
-  next_.resize(weights.size());
-  for (Part& part : parts_) {
-    if (part.is_whole()) {
-      if (!weights.empty() && (part.table < 0 || !same(weights, known_)))
-        open_table(part, weights, step);
-      continue;
-    }
-    std::vector<float> own = of_part(part.what, weights);
-    if (own.empty() || (part.table >= 0 && same(own, of_part(part.what, known_)))) continue;
-    part.room.resize(own.size());
-    open_table(part, std::move(own), step);
-  }
-  known_ = std::move(weights);
+  std::vector<float> before = std::move(known_);
+  known_ = stages_.newest_weights(stage_).values();
+  next_.resize(known_.size());
+  std::vector<Part*> fresh;
+  for (Part& part : parts_)
+    if (!known_.empty() && (part.table < 0 || !same(part.what, known_, before)))
+      fresh.push_back(&part);
+  before = {};  // opening takes memory, too
+  for (Part* part : fresh) open_table(*part, step);
 }
 
 void ServerWeights::begin(const Row& row, int /*step*/, Note note) {
@@ -98,7 +141,11 @@ void ServerWeights::begin(const Row& row, int /*step*/, Note note) {
   pulls_ = 0;
 }
 
-void ServerWeights::open_table(Part& part, std::vector<float> weights, std::int64_t step) {
+void ServerWeights::open_table(Part& part, std::int64_t step) {
+  std::vector<float> own;
+  if (!part.is_whole()) own = of_part(part.what, known_);
+  if (!part.is_run()) part.room.resize(own.size());
+  const std::vector<float>& weights = part.is_whole() ? known_ : own;
   ps::Table table;
   table.name = part.what.name;
   if (part.tables > 0) table.name += fmt::format(", weights {}", part.tables);
@@ -127,15 +174,14 @@ void ServerWeights::push_all() {
     ++part.clock;
     client_.pull(part.table, least_clock(options_.staleness, part.clock), room_of(part), 1);
   }
-  Pushed all = take_push();
+  read_push();
   for (Part& part : parts_) {
     if (part.table < 0) continue;
-    std::vector<float> own =
-        part.is_whole() ? std::move(all.values) : of_part(part.what, all.values);
-    if (all.rate)
-      client_.push(part.table, std::move(own), *all.rate);
+    Pushed pushed = push_of(part.what);
+    if (pushed.rate)
+      client_.push(part.table, std::move(pushed.values), *pushed.rate);
     else
-      client_.push(part.table, std::move(own));
+      client_.push(part.table, std::move(pushed.values));
   }
 }
 
@@ -148,7 +194,7 @@ std::int64_t ServerWeights::pull_all() {
     if (options_.observe)
       options_.observe({options_.pipeline, part.what.number, part.clock - 1, pulled.pushes});
     arrival_ns = std::max(arrival_ns, pulled.arrival_ns);
-    if (!part.is_whole()) set_part(part.what, part.room, next_);
+    if (!part.is_run()) set_part(part.what, part.room, next_);
   }
   return arrival_ns;
 }
@@ -158,7 +204,7 @@ void ServerWeights::rebase(int version) {
   const std::vector<DeviceSpan> kept = stages_.weights_from(stage_, version);
   kept.front().write(next_.data());
   if (kept.size() > 1) {
-    const std::vector<float> moved = difference(next_, pushed());
+    const std::vector<float> moved = difference({}, next_, pushed());
     for (std::size_t v = 1; v < kept.size(); ++v) kept[v].add(moved.data());
   }
   std::swap(known_, next_);
@@ -188,9 +234,8 @@ int PushedWaves::open(const ps::Table& table, const std::vector<float>& weights,
   return client().open(table, options().pipeline, weights.data());
 }
 
-ServerWeights::Pushed PushedWaves::take_push() {
-  pushed_ = stages().newest_weights(stage()).values();
-  return {difference(pushed_, known())};
+ServerWeights::Pushed PushedWaves::push_of(const SharedPart& part) {
+  return {difference(part, pushed_, known())};
 }
 
 void PushedWaves::agree_on_states() {
@@ -246,7 +291,7 @@ int PushedGradients::open(const ps::Table& table, const std::vector<float>& weig
   return client().open(with, options().pipeline, weights.data(), &first);
 }
 
-ServerWeights::Pushed PushedGradients::take_push() {
+ServerWeights::Pushed PushedGradients::push_of(const SharedPart& /*all*/) {
   EndedGradient gradient = stages().take_gradient(stage());
   return {std::move(gradient.values), gradient.rate};
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/comm/collective.h"
+#include "executor/compile/segments.h"
 #include "executor/stage/stages.h"
 #include "executor/sync/weight_sync.h"
 #include "ps/client/parameter_client.h"
@@ -36,6 +37,18 @@ struct SharedPart {
   /// everywhere.
   std::vector<Range> ranges = {};
 };
+
+/// What a stage of a pipeline shares, by number and without ranges: itself or, where there are
+/// segments, those that it holds. Of plans with one stage per worker.
+std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<Segment>& segments,
+                                       int pipeline, int model_stage);
+
+/// Bytes of host memory that a worker has for them at most, beside the weights: what servers said
+/// last and say next, what was pushed, and a change on its way. Of parts that lie in several pieces
+/// (`in_pieces`), what comes of them, too. Where servers keep optimizer states, so many, tables are
+/// opened with the states, which are here and on their way then.
+std::int64_t shared_bytes(std::int64_t weight_bytes, bool in_pieces,
+                          std::optional<int> states_there);
 
 /// Where the waves of a worker's stage go.
 struct WavesOptions {
@@ -68,7 +81,7 @@ class ServerWeights : public WeightSync {
   void end_of_run() override;
 
  protected:
-  /// What goes out at a PUSH: of the whole stage.
+  /// What goes out at a PUSH.
   struct Pushed {
     std::vector<float> values;
     std::optional<double> rate = std::nullopt;  ///< of an update by the servers
@@ -79,16 +92,19 @@ class ServerWeights : public WeightSync {
     int table = -1;           ///< of the client; -1: not open, nothing to share
     int tables = 0;           ///< made so far
     std::int64_t clock = 0;   ///< waves pushed to the table
-    std::vector<float> room;  ///< for what a pull brings, unless the part is the whole stage
+    std::vector<float> room;  ///< for what a pull brings, unless it lies in one piece
 
     bool is_whole() const { return what.ranges.empty(); }
+    bool is_run() const { return what.ranges.size() <= 1; }
   };
 
   /// Opens the table with these first weights.
   virtual int open(const ps::Table& table, const std::vector<float>& weights,
                    std::int64_t step) = 0;
-  /// What the last updates of the stage come to.
-  virtual Pushed take_push() = 0;
+  /// A PUSH is reached: what goes out is what the weights are now.
+  virtual void read_push() {}
+  /// What the last updates come to, of this part.
+  virtual Pushed push_of(const SharedPart& part) = 0;
   /// What the stage's weights were at the push, for later versions to move by.
   virtual const std::vector<float>& pushed() const { return known_; }
   /// Everyone's last push is in the weights, and nobody goes on before this is done.
@@ -105,9 +121,12 @@ class ServerWeights : public WeightSync {
   const std::vector<float>& known() const { return known_; }
 
  private:
-  void open_table(Part& part, std::vector<float> weights, std::int64_t step);
+  void open_table(Part& part, std::int64_t step);
   std::int64_t pull_all();
-  float* room_of(Part& part) { return part.is_whole() ? next_.data() : part.room.data(); }
+  float* room_of(Part& part) {
+    if (!part.is_run()) return part.room.data();
+    return next_.data() + (part.is_whole() ? 0 : part.what.ranges.front().begin);
+  }
   void push_all();
   void rebase(int version);
   std::string doing(const Part& part) const;
@@ -133,7 +152,8 @@ class PushedWaves final : public ServerWeights {
 
  private:
   int open(const ps::Table& table, const std::vector<float>& weights, std::int64_t step) override;
-  Pushed take_push() override;
+  void read_push() override { pushed_ = stages().newest_weights(stage()).values(); }
+  Pushed push_of(const SharedPart& part) override;
   const std::vector<float>& pushed() const override { return pushed_; }
   void agree_on_states() override;
   void agree_on(const SharedPart& part, const DeviceSpan& state, int number);
@@ -151,7 +171,7 @@ class PushedGradients final : public ServerWeights {
 
  private:
   int open(const ps::Table& table, const std::vector<float>& weights, std::int64_t step) override;
-  Pushed take_push() override;
+  Pushed push_of(const SharedPart& part) override;
   void agree_on_states() override;
 
   const std::vector<ParameterPlace> places_;

@@ -105,6 +105,16 @@ std::vector<StageCost> even_stages(const std::vector<StageCost>& stages, int wan
 
 }  // namespace
 
+std::vector<double> block_times(const std::string& path) {
+  const Costs costs = read_costs(path);
+  if (costs.blocks.empty())
+    fail(Code::Config,
+         "{}: does not know the model's blocks; give the trace of a run (--trace FILE), or costs "
+         "with 'blocks'",
+         path);
+  return weights_of(costs, Partition::By::Times);
+}
+
 Costs recut(const Costs& costs, int stages) {
   require(stages >= 1, "a model has at least 1 stage, got {}", stages);
   if (costs.per_worker || static_cast<int>(costs.stages.size()) == stages) return costs;

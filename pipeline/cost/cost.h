@@ -66,6 +66,10 @@ struct Costs {
 /// Microseconds of one unit: 1000 for "ms"; a plain time unit is drawn as 1 ms.
 double unit_us(const Costs& costs);
 
+/// What a forward and a backward of each block take. Throws as read_costs, and Config if the file
+/// does not know the model's blocks.
+std::vector<double> block_times(const std::string& path);
+
 /// The cost of a model stage of a pipeline, chunk rule and half-micros not yet applied.
 const StageCost& stage_cost(const Costs& costs, int model_stage, int pipeline = 0);
 

@@ -271,6 +271,31 @@ TEST(RehearsedServers, HaveEveryUpdateOfEveryPipeline) {
   }
 }
 
+// So do segments, where each pipeline is cut in its own way.
+TEST(RehearsedServers, HaveEveryUpdateOfPipelinesThatAreNotCutAlike) {
+  constexpr int kSteps = 6, kWave = 3;
+  Lowering how;
+  how.pipelines = 2;
+  how.servers = true;
+  how.staleness = 1;
+  Costs costs;
+  costs.per_worker = false;
+  costs.blocks.assign(6, {{.forward = 0.2, .input_grad = 0.2, .weight_grad = 0.2}, 1});
+  costs.speed = {1, 1, 1, 0.5};
+  costs = recut(costs, {}, {2, 2, costs.speed, true});
+  ASSERT_EQ(costs.cuts, (std::vector<std::vector<int>>{{0, 3}, {0, 4}}));
+  Pace pace;
+  pace.unit_ns = 1e6;
+  comm::Options options;
+  options.timeout_s = 30;
+  const Schedule plan =
+      lower(generate("hetpipe", {.stages = 2, .micro_batches = kWave, .steps = kSteps}), how);
+  const Rehearsal r = rehearse_in_threads(plan, costs, pace, 2, options);
+  EXPECT_EQ(r.measured.updates, std::vector<std::int64_t>(2, kSteps * kWave));
+  EXPECT_EQ(r.measured.mean_drift, 0);
+  EXPECT_GT(r.measured.throughput, 0);
+}
+
 TEST(RehearsedGroups, WeightsByStalenessMoveTheMeanToThoseAhead) {
   const auto staleness = policy_with([](groups::Options& o) {
     o.weights = groups::Weights::Staleness;

@@ -15,6 +15,7 @@ from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, say, started_hosts
 from hetu.graph import GraphBuilder, Value
 from hetu.job.checkpoint import Checkpoints
+from hetu.job.cuts import Cuts
 from hetu.job.draws import Draws
 from hetu.job.fetches import read
 from hetu.job.step import Step
@@ -63,7 +64,8 @@ class Executor:
     (KEYWORDS below): as the flags of the scripts; memory_limit is bytes, or a text such as "4GiB".
     averaging: pipelines average weights, each at its own pace, instead of summing gradients (hetu.averaging); needs heturun,
     and a method without a flush (pipedream). stragglers: injected on purpose.
-    first_blocks: the block that each stage starts with, or a function of the number of stages; None: cut by cost.
+    first_blocks: the block that each stage starts with, or a function of the number of stages, for which partition and
+    speed stand in; None: cut by them. partition "times" goes by `costs`, a file that knows the blocks, or a trace.
     compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
     """
 
@@ -110,21 +112,22 @@ class Executor:
             "stragglers": stragglers.settings() if stragglers else None,
             **told, "device": self.device, "threads": told.get("threads") or env["threads"] or _threads(),
         }
+        self.cuts = Cuts(told.get("partition"), told.get("speed"), costs, first_blocks)
         own: dict[str, Any] = {name: common.pop(name, None) for name in PLANNING} | {"replicas": replicas}
         if pipeline == "choose":
             if any(value not in (None, False) for value in own.values()):
                 raise ValueError("pipeline choose picks chunks, pairs, concat, recompute and run-time rule itself; leave "
                                  "these options out")
-            options = self._choose(micro_batches, costs, first_blocks, common)
+            options = self._choose(micro_batches, costs, common)
         else:
             if costs is not None:
-                if not schedule.goes_by_costs(pipeline):
-                    raise ValueError(f"costs are for pipeline choose, and for methods that go by them: "
+                if schedule.goes_by_costs(pipeline):
+                    own["costs"] = costs
+                elif not self.cuts.by_times:
+                    raise ValueError(f"costs are for pipeline choose, for partition times, and for methods that go by them: "
                                      f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
-                own["costs"] = costs
-            options = self._planned(pipeline, micro_batches, own, first_blocks, common)
+            options = self._planned(pipeline, micro_batches, own, common)
         self.method, self.micro_batches = options.method, options.micro_batches
-        self.cut_by = "as told" if options.first_block else "by operations"
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
@@ -163,7 +166,7 @@ class Executor:
             raise ValueError(f"heturun --pipelines {pipelines}: the device list {self.layout.name} has "
                              f"{self.layout.pipelines}")
 
-    def _choose(self, micro_batches: int | None, costs: str | None, first_blocks: Any, common: dict[str, Any]) -> Any:
+    def _choose(self, micro_batches: int | None, costs: str | None, common: dict[str, Any]) -> Any:
         """Options of a job by the first method of those that `hetu choose` ranks whose compiled stages keep to the limit of
         memory; the chief says which."""
         if costs is None:
@@ -176,8 +179,7 @@ class Executor:
             method = best.pop("method")
             name = "".join(f" --{option} {value}" for option, value in {"pipeline": method, **best}.items()
                            if option != "with_recompute") + " --with-recompute" * best["with_recompute"]
-            options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, first_blocks,
-                                    common)
+            options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, common)
             peak = self._peak_bytes(options) if limit else 0
             if self.is_chief:
                 over = f" needs {peak} bytes in a worker, over the limit of {limit}; going on to the next"
@@ -191,7 +193,7 @@ class Executor:
         """What the worker that needs most of a job would need, whatever the limit."""
         return int(_hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options, limited=False))
 
-    def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any], first_blocks: Any,
+    def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any],
                  common: dict[str, Any]) -> Any:
         """Options of a job by this plan, besides the common ones. A method by name makes its plan where the job is made;
         whatever else, and what goes by costs, is a plan already."""
@@ -203,8 +205,7 @@ class Executor:
             made = {option: value for option, value in own.items() if option not in late}
             of_plan = {**late, "plan": self._plan(pipeline, micro_batches, made)}
         options = _hetu.TrainingOptions({**common, "method": name, **of_plan})
-        starts = first_blocks(options.model_stages) if callable(first_blocks) else first_blocks
-        options.first_block = starts or []
+        self.cuts.tell(options)
         return options
 
     def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
@@ -386,9 +387,7 @@ class Executor:
 
     def describe(self) -> str:
         """One line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""
-        starts = list(self.job.first_block)
-        blocks = [end - start for start, end in zip(starts, [*starts[1:], self.graph.blocks], strict=True)]
-        cut = f", blocks {' + '.join(map(str, blocks))} {self.cut_by}" if len(blocks) > 1 else ""
+        cut = self.cuts.describe(self.job, self.graph.blocks)
         return (
             f"{self.method}, {self.layout.describe()}{cut}, {self.micro_batches} micro-batches; "
             f"worker {self.transport.worker} (pipeline {self.job.pipeline}, stage {self.job.stage}): {self.job.memory}"

@@ -50,8 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; or a function of stages and "
              "micro_batches that returns rows of action strings; or choose, the best by --costs (default %(default)s)")
     add("--costs", metavar="FILE",
-        help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose and for methods that go "
-             "by costs: zb-1p, zb-2p, auto (default there: the operations of the model's blocks)")
+        help="times of stages, or the trace of a run with such micro-batches, for --pipeline choose, --partition times and "
+             "methods that go by costs: zb-1p, zb-2p, auto (default there: the operations of the model's blocks)")
     options.add_flags(parser, fields(), executor.PLANNING)
     add("--wave", type=int, metavar="N",
         help="micro-batches of a wave of hetpipe, which is a step: each updates alone, and all together go to the parameter "

@@ -1,0 +1,156 @@
+// Where a job's pipelines are cut: by what blocks cost and workers' speeds, such that every worker
+// keeps to its limit of memory.
+#include "pipeline/cost/partition.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "executor/job/trainer.h"
+#include "executor/stage/block_times.h"
+#include "graph/base/error.h"
+#include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
+
+namespace hetu {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr int kBlocks = 6, kStages = 3;
+
+Graph model() {
+  testing_model::Sizes sizes;
+  sizes.blocks = kBlocks;
+  sizes.tied = false;
+  return testing_model::language_model(sizes);
+}
+
+TrainerOptions options_of(const char* method = "hetpipe") {
+  TrainerOptions options = test_options();
+  options.method = method;
+  options.pipelines = 2;
+  options.stages = kStages;
+  options.micro_batches = 3;
+  options.batch_size = 6;
+  options.threads = 1;
+  if (wants_servers(options)) options.servers.emplace();
+  return options;
+}
+
+TrainPlan plan_of(const TrainerOptions& options, int worker = 0) {
+  return make_plan(model(), {}, options, {worker, 2 * kStages});
+}
+
+std::vector<Cut> cuts_of(const TrainerOptions& options) { return plan_of(options).options.cuts; }
+
+TEST(PartitionOfAJob, IsAsTold) {
+  TrainerOptions options = options_of();
+  options.partition = parse_partition("1,2,3/3,2,1");
+  EXPECT_EQ(cuts_of(options), (std::vector<Cut>{{0, 1, 3}, {0, 3, 5}}));
+  EXPECT_EQ(plan_of(options, kStages).options.first_block, (Cut{0, 3, 5}));
+  options.partition = parse_partition("1,2,3");
+  EXPECT_EQ(plan_of(options).options.first_block, (Cut{0, 1, 3}));
+  EXPECT_THAT(cuts_of(options), testing::IsEmpty()) << "they are alike";
+}
+
+TEST(PartitionOfAJob, GoesByTimesAndSpeeds) {
+  TrainerOptions options = options_of();
+  options.partition = parse_partition("times");
+  options.block_times = {4, 2, 2, 2, 1, 1};
+  EXPECT_EQ(plan_of(options).options.first_block, (Cut{0, 1, 3}));
+  options.speed = {1, 1, 1, 1, 1, 0.25};
+  EXPECT_EQ(cuts_of(options), (std::vector<Cut>{{0, 1, 3}, {0, 2, 5}}));
+  options = options_of("1f1b");
+  options.speed = {1, 1, 1, 0.25, 1, 1};  // one cut for all, of which the first stages are slow
+  EXPECT_EQ(plan_of(options).options.first_block[1], 1);
+}
+
+TEST(PartitionOfAJob, RefusesWhatItCannotCutBy) {
+  const auto refused = [](const TrainerOptions& options, const char* why) {
+    EXPECT_THAT([&] { plan_of(options); }, ThrowsMessage<Error>(HasSubstr(why)));
+  };
+  TrainerOptions options = options_of();
+  options.partition = parse_partition("times");
+  refused(options, "--partition times: no times of blocks are known; give --costs FILE");
+  options.block_times = {1, 1};
+  refused(options, "--costs has times of 2 blocks, and the model has 6");
+  options.partition = parse_partition("2,2,2");
+  options.first_block = {0, 1, 2};
+  refused(options, "first blocks of stages are told, too");
+  options = options_of("interleaved-1f1b");
+  options.speed = {1, 1, 0.5};
+  refused(options, "'interleaved-1f1b' has 6 stages on 3");
+}
+
+// Of all cuts of a pipeline, the slowest stage's operations of the best whose workers keep to the
+// limit, each asked by itself.
+struct Counted {
+  explicit Counted(std::vector<double> speed) {
+    const std::vector<double> costs = block_flops(model());
+    for (int a = 1; a < kBlocks - 1; ++a) {
+      for (int b = a + 1; b < kBlocks; ++b) {
+        const Cut cut = {0, a, b};
+        TrainerOptions options = options_of();
+        options.first_block = cut;
+        std::int64_t most = 0;
+        for (int w = 0; w < kStages; ++w)
+          most = std::max(most, plan_of(options, w).memory.peak());
+        all.push_back({cut, most, slowest(cut, costs, speed)});
+      }
+    }
+  }
+
+  static double slowest(const Cut& cut, const std::vector<double>& costs,
+                        const std::vector<double>& speed) {
+    double worst = 0;
+    for (int s = 0; s < kStages; ++s) {
+      double sum = 0;
+      for (int b = cut[s]; b < (s + 1 < kStages ? cut[s + 1] : kBlocks); ++b) sum += costs[b];
+      worst = std::max(worst, sum / speed[s]);
+    }
+    return worst;
+  }
+
+  struct One {
+    Cut cut;
+    std::int64_t bytes;
+    double slowest;
+  };
+  std::vector<One> all;
+};
+
+TEST(PartitionOfAJob, IsTheQuickestThatKeepsToTheLimitOfMemory) {
+  TrainerOptions options = options_of();
+  const std::vector<std::vector<double>> speeds = {{1, 1, 1}, {1, 0.4, 1}};
+  for (const auto& speed : speeds) options.speed.insert(options.speed.end(), speed.begin(), speed.end());
+  const Counted counted[] = {Counted(speeds[0]), Counted(speeds[1])};
+  const std::vector<double> costs = block_flops(model());
+  std::set<std::int64_t> limits;
+  for (const Counted::One& one : counted[0].all) limits.insert(one.bytes);
+  ASSERT_GE(limits.size(), 3U);
+  std::set<Cut> found;
+  for (const std::int64_t limit : limits) {
+    SCOPED_TRACE(limit);
+    options.limit_bytes = limit;
+    for (int d = 0; d < 2; ++d) {
+      double best = std::numeric_limits<double>::infinity();
+      for (const Counted::One& one : counted[d].all)
+        if (one.bytes <= limit) best = std::min(best, one.slowest);
+      const Cut cut = plan_of(options, d * kStages).options.first_block;
+      EXPECT_DOUBLE_EQ(Counted::slowest(cut, costs, speeds[d]), best);
+      found.insert(cut);
+    }
+  }
+  EXPECT_GE(found.size(), 3U) << "the limit makes no difference";
+  options.limit_bytes = *limits.begin() - 1;
+  EXPECT_THAT([&] { plan_of(options); },
+              ThrowsMessage<Error>(testing::AllOf(
+                  HasSubstr(fmt::format("keeps each worker of pipeline 0 to {} bytes",
+                                        options.limit_bytes)),
+                  HasSubstr(fmt::format("needs {} bytes", *limits.begin())))));
+}
+
+}  // namespace
+}  // namespace hetu
