@@ -230,6 +230,7 @@ class Kills(ServersCase):
                   time.monotonic(), MANY_S)
         self.assertGreater(manifest_of(saved)[1]["step"], 0)
 
+    @slow
     def test_a_killed_heturun_leaves_nothing(self):
         """No process on either host, and no folder in what is theirs or in what they share."""
         process, job = self.start(self.BOTH, "--server-log", OWN)
@@ -280,6 +281,7 @@ class Reached(ServersCase):
                 self.assertEqual(places, [str(1 + (name == "w1")) for name, _, servers in nodes for _ in range(servers)])
             self.stop(process)
 
+    @slow
     def test_a_stranger_gets_nothing(self):
         """Secret keys stand on no command line, and in the environment of workers alone; without them nobody is let in, and
         noise stops nobody."""

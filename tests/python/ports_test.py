@@ -24,7 +24,7 @@ def knock(address, port, user, writer):
         os.setgid(user)
         os.setuid(user)
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)  # it belongs to who makes it
-        sock.settimeout(3)
+        sock.settimeout(2)
         sock.connect((address, port))
         fate = b"dropped"
         sock.sendall(b"x" * 10)
