@@ -12,23 +12,22 @@
 namespace hetu {
 namespace {
 
-void check_no_ties(const TrainPlan& job) {
-  const std::vector<Cut>& cuts = job.options.cuts;
+void check_no_ties(const Graph& graph, const std::vector<Cut>& cuts) {
   for (std::size_t d = 0; d < cuts.size(); ++d)
-    for (const StagePair& tie : tied_stages(job.graph, cuts[d]))
-      fail(Code::InvalidArgument,
-           "stages {} and {} of pipeline {} share a weight, but servers have each part of the model "
-           "by itself: untie it (\"tie_word_embeddings\": false), or cut elsewhere",
-           tie.first, tie.second, d);
+    for (const StagePair& tie : tied_stages(graph, cuts[d]))
+      fail(
+          Code::InvalidArgument,
+          "stages {} and {} of pipeline {} share a weight, but servers have each part of the model "
+          "by itself: untie it (\"tie_word_embeddings\": false), or cut elsewhere",
+          tie.first, tie.second, d);
 }
 
 // Counts (masked tokens, samples) are summed over the same stage of all pipelines in validation.
-void check_counts(const TrainPlan& job) {
-  const std::vector<Cut>& cuts = job.options.cuts;
+void check_counts(const Graph& graph, const std::vector<Cut>& cuts) {
   for (int s = 0; s < static_cast<int>(cuts[0].size()); ++s) {
-    const StageNodes first(job.graph, cuts[0], s, true);
+    const StageNodes first(graph, cuts[0], s, true);
     for (std::size_t d = 1; d < cuts.size(); ++d)
-      require(StageNodes(job.graph, cuts[d], s, true).step_sums == first.step_sums,
+      require(StageNodes(graph, cuts[d], s, true).step_sums == first.step_sums,
               "stage {} counts other step_sums in pipeline {} than in pipeline 0: cut so that what "
               "divides the loss lies on the same stage of every pipeline",
               s, d);
@@ -47,9 +46,10 @@ bool is_told(const TrainerOptions& o) {
 // What blocks cost, by what the partition goes by.
 std::vector<double> block_weights(const Graph& graph, const TrainerOptions& o) {
   if (o.partition.by != Partition::By::Times) return block_flops(graph);
-  require(!o.block_times.empty(),
-          "--partition times: no times of blocks are known; give --costs FILE with 'blocks', or the "
-          "trace of a run (--trace FILE)");
+  require(
+      !o.block_times.empty(),
+      "--partition times: no times of blocks are known; give --costs FILE with 'blocks', or the "
+      "trace of a run (--trace FILE)");
   require(static_cast<int>(o.block_times.size()) == graph.blocks,
           "--partition times: --costs has times of {} blocks, and the model has {}",
           o.block_times.size(), graph.blocks);
@@ -60,10 +60,10 @@ std::vector<double> block_weights(const Graph& graph, const TrainerOptions& o) {
 // far as its plans can tell. A stage over the limit rules out those that hold its blocks and more.
 class LimitedCut {
  public:
-  LimitedCut(const Graph& graph, const OptimizerConfig& optimizer, const TrainerOptions& options,
-             int pipeline)
-      : graph_(graph), optimizer_(optimizer), probe_(options), pipeline_(pipeline) {
+  LimitedCut(const NeedOf& need_of, TrainerOptions options, int pipeline)
+      : need_of_(need_of), probe_(std::move(options)), pipeline_(pipeline) {
     probe_.limit_bytes = 0;
+    probe_.cuts.clear();
   }
 
   Cut find(const std::vector<double>& costs, std::vector<double> speed, std::int64_t limit) {
@@ -76,11 +76,12 @@ class LimitedCut {
                                }};
     for (;;) {
       const std::optional<Cut> cut = balance_blocks(costs, stages, devices);
-      require(cut.has_value(),
-              "no cut of {} blocks into {} stages keeps each worker of pipeline {} to {} bytes; the "
-              "nearest, with stages that begin at blocks {}, needs {} bytes; use more stages, "
-              "smaller micro-batches or a method that keeps fewer activations",
-              costs.size(), stages, pipeline_, limit, fmt::join(nearest_, ", "), least_);
+      require(
+          cut.has_value(),
+          "no cut of {} blocks into {} stages keeps each worker of pipeline {} to {} bytes; the "
+          "nearest, with stages that begin at blocks {}, needs {} bytes; use more stages, "
+          "smaller micro-batches or a method that keeps fewer activations",
+          costs.size(), stages, pipeline_, limit, fmt::join(nearest_, ", "), least_);
       if (fits(*cut, static_cast<int>(costs.size()), limit)) return *cut;
     }
   }
@@ -95,12 +96,11 @@ class LimitedCut {
     const int width = width_of(probe_);
     std::int64_t most = 0;
     for (int w = 0; w < width; ++w) {
-      const Seat seat{pipeline_ * width + w, linked_of(probe_) * width};
-      const TrainPlan plan = make_plan(graph_, optimizer_, probe_, seat);
-      most = std::max(most, plan.memory.peak());
-      if (plan.memory.peak() <= limit) continue;
-      const auto s = static_cast<std::size_t>(plan.stage());
-      over_.push_back({plan.stage(), cut[s], s + 1 < cut.size() ? cut[s + 1] : blocks});
+      const PlannedNeed need = need_of_(probe_, pipeline_ * width + w);
+      most = std::max(most, need.bytes);
+      if (need.bytes <= limit) continue;
+      const auto s = static_cast<std::size_t>(need.stage);
+      over_.push_back({need.stage, cut[s], s + 1 < cut.size() ? cut[s + 1] : blocks});
     }
     if (nearest_.empty() || most < least_) {
       least_ = most;
@@ -109,8 +109,7 @@ class LimitedCut {
     return most <= limit;
   }
 
-  const Graph& graph_;
-  const OptimizerConfig& optimizer_;
+  const NeedOf& need_of_;
   TrainerOptions probe_;
   const int pipeline_;
   std::vector<Range> over_;
@@ -120,8 +119,8 @@ class LimitedCut {
 
 }  // namespace
 
-TrainerOptions partitioned(const Graph& graph, const OptimizerConfig& optimizer,
-                           const TrainerOptions& options, const Graph& fused) {
+TrainerOptions partitioned(const Graph& graph, const TrainerOptions& options,
+                           const NeedOf& need_of) {
   if (!is_told(options)) return options;
   require(options.first_block.empty() && options.cuts.empty(),
           "--partition {}: first blocks of stages are told, too; leave one of the two out",
@@ -139,77 +138,72 @@ TrainerOptions partitioned(const Graph& graph, const OptimizerConfig& optimizer,
   out.partition = {};
   out.speed.clear();
   out.given.erase("partition");
-  const std::vector<double> costs = block_weights(fused, options);
+  const std::vector<double> costs = block_weights(graph, options);
   out.cuts = cut_pipelines(options.partition, costs, devices);
-  if (limit > 0 && options.partition.by != Partition::By::Blocks) {
-    TrainerOptions probe = out;
-    probe.cuts.clear();
-    for (int d = 0; d < options.pipelines; ++d)
-      out.cuts[d] = d > 0 && !apart ? out.cuts[0]
-                                    : LimitedCut(graph, optimizer, probe, d)
-                                          .find(costs, stage_speeds(devices, d), limit);
+  if (limit == 0 || options.partition.by == Partition::By::Blocks) return out;
+  for (int d = 0; d < options.pipelines; ++d) {
+    const bool as_first = d > 0 && !apart;
+    out.cuts[d] = as_first
+                      ? out.cuts[0]
+                      : LimitedCut(need_of, out, d).find(costs, stage_speeds(devices, d), limit);
   }
   return out;
 }
 
-void cut_stages(TrainPlan& job, int stages) {
-  std::vector<int>& first = job.options.first_block;
-  std::vector<Cut>& cuts = job.options.cuts;
+void cut_stages(const Graph& graph, int pipeline, int stages, TrainerOptions& o) {
+  std::vector<Cut>& cuts = o.cuts;
   if (!cuts.empty()) {
-    require(static_cast<int>(cuts.size()) == job.options.pipelines,
-            "cuts of {} pipelines are given, the job has {}", cuts.size(), job.options.pipelines);
+    require(static_cast<int>(cuts.size()) == o.pipelines,
+            "cuts of {} pipelines are given, the job has {}", cuts.size(), o.pipelines);
     for (std::size_t d = 0; d < cuts.size(); ++d) {
       require(static_cast<int>(cuts[d].size()) == stages,
               "first blocks of {} stages are given for pipeline {}, the schedule has {}",
               cuts[d].size(), d, stages);
-      check_cut(job.graph, cuts[d]);
+      check_cut(graph, cuts[d]);
     }
-    first = cuts[static_cast<std::size_t>(job.pipeline)];
-    const auto is_first = [&](const Cut& cut) { return cut == first; };
-    if (std::all_of(cuts.begin(), cuts.end(), is_first)) cuts.clear();
+    o.first_block = cuts[static_cast<std::size_t>(pipeline)];
+    const auto is_own = [&](const Cut& cut) { return cut == o.first_block; };
+    if (std::all_of(cuts.begin(), cuts.end(), is_own)) cuts.clear();
   }
-  if (first.empty()) first = balance_stages(job.graph, stages);
-  require(static_cast<int>(first.size()) == stages,
-          "first blocks of {} stages are given, the schedule has {}", first.size(), stages);
+  if (o.first_block.empty()) o.first_block = balance_blocks(block_flops(graph), stages);
+  require(static_cast<int>(o.first_block.size()) == stages,
+          "first blocks of {} stages are given, the schedule has {}", o.first_block.size(), stages);
 }
 
-void check_cuts(const TrainPlan& job) {
-  if (job.options.cuts.empty()) return;
-  require(job.how.servers && job.one_step.version_rule == VersionRule::Wave,
+void check_cuts(const Graph& graph, const TrainerOptions& o, const Schedule& plan, bool servers) {
+  if (o.cuts.empty()) return;
+  require(servers && plan.version_rule == VersionRule::Wave,
           "pipelines that are cut each in its own way share weights over servers, by waves "
           "(--pipeline hetpipe on 2 and more); '{}' wants all cut alike",
-          job.one_step.method);
-  check_no_ties(job);
-  check_counts(job);
+          plan.method);
+  check_no_ties(graph, o.cuts);
+  check_counts(graph, o.cuts);
 }
 
-std::vector<Segment> segments_of(const TrainPlan& job) {
-  const std::vector<Cut>& cuts = job.options.cuts;
-  return cuts.empty() ? std::vector<Segment>() : segments_of(cuts, job.graph.blocks);
+std::vector<Segment> segments_of(const Graph& graph, const TrainerOptions& o) {
+  return o.cuts.empty() ? std::vector<Segment>() : segments_of(o.cuts, graph.blocks);
 }
 
-bool lies_in_pieces(const TrainPlan& job) {
-  const std::vector<Segment> segments = segments_of(job);
+bool lies_in_pieces(const Graph& graph, const std::vector<Segment>& segments) {
   int last = 0;
-  for (std::size_t p = 0; p < job.graph.parameters.size() && !segments.empty(); ++p) {
-    const int segment = segment_of_parameter(job.graph, segments, static_cast<int>(p));
+  for (std::size_t p = 0; p < graph.parameters.size() && !segments.empty(); ++p) {
+    const int segment = segment_of_parameter(graph, segments, static_cast<int>(p));
     if (segment < std::exchange(last, segment)) return true;
   }
   return false;
 }
 
-std::vector<SharedPart> shared_parts(const TrainPlan& job, const std::vector<ParameterPlace>& places,
-                                     std::int64_t elements) {
-  const std::vector<Segment> segments = segments_of(job);
-  std::vector<SharedPart> parts =
-      parts_of_stage(job.lowered, segments, job.pipeline, job.stage());
+std::vector<SharedPart> shared_parts(const Graph& graph, const std::vector<Segment>& segments,
+                                     const Schedule& plan, const SharedStage& stage) {
+  std::vector<SharedPart> parts = parts_of_stage(plan, segments, stage.pipeline, stage.stage);
   if (segments.empty()) return parts;
+  const std::vector<ParameterPlace>& places = stage.places;
   for (SharedPart& part : parts) {
+    std::vector<SharedPart::Range>& ranges = part.ranges;
     for (std::size_t p = 0; p < places.size(); ++p) {
-      if (segment_of_parameter(job.graph, segments, places[p].parameter) != part.number) continue;
+      if (segment_of_parameter(graph, segments, places[p].parameter) != part.number) continue;
       const std::int64_t begin = places[p].begin;
-      const std::int64_t end = p + 1 < places.size() ? places[p + 1].begin : elements;
-      std::vector<SharedPart::Range>& ranges = part.ranges;
+      const std::int64_t end = p + 1 < places.size() ? places[p + 1].begin : stage.elements;
       if (!ranges.empty() && ranges.back().begin + ranges.back().elements == begin)
         ranges.back().elements += end - begin;
       else

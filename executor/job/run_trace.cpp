@@ -57,54 +57,63 @@ double link_latency(const Trace& both, const Schedule& plan) {
   return std::max(0.0, median(ways));
 }
 
-// A stage's times are those of its blocks and of what it does between them: each block takes its
-// share. Of a B in one the blocks tell what its halves take.
+StageCost sum_of(const std::vector<BlockCost>& blocks, std::size_t first, std::size_t end) {
+  StageCost sum{.forward = 0, .input_grad = 0, .weight_grad = 0};
+  for (std::size_t b = first; b < end; ++b) {
+    const StageCost& c = blocks[b].cost;
+    sum.forward += c.forward;
+    sum.input_grad += c.input_grad;
+    sum.weight_grad += c.weight_grad;
+    sum.activation_bytes += c.activation_bytes;
+    sum.weight_bytes += c.weight_bytes;
+    sum.reduce_grad += c.reduce_grad;
+  }
+  return sum;
+}
+
+// What the blocks of a stage tell of it: of a B in one what its halves take, and its bytes.
+void tell_stage(StageCost& stage, const StageCost& sum, double bytes_out, bool split) {
+  const double backward = sum.input_grad + sum.weight_grad;
+  if (!split && backward > 0) {
+    const double whole = stage.input_grad + stage.weight_grad;
+    stage.input_grad = whole * sum.input_grad / backward;
+    stage.weight_grad = whole * sum.weight_grad / backward;
+  }
+  // The run's own sums, where its plan has any.
+  if (stage.reduce_grad == 0) stage.reduce_grad = sum.reduce_grad;
+  stage.bytes_out = bytes_out;
+  stage.activation_bytes = sum.activation_bytes;
+  stage.weight_bytes = sum.weight_bytes;
+}
+
+// Each block takes its share of what its stage does, also between blocks.
+void tell_block(StageCost& c, const StageCost& stage, const StageCost& sum) {
+  const auto share = [](double of, double in) { return in > 0 ? of / in : 0; };
+  const double forward = share(stage.forward, sum.forward);
+  const double again = stage.recompute > 0 ? share(stage.recompute, sum.forward) : forward;
+  c.recompute = c.forward * again;
+  c.forward *= forward;
+  c.input_grad *= share(stage.input_grad, sum.input_grad);
+  c.weight_grad *= share(stage.weight_grad, sum.weight_grad);
+  c.update = c.weight_bytes * share(stage.update, sum.weight_bytes);
+  c.reduce_grad = c.weight_bytes * share(stage.reduce_grad, sum.weight_bytes);
+}
+
+// A stage's times are those of its blocks and of what it does between them. Where pipelines are not
+// cut alike, blocks have what they took on the first.
 void share_out(Costs& costs, const ModelBlocks& model, bool split) {
   costs.blocks = model.blocks;
-  if (costs.blocks.empty()) return;
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    const auto first = static_cast<std::size_t>(model.first_block[s]);
-    const std::size_t end = s + 1 < costs.stages.size()
-                                ? static_cast<std::size_t>(model.first_block[s + 1])
-                                : costs.blocks.size();
-    StageCost sum{.forward = 0, .input_grad = 0, .weight_grad = 0};
-    for (std::size_t b = first; b < end; ++b) {
-      const StageCost& c = costs.blocks[b].cost;
-      sum.forward += c.forward;
-      sum.input_grad += c.input_grad;
-      sum.weight_grad += c.weight_grad;
-      sum.activation_bytes += c.activation_bytes;
-      sum.weight_bytes += c.weight_bytes;
-      sum.reduce_grad += c.reduce_grad;
-    }
-    StageCost& stage = costs.stages[s];
-    const double backward = sum.input_grad + sum.weight_grad;
-    if (!split && backward > 0) {
-      const double whole = stage.input_grad + stage.weight_grad;
-      stage.input_grad = whole * sum.input_grad / backward;
-      stage.weight_grad = whole * sum.weight_grad / backward;
-    }
-    const auto share = [](double of, double in) { return in > 0 ? of / in : 0; };
-    const double forward = share(stage.forward, sum.forward);
-    const double again = stage.recompute > 0 ? share(stage.recompute, sum.forward) : forward;
-    const double input = share(stage.input_grad, sum.input_grad);
-    const double weight = share(stage.weight_grad, sum.weight_grad);
-    const double update = share(stage.update, sum.weight_bytes);
-    // The run's own sums, where its plan has any.
-    if (stage.reduce_grad == 0) stage.reduce_grad = sum.reduce_grad;
-    const double reduce = share(stage.reduce_grad, sum.weight_bytes);
-    for (std::size_t b = first; b < end; ++b) {
-      StageCost& c = costs.blocks[b].cost;
-      c.recompute = c.forward * again;
-      c.forward *= forward;
-      c.input_grad *= input;
-      c.weight_grad *= weight;
-      c.update = c.weight_bytes * update;
-      c.reduce_grad = c.weight_bytes * reduce;
-    }
-    stage.bytes_out = costs.blocks[end - 1].cost.bytes_out;
-    stage.activation_bytes = sum.activation_bytes;
-    stage.weight_bytes = sum.weight_bytes;
+  if (model.blocks.empty()) return;
+  const std::size_t stages = model.first_block.size();
+  for (std::size_t i = 0; i < costs.stages.size(); ++i) {
+    const std::vector<int>& cut = model.cuts.empty() ? model.first_block : model.cuts[i / stages];
+    const auto first = static_cast<std::size_t>(cut[i % stages]);
+    const std::size_t end = i % stages + 1 < stages ? static_cast<std::size_t>(cut[i % stages + 1])
+                                                    : model.blocks.size();
+    const StageCost sum = sum_of(model.blocks, first, end);
+    tell_stage(costs.stages[i], sum, model.blocks[end - 1].cost.bytes_out, split);
+    for (std::size_t b = first; b < end && i < stages; ++b)
+      tell_block(costs.blocks[b].cost, costs.stages[i], sum);
   }
 }
 
@@ -116,6 +125,9 @@ Trace with_prediction(Trace measured, const std::vector<PlannedRun>& runs,
   const Schedule& plan = runs.back().plan;
   // The reader takes from the plan which model stage a placement is.
   measured.metadata_json = fmt::format(R"({{"plan":{}}})", to_json(plan));
+  if (!model.cuts.empty())  // and from these which pipeline has which stages
+    measured.metadata_json = fmt::format(R"({{"plan":{},"costs":{{"stages":[{{}}],"cuts":{}}}}})",
+                                         to_json(plan), nlohmann::json(model.cuts).dump());
   Costs costs = parse_costs(trace_to_json(measured), "the run's trace");
   share_out(costs, model, holds(plan, Kind::InputGrad));
   Simulation simulated;

@@ -16,11 +16,12 @@ struct PlannedRun {
   Schedule plan;
 };
 
-/// What block_costs measured of a model, and which block each of its stages began with. No blocks:
-/// not measured.
+/// What block_costs measured of a model, and which block each of its stages began with; of each
+/// pipeline, where they are not cut alike. No blocks: not measured.
 struct ModelBlocks {
   std::vector<BlockCost> blocks;
   std::vector<int> first_block;
+  std::vector<std::vector<int>> cuts = {};
 };
 
 /// Adds predicted events to measured ones: each run once more, as the simulator runs its plan with

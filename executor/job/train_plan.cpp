@@ -183,13 +183,13 @@ VerifyReport plan_schedule(TrainPlan& job) {
   const TrainerOptions& o = job.options;
   if (o.plan) verify(job.one_step);  // as typed: messages then count steps in the user's own rows
   job.asynchronous = is_asynchronous(job.one_step);
-  cut_stages(job, model_stages(job.one_step));
+  cut_stages(job.graph, job.pipeline, model_stages(job.one_step), job.options);
   job.how = lowering_of(job);
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
   check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
-  check_cuts(job);
+  check_cuts(job.graph, o, job.one_step, job.how.servers);
   check_servers(job);
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
@@ -245,7 +245,8 @@ void add_averages(const Averaging& averaging, MemoryPlan& memory) {
 void add_shared(const TrainPlan& job, MemoryPlan& memory) {
   std::optional<int> there;
   if (updates_at_servers(job.lowered)) there = optimizer_states(job.optimizer.kind);
-  memory.averages += shared_bytes(memory.weights, lies_in_pieces(job), there);
+  memory.averages += shared_bytes(
+      memory.weights, lies_in_pieces(job.graph, segments_of(job.graph, job.options)), there);
 }
 
 void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
@@ -323,7 +324,10 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   if (options.kernels == KernelChoice::Best)
     job.graph = channels_last(fuse_norm(job.graph), op_set());
   job.optimizer = optimizer;
-  job.options = partitioned(graph, optimizer, options, job.graph);
+  job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
+    const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});
+    return PlannedNeed{plan.stage(), plan.memory.peak()};
+  });
   job.worker = seat.worker;
   job.linked = linked_of(options);
   job.pipeline = apart ? options.averaging->apart->pipeline : seat.worker / width;

@@ -45,7 +45,7 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
   const ModelBlocks model{block_costs(plan_.graph, blocks,
                                       {job.batch_size / job.micro_batches,
                                        optimizer_states(plan_.optimizer.kind), sum_ms}),
-                          job.first_block};
+                          job.first_block, job.cuts};
   Trace both = with_prediction(std::move(all), runs, model);
   add_tables(both, workers);
   write_beside(path, trace_to_json(both));

@@ -98,7 +98,7 @@ void Trainer::build() {
   how.pipelines = plan_.linked;
   how.plan = &plan_.lowered;
   how.workers_per_pipeline = plan_.width();
-  how.segments = segments_of(plan_);
+  how.segments = segments_of(plan_.graph, job);
   how.micro_batches = job.micro_batches;
   how.micro_batch = job.batch_size / job.micro_batches;
   how.micro_ids = plan_.micro_ids;
@@ -121,22 +121,28 @@ void Trainer::build() {
     seat.averager = averager();
   }
   if (plan_.how.servers) {
-    const StageHere& here = plan_.stages.front();
-    seat.placement = here.placement;
+    seat.placement = plan_.stages.front().placement;
     seat.servers = servers_.get();
-    const auto elements = stages_->newest_weights(here.placement).elements;
-    seat.waves = {plan_.pipeline,
-                  here.stage,
-                  shared_parts(plan_, stages_->parameter_places(here.placement), elements),
-                  job.staleness,
-                  plan_.optimizer,
-                  job.servers->observe};
+    seat.waves = waves(how.segments);
   }
   tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
   syncs_ = ways_of(plan_.lowered, seat);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());
+}
+
+// To the servers, of the worker's stage.
+WavesOptions Trainer::waves(const std::vector<Segment>& segments) const {
+  const StageHere& here = plan_.stages.front();
+  const SharedStage stage{plan_.pipeline, here.stage, stages_->parameter_places(here.placement),
+                          stages_->newest_weights(here.placement).elements};
+  return {plan_.pipeline,
+          here.stage,
+          shared_parts(plan_.graph, segments, plan_.lowered, stage),
+          plan_.options.staleness,
+          plan_.optimizer,
+          plan_.options.servers->observe};
 }
 
 void Trainer::feed(const FieldLookup& lookup, bool training) {

@@ -164,6 +164,7 @@ class Trainer {
 
  private:
   void build();
+  WavesOptions waves(const std::vector<Segment>& segments) const;
   StepResult result_of(const StepReport& report) const;
   void report_fetches(const StepReport& report, bool knows, StepResult& result) const;
   void begin_asynchronous(int steps);

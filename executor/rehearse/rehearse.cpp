@@ -110,8 +110,8 @@ class Rehearser {
     const std::size_t elements = std::max<std::size_t>(1, pace_.payload_bytes / 4 / most);
     std::vector<SharedPart> parts = parts_of_stage(plan_, segments, pipeline, stage);
     for (std::size_t i = 0; i < parts.size(); ++i)
-      parts[i].ranges = {{static_cast<std::int64_t>(i * elements),
-                          static_cast<std::int64_t>(elements)}};
+      parts[i].ranges = {
+          {static_cast<std::int64_t>(i * elements), static_cast<std::int64_t>(elements)}};
     stages_.size_weights(elements * parts.size());
     return parts;
   }

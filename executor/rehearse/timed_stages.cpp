@@ -72,9 +72,7 @@ void TimedStages::count_update(int step) {
   reports_.push_back({step, {}, 0});
 }
 
-void TimedStages::fill_weights(float value) {
-  weights_.assign(elements_, value);
-}
+void TimedStages::fill_weights(float value) { weights_.assign(elements_, value); }
 
 DeviceSpan TimedStages::newest_weights(int /*stage*/) {
   return host_span(weights_.data(), static_cast<std::int64_t>(weights_.size()));

@@ -11,7 +11,11 @@ namespace hetu {
 
 BufferMeans::BufferMeans(const Graph& graph, const StagesOptions& options,
                          std::vector<Stage*> stages, Device& device, comm::Transport& transport)
-    : graph_(graph), options_(options), stages_(std::move(stages)), device_(device), transport_(transport) {}
+    : graph_(graph),
+      options_(options),
+      stages_(std::move(stages)),
+      device_(device),
+      transport_(transport) {}
 
 std::vector<float> BufferMeans::values() const {
   std::vector<float> out;
@@ -35,7 +39,8 @@ void BufferMeans::set(const std::vector<float>& values) {
   }
 }
 
-// In the order of the model, so that workers that hold several stages or segments meet in one order.
+// In the order of the model, so that workers that hold several stages or segments meet in one
+// order.
 std::vector<BufferMeans::Shared> BufferMeans::shared() const {
   std::map<int, Shared> all;
   const std::vector<Segment>& segments = options_.segments;

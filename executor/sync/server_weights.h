@@ -17,7 +17,7 @@ namespace hetu {
 /// A wave of a pipeline as it was pulled: for tests and logs.
 struct PulledWave {
   int pipeline = 0;
-  int part = 0;  ///< see SharedPart
+  int part = 0;                             ///< see SharedPart
   std::int64_t wave = 0;                    ///< since the trainer was made; the last of a run twice
   const std::vector<std::int64_t>& pushes;  ///< see ps::Pulled
 };
@@ -33,8 +33,8 @@ struct SharedPart {
   std::string name;    ///< "stage 2" or "segment 2"; the same for all who share it
   int number = 0;      ///< the same
   comm::Group copies;  ///< workers that hold it, by pipeline
-  /// Where it lies in the stage's newest_weights(), ascending; as many elements on each copy. Empty:
-  /// everywhere.
+  /// Where it lies in the stage's newest_weights(), ascending; as many elements on each copy.
+  /// Empty: everywhere.
   std::vector<Range> ranges = {};
 };
 
@@ -55,7 +55,7 @@ struct WavesOptions {
   int pipeline = 0;
   int model_stage = 0;
   std::vector<SharedPart> parts;  ///< of the stage, by number
-  int staleness = 0;   ///< see Lowering
+  int staleness = 0;              ///< see Lowering
   /// Of servers that make the updates. None: what weights have changed by is added, also in
   /// rehearsals of such plans.
   std::optional<Optimizer> optimizer = std::nullopt;

@@ -143,7 +143,8 @@ Costs recut(const Costs& costs, const Partition& partition, const PipelineDevice
   cut.cuts = cuts;
   cut.stages.clear();
   for (const std::vector<int>& first : cuts)
-    for (const StageCost& stage : stages_of_blocks(costs.blocks, first)) cut.stages.push_back(stage);
+    for (const StageCost& stage : stages_of_blocks(costs.blocks, first))
+      cut.stages.push_back(stage);
   return cut;
 }
 

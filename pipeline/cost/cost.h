@@ -50,7 +50,7 @@ struct Costs {
   /// First block of each stage, by pipeline, where they are not cut alike: `stages` then has those
   /// of every pipeline, one after the other.
   std::vector<std::vector<int>> cuts;
-  std::vector<BlockCost> blocks;     ///< the same model in its blocks; may be empty
+  std::vector<BlockCost> blocks;  ///< the same model in its blocks; may be empty
   bool per_worker = true;  ///< times are a worker's: each of its V chunks takes 1/V of F, B, W, R
   LinkCost link;
   bool has_link = false;  ///< the file named a link, which then overrides --latency

@@ -1,16 +1,15 @@
 // Readers of cost files: JSON, tables of measured blocks, traces.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "graph/base/error.h"
 #include "graph/base/trace.h"
 #include "pipeline/cost/averages.h"
+#include "pipeline/cost/block_table.h"
 #include "pipeline/cost/collective_times.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/ir/text_file.h"
@@ -133,14 +132,15 @@ std::vector<std::vector<int>> cuts_from(const json& in, const std::string& origi
     if (cut.empty() || cut.size() != cuts.front().size())
       wrong(at, fmt::format("{} stages, and cut 0 has {}", cut.size(), cuts.front().size()));
   }
-  if (cuts.empty()) wrong(origin, "'cuts' is empty; give the cut of each pipeline, or leave it out");
+  if (cuts.empty())
+    wrong(origin, "'cuts' is empty; give the cut of each pipeline, or leave it out");
   return cuts;
 }
 
 Costs from_json(const json& in, const std::string& origin) {
-  check_keys(
-      in, {"unit", "stages", "cuts", "blocks", "link", "allreduce", "reduce_scalars", "workers"},
-      origin);
+  check_keys(in,
+             {"unit", "stages", "cuts", "blocks", "link", "allreduce", "reduce_scalars", "workers"},
+             origin);
   const double ms = unit_of(in, origin);
   Costs costs;
   costs.unit = "ms";
@@ -223,6 +223,11 @@ void add_metadata(const json& metadata, const std::string& origin, bool split, C
   }
 }
 
+std::vector<std::vector<int>> cuts_in(const json& metadata, const std::string& origin) {
+  if (!metadata.contains("costs") || !metadata["costs"].contains("cuts")) return {};
+  return cuts_from(metadata["costs"]["cuts"], origin + ": costs");
+}
+
 // The step that warms up; -1: none does.
 int warm_up_step(const Trace& trace) {
   std::set<int> steps;
@@ -243,28 +248,40 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     ids = std::max(ids, e.stage + 1);
   }
   std::vector<int> model;
+  std::vector<std::vector<int>> cuts;
   json metadata;
   try {
     metadata = json::parse(trace.metadata_json);
     model = model_stages_of(metadata, ids);
+    cuts = cuts_in(metadata, origin);
   } catch (const json::exception&) {
     wrong(origin, "the plan in the metadata cannot be read");
   }
   for (const int s : model)
     if (s < 0 || s >= ids) wrong(origin, "the plan in the metadata has stages without events");
   const int stages = ids == 0 ? 0 : *std::max_element(model.begin(), model.end()) + 1;
-  std::vector<std::map<std::string, std::vector<double>>> times(stages);
+  // Pipelines that are not cut alike have a worker per stage, and stages of their own.
+  const int pipelines = std::max(1, static_cast<int>(cuts.size()));
+  for (const std::vector<int>& cut : cuts)
+    if (static_cast<int>(cut.size()) != stages)
+      wrong(origin, fmt::format("'cuts' of {} stages, and events of {}", cut.size(), stages));
+  std::vector<std::map<std::string, std::vector<double>>> times(static_cast<std::size_t>(stages) *
+                                                                pipelines);
   for (const TraceEvent& e : trace.events) {
     if (e.stage < 0 || (e.source == TraceSource::Measured) != measured) continue;
     if (e.step == warm_up) continue;
     if (!std::isfinite(e.duration_us) || e.duration_us < 0)
       wrong(origin, fmt::format("an event of stage {} lasts {} us", e.stage, e.duration_us));
-    times[model[e.stage]][e.kind].push_back(e.duration_us * 1e-3);
+    const int pipeline = cuts.empty() ? 0 : e.worker / stages;
+    if (pipeline >= pipelines) wrong(origin, fmt::format("worker {} has no cut", e.worker));
+    times[static_cast<std::size_t>(pipeline) * stages + model[e.stage]][e.kind].push_back(
+        e.duration_us * 1e-3);
   }
   Costs costs;
   costs.unit = "ms";
   costs.per_worker = false;
   costs.stages.clear();
+  costs.cuts = cuts;
   bool split = false;
   for (auto& t : times) {
     split = split || !t["I"].empty();
@@ -282,62 +299,10 @@ Costs from_trace(const std::string& text, const std::string& origin) {
   const CollectiveTimes sums =
       collective_times(trace, measured ? TraceSource::Measured : TraceSource::Predicted, model);
   for (std::size_t s = 0; s < costs.stages.size(); ++s)
-    costs.stages[s].reduce_grad = sums.reduce_grad[s] * 1e-3;
+    costs.stages[s].reduce_grad = sums.reduce_grad[s % stages] * 1e-3;
   costs.reduce_scalars = sums.reduce_scalars * 1e-3;
   add_metadata(metadata, origin, split, costs);
   return costs;
-}
-
-std::vector<std::string> split(const std::string& line) {
-  std::vector<std::string> cells;
-  std::istringstream in(line);
-  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
-  return cells;
-}
-
-double cell_number(const std::string& cell, const std::string& at) {
-  double x = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
-  if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(x) || x < 0)
-    wrong(at, fmt::format("expected a number >= 0, found '{}'", cell.substr(0, 40)));
-  return x;
-}
-
-// One row per batch size with the times (ms) and memory (MiB) of one block.
-Costs from_table(const std::string& text, const std::string& origin, const BlockTable& table) {
-  if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
-    wrong(origin,
-          "a table of blocks needs --micro-batch-size and --blocks-per-stage, both at least 1");
-  std::istringstream in(text);
-  std::string line;
-  std::getline(in, line);
-  const std::vector<std::string> names = split(line);
-  std::string sizes;
-  for (int n = 2; std::getline(in, line); ++n) {
-    if (line.empty()) continue;
-    const std::string at = fmt::format("{}:{}", origin, n);
-    const std::vector<std::string> cells = split(line);
-    if (cells.size() != names.size())
-      wrong(at, fmt::format("{} cells under {} columns", cells.size(), names.size()));
-    std::map<std::string, double> row;
-    for (std::size_t c = 0; c < cells.size(); ++c) row[names[c]] = cell_number(cells[c], at);
-    sizes.append(sizes.empty() ? "" : ", ").append(cells[0]);
-    if (row["bs"] != table.micro_batch_size) continue;
-    constexpr double kMiB = 1024 * 1024;
-    const double blocks = table.blocks_per_stage;
-    StageCost c;
-    c.forward = c.recompute = row["time_f"] * blocks;
-    c.input_grad = c.weight_grad = row["time_b"] * blocks / 2;
-    c.activation_bytes = row["mem_act"] * blocks * kMiB;
-    c.weight_bytes = row["mem_param"] * blocks * kMiB;
-    Costs costs;
-    costs.unit = "ms";
-    costs.per_worker = false;
-    costs.stages = {c};
-    return costs;
-  }
-  wrong(origin, fmt::format("no row for a micro-batch size of {}; there are {}",
-                            table.micro_batch_size, sizes.empty() ? "none" : one_line(sizes)));
 }
 
 }  // namespace
@@ -345,7 +310,7 @@ Costs from_table(const std::string& text, const std::string& origin, const Block
 Costs parse_costs(const std::string& text, const std::string& origin, const BlockTable& table) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) wrong(origin, "the file is empty");
-  if (text.compare(first, 3, "bs,") == 0) return from_table(text, origin, table);
+  if (text.compare(first, 3, "bs,") == 0) return costs_of_table(text, origin, table);
   if (text[first] != '{')
     wrong(origin, "neither costs in JSON, nor a table that begins with 'bs,', nor a trace");
   check_nesting(text, origin);

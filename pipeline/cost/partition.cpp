@@ -58,9 +58,11 @@ Partition parse_partition(const std::string& text) {
   for (std::string one; std::getline(pipelines, one, '/');) {
     std::vector<int>& blocks = told.blocks.emplace_back();
     const OptionField list = {.name = "partition", .place = &blocks, .range = {.least = 1}};
-    read_field(list, one);
+    if (!one.empty()) read_field(list, one);
   }
-  require(!told.blocks.empty() && text.back() != '/',
+  const auto is_empty = [](const std::vector<int>& blocks) { return blocks.empty(); };
+  require(!told.blocks.empty() && text.back() != '/' &&
+              std::none_of(told.blocks.begin(), told.blocks.end(), is_empty),
           "operations, times, or blocks per stage, as 3,5,2 or of each pipeline 3,5,2/4,4,2, got "
           "'{}'",
           text);
@@ -110,8 +112,7 @@ std::vector<std::vector<int>> told_cuts(const Partition& told, int blocks,
   for (int d = 0; d < devices.pipelines; ++d) {
     const std::vector<int>& each = told.blocks[lists == 1 ? 0 : d];
     require(static_cast<int>(each.size()) == devices.stages,
-            "--partition {}: {} numbers for {} stages", to_text(told), each.size(),
-            devices.stages);
+            "--partition {}: {} numbers for {} stages", to_text(told), each.size(), devices.stages);
     const int sum = std::accumulate(each.begin(), each.end(), 0);
     require(sum == blocks, "--partition {}: {} blocks in all, and the model has {}", to_text(told),
             sum, blocks);
@@ -144,9 +145,10 @@ OptionField partition_field(Partition& partition) {
   return {.name = "partition",
           .place = place,
           .argument = "HOW",
-          .doc = "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
-                 "the times of blocks in --costs, or blocks per stage: 3,5,2, or of each pipeline of "
-                 "hetpipe 3,5,2/4,4,2"};
+          .doc =
+              "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
+              "the times of blocks in --costs, or blocks per stage: 3,5,2, or of each pipeline of "
+              "hetpipe 3,5,2/4,4,2"};
 }
 
 OptionField speed_field(std::vector<double>& speed) {

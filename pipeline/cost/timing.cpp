@@ -71,8 +71,8 @@ double Timing::message(const Instr& made, int user_stage, int from_row, int to_r
   const bool forward = made.kind == Kind::Forward || made.kind == Kind::SendForward;
   // Both directions of an edge carry as much: the output of its earlier stage.
   const int earlier = schedule_.placements[forward ? made.stage : user_stage].model_stage;
-  const double bytes =
-      stage_cost(costs_, earlier, pipeline_of(from_row)).bytes_out * (!forward && schedule_.half_micros ? 0.5 : 1.0);
+  const double bytes = stage_cost(costs_, earlier, pipeline_of(from_row)).bytes_out *
+                       (!forward && schedule_.half_micros ? 0.5 : 1.0);
   return link->latency + (link->bandwidth > 0 ? bytes / link->bandwidth : 0);
 }
 

@@ -113,8 +113,8 @@ class ServerRun : RowRun {
   }
 
   void serve(const Event& e, int then, double more = 0) {
-    free_ = std::max(free_, now_) + timing_.served(static_cast<int>(e.value), servers_, e.row / workers_) +
-            more;
+    free_ = std::max(free_, now_) +
+            timing_.served(static_cast<int>(e.value), servers_, e.row / workers_) + more;
     push(free_, e.row, then, e.value);
   }
 
@@ -179,9 +179,10 @@ class ServerRun : RowRun {
   std::vector<Copy> copies_;               // by stage and pipeline
   std::vector<std::vector<Event>> pulls_;  // per stage: not answered yet
   std::vector<std::vector<int>> pull_of_;  // per stage: whose pulls may wait for its pushes
-  std::vector<std::vector<std::pair<int, int>>> met_;  // as copies_: the copies that a pull waits for
-  double free_ = 0;                        // when the servers have done all that has come
-  std::vector<MiddleHalf> middle_;         // per pipeline
+  std::vector<std::vector<std::pair<int, int>>>
+      met_;                         // as copies_: the copies that a pull waits for
+  double free_ = 0;                 // when the servers have done all that has come
+  std::vector<MiddleHalf> middle_;  // per pipeline
 };
 
 }  // namespace

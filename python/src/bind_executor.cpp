@@ -332,9 +332,7 @@ void bind_state(JobClass& job) {
       .def_prop_ro("pipeline", [](const Job& j) { return j.trainer.pipeline(); })
       .def_prop_ro("stage", [](const Job& j) { return j.trainer.stage(); })
       .def_prop_ro("first_block", [](const Job& j) { return j.trainer.options().first_block; })
-      .def_prop_ro(
-          "cuts", [](const Job& j) { return j.trainer.options().cuts; },
-          "The same of each pipeline, where they are not cut alike; else nothing.")
+      .def_prop_ro("cuts", [](const Job& j) { return j.trainer.options().cuts; })
       .def_prop_ro("memory", [](const Job& j) { return to_string(j.trainer.memory()); })
       .def_prop_ro(
           "activation_peaks",
@@ -393,9 +391,6 @@ void bind_questions(nb::module_& m) {
         "Micro-batches per step that training has unless told, of a method or of rows.");
   m.def("balance_stages", &balance_stages,
         "First block of each of so many stages, cut by the floating-point operations of blocks.");
-  m.def("block_times", &block_times,
-        "What a forward and a backward of each block of a model take, as a file of costs or a trace "
-        "says.");
   m.def("list_checkpoints", &list_checkpoints);
   m.def("check_shared_folder", &check_shared_folder, nb::call_guard<nb::gil_scoped_release>(),
         "Throws on all workers if one of them does not see the folder that worker 0 sees.");

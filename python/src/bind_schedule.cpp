@@ -195,6 +195,9 @@ void bind_schedule(nb::module_& m) {
         return to_json(ranking_of(o));
       },
       nb::arg("options"), "The JSON of `hetu choose` with these options.");
+  m.def("block_times", &block_times, nb::arg("path"),
+        "What a forward and a backward of each block of a model take, by a file of costs or a "
+        "trace.");
   m.def("render_plan", &rendered, nb::arg("plan"), nb::arg("options"), "A picture or a trace.");
 }
 

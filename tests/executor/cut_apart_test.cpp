@@ -91,8 +91,8 @@ Outcome train(const Setting& s, const Part& part = {}) {
   comm::Options links;
   links.timeout_s = 60;
   EXPECT_EQ(on_worker_threads(
-                s.pipelines * s.stages,
-                [&](comm::Transport& t) { work(s, part, servers, out, t); }, links),
+                s.pipelines * s.stages, [&](comm::Transport& t) { work(s, part, servers, out, t); },
+                links),
             "");
   return out;
 }

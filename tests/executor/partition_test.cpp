@@ -95,8 +95,7 @@ struct Counted {
         TrainerOptions options = options_of();
         options.first_block = cut;
         std::int64_t most = 0;
-        for (int w = 0; w < kStages; ++w)
-          most = std::max(most, plan_of(options, w).memory.peak());
+        for (int w = 0; w < kStages; ++w) most = std::max(most, plan_of(options, w).memory.peak());
         all.push_back({cut, most, slowest(cut, costs, speed)});
       }
     }
@@ -124,7 +123,8 @@ struct Counted {
 TEST(PartitionOfAJob, IsTheQuickestThatKeepsToTheLimitOfMemory) {
   TrainerOptions options = options_of();
   const std::vector<std::vector<double>> speeds = {{1, 1, 1}, {1, 0.4, 1}};
-  for (const auto& speed : speeds) options.speed.insert(options.speed.end(), speed.begin(), speed.end());
+  for (const auto& speed : speeds)
+    options.speed.insert(options.speed.end(), speed.begin(), speed.end());
   const Counted counted[] = {Counted(speeds[0]), Counted(speeds[1])};
   const std::vector<double> costs = block_flops(model());
   std::set<std::int64_t> limits;

@@ -132,16 +132,17 @@ TEST(Waves, OfPipelinesThatAreCutEachInItsOwnWayEqualTheReplayBitwise) {
     std::vector<Cut> cuts;
   };
   const Case cases[] = {
-      {2, {{0, 1}, {0, 3}}},                    // three segments
-      {3, {{0, 1, 2}, {0, 2, 3}}},              // every cut is another's or none's
-      {1, {{0, 3}, {0, 1}, {0, 2}}},            // three pipelines
-      {2, {{0, 1, 2, 3}, {0, 1, 2, 3}}},        // alike: stages
+      {2, {{0, 1}, {0, 3}}},              // three segments
+      {3, {{0, 1, 2}, {0, 2, 3}}},        // every cut is another's or none's
+      {1, {{0, 3}, {0, 1}, {0, 2}}},      // three pipelines
+      {2, {{0, 1, 2, 3}, {0, 1, 2, 3}}},  // alike: stages
   };
   for (const int staleness : {0, 1, 4}) {
     for (const Case& c : cases) {
       const int pipelines = static_cast<int>(c.cuts.size());
       const int stages = static_cast<int>(c.cuts.front().size());
-      SCOPED_TRACE(fmt::format("{} x {}, waves of {}, D = {}", pipelines, stages, c.wave, staleness));
+      SCOPED_TRACE(
+          fmt::format("{} x {}, waves of {}, D = {}", pipelines, stages, c.wave, staleness));
       Setting s = setting(pipelines, stages, c.wave, kKinds[(stages + staleness) % 3]);
       s.cuts = c.cuts;
       const Outcome got = train(s, staleness);

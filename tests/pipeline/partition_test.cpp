@@ -71,12 +71,15 @@ TEST(Partition, MakesTheSlowestStageAsQuickAsAnyCutDoes) {
   for (int i = 0; i < 3000; ++i) {
     SCOPED_TRACE(fmt::format("seed {}, draw {}", seed, i));
     const Drawn d = drawn(random);
-    const auto cut = balance_blocks(
-        d.blocks, d.stages, {d.speed, [&](int s, int first, int end) { return end <= d.most[s][first]; }});
+    const auto cut = balance_blocks(d.blocks, d.stages, {d.speed, [&](int s, int first, int end) {
+                                                           return end <= d.most[s][first];
+                                                         }});
     const double best = least(d);
     ASSERT_EQ(cut.has_value(), best < std::numeric_limits<double>::infinity());
     none += cut ? 0 : 1;
-    if (cut) ASSERT_DOUBLE_EQ(slowest(d, *cut), best);
+    if (cut) {
+      ASSERT_DOUBLE_EQ(slowest(d, *cut), best);
+    }
   }
   EXPECT_GT(none, 30) << "seed " << seed;
 }
@@ -121,8 +124,12 @@ TEST(Partition, RefusesWhatDoesNotFit) {
 Costs costs_of_blocks(int blocks) {
   Costs costs;
   costs.per_worker = false;
-  costs.blocks.assign(blocks, {{.forward = 0.25, .input_grad = 0.25, .weight_grad = 0.25,
-                                .activation_bytes = 8, .weight_bytes = 1}, 1});
+  costs.blocks.assign(blocks, {{.forward = 0.25,
+                                .input_grad = 0.25,
+                                .weight_grad = 0.25,
+                                .activation_bytes = 8,
+                                .weight_bytes = 1},
+                               1});
   costs.stages.assign(4, {});
   return costs;
 }
@@ -155,9 +162,8 @@ TEST(Partition, OfItsOwnLetsAPipelineWithASlowWorkerKeepUp) {
   // Of each worker its own blocks: 4, 4, 4, 4 and 5, 2, 5, 4 or the like.
   for (int w = 0; w < 8; ++w) {
     const double blocks = apart.stages[w].activation_bytes / 8;
-    EXPECT_DOUBLE_EQ(quick.workers[w].peak_bytes,
-                     blocks * (8 * quick.workers[w].peak_activations +
-                               quick.workers[w].weight_versions));
+    EXPECT_DOUBLE_EQ(quick.workers[w].peak_bytes, blocks * (8 * quick.workers[w].peak_activations +
+                                                            quick.workers[w].weight_versions));
   }
 }
 
@@ -168,9 +174,10 @@ TEST(Partition, StandsInAFileOfCosts) {
   EXPECT_EQ(read.cuts, costs.cuts);
   EXPECT_EQ(read.stages, costs.stages);
   read.cuts.pop_back();
-  EXPECT_THAT([&] { simulate(plan, read); },
-              ThrowsMessage<Error>(HasSubstr("costs of 1 pipelines, each cut in its own way, do not "
-                                             "fit a plan of 2")));
+  EXPECT_THAT(
+      [&] { simulate(plan, read); },
+      ThrowsMessage<Error>(HasSubstr("costs of 1 pipelines, each cut in its own way, do not "
+                                     "fit a plan of 2")));
   for (const auto& [text, why] :
        {std::pair{R"({"stages": [{}], "cuts": []})", "'cuts' is empty"},
         {R"({"stages": [{}], "cuts": [[1, 2]]})", "cut 0: blocks that stages begin with ascend"},

@@ -1,0 +1,72 @@
+#include "pipeline/cost/block_table.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "graph/base/error.h"
+#include "pipeline/ir/text_file.h"
+
+namespace hetu {
+namespace {
+
+[[noreturn]] void wrong(const std::string& origin, const std::string& what) {
+  fail(Code::Config, "{}: {}", origin, what);
+}
+
+std::vector<std::string> split(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line);
+  for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+double cell_number(const std::string& cell, const std::string& at) {
+  double x = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
+  if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(x) || x < 0)
+    wrong(at, fmt::format("expected a number >= 0, found '{}'", cell.substr(0, 40)));
+  return x;
+}
+
+}  // namespace
+
+Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table) {
+  if (table.micro_batch_size < 1 || table.blocks_per_stage < 1)
+    wrong(origin,
+          "a table of blocks needs --micro-batch-size and --blocks-per-stage, both at least 1");
+  std::istringstream in(text);
+  std::string line;
+  std::getline(in, line);
+  const std::vector<std::string> names = split(line);
+  std::string sizes;
+  for (int n = 2; std::getline(in, line); ++n) {
+    if (line.empty()) continue;
+    const std::string at = fmt::format("{}:{}", origin, n);
+    const std::vector<std::string> cells = split(line);
+    if (cells.size() != names.size())
+      wrong(at, fmt::format("{} cells under {} columns", cells.size(), names.size()));
+    std::map<std::string, double> row;
+    for (std::size_t c = 0; c < cells.size(); ++c) row[names[c]] = cell_number(cells[c], at);
+    sizes.append(sizes.empty() ? "" : ", ").append(cells[0]);
+    if (row["bs"] != table.micro_batch_size) continue;
+    constexpr double kMiB = 1024 * 1024;
+    const double blocks = table.blocks_per_stage;
+    StageCost c;
+    c.forward = c.recompute = row["time_f"] * blocks;
+    c.input_grad = c.weight_grad = row["time_b"] * blocks / 2;
+    c.activation_bytes = row["mem_act"] * blocks * kMiB;
+    c.weight_bytes = row["mem_param"] * blocks * kMiB;
+    Costs costs;
+    costs.unit = "ms";
+    costs.per_worker = false;
+    costs.stages = {c};
+    return costs;
+  }
+  wrong(origin, fmt::format("no row for a micro-batch size of {}; there are {}",
+                            table.micro_batch_size, sizes.empty() ? "none" : one_line(sizes)));
+}
+
+}  // namespace hetu

@@ -1,0 +1,13 @@
+// Reader of tables of measured blocks. Part of cost_file.cpp.
+#pragma once
+#include <string>
+
+#include "pipeline/cost/cost.h"
+
+namespace hetu {
+
+/// Costs of a stage from a CSV that begins with "bs,": one row per batch size with the times (ms)
+/// and memory (MiB) of one block. Throws Config.
+Costs costs_of_table(const std::string& text, const std::string& origin, const BlockTable& table);
+
+}  // namespace hetu
