@@ -29,16 +29,9 @@ std::string counters_json(int worker,
                           const std::vector<std::pair<std::string, ps::CacheCounters>>& counters) {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& [name, c] : counters) {
-    all.push_back({{"worker", worker},
-                   {"table", name},
-                   {"lookups", c.lookups},
-                   {"misses", c.misses},
-                   {"stale", c.stale},
-                   {"rows_pulled", c.rows_pulled},
-                   {"rows_pushed", c.rows_pushed},
-                   {"evictions", c.evictions},
-                   {"bytes", c.bytes},
-                   {"bytes_uncached", c.bytes_uncached}});
+    nlohmann::json table = {{"worker", worker}, {"table", name}};
+    c.each([&](const char* what, std::int64_t count) { table[what] = count; });
+    all.push_back(std::move(table));
   }
   return all.dump();
 }

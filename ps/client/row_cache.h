@@ -54,6 +54,18 @@ struct CacheCounters {
   std::int64_t bytes_uncached = 0;  ///< the same without a cache, for the same calls
 
   std::int64_t bytes_saved() const { return bytes_uncached - bytes; }
+  /// Each of the counts with its name.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    visit("lookups", lookups);
+    visit("misses", misses);
+    visit("stale", stale);
+    visit("rows_pulled", rows_pulled);
+    visit("rows_pushed", rows_pushed);
+    visit("evictions", evictions);
+    visit("bytes", bytes);
+    visit("bytes_uncached", bytes_uncached);
+  }
 };
 
 /// Which row goes next. A row's level is 0 for LRU, else the number of its lookups.

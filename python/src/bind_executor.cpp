@@ -156,14 +156,7 @@ nb::dict counters_of(const Job& job) {
   nb::dict out;
   for (const auto& [name, c] : job.trainer.table_counters()) {
     nb::dict one;
-    one["lookups"] = c.lookups;
-    one["misses"] = c.misses;
-    one["stale"] = c.stale;
-    one["rows_pulled"] = c.rows_pulled;
-    one["rows_pushed"] = c.rows_pushed;
-    one["evictions"] = c.evictions;
-    one["bytes"] = c.bytes;
-    one["bytes_uncached"] = c.bytes_uncached;
+    c.each([&](const char* what, std::int64_t count) { one[what] = count; });
     out[name.c_str()] = one;
   }
   return out;

@@ -29,8 +29,9 @@ class Case(unittest.TestCase):
 
     def serve(self, listen="tcp://127.0.0.1:*", server=0, servers=1, more=()):
         """A server that listens, ended in order at the end of the test."""
-        process = subprocess.Popen(["hetu", "ps", "serve", "--listen", listen, "--keys", self.keys, "--server", str(server),
-                                    "--servers", str(servers), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        words = ["hetu", "ps", "serve", "--listen", listen, "--keys", self.keys, "--server", str(server), "--servers",
+                 str(servers), *more]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.end, process)
         said = LISTENS.fullmatch(process.stdout.readline())
         self.assertIsNotNone(said, process.poll())
@@ -339,7 +340,8 @@ class Status(Case):
 
     def test_a_job_of_heturun_is_found_by_its_process_and_by_its_name(self):
         program = ("import os, sys, numpy as np, hetu; client = hetu.ps.connect(os.environ['HETU_SERVERS'], worker=3); "
-                   "client.open('of heturun', np.zeros(5, np.float32)); print('here', os.environ['HETU_JOB'], flush=True); open(sys.argv[1]).read();"
+                   "client.open('of heturun', np.zeros(5, np.float32)); print('here', os.environ['HETU_JOB'], flush=True); "
+                   "open(sys.argv[1]).read(); "
                    "client.leave()")
         gate = os.path.join(self.place, "gate")
         os.mkfifo(gate)
@@ -350,8 +352,8 @@ class Status(Case):
         for given in (str(job.pid), name):
             with self.subTest(given):
                 said = json.loads(self.status("--job", given, "--format", "json"))
-                self.assertEqual((len(said["servers"]), said["tables"][0]["name"], said["tables"][0]["members"][0]["worker"]),
-                                 (2, "of heturun", 3))
+                table = said["tables"][0]
+                self.assertEqual((len(said["servers"]), table["name"], table["members"][0]["worker"]), (2, "of heturun", 3))
         self.refused("status", "--job", name + "x", status=2, says=f"no worker of yours runs on this host in job '{name}x'")
         with open(gate, "w"):
             pass

@@ -2,6 +2,7 @@
 // of ps/.
 #pragma once
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,6 +78,8 @@ class ServedParameters {
         if (other.control >= 0) close(other.control);
         for (const auto& [pid, line] : other.held) close(line);
       }
+      // The threads of OpenMP are the parent's: a server that asks for them waits for ever.
+      omp_set_num_threads(1);
       int status = 0;
       char go = 0;
       if (is_held && read(control[0], &go, 1) != 1) _exit(0);
