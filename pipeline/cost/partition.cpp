@@ -149,7 +149,7 @@ OptionField partition_field(Partition& partition) {
               "where pipelines are cut, the slowest stage as quick as possible: by operations, by "
               "the times of blocks in --costs, or blocks per stage: 3,5,2, or of each pipeline of "
               "hetpipe 3,5,2/4,4,2",
-          .otherwise = "operations, whatever the limit of memory"};
+          .otherwise = "operations, or a model's own cut"};
 }
 
 OptionField speed_field(std::vector<double>& speed) {
