@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <limits>
+#include <map>
 #include <random>
 
 #include "graph/base/error.h"
@@ -165,6 +166,31 @@ TEST(Partition, OfItsOwnLetsAPipelineWithASlowWorkerKeepUp) {
     EXPECT_DOUBLE_EQ(quick.workers[w].peak_bytes, blocks * (8 * quick.workers[w].peak_activations +
                                                             quick.workers[w].weight_versions));
   }
+}
+
+// The second stage of the first pipeline holds blocks of both of the other's, of which the first
+// pushes last: a pull without staleness waits for that push, too.
+TEST(Partition, OfItsOwnHasPullsThatWaitForEveryStageTheyMeet) {
+  Costs costs = costs_of_blocks(4);
+  costs.speed = {1, 1, 0.5, 0.5};
+  costs.stages.assign(2, {});
+  costs.link.bandwidth = 1e9;
+  costs = recut(costs, parse_partition("1,3/3,1"), {2, 2, {}, true});
+  Lowering how;
+  how.pipelines = 2;
+  how.servers = true;
+  const Schedule plan =
+      lower(generate("hetpipe", {.stages = 2, .micro_batches = 3, .steps = 6}), how);
+  SimulateOptions options;
+  options.events = true;
+  std::map<int, double> pushed, pulled;  // end by wave
+  for (const TraceEvent& e : simulate(plan, costs, options).events) {
+    if (e.kind == "PUSH" && e.worker == 2) pushed[e.step] = e.start_us + e.duration_us;
+    if (e.kind == "PULL" && e.worker == 1) pulled[e.step] = e.start_us + e.duration_us;
+  }
+  EXPECT_EQ(pushed.size(), 6U);
+  ASSERT_GE(pulled.size(), 5U);
+  for (const auto& [wave, end] : pulled) EXPECT_GE(end, pushed.at(wave)) << "wave " << wave;
 }
 
 TEST(Partition, StandsInAFileOfCosts) {
