@@ -101,8 +101,8 @@ std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<S
 
 std::int64_t shared_bytes(std::int64_t weight_bytes, bool in_pieces,
                           std::optional<int> states_there) {
-  if (states_there) return weight_bytes * (3 + 2 * *states_there);
-  return weight_bytes * (in_pieces ? 5 : 4);
+  if (states_there) return weight_bytes * std::max(4, 3 + 2 * *states_there);
+  return weight_bytes * (in_pieces ? 6 : 5);
 }
 
 ServerWeights::ServerWeights(Stages& stages, int placement, comm::Transport& transport,

@@ -44,9 +44,10 @@ std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<S
                                        int pipeline, int model_stage);
 
 /// Bytes of host memory that a worker has for them at most, beside the weights: what servers said
-/// last and say next, what was pushed, and a change on its way. Of parts that lie in several pieces
-/// (`in_pieces`), what comes of them, too. Where servers keep optimizer states, so many, tables are
-/// opened with the states, which are here and on their way then.
+/// last and say next, what was pushed, a change on its way, and an answer in the transport's queue.
+/// Of parts that lie in several pieces (`in_pieces`), what comes of them, too. Where servers keep
+/// optimizer states, so many, a gradient is pushed, and tables are opened with the states, which
+/// are here and on their way then.
 std::int64_t shared_bytes(std::int64_t weight_bytes, bool in_pieces,
                           std::optional<int> states_there);
 

@@ -1,6 +1,6 @@
 """Pipelines of hetpipe that are cut each in its own way, as people type it: by measured times of blocks and workers' speeds,
-by hand, within a limit of memory; they train to what pipelines cut alike do, go on under other cuts, and what does not fit is
-told in one line."""
+by hand, within a limit of memory; they train to what pipelines cut alike do, go on under other cuts, and what does not fit
+is told in one line."""
 import json
 import unittest
 
