@@ -90,7 +90,7 @@ Shape reduced_axes(const InferArgs& a) {
     want(axis >= -rank_of(x) && axis < rank_of(x), a, "x {} has {} axes, there is no axis {}",
          to_string(a.inputs[0]), x.size(), axis);
   }
-  const Shape axes = reduced_axes(a.attrs, x);
+  Shape axes = reduced_axes(a.attrs, x);
   want(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), a,
        "axes [{}] name an axis of x {} twice", fmt::join(given, ", "), to_string(a.inputs[0]));
   return axes;

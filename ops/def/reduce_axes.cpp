@@ -24,7 +24,7 @@ std::vector<TensorType> infer_reduced(const InferArgs& a) {
 
 // Sums over the batch add up over micro-batches; nothing else does.
 std::vector<TensorType> infer_without_batch(const InferArgs& a) {
-  const std::vector<TensorType> out = infer_reduced(a);
+  std::vector<TensorType> out = infer_reduced(a);
   for (const std::int64_t axis : reduced_axes(a)) {
     want(a.inputs[0].shape[axis] >= 0, a,
          "axis {} of x {} is the batch, which is cut into micro-batches; only a sum over it adds "
@@ -127,7 +127,7 @@ void want_some(const InferArgs& a) {
 OpDef extreme(const std::string& name, const std::string& doc) {
   OpDef def = reduction(name, doc, false);
   def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
-    const std::vector<TensorType> out = infer_without_batch(a);
+    std::vector<TensorType> out = infer_without_batch(a);
     want_some(a);
     return out;
   };
