@@ -160,6 +160,11 @@ std::vector<Variable> launcher_variables() {
       {{"HETU_CONTROL_TOKEN", "", "heturun",
         "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
        nullptr},
+      {{"HETU_LD_PRELOAD", "", "heturun",
+        "The caller's LD_PRELOAD, which the guard gives back to the worker: mpirun has a library "
+        "of "
+        "Hetu's there, which closes its ports to others."},
+       nullptr},
       {{"HETU_PATH", "", "heturun",
         "The caller's PATH, which the guard gives back to the worker: mpirun puts its own folder "
         "first."},

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from hetu.graph import BATCH, Value, current
 
 _MOST = 16 * 2**20
@@ -17,6 +15,8 @@ def constant(array: Any, name: str = "") -> Value:
     """A value that holds the array: float32 of floats, int32 of integers, bool of bools. It is written into the graph, so up
     to 16 MiB; what is larger is data, a parameter or a buffer.
     """
+    import numpy as np  # half of a worker's start, and most graphs have no arrays in them
+
     graph = current()
     if isinstance(array, Value):
         graph.refuse(f"constant: {array!r} is a Value already")
