@@ -54,6 +54,12 @@ def hold(paths):
     return locks
 
 
+def remove(paths):
+    """Removes a job's own folders at its end, whoever holds them."""
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def sweep(parents):
     """Removes this user's folders that belong to no living process; returns their paths. What has another name or owner, or
     no lock's file of this host, is not looked at."""

@@ -20,7 +20,6 @@ import hmac  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import selectors  # noqa: E402
-import shutil  # noqa: E402
 import socket  # noqa: E402
 import struct  # noqa: E402
 import subprocess  # noqa: E402
@@ -347,8 +346,7 @@ class Guard:
         try:
             connect(self.address).close()
         except OSError:
-            for directory in self.directories:
-                shutil.rmtree(directory, ignore_errors=True)
+            folders.remove(self.directories)
 
     def report(self, code, error=""):
         words = self.unsaid.take()

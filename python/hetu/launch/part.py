@@ -83,12 +83,14 @@ class Part:
         for worker in workers:
             worker.part = self
 
-    def start(self, argv, environment, locks=()):
-        """Starts mpirun, which inherits the job's locks; gives its streams as (1 or 2, stream)."""
-        me = os.getpid()
+    def start(self, argv, environment, locks=(), remote=False):
+        """Starts mpirun, which inherits the job's locks; gives its streams as (1 or 2, stream). With heturun it ends: by
+        SIGKILL on one host, since after a SIGTERM it would soon kill the guards, and commands that take their time would
+        outlive them; by SIGTERM where it must tell daemons on other hosts."""
+        me, last = os.getpid(), signal.SIGTERM if remote else signal.SIGKILL
         self.process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=environment, pass_fds=locks, preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM, me))
+            env=environment, pass_fds=locks, preexec_fn=lambda: processes.die_with_parent(last, me))
         self._streams = 2
         return (1, self.process.stdout), (2, self.process.stderr)
 

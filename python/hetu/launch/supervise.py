@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import selectors
-import shutil
 import signal
 import time
 
@@ -83,8 +82,7 @@ class Job:
         processes.kill_descendants(self._statuses)
         self._links.close()
         self._selector.close()
-        for path in self.directories:
-            shutil.rmtree(path, ignore_errors=True)
+        folders.remove(self.directories)
         for lock in self._locks:
             os.close(lock)
 
@@ -110,7 +108,7 @@ class Job:
         for part, (argv, environment) in zip(self._parts, commands, strict=True):
             more = dict(environment, HETU_JOB=self.name, HETU_CONTROL_TOKEN=self._links.token,
                         HETU_PATH=environment.get("PATH", os.defpath), **self._services.environment())
-            for number, stream in part.start(argv, more, self._locks):
+            for number, stream in part.start(argv, more, self._locks, remote=self.address.startswith("tcp:")):
                 self._selector.register(stream, selectors.EVENT_READ, lambda part=part, number=number, stream=stream:
                                         part.take(number, stream) or self._selector.unregister(stream))
         # After the forks that run Python in the child: from here on there is a second thread.
