@@ -15,38 +15,70 @@ bool fits(const KernelDesc& d) {
 /// channels: faster than oneDNN's convolution, which reorders the weights first.
 bool is_product(const ConvShape& s, const KernelDesc& d) {
   return d.images == Layout::ChannelsLast && s.w.height == 1 && s.w.width == 1 && s.w.stride == 1 &&
-         s.w.padding == 0;
+         s.w.padding == 0 && s.groups == 1;
 }
 
+/// Input 2, a number per channel, is added to the images that a convolution gave, where it is
+/// there.
+struct Bias {
+  bool given;
+  std::int64_t rows, channels, pixels;  // pixels of a channel that stand side by side
+  Bias(const KernelDesc& d, const Images& to)
+      : given(d.inputs.size() > 2),
+        rows(d.images == Layout::Plain ? to.n : to.per_channel()),
+        channels(to.channels),
+        pixels(d.images == Layout::Plain ? to.plane() : 1) {}
+  void add(const KernelCall& c) const {
+    if (!given) return;
+    const auto* bias = c.in<float>(2);
+    auto* y = c.out<float>(0);
+#pragma omp parallel for if (rows * channels * pixels > kParallelElements)
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t j = 0; j < channels; ++j) {
+        float* to = y + (r * channels + j) * pixels;
+#pragma omp simd
+        for (std::int64_t i = 0; i < pixels; ++i) to[i] += bias[j];
+      }
+  }
+};
+
 /// `a` and `b` say which inputs the operands are.
-PreparedKernel multiply(const ProductShape& shape, int a, int b) {
+PreparedKernel multiply(const ProductShape& shape, int a, int b, const Bias& bias) {
   const Product product(shape);
   return {[=](const KernelCall& c) {
             product.run(c.in<float>(a), c.in<float>(b), nullptr, c.out<float>(0), c.scratch);
+            bias.add(c);
           },
           product.scratch_bytes(), "blocked"};
 }
 
 PreparedKernel conv2d(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
+  const Bias bias(d, s.y);
   if (is_product(s, d)) {
-    return multiply({1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1);
+    return multiply({1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1,
+                    bias);
   }
   const DnnlConv conv(s, ConvResult::Output, d.images);
   return {[=](const KernelCall& c) {
             conv.run(c.in<float>(0), c.in<float>(1), c.out<float>(0), c.scratch);
+            bias.add(c);
           },
           conv.scratch_bytes(), "onednn"};
 }
 
+/// And conv_transpose2d.
 PreparedKernel conv2d_input_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
+  const Bias bias(d, s.x);
   if (is_product(s, d)) {
-    return multiply({1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1);
+    return multiply({1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1,
+                    bias);
   }
   const DnnlConv conv(s, ConvResult::InputGrad, d.images);
   return {[=](const KernelCall& c) {
             conv.run(c.out<float>(0), c.in<float>(1), c.in<float>(0), c.scratch);
+            bias.add(c);
           },
           conv.scratch_bytes(), "onednn"};
 }
@@ -54,7 +86,8 @@ PreparedKernel conv2d_input_grad(const KernelDesc& d) {
 PreparedKernel conv2d_weight_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   if (is_product(s, d)) {
-    return multiply({1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0);
+    return multiply({1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0,
+                    {d, s.x});
   }
   const DnnlConv conv(s, ConvResult::WeightGrad, d.images);
   return {[=](const KernelCall& c) {
@@ -71,6 +104,7 @@ const KernelTable& conv_rows() {
       {"conv2d", "onednn", fits, conv2d, kBoth},
       {"conv2d_input_grad", "onednn", fits, conv2d_input_grad, kBoth},
       {"conv2d_weight_grad", "onednn", fits, conv2d_weight_grad, kBoth},
+      {"conv_transpose2d", "onednn", fits, conv2d_input_grad, kBoth},
   };
   return kRows;
 }

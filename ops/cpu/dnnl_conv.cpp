@@ -39,10 +39,10 @@ struct Cut {
 };
 
 Cut cut(const ConvShape& s, ConvResult result) {
-  Cut c;
+  Cut c;  // slices of channels would cut through their groups
   std::int64_t most = kPieces;
   if (result == ConvResult::WeightGrad) {
-    const std::int64_t weights = s.x.channels * s.y.channels * s.w.height * s.w.width;
+    const std::int64_t weights = s.group_inputs() * s.y.channels * s.w.height * s.w.width;
     most = std::min(most, kPartialElements / weights);
     c.groups = largest_divisor(s.x.n, most);
   } else {
@@ -51,7 +51,7 @@ Cut cut(const ConvShape& s, ConvResult result) {
     if (c.groups < kFewPieces && s.x.n > kPieces) c.groups = s.x.n;
   }
   const std::int64_t channels = result == ConvResult::InputGrad ? s.x.channels : s.y.channels;
-  if (c.groups < kFewPieces && channels % kSliceChannels == 0)
+  if (s.groups == 1 && c.groups < kFewPieces && channels % kSliceChannels == 0)
     c.slices = largest_divisor(channels / kSliceChannels, kPieces / c.groups);
   return c;
 }
@@ -67,7 +67,7 @@ ConvShape piece_of(ConvShape s, ConvResult result, const Cut& c) {
 struct Forms {
   memory::desc x, w, y;
   memory::desc outside;  ///< a slice's weights as the caller has them
-  memory::dims stride, padding;
+  memory::dims stride, dilation, padding;
 };
 
 Forms forms_of(const ConvShape& s, Layout images, std::int64_t all_inputs) {
@@ -77,42 +77,43 @@ Forms forms_of(const ConvShape& s, Layout images, std::int64_t all_inputs) {
     return memory::desc({i.n, i.channels, i.height, i.width}, kFloat, tag);
   };
   const std::int64_t window = s.w.height * s.w.width;
-  const memory::dims w = {s.y.channels, s.x.channels, s.w.height, s.w.width};
+  memory::dims w = {s.group_outputs(), s.group_inputs(), s.w.height, s.w.width};
+  memory::dims steps = {all_inputs / s.groups * window, window, s.w.width, 1};
+  if (s.groups > 1) {
+    steps.insert(steps.begin(), w[0] * steps[0]);
+    w.insert(w.begin(), s.groups);
+  }
   return {desc(s.x),
           {w, kFloat, memory::format_tag::any},
           desc(s.y),
-          {w, kFloat, memory::dims{all_inputs * window, window, s.w.width, 1}},
+          {w, kFloat, steps},
           {s.w.stride, s.w.stride},
+          {s.w.dilation - 1, s.w.dilation - 1},  // oneDNN counts what is skipped
           {s.w.padding, s.w.padding}};
 }
 
 #if DNNL_VERSION_MAJOR >= 3
 Forward::primitive_desc forward(const Forms& f, prop_kind kind) {
-  return {dnnl_cpu().engine, kind,      kDirect,          f.x, f.w, f.y, f.stride,
+  return {dnnl_cpu().engine, kind,      kDirect,          f.x, f.w, f.y, f.stride, f.dilation,
           f.padding,         f.padding, dnnl_attributes()};
 }
 template <class Gradient>
 typename Gradient::primitive_desc gradient(const Forms& f) {
-  return {dnnl_cpu().engine,
-          kDirect,
-          f.x,
-          f.w,
-          f.y,
-          f.stride,
-          f.padding,
-          f.padding,
-          forward(f, prop_kind::forward_training),
-          dnnl_attributes()};
+  return {
+      dnnl_cpu().engine, kDirect,    f.x,       f.w,       f.y,
+      f.stride,          f.dilation, f.padding, f.padding, forward(f, prop_kind::forward_training),
+      dnnl_attributes()};
 }
 #else
 Forward::primitive_desc forward(const Forms& f, prop_kind kind) {
-  return {Forward::desc(kind, kDirect, f.x, f.w, f.y, f.stride, f.padding, f.padding),
+  return {Forward::desc(kind, kDirect, f.x, f.w, f.y, f.stride, f.dilation, f.padding, f.padding),
           dnnl_attributes(), dnnl_cpu().engine};
 }
 template <class Gradient>
 typename Gradient::primitive_desc gradient(const Forms& f) {
-  return {typename Gradient::desc(kDirect, f.x, f.w, f.y, f.stride, f.padding, f.padding),
-          dnnl_attributes(), dnnl_cpu().engine, forward(f, prop_kind::forward_training)};
+  return {
+      typename Gradient::desc(kDirect, f.x, f.w, f.y, f.stride, f.dilation, f.padding, f.padding),
+      dnnl_attributes(), dnnl_cpu().engine, forward(f, prop_kind::forward_training)};
 }
 #endif
 
@@ -179,7 +180,7 @@ struct DnnlConv::State {
     const std::int64_t window = shape.w.height * shape.w.width;
     slice_weights = what == ConvResult::InputGrad
                         ? shape.x.channels / c.slices * window
-                        : shape.y.channels / c.slices * shape.x.channels * window;
+                        : shape.y.channels / c.slices * shape.group_inputs() * window;
     const Forms f = forms_of(piece_of(shape, what, c), images, shape.x.channels);
     memory::desc wanted;
     {

@@ -23,9 +23,9 @@ inline Images images_of(const TensorType& type) {
   return {s[0], s[1], s[2], s[3]};
 }
 
-/// Windows of height x width that step over images.
+/// Windows of height x width elements, `dilation` apart, that step over images.
 struct Windows {
-  std::int64_t height = 0, width = 0, stride = 1, padding = 0;
+  std::int64_t height = 0, width = 0, stride = 1, padding = 0, dilation = 1;
 };
 
 /// The square windows of a pool.
@@ -43,21 +43,29 @@ inline Span inside(std::int64_t start, std::int64_t kernel, std::int64_t size) {
   return {std::max<std::int64_t>(0, -start), std::min(kernel, size - start)};
 }
 
-/// The three tensors of a convolution, whichever of them an operator computes.
+/// The three tensors of a convolution, whichever of them an operator computes. Each group of
+/// channels of y sees one group of channels of x.
 struct ConvShape {
   Images x, y;
   Windows w;
+  std::int64_t groups = 1;
+  std::int64_t group_inputs() const { return x.channels / groups; }
+  std::int64_t group_outputs() const { return y.channels / groups; }
 };
 
-/// Of conv2d (x, w -> y), conv2d_input_grad (dy, w -> dx) or conv2d_weight_grad (x, dy -> dw).
+/// Of conv2d (x, w -> y), conv2d_input_grad (dy, w -> dx), conv2d_weight_grad (x, dy -> dw) or
+/// conv_transpose2d (y, w -> x).
 inline ConvShape conv_shape(const KernelDesc& d) {
-  const bool forward = d.op == "conv2d", input_grad = d.op == "conv2d_input_grad";
+  const bool forward = d.op == "conv2d";
+  const bool input_grad = d.op == "conv2d_input_grad" || d.op == "conv_transpose2d";
   const TensorType& x = input_grad ? d.outputs[0] : d.inputs[0];
   const TensorType& w = forward || input_grad ? d.inputs[1] : d.outputs[0];
   const TensorType& y = forward ? d.outputs[0] : d.inputs[input_grad ? 0 : 1];
   return {images_of(x),
           images_of(y),
-          {w.shape[2], w.shape[3], d.attrs->integer("stride"), d.attrs->integer("padding")}};
+          {w.shape[2], w.shape[3], d.attrs->integer("stride"), d.attrs->integer("padding"),
+           d.attrs->integer("dilation")},
+          d.attrs->integer("groups")};
 }
 
 /// Batch statistics of one element mean nothing. Throws InvalidArgument, naming the node.

@@ -1,43 +1,27 @@
-// Attention of several heads over [B, S, H], as plain loops. Shape letters: B samples, S positions,
-// H hidden, D = H / heads columns of one head; probs are [B, heads, S, S].
+// Attention of several heads over [B, S, H], as plain loops. Shape letters: B samples, S positions
+// (of queries or of keys), H hidden, D = H / heads columns of one head; probs are [B, heads,
+// queries, keys].
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
 
+#include "ops/cpu/attention_shape.h"
 #include "ops/cpu/kernel_shapes.h"
-#include "ops/cpu/seen_keys.h"
 #include "ops/cpu/tables.h"
-#include "ops/philox.h"
 
 namespace hetu::cpu {
 namespace {
 
-struct Heads {
-  std::int64_t samples, positions, hidden, heads, columns;
-  std::uint64_t name_hash;
-  DropoutRate rate;
-  double scale;  // of scores: 1 / sqrt(D)
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  explicit Heads(const KernelDesc& d)
-      : samples(d.inputs[0].shape[0]),
-        positions(d.inputs[0].shape[1]),
-        hidden(d.inputs[0].shape[2]),
-        heads(d.attrs->integer("heads")),
-        columns(hidden / heads),
-        name_hash(d.name_hash),
-        rate(DropoutRate::of(d.attrs->real("dropout"))),
-        scale(1.0 / std::sqrt(double(columns))) {}
-
-  /// What dropout multiplies element (h, i, j) of a sample's probs by.
-  template <class T>
-  T factor(const RunContext& run, const DropoutStream& stream, std::int64_t element) const {
-    if (!run.training || rate.threshold == 0) return T(1);
-    return rate.keeps(stream.bits(element)) ? T(rate.scale) : T(0);
-  }
-  DropoutStream stream(const RunContext& run, std::int64_t b) const {
-    return DropoutStream::of(run.seed, name_hash, run.step, run.sample_offset + b);
-  }
+/// Where a row of queries reads and writes, as elements of q (or y, dy), of k (or v), and of probs.
+struct Offsets {
+  std::int64_t query, kv, probs;
+  Offsets(const AttentionShape& s, const ScoreRow& at)
+      : query((at.sample * s.queries + at.query) * s.width + at.head * s.columns),
+        kv(at.sample * s.keys * s.kv_width + at.head / s.group * s.columns),
+        probs(at.sample * s.heads * s.queries * s.keys + s.row(at.head, at.query)) {}
 };
 
 template <class T>
@@ -47,85 +31,131 @@ double dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
+/// What dropout multiplies an element of a sample's probs by.
 template <class T>
-struct Attention : Heads {
-  SeenKeys seen;
-  explicit Attention(const KernelDesc& d) : Heads(d), seen(d.inputs[3]) {}
+T factor(const AttentionShape& s, const RunContext& run, const DropoutStream& stream,
+         std::int64_t element) {
+  if (!run.training || s.rate.threshold == 0) return T(1);
+  return s.rate.keeps(stream.bits(element)) ? T(s.rate.scale) : T(0);
+}
+
+template <class T>
+struct Attention : AttentionShape {
+  AttentionMask mask;
+  explicit Attention(const KernelDesc& d) : AttentionShape(d), mask(d) {}
 
   void operator()(const KernelCall& c) const {
 #pragma omp parallel for collapse(2)
     for (std::int64_t b = 0; b < samples; ++b)
       for (std::int64_t h = 0; h < heads; ++h)
-        for (std::int64_t i = 0; i < positions; ++i) row(c, b, h, i);
+        for (std::int64_t i = 0; i < queries; ++i) score(c, {b, h, i});
   }
 
-  void row(const KernelCall& c, std::int64_t b, std::int64_t h, std::int64_t i) const {
-    const std::int64_t at = b * positions * hidden + h * columns;
-    const T *q = c.in<T>(0) + at + i * hidden, *k = c.in<T>(1) + at, *v = c.in<T>(2) + at;
-    T* y = c.out<T>(0) + at + i * hidden;
-    const std::int64_t element = (h * positions + i) * positions;
-    T* probs = c.out<T>(1) + b * heads * positions * positions + element;
-    const std::uint8_t* shown = seen.row(c, b, i, positions);
-    if (SeenKeys::nothing(shown, positions)) {
-      std::fill_n(probs, positions, T(0));
-      std::fill_n(y, columns, T(0));
-      return;
-    }
-    for (std::int64_t j = 0; j < positions; ++j)
-      probs[j] = static_cast<T>(dot(q, k + j * hidden, columns) * scale + bias(c, b, j, shown));
-    const T top = *std::max_element(probs, probs + positions);
-    double sum = 0;
-    for (std::int64_t j = 0; j < positions; ++j) sum += double(probs[j] = std::exp(probs[j] - top));
-    for (std::int64_t j = 0; j < positions; ++j) probs[j] = static_cast<T>(probs[j] / sum);
-    const DropoutStream random = stream(c.run, b);
+  void score(const KernelCall& c, const ScoreRow& at) const {
+    const Offsets to(*this, at);
+    const T *k = c.in<T>(1) + to.kv, *v = c.in<T>(2) + to.kv;
+    T *y = c.out<T>(0) + to.query, *probs = c.out<T>(1) + to.probs;
+    const KeyRange seen = range(at.query);
     std::fill_n(y, columns, T(0));
-    for (std::int64_t j = 0; j < positions; ++j) {
-      const T p = probs[j] * factor<T>(c.run, random, element + j);
-      for (std::int64_t l = 0; l < columns; ++l) y[l] += p * v[j * hidden + l];
+    std::fill_n(probs, keys, T(0));
+    if (mask.hides_all(c, at, seen)) return;
+    const T* q = c.in<T>(0) + to.query;
+    for (std::int64_t j = seen.begin; j < seen.end; ++j)
+      probs[j] = static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias(c, at, j));
+    if (!softmax(probs + seen.begin, seen.size())) return;
+    const DropoutStream random = stream(c.run, at.sample);
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) {
+      const T p = probs[j] * factor<T>(*this, c.run, random, row(at.head, at.query) + j);
+      for (std::int64_t l = 0; l < columns; ++l) y[l] += p * v[j * kv_width + l];
     }
   }
 
-  double bias(const KernelCall& c, std::int64_t b, std::int64_t j,
-              const std::uint8_t* shown) const {
-    if (shown == nullptr) return (c.in<std::int32_t>(3)[b * positions + j] - 1) * 10000.0;
-    return shown[j] != 0 ? 0.0 : -std::numeric_limits<double>::infinity();
+  /// False, and zeros, where what was added hides all.
+  bool softmax(T* probs, std::int64_t n) const {
+    const T top = *std::max_element(probs, probs + n);
+    if (mask.adds() && top == -kInfinity && std::all_of(probs, probs + n, is_lowest)) {
+      std::fill_n(probs, n, T(0));
+      return false;
+    }
+    double sum = 0;
+    for (std::int64_t j = 0; j < n; ++j) sum += double(probs[j] = std::exp(probs[j] - top));
+    for (std::int64_t j = 0; j < n; ++j) probs[j] = static_cast<T>(probs[j] / sum);
+    return true;
+  }
+  static bool is_lowest(T x) { return x == -kInfinity; }
+
+  double bias(const KernelCall& c, const ScoreRow& at, std::int64_t j) const {
+    if (mask.padding()) return (mask.padding_row(c, at.sample)[j] - 1) * 10000.0;
+    if (mask.adds()) return double(mask.row<T>(c, at)[j]);
+    return !mask.shows() || mask.row<std::uint8_t>(c, at)[j] != 0 ? 0.0 : -kInfinity;
   }
 };
 
 template <class T>
-struct AttentionGrad : Heads {
-  explicit AttentionGrad(const KernelDesc& d) : Heads(d) {}
+struct AttentionGrad : AttentionShape {
+  explicit AttentionGrad(const KernelDesc& d) : AttentionShape(d) {}
 
   void operator()(const KernelCall& c) const {
-    for (int o = 0; o < 3; ++o) std::fill_n(c.out<T>(o), samples * positions * hidden, T(0));
+    std::fill_n(c.out<T>(0), samples * queries * width, T(0));
+    for (int o = 1; o < 3; ++o) std::fill_n(c.out<T>(o), samples * keys * kv_width, T(0));
 #pragma omp parallel for collapse(2)
     for (std::int64_t b = 0; b < samples; ++b)
-      for (std::int64_t h = 0; h < heads; ++h)
-        for (std::int64_t i = 0; i < positions; ++i) row(c, b, h, i);
+      for (std::int64_t g = 0; g < kv_heads; ++g)
+        for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
+          for (std::int64_t i = 0; i < queries; ++i) score(c, {b, h, i});
   }
 
   /// Two passes over the row, since the gradient of a score needs the row's sum of probs * dprobs.
-  void row(const KernelCall& c, std::int64_t b, std::int64_t h, std::int64_t i) const {
-    const std::int64_t at = b * positions * hidden + h * columns;
-    const T *q = c.in<T>(0) + at + i * hidden, *k = c.in<T>(1) + at, *v = c.in<T>(2) + at;
-    const T* dy = c.in<T>(4) + at + i * hidden;
-    const std::int64_t element = (h * positions + i) * positions;
-    const T* probs = c.in<T>(3) + b * heads * positions * positions + element;
-    const DropoutStream random = stream(c.run, b);
+  void score(const KernelCall& c, const ScoreRow& at) const {
+    const Offsets to(*this, at);
+    const T *q = c.in<T>(0) + to.query, *k = c.in<T>(1) + to.kv, *v = c.in<T>(2) + to.kv;
+    const T *probs = c.in<T>(3) + to.probs, *dy = c.in<T>(4) + to.query;
+    const std::int64_t element = row(at.head, at.query);
+    const DropoutStream random = stream(c.run, at.sample);
+    const KeyRange seen = range(at.query);
     double total = 0;
-    for (std::int64_t j = 0; j < positions; ++j)
-      total += probs[j] * factor<T>(c.run, random, element + j) * dot(dy, v + j * hidden, columns);
-    T *dq = c.out<T>(0) + at + i * hidden, *dk = c.out<T>(1) + at, *dv = c.out<T>(2) + at;
-    for (std::int64_t j = 0; j < positions; ++j) {
-      const T keep = factor<T>(c.run, random, element + j);
-      const double dp = keep * dot(dy, v + j * hidden, columns);
+    for (std::int64_t j = seen.begin; j < seen.end; ++j)
+      total += probs[j] * factor<T>(*this, c.run, random, element + j) *
+               dot(dy, v + j * kv_width, columns);
+    T *dq = c.out<T>(0) + to.query, *dk = c.out<T>(1) + to.kv, *dv = c.out<T>(2) + to.kv;
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) {
+      const T keep = factor<T>(*this, c.run, random, element + j);
+      const double dp = keep * dot(dy, v + j * kv_width, columns);
       const T ds = static_cast<T>(probs[j] * (dp - total) * scale);
       for (std::int64_t l = 0; l < columns; ++l) {
-        dq[l] += ds * k[j * hidden + l];
-        dk[j * hidden + l] += ds * q[l];
-        dv[j * hidden + l] += probs[j] * keep * dy[l];
+        dq[l] += ds * k[j * kv_width + l];
+        dk[j * kv_width + l] += ds * q[l];
+        dv[j * kv_width + l] += probs[j] * keep * dy[l];
       }
     }
+  }
+};
+
+template <class T>
+struct AttentionScoresGrad : AttentionShape {
+  explicit AttentionScoresGrad(const KernelDesc& d) : AttentionShape(d) {}
+
+  void operator()(const KernelCall& c) const {
+    std::fill_n(c.out<T>(0), samples * heads * queries * keys, T(0));
+#pragma omp parallel for collapse(2)
+    for (std::int64_t b = 0; b < samples; ++b)
+      for (std::int64_t h = 0; h < heads; ++h)
+        for (std::int64_t i = 0; i < queries; ++i) score(c, {b, h, i});
+  }
+
+  void score(const KernelCall& c, const ScoreRow& at) const {
+    const Offsets to(*this, at);
+    const T *dy = c.in<T>(0) + to.query, *v = c.in<T>(1) + to.kv, *probs = c.in<T>(2) + to.probs;
+    const DropoutStream random = stream(c.run, at.sample);
+    const KeyRange seen = range(at.query);
+    const auto dprobs = [&](std::int64_t j) {
+      return factor<T>(*this, c.run, random, row(at.head, at.query) + j) *
+             dot(dy, v + j * kv_width, columns);
+    };
+    double total = 0;
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) total += probs[j] * dprobs(j);
+    for (std::int64_t j = seen.begin; j < seen.end; ++j)
+      c.out<T>(0)[to.probs + j] = static_cast<T>(probs[j] * (dprobs(j) - total));
   }
 };
 
@@ -135,6 +165,7 @@ const KernelTable& reference_attention_rows() {
   static const KernelTable kRows = {
       {"attention", "reference", nullptr, reference<Attention>},
       {"attention_grad", "reference", nullptr, reference<AttentionGrad>},
+      {"attention_scores_grad", "reference", nullptr, reference<AttentionScoresGrad>},
   };
   return kRows;
 }

@@ -14,7 +14,8 @@ namespace {
 // (c or o, p, q) and many go in one vector.
 constexpr std::int64_t kStrip = 64;
 
-/// Columns j in [begin, end) of y for which column j * stride - padding + q lies in x.
+/// Columns j in [begin, end) of y for which column j * stride - padding + q lies in x, where q is a
+/// tap's place in the window.
 inline Span columns_within(const ConvShape& s, std::int64_t q) {
   const std::int64_t first = s.w.padding - q, last = s.x.width - 1 + s.w.padding - q;
   if (last < 0) return {0, 0};
@@ -25,19 +26,23 @@ inline Span columns_within(const ConvShape& s, std::int64_t q) {
 template <class T>
 struct Conv2d {
   ConvShape s;
-  explicit Conv2d(const KernelDesc& d) : s(conv_shape(d)) {}
+  bool biased;
+  explicit Conv2d(const KernelDesc& d) : s(conv_shape(d)), biased(d.inputs.size() > 2) {}
   void operator()(const KernelCall& call) const {
     const T *x = call.in<T>(0), *w = call.in<T>(1);
     T* y = call.out<T>(0);
-    const std::int64_t taps = s.x.channels * s.w.height * s.w.width;
+    const std::int64_t taps = s.group_inputs() * s.w.height * s.w.width;
 #pragma omp parallel for collapse(2) if (s.y.elements() * taps > kParallelElements)
     for (std::int64_t n = 0; n < s.y.n; ++n)
       for (std::int64_t o = 0; o < s.y.channels; ++o)
         for (std::int64_t i = 0; i < s.y.height; ++i)
           for (std::int64_t begin = 0; begin < s.y.width; begin += kStrip) {
             const Span strip = {begin, std::min(s.y.width, begin + kStrip)};
-            row(x + n * s.x.channels * s.x.plane(), w + o * taps, i, strip,
-                y + ((n * s.y.channels + o) * s.y.height + i) * s.y.width);
+            const std::int64_t first = o / s.group_outputs() * s.group_inputs();
+            T* to = y + ((n * s.y.channels + o) * s.y.height + i) * s.y.width;
+            row(x + (n * s.x.channels + first) * s.x.plane(), w + o * taps, i, strip, to);
+            for (std::int64_t j = strip.begin; biased && j < strip.end; ++j)
+              to[j] += call.in<T>(2)[o];
           }
   }
 
@@ -45,17 +50,20 @@ struct Conv2d {
   void row(const T* x, const T* w, std::int64_t i, Span strip, T* y) const {
     double sums[kStrip] = {};
     const std::int64_t top = i * s.w.stride - s.w.padding;
-    const Span rows = inside(top, s.w.height, s.x.height);
-    for (std::int64_t c = 0; c < s.x.channels; ++c)
-      for (std::int64_t p = rows.begin; p < rows.end; ++p)
+    for (std::int64_t c = 0; c < s.group_inputs(); ++c)
+      for (std::int64_t p = 0; p < s.w.height; ++p) {
+        const std::int64_t a = top + p * s.w.dilation;
+        if (a < 0 || a >= s.x.height) continue;
         for (std::int64_t q = 0; q < s.w.width; ++q) {
-          const T* from = x + c * s.x.plane() + (top + p) * s.x.width - s.w.padding + q;
+          const std::int64_t place = q * s.w.dilation;
+          const T* from = x + c * s.x.plane() + a * s.x.width - s.w.padding + place;
           const double tap = double(w[(c * s.w.height + p) * s.w.width + q]);
-          const Span within = columns_within(s, q);
+          const Span within = columns_within(s, place);
           const std::int64_t end = std::min(strip.end, within.end);
           for (std::int64_t j = std::max(strip.begin, within.begin); j < end; ++j)
             sums[j - strip.begin] += double(from[j * s.w.stride]) * tap;
         }
+      }
     for (std::int64_t j = strip.begin; j < strip.end; ++j)
       y[j] = static_cast<T>(sums[j - strip.begin]);
   }
@@ -64,11 +72,12 @@ struct Conv2d {
 template <class T>
 struct Conv2dInputGrad {
   ConvShape s;
-  explicit Conv2dInputGrad(const KernelDesc& d) : s(conv_shape(d)) {}
+  bool biased;  // a transposed convolution may be
+  explicit Conv2dInputGrad(const KernelDesc& d) : s(conv_shape(d)), biased(d.inputs.size() > 2) {}
   void operator()(const KernelCall& call) const {
     const T *dy = call.in<T>(0), *w = call.in<T>(1);
     T* dx = call.out<T>(0);
-    const std::int64_t taps = s.y.channels * s.w.height * s.w.width;
+    const std::int64_t taps = s.group_outputs() * s.w.height * s.w.width;
 #pragma omp parallel for collapse(2) if (s.x.elements() * taps > kParallelElements)
     for (std::int64_t n = 0; n < s.x.n; ++n)
       for (std::int64_t c = 0; c < s.x.channels; ++c) {
@@ -77,6 +86,7 @@ struct Conv2dInputGrad {
           row(dy + n * s.y.channels * s.y.plane(), w, c, a, sums);
           T* to = dx + ((n * s.x.channels + c) * s.x.height + a) * s.x.width;
           std::copy(sums.begin(), sums.end(), to);
+          for (std::int64_t b = 0; biased && b < s.x.width; ++b) to[b] += call.in<T>(2)[c];
         }
       }
   }
@@ -84,21 +94,23 @@ struct Conv2dInputGrad {
  private:
   // The output row that tap row `p` of the window connects with input row `a`; -1 if none.
   std::int64_t output_row(std::int64_t a, std::int64_t p) const {
-    const std::int64_t from = a + s.w.padding - p, i = from / s.w.stride;
+    const std::int64_t from = a + s.w.padding - p * s.w.dilation, i = from / s.w.stride;
     return from >= 0 && from % s.w.stride == 0 && i < s.y.height ? i : -1;
   }
 
   void row(const T* dy, const T* w, std::int64_t c, std::int64_t a,
            std::vector<double>& sums) const {
     std::fill(sums.begin(), sums.end(), 0.0);
-    for (std::int64_t o = 0; o < s.y.channels; ++o)
+    const std::int64_t group = c / s.group_inputs(), within_group = c % s.group_inputs();
+    for (std::int64_t o = group * s.group_outputs(); o < (group + 1) * s.group_outputs(); ++o)
       for (std::int64_t p = 0; p < s.w.height; ++p) {
+        const T* taps = w + ((o * s.group_inputs() + within_group) * s.w.height + p) * s.w.width;
         const std::int64_t i = output_row(a, p);
         for (std::int64_t q = 0; i >= 0 && q < s.w.width; ++q) {
-          const double tap = double(w[((o * s.x.channels + c) * s.w.height + p) * s.w.width + q]);
+          const double tap = double(taps[q]);
           const T* from = dy + (o * s.y.height + i) * s.y.width;
-          double* to = sums.data() - s.w.padding + q;
-          const Span within = columns_within(s, q);
+          double* to = sums.data() - s.w.padding + q * s.w.dilation;
+          const Span within = columns_within(s, q * s.w.dilation);
           for (std::int64_t j = within.begin; j < within.end; ++j)
             to[j * s.w.stride] += double(from[j]) * tap;
         }
@@ -113,25 +125,27 @@ struct Conv2dWeightGrad {
   void operator()(const KernelCall& call) const {
     const T *x = call.in<T>(0), *dy = call.in<T>(1);
     T* dw = call.out<T>(0);
-#pragma omp parallel for collapse(2) if (s.y.elements() * s.x.channels > kParallelElements)
+    const std::int64_t inputs = s.group_inputs();
+#pragma omp parallel for collapse(2) if (s.y.elements() * inputs > kParallelElements)
     for (std::int64_t o = 0; o < s.y.channels; ++o)
-      for (std::int64_t c = 0; c < s.x.channels; ++c)
+      for (std::int64_t c = 0; c < inputs; ++c)
         for (std::int64_t p = 0; p < s.w.height; ++p)
           for (std::int64_t q = 0; q < s.w.width; ++q)
-            dw[((o * s.x.channels + c) * s.w.height + p) * s.w.width + q] =
-                static_cast<T>(tap(x, dy, o, c, p, q));
+            dw[((o * inputs + c) * s.w.height + p) * s.w.width + q] =
+                static_cast<T>(tap(x + (o / s.group_outputs() * inputs + c) * s.x.plane(),
+                                   dy + o * s.y.plane(), p * s.w.dilation, q * s.w.dilation));
   }
 
  private:
-  double tap(const T* x, const T* dy, std::int64_t o, std::int64_t c, std::int64_t p,
-             std::int64_t q) const {
+  // Of one channel each; p and q are the tap's place in the window.
+  double tap(const T* x, const T* dy, std::int64_t p, std::int64_t q) const {
     double sum = 0;
     for (std::int64_t n = 0; n < s.x.n; ++n)
       for (std::int64_t i = 0; i < s.y.height; ++i) {
         const std::int64_t a = i * s.w.stride - s.w.padding + p;
         if (a < 0 || a >= s.x.height) continue;
-        const T* row = x + ((n * s.x.channels + c) * s.x.height + a) * s.x.width;
-        const T* slope = dy + ((n * s.y.channels + o) * s.y.height + i) * s.y.width;
+        const T* row = x + n * s.x.channels * s.x.plane() + a * s.x.width;
+        const T* slope = dy + n * s.y.channels * s.y.plane() + i * s.y.width;
         for (std::int64_t j = 0; j < s.y.width; ++j) {
           const std::int64_t b = j * s.w.stride - s.w.padding + q;
           if (b >= 0 && b < s.x.width) sum += double(row[b]) * double(slope[j]);
@@ -148,6 +162,7 @@ const KernelTable& reference_conv_rows() {
       {"conv2d", "reference", nullptr, reference<Conv2d>},
       {"conv2d_input_grad", "reference", nullptr, reference<Conv2dInputGrad>},
       {"conv2d_weight_grad", "reference", nullptr, reference<Conv2dWeightGrad>},
+      {"conv_transpose2d", "reference", nullptr, reference<Conv2dInputGrad>},
   };
   return kRows;
 }

@@ -1,17 +1,16 @@
-// Attention on [B, S, H] without transposes: one task per (sample, head), blocks of query rows, and
-// softmax with dropout on a block while it is in cache. Tasks share nothing but their inputs, so
-// the bits depend neither on threads nor on the other samples of the micro-batch.
-// Shape letters: S positions, P positions padded to whole vectors, D columns of a head, R rows of a
-// block.
+// Attention on [B, S, H] without transposes: one task per sample and head of keys, blocks of query
+// rows, and softmax with dropout on a block while it is in cache. Keys that no row of a block sees
+// by its place are skipped. Tasks share nothing but their inputs, so the bits depend neither on
+// threads nor on the other samples of the micro-batch.
+// Shape letters: S keys, P keys padded to whole vectors, D columns of a head, R rows of a block.
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
+#include "ops/cpu/attention_shape.h"
 #include "ops/cpu/dropout_factors.h"
 #include "ops/cpu/kernel_shapes.h"
-#include "ops/cpu/seen_keys.h"
 #include "ops/cpu/small_gemm.h"
 #include "ops/cpu/tables.h"
 #include "ops/cpu/vector_math.h"
@@ -21,170 +20,261 @@ namespace {
 
 constexpr std::int64_t kBlockRows = 66;  // whole tiles of small_gemm
 constexpr std::int64_t kLanes = 32;      // threads that work at once, at most
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Heads {
-  std::int64_t samples, S, hidden, heads, D, P;
-  std::uint64_t name_hash;
-  DropoutRate rate;
-  float scale;               // of scores: 1 / sqrt(D)
+/// Rows [first, first + rows) of head h of the queries, and the keys that they see among them,
+/// from a whole vector on.
+struct Block {
+  std::int64_t sample, head, first, rows;
+  KeyRange keys;
+};
+
+struct Heads : AttentionShape {
+  std::int64_t S, D, P;
+  float factor;              // of scores
   int lanes;                 // threads for which scratch is there, whatever their number now
   std::int64_t scratch = 0;  // floats per thread
 
   explicit Heads(const KernelDesc& d)
-      : samples(d.inputs[0].shape[0]),
-        S(d.inputs[0].shape[1]),
-        hidden(d.inputs[0].shape[2]),
-        heads(d.attrs->integer("heads")),
-        D(hidden / heads),
+      : AttentionShape(d),
+        S(keys),
+        D(columns),
         P(padded(S)),
-        name_hash(d.name_hash),
-        rate(DropoutRate::of(d.attrs->real("dropout"))),
-        scale(static_cast<float>(1.0 / std::sqrt(double(D)))),
-        lanes(static_cast<int>(std::min(samples * heads, kLanes))) {}
+        factor(static_cast<float>(scale)),
+        lanes(static_cast<int>(std::min(samples * kv_heads, kLanes))) {}
 
   std::int64_t scratch_bytes() const { return lanes * scratch * std::int64_t(sizeof(float)); }
   bool drops(const RunContext& run) const { return run.training && rate.threshold > 0; }
 
-  /// Factors of `rows` rows from row i of head h, at stride P.
-  void factors(const RunContext& run, std::int64_t b, std::int64_t h, std::int64_t i,
-               std::int64_t rows, float* out) const {
-    const auto stream = DropoutStream::of(run.seed, name_hash, run.step, run.sample_offset + b);
-    for (std::int64_t r = 0; r < rows; ++r)
-      dropout_factors(stream, rate, ((h * S) + i + r) * S, S, out + r * P);
+  /// Factors of a block's rows, at stride P.
+  void factors(const RunContext& run, const Block& b, float* out) const {
+    const DropoutStream random = stream(run, b.sample);
+    for (std::int64_t r = 0; r < b.rows; ++r)
+      dropout_factors(random, rate, row(b.head, b.first + r) + b.keys.begin, b.keys.size(),
+                      out + r * P);
   }
 
-  /// Calls body(b, h, scratch of this thread) for every sample and head.
+  /// Calls body(sample, head of keys, scratch of this thread) for all.
   template <class Body>
   void for_heads(const KernelCall& c, const Body& body) const {
     auto* all = static_cast<float*>(c.scratch);
 #pragma omp parallel for collapse(2) schedule(static) \
     num_threads(std::min(lanes, omp_get_max_threads()))
     for (std::int64_t b = 0; b < samples; ++b)
-      for (std::int64_t h = 0; h < heads; ++h) body(b, h, all + omp_get_thread_num() * scratch);
+      for (std::int64_t g = 0; g < kv_heads; ++g) body(b, g, all + omp_get_thread_num() * scratch);
+  }
+
+  /// Calls body(block) for the rows of the heads that read head g of the keys.
+  template <class Body>
+  void for_blocks(std::int64_t b, std::int64_t g, const Body& body) const {
+    for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
+      for (std::int64_t i = 0; i < queries; i += kBlockRows) {
+        const std::int64_t rows = std::min(kBlockRows, queries - i);
+        const std::int64_t end = range(i + rows - 1).end;
+        body(Block{b, h, i, rows, {std::min(range(i).begin / kVector * kVector, end), end}});
+      }
+  }
+
+  /// The first element of a block's rows of q, y or dy.
+  std::int64_t query(const Block& b) const {
+    return (b.sample * queries + b.first) * width + b.head * D;
+  }
+  /// The first element of head g of k or v, and of their gradients.
+  std::int64_t kv(std::int64_t b, std::int64_t g) const { return b * S * kv_width + g * D; }
+  /// The first element of a block's rows of probs.
+  std::int64_t weights(const Block& b) const {
+    return b.sample * heads * queries * S + row(b.head, b.first);
   }
 };
 
 bool fits(const KernelDesc& d) {
-  return is_float32(d) && count_of(d.inputs[0]) > 0 &&
+  return is_float32(d) && count_of(d.inputs[0]) > 0 && count_of(d.inputs[1]) > 0 &&
          (d.inputs[0].shape[2] / d.attrs->integer("heads")) % kVector == 0;
 }
 
 struct Attention : Heads {
-  SeenKeys seen;
-  explicit Attention(const KernelDesc& d) : Heads(d), seen(d.inputs[3]) {
+  AttentionMask mask;
+  explicit Attention(const KernelDesc& d) : Heads(d), mask(d) {
     scratch = D * P + P + 2 * kBlockRows * P;  // K^T, bias, tile, factors
   }
 
   void operator()(const KernelCall& c) const {
-    for_heads(c, [&](std::int64_t b, std::int64_t h, float* work) { head(c, b, h, work); });
+    for_heads(c, [&](std::int64_t b, std::int64_t g, float* kt) {
+      float *bias = kt + D * P, *tile = bias + P;
+      pack_transposed(c.in<float>(1) + kv(b, g), S, D, kv_width, kt);
+      for (std::int64_t j = 0; j < S; ++j)
+        bias[j] = mask.padding() ? static_cast<float>(mask.padding_row(c, b)[j] - 1) * 10000.0f : 0;
+      for_blocks(b, g, [&](const Block& one) { block(c, one, kt, bias, tile); });
+    });
   }
 
-  void head(const KernelCall& c, std::int64_t b, std::int64_t h, float* kt) const {
-    float *bias = kt + D * P, *tile = bias + P, *keep = tile + kBlockRows * P;
-    const std::int64_t at = b * S * hidden + h * D;
-    pack_transposed(c.in<float>(1) + at, S, D, hidden, kt);
-    if (!seen.given) {
-      const std::int32_t* mask = c.in<std::int32_t>(3) + b * S;
-      for (std::int64_t j = 0; j < S; ++j) bias[j] = static_cast<float>(mask[j] - 1) * 10000.0f;
-    }
-    for (std::int64_t i = 0; i < S; i += kBlockRows) {
-      const std::int64_t rows = std::min(kBlockRows, S - i);
-      small_gemm({rows, P, D, hidden, 1, P, P}, c.in<float>(0) + at + i * hidden, kt, tile, false);
-      float* probs = c.out<float>(1) + ((b * heads + h) * S + i) * S;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const std::uint8_t* shown = seen.row(c, b, i + r, S);
-        if (SeenKeys::nothing(shown, S)) {
-          std::fill_n(tile + r * P, S, 0.0f);
-          std::fill_n(probs + r * S, S, 0.0f);
-          continue;
-        }
-        if (seen.given) hide(shown, bias);
-        softmax(tile + r * P, bias, probs + r * S);
-      }
-      if (drops(c.run)) {
-        factors(c.run, b, h, i, rows, keep);
-        for (std::int64_t r = 0; r < rows; ++r) {
-          float *row = tile + r * P, *f = keep + r * P;
+  void block(const KernelCall& c, const Block& b, const float* kt, float* bias, float* tile) const {
+    const std::int64_t n = b.keys.size(), from = b.keys.begin;
+    small_gemm({b.rows, padded(n), D, width, 1, P, P}, c.in<float>(0) + query(b), kt + from, tile,
+               false);
+    for (std::int64_t r = 0; r < b.rows; ++r) score(c, b, r, bias, tile + r * P);
+    if (drops(c.run)) {
+      float* keep = tile + kBlockRows * P;
+      factors(c.run, b, keep);
+      for (std::int64_t r = 0; r < b.rows; ++r) {
+        float *to = tile + r * P, *f = keep + r * P;
 #pragma omp simd
-          for (std::int64_t j = 0; j < S; ++j) row[j] *= f[j];
-        }
+        for (std::int64_t j = 0; j < n; ++j) to[j] *= f[j];
       }
-      small_gemm({rows, D, S, P, 1, hidden, hidden}, tile, c.in<float>(2) + at,
-                 c.out<float>(0) + at + i * hidden, false);
     }
+    const float* v = c.in<float>(2) + kv(b.sample, b.head / group) + from * kv_width;
+    small_gemm({b.rows, D, n, P, 1, kv_width, width}, tile, v, c.out<float>(0) + query(b), false);
   }
 
-  void hide(const std::uint8_t* shown, float* bias) const {
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  /// From row r of a block's products to its weights, in place and in probs.
+  void score(const KernelCall& c, const Block& b, std::int64_t r, float* bias, float* tile) const {
+    const ScoreRow at{b.sample, b.head, b.first + r};
+    const KeyRange seen = range(at.query);
+    float* probs = c.out<float>(1) + weights(b) + r * S;
+    const std::int64_t from = b.keys.begin;
+    bool some = !mask.hides_all(c, at, seen);
+    if (some) {
+      const float* added = bias;
+      if (mask.shows()) hide(mask.row<std::uint8_t>(c, at), seen, bias);
+      if (mask.adds()) added = mask.row<float>(c, at);
+      some = softmax(tile + seen.begin - from, added + seen.begin, seen.size(), probs + seen.begin);
+    }
+    const KeyRange kept = some ? seen : KeyRange{from, from};
+    std::fill(tile, tile + kept.begin - from, 0.0f);
+    std::fill(tile + kept.end - from, tile + b.keys.size(), 0.0f);
+    std::fill(probs, probs + kept.begin, 0.0f);
+    std::fill(probs + kept.end, probs + S, 0.0f);
+  }
+
+  void hide(const std::uint8_t* shown, KeyRange seen, float* bias) const {
 #pragma omp simd
-    for (std::int64_t j = 0; j < S; ++j) bias[j] = shown[j] != 0 ? 0.0f : -kInfinity;
+    for (std::int64_t j = seen.begin; j < seen.end; ++j)
+      bias[j] = shown[j] != 0 ? 0.0f : -kInfinity;
   }
 
-  /// In place, and a copy to `probs`.
-  void softmax(float* row, const float* bias, float* probs) const {
-    float top = -std::numeric_limits<float>::infinity(), sum = 0;
+  /// In place, and a copy to `probs`. False if what was added hides all n keys.
+  bool softmax(float* row, const float* bias, std::int64_t n, float* probs) const {
+    float top = -kInfinity, sum = 0;
 #pragma omp simd reduction(max : top)
-    for (std::int64_t j = 0; j < S; ++j) {
-      const float x = row[j] * scale + bias[j];
+    for (std::int64_t j = 0; j < n; ++j) {
+      const float x = row[j] * factor + bias[j];
       row[j] = x;
       top = x > top ? x : top;
     }
+    if (mask.adds() && top == -kInfinity &&
+        std::all_of(row, row + n, [](float x) { return x == -kInfinity; }))
+      return false;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < S; ++j) sum += row[j] = VectorMath::exp(row[j] - top);
+    for (std::int64_t j = 0; j < n; ++j) sum += row[j] = VectorMath::exp(row[j] - top);
     const float inverse = 1.0f / sum;
 #pragma omp simd
-    for (std::int64_t j = 0; j < S; ++j) probs[j] = row[j] *= inverse;
+    for (std::int64_t j = 0; j < n; ++j) probs[j] = row[j] *= inverse;
+    return true;
   }
 };
 
-struct AttentionGrad : Heads {
-  explicit AttentionGrad(const KernelDesc& d) : Heads(d) {
+/// What both gradients have in common. `slope` is that of scores by what is asked for.
+struct ScoresGrad : Heads {
+  float slope;
+  ScoresGrad(const KernelDesc& d, float by) : Heads(d), slope(by) {
     scratch =
         D * P + 2 * kBlockRows * P;  // V^T, dropped probs (factors before), gradient of scores
   }
 
-  void operator()(const KernelCall& c) const {
-    for_heads(c, [&](std::int64_t b, std::int64_t h, float* work) { head(c, b, h, work); });
-  }
-
-  void head(const KernelCall& c, std::int64_t b, std::int64_t h, float* vt) const {
-    float *dropped = vt + D * P, *ds = dropped + kBlockRows * P;
-    const std::int64_t at = b * S * hidden + h * D;
-    pack_transposed(c.in<float>(2) + at, S, D, hidden, vt);
-    for (std::int64_t i = 0; i < S; i += kBlockRows) {
-      const std::int64_t rows = std::min(kBlockRows, S - i), from = at + i * hidden;
-      const float *q = c.in<float>(0) + from, *k = c.in<float>(1) + at, *dy = c.in<float>(4) + from;
-      const float* probs = c.in<float>(3) + ((b * heads + h) * S + i) * S;
-      small_gemm({rows, P, D, hidden, 1, P, P}, dy, vt, ds, false);
-      if (drops(c.run)) factors(c.run, b, h, i, rows, dropped);
-      for (std::int64_t r = 0; r < rows; ++r)
-        softmax_grad(probs + r * S, drops(c.run), dropped + r * P, ds + r * P);
-      const bool more = i > 0;
-      small_gemm({rows, D, S, P, 1, hidden, hidden}, ds, k, c.out<float>(0) + from, false);
-      small_gemm({S, D, rows, 1, P, hidden, hidden}, ds, q, c.out<float>(1) + at, more);
-      small_gemm({S, D, rows, 1, P, hidden, hidden}, dropped, dy, c.out<float>(2) + at, more);
+  /// Of row r of a block: rows of `probs`, `dropped` and `ds` from the block's first key on.
+  void scores_grad(const Block& b, std::int64_t r, const float* probs, bool drop, float* dropped,
+                   float* ds) const {
+    const KeyRange seen = range(b.first + r);
+    const std::int64_t begin = seen.begin - b.keys.begin, end = seen.end - b.keys.begin;
+    for (float* row : {dropped, ds}) {
+      std::fill(row, row + begin, 0.0f);
+      std::fill(row + end, row + b.keys.size(), 0.0f);
     }
+    softmax_grad(probs + begin, drop, seen.size(), dropped + begin, ds + begin);
   }
 
   /// From factors to dropped probs, and from the gradient of dropped probs to that of raw scores.
-  void softmax_grad(const float* probs, bool drop, float* dropped, float* ds) const {
+  void softmax_grad(const float* probs, bool drop, std::int64_t n, float* dropped,
+                    float* ds) const {
     float dot = 0;
     if (drop) {
 #pragma omp simd reduction(+ : dot)
-      for (std::int64_t j = 0; j < S; ++j) {
+      for (std::int64_t j = 0; j < n; ++j) {
         ds[j] *= dropped[j];
         dropped[j] *= probs[j];
         dot += probs[j] * ds[j];
       }
     } else {
 #pragma omp simd reduction(+ : dot)
-      for (std::int64_t j = 0; j < S; ++j) {
+      for (std::int64_t j = 0; j < n; ++j) {
         dropped[j] = probs[j];
         dot += probs[j] * ds[j];
       }
     }
 #pragma omp simd
-    for (std::int64_t j = 0; j < S; ++j) ds[j] = probs[j] * (ds[j] - dot) * scale;
+    for (std::int64_t j = 0; j < n; ++j) ds[j] = probs[j] * (ds[j] - dot) * slope;
+  }
+};
+
+struct AttentionGrad : ScoresGrad {
+  explicit AttentionGrad(const KernelDesc& d)
+      : ScoresGrad(d, static_cast<float>(AttentionShape(d).scale)) {}
+
+  void operator()(const KernelCall& c) const {
+    for_heads(c, [&](std::int64_t b, std::int64_t g, float* vt) {
+      pack_transposed(c.in<float>(2) + kv(b, g), S, D, kv_width, vt);
+      // Where all keys are seen, the first block writes all gradients and the others add to them.
+      bool more = !whole();
+      for (std::int64_t j = 0; more && j < S; ++j)
+        for (int o = 1; o < 3; ++o) std::fill_n(c.out<float>(o) + kv(b, g) + j * kv_width, D, 0.0f);
+      for_blocks(b, g, [&](const Block& one) {
+        block(c, one, vt, more);
+        more = true;
+      });
+    });
+  }
+
+  void block(const KernelCall& c, const Block& b, float* vt, bool more) const {
+    float *dropped = vt + D * P, *ds = dropped + kBlockRows * P;
+    const std::int64_t n = b.keys.size(), from = b.keys.begin;
+    const std::int64_t at = kv(b.sample, b.head / group) + from * kv_width;
+    const float *q = c.in<float>(0) + query(b), *k = c.in<float>(1) + at;
+    const float* dy = c.in<float>(4) + query(b);
+    const float* probs = c.in<float>(3) + weights(b) + from;
+    small_gemm({b.rows, padded(n), D, width, 1, P, P}, dy, vt + from, ds, false);
+    if (drops(c.run)) factors(c.run, b, dropped);
+    for (std::int64_t r = 0; r < b.rows; ++r)
+      scores_grad(b, r, probs + r * S, drops(c.run), dropped + r * P, ds + r * P);
+    small_gemm({b.rows, D, n, P, 1, kv_width, width}, ds, k, c.out<float>(0) + query(b), false);
+    small_gemm({n, D, b.rows, 1, P, width, kv_width}, ds, q, c.out<float>(1) + at, more);
+    small_gemm({n, D, b.rows, 1, P, width, kv_width}, dropped, dy, c.out<float>(2) + at, more);
+  }
+};
+
+struct AttentionScoresGrad : ScoresGrad {
+  explicit AttentionScoresGrad(const KernelDesc& d) : ScoresGrad(d, 1.0f) {}
+
+  void operator()(const KernelCall& c) const {
+    for_heads(c, [&](std::int64_t b, std::int64_t g, float* vt) {
+      pack_transposed(c.in<float>(1) + kv(b, g), S, D, kv_width, vt);
+      for_blocks(b, g, [&](const Block& one) { block(c, one, vt); });
+    });
+  }
+
+  void block(const KernelCall& c, const Block& b, float* vt) const {
+    float *dropped = vt + D * P, *ds = dropped + kBlockRows * P;
+    const std::int64_t from = b.keys.begin, n = b.keys.size();
+    small_gemm({b.rows, padded(n), D, width, 1, P, P}, c.in<float>(0) + query(b), vt + from, ds,
+               false);
+    if (drops(c.run)) factors(c.run, b, dropped);
+    for (std::int64_t r = 0; r < b.rows; ++r) {
+      const std::int64_t at = weights(b) + r * S;
+      scores_grad(b, r, c.in<float>(2) + at + from, drops(c.run), dropped + r * P, ds + r * P);
+      float* to = c.out<float>(0) + at;
+      std::fill(to, to + from, 0.0f);
+      std::copy_n(ds + r * P, n, to + from);
+      std::fill(to + b.keys.end, to + S, 0.0f);
+    }
   }
 };
 
@@ -200,6 +290,7 @@ const KernelTable& vector_attention_rows() {
   static const KernelTable kRows = {
       {"attention", "vector", fits, prepare<Attention>},
       {"attention_grad", "vector", fits, prepare<AttentionGrad>},
+      {"attention_scores_grad", "vector", fits, prepare<AttentionScoresGrad>},
   };
   return kRows;
 }

@@ -1,5 +1,5 @@
 // Multi-head attention as one operator, so that a back end may fuse it.
-#include "ops/def/rules.h"
+#include "ops/def/broadcast.h"
 #include "ops/def/tables.h"
 
 namespace hetu::def {
@@ -7,67 +7,153 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-const AttrSpec kHeads = {"heads", std::int64_t{1}, true, "divides the width"};
-const AttrSpec kDropout = {"dropout", 0.0, false, "probability of a 0 in the weights, in [0, 1)"};
+// Sizes of q [batch, queries, width] and of k and v [batch, keys, kv_heads * width / heads].
+struct Sizes {
+  std::int64_t queries, keys, heads, kv_heads, columns;
+  Sizes(const Shape& q, const Shape& k, const Attrs& attrs)
+      : queries(q[1]),
+        keys(k[1]),
+        heads(attrs.integer("heads")),
+        kv_heads(attrs.integer("kv_heads") > 0 ? attrs.integer("kv_heads") : heads),
+        columns(q[2] / heads) {}
+};
 
-// q, k and v: float32 [batch, tokens, width] of one shape.
-void want_qkv(const InferArgs& a) {
-  for (std::size_t i = 0; i < 3; ++i) want_dtype(a, i, DType::Float32);
-  const Shape& q = a.inputs[0].shape;
-  want(q.size() == 3 && q[1] >= 0 && q[2] >= 0, a, "q must be [batch, tokens, width], got {}",
-       to_string(a.inputs[0]));
-  want_shape(a, 1, q, to_fit(a, 0));
-  want_shape(a, 2, q, to_fit(a, 0));
-  const std::int64_t heads = a.attrs.integer("heads");
-  want(heads > 0 && q[2] % heads == 0, a, "heads must divide the width {} of q {}, got {}", q[2],
-       to_string(a.inputs[0]), heads);
-  const double p = a.attrs.real("dropout");
-  want(p >= 0 && p < 1, a, "dropout must be in [0, 1), got {}", p);
+Sizes sizes_of(const InferArgs& a) { return {a.inputs[0].shape, a.inputs[1].shape, a.attrs}; }
+
+std::vector<AttrSpec> attention_specs() {
+  return {
+      {"heads", std::int64_t{1}, true, "divides the width"},
+      {"dropout", 0.0, false, "probability of a 0 in the weights, in [0, 1)"},
+      {"kv_heads", std::int64_t{0}, false,
+       "heads of k and v, each for heads / kv_heads of q's; 0: as many as heads"},
+      {"causal", std::int64_t{0}, false, "1: a query sees no key behind its own place"},
+      {"window", std::int64_t{0}, false,
+       "a query sees keys less than so many places from its own; 0: all"},
+  };
 }
 
-// Which key a query sees: padding of each sample, or a matrix for all samples or for each.
+// Input 0 is [batch, queries, width], input 1 [batch, keys, width of kv_heads heads].
+void want_sizes(const InferArgs& a) {
+  const Shape &q = a.inputs[0].shape, &k = a.inputs[1].shape;
+  const std::string &queries = input_name(a, 0), &keys = input_name(a, 1);
+  want(q.size() == 3 && q[1] >= 0 && q[2] >= 0, a, "{} must be [batch, tokens, width], got {}",
+       queries, to_string(a.inputs[0]));
+  const std::int64_t heads = a.attrs.integer("heads"), kv_heads = a.attrs.integer("kv_heads");
+  want(heads > 0 && q[2] % heads == 0, a, "heads must divide the width {} of {} {}, got {}", q[2],
+       queries, to_string(a.inputs[0]), heads);
+  want(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0), a,
+       "kv_heads must divide the {} heads, got {}", heads, kv_heads);
+  const std::int64_t width = q[2] / heads * (kv_heads > 0 ? kv_heads : heads);
+  want(k.size() == 3 && k[0] == q[0] && k[1] >= 0 && k[2] == width, a,
+       "{} must be {} with any number of tokens {}, got {}", keys,
+       to_string(Shape{q[0], q[1], width}), to_fit(a, 0), to_string(a.inputs[1]));
+  const double p = a.attrs.real("dropout");
+  want(p >= 0 && p < 1, a, "dropout must be in [0, 1), got {}", p);
+  const std::int64_t causal = a.attrs.integer("causal"), window = a.attrs.integer("window");
+  want(causal == 0 || causal == 1, a, "causal must be 0 or 1, got {}", causal);
+  want(window >= 0, a, "window must be >= 0, got {}", window);
+}
+
+void want_qkv(const InferArgs& a) {
+  for (std::size_t i = 0; i < 3; ++i) want_dtype(a, i, DType::Float32);
+  want_sizes(a);
+  want_shape(a, 2, a.inputs[1].shape, to_fit(a, 1));
+}
+
+// Padding of each sample; or which key a query sees, or what is added to its score, the same for
+// all samples and heads or for each.
 void want_mask(const InferArgs& a) {
-  const Shape& q = a.inputs[0].shape;
-  if (a.inputs[3].dtype != DType::Bool) {
-    want(a.inputs[3].dtype == DType::Int32, a, "mask is {}, wanted int32 or bool",
-         to_string(a.inputs[3]));
-    want_shape(a, 3, rows(q), to_fit(a, 0));
+  if (a.inputs.size() < 4) return;
+  const Sizes s = sizes_of(a);
+  const std::int64_t batch = a.inputs[0].shape[0];
+  const TensorType& mask = a.inputs[3];
+  if (mask.dtype == DType::Int32) {
+    want_shape(a, 3, {batch, s.keys}, to_fit(a, 0));
     return;
   }
-  const Shape one = {q[1], q[1]}, each = {q[0], q[1], q[1]};
-  want(a.inputs[3].shape == one || a.inputs[3].shape == each, a,
-       "a bool mask must be {} or {} {}, got {}", to_string(one), to_string(each), to_fit(a, 0),
-       to_string(a.inputs[3]));
+  want(mask.dtype == DType::Bool || mask.dtype == DType::Float32, a,
+       "mask is {}, wanted int32, bool or float32", to_string(mask));
+  const Shape one = {s.queries, s.keys}, each = {batch, s.queries, s.keys};
+  const Shape full = {batch, s.heads, s.queries, s.keys};
+  const bool four = mask.shape.size() == 4 && broadcasts_to(mask.shape, full) &&
+                    Shape(mask.shape.begin() + 2, mask.shape.end()) == one;
+  want(mask.shape == one || mask.shape == each || four, a,
+       "a {} mask must be {} or {} {}, or {} with 1 for the batch or heads; got {}",
+       dtype_name(mask.dtype), to_string(one), to_string(each), to_fit(a, 0), to_string(full),
+       to_string(mask));
 }
 
 Shape probs_shape(const InferArgs& a) {
-  const Shape& q = a.inputs[0].shape;
-  return {q[0], a.attrs.integer("heads"), q[1], q[1]};
+  const Sizes s = sizes_of(a);
+  return {a.inputs[0].shape[0], s.heads, s.queries, s.keys};
 }
 
-// One product of [tokens, width] with [width, tokens] costs 2 * tokens^2 * width per sample.
+// One product of [queries, width] with [width, keys] costs 2 * queries * keys * width per sample.
 std::int64_t product_flops(const InferArgs& a) {
-  return 2 * elements(a.inputs[0]) * a.inputs[0].shape[1];
+  return 2 * elements(a.inputs[0]) * a.inputs[1].shape[1];
 }
 
-Attrs attention_attrs(std::int64_t heads, double dropout) {
-  return {{"heads", heads}, {"dropout", dropout}};
+// Of floats that were added to the scores: what the scores' gradients are, summed where the mask
+// was the same.
+ValueId mask_grad(Builder& b, const GradArgs& g, const Attrs& attrs) {
+  const ValueId scores =
+      b.apply("attention_scores_grad", {only_dy(g), g.inputs[2], g.outputs[1]}, attrs);
+  const Shape mask = b.type(g.inputs[3]).shape;
+  if (mask.size() != 3) return sum_to(b, scores, mask);
+  const ValueId each = sum_to(b, scores, {mask[0], 1, mask[1], mask[2]});
+  return b.apply("reshape", {each}, {{"shape", mask}});
+}
+
+Attrs attention_attrs(std::int64_t heads, double dropout, std::int64_t kv_heads = 0,
+                      std::int64_t causal = 0, std::int64_t window = 0) {
+  return {{"heads", heads},
+          {"dropout", dropout},
+          {"kv_heads", kv_heads},
+          {"causal", causal},
+          {"window", window}};
+}
+
+std::vector<Sample> attention_samples() {
+  const DType f = DType::Float32;
+  const auto sample = [f](std::vector<Shape> shapes, const Attrs& attrs, DType mask) {
+    Sample s{.shapes = std::move(shapes), .attrs = attrs};
+    s.dtypes = s.shapes.size() == 4 ? std::vector<DType>{f, f, f, mask} : std::vector<DType>{};
+    s.integers_below = 2;
+    return s;
+  };
+  const Shape small = {kBatch, 3, 4}, odd = {kBatch, 5, 6}, grouped = {kBatch, 5, 2};
+  const DType i = DType::Int32, t = DType::Bool;
+  return {sample({small, small, small, {kBatch, 3}}, attention_attrs(2, 0.0), i),
+          sample({{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1}}, attention_attrs(1, 0.0), i),
+          sample({odd, odd, odd, {kBatch, 5}}, attention_attrs(3, 0.25), i),
+          sample({odd, odd, odd, {5, 5}}, attention_attrs(3, 0.0), t),
+          sample({small, small, small, {kBatch, 3, 3}}, attention_attrs(2, 0.25), t),
+          sample({odd, odd, odd}, attention_attrs(3, 0.0, 0, 1), t),
+          sample({odd, grouped, grouped, {kBatch, 5, 5}}, attention_attrs(3, 0.25, 1, 1, 2), t),
+          sample({odd, odd, odd, {kBatch, 1, 5, 5}}, attention_attrs(2, 0.0, 0, 0, 2), t),
+          sample({small, {kBatch, 5, 4}, {kBatch, 5, 4}}, attention_attrs(2, 0.0, 0, 1), t),
+          sample({odd, {kBatch, 3, 6}, {kBatch, 3, 6}}, attention_attrs(2, 0.0, 2, 1, 2), t),
+          sample({odd, odd, odd, {5, 5}}, attention_attrs(3, 0.25), f),
+          sample({odd, grouped, grouped, {1, 3, 5, 5}}, attention_attrs(3, 0.0, 1, 1), f),
+          sample({small, small, small, {kBatch, 3, 3}}, attention_attrs(2, 0.0), f),
+          sample({small, {kBatch, 2, 2}, {kBatch, 2, 2}, {kBatch, 2, 3, 2}},
+                 attention_attrs(2, 0.25, 1), f)};
 }
 
 OpDef attention_op() {
-  const DType f = DType::Float32;
-  const std::vector<DType> dtypes = {f, f, f, DType::Int32}, bools = {f, f, f, DType::Bool};
   return {
       .name = "attention",
       .doc =
-          "softmax(q k^T / sqrt(width / heads) + (mask - 1) * 10000) v per head, with dropout on "
-          "the weights; probs are the weights before dropout, mask is int32, 1 for tokens and 0 "
-          "for "
-          "padding, or bool, [tokens, tokens] or one per sample, true where a query sees a key: "
-          "what is unseen has weight 0, and a query that sees nothing gives 0.",
-      .inputs = {"q", "k", "v", "mask"},
+          "softmax(q k^T / sqrt(width / heads) + mask) v per head, with dropout on the weights; "
+          "probs are the weights before dropout, the last query stands at the place of the last "
+          "key, and mask is float32, or bool, true where a query sees a key, of shape [queries, "
+          "keys], [batch, queries, keys] or [batch or 1, heads or 1, queries, keys]; or int32 "
+          "[batch, keys], 1 for tokens and 0, which adds -10000, for padding: what is unseen has "
+          "weight 0, and a query that sees nothing gives 0.",
+      .inputs = {"q", "k", "v"},
+      .optional_inputs = {"mask"},
       .outputs = {"y", "probs"},
-      .attrs = {kHeads, kDropout},
+      .attrs = attention_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_qkv(a);
         want_mask(a);
@@ -76,43 +162,34 @@ OpDef attention_op() {
       .grad = [](Builder& b, const GradArgs& g) -> Values {
         Attrs attrs = g.node.attrs;
         attrs.set("key", g.node.name);
-        Values dx =
-            b.apply_all("attention_grad",
-                        {g.inputs[0], g.inputs[1], g.inputs[2], g.outputs[1], only_dy(g)}, attrs);
+        Values dx(3, kNone);
+        if (g.wanted[0] || g.wanted[1] || g.wanted[2]) {
+          dx =
+              b.apply_all("attention_grad",
+                          {g.inputs[0], g.inputs[1], g.inputs[2], g.outputs[1], only_dy(g)}, attrs);
+        }
         for (std::size_t i = 0; i < 3; ++i) dx[i] = g.wanted[i] ? dx[i] : kNone;
-        dx.push_back(kNone);
+        if (g.inputs.size() == 4) dx.push_back(g.wanted[3] ? mask_grad(b, g, attrs) : kNone);
         return dx;
       },
       .flops = [](const InferArgs& a) { return 2 * product_flops(a); },
-      .samples = {{.shapes = {{kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3}},
-                   .attrs = attention_attrs(2, 0.0),
-                   .dtypes = dtypes,
-                   .integers_below = 2},
-                  {.shapes = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1}},
-                   .attrs = attention_attrs(1, 0.0),
-                   .dtypes = dtypes,
-                   .integers_below = 2},
-                  {.shapes = {{kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5}},
-                   .attrs = attention_attrs(3, 0.25),
-                   .dtypes = dtypes,
-                   .integers_below = 2},
-                  {.shapes = {{kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5, 6}, {5, 5}},
-                   .attrs = attention_attrs(3, 0.0),
-                   .dtypes = bools,
-                   .integers_below = 2},
-                  {.shapes = {{kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 3}},
-                   .attrs = attention_attrs(2, 0.25),
-                   .dtypes = bools,
-                   .integers_below = 2}},
+      .samples = attention_samples(),
   };
 }
 
+Attrs keyed(Attrs attrs) {
+  attrs.set("key", std::string("layer/attention"));
+  return attrs;
+}
+
+std::vector<AttrSpec> gradient_specs() {
+  std::vector<AttrSpec> specs = attention_specs();
+  specs.push_back({"key", std::string(), true, "name of the attention node"});
+  return specs;
+}
+
 OpDef attention_grad() {
-  const auto keyed = [](std::int64_t heads, double dropout) {
-    Attrs attrs = attention_attrs(heads, dropout);
-    attrs.set("key", std::string("layer/attention"));
-    return attrs;
-  };
+  const Shape small = {kBatch, 3, 4}, odd = {kBatch, 5, 6}, grouped = {kBatch, 5, 2};
   return {
       .name = "attention_grad",
       .doc =
@@ -120,7 +197,7 @@ OpDef attention_grad() {
           "the node called key has drawn.",
       .inputs = {"q", "k", "v", "probs", "dy"},
       .outputs = {"dq", "dk", "dv"},
-      .attrs = {kHeads, kDropout, {"key", std::string(), true, "name of the attention node"}},
+      .attrs = gradient_specs(),
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_float(a);
         want_qkv(a);
@@ -129,20 +206,46 @@ OpDef attention_grad() {
         return {a.inputs[0], a.inputs[1], a.inputs[2]};
       },
       .flops = [](const InferArgs& a) { return 4 * product_flops(a); },
-      .samples =
-          {{.shapes =
-                {{kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 3, 4}, {kBatch, 2, 3, 3}, {kBatch, 3, 4}},
-            .attrs = keyed(2, 0.0)},
-           {.shapes = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}},
-            .attrs = keyed(1, 0.0)},
-           {.shapes =
-                {{kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 5, 6}, {kBatch, 3, 5, 5}, {kBatch, 5, 6}},
-            .attrs = keyed(3, 0.25)}},
+      .samples = {{.shapes = {small, small, small, {kBatch, 2, 3, 3}, small},
+                   .attrs = keyed(attention_attrs(2, 0.0))},
+                  {.shapes = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}},
+                   .attrs = keyed(attention_attrs(1, 0.0))},
+                  {.shapes = {odd, odd, odd, {kBatch, 3, 5, 5}, odd},
+                   .attrs = keyed(attention_attrs(3, 0.25))},
+                  {.shapes = {odd, grouped, grouped, {kBatch, 3, 5, 5}, odd},
+                   .attrs = keyed(attention_attrs(3, 0.25, 1, 1, 3))}},
+  };
+}
+
+OpDef attention_scores_grad() {
+  const Shape small = {kBatch, 3, 4}, odd = {kBatch, 5, 6}, grouped = {kBatch, 5, 2};
+  return {
+      .name = "attention_scores_grad",
+      .doc =
+          "The gradient of attention with respect to what is added to its scores: probs * (dprobs "
+          "- "
+          "sum(probs * dprobs)) per row.",
+      .inputs = {"dy", "v", "probs"},
+      .outputs = {"dscores"},
+      .attrs = gradient_specs(),
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_sizes(a);
+        want_shape(a, 2, probs_shape(a), to_fit(a, 0));
+        return {a.inputs[2]};
+      },
+      .flops = product_flops,
+      .samples = {{.shapes = {small, small, {kBatch, 2, 3, 3}},
+                   .attrs = keyed(attention_attrs(2, 0.0))},
+                  {.shapes = {odd, grouped, {kBatch, 3, 5, 5}},
+                   .attrs = keyed(attention_attrs(3, 0.25, 1, 1, 3))}},
   };
 }
 
 }  // namespace
 
-std::vector<OpDef> attention() { return {attention_op(), attention_grad()}; }
+std::vector<OpDef> attention() {
+  return {attention_op(), attention_grad(), attention_scores_grad()};
+}
 
 }  // namespace hetu::def

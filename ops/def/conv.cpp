@@ -9,22 +9,57 @@ using Values = std::vector<ValueId>;
 
 const AttrSpec kStride = {"stride", std::int64_t{1}, false, "step between windows, both ways"};
 const AttrSpec kPadding = {"padding", std::int64_t{0}, false, "rows and columns of zeros around x"};
+const AttrSpec kGroups = {"groups", std::int64_t{1}, false,
+                          "of channels; each group of the outputs sees one of the inputs"};
+const AttrSpec kDilation = {"dilation", std::int64_t{1}, false,
+                            "step between the elements of a window, both ways"};
+
+// Elements that a window spans along an axis.
+std::int64_t span(const InferArgs& a, std::int64_t kernel) {
+  const std::int64_t dilation = a.attrs.integer("dilation");
+  want(dilation >= 1, a, "dilation must be >= 1, got {}", dilation);
+  return dilation * (kernel - 1) + 1;
+}
 
 // The shape of conv2d's result for these images and weights.
 Shape conv_output(const InferArgs& a, const Shape& x, const Shape& w) {
   const std::int64_t kernel[] = {w[2], w[3]};
   Shape y = {x[0], w[0], 0, 0};
   for (int axis = 0; axis < 2; ++axis) {
-    y[2 + axis] = window_count(a, x[2 + axis], kernel[axis]);
+    y[2 + axis] = window_count(a, x[2 + axis], span(a, kernel[axis]));
   }
   return y;
 }
 
+std::int64_t groups_of(const InferArgs& a, std::int64_t inputs, std::int64_t outputs) {
+  const std::int64_t groups = a.attrs.integer("groups");
+  want(groups >= 1 && inputs % groups == 0 && outputs % groups == 0, a,
+       "groups must divide {} channels of x and {} of y, got {}", inputs, outputs, groups);
+  return groups;
+}
+
 void want_weights(const InferArgs& a, std::size_t i, std::int64_t channels) {
   const Shape& w = a.inputs[i].shape;
-  want(w.size() == 4 && w[1] == channels && w[2] > 0 && w[3] > 0, a,
-       "w must be [out, {}, kernel height, kernel width], got {}", channels,
+  const std::int64_t groups = groups_of(a, channels, w.size() == 4 ? w[0] : 0);
+  want(w.size() == 4 && w[1] == channels / groups && w[2] > 0 && w[3] > 0, a,
+       "w must be [out, {}, kernel height, kernel width], got {}", channels / groups,
        to_string(a.inputs[i]));
+}
+
+void want_bias(const InferArgs& a, std::int64_t channels) {
+  if (a.inputs.size() > 2) want_shape(a, 2, {channels}, to_fit(a, 1));
+}
+
+// Of a bias per channel of images: the sum of what reached them.
+void add_bias_grad(Builder& b, const GradArgs& g, Values& dx) {
+  if (g.inputs.size() < 3) return;
+  dx.push_back(if_wanted(g.wanted[2], b, "reduce_sum", {g.dy[0]}, {{"axes", Shape{0, 2, 3}}}));
+}
+
+Attrs with_window(Attrs attrs, const Shape& images) {
+  attrs.set("height", images[2]);
+  attrs.set("width", images[3]);
+  return attrs;
 }
 
 // Multiplications and additions of a window at each of `outputs` elements.
@@ -37,25 +72,25 @@ OpDef conv2d() {
   return {
       .name = "conv2d",
       .doc =
-          "Cross-correlation of x [N, C, H, W] with w [O, C, height, width], without bias, as in "
-          "PyTorch.",
+          "Cross-correlation of x [N, C, H, W] with w [O, C / groups, height, width], and b [O] "
+          "added where it is given, as in PyTorch.",
       .inputs = {"x", "w"},
-      .attrs = {kStride, kPadding},
+      .optional_inputs = {"b"},
+      .attrs = {kStride, kPadding, kGroups, kDilation},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_float(a);
         want_images(a, 0);
         want_weights(a, 1, a.inputs[0].shape[1]);
+        want_bias(a, a.inputs[1].shape[0]);
         return {float32(conv_output(a, a.inputs[0].shape, a.inputs[1].shape))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
         const Shape &x = b.type(g.inputs[0]).shape, &w = b.type(g.inputs[1]).shape;
-        Attrs of_x = g.node.attrs, of_w = g.node.attrs;
-        of_x.set("height", x[2]);
-        of_x.set("width", x[3]);
-        of_w.set("height", w[2]);
-        of_w.set("width", w[3]);
-        return {if_wanted(g.wanted[0], b, "conv2d_input_grad", {g.dy[0], g.inputs[1]}, of_x),
-                if_wanted(g.wanted[1], b, "conv2d_weight_grad", {g.inputs[0], g.dy[0]}, of_w)};
+        const Attrs of_x = with_window(g.node.attrs, x), of_w = with_window(g.node.attrs, w);
+        Values dx = {if_wanted(g.wanted[0], b, "conv2d_input_grad", {g.dy[0], g.inputs[1]}, of_x),
+                     if_wanted(g.wanted[1], b, "conv2d_weight_grad", {g.inputs[0], g.dy[0]}, of_w)};
+        add_bias_grad(b, g, dx);
+        return dx;
       },
       .flops =
           [](const InferArgs& a) {
@@ -69,7 +104,15 @@ OpDef conv2d() {
                   {.shapes = {{1, 5, 3, 3}, {2, 5, 1, 1}}},
                   {.shapes = {{2, 2, 5, 5}, {3, 2, 1, 1}}, .attrs = {{"stride", std::int64_t{2}}}},
                   {.shapes = {{1, 1, 9, 8}, {2, 1, 7, 7}},
-                   .attrs = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{3}}}}},
+                   .attrs = {{"stride", std::int64_t{2}}, {"padding", std::int64_t{3}}}},
+                  {.shapes = {{2, 2, 5, 4}, {4, 2, 3, 3}, {4}},
+                   .attrs = {{"padding", std::int64_t{2}}, {"dilation", std::int64_t{2}}}},
+                  {.shapes = {{kBatch, 6, 5, 6}, {9, 2, 3, 2}, {9}},
+                   .attrs = {{"stride", std::int64_t{2}},
+                             {"padding", std::int64_t{1}},
+                             {"groups", std::int64_t{3}}}},
+                  {.shapes = {{2, 4, 6, 5}, {4, 1, 3, 3}},
+                   .attrs = {{"groups", std::int64_t{4}}, {"dilation", std::int64_t{2}}}}},
       .images = {{0}, {0}, true},
   };
 }
@@ -90,13 +133,14 @@ OpDef conv2d_input_grad() {
       .doc = "The gradient of conv2d with respect to x.",
       .inputs = {"dy", "w"},
       .outputs = {"dx"},
-      .attrs = {kStride, kPadding, kHeightOfX, kWidthOfX},
+      .attrs = {kStride, kPadding, kGroups, kDilation, kHeightOfX, kWidthOfX},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_float(a);
         want_images(a, 0);
         want_images(a, 1);
         const Shape& w = a.inputs[1].shape;
-        const Shape x = {a.inputs[0].shape[0], w[1], a.attrs.integer("height"),
+        const std::int64_t channels = w[1] * groups_of(a, 0, w[0]);
+        const Shape x = {a.inputs[0].shape[0], channels, a.attrs.integer("height"),
                          a.attrs.integer("width")};
         want_dy(a, 0, x, w);
         return {float32(x)};
@@ -114,6 +158,11 @@ OpDef conv2d_input_grad() {
                    .attrs = {{"stride", std::int64_t{2}},
                              {"padding", std::int64_t{1}},
                              {"height", std::int64_t{7}},
+                             {"width", std::int64_t{7}}}},
+                  {.shapes = {{2, 6, 3, 3}, {6, 2, 3, 3}},
+                   .attrs = {{"groups", std::int64_t{3}},
+                             {"dilation", std::int64_t{2}},
+                             {"height", std::int64_t{7}},
                              {"width", std::int64_t{7}}}}},
       .images = {{0}, {0}, true},
   };
@@ -125,20 +174,22 @@ OpDef conv2d_weight_grad() {
       .doc = "The gradient of conv2d with respect to w.",
       .inputs = {"x", "dy"},
       .outputs = {"dw"},
-      .attrs = {kStride, kPadding, kHeightOfW, kWidthOfW},
+      .attrs = {kStride, kPadding, kGroups, kDilation, kHeightOfW, kWidthOfW},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_float(a);
         want_images(a, 0);
         want_images(a, 1);
-        const Shape w = {a.inputs[1].shape[1], a.inputs[0].shape[1], a.attrs.integer("height"),
+        const std::int64_t in = a.inputs[0].shape[1], out = a.inputs[1].shape[1];
+        const Shape w = {out, in / groups_of(a, in, out), a.attrs.integer("height"),
                          a.attrs.integer("width")};
         want_dy(a, 1, a.inputs[0].shape, w);
         return {float32(w)};
       },
       .flops =
           [](const InferArgs& a) {
-            return window_flops(elements(a.inputs[1]), a.inputs[0].shape[1],
-                                a.attrs.integer("height"), a.attrs.integer("width"));
+            const std::int64_t inputs = a.inputs[0].shape[1] / a.attrs.integer("groups");
+            return window_flops(elements(a.inputs[1]), inputs, a.attrs.integer("height"),
+                                a.attrs.integer("width"));
           },
       .samples = {{.shapes = {{2, 3, 5, 4}, {2, 4, 5, 4}},
                    .attrs = {{"padding", std::int64_t{1}},
@@ -148,13 +199,91 @@ OpDef conv2d_weight_grad() {
                    .attrs = {{"stride", std::int64_t{2}},
                              {"padding", std::int64_t{1}},
                              {"height", std::int64_t{3}},
-                             {"width", std::int64_t{2}}}}},
+                             {"width", std::int64_t{2}}}},
+                  {.shapes = {{2, 6, 7, 7}, {2, 6, 3, 3}},
+                   .attrs = {{"groups", std::int64_t{3}},
+                             {"dilation", std::int64_t{2}},
+                             {"height", std::int64_t{3}},
+                             {"width", std::int64_t{3}}}}},
       .images = {{0, 1}, {}, true},
+  };
+}
+
+// Rows or columns that windows at each of `count` places of x cover.
+std::int64_t covered(const InferArgs& a, std::int64_t count, std::int64_t kernel) {
+  const std::int64_t stride = a.attrs.integer("stride"), padding = a.attrs.integer("padding");
+  const std::int64_t more = a.attrs.integer("output_padding");
+  want(stride >= 1, a, "stride must be >= 1, got {}", stride);
+  want(padding >= 0, a, "padding must be >= 0, got {}", padding);
+  want(more >= 0 && more < stride, a, "output_padding must be in [0, {}), the stride, got {}",
+       stride, more);
+  const std::int64_t size = (count - 1) * stride - 2 * padding + span(a, kernel) + more;
+  want(size >= 1, a, "nothing is left of {} windows of {} without a padding of {}", count, kernel,
+       padding);
+  return size;
+}
+
+OpDef conv_transpose2d() {
+  const auto attrs = [](std::int64_t stride, std::int64_t padding, std::int64_t more,
+                        std::int64_t groups, std::int64_t dilation) -> Attrs {
+    return {{"stride", stride},
+            {"padding", padding},
+            {"output_padding", more},
+            {"groups", groups},
+            {"dilation", dilation}};
+  };
+  return {
+      .name = "conv_transpose2d",
+      .doc =
+          "Each element of x [N, I, H, W] times its window of w [I, O / groups, height, width], "
+          "added where windows overlap, and b [O] where it is given, as in PyTorch: what conv2d's "
+          "gradient with respect to its input is.",
+      .inputs = {"x", "w"},
+      .optional_inputs = {"b"},
+      .attrs = {kStride,
+                {"padding", std::int64_t{0}, false, "rows and columns of y that are cut off"},
+                {"output_padding", std::int64_t{0}, false,
+                 "rows and columns of y after the last window, below the stride"},
+                kGroups,
+                kDilation},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_images(a, 0);
+        want_images(a, 1);
+        const Shape &x = a.inputs[0].shape, &w = a.inputs[1].shape;
+        want(w[0] == x[1], a, "w must be [{}, out, kernel height, kernel width], got {}", x[1],
+             to_string(a.inputs[1]));
+        const std::int64_t channels = w[1] * groups_of(a, x[1], 0);
+        want_bias(a, channels);
+        return {float32({x[0], channels, covered(a, x[2], w[2]), covered(a, x[3], w[3])})};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        Attrs of_x;
+        for (const char* name : {"stride", "padding", "groups", "dilation"})
+          of_x.set(name, g.node.attrs.integer(name));
+        const Attrs of_w = with_window(of_x, b.type(g.inputs[1]).shape);
+        Values dx = {if_wanted(g.wanted[0], b, "conv2d", {g.dy[0], g.inputs[1]}, of_x),
+                     if_wanted(g.wanted[1], b, "conv2d_weight_grad", {g.dy[0], g.inputs[0]}, of_w)};
+        add_bias_grad(b, g, dx);
+        return dx;
+      },
+      .flops =
+          [](const InferArgs& a) {
+            const Shape& w = a.inputs[1].shape;
+            return window_flops(elements(a.inputs[0]), w[1], w[2], w[3]);
+          },
+      .samples = {{.shapes = {{kBatch, 3, 4, 3}, {3, 2, 2, 2}}, .attrs = attrs(2, 0, 0, 1, 1)},
+                  {.shapes = {{kBatch, 4, 3, 2}, {4, 3, 3, 2}, {6}}, .attrs = attrs(3, 1, 2, 2, 1)},
+                  {.shapes = {{kBatch, 2, 3, 4}, {2, 1, 3, 3}, {2}}, .attrs = attrs(1, 1, 0, 2, 2)},
+                  {.shapes = {{kBatch, 1, 1, 1}, {1, 1, 1, 1}}, .attrs = attrs(1, 0, 0, 1, 1)}},
+      .images = {{0}, {0}, true},
   };
 }
 
 }  // namespace
 
-std::vector<OpDef> conv() { return {conv2d(), conv2d_input_grad(), conv2d_weight_grad()}; }
+std::vector<OpDef> conv() {
+  return {conv2d(), conv2d_input_grad(), conv2d_weight_grad(), conv_transpose2d()};
+}
 
 }  // namespace hetu::def

@@ -43,8 +43,8 @@ std::vector<TensorType> same_as_input(const InferArgs& a);
 /// Input i is images [N, C, H, W] with at least one row and column.
 void want_images(const InferArgs& a, std::size_t i);
 
-/// How many windows of `kernel` elements fit `size` elements at the node's stride and padding.
-/// Throws InvalidArgument, naming the node, if stride < 1, padding < 0 or no window fits.
+/// How many windows that span `kernel` elements fit `size` elements at the node's stride and
+/// padding. Throws InvalidArgument, naming the node, if stride < 1, padding < 0 or no window fits.
 std::int64_t window_count(const InferArgs& a, std::int64_t size, std::int64_t kernel);
 
 /// The shape without its last dimension: the rows.

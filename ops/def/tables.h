@@ -18,6 +18,7 @@ std::vector<OpDef> embedding();
 std::vector<OpDef> norm();
 std::vector<OpDef> dropout();
 std::vector<OpDef> attention();
+std::vector<OpDef> rotary();
 std::vector<OpDef> loss();
 std::vector<OpDef> reduce();
 std::vector<OpDef> reduce_axes();

@@ -232,7 +232,9 @@ TEST(Builder, ErrorsOfTheRecords) {
   apply("attention", {{f32, bsh}, {f32, bsh}, {f32, bsh}, {i32, {kBatch, 6}}}, {{"heads", one}},
         "mask must be [B, 5] to fit q float32[B, 5, 6], got int32[B, 6]");
   apply("attention", {{f32, bsh}, {f32, bsh}, {f32, bsh}, {DType::Bool, {5, 6}}}, {{"heads", one}},
-        "a bool mask must be [5, 5] or [B, 5, 5] to fit q float32[B, 5, 6], got bool[5, 6]");
+        "a bool mask must be [5, 5] or [B, 5, 5] to fit q float32[B, 5, 6], or [B, 1, 5, 5] with 1 "
+        "for "
+        "the batch or heads; got bool[5, 6]");
   apply("softmax_cross_entropy", {{f32, {-5, 7}}, {i32, {kBatch}}}, {},
         "labels must be [5B] to fit logits float32[5B, 7], got int32[B]");
   apply("softmax_cross_entropy", {{f32, {kBatch, 5, 7}}, {i32, {-5}}}, {},

@@ -22,6 +22,14 @@ std::vector<Split> splits() {
   const Attrs heads = {{"heads", std::int64_t{2}}, {"dropout", 0.2}};
   const Attrs heads_grad = {
       {"heads", std::int64_t{2}}, {"dropout", 0.2}, {"key", std::string("grid/node")}};
+  const Attrs grouped = {{"heads", std::int64_t{2}},
+                         {"dropout", 0.2},
+                         {"kv_heads", std::int64_t{1}},
+                         {"causal", std::int64_t{1}},
+                         {"window", std::int64_t{7}}};
+  Attrs grouped_grad = grouped;
+  grouped_grad.set("key", std::string("grid/node"));
+  const Shape halves = {kBatch, 19, 16};
   const Shape x = {kBatch, 19, 32}, wide = {kBatch, 21, 67};
   return {
       {"dropout", {wide}, {f}, {{"p", 0.4}}},
@@ -29,6 +37,12 @@ std::vector<Split> splits() {
       {"attention", {x, x, x, {kBatch, 19}}, {f, f, f, i}, heads},
       {"attention", {x, x, x, {kBatch, 19, 19}}, {f, f, f, DType::Bool}, heads},
       {"attention_grad", {x, x, x, {kBatch, 2, 19, 19}, x}, {f, f, f, f, f}, heads_grad},
+      {"attention", {x, halves, halves}, {f, f, f}, grouped},
+      {"attention_grad",
+       {x, halves, halves, {kBatch, 2, 19, 19}, x},
+       {f, f, f, f, f},
+       grouped_grad},
+      {"rotary", {x, {kBatch, 19}}, {f, i}, {{"heads", std::int64_t{2}}}},
       {"layer_norm", {wide, {67}, {67}}, {f, f, f}, {}},
       {"layer_norm_input_grad",
        {wide, {67}, {kBatch, 21}, {kBatch, 21}, wide},

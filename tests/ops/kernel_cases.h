@@ -30,6 +30,20 @@ inline void add_convolutions(std::vector<KernelCase>& cases) {
   cases.push_back({"conv2d_input_grad", {{{2, 64, 9, 9}, {64, 32, 1, 1}}, windows(1, 0, 9, 9)}});
   cases.push_back({"conv2d_weight_grad", {{{2, 3, 33, 30}, {2, 16, 17, 15}}, windows(2, 3, 7, 7)}});
   cases.push_back({"conv2d_weight_grad", {{{2, 32, 15, 14}, {2, 48, 8, 7}}, windows(2, 1, 3, 3)}});
+  // Groups of channels, of one and of many, and windows with holes.
+  for (const std::int64_t groups : {2, 32})
+    for (const std::int64_t dilation : {1, 2}) {
+      Attrs attrs = {{"padding", dilation}, {"groups", groups}, {"dilation", dilation}};
+      const Shape x = {3, 32, 9, 7}, y = {3, 64, 9, 7}, w = {64, 32 / groups, 3, 3};
+      cases.push_back({"conv2d", {{x, w, {64}}, attrs}});
+      cases.push_back({"conv_transpose2d", {{y, w, {32}}, attrs}});
+      for (const char* name : {"height", "width"}) attrs.set(name, std::int64_t{3});
+      cases.push_back({"conv2d_weight_grad", {{x, y}, attrs}});
+      attrs.set("height", std::int64_t{9});
+      attrs.set("width", std::int64_t{7});
+      cases.push_back({"conv2d_input_grad", {{y, w}, attrs}});
+    }
+  cases.push_back({"conv2d", {{{2, 32, 9, 7}, {48, 32, 1, 1}, {48}}, dense}});
   // Groups of samples, slices of channels, both, and neither.
   for (const std::int64_t n : {1, 3, 17, 37}) {
     cases.push_back({"conv2d", {{{n, 16, 6, 5}, {48, 16, 3, 3}}, half}});
@@ -104,6 +118,37 @@ inline void add_broadcasts(std::vector<KernelCase>& cases) {
   cases.push_back({"broadcast_to", {{{5, 1, 9001}}, {{"shape", Shape{5, 3, 9001}}}}});
 }
 
+// Blocks of queries that see all keys, some and none; a head of keys for two heads of queries.
+inline void add_attention(std::vector<KernelCase>& cases) {
+  const DType f = DType::Float32, t = DType::Bool;
+  const auto attrs = [](std::int64_t causal, std::int64_t window, double dropout) -> Attrs {
+    return {{"heads", std::int64_t{4}}, {"kv_heads", std::int64_t{2}},
+            {"causal", causal},         {"window", window},
+            {"dropout", dropout},       {"key", std::string("grid/node")}};
+  };
+  const auto forward = [&](Shape q, Shape k, std::vector<Shape> mask, DType dtype, Attrs a) {
+    Sample s{{q, k, k}, {}, {f, f, f, dtype}, 2};
+    for (const auto& [name, value] : a.items())
+      if (name != "key") s.attrs.set(name, value);
+    s.shapes.insert(s.shapes.end(), mask.begin(), mask.end());
+    s.dtypes.resize(s.shapes.size());
+    cases.push_back({"attention", s});
+  };
+  for (const auto& [causal, window] : {std::pair{1, 0}, {1, 40}, {0, 9}}) {
+    const Shape x = {2, 140, 64}, kv = {2, 140, 32}, few = {2, 37, 64}, few_kv = {2, 37, 32};
+    const Attrs a = attrs(causal, window, 0.0), drops = attrs(causal, window, 0.3);
+    forward(x, kv, {}, f, drops);
+    forward(x, few_kv, {{2, 1, 140, 37}}, t, a);
+    forward(few, kv, {{1, 4, 37, 140}}, f, a);
+    cases.push_back({"attention_grad", {{x, kv, kv, {2, 4, 140, 140}, x}, drops}});
+    cases.push_back({"attention_grad", {{few, kv, kv, {2, 4, 37, 140}, few}, a}});
+    cases.push_back({"attention_scores_grad", {{x, few_kv, {2, 4, 140, 37}}, drops}});
+  }
+  const Attrs two = {{"heads", std::int64_t{2}}};
+  cases.push_back({"rotary", {{{3, 70, 128}}, two}});
+  cases.push_back({"rotary", {{{3, 70, 128}, {3, 70}}, two, {f, DType::Int32}, 2000}});
+}
+
 inline std::vector<KernelCase> kernel_cases() {
   const DType f = DType::Float32, i = DType::Int32;
   const Attrs heads = {{"heads", std::int64_t{3}}};
@@ -168,6 +213,7 @@ inline std::vector<KernelCase> kernel_cases() {
   };
   add_convolutions(cases);
   add_channels(cases);
+  add_attention(cases);
   add_broadcasts(cases);
   for (const char* op : {"exp", "abs", "sign", "sin", "cos", "sigmoid", "softplus"})
     cases.push_back({op, {{{33, 701}}, {}}});

@@ -1,0 +1,115 @@
+// Sizes of attention, and which keys a query sees: by its place, and by the mask.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "ops/kernel.h"
+#include "ops/philox.h"
+
+namespace hetu::cpu {
+
+/// Keys [begin, end).
+struct KeyRange {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// Of attention (q, k, v, mask), attention_grad (q, k, v, probs, dy) and attention_scores_grad (dy,
+/// v, probs) alike. Head h of the queries reads head h / group of keys and values.
+struct AttentionShape {
+  std::int64_t samples, queries, keys, width, kv_width, heads, kv_heads, columns, group;
+  std::int64_t window;
+  bool causal;
+  std::uint64_t name_hash;
+  DropoutRate rate;
+  double scale;  ///< of scores: 1 / sqrt(columns)
+
+  explicit AttentionShape(const KernelDesc& d)
+      : samples(d.inputs[0].shape[0]),
+        queries(d.inputs[0].shape[1]),
+        keys(d.inputs[1].shape[1]),
+        width(d.inputs[0].shape[2]),
+        kv_width(d.inputs[1].shape[2]),
+        heads(d.attrs->integer("heads")),
+        kv_heads(d.attrs->integer("kv_heads") > 0 ? d.attrs->integer("kv_heads") : heads),
+        columns(width / heads),
+        group(heads / kv_heads),
+        window(d.attrs->integer("window")),
+        causal(d.attrs->integer("causal") != 0),
+        name_hash(d.name_hash),
+        rate(DropoutRate::of(d.attrs->real("dropout"))),
+        scale(1.0 / std::sqrt(double(columns))) {}
+
+  /// Every query sees every key that no mask hides.
+  bool whole() const { return !causal && window == 0; }
+
+  /// What query i sees by its place; the last query stands at the last key. Neither end falls with
+  /// i.
+  KeyRange range(std::int64_t i) const {
+    const std::int64_t place = i + keys - queries;
+    const std::int64_t ahead = causal ? 1 : window;
+    const std::int64_t end = ahead > 0 ? std::clamp<std::int64_t>(place + ahead, 0, keys) : keys;
+    const std::int64_t begin = window > 0 ? std::max<std::int64_t>(0, place - window + 1) : 0;
+    return {std::min(begin, end), end};
+  }
+
+  /// Of row i of head h of the weights of a sample: its first element, within the sample.
+  std::int64_t row(std::int64_t h, std::int64_t i) const { return (h * queries + i) * keys; }
+  DropoutStream stream(const RunContext& run, std::int64_t sample) const {
+    return DropoutStream::of(run.seed, name_hash, run.step, run.sample_offset + sample);
+  }
+};
+
+/// Which row of scores.
+struct ScoreRow {
+  std::int64_t sample, head, query;
+};
+
+/// The mask of attention, input 3, if there is one: int32 [samples, keys] of padding; bool, or
+/// floats that are added to the scores, [queries, keys] with samples, and heads, before them.
+class AttentionMask {
+ public:
+  explicit AttentionMask(const KernelDesc& d) {
+    if (d.inputs.size() < 4) return;
+    const Shape& shape = d.inputs[3].shape;
+    dtype_ = d.inputs[3].dtype;
+    given_ = true;
+    keys_ = shape.back();
+    const std::int64_t matrix = shape[shape.size() - 2] * keys_;
+    if (shape.size() == 2) sample_ = padding() ? keys_ : 0;
+    if (shape.size() == 3) sample_ = matrix;
+    if (shape.size() == 4) {
+      head_ = shape[1] > 1 ? matrix : 0;
+      sample_ = shape[0] > 1 ? shape[1] * matrix : 0;
+    }
+  }
+
+  bool padding() const { return given_ && dtype_ == DType::Int32; }
+  bool shows() const { return given_ && dtype_ == DType::Bool; }
+  bool adds() const { return given_ && dtype_ != DType::Int32 && dtype_ != DType::Bool; }
+
+  /// Of a sample, a number per key.
+  const std::int32_t* padding_row(const KernelCall& c, std::int64_t sample) const {
+    return c.in<std::int32_t>(3) + sample * sample_;
+  }
+  /// T is std::uint8_t of a bool mask. A number per key.
+  template <class T>
+  const T* row(const KernelCall& c, const ScoreRow& at) const {
+    return c.in<T>(3) + at.sample * sample_ + at.head * head_ + at.query * keys_;
+  }
+  /// Whether query `at` sees none of the keys of `range`, by its place and a bool mask.
+  bool hides_all(const KernelCall& c, const ScoreRow& at, KeyRange range) const {
+    if (range.size() == 0) return true;
+    if (!shows()) return false;
+    const std::uint8_t* shown = row<std::uint8_t>(c, at);
+    return std::all_of(shown + range.begin, shown + range.end, [](auto one) { return one == 0; });
+  }
+
+ private:
+  bool given_ = false;
+  DType dtype_ = DType::Int32;
+  std::int64_t sample_ = 0, head_ = 0, keys_ = 0;  ///< elements from one to the next
+};
+
+}  // namespace hetu::cpu

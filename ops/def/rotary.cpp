@@ -1,0 +1,95 @@
+// Positions as rotations of pairs of columns, for the queries and keys of attention.
+#include "ops/def/rules.h"
+#include "ops/def/tables.h"
+
+namespace hetu::def {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+void want_attrs(const InferArgs& a) {
+  const Shape& x = a.inputs[0].shape;
+  const std::int64_t heads = a.attrs.integer("heads"), rotated = a.attrs.integer("rotated");
+  want(heads > 0 && x[2] % heads == 0, a, "heads must divide the width {} of x {}, got {}", x[2],
+       to_string(a.inputs[0]), heads);
+  const std::int64_t columns = x[2] / heads, used = rotated > 0 ? rotated : columns;
+  want(rotated >= 0 && rotated <= columns && used % 2 == 0, a,
+       "rotated columns of a head must be an even number up to {}, got {}", columns, used);
+  const double base = a.attrs.real("base");
+  want(base > 0, a, "base must be above 0, got {}", base);
+  for (const char* name : {"interleaved", "inverse"}) {
+    const std::int64_t flag = a.attrs.integer(name);
+    want(flag == 0 || flag == 1, a, "{} must be 0 or 1, got {}", name, flag);
+  }
+}
+
+void want_positions(const InferArgs& a) {
+  if (a.inputs.size() < 2) return;
+  const Shape& x = a.inputs[0].shape;
+  want_dtype(a, 1, DType::Int32);
+  const Shape all = {x[1]}, each = {x[0], x[1]};
+  want(a.inputs[1].shape == all || a.inputs[1].shape == each, a,
+       "positions must be {} or {} {}, got {}", to_string(all), to_string(each), to_fit(a, 0),
+       to_string(a.inputs[1]));
+}
+
+Attrs attrs_of(std::int64_t heads, std::int64_t interleaved, std::int64_t rotated = 0,
+               double base = 100.0) {
+  return {{"heads", heads}, {"interleaved", interleaved}, {"rotated", rotated}, {"base", base}};
+}
+
+OpDef rotary_op() {
+  const std::vector<DType> dtypes = {DType::Float32, DType::Int32};
+  return {
+      .name = "rotary",
+      .doc =
+          "Each head's columns i and i + n / 2 of x [batch, tokens, width], n the rotated ones, "
+          "turned by position * base^(-2 i / n); positions int32 [tokens] or [batch, tokens] are "
+          "the places along axis 1 if they are left out.",
+      .inputs = {"x"},
+      .optional_inputs = {"positions"},
+      .attrs = {{"heads", std::int64_t{1}, true, "divides the width"},
+                {"base", 10000.0, false, "above 0"},
+                {"rotated", std::int64_t{0}, false,
+                 "columns of a head, the first ones, that are turned, an even number; 0: all"},
+                {"interleaved", std::int64_t{0}, false, "1: columns 2 i and 2 i + 1 are a pair"},
+                {"inverse", std::int64_t{0}, false, "1: turned back"}},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_dtype(a, 0, DType::Float32);
+        const Shape& x = a.inputs[0].shape;
+        want(x.size() == 3 && x[1] >= 0 && x[2] >= 0, a, "x must be [batch, tokens, width], got {}",
+             to_string(a.inputs[0]));
+        want_attrs(a);
+        want_positions(a);
+        return {a.inputs[0]};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        Attrs back = g.node.attrs;
+        back.set("inverse", 1 - back.integer("inverse"));
+        Values inputs = g.inputs;
+        inputs[0] = g.dy[0];
+        Values dx(g.inputs.size(), kNone);
+        dx[0] = b.apply("rotary", inputs, back);
+        return dx;
+      },
+      .flops = [](const InferArgs& a) { return 3 * elements(a.inputs[0]); },
+      .samples = {{.shapes = {{kBatch, 3, 8}}, .attrs = attrs_of(2, 0)},
+                  {.shapes = {{kBatch, 3, 8}}, .attrs = attrs_of(2, 1)},
+                  {.shapes = {{kBatch, 5, 30}, {kBatch, 5}},
+                   .attrs = attrs_of(3, 0, 6),
+                   .dtypes = dtypes,
+                   .integers_below = 50},
+                  {.shapes = {{kBatch, 5, 30}, {5}},
+                   .attrs = attrs_of(3, 1, 4),
+                   .dtypes = dtypes,
+                   .integers_below = 50},
+                  {.shapes = {{1, 1, 2}}, .attrs = attrs_of(1, 0)},
+                  {.shapes = {{0, 3, 4}}, .attrs = attrs_of(1, 0)}},
+  };
+}
+
+}  // namespace
+
+std::vector<OpDef> rotary() { return {rotary_op()}; }
+
+}  // namespace hetu::def
