@@ -37,6 +37,8 @@ _TABLE = {
     "executor/compile": "graph/base graph ops pipeline/ir pipeline/verify",
     "executor/stage": "graph/base graph ops pipeline/ir pipeline/cost executor/comm executor/device executor/state "
                       "executor/compile",
+    "executor/predict": "graph/base graph ops pipeline/ir executor/comm executor/device executor/state executor/compile "
+                        "executor/stage",
     "executor/sync": "graph/base graph ops pipeline/groups pipeline/ir ps/client ps/coordinator executor/comm "
                      "executor/device executor/state executor/compile executor/stage",
     "executor/loop": "graph/base pipeline/groups pipeline/ir pipeline/cost executor/comm executor/compile "

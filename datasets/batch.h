@@ -46,6 +46,7 @@ struct Batch {
   std::int64_t epoch = 0;
   std::int64_t first = 0;  ///< place of the first row in the epoch's global order
   std::int64_t rows = 0;
+  std::int64_t of_all = 0;  ///< rows of the global batch, of which these are a slice
   std::vector<FieldData> fields;
 
   /// The field of that name. Throws InvalidArgument, naming the fields there are.

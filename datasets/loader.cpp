@@ -44,7 +44,7 @@ void check_options(const LoaderOptions& options, const RowSource& source) {
           "loader: pipeline {} is not among the {} pipelines, which count from 0", options.pipeline,
           options.pipelines);
   const std::int64_t global = options.pipelines * options.batch_size;
-  require(source.rows() == RowSource::kUnknown || source.rows() >= global,
+  require(source.rows() == RowSource::kUnknown || source.rows() >= global || options.every_row_once,
           "loader: an epoch of {} rows is shorter than one global batch of {} ({} pipelines x {})",
           source.rows(), global, options.pipelines, options.batch_size);
 }
@@ -93,12 +93,20 @@ struct Loader::Impl {
   }
 
   void read(Cursor& cursor, Batch& batch) {
-    roll(cursor);
+    const std::int64_t whole = global(cursor.epoch), before = offset(cursor.epoch);
+    std::int64_t rows = options.batch_size;
+    batch.of_all = whole;
+    if (options.every_row_once) {
+      batch.of_all = source->rows_from(cursor.epoch, cursor.index, whole);
+      rows = std::clamp<std::int64_t>(batch.of_all - before, 0, rows);
+    } else {
+      roll(cursor);
+    }
     batch.epoch = cursor.epoch;
-    batch.first = cursor.index + offset(cursor.epoch);
-    resize_batch(batch, fields, options.batch_size);
-    source->read(batch);
-    cursor.index += global(cursor.epoch);
+    batch.first = cursor.index + before;
+    resize_batch(batch, fields, rows);
+    if (rows > 0) source->read(batch);
+    cursor.index += batch.of_all;
   }
 
   void read_ahead() {
@@ -182,7 +190,7 @@ void Loader::next(Batch& batch) {
   }
   impl_->next_from_thread(batch);
   impl_->done.epoch = batch.epoch;
-  impl_->done.index = batch.first - impl_->offset(batch.epoch) + impl_->global(batch.epoch);
+  impl_->done.index = batch.first - impl_->offset(batch.epoch) + batch.of_all;
 }
 
 // What a thread adds behind it leaves the first where it is.
@@ -248,6 +256,8 @@ std::int64_t Loader::dropped_per_epoch() const {
 std::int64_t Loader::skipped_rows() const { return impl_->source->skipped_rows(); }
 
 const std::vector<Field>& Loader::fields() const { return impl_->fields; }
+
+bool Loader::gives_every_row_once() const { return impl_->options.every_row_once; }
 
 std::int64_t Loader::global_batch() const { return impl_->global(impl_->done.epoch); }
 

@@ -5,7 +5,7 @@
 // The rule. An epoch is one order of all rows, the same in every worker. Step t of an epoch takes
 // the rows [t*G, (t+1)*G) of it, where G = pipelines * batch_size is the global batch; pipeline d
 // takes the d-th batch_size of them. Rows beyond the last whole global batch of an epoch are
-// dropped (dropped_per_epoch()). So the rows of a step depend on G alone, and a run can be resumed
+// dropped (dropped_per_epoch()), unless a loader is to give every row once. So the rows of a step depend on G alone, and a run can be resumed
 // under another number of pipelines with the same G.
 #pragma once
 #include <cstdint>
@@ -33,6 +33,9 @@ struct LoaderOptions {
   std::int64_t batch_size = 1;  ///< rows per pipeline and step
   /// The fields to read; nothing else is read from disk. Empty: all.
   std::vector<std::string> fields;
+  /// One epoch, all of its rows: the last global batch may be short, so that its pipelines have
+  /// fewer rows or none, and batches of no rows follow it.
+  bool every_row_once = false;
   /// Batches read ahead by a thread of the loader; 0 reads within next(), on the caller's thread.
   int prefetch = 4;
 };
@@ -89,6 +92,9 @@ class Loader {
   const std::vector<Field>& fields() const;
 
   std::int64_t global_batch() const;
+
+  /// See LoaderOptions.
+  bool gives_every_row_once() const;
 
  private:
   struct Impl;

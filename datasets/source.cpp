@@ -16,6 +16,11 @@ void RowSource::select(const std::vector<Field>&) {}
 
 bool RowSource::has(std::int64_t, std::int64_t row) { return row < rows(); }
 
+std::int64_t RowSource::rows_from(std::int64_t epoch, std::int64_t first, std::int64_t most) {
+  if (rows() == kUnknown) return has(epoch, first + most - 1) ? most : 0;
+  return std::clamp<std::int64_t>(rows() - first, 0, most);
+}
+
 std::int64_t RowSource::skipped_rows() const { return 0; }
 
 namespace {
@@ -56,7 +61,11 @@ class Stream final : public RowSource {
     return fmt::format("{} items of {}", stream_.name, stream_.global_batch);
   }
   bool has(std::int64_t epoch, std::int64_t row) override {
-    return load(epoch, row / stream_.global_batch);
+    return load(epoch, row / stream_.global_batch) && whole_.rows == stream_.global_batch;
+  }
+  std::int64_t rows_from(std::int64_t epoch, std::int64_t first, std::int64_t most) override {
+    if (!load(epoch, first / stream_.global_batch)) return 0;
+    return std::clamp<std::int64_t>(whole_.rows - first % stream_.global_batch, 0, most);
   }
   void read(Batch& batch) override;
 
@@ -93,12 +102,12 @@ bool Stream::load(std::int64_t epoch, std::int64_t item) {
   epoch_ = -1;  // nothing is held while fetch may throw
   there_ = fetch(epoch, item);
   if (there_ && whole_.rows != stream_.global_batch) {
-    const std::int64_t rows = whole_.rows;
-    require(rows < stream_.global_batch && !fetch(epoch, item + 1),
+    Batch last = std::move(whole_);
+    require(last.rows < stream_.global_batch && !fetch(epoch, item + 1),
             "{}: item {} of epoch {} has {} rows, the global batch is {}; only an epoch's last "
             "item may be shorter",
-            stream_.name, item, epoch, rows, stream_.global_batch);
-    there_ = false;
+            stream_.name, item, epoch, last.rows, stream_.global_batch);
+    whole_ = std::move(last);
   }
   epoch_ = epoch;
   item_ = item;
@@ -109,8 +118,8 @@ void Stream::read(Batch& batch) {
   const std::int64_t item = batch.first / stream_.global_batch;
   HETU_ASSERT(load(batch.epoch, item));
   const std::int64_t first = batch.first - item * stream_.global_batch;
-  HETU_ASSERT(first + batch.rows <= stream_.global_batch);
-  if (batch.rows == stream_.global_batch) {  // nobody else reads of this item
+  HETU_ASSERT(first + batch.rows <= whole_.rows);
+  if (batch.rows == whole_.rows) {  // nobody else reads of this item
     for (FieldData& to : batch.fields) std::swap(to.bytes, whole_.at(to.name).bytes);
     epoch_ = -1;
     return;

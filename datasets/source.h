@@ -41,6 +41,10 @@ class RowSource {
   /// True if epoch `epoch` has a row number `row`. Default: row < rows().
   virtual bool has(std::int64_t epoch, std::int64_t row);
 
+  /// How many of the rows [first, first + most) epoch `epoch` has; `first` is the start of a global
+  /// batch of `most`. Default: by rows(), or, where that is unknown, all if it has the last one.
+  virtual std::int64_t rows_from(std::int64_t epoch, std::int64_t first, std::int64_t most);
+
   /// Rows read so far whose data were no good and were replaced, by a rule of the source. Default:
   /// 0. May be asked by any thread.
   virtual std::int64_t skipped_rows() const;
@@ -71,7 +75,8 @@ std::unique_ptr<RowSource> callback_source(CallbackSource callback);
 /// global batch of its step t. `item` fills a batch and returns true, or returns false at the end
 /// of the epoch; it is asked for items in ascending order, except after a seek. In a job of
 /// several workers one of them asks, and sends each its slice. An item with fewer rows than the
-/// global batch is dropped if it is the epoch's last, else refused (InvalidArgument).
+/// global batch is dropped if it is the epoch's last, else refused (InvalidArgument); a loader that
+/// gives every row once takes it.
 struct StreamSource {
   std::string name;
   std::vector<Field> fields;

@@ -187,9 +187,14 @@ void Builder::pop_scope() {
 void Builder::fetch(const std::string& name, ValueId value) {
   require(value >= 0 && value < static_cast<ValueId>(graph_.values.size()),
           "fetch '{}': no value of this graph", name);
-  require(type(value) == TensorType{} || is_per_sample(type(value)),
-          "fetch '{}': '{}' is {}, wanted a float32 scalar or a float32 number per sample", name,
-          graph_.producer(value).name, to_string(type(value)));
+  require(is_summed(type(value)) || is_per_sample(type(value)),
+          "fetch '{}': '{}' is {}; what is reported has the batch as its first axis, or is float32 "
+          "or int32 without it, which is summed over micro-batches",
+          name, graph_.producer(value).name, to_string(type(value)));
+  const std::string& op = graph_.producer(value).op;
+  require(op != "parameter" && op != "buffer",
+          "fetch '{}': '{}' is a {}; what is reported is what operators make of the fields of a batch",
+          name, graph_.producer(value).name, op);
   for (const auto& [taken, v] : graph_.fetches) {
     require(taken != name, "fetch '{}': the name is taken by '{}'", name, graph_.producer(v).name);
   }

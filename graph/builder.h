@@ -48,8 +48,8 @@ class Builder {
   void push_scope(const std::string& name);
   void pop_scope();
 
-  /// A float32 scalar that runs report under this name. Throws if it is no such scalar or the name
-  /// is taken.
+  /// A value that runs report under this name: see is_per_sample and is_summed. Throws if it is
+  /// neither or the name is taken.
   void fetch(const std::string& name, ValueId value);
 
   /// Adds the gradient graph of a scalar float32 loss: nodes with phase InputGrad or WeightGrad in

@@ -232,7 +232,12 @@ void check_gradients(const Graph& g) {
 }  // namespace
 
 bool is_per_sample(const TensorType& type) {
-  return type.dtype == DType::Float32 && type.shape == Shape{kBatch};
+  return !type.shape.empty() && type.shape[0] < 0 &&
+         !is_symbolic({type.shape.begin() + 1, type.shape.end()});
+}
+
+bool is_summed(const TensorType& type) {
+  return !is_symbolic(type.shape) && (type.dtype == DType::Float32 || type.dtype == DType::Int32);
 }
 
 void check_graph(const Graph& g) {
@@ -253,8 +258,8 @@ void check_graph(const Graph& g) {
   for (const auto& [name, v] : g.fetches) {
     check_value(g, v, "fetch '" + name + "'");
     const TensorType& type = g.values[v].type;
-    rule(type == TensorType{} || is_per_sample(type), g.producer(v),
-         "fetches are float32 scalars, or float32 numbers per sample");
+    rule(is_summed(type) || is_per_sample(type), g.producer(v),
+         "fetches have the batch as their first axis, or are float32 or int32 without it");
     if (!fetches.insert(name).second) fail(Code::Internal, "graph: fetch '{}' occurs twice", name);
   }
   if (g.loss != kNone) {

@@ -154,8 +154,8 @@ struct Graph {
   std::vector<ValueId>
       placeholders;  ///< producers have the op "placeholder"; node name = field name
   std::vector<std::pair<std::string, ValueId>>
-      fetches;                         ///< named scalars that runs report, e.g. {"loss", v}, and
-                                       ///< values per sample that validation reports
+      fetches;                         ///< named values that runs report, e.g. {"loss", v}; see
+                                       ///< is_per_sample and is_summed
   ValueId loss = kNone;                ///< the scalar that was differentiated; kNone if none
   std::vector<GradientUse> gradients;  ///< filled by differentiate()
   int blocks = 1;
@@ -163,8 +163,13 @@ struct Graph {
   const Node& producer(ValueId v) const { return nodes[values[v].producer]; }
 };
 
-/// One number per sample of the batch, float32: a fetch that validation reports as it is.
+/// A fetch that has the batch as its first axis, [B, ...] or [k*B, ...], and as no other, of any
+/// dtype: a run that does not train reports it of every sample, as it is.
 bool is_per_sample(const TensorType& type);
+
+/// A fetch without the batch axis, float32 or int32: what micro-batches have is added up. A run
+/// that trains reports float32 scalars alone.
+bool is_summed(const TensorType& type);
 
 /// Checks every rule of the structure; throws Internal with the node named. Run after each pass.
 /// Order, values numbered in the order of nodes, unique names; what may read what: Count nodes read

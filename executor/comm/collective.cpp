@@ -378,6 +378,23 @@ void sum_f64(Transport& transport, const Group& order, double* values, std::size
   }
 }
 
+Gathered gather_bytes(Transport& transport, const void* mine, std::size_t bytes,
+                      const Exchange& exchange) {
+  const Group group = everyone(transport);
+  std::vector<double> lengths(group.size(), 0);
+  lengths[static_cast<std::size_t>(transport.worker())] = static_cast<double>(bytes);
+  sum_f64(transport, group, lengths.data(), lengths.size(), exchange);
+  Gathered out;
+  std::size_t total = 0;
+  for (const double length : lengths) {
+    out.bytes_of.push_back(static_cast<std::size_t>(length));
+    total += out.bytes_of.back();
+  }
+  out.all.resize(total);
+  all_gather_bytes(transport, group, out.bytes_of, mine, out.all.data(), exchange);
+  return out;
+}
+
 void barrier(Transport& transport, const Group& group, const Exchange& exchange) {
   all_gather_bytes(transport, group, std::vector<std::size_t>(group.size(), 0), nullptr, nullptr,
                    exchange);

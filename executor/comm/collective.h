@@ -2,6 +2,7 @@
 // member gets the same bits, whoever arrives first: each element is added by one owner, in the
 // order of the members.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -68,6 +69,16 @@ struct Exchange {
 /// others. Blocks.
 void all_gather_bytes(Transport& transport, const Group& group,
                       const std::vector<std::size_t>& bytes_of, const void* mine, void* all,
+                      const Exchange& exchange);
+
+/// What the workers of a job gave, one after another.
+struct Gathered {
+  std::vector<std::byte> all;
+  std::vector<std::size_t> bytes_of;  ///< by worker
+};
+
+/// Every worker of the job gives as many bytes as it likes, and gets all. Blocks.
+Gathered gather_bytes(Transport& transport, const void* mine, std::size_t bytes,
                       const Exchange& exchange);
 
 /// values[i] = sum over the group of values[i], added in the order of `order` (a permutation of the

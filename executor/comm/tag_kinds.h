@@ -19,5 +19,7 @@ inline constexpr int kConsensusTag = 51;  ///< state averaged over all pipelines
 inline constexpr int kCompareTag = 52;    ///< tensors of a step, beside those of one process
 inline constexpr int kRowsTag = 53;       ///< rows that one worker reads for others
 inline constexpr int kTablesTag = 54;     ///< tables on servers have what all have pushed
+inline constexpr int kFetchTag = 55;      ///< tensors that runs which do not train report
+inline constexpr int kShortTag = 56;      ///< how many rows a step has, which may be short
 
 }  // namespace hetu

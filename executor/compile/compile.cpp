@@ -12,6 +12,30 @@
 namespace hetu {
 namespace {
 
+// How kernels are made.
+struct Making {
+  PrepareKernel prepare;
+  KernelChoice kernels;
+};
+
+std::shared_ptr<const PreparedKernel> prepared(const Graph& graph, NodeId n, std::int64_t samples,
+                                               const Making& how) {
+  const Node& node = graph.nodes[n];
+  const auto bound = [&](ValueId v) -> TensorType {
+    return {graph.values[v].type.dtype, bind_batch(graph.values[v].type.shape, samples)};
+  };
+  KernelDesc desc;
+  desc.op = node.op;
+  desc.name = node.name;
+  for (const ValueId v : node.inputs) desc.inputs.push_back(bound(v));
+  for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
+  desc.attrs = &node.attrs;
+  desc.images = image_layout(graph, op_set().find(node.op), node);
+  desc.batch = samples;
+  desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
+  return std::make_shared<const PreparedKernel>(how.prepare(desc, how.kernels));
+}
+
 class StageCompiler {
  public:
   StageCompiler(const Graph& graph, const CompileOptions& options)
@@ -27,6 +51,8 @@ class StageCompiler {
     if (options_.training) compile_backward();
     add_scratch();
     plan_.arena_bytes = placement_.end();
+    plan_.prepare = options_.prepare;
+    plan_.kernels = options_.kernels;
     return std::move(plan_);
   }
 
@@ -181,20 +207,7 @@ class StageCompiler {
   std::shared_ptr<const PreparedKernel> kernel(NodeId n, std::int64_t samples) {
     auto& slot = kernels_[{n, samples}];
     if (slot) return slot;
-    const Node& node = graph_.nodes[n];
-    const auto bound = [&](ValueId v) -> TensorType {
-      return {graph_.values[v].type.dtype, bind_batch(graph_.values[v].type.shape, samples)};
-    };
-    KernelDesc desc;
-    desc.op = node.op;
-    desc.name = node.name;
-    for (const ValueId v : node.inputs) desc.inputs.push_back(bound(v));
-    for (const ValueId v : node.outputs) desc.outputs.push_back(bound(v));
-    desc.attrs = &node.attrs;
-    desc.images = image_layout(graph_, op_set().find(node.op), node);
-    desc.batch = samples;
-    desc.name_hash = stable_hash(node.attrs.has("key") ? node.attrs.text("key") : node.name);
-    slot = std::make_shared<const PreparedKernel>(options_.prepare(desc, options_.kernels));
+    slot = prepared(graph_, n, samples, {options_.prepare, options_.kernels});
     return slot;
   }
 
@@ -232,6 +245,7 @@ class StageCompiler {
     for (const ValueId v : nodes_.step_sums) {
       const ValueId input = graph_.producer(v).inputs[0];
       StageCount count;
+      count.value = v;
       count.result = placement_.place(v);
       if (placement_.has(input)) {
         count.input = placement_.place(input);
@@ -270,6 +284,18 @@ StagePlan compile_stage(const Graph& graph, const CompileOptions& options) {
           "micro-batches of {} sample have no halves: choose a larger batch size",
           options.micro_batch);
   return StageCompiler(graph, options).compile();
+}
+
+Function with_samples(const Graph& graph, const StagePlan& plan, const Function& function,
+                      std::int64_t samples) {
+  HETU_ASSERT(samples > 0 && samples <= plan.micro_batch && function.accumulates.empty());
+  Function out;
+  for (Launch launch : function.launches) {
+    launch.kernel = prepared(graph, launch.node, samples, {plan.prepare, plan.kernels});
+    out.scratch_bytes = std::max(out.scratch_bytes, launch.kernel->scratch_bytes);
+    out.launches.push_back(std::move(launch));
+  }
+  return out;
 }
 
 const Boundary* StagePlan::boundary(bool incoming, bool backwards, int part) const {

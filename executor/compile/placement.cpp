@@ -87,6 +87,10 @@ std::vector<ValueId> StagePlacement::read_sources(const char* op) const {
     const ValueId input = graph_.producer(v).inputs[0];
     if (nodes.is(input, op)) read.insert(input);
   }
+  for (const auto& [name, v] : graph_.fetches) {
+    const bool here = nodes.stage_of_block(graph_.producer(v).block) == options_.stage;
+    if (here && nodes.is(v, op)) read.insert(v);
+  }
   return {read.begin(), read.end()};
 }
 
@@ -329,15 +333,16 @@ void StagePlacement::place_outgoing() {
 void StagePlacement::place_fetches() {
   for (const auto& [name, v] : graph_.fetches) {
     const Node& producer = graph_.producer(v);
-    const bool counted = nodes.is(v, "step_sum") && placed_[v] &&
-                         nodes.stage_of_block(producer.block) == options_.stage;
-    if (!counted && nodes.stage_of(v) != options_.stage) continue;
+    const bool here = nodes.stage_of_block(producer.block) == options_.stage;
+    const bool as_leaf = here && placed_[v] && (nodes.is(v, "step_sum") || nodes.is(v, "placeholder"));
+    if (!as_leaf && nodes.stage_of(v) != options_.stage) continue;
     if (!placed_[v]) {
       put(v, {Region::StepScalar, kNoRing, take(bytes(v)), 0});
       plan.memory.feeds += bytes(v);
     }
-    const bool per_sample = is_per_sample(graph_.values[v].type);
-    plan.fetches.push_back({name, v, place_[v], per_sample ? options_.micro_batch : 0});
+    const TensorType& type = graph_.values[v].type;
+    plan.fetches.push_back({name, v, place_[v], is_per_sample(type),
+                            tensor_bytes(type, options_.micro_batch)});
   }
 }
 

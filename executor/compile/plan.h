@@ -148,16 +148,18 @@ struct StageFeed {
   Loc loc;
 };
 
-/// What runs report and this stage computes: a scalar, or numbers per sample.
+/// What runs report and this stage computes.
 struct StageFetch {
   std::string name;
   ValueId value = kNone;
   Loc loc;
-  std::int64_t samples = 0;  ///< of a micro-batch; 0: a scalar
+  bool per_sample = false;  ///< see is_per_sample; else summed
+  std::int64_t bytes = 0;   ///< of a micro-batch
 };
 
 /// A step_sum on this stage: its input per micro-batch and its result.
 struct StageCount {
+  ValueId value = kNone;
   Loc input;
   Loc result;
 };
@@ -206,6 +208,8 @@ struct StagePlan {
   std::vector<StageCount> counts;
   MemoryPlan memory;
   std::int64_t arena_bytes = 0;
+  PrepareKernel prepare = nullptr;  ///< with it its kernels were made
+  KernelChoice kernels = KernelChoice::Best;
 
   const Boundary* boundary(bool incoming, bool backwards, int part) const;
 };
@@ -249,6 +253,11 @@ std::vector<StagePair> tied_stages(const Graph& graph, const std::vector<int>& f
 /// Compiles one stage. Throws Unsupported if a node has no kernel, InvalidArgument if the stages do
 /// not fit the graph.
 StagePlan compile_stage(const Graph& graph, const CompileOptions& options);
+
+/// The launches of a function of the plan (forward, count), each value in its place, by kernels of
+/// fewer samples; their scratch lies where it wants to, `scratch_bytes` of it.
+Function with_samples(const Graph& graph, const StagePlan& plan, const Function& function,
+                      std::int64_t samples);
 
 /// One line per purpose, e.g. for printing before the first step.
 std::string to_string(const MemoryPlan& memory);

@@ -35,6 +35,7 @@ std::int64_t sample_bytes(const FieldData& data) {
 struct Header {
   std::int64_t epoch = 0;
   std::int64_t index = 0;  // of its first sample, over all pipelines
+  std::int64_t rows = 0;   // over all slices; fewer at the end of data that are read once
 };
 
 class SharedSamples final : public RowSource {
@@ -56,6 +57,14 @@ class SharedSamples final : public RowSource {
     const Header wanted = {epoch, row / global * global};
     if (!here_) draws() ? draw(wanted) : receive();
     return here_->epoch == wanted.epoch && here_->index == wanted.index;
+  }
+
+  // What is here of a batch before was of other pipelines alone.
+  std::int64_t rows_from(std::int64_t epoch, std::int64_t first, std::int64_t /*most*/) override {
+    const Header wanted = {epoch, first};
+    if (here_ && (here_->epoch != epoch || here_->index != first)) here_.reset();
+    if (!here_) draws() ? draw(wanted) : receive();
+    return here_->rows;
   }
 
   void read(Batch& batch) override {
@@ -91,6 +100,12 @@ class SharedSamples final : public RowSource {
   }
 
   bool draws() const { return together_.me == 0; }
+
+  // Of a batch here, those that are the reader's.
+  std::int64_t rows_of(const Reader& reader, std::int64_t rows) const {
+    const int place = together_.one_pipeline ? 0 : reader.pipeline;
+    return std::clamp<std::int64_t>(rows - place * options_.batch_size, 0, options_.batch_size);
+  }
 
   const std::byte* slice(const FieldData& data, const Reader& reader) const {
     const int place = together_.one_pipeline ? 0 : reader.pipeline;
@@ -131,8 +146,8 @@ class SharedSamples final : public RowSource {
       whole_.seek({wanted.epoch, wanted.index, at.global_batch, at.order});
     forget_sent();
     whole_.next(*drawn_);
-    const std::int64_t global = whole_.global_batch();
-    here_ = Header{drawn_->epoch, drawn_->first / global * global};
+    const std::int64_t before = together_.one_pipeline ? options_.pipeline * options_.batch_size : 0;
+    here_ = Header{drawn_->epoch, drawn_->first - before, drawn_->of_all};
     if (!std::exchange(looked_, true)) warn_of_equal_slices();
     sent_.push_back({*here_, drawn_, {}});
     for (std::size_t r = 1; r < together_.readers.size(); ++r) send(sent_.back(), r);
@@ -145,9 +160,11 @@ class SharedSamples final : public RowSource {
       message.requests.push_back(together_.links->send(reader.worker, at, data, bytes));
     };
     post(&message.header, sizeof(Header));
+    const std::int64_t rows = rows_of(reader, message.header.rows);
+    if (rows == 0) return;
     for (const std::string& name : reader.fields) {
       const FieldData& data = message.batch->at(name);
-      post(slice(data, reader), static_cast<std::size_t>(options_.batch_size * sample_bytes(data)));
+      post(slice(data, reader), static_cast<std::size_t>(rows * sample_bytes(data)));
     }
   }
 
@@ -163,13 +180,17 @@ class SharedSamples final : public RowSource {
     };
     Header header;
     post(&header, sizeof(Header));
-    resize_batch(received_, own_, options_.batch_size);
-    for (FieldData& data : received_.fields) post(data.bytes.data(), data.bytes.size());
+    const Reader& me = together_.readers[static_cast<std::size_t>(together_.me)];
+    const std::int64_t rows = rows_of(me, header.rows);
+    resize_batch(received_, own_, rows);
+    for (FieldData& data : received_.fields)
+      if (rows > 0) post(data.bytes.data(), data.bytes.size());
     here_ = header;
   }
 
   void warn_of_equal_slices() const {
-    const int slices = together_.one_pipeline ? 1 : options_.pipelines;
+    const bool short_one = drawn_->rows < whole_.global_batch();
+    const int slices = together_.one_pipeline || short_one ? 1 : options_.pipelines;
     for (int d = 1; d < slices; ++d) {
       const bool equal =
           std::all_of(drawn_->fields.begin(), drawn_->fields.end(), [&](const FieldData& data) {
@@ -239,14 +260,19 @@ Readers::Readers(const Trainer& trainer, comm::Transport& links,
     for (int d = 0; d < trainer.options().pipelines; ++d) add(w, d, kSingle, singles[w]);
 }
 
-Together Readers::open(bool apart, bool compared) {
+Together Readers::open(bool apart, bool compared, const std::vector<std::string>& fields) {
   Together together{&links_, {}, -1, opened_++, apart};
   for (const Reader& reader : readers_) {
     const bool is_single = reader.stage == kSingle;
     if ((apart && reader.pipeline != pipeline_) || (is_single && !compared)) continue;
+    Reader of_run = reader;
+    std::erase_if(of_run.fields, [&](const std::string& field) {
+      return !fields.empty() && std::find(fields.begin(), fields.end(), field) == fields.end();
+    });
+    if (of_run.fields.empty()) continue;
     if (reader.worker == links_.worker() && !is_single)
       together.me = static_cast<int>(together.readers.size());
-    together.readers.push_back(reader);
+    together.readers.push_back(std::move(of_run));
   }
   return together;
 }

@@ -14,6 +14,7 @@
 #include "executor/job/host_memory.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
+#include "graph/passes/dead.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu {
@@ -148,13 +149,16 @@ WavesOptions Trainer::waves(const std::vector<Segment>& segments) const {
 void Trainer::feed(const FieldLookup& lookup, bool training) {
   const auto& fields = stages_->fields();
   std::map<std::string, std::int64_t> ids;  // in fields that tables on servers read
+  const std::int64_t rows = stages_->rows(plan_.options.batch_size);
   for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (!stages_->reads(fields[i])) continue;
     const std::string& field = fields[i].feed->field;
-    const void* data = lookup(field, fields[i].bytes);
+    const std::int64_t bytes = fields[i].bytes / plan_.options.batch_size * rows;
+    const void* data = lookup(field, bytes);
     require(data != nullptr, "the batch has no field '{}', which stage {} reads", field,
             plan_.stages_text());
     if (tables_ && tables_->reads(field)) {
-      ids[field] = fields[i].bytes / std::int64_t{sizeof(std::int32_t)};
+      ids[field] = bytes / std::int64_t{sizeof(std::int32_t)};
       data = tables_->renumbered(field, static_cast<const std::int32_t*>(data), ids[field]);
     }
     stages_->feed(static_cast<int>(i), data);
@@ -241,6 +245,7 @@ void Trainer::begin_run(std::int64_t steps) {
 // A plan without a flush at each step: one run for all of them.
 void Trainer::begin_asynchronous(int steps) {
   stages_->set_training(true);
+  stages_->set_fetches({});
   const int first = static_cast<int>(step_);
   Schedule plan;
   for (const auto& sync : syncs_) sync->begin_run(step_, steps);
@@ -261,6 +266,7 @@ void Trainer::begin_asynchronous(int steps) {
 std::optional<StepReport> Trainer::next_report() {
   if (!is_asynchronous()) {
     stages_->set_training(true);
+    stages_->set_fetches({});
     run_->begin_step(plan_.lowered, static_cast<int>(step_), recorder());
   }
   std::optional<StepReport> report = run_->next_report();
@@ -272,11 +278,11 @@ std::optional<StepResult> Trainer::next(const BatchSource& batches) {
   if (run_left_ == 0) return std::nullopt;
   if (!groups_) --run_left_;
   stages_->set_source([&] { feed(batches(), true); });
-  const std::optional<StepReport> report = next_report();
+  std::optional<StepReport> report = next_report();
   step_ = report->step + 1;
   if (is_asynchronous() && run_->is_last(report->step)) end_run();
   if (report->stop_asked) run_left_ = 0;
-  return result_of(*report);
+  return result_of(std::move(*report));
 }
 
 // Drains, and knows how long the run has been.
@@ -290,7 +296,7 @@ void Trainer::end_run() {
   if (trace_) trace_->end_run(run_->steps());
 }
 
-StepResult Trainer::result_of(const StepReport& report) const {
+StepResult Trainer::result_of(StepReport report) const {
   const bool knows = is_reporter();
   StepResult result;
   result.step = report.step;
@@ -309,33 +315,43 @@ StepResult Trainer::result_of(const StepReport& report) const {
   return result;
 }
 
-void Trainer::report_fetches(const StepReport& report, bool knows, StepResult& result) const {
+void Trainer::report_fetches(StepReport& report, bool knows, StepResult& result) const {
   const auto& fetches = plan_.graph.fetches;
-  const auto is_samples = [&](const auto& fetch) {
-    return is_per_sample(plan_.graph.values[fetch.second].type);
-  };
-  const auto lists = std::count_if(fetches.begin(), fetches.end(), is_samples);
-  const auto length = lists > 0 ? static_cast<std::ptrdiff_t>(report.samples.size()) / lists : 0;
-  auto from = report.samples.begin();
   for (std::size_t f = 0; f < fetches.size(); ++f) {
-    if (!is_samples(fetches[f])) {
+    const TensorType& type = plan_.graph.values[fetches[f].second].type;
+    if (type == TensorType{}) {
       result.scalars.push_back({fetches[f].first, knows ? report.fetches[f] : std::nan("")});
-    } else if (length > 0) {
-      result.samples.push_back({fetches[f].first, {from, from + length}});
-      from += length;
+    } else if (f < report.tensors.size() && stages_->reports(f)) {
+      NamedTensor tensor{fetches[f].first, type.dtype, type.shape, is_per_sample(type),
+                         std::move(report.tensors[f])};
+      if (tensor.per_sample) tensor.shape[0] *= -result.rows;
+      result.tensors.push_back(std::move(tensor));
     }
   }
 }
 
-StepResult Trainer::validate(const FieldLookup& lookup) {
+std::int64_t Trainer::agree_on_rows(std::optional<std::int64_t> mine) {
+  double told[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
+  const auto what = [&] { return fmt::format("how many rows the batch after step {} has", step_); };
+  comm::sum_f64(transport_, comm::everyone(transport_), told, 2,
+                {comm::make_tag(kShortTag, 0, 0, 0, 0), what});
+  return told[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(told[0] / told[1]));
+}
+
+StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& how) {
   require(!is_asynchronous() || run_left_ == 0,
           "validation wants a drained pipeline, and {} steps of this run are to come: end the run "
           "where you validate",
           run_left_);
   run_->finish();
   if (tables_) tables_->settle();
+  const std::int64_t each = plan_.options.batch_size, whole = each * plan_.linked;
+  const int before = plan_.linked > 1 ? plan_.pipeline : 0;
   stages_->set_source([&] { feed(lookup, false); });
   stages_->set_training(false);
+  stages_->set_fetches(fetched_values(plan_.graph, how.fetches));
+  if (how.rows && *how.rows < whole)
+    stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
   const std::vector<float> own = stages_->buffers();
   stages_->average_buffers();
   validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
@@ -345,7 +361,8 @@ StepResult Trainer::validate(const FieldLookup& lookup) {
   stages_->set_buffers(own);
   StepResult result;
   result.step = step_;
-  const std::optional<StepReport> report = validation_->next_report();
+  result.rows = std::min(how.rows.value_or(whole), whole);
+  std::optional<StepReport> report = validation_->next_report();
   report_fetches(*report, true, result);
   result.batches = plan_.linked;
   return result;

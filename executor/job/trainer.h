@@ -23,18 +23,31 @@
 
 namespace hetu {
 
-/// A fetch per sample.
-struct NamedSamples {
+/// A fetch that is no float32 scalar, of a run that does not train: per sample, [samples, ...] or
+/// [k * samples, ...], the global batch in the order of pipelines and rows; or the sum over all
+/// micro-batches.
+struct NamedTensor {
   std::string name;
-  std::vector<float> values;
+  DType dtype = DType::Float32;
+  Shape shape;
+  bool per_sample = false;
+  std::vector<std::byte> bytes;
+};
+
+/// What a run does that does not train.
+struct ValidateOptions {
+  /// Names of what it reports, of which no more is computed than they need; empty: all fetches.
+  std::vector<std::string> fetches = {};
+  /// Of all pipelines, where the global batch is short: pipelines and micro-batches are filled in
+  /// their order, and what is left over does not compute. The same on every worker.
+  std::optional<std::int64_t> rows = std::nullopt;
 };
 
 /// What one step reports; the same on every worker.
 struct StepResult {
   std::int64_t step = 0;  ///< index, from 0
   std::vector<NamedScalar> scalars;
-  /// Of a validation: fetches per sample, the global batch in the order of pipelines and rows.
-  std::vector<NamedSamples> samples;
+  std::vector<NamedTensor> tensors;
   double gradient_norm = 0;  ///< before clipping; 0 in validation
   double learning_rate = 0;  ///< of this step's update
   bool stop_asked = false;   ///< a worker had called ask_to_stop() before this step
@@ -42,6 +55,7 @@ struct StepResult {
   /// Batches of all pipelines since the result before. Where pipelines average weights: as far as
   /// this worker has heard of the others.
   std::int64_t batches = 1;
+  std::int64_t rows = 0;  ///< of a validation: those that its results are of, of all pipelines
 
   /// The scalar of that fetch. Throws InvalidArgument naming the fetches there are.
   double at(const std::string& name) const;
@@ -102,8 +116,11 @@ class Trainer {
   /// True of a plan with weights by version, no flush at each step.
   bool is_asynchronous() const { return plan_.asynchronous; }
   /// Forward only, dropout off, newest weights, buffers the mean over pipelines; counts and losses
-  /// over the whole batch of all pipelines that the transport links.
-  StepResult validate(const FieldLookup& lookup);
+  /// over the whole batch of all pipelines that the transport links. `lookup` is asked for the
+  /// bytes of this pipeline's rows, which are fewer where the batch is short.
+  StepResult validate(const FieldLookup& lookup, const ValidateOptions& how = {});
+  /// How many rows a step has, of all pipelines, as those say who know: every worker calls it.
+  std::int64_t agree_on_rows(std::optional<std::int64_t> mine);
 
   /// Told what batches are to come, a trainer has the rows of tables on servers fetched ahead.
   void look_ahead(FieldAhead ahead) { ahead_ = std::move(ahead); }
@@ -165,8 +182,8 @@ class Trainer {
  private:
   void build();
   WavesOptions waves(const std::vector<Segment>& segments) const;
-  StepResult result_of(const StepReport& report) const;
-  void report_fetches(const StepReport& report, bool knows, StepResult& result) const;
+  StepResult result_of(StepReport report) const;
+  void report_fetches(StepReport& report, bool knows, StepResult& result) const;
   void begin_asynchronous(int steps);
   std::optional<StepReport> next_report();
   void end_run();

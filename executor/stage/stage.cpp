@@ -23,8 +23,7 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
       half_done_(context.micro_ids, 0),
       inputs_done_(half_done_),
       weights_done_(half_done_) {
-  for (const StageFetch& fetch : plan_->fetches)
-    fetched_.emplace_back(context.micro_ids * std::max<std::int64_t>(1, fetch.samples), 0.0F);
+  fetched_.resize(plan_->fetches.size());
   make_works();
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
@@ -108,10 +107,16 @@ void Stage::begin_sums() {
 }
 
 void Stage::begin_batch(int first_micro) {
-  for (int m = first_micro; m < first_micro + context_.micro_batches; ++m) {
+  for (int m = first_micro; m < first_micro + context_.micro_batches; ++m)
     memory_.ring(kFeedRing).take(m);
-    for (std::size_t f = 0; f < fetched_.size(); ++f)
-      if (plan_->fetches[f].samples == 0) fetched_[f][context_.cell(m)] = 0;
+  for (std::size_t f = 0; f < fetched_.size(); ++f) {
+    const StageFetch& fetch = plan_->fetches[f];
+    if (!is_read(fetch)) continue;
+    fetched_[f].resize(static_cast<std::size_t>(context_.micro_ids * fetch.bytes));
+    if (fetch.per_sample) continue;
+    for (int m = first_micro; m < first_micro + context_.micro_batches; ++m)
+      std::fill_n(fetched_[f].begin() + static_cast<std::ptrdiff_t>(context_.cell(m)) * fetch.bytes,
+                  fetch.bytes, std::byte{0});
   }
 }
 
@@ -121,14 +126,18 @@ void Stage::end_batch(int first_micro) {
 }
 
 void Stage::feed(const StageFeed& feed, int micro, const void* from_host) {
-  device_.queue().upload(memory_.at(feed.loc, micro), from_host, feed.loc.stride);
+  const std::int64_t samples = context_.samples_of(micro, plan_->micro_batch);
+  if (samples == 0) return;
+  device_.queue().upload(memory_.at(feed.loc, micro), from_host,
+                         feed.loc.stride / plan_->micro_batch * samples);
 }
 
 std::vector<double> Stage::count(int first, int micros) {
   const std::size_t width = plan_->counts.size();
   std::vector<float> counted(width * micros);
   for (int m = 0; m < micros; ++m) {
-    functions_.run(plan_->count, first + m, {});
+    if (context_.samples_of(first + m, plan_->micro_batch) == 0) continue;
+    functions_.run_samples(plan_->count, first + m);
     for (std::size_t i = 0; i < width; ++i)
       device_.queue().download(&counted[m * width + i],
                                memory_.at(plan_->counts[i].input, first + m), sizeof(float));
@@ -148,13 +157,26 @@ void Stage::set_counts(int first, int micros, const std::vector<double>& sums) {
   device_.queue().record().wait();
 }
 
+// Training reports float32 scalars alone.
+bool Stage::is_read(const StageFetch& fetch) const {
+  if (!context_.needs(graph_.values[fetch.value].producer)) return false;
+  return !context_.training || graph_.values[fetch.value].type == TensorType{};
+}
+
+std::int64_t Stage::bytes_fetched(std::size_t fetch, int micro) const {
+  const StageFetch& f = plan_->fetches[fetch];
+  if (!f.per_sample) return f.bytes;
+  return f.bytes / plan_->micro_batch * context_.samples_of(micro, plan_->micro_batch);
+}
+
 void Stage::read_fetches(int micro) {
+  if (context_.samples_of(micro, plan_->micro_batch) == 0) return;
   for (std::size_t f = 0; f < plan_->fetches.size(); ++f) {
     const StageFetch& fetch = plan_->fetches[f];
-    if (fetch.samples > 0 && context_.training) continue;
-    const std::int64_t floats = std::max<std::int64_t>(1, fetch.samples);
-    device_.queue().download(&fetched_[f][context_.cell(micro) * floats],
-                             memory_.at(fetch.loc, micro), floats * std::int64_t{sizeof(float)});
+    if (!is_read(fetch)) continue;
+    device_.queue().download(
+        fetched_[f].data() + static_cast<std::int64_t>(context_.cell(micro)) * fetch.bytes,
+        memory_.at(fetch.loc, micro), bytes_fetched(f, micro));
   }
   // Where they are there at once, the cause is named before its gradients reach other workers.
   if (device_.queue().at_once()) check_fetches(micro, 1);
@@ -164,7 +186,7 @@ void Stage::check_fetches(int first_micro, int count) const {
   if (!context_.training) return;
   for (int micro = first_micro; micro < first_micro + count; ++micro) {
     for (std::size_t f = 0; f < plan_->fetches.size(); ++f) {
-      const double value = plan_->fetches[f].samples > 0 ? 0 : fetched(f, micro);
+      const double value = is_read(plan_->fetches[f]) ? fetched(f, micro) : 0;
       if (std::isfinite(value)) continue;
       fail(Code::InvalidArgument,
            "{} is {} at stage {}, micro-batch {}, step {}; lower the learning rate, clip gradients "

@@ -2,6 +2,7 @@
 // back, its messages and its gradient sums.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -52,14 +53,18 @@ class Stage {
   bool runs_here(int micro) const {
     return own_[static_cast<std::size_t>(micro) % own_.size()] != 0;
   }
-  /// Fetch number `fetch` of a micro-batch in work, once the device has done it: the scalar, or the
-  /// numbers of its samples, which are read in validation only.
+  /// Fetch number `fetch` of a micro-batch in work, once the device has done it: a float32 scalar,
+  /// or, in runs that do not train, its bytes, of which a short micro-batch has fewer.
   double fetched(std::size_t fetch, int micro) const {
-    return double{fetched_[fetch][context_.cell(micro)]};
+    float value = 0;
+    std::memcpy(&value, fetched_bytes(fetch, micro), sizeof(value));
+    return double{value};
   }
-  const float* fetched_samples(std::size_t fetch, int micro) const {
-    return &fetched_[fetch][context_.cell(micro) * plan_->fetches[fetch].samples];
+  const std::byte* fetched_bytes(std::size_t fetch, int micro) const {
+    return fetched_[fetch].data() +
+           static_cast<std::int64_t>(context_.cell(micro)) * plan_->fetches[fetch].bytes;
   }
+  std::int64_t bytes_fetched(std::size_t fetch, int micro) const;
   /// Throws InvalidArgument if a fetch of one of these micro-batches is not finite.
   void check_fetches(int first_micro, int count) const;
 
@@ -104,6 +109,7 @@ class Stage {
   int due() const;
   void replace_buffers(int micro);
   void read_fetches(int micro);
+  bool is_read(const StageFetch& fetch) const;
   void forget_validated();
 
   std::unique_ptr<StagePlan> plan_;
@@ -116,7 +122,7 @@ class Stage {
   StageMessages messages_;
   StageFunctions functions_;
   std::vector<Work> works_;                  // by kind
-  std::vector<std::vector<float>> fetched_;  // by fetch, by micro % micro_ids, by sample
+  std::vector<std::vector<std::byte>> fetched_;  // by fetch: of each micro % micro_ids its bytes
   int backwards_ = 0;            // since the last update: gradients of how many micro-batches
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done
   std::vector<char> inputs_done_, weights_done_;  // by micro % micro_ids: I and W, of halves too

@@ -24,7 +24,7 @@ StageFunctions::StageFunctions(const Graph& graph, const StagePlan& plan,
 void StageFunctions::launch(const Launch& l, int micro, const RunContext& context) {
   for (std::size_t i = 0; i < l.inputs.size(); ++i) inputs_[i] = memory_.at(l.inputs[i], micro);
   for (std::size_t i = 0; i < l.outputs.size(); ++i) outputs_[i] = memory_.at(l.outputs[i], micro);
-  void* const scratch = memory_.at(l.scratch, micro);
+  void* const scratch = scratch_ != nullptr ? scratch_ : memory_.at(l.scratch, micro);
   const PreparedKernel& kernel = l.of_second && micro % 2 == 1 ? *l.of_second : *l.kernel;
   if (device_.queue().at_once())
     return kernel.run({inputs_.data(), outputs_.data(), scratch, context});
@@ -96,6 +96,7 @@ void StageFunctions::run(const Function& function, int micro, How how) {
   const auto& accumulates = function.accumulates;
   for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
     const Launch& l = function.launches[i];
+    if (!context_.needs(l.node)) continue;
     const std::size_t first = next;
     while (next < accumulates.size() && accumulates[next].after_launch == i) ++next;
     compute(l, {accumulates.data() + first, next - first}, micro, run);
@@ -106,6 +107,32 @@ void StageFunctions::run(const Function& function, int micro, How how) {
     times->ran(l.node);
   }
   if (times != nullptr) times->end();
+}
+
+void StageFunctions::run_samples(const Function& function, int micro) {
+  const std::int64_t samples = context_.samples_of(micro, plan_.micro_batch);
+  if (samples == plan_.micro_batch) return run(function, micro, {});
+  if (samples == 0) return;
+  const Function& fewer = of_samples(function, samples);
+  scratch_ = short_scratch_.get();
+  run(fewer, micro, {});
+  scratch_ = nullptr;
+}
+
+// Kernels for so many samples, made when they are wanted first.
+const Function& StageFunctions::of_samples(const Function& function, std::int64_t samples) {
+  const auto found = short_.find({&function, samples});
+  if (found != short_.end()) return found->second;
+  device_.queue().record().wait();  // what is forgotten may still run
+  if (short_.size() >= kKept) short_.clear();
+  Function made = with_samples(graph_, plan_, function, samples);
+  if (made.scratch_bytes > short_scratch_bytes_) {
+    short_scratch_.reset();
+    short_scratch_ = device_.alloc(made.scratch_bytes);
+    require(short_scratch_ != nullptr, "device {} has no memory for a short batch", device_.name());
+    short_scratch_bytes_ = made.scratch_bytes;
+  }
+  return short_.emplace(std::pair(&function, samples), std::move(made)).first->second;
 }
 
 // The results of the last launch, for whom it was made.

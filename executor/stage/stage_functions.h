@@ -1,8 +1,11 @@
 // The compiled functions of a stage, run on its device: kernels one after the other, gradients
 // added where they are summed. Used by stage.h, which knows what comes before and after a function.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "executor/compile/plan.h"
@@ -24,12 +27,22 @@ struct StepContext {
   bool by_version = false;  ///< weights go by version: the plan updates while it runs
   std::uint64_t seed = 0;
   bool training = true;
+  std::vector<char> nodes = {};  ///< by node: whether this run needs it; empty: all
+  std::int64_t rows = kWhole;    ///< of this pipeline in the step, where it may be short
   int step = 0;                          ///< the first of the run
   BlockTimes* block_times = nullptr;     ///< where times of blocks are noted; null: nowhere
   TensorLog* tensor_log = nullptr;       ///< where results of kernels are noted; null: nowhere
   int live_halves = 0, most_halves = 0;  ///< gradients to come of micro-batches run forward
   std::int64_t kept_bytes = 0, most_bytes = 0;  ///< of saved slots
 
+  static constexpr std::int64_t kWhole = -1;
+
+  bool needs(NodeId node) const { return nodes.empty() || nodes[node] != 0; }
+  /// Samples of a micro-batch of `whole`, of which a short step has fewer, or none.
+  std::int64_t samples_of(int micro, std::int64_t whole) const {
+    if (rows == kWhole) return whole;
+    return std::clamp<std::int64_t>(rows - micro % micro_batches * whole, 0, whole);
+  }
   int step_of(int micro) const { return micro / micro_batches; }
   std::size_t cell(int micro) const { return static_cast<std::size_t>(micro % micro_ids); }
 };
@@ -46,9 +59,14 @@ class StageFunctions {
     bool last = false;  ///< the last gradient before an update: sums of parameters are then final
   };
   void run(const Function& function, int micro, How how);
+  /// Forward or count of a micro-batch that may be short, or of no samples.
+  void run_samples(const Function& function, int micro);
 
  private:
+  static constexpr std::size_t kKept = 16;  // functions of fewer samples
+
   void launch(const Launch& launch, int micro, const RunContext& context);
+  const Function& of_samples(const Function& function, std::int64_t samples);
   void compute(const Launch& launch, std::span<const Accumulate> accumulates, int micro,
                const RunContext& context);
   void add_rows(const Launch& launch, int micro);
@@ -62,6 +80,10 @@ class StageFunctions {
   Device& device_;
   StageMemory& memory_;
   GradientBuckets& gradients_;
+  std::map<std::pair<const Function*, std::int64_t>, Function> short_;  // by function and samples
+  Device::Memory short_scratch_;  // of their kernels
+  std::int64_t short_scratch_bytes_ = 0;
+  std::byte* scratch_ = nullptr;     // where the kernels of the function have it; null: as placed
   std::vector<const void*> inputs_;  // of the launch
   std::vector<void*> outputs_;
 };

@@ -12,7 +12,10 @@ void Stage::run(Kind kind, int micro) {
   if (w.function == nullptr)
     fail(Code::Internal, "stage {} has no function for {}", plan_->stage, kind_name(kind));
   (this->*w.before)(micro);
-  functions_.run(*w.function, micro, {w.half, backwards_ == due() - 1});
+  if (context_.training)
+    functions_.run(*w.function, micro, {w.half, backwards_ == due() - 1});
+  else
+    functions_.run_samples(*w.function, micro);
   (this->*w.after)(micro);
 }
 

@@ -1,6 +1,7 @@
 // What the loop knows of the stages of a worker: they carry out instructions, and have messages and
 // gradient buckets. Implemented by training (train_stages.h) and by rehearsals.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -36,8 +37,10 @@ struct StepReport {
   std::vector<double> fetches;  ///< of the graph, in its order; 0 where another stage has it
   double squares = 0;           ///< of the gradient of the parameters that this worker counts
   bool stop_asked = false;      ///< some worker had asked to stop when the step began
-  /// Of a validation: of each fetch per sample, in their order, the numbers of the global batch.
-  std::vector<double> samples = {};
+  /// Of a run that does not train, by fetch of the graph: that of the whole step, as bytes of its
+  /// type, samples in the order of pipelines and rows; nothing of a float32 scalar, and of a fetch
+  /// that the run does not ask for.
+  std::vector<std::vector<std::byte>> tensors = {};
 };
 
 /// A gradient that an UPDATE has ended, of a plan whose servers make the updates.

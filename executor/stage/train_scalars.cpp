@@ -29,7 +29,9 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
     stage->check_fetches(first, options_.micro_batches);
     for (std::size_t f = 0; f < stage->plan().fetches.size(); ++f) {
       const StageFetch& fetch = stage->plan().fetches[f];
-      if (fetch.samples > 0) continue;
+      if (graph_.values[fetch.value].type != TensorType{} ||
+          !context_.needs(graph_.values[fetch.value].producer))
+        continue;
       std::size_t at = 0;
       while (graph_.fetches[at].first != fetch.name) ++at;
       if (graph_.producer(fetch.value).op == "step_sum") {  // already the sum of its update
@@ -40,33 +42,6 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
       }
       for (int m = 0; m < options_.micro_batches; ++m) values[at] += stage->fetched(f, first + m);
       if (context_.training && is_mean_[at] != 0) values[at] /= means_per_step();
-    }
-  }
-  return values;
-}
-
-// Of each fetch per sample of the graph, in their order, the global batch: zeros where others have
-// the samples, so that a sum over all workers has every number once.
-std::vector<double> TrainStages::own_samples() const {
-  std::vector<double> values;
-  const int pipeline = options_.pipelines > 1 ? options_.pipeline : 0;
-  for (const auto& [name, value] : graph_.fetches) {
-    if (!is_per_sample(graph_.values[value].type)) continue;
-    const std::size_t begin = values.size();
-    values.resize(begin + static_cast<std::size_t>(options_.pipelines * options_.micro_batches *
-                                                   options_.micro_batch));
-    for (const Stage* stage : here()) {
-      for (std::size_t f = 0; f < stage->plan().fetches.size(); ++f) {
-        const StageFetch& fetch = stage->plan().fetches[f];
-        if (fetch.name != name) continue;
-        for (int m = 0; m < options_.micro_batches; ++m) {
-          if (!stage->runs_here(m)) continue;
-          const std::int64_t first =
-              (std::int64_t{pipeline} * options_.micro_batches + m) * fetch.samples;
-          std::copy_n(stage->fetched_samples(f, m), fetch.samples,
-                      values.begin() + static_cast<std::ptrdiff_t>(begin) + first);
-        }
-      }
     }
   }
   return values;
@@ -100,8 +75,8 @@ std::vector<double> TrainStages::step_scalars() {
   const std::size_t fetches = graph_.fetches.size();
   std::vector<double> values = fetch_sums(0);
   if (!context_.training) {
-    const std::vector<double> samples = own_samples();
-    values.insert(values.end(), samples.begin(), samples.end());
+    const std::vector<double> sums = own_sums();
+    values.insert(values.end(), sums.begin(), sums.end());
     return values;
   }
   values.resize(fetches + graph_.parameters.size(), 0);
@@ -138,15 +113,14 @@ void TrainStages::reduce_scalars(int step) {
     comm::sum_f64(transport_, all, values.data(), values.size(),
                   {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
   }
-  const std::size_t fetches = graph_.fetches.size();
+  const auto fetches = static_cast<std::ptrdiff_t>(graph_.fetches.size());
   StepReport report{step, {}, 0};
-  report.fetches.assign(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(fetches));
-  if (!training)
-    report.samples.assign(values.begin() + static_cast<std::ptrdiff_t>(fetches), values.end());
+  report.fetches.assign(values.begin(), values.begin() + fetches);
+  if (!training) report.tensors = fetch_tensors({values.begin() + fetches, values.end()}, step);
   if (training) {
     report.stop_asked = values.back() > 0;
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
-      report.squares += checked_square(values[fetches + p], static_cast<int>(p), step);
+      report.squares += checked_square(values[graph_.fetches.size() + p], static_cast<int>(p), step);
     factor_ = clip_factor(optimizer_, std::sqrt(report.squares));
     ++updates_;
   }

@@ -4,6 +4,7 @@
 
 #include "executor/comm/tag_kinds.h"
 #include "graph/base/error.h"
+#include "graph/passes/dead.h"
 
 namespace hetu {
 
@@ -88,6 +89,23 @@ void TrainStages::feed(int field, const void* data) {
                      static_cast<const std::byte*>(data) + m * bytes);
 }
 
+bool TrainStages::reads(const FeedField& field) const {
+  for (const ValueId v : graph_.placeholders)
+    if (graph_.producer(v).name == field.feed->field) return context_.needs(graph_.values[v].producer);
+  return true;
+}
+
+void TrainStages::set_fetches(const std::vector<ValueId>& values) {
+  std::pair now(context_.training, values);
+  if (now == reported_) return;
+  std::vector<ValueId> wanted = values;
+  if (context_.training) wanted = needed_in_training(graph_);
+  if (wanted.empty())
+    for (const auto& fetch : graph_.fetches) wanted.push_back(fetch.second);
+  context_.nodes = needed_for(graph_, wanted);
+  reported_ = std::move(now);
+}
+
 void TrainStages::begin_run(int first_step, bool asks_to_stop) {
   context_.step = first_step;
   batches_ = 0;
@@ -118,7 +136,11 @@ void TrainStages::begin_batch() {
 // but for waves: known before the first forward, so that each micro-batch's loss is already scaled
 // and every reduction is a sum.
 void TrainStages::count(Stage& stage, int first, int micros) {
-  if (stage.plan().counts.empty()) return;
+  const auto& counts = stage.plan().counts;
+  const auto is_needed = [&](const StageCount& c) {
+    return context_.needs(graph_.values[c.value].producer);
+  };
+  if (std::none_of(counts.begin(), counts.end(), is_needed)) return;
   const int step = context_.step + context_.step_of(first);
   std::vector<double> sums = stage.count(first, micros);
   if (options_.pipelines > 1 && !alone()) {

@@ -49,6 +49,22 @@ class TrainStages final : public Stages {
   };
   const std::vector<FeedField>& fields() const { return fields_; }
   void feed(int field, const void* data);
+  /// What runs from here on report, that do not train: values of the graph's fetches, none: all. No
+  /// more is computed than they need, and nothing is fed that they do not read. Training leaves out
+  /// what leads to nothing but fetches that it does not report.
+  void set_fetches(const std::vector<ValueId>& values);
+  /// So many rows of this pipeline, 0 too, in the steps of runs that do not train; until
+  /// set_training() all.
+  void set_rows(std::int64_t rows) { context_.rows = rows; }
+  std::int64_t rows(std::int64_t whole) const {
+    return context_.rows == StepContext::kWhole ? whole : context_.rows;
+  }
+  /// Whether the run reports that fetch of the graph.
+  bool reports(std::size_t fetch) const {
+    return context_.needs(graph_.values[graph_.fetches[fetch].second].producer);
+  }
+  /// Whether the run reads it.
+  bool reads(const FeedField& field) const;
 
   /// Where the time of blocks is noted, from here on; nullptr: nowhere.
   void time_blocks(BlockTimes* times) { context_.block_times = times; }
@@ -68,7 +84,10 @@ class TrainStages final : public Stages {
   }
 
   /// Training (dropout on, gradients follow) or validation, for the runs from here on.
-  void set_training(bool training) { context_.training = training; }
+  void set_training(bool training) {
+    context_.training = training;
+    context_.rows = StepContext::kWhole;
+  }
   /// A run of averaged pipelines of about so many updates begins: rates count no further. 0: as far
   /// as there are updates.
   void limit_rates(std::int64_t updates) { run_updates_ = updates; }
@@ -165,7 +184,13 @@ class TrainStages final : public Stages {
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   std::vector<double> fetch_sums(int step) const;
-  std::vector<double> own_samples() const;
+  bool is_tensor(std::size_t fetch) const;
+  template <class Visit>
+  void each_tensor(bool per_sample, const Visit& visit) const;
+  std::vector<double> own_sums() const;
+  std::vector<std::byte> own_pieces() const;
+  std::vector<std::vector<std::byte>> fetch_tensors(const std::vector<double>& sums,
+                                                    int step) const;
   std::vector<double> step_scalars();
   std::vector<double> squares_of(const Stage& stage);
   double checked_square(double square, int parameter, int step) const;
@@ -189,6 +214,7 @@ class TrainStages final : public Stages {
   std::vector<StepReport> reports_;
   std::vector<EndedGradient> ended_;  // by placement, of a plan whose servers make the updates
   int batches_ = 0;                   // steps of the run whose fields are in
+  std::optional<std::pair<bool, std::vector<ValueId>>> reported_;  // what context_.nodes is for
   double factor_ = 1;
   double squares_ = 0;         // of this step's updates so far, of a plan by version
   std::vector<char> is_mean_;  // by fetch: scaled by a count, so that over updates it is a mean

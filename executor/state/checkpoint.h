@@ -61,6 +61,7 @@ void read_tensor_pieces(const Manifest& manifest, const CheckpointTensor& tensor
 struct SavePart {
   std::string file;                  ///< e.g. "stage-0.safetensors"
   std::vector<StateTensor> tensors;  ///< written in this order
+  std::string text = {};             ///< if there is one, it is the whole file
 };
 
 /// Where checkpoints go.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +19,7 @@ class LayoutChooser {
  public:
   LayoutChooser(const Graph& graph, const OpSet& ops)
       : from_(graph), ops_(ops), out_(graph), plain_(graph.nodes.size(), false) {
+    for (const auto& fetch : graph.fetches) fetched_.insert(fetch.second);
     for (const GradientUse& u : graph.gradients) keep_plain(u.gradient);
     for (const StateBuffer& b : graph.buffers) {
       if (b.next != kNone) keep_plain(b.next);
@@ -61,6 +63,8 @@ class LayoutChooser {
     for (std::size_t o = 0; on && o < n.outputs.size(); ++o) {
       if (listed(images.outputs, o)) {
         out_.set_layout(out_.mapped(n.outputs[o]), Layout::ChannelsLast);
+        if (fetched_.count(n.outputs[o]) != 0)
+          out_.report_as(n.outputs[o], as(n.outputs[o], Layout::Plain, n));
       }
     }
   }
@@ -89,7 +93,8 @@ class LayoutChooser {
   const Graph& from_;
   const OpSet& ops_;
   GraphRewriter out_;
-  std::vector<bool> plain_;  ///< nodes that must leave their images plain
+  std::set<ValueId> fetched_;  ///< which are reported as they would lie without this pass
+  std::vector<bool> plain_;    ///< nodes that must leave their images plain
   std::map<std::tuple<ValueId, int, Phase>, ValueId> made_;
 };
 

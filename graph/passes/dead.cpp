@@ -1,5 +1,8 @@
 #include "graph/passes/dead.h"
 
+#include <algorithm>
+
+#include "graph/base/error.h"
 #include "graph/passes/rewrite.h"
 
 namespace hetu {
@@ -24,6 +27,64 @@ Graph remove_dead(const Graph& graph) {
   Graph result = out.finish();
   check_graph(result);
   return result;
+}
+
+std::vector<char> needed_for(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<char> needed(graph.nodes.size(), 0);
+  for (const ValueId v : values) needed[graph.values[v].producer] = 1;
+  for (auto id = static_cast<NodeId>(graph.nodes.size()) - 1; id >= 0; --id) {
+    if (needed[id] == 0) continue;
+    for (const ValueId v : graph.nodes[id].inputs) needed[graph.values[v].producer] = 1;
+  }
+  return needed;
+}
+
+std::vector<ValueId> fetched_values(const Graph& graph, const std::vector<std::string>& names) {
+  std::vector<ValueId> values;
+  for (const std::string& name : names) {
+    const auto found = std::find_if(graph.fetches.begin(), graph.fetches.end(),
+                                    [&](const auto& fetch) { return fetch.first == name; });
+    if (found == graph.fetches.end()) {
+      std::string known;
+      for (const auto& fetch : graph.fetches) known += (known.empty() ? "" : ", ") + fetch.first;
+      fail(Code::InvalidArgument, "nothing is fetched as '{}'; there are: {}", name, known);
+    }
+    values.push_back(found->second);
+  }
+  return values;
+}
+
+std::vector<ValueId> needed_in_training(const Graph& graph) {
+  std::vector<ValueId> values;
+  if (graph.loss != kNone) values.push_back(graph.loss);
+  for (const auto& fetch : graph.fetches)
+    if (graph.values[fetch.second].type == TensorType{}) values.push_back(fetch.second);
+  for (const GradientUse& use : graph.gradients) values.push_back(use.gradient);
+  for (const StateBuffer& b : graph.buffers)
+    if (b.next != kNone) values.push_back(b.next);
+  return values;
+}
+
+std::vector<std::string> fields_for(const Graph& graph, const std::vector<ValueId>& values) {
+  const std::vector<char> needed = needed_for(graph, values);
+  std::vector<std::string> names;
+  for (const ValueId v : graph.placeholders)
+    if (needed[graph.values[v].producer] != 0) names.push_back(graph.producer(v).name);
+  return names;
+}
+
+Graph part_for(const Graph& graph, const std::vector<std::string>& names) {
+  const std::vector<char> needed = needed_for(graph, fetched_values(graph, names));
+  Graph part = graph;
+  std::erase_if(part.fetches, [&](const auto& fetch) {
+    return std::find(names.begin(), names.end(), fetch.first) == names.end();
+  });
+  part.loss = kNone;
+  part.gradients.clear();
+  // A buffer whose reader goes, goes with it.
+  std::erase_if(part.buffers,
+                [&](const StateBuffer& b) { return needed[graph.values[b.value].producer] == 0; });
+  return remove_dead(part);
 }
 
 }  // namespace hetu

@@ -23,6 +23,7 @@ class NormFuser {
         readers_[v].push_back(static_cast<NodeId>(id));
       }
     }
+    for (const auto& fetch : graph.fetches) readers_[fetch.second].push_back(kNone);
   }
 
   Graph run() {

@@ -72,7 +72,10 @@ Graph GraphRewriter::finish() {
   for (const ValueId v : from_.placeholders) {
     if (map_[v] != kNone) to_.placeholders.push_back(map_[v]);
   }
-  for (const auto& [name, v] : from_.fetches) to_.fetches.push_back({name, mapped(v)});
+  for (const auto& [name, v] : from_.fetches) {
+    const auto other = reported_.find(v);
+    to_.fetches.push_back({name, other == reported_.end() ? mapped(v) : other->second});
+  }
   if (from_.loss != kNone) to_.loss = mapped(from_.loss);
   for (GradientUse u : from_.gradients) {
     u.gradient = mapped(u.gradient);

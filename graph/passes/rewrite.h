@@ -1,6 +1,7 @@
 // Rebuilds a graph node by node, dropping, replacing and adding; ids are renumbered. What every
 // pass is written with.
 #pragma once
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ class GraphRewriter {
   /// From now on the new value stands for the old one.
   void replace(ValueId old, ValueId value) { map_[old] = value; }
 
+  /// Fetches of the old value report the new one, whatever else stands for it.
+  void report_as(ValueId old, ValueId value) { reported_[old] = value; }
+
   /// The new value of an old one. Throws Internal if its node was dropped.
   ValueId mapped(ValueId old) const;
 
@@ -45,6 +49,7 @@ class GraphRewriter {
   const Graph& from_;
   Graph to_;
   std::vector<ValueId> map_;
+  std::map<ValueId, ValueId> reported_;
   std::set<std::string> names_;
 };
 

@@ -16,6 +16,7 @@ _FROM = {
     "Executor": "job.executor", "Step": "job.step", "close": "process.leave",
     "BATCH": "graph", "Value": "graph", "cut": "graph", "new_graph": "graph", "parameter": "graph",
     "buffer": "graph", "placeholder": "graph", "scope": "graph",
+    "Predictor": "predictor", "load": "predictor", "save": "predictor",
     "concat": "functions", "constant": "functions", "rms_norm": "functions",
     "stack": "functions", "step_mean": "functions", "where": "functions",
     "one_line_errors": "process.errors", "parse_bytes": "process.errors",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class Data:
     """Fields of rows: (name, dtype, shape of one row). Subclasses open loaders."""
 
+    _once = False  # its loaders give one epoch, every row of it
+
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {batch_size}")
@@ -40,6 +42,16 @@ class Data:
         """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in
         each process; those of files, in an order of seed and epoch, do not."""
         raise NotImplementedError
+
+    def _options(self, pipelines: int, pipeline: int, fields: list[str], ahead: int) -> Any:
+        """Options of a loader that reads so many batches ahead."""
+        return _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, ahead, self._once)
+
+    def once(self) -> Data:
+        """The same rows in the same order, for loaders that give every row of one epoch once: the last batch may be short."""
+        other = copy(self)
+        other._once = True
+        return other
 
     def alone(self, pipelines: int) -> Data:
         """The same rows in the same order, for a worker that takes those of all `pipelines` by itself, a batch of each in
@@ -65,7 +77,7 @@ class BertHdf5(Data):
         return min(self.rows, self.max_rows or self.rows)
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
+        options = self._options(pipelines, pipeline, fields, 4)
         return _hetu.bert_loader(self.folder, self.seed, self.vocabulary_size, self.max_rows, options)
 
     def target_entropy(self) -> float:
@@ -96,7 +108,7 @@ class ImageFolder(Data):
         return self.rows
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
+        options = self._options(pipelines, pipeline, fields, 4)
         return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads, options)
 
 
@@ -133,7 +145,7 @@ class Cifar100(Data):
         return self.rows
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4)
+        options = self._options(pipelines, pipeline, fields, 4)
         return _hetu.cifar100_loader(self.set, self.train, self.seed, options)
 
 
@@ -162,7 +174,7 @@ class Criteo(Data):
         return min(self.rows, self.how["max_rows"] or self.rows)
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        return _hetu.criteo_loader(self.set, self.how, _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 4))
+        return _hetu.criteo_loader(self.set, self.how, self._options(pipelines, pipeline, fields, 4))
 
 
 class Batches(Data):
@@ -205,7 +217,7 @@ class Batches(Data):
         return hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__")
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
+        options = self._options(pipelines, pipeline, fields, 0)
         rows = self._steps * pipelines * self.batch_size
         return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows, options, together)
 

@@ -17,6 +17,7 @@
 #include "datasets/loader.h"
 #include "executor/job/shared_samples.h"
 #include "graph/base/error.h"
+#include "python/src/arrays.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -96,22 +97,15 @@ nb::object stream_loader(const std::string& name, const std::vector<nb::tuple>& 
 }
 
 LoaderOptions loader_options(int pipelines, int pipeline, std::int64_t batch_size,
-                             std::vector<std::string> fields, int prefetch) {
+                             std::vector<std::string> fields, int prefetch, bool every_row_once) {
   LoaderOptions o;
   o.pipelines = pipelines;
   o.pipeline = pipeline;
   o.batch_size = batch_size;
   o.fields = std::move(fields);
   o.prefetch = prefetch;
+  o.every_row_once = every_row_once;
   return o;
-}
-
-nb::dlpack::dtype dlpack_type(DType dtype) {
-  const auto bits = static_cast<std::uint8_t>(8 * dtype_bytes(dtype));
-  if (dtype == DType::Bool) return nb::dtype<bool>();
-  const auto code =
-      is_floating(dtype) ? nb::dlpack::dtype_code::Float : nb::dlpack::dtype_code::Int;
-  return {static_cast<std::uint8_t>(code), bits, 1};
 }
 
 nb::dict next_arrays(Loader& loader) {
@@ -122,14 +116,7 @@ nb::dict next_arrays(Loader& loader) {
   }
   nb::dict out;
   for (FieldData& field : batch.fields) {
-    auto bytes = std::make_unique<std::vector<std::byte>>(std::move(field.bytes));
-    void* data = bytes->data();
-    const std::vector<std::size_t> shape(field.shape.begin(), field.shape.end());
-    const nb::capsule owner(bytes.release(), [](void* held) noexcept {
-      delete static_cast<std::vector<std::byte>*>(held);
-    });
-    out[field.name.c_str()] = nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner,
-                                                     nullptr, dlpack_type(field.dtype));
+    out[field.name.c_str()] = own_array(field.dtype, field.shape, std::move(field.bytes));
   }
   return out;
 }
@@ -204,10 +191,11 @@ void bind_data(nb::module_& m) {
   bind_criteo(m);
   nb::class_<LoaderOptions>(m, "LoaderOptions")
       .def("__init__", [](LoaderOptions* self, int pipelines, int pipeline, std::int64_t batch_size,
-                          std::vector<std::string> fields, int prefetch) {
-        new (self) LoaderOptions(
-            loader_options(pipelines, pipeline, batch_size, std::move(fields), prefetch));
-      });
+                          std::vector<std::string> fields, int prefetch, bool every_row_once) {
+        new (self) LoaderOptions(loader_options(pipelines, pipeline, batch_size, std::move(fields),
+                                                prefetch, every_row_once));
+      }, nb::arg("pipelines"), nb::arg("pipeline"), nb::arg("batch_size"), nb::arg("fields"),
+         nb::arg("prefetch"), nb::arg("every_row_once") = false);
   nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.",
                      nb::dynamic_attr())
       .def("next", &next_arrays, "The next batch: a dict of NumPy arrays.")
@@ -243,7 +231,8 @@ void bind_data(nb::module_& m) {
   const nb::class_<Together> together(m, "Together", "Who reads what of one set of rows.");
   nb::class_<Readers>(m, "Readers", "The readers of a job; see executor/job/shared_samples.h.")
       .def("open", &Readers::open, nb::keep_alive<0, 1>(), nb::arg("apart"),
-           nb::arg("compared") = false)
+           nb::arg("compared") = false, nb::arg("fields") = std::vector<std::string>(),
+           "`fields`: those that the runs read; none: all.")
       .def("single", &Readers::single, nb::keep_alive<0, 1>());
   m.def("stream_loader", &stream_loader, nb::arg("name"), nb::arg("fields"), nb::arg("item"),
         nb::arg("rows_of_item"), nb::arg("options"), nb::arg("together").none(),

@@ -13,12 +13,14 @@
 #include "executor/job/compare_single.h"
 #include "executor/job/executor.h"
 #include "executor/job/shared_samples.h"
+#include "executor/predict/saved_model.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/shared_folder.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/plan_file.h"
 #include "ps/coordinator/group_client.h"
+#include "python/src/arrays.h"
 #include "python/src/bindings.h"
 #include "python/src/settings.h"
 
@@ -37,16 +39,19 @@ nb::object floats_of(std::vector<float> values, const std::vector<std::size_t>& 
   return nb::cast(nb::ndarray<nb::numpy, Float>(data, shape.size(), shape.data(), owner));
 }
 
-nb::dict result_dict(const StepResult& r) {
+nb::dict result_dict(StepResult r) {
   nb::dict scalars;
   for (const NamedScalar& s : r.scalars) scalars[s.name.c_str()] = s.value;
-  nb::dict samples;
-  for (const NamedSamples& s : r.samples)
-    samples[s.name.c_str()] = floats_of<float>(s.values, {s.values.size()});
+  nb::dict samples, sums;
+  for (NamedTensor& t : r.tensors)
+    (t.per_sample ? samples : sums)[t.name.c_str()] =
+        own_array(t.dtype, t.shape, std::move(t.bytes));
   nb::dict out;
   out["step"] = r.step;
   out["scalars"] = scalars;
   out["samples"] = samples;
+  out["sums"] = sums;
+  out["rows"] = r.rows;
   out["gradient_norm"] = r.gradient_norm;
   out["learning_rate"] = r.learning_rate;
   out["stop_asked"] = r.stop_asked;
@@ -62,10 +67,25 @@ struct Job {
       comm::Transport& links)
       : graph(model), transport(links), trainer(model, optimizer, options, links) {}
 
-  StepResult step(Loader* loader, bool training) {
+  StepResult train(Loader* loader) {
     if (loader) loader->next(batch);
-    const FieldLookup lookup = fields_of(batch);
-    return training ? trainer.train(lookup) : trainer.validate(lookup);
+    return trainer.train(fields_of(batch));
+  }
+
+  // Nothing where rows are given once and this is their end.
+  std::optional<StepResult> validate(Loader* loader, ValidateOptions how, bool once) {
+    if (loader) {
+      require(loader->gives_every_row_once() == once,
+              "a loader that {} every row once is wanted here; Data.loader makes one by "
+              "Data._options",
+              once ? "gives" : "does not give");
+      loader->next(batch);
+    }
+    if (once) {
+      how.rows = trainer.agree_on_rows(loader ? std::optional(batch.of_all) : std::nullopt);
+      if (*how.rows == 0) return std::nullopt;
+    }
+    return trainer.validate(fields_of(batch), how);
   }
 
   std::optional<StepResult> next(Loader* loader, const std::vector<Loader*>& of_all) {
@@ -118,22 +138,32 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
   return out;
 }
 
+// Where pipelines may die, one of those that live writes: `write(saver)`.
+template <class Write>
+void in_one_pipeline(Job& job, const Write& write) {
+  job.trainer.settle();
+  Membership* const members = job.trainer.membership();
+  if (members == nullptr || !members->may_lose()) return write("");
+  members->in_one_pipeline([&] { write(fmt::format("-{}", job.trainer.pipeline())); });
+}
+
 // `run_json` is asked where the checkpoint is written: by then a pipeline may have died that was to
 // write it.
 void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
           int keep) {
-  job.trainer.settle();
-  Membership* const members = job.trainer.membership();
-  const bool apart = members != nullptr && members->may_lose();
-  const auto write = [&] {
-    const std::string saver = apart ? fmt::format("-{}", job.trainer.pipeline()) : "";
+  in_one_pipeline(job, [&](const std::string& saver) {
     save_checkpoint({folder, keep, saver}, job.trainer.step(), run_json(), job.trainer.save_parts(),
                     job.transport);
-  };
-  if (apart)
-    members->in_one_pipeline(write);
-  else
-    write();
+  });
+}
+
+void save_model(Job& job, const std::string& folder, const std::vector<std::string>& fetches) {
+  const TrainerOptions& o = job.trainer.options();
+  const Graph model = model_of(job.graph, fetches);
+  in_one_pipeline(job, [&](const std::string& saver) {
+    hetu::save_model({folder, 1, saver}, job.trainer.step(), model, o.batch_size / o.micro_batches,
+               job.trainer.save_parts(), job.transport);
+  });
 }
 
 // Pipelines that have left the job, and what was lost with them.
@@ -205,22 +235,27 @@ void bind_steps(JobClass& job) {
             StepResult r;
             {
               nb::gil_scoped_release free;
-              r = j.step(loader, true);
+              r = j.train(loader);
             }
-            return result_dict(r);
+            return result_dict(std::move(r));
           },
           nb::arg("loader").none())
       .def(
           "validate",
-          [](Job& j, Loader* loader) {
-            StepResult r;
+          [](Job& j, Loader* loader, const std::vector<std::string>& fetches,
+             bool once) -> nb::object {
+            std::optional<StepResult> r;
             {
               nb::gil_scoped_release free;
-              r = j.step(loader, false);
+              r = j.validate(loader, {fetches}, once);
             }
-            return result_dict(r);
+            if (!r) return nb::none();
+            return result_dict(*std::move(r));
           },
-          nb::arg("loader").none())
+          nb::arg("loader").none(), nb::arg("fetches") = std::vector<std::string>(),
+          nb::arg("once") = false,
+          "Forward only; `fetches`: what is computed, none: all. `once`: the loader gives every row "
+          "once, and None comes after the last one.")
       .def(
           "begin_run", [](Job& j, std::int64_t steps) { j.trainer.begin_run(steps); },
           nb::call_guard<nb::gil_scoped_release>(),
@@ -234,7 +269,7 @@ void bind_steps(JobClass& job) {
               r = j.next(loader, of_all);
             }
             if (!r) return nb::none();
-            return result_dict(*r);
+            return result_dict(*std::move(r));
           },
           nb::arg("loader").none(), nb::arg("of_all") = std::vector<Loader*>(),
           "The next step of the run, None once it is over. `of_all`: loaders of all pipelines, on "
@@ -314,6 +349,8 @@ void bind_state(JobClass& job) {
           "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
           "Gradient sums of the last step, before clipping.")
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
+      .def("save_model", [](Job& j, const std::string& folder, const std::vector<std::string>& fetches) { save_model(j, folder, fetches); }, nb::call_guard<nb::gil_scoped_release>(),
+           "The graph that predicts these fetches, and its weights; every worker calls it.")
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_rate_factor",

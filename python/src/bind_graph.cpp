@@ -5,6 +5,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "graph/base/error.h"
 #include "graph/builder.h"
 #include "graph/passes/dead.h"
@@ -99,6 +101,25 @@ void bind_graph(nb::module_& m) {
 
   nb::class_<Graph>(m, "Graph", "A finished operator graph.")
       .def("__str__", &print_graph)
+      .def(
+          "fields_of",
+          [](const Graph& g, const std::vector<std::string>& fetches, bool training) {
+            return fields_for(g, training ? needed_in_training(g) : fetched_values(g, fetches));
+          },
+          nb::arg("fetches"), nb::arg("training") = false,
+          "Names of the fields that a run reads which reports these, or that trains.")
+      .def(
+          "counts_of",
+          [](const Graph& g, const std::string& fetch) {
+            const std::vector<ValueId> values = fetched_values(g, {fetch});
+            const std::vector<char> needed = needed_for(g, values);
+            int sums = 0;
+            for (const Node& node : g.nodes)
+              sums += node.op == "step_sum" && node.outputs[0] != values[0] &&
+                      needed[g.values[node.outputs[0]].producer] != 0;
+            return sums;
+          },
+          "How many step_sums a fetch comes from, besides itself.")
       .def_prop_ro("blocks", [](const Graph& g) { return g.blocks; })
       .def_prop_ro("nodes", [](const Graph& g) { return g.nodes.size(); })
       .def_prop_ro("parameters",
@@ -155,10 +176,37 @@ void bind_graph(nb::module_& m) {
             return nb::make_tuple(name, node.op);
           },
           "(name, operator) of the node that makes a value.")
+      .def(
+          "reads",
+          [](const Builder& b, ValueId v) {
+            const std::vector<char> needed = needed_for(b.graph(), {v});
+            nb::list fields, sums;
+            for (const Node& node : b.graph().nodes) {
+              if (needed[b.graph().values[node.outputs[0]].producer] == 0) continue;
+              if (node.op == "placeholder") fields.append(node.name);
+              if (node.op == "step_sum") sums.append(node.outputs[0]);
+            }
+            return nb::make_tuple(fields, sums);
+          },
+          "(names of fields, numbers of step_sums) that a value comes from.")
       .def("type_of",
            [](const Builder& b, ValueId v) {
              return nb::make_tuple(dtype_name(b.type(v).dtype), b.type(v).shape);
            })
+      .def(
+          "finished_with",
+          [](const Builder& b, const std::vector<std::pair<std::string, ValueId>>& fetches) {
+            Builder other = b;
+            std::vector<std::string> names;
+            for (const auto& [name, v] : fetches) {
+              const auto& known = other.graph().fetches;
+              if (std::find(known.begin(), known.end(), std::pair(name, v)) == known.end())
+                other.fetch(name, v);
+              names.push_back(name);
+            }
+            return part_for(fold(other.finish()), names);
+          },
+          "The part of the graph that these need, finished; the builder stays as it is.")
       .def("finish", [](Builder& b) { return remove_dead(fold(b.finish())); });
 }
 

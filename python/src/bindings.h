@@ -32,6 +32,9 @@ void bind_links(nanobind::module_& m);
 /// Parameter servers for programs of one's own: ParameterClient, optimizer_state_names.
 void bind_ps(nanobind::module_& m);
 
+/// Saved models: Predictor, save_model.
+void bind_predict(nanobind::module_& m);
+
 /// Training: Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 

@@ -64,5 +64,6 @@ NB_MODULE(_hetu, m) {
   hetu::bind_links(m);
   hetu::bind_ps(m);
   hetu::bind_executor(m);
+  hetu::bind_predict(m);
   hetu::bind_stop(m);
 }

@@ -18,6 +18,7 @@ from hetu.job.checkpoint import Checkpoints
 from hetu.job.cuts import Cuts
 from hetu.job.draws import Draws
 from hetu.job.fetches import read
+from hetu.job.predict import Predicting
 from hetu.job.step import Step
 from hetu.job.table_counters import TableCounters
 from hetu.lr import ReduceOnPlateau
@@ -45,14 +46,15 @@ KEYWORDS = [field for name, field in tables.table("training").items() if name no
 PLANNING = [field.name for field in KEYWORDS if field.name in tables.table("sizes")]
 
 
-class Executor:
+class Executor(Predicting):
     """Compiles a graph for this worker and runs it.
 
-    fetches: name -> values; a list with a `minimize` handle trains, one without validates. A run reports the float32 scalars
-    of its list, each under the name of its operator, "loss", and what the graph reports in every run (GraphBuilder.fetch);
-    each is summed over the micro-batches and pipelines of the step (a step_sum is that sum already), so that a mean is a sum
-    over a count. A run that validates also takes float32 numbers per sample, [batch]: Step.samples_of has those of the
-    global batch, in the order of the data. Other tensors are refused: prediction of whole ones is to come.
+    fetches: name -> values; a list with a `minimize` handle trains, one without does not. A run reports what its list names,
+    each under the name of its operator. A scalar is summed over the micro-batches and pipelines of the step (a step_sum is
+    that sum already), so that a mean is a sum over a count. A run that trains takes float32 scalars; any other run takes any
+    value: with the batch axis Step.samples_of has it of every sample of the global batch, in the order of the data, without
+    it Step.sums has the sum; on every worker. "loss", and what the graph reports in every run (GraphBuilder.fetch), come
+    along in a run that trains, and in others that read the fields which they need. No other field is asked for.
     devices: rows of a device list (rows = workers of a pipeline, columns = pipelines; rows of different lengths: replicas
     of each stage in one pipeline), a list's name, or None (see hetu.devices).
     pipeline: a method's name (`hetu schedule --help` lists them), a plan's CSV or JSON file, "module:function", or a
@@ -89,6 +91,7 @@ class Executor:
         graph: GraphBuilder = self.train_handle.graph
         self.data = self._one_source(graph)
         self.graph = graph.builder.finish()
+        self.fetches.settle(self.graph)
         self.layout: Layout = _lay_out(devices)
         if averaging and self.layout.replicas:
             raise ValueError(
@@ -139,8 +142,9 @@ class Executor:
         self.compares = compare_single
         fields = list(self.job.compare_single()) if compare_single else []
         self.readers = self.job.readers(fields)
-        together = self.readers.open(self.averages, compare_single)
-        self.loader = self._loader(self.data, together, self.layout.pipelines, self.job.pipeline)
+        reads = self.graph.fields_of([], True)
+        together = self.readers.open(self.averages, compare_single, reads)
+        self.loader = self._loader(self.data, together, self.layout.pipelines, self.job.pipeline, reads)
         # By pipeline, where one process does the same steps.
         self.loaders_of_all = [
             self.data.loader(self.layout.pipelines, d, fields, self.readers.single(together, d))
@@ -228,11 +232,6 @@ class Executor:
         rate = self.train_handle.optimizer.learning_rate
         return rate if isinstance(rate, ReduceOnPlateau) else None
 
-    def _loader(self, data: Data, together: Any, pipelines: int, pipeline: int) -> Any:
-        """This worker's, of a set that all open together; None if it reads nothing."""
-        fields = list(self.job.fields)
-        return data.loader(pipelines, pipeline, fields, together) if fields else None
-
     def _share_out(self) -> None:
         """The rows of pipelines that have died go to those that live, from the first epoch on that none has begun."""
         if self.job.living == self.sharers:
@@ -297,7 +296,7 @@ class Executor:
         if self.fetches.trains[name]:
             yield from self._train(name, steps, checkpoint, every, keep, resume, trace, drain)
         else:
-            yield from self._validate(name, steps, data or self.data)
+            yield from self._forward(name, self.fetches.names[name], data or self.data, steps)
         self.under_way = ""  # left as it is where a script breaks out of its loop
 
     def _train(self, name: str, steps: int, checkpoint: str | None, every: int, keep: int, resume: bool, trace: str | None,
@@ -353,23 +352,8 @@ class Executor:
         ends = [self.step - self.step % period + period for period in periods if period]
         return min([steps, *ends]) - self.step
 
-    def _validate(self, name: str, batches: int, data: Data) -> Iterator[Step]:
-        if data.fields != self.data.fields or data.batch_size != self.data.batch_size:
-            raise ValueError(
-                f"validation data has fields {data.fields} in batches of {data.batch_size}, "
-                f"training {self.data.fields} of {self.data.batch_size}"
-            )
-        pipelines, pipeline = self.layout.pipelines, self.job.pipeline
-        if self.job.may_lose:  # every pipeline by itself, for any other may die in it
-            data, batches, pipelines, pipeline = data.alone(pipelines), batches * pipelines, 1, 0
-        loader = self._loader(data, self.readers.open(bool(self.job.may_lose)), pipelines, pipeline)
-        for _ in range(batches):
-            step = self._step(name, self.job.validate, loader)
-            if step:
-                yield step
-
-    def _step(self, name: str, function: Any, loader: Any) -> Step | None:
-        training, names = self.fetches.trains[name], self.fetches.names[name]
+    def _step(self, name: str, function: Any, loader: Any, reports: list[str] | None = None) -> Step | None:
+        training, names = self.fetches.trains[name], reports or self.fetches.names[name]
         self.stepper = threading.get_ident()
         start = time.monotonic()
         result = function(loader)
@@ -378,12 +362,12 @@ class Executor:
         seconds = time.monotonic() - start
         if training:
             self.stopped = result["stop_asked"]
-        samples = self.data.batch_size * result["batches"]
+        samples = result["rows"] or self.data.batch_size * result["batches"]
         own = self.data.batch_size if self.averages and training else samples
-        scalars = {fetch: value for fetch, value in result["scalars"].items() if fetch in names}
-        of_each = {fetch: values for fetch, values in result["samples"].items() if fetch in names}
-        return Step(result["step"], scalars, result["gradient_norm"], result["learning_rate"], seconds, samples,
-                    last=result["last"], own_samples=own, samples_of=of_each)
+        found = [{fetch: value for fetch, value in result[kind].items() if fetch in names}
+                 for kind in ("scalars", "samples", "sums")]
+        return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
+                    last=result["last"], own_samples=own, samples_of=found[1], sums=found[2])
 
     def describe(self) -> str:
         """One line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
-from hetu.graph import BATCH, GraphBuilder, Value
+from hetu.graph import GraphBuilder, Value, current
 from hetu.optim import Train
 
 
 @dataclass
 class Fetches:
-    """By name of a run: whether it trains, and the names of the scalars that it reports."""
+    """By name of a run: whether it trains, and the names of what it reports, in the order of its list."""
 
     train: Train
     trains: dict[str, bool]
-    names: dict[str, set[str]]
+    names: dict[str, list[str]]
+    always: list[str] = field(default_factory=list)  # what every run reports, where it may
+    per_sample: set[str] = field(default_factory=set)  # of the names: those of values with a batch axis
+    numbers: dict[str, int] = field(default_factory=dict)  # by name, the value
+    counts: dict[str, str] = field(default_factory=dict)  # of a mean over a count: what the count is reported as
 
     def check(self, run: str, of_training: dict[str, Any], of_validation: dict[str, Any]) -> None:
         """Refuses what a run does not know, or would ignore: arguments by name."""
-        if run not in self.trains:
-            raise ValueError(f"no fetches called '{run}'; there are: {', '.join(self.trains)}")
+        self.check_run(run)
         trains = self.trains[run]
         given = [name for name, value in (of_validation if trains else of_training).items() if value]
         if given:
@@ -29,53 +32,102 @@ class Fetches:
         if (of_training["every"] or of_training["resume"]) and not of_training["checkpoint"]:
             raise ValueError("every and resume need a checkpoint folder (checkpoint=)")
 
+    def check_run(self, run: str) -> None:
+        """Refuses a name that no list has."""
+        if run not in self.trains:
+            raise ValueError(f"no fetches called '{run}'; there are: {', '.join(self.trains)}")
+
+    def note_count(self, graph: GraphBuilder, name: str, value: Value) -> None:
+        """If it is a scalar that is a mean over one count of the step, the count is reported beside it."""
+        sums = graph.builder.reads(value.number)[1]
+        if not value.shape and len(sums) == 1 and sums[0] != value.number:
+            self.counts[name] = _name_of(graph, name, Value(graph, sums[0]), False)
+
+    def settle(self, graph: Any) -> None:
+        """Of the finished graph: what every run reports comes along in one that does not train wherever the fields that it
+        reads are read anyway."""
+        for run, names in self.names.items():
+            if not self.trains[run]:
+                fields = set(graph.fields_of(names))
+                names += [name for name in self.always if name not in names and fields.issuperset(graph.fields_of([name]))]
+
+
+def _refuse(run: str, message: str) -> NoReturn:
+    """A ValueError with the line of the user's script."""
+    current().refuse(f"fetches '{run}': {message}")
+
+
+def _check(graph: GraphBuilder, run: str, value: Value, trains: bool) -> None:
+    """Refuses what a run cannot report."""
+    name, op = graph.builder.producer_of(value.number)
+    what = f"'{name}' is {value!r}"
+    if trains and (value.shape or value.dtype != "float32"):
+        raise NotImplementedError(f"fetches '{run}': {what}; a run that trains reports float32 scalars; name it in a list "
+                                  "without minimize()")
+    if op in ("parameter", "buffer"):
+        _refuse(run, f"'{name}' is a {op}; a run reports what operators compute of its data")
+    batched = [axis for axis, size in enumerate(value.shape) if size < 0]
+    if batched not in ([], [0]):
+        _refuse(run, f"{what}; the batch must be its first axis alone: permute it")
+    if not batched and value.dtype not in ("float32", "int32"):
+        _refuse(run, f"{what}; what has no batch axis is summed over micro-batches, as float32 or int32: cast it")
+    if not graph.builder.reads(value.number)[0]:
+        _refuse(run, f"{what}, and nothing of the data leads to it")
+
 
 def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
     """The name under which a value of a list is reported."""
-    if trains and value.shape:
-        name, _ = graph.builder.producer_of(value.number)
-        raise NotImplementedError(f"fetches '{run}': '{name}' is {value.dtype}{value.shape}; a run that trains reports "
-                                  "float32 scalars; ask for numbers per sample in a list without minimize()")
+    _check(graph, run, value, trains)
     for name, known in graph.fetches.items():
         if known.number == value.number:
             return name
-    name, op = graph.builder.producer_of(value.number)
-    if value.dtype != "float32" or value.shape not in ([], [BATCH]):
-        raise NotImplementedError(f"fetches '{run}': '{name}' is {value.dtype}{value.shape}; a run reports float32 scalars, "
-                                  "such as a loss or top_k_hits, and one that validates float32 numbers per sample, "
-                                  f"[{BATCH}]; prediction, which gives whole tensors, is to come")
-    if op in ("parameter", "buffer"):
-        raise ValueError(f"fetches '{run}': '{name}' is a {op}; a run reports what operators compute, summed over the step")
+    name, _ = graph.builder.producer_of(value.number)
     if name in graph.fetches:
-        raise ValueError(f"fetches '{run}': another value is reported as '{name}'; name the operator otherwise (name=)")
+        _refuse(run, f"another value is reported as '{name}'; name the operator otherwise (name=)")
     graph.fetch(name, value)
     return name
 
 
-def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
-    """Checks the lists, and adds their values to those that the graph reports. Throws ValueError, and NotImplementedError
-    for a tensor that is no scalar."""
+def _train_of(fetches: Mapping[str, Sequence[Value | Train]]) -> Train:
+    """The one minimize() handle of the lists, which are looked through."""
+    handles = []
     for run, items in fetches.items():
         if not isinstance(items, (list, tuple)) or not items:
-            raise ValueError(f"fetches '{run}': a list of values is wanted, got {items!r}")
+            _refuse(run, f"a list of values is wanted, got {items!r}")
         for item in items:
             if not isinstance(item, (Value, Train)):
-                raise ValueError(f"fetches '{run}': {item!r} is neither a value nor what minimize() returns")
-    handles = [item for items in fetches.values() for item in items if isinstance(item, Train)]
+                _refuse(run, f"{item!r} is neither a value nor what minimize() returns")
+            handles += [item] if isinstance(item, Train) else []
     if len(handles) != 1:
-        raise ValueError(f"exactly one minimize() handle is needed among the fetches, got {len(handles)}")
-    train = handles[0]
+        current().refuse(f"exactly one minimize() handle is needed among the fetches, got {len(handles)}")
+    return handles[0]
+
+
+def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
+    """Checks the lists, and adds their values to those that the graph reports. Throws ValueError, and NotImplementedError
+    for a run that trains and a tensor that is no scalar."""
+    train = _train_of(fetches)
     graph = train.graph
     if "loss" not in graph.fetches:
         graph.fetch("loss", train.loss)
-    always = set(graph.fetches)
-    names = {run: set(always) for run in fetches}
-    trains = {run: any(item is train for item in items) for run, items in fetches.items()}
+    always = dict(graph.fetches)
+    found = Fetches(train, {run: any(item is train for item in items) for run, items in fetches.items()}, {}, list(always))
     for run, items in fetches.items():
+        names = found.names[run] = []
         for item in items:
             if isinstance(item, Train):
                 continue
             if item.graph is not graph:
-                raise ValueError(f"fetches '{run}': a value of another graph than the one that is trained")
-            names[run].add(_name_of(graph, run, item, trains[run]))
-    return Fetches(train, trains, names)
+                _refuse(run, f"{item!r} is a value of another graph than the one that is trained")
+            name = _name_of(graph, run, item, found.trains[run])
+            names.append(name)
+            if not found.trains[run]:
+                found.note_count(graph, name, item)
+        if found.trains[run]:
+            names += [name for name in always if name not in names]
+    for name, value in always.items():
+        if not all(found.trains.values()):
+            found.note_count(graph, name, value)
+    found.numbers = {name: value.number for name, value in graph.fetches.items()}
+    found.per_sample = {name for name, value in graph.fetches.items() if value.shape and value.shape[0] < 0}
+    return found

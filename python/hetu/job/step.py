@@ -9,7 +9,8 @@ from typing import Any
 @dataclass
 class Step:
     """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step;
-    `samples_of` those per sample, of the global batch in its order."""
+    `samples_of` those per sample, of the global batch in its order, and `sums` other tensors, summed. step["name"] is any of
+    these."""
 
     index: int
     scalars: dict[str, float]
@@ -20,7 +21,15 @@ class Step:
     extra: dict[str, float] = field(default_factory=dict)
     last: bool = False  # of its run: every update is applied
     own_samples: int = 0  # those that the scalars are of: all, or this pipeline's where pipelines average weights
-    samples_of: dict[str, Any] = field(default_factory=dict)  # of a validation: by fetch, a float32 array
+    samples_of: dict[str, Any] = field(default_factory=dict)  # by fetch, of a run that does not train: arrays [samples, ...]
+    sums: dict[str, Any] = field(default_factory=dict)  # the same: arrays without the batch axis
+
+    def __getitem__(self, name: str) -> Any:
+        for values in (self.scalars, self.samples_of, self.sums):
+            if name in values:
+                return values[name]
+        known = ", ".join([*self.scalars, *self.samples_of, *self.sums])
+        raise KeyError(f"a step reports nothing as '{name}'; there are: {known}")
 
     @property
     def loss(self) -> float:

@@ -1,0 +1,134 @@
+#include "executor/predict/saved_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "executor/comm/inproc.h"
+#include "graph/base/checksum.h"
+#include "graph/base/error.h"
+#include "graph/op_def.h"
+#include "graph/passes/dead.h"
+#include "ops/registry.h"
+
+namespace hetu {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr const char* kModel = "model";  // a key of run_json
+constexpr const char* kGraph = "graph.txt";
+
+std::string run_of(const std::string& graph, std::int64_t rows) {
+  json run = json::parse(weights_only_run("a saved model"));
+  run[kModel] = {{"version", kVersion},
+                 {"graph", kGraph},
+                 {"crc32c", crc_text(crc32c(graph.data(), graph.size()))},
+                 {"rows", rows}};
+  return run.dump();
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(Code::Io, "{}: cannot be read", path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::set<std::string> weights_of(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Parameter& p : graph.parameters) names.insert(p.name);
+  for (const StateBuffer& b : graph.buffers) names.insert(b.name);
+  return names;
+}
+
+}  // namespace
+
+Graph model_of(const Graph& graph, const std::vector<std::string>& names) {
+  Graph model = part_for(graph, names);
+  for (const auto& [name, value] : model.fetches) {
+    require(is_per_sample(model.values[value].type),
+            "a model gives values of each sample; '{}' is {}, without the batch axis", name,
+            to_string(model.values[value].type));
+    const std::vector<char> needed = needed_for(model, {value});
+    for (std::size_t n = 0; n < model.nodes.size(); ++n)
+      require(needed[n] == 0 || model.nodes[n].op != "step_sum",
+              "a model gives values of each sample; '{}' depends on '{}', a count of a whole step",
+              name, model.nodes[n].name);
+  }
+  for (Parameter& p : model.parameters) {  // its weights come from the file
+    p.init = {};
+    p.start = nullptr;
+    p.served = false;
+  }
+  for (StateBuffer& b : model.buffers) b.init = {};
+  return model;
+}
+
+void save_model(const SavePlace& place, std::int64_t step, const Graph& model, std::int64_t rows,
+                std::vector<SavePart> parts, comm::Transport& transport) {
+  const std::set<std::string> wanted = weights_of(model);
+  for (SavePart& part : parts)
+    std::erase_if(part.tensors, [&](const StateTensor& t) {
+      return !t.state.empty() || wanted.count(t.name) == 0;
+    });
+  std::erase_if(parts, [](const SavePart& part) { return part.tensors.empty(); });
+  const std::string graph = print_graph(model);
+  if (transport.worker() == 0) parts.push_back({kGraph, {}, graph});
+  save_checkpoint(place, step, run_of(graph, rows), parts, transport);
+}
+
+void save_model(const std::string& folder, const Graph& model, std::int64_t rows,
+                const std::string& checkpoint) {
+  const Manifest manifest = read_manifest(checkpoint);
+  SavePart part{"stage-0.safetensors", {}, {}};
+  std::vector<std::vector<float>> room;
+  for (const std::string& name : weights_of(model)) {
+    const CheckpointTensor* const found = manifest.find(name, "");
+    if (found == nullptr)
+      fail(Code::Io, "{}: has no '{}'; it is of another model", manifest.folder, name);
+    std::vector<float>& values = room.emplace_back(element_count(found->shape));
+    read_tensor(manifest, *found, values.data());
+    part.tensors.push_back({name, "", found->shape, host_span(values.data(), element_count(found->shape))});
+  }
+  const auto alone = comm::make_inproc(1);
+  save_model({folder}, manifest.step, model, rows, {std::move(part)}, *alone[0]);
+}
+
+SavedModel read_model(const std::string& folder) {
+  SavedModel model;
+  model.weights = read_manifest(folder);
+  const json run = json::parse(model.weights.run_json);
+  if (!run.contains(kModel))
+    fail(Code::Io, "{}: a checkpoint without a graph, which job.save(folder) writes beside weights",
+         model.weights.folder);
+  try {
+    const json& said = run.at(kModel);
+    const int version = said.at("version");
+    if (version != kVersion)
+      fail(Code::Io, "{}: a model of version {}, this build reads {}; save it again",
+           model.weights.folder, version, kVersion);
+    model.rows = said.at("rows");
+    const auto path =
+        (std::filesystem::path(model.weights.folder) / said.at("graph").get<std::string>()).string();
+    const std::string text = text_of(path);
+    const std::string found = crc_text(crc32c(text.data(), text.size())),
+                      stated = said.at("crc32c");
+    if (found != stated)
+      fail(Code::Io, "{}: its checksum is {}, the manifest states {}; the file is damaged", path,
+           found, stated);
+    model.graph = parse_graph(text);
+  } catch (const json::exception& e) {
+    fail(Code::Io, "{}: what it says of its model is not read: {}", model.weights.folder, e.what());
+  }
+  check_types(op_set(), model.graph);
+  return model;
+}
+
+}  // namespace hetu

@@ -1,0 +1,190 @@
+"""What an Executor does without training: predictions of a whole data set, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hetu.data import Batches, Data
+from hetu.graph import Value, current
+
+if TYPE_CHECKING:
+    import numpy
+
+    from hetu.devices import Layout
+    from hetu.job.fetches import Fetches
+    from hetu.job.step import Step
+
+    Rows = Data | Mapping[str, numpy.ndarray]
+    Metric = Callable[..., float] | str | tuple[str, str]
+
+
+class Predicting:
+    """The part of Executor that runs forward only. Every worker calls, and every worker has the results."""
+
+    job: Any
+    data: Data
+    graph: Any
+    readers: Any
+    layout: Layout
+    fetches: Fetches
+    _step: Callable[..., Step | None]
+
+    def predict(
+        self, data: Rows | None = None, run: str | None = None, fetches: Sequence[Value | str] | None = None
+    ) -> numpy.ndarray | dict[str, numpy.ndarray]:
+        """What a run gives of every sample of `data`, in its order, the last batch short where it is: an array if that is one
+        value, else name -> array. No field is read that the values do not need.
+
+        data: an object of hetu.data, or arrays by field; the training data if none is given. run: a list of the Executor;
+        else the one called "predict", or the only one with such values that does not train. fetches: some of its values.
+        """
+        run, names = self._predicted("predict", run, fetches)
+        found = self._arrays(names, list(self._forward(run, names, self._data_of(data), None)))
+        return found[names[0]] if len(names) == 1 else found
+
+    def evaluate(
+        self, data: Rows | None = None, run: str | None = None, metrics: Mapping[str, Metric] | None = None
+    ) -> dict[str, float]:
+        """The scalars of a run over all of `data`, and measures of what it gives per sample.
+
+        A scalar that is a mean over a count of the step (a loss) is the mean over that count in all of the data, one over
+        several counts the mean of batches by their samples, any other one the sum. metrics: by name, a function of the
+        run's arrays per sample in the order of its list ({"evaluate": [logits, data.y]}, metrics={"auc": hetu.metrics.auc}),
+        the name of a sum, which is divided by the samples, or the names of two sums, one over the other.
+
+        data: as in predict(). run: a list of the Executor; else the one called "evaluate", or "validate", or the only one
+        that does not train.
+        """
+        metrics = dict(metrics or {})
+        run = self._run_of("evaluate", run, ("evaluate", "validate"), list(self.fetches.names))
+        arrays = [name for name in self.fetches.names[run] if name in self.fetches.per_sample]
+        scalars = [name for name in self.fetches.names[run] if name not in self.fetches.per_sample]
+        if not any(callable(metric) for metric in metrics.values()):
+            arrays = []
+        counts = {name: count for name, count in self.fetches.counts.items() if name in scalars}
+        wanted = list(dict.fromkeys([*scalars, *counts.values(), *arrays]))
+        if not wanted:
+            current().refuse(f"evaluate: run '{run}' has no scalar; give metrics= of its values per sample")
+        for name, metric in metrics.items():
+            for part in () if callable(metric) else (metric,) if isinstance(metric, str) else metric:
+                self._known(f"evaluate: metric '{name}'", part, scalars)
+        steps = list(self._forward(run, wanted, self._data_of(data), None))
+        per_sample = [self._arrays([name], steps)[name] for name in arrays]
+        found = {name: self._over(name, counts.get(name), steps) for name in scalars if name in steps[0].scalars}
+        for name, metric in metrics.items():
+            if callable(metric):
+                found[name] = float(metric(*per_sample))
+            else:
+                above, below = (metric, None) if isinstance(metric, str) else metric
+                found[name] = _sum(above, steps) / (_sum(below, steps) if below else sum(s.samples for s in steps))
+        return found
+
+    def save(self, folder: str, run: str | None = None, fetches: Sequence[Value | str] | None = None) -> None:
+        """Saves what predicts, the graph of these values and its weights: a folder for hetu.load, in one process without the
+        script. What is named is what predict() gives. Every worker calls it, and sees the folder; a model that it held
+        before is replaced when this one is whole."""
+        _, names = self._predicted("save", run, fetches)
+        self.job.save_model(str(folder), names)
+
+    def _predicted(self, what: str, run: str | None, fetches: Sequence[Value | str] | None) -> tuple[str, list[str]]:
+        """The run that predicts, and the names of its values with a batch axis that are meant."""
+        candidates = [name for name, names in self.fetches.names.items() if self.fetches.per_sample.intersection(names)]
+        run = self._run_of(what, run, ("predict",), candidates)
+        names = [name for name in self.fetches.names[run] if name in self.fetches.per_sample]
+        if fetches is not None:
+            names = [self._known(f"{what}: run '{run}'", value, names) for value in fetches]
+        if not names:
+            current().refuse(f"{what}: run '{run}' has no value with a batch axis")
+        return run, names
+
+    def _over(self, name: str, count: str | None, steps: list[Step]) -> float:
+        """A scalar over all steps."""
+        if not self.graph.counts_of(name):
+            return _sum(name, steps)
+        weights = [step.scalars[count] if count else step.samples for step in steps]
+        return sum(step.scalars[name] * weight for step, weight in zip(steps, weights, strict=True)) / sum(weights)
+
+    def _run_of(self, what: str, run: str | None, preferred: tuple[str, ...], candidates: list[str]) -> str:
+        """The run that is named, or meant."""
+        still = [name for name in candidates if not self.fetches.trains[name]]
+        if run is None:
+            run = next((name for name in preferred if name in still), still[0] if len(still) == 1 else None)
+        if run is None:
+            current().refuse(f"{what}: run= says which list of the Executor is meant; it has {', '.join(self.fetches.trains)}")
+        self.fetches.check_run(run)
+        if self.fetches.trains[run]:
+            current().refuse(f"{what}: run '{run}' trains; name one without minimize()")
+        return run
+
+    def _known(self, what: str, value: Value | str, names: list[str]) -> str:
+        """The name of a value among those."""
+        name = value
+        if isinstance(value, Value):
+            numbers = self.fetches.numbers
+            name = next((n for n in names if numbers[n] == value.number and value.graph is self.fetches.train.graph), value)
+        if name not in names:
+            current().refuse(f"{what} does not report {value!r}; it has: {', '.join(names) or 'nothing'}")
+        return str(name)
+
+    @staticmethod
+    def _arrays(names: list[str], steps: list[Step]) -> dict[str, numpy.ndarray]:
+        """Of all steps, one after the other."""
+        import numpy  # whose import is half of a worker's start
+
+        return {name: numpy.concatenate([step.samples_of[name] for step in steps]) for name in names}
+
+    def _data_of(self, data: Rows | None) -> Data:
+        if data is None:
+            return self.data
+        if not isinstance(data, Mapping):
+            return data
+        rows = {name: len(array) for name, array in data.items()}
+        if len(set(rows.values())) != 1 or 0 in rows.values():
+            current().refuse(f"the arrays must have equally many rows, at least one; they have {rows}")
+        each = self.data.batch_size * self.layout.pipelines
+        count = next(iter(rows.values()))
+        items = [{name: array[row:row + each] for name, array in data.items()} for row in range(0, count, each)]
+        return Batches(items, self.data.batch_size, "arrays")
+
+    def _forward(self, run: str, names: list[str], data: Data, batches: int | None) -> Iterator[Step]:
+        """So many batches from the start of `data`; None: every row of it once. Reports, and computes, those names alone."""
+        wanted = list(self.graph.fields_of(names))
+        self._check_data(run, data, wanted)
+        once, pipelines, pipeline = batches is None, self.layout.pipelines, self.job.pipeline
+        if self.job.may_lose:  # every pipeline by itself, for any other may die in it
+            data, pipelines, pipeline = data.alone(pipelines), 1, 0
+            batches = None if batches is None else batches * self.layout.pipelines
+        together = self.readers.open(bool(self.job.may_lose), False, wanted)
+        loader = self._loader(data.once() if once else data, together, pipelines, pipeline, wanted)
+        done = 0
+        while batches is None or done < batches:
+            step = self._step(run, lambda rows: self.job.validate(rows, names, once), loader, names)
+            if step is None:
+                break
+            done += 1
+            yield step
+        if once and not done:
+            current().refuse(f"run '{run}': the data have no row")
+
+    def _loader(self, data: Data, together: Any, pipelines: int, pipeline: int, reads: list[str]) -> Any:
+        """This worker's, of a set that all open together; None if it reads nothing."""
+        fields = [name for name in self.job.fields if name in reads]
+        return data.loader(pipelines, pipeline, fields, together) if fields else None
+
+    def _check_data(self, run: str, data: Data, wanted: list[str]) -> None:
+        """Refuses data that a run cannot read."""
+        given, trained = ({name: (dtype, shape) for name, dtype, shape in d.fields} for d in (data, self.data))
+        for name in wanted:
+            if name not in given:
+                current().refuse(f"run '{run}' reads field '{name}', and the data have {', '.join(given)}")
+            if given[name] != trained[name]:
+                current().refuse(f"run '{run}': field '{name}' is {given[name][0]} rows of shape {given[name][1]}, the graph "
+                                 f"reads {trained[name][0]} rows of shape {trained[name][1]}")
+        if data.batch_size != self.data.batch_size:
+            current().refuse(f"run '{run}': the data come in batches of {data.batch_size}, the job is made for "
+                             f"{self.data.batch_size}")
+
+
+def _sum(name: str, steps: list[Step]) -> float:
+    return sum(step.scalars[name] for step in steps)

@@ -1,0 +1,78 @@
+"""Saved models: written by job.save or hetu.save, and run by one process without the script that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hetu import _hetu
+from hetu.graph import Value, current
+
+if TYPE_CHECKING:
+    import numpy
+
+
+class Predictor:
+    """A saved model. `predictor(x=array, ...)` takes an array per field, one row per sample, as many as there are, and gives
+    the model's value of each: an array, or name -> array if it has several. No dropout; running statistics as they were.
+
+    folder: what job.save wrote. rows: samples that are computed at once; 0: as many as a micro-batch of that job had, so that
+    the bits are those of job.predict. threads: of kernels; 0: all cores. Throws OSError where the folder holds no model.
+    """
+
+    def __init__(self, folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> None:
+        self.folder = str(folder)
+        self.model = _hetu.Predictor(self.folder, rows, threads, device)
+        self.fields = {name: (dtype, shape) for name, dtype, shape in self.model.fields}
+        self.outputs = {name: (dtype, shape) for name, dtype, shape in self.model.outputs}
+
+    @property
+    def rows(self) -> int:
+        """Samples that are computed at once."""
+        return int(self.model.rows)
+
+    def __call__(self, *of_one_field: Any, **fields: Any) -> numpy.ndarray | dict[str, numpy.ndarray]:
+        import numpy
+
+        if of_one_field and len(self.fields) == len(of_one_field) == 1 and not fields:
+            fields = {next(iter(self.fields)): of_one_field[0]}
+        elif of_one_field:
+            current().refuse(f"predictor: give arrays by name: {', '.join(f'{name}=' for name in self.fields)}")
+        given = {}
+        for name, value in fields.items():
+            dtype = None if hasattr(value, "dtype") or name not in self.fields else self.fields[name][0]
+            given[name] = numpy.ascontiguousarray(value, dtype=dtype)
+        try:
+            found = self.model.predict(given)
+        except ValueError as error:
+            current().refuse(f"predictor: {error}")
+        return next(iter(found.values())) if len(found) == 1 else dict(found)
+
+    def __repr__(self) -> str:
+        sides = (", ".join(f"{name} {dtype}{shape}" for name, (dtype, shape) in side.items())
+                 for side in (self.fields, self.outputs))
+        return f"Predictor({' -> '.join(sides)})"
+
+
+def load(folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> Predictor:
+    """The model of a folder (see Predictor)."""
+    return Predictor(folder, rows, threads, device)
+
+
+def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) -> None:
+    """Saves what these values of the current script need, with the weights of the newest checkpoint of a folder: a folder
+    for hetu.load. rows: samples that it computes at once. A job saves its own by job.save."""
+    graph = values[0].graph if values else current()
+    for value in values:
+        if not isinstance(value, Value) or value.graph is not graph:
+            current().refuse(f"save: {value!r} is no value of one graph with the others")
+    if not values:
+        current().refuse("save: no value to predict")
+    named = [(graph.builder.producer_of(value.number)[0], value.number) for value in values]
+    try:
+        _hetu.save_model(str(folder), graph.builder.finished_with(named), [name for name, _ in named], rows, str(checkpoint))
+    except ValueError as error:
+        current().refuse(f"save: {error}")
+
+
+__all__ = ["Predictor", "load", "save"]

@@ -1,0 +1,88 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "config/env.h"
+#include "executor/predict/predictor.h"
+#include "executor/predict/saved_model.h"
+#include "graph/base/error.h"
+#include "python/src/arrays.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+nb::list described(const Graph& graph, const std::vector<std::pair<std::string, ValueId>>& values) {
+  nb::list out;
+  for (const auto& [name, v] : values) {
+    const TensorType& type = graph.values[v].type;
+    out.append(nb::make_tuple(name, dtype_name(type.dtype), type.shape));
+  }
+  return out;
+}
+
+nb::list fields_of(const Graph& graph) {
+  std::vector<std::pair<std::string, ValueId>> fields;
+  for (const ValueId v : graph.placeholders) fields.emplace_back(graph.producer(v).name, v);
+  return described(graph, fields);
+}
+
+nb::dict predict(Predictor& predictor, const nb::dict& given) {
+  std::map<std::string, AnyArray> kept;
+  std::map<std::string, ArrayView> fields;
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string>(key);
+    const AnyArray& array = kept[name] = nb::cast<AnyArray>(value);
+    ArrayView view{dtype_of(array.dtype(), name), {}, array.data()};
+    for (std::size_t i = 0; i < array.ndim(); ++i)
+      view.shape.push_back(static_cast<std::int64_t>(array.shape(i)));
+    fields[name] = std::move(view);
+  }
+  std::map<std::string, Array> found;
+  {
+    const nb::gil_scoped_release free;
+    found = predictor.predict(fields);
+  }
+  nb::dict out;
+  for (auto& [name, array] : found)
+    out[name.c_str()] = own_array(array.dtype, array.shape, std::move(array.bytes));
+  return out;
+}
+
+}  // namespace
+
+void bind_predict(nb::module_& m) {
+  nb::class_<Predictor>(m, "Predictor", "A saved model in one process.")
+      .def(
+          "__init__",
+          [](Predictor* self, const std::string& folder, std::int64_t rows, int threads,
+             const std::string& device) {
+            PredictorOptions options;
+            options.rows = rows;
+            options.threads = threads;
+            options.device = device;
+            options.kernels = env().kernels;
+            new (self) Predictor(folder, options);
+          },
+          nb::arg("folder"), nb::arg("rows") = 0, nb::arg("threads") = 0, nb::arg("device") = "cpu",
+          nb::call_guard<nb::gil_scoped_release>())
+      .def("predict", &predict, "name -> array of each output; `fields`: name -> array, dense.")
+      .def_prop_ro("rows", &Predictor::rows)
+      .def_prop_ro("fields", [](const Predictor& p) { return fields_of(p.graph()); })
+      .def_prop_ro("outputs",
+                   [](const Predictor& p) { return described(p.graph(), p.graph().fetches); })
+      .def("__str__", [](const Predictor& p) { return print_graph(p.graph()); });
+  m.def(
+      "save_model",
+      [](const std::string& folder, const Graph& graph, const std::vector<std::string>& names,
+         std::int64_t rows, const std::string& checkpoint) {
+        save_model(folder, model_of(graph, names), rows, checkpoint);
+      },
+      nb::call_guard<nb::gil_scoped_release>(), "A model of the weights of a checkpoint.");
+}
+
+}  // namespace hetu

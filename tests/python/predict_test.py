@@ -1,0 +1,238 @@
+"""Prediction: every value of every sample in the order of the data, over pipelines and stages the bits of one process, the
+last batch short; saved models give the same bits in one process, in Python and in C++.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import hetu as ht
+import predict_cases as cases
+from train_cases import HETURUN, MANY_S
+
+SCRIPT = pathlib.Path(cases.__file__)
+PROGRAM = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "example_predict"
+JOBS = [("pipe_2_2", 2, "gpipe", 4), ("pipe_1_4", 1, "1f1b", 4), ("pipe_1_2", 1, "chimera", 2), ("pipe_1_4", 1, "pipedream", 4)]
+PARTS = ["logits", "maps", "best", "positive", "parts"]  # of what is saved
+
+
+def one_process(folder):
+    """A job that has trained, and left a checkpoint."""
+    job, values = cases.build()
+    list(job.run("train", steps=cases.TRAINED, checkpoint=f"{folder}/checkpoint"))
+    return job, values
+
+
+class Bits(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.held = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.held.name)
+        cls.job, _ = one_process(cls.folder)
+        cls.one = cases.results(cls.job)
+        cls.job.save(cls.folder / "one", fetches=PARTS)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.held.cleanup()
+
+    def test_one_process(self):
+        """Against itself in another form, and against rows computed one batch size apart."""
+        rows, given = cases.ROWS, cases.arrays()
+        for name, shape in cases.SHAPES.items():
+            self.assertEqual((self.one[name].shape, str(self.one[name].dtype)),
+                             ((rows, *shape), cases.DTYPES.get(name, "float32")), name)
+        self.assertEqual(self.one["parts"].shape, (4 * rows, 4))
+        np.testing.assert_array_equal(self.one["row"], np.arange(rows))
+        np.testing.assert_array_equal(self.one["best"], self.one["logits"].argmax(1))
+        np.testing.assert_array_equal(self.one["positive"], self.one["logits"] > 0)
+        np.testing.assert_array_equal(self.one["hidden"], np.maximum(self.one["maps"], 0))
+        hits = (self.one["best"] == given["y"]).sum()
+        self.assertEqual((self.one["evaluate/hits"], self.one["evaluate/accuracy"], self.one["evaluate/share"]),
+                         (hits, hits / rows, hits / rows))
+        shifted = self.one["logits"] - self.one["logits"].max(1, keepdims=True)
+        losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(rows), given["y"]]
+        self.assertAlmostEqual(self.one["evaluate/loss"], float(losses.mean()), 5)
+        # Arrays, and no label; fewer rows than a batch; those of a shorter set are the first of the longer one.
+        for count in (1, 2, 3, 8, 9, rows):
+            found = self.job.predict({"x": given["x"][:count]}, run="plain")
+            np.testing.assert_array_equal(found, self.one["logits"][:count], str(count))
+
+    def test_training_goes_on_as_if_nothing_was_predicted(self):
+        losses = []
+        for predicts in (False, True):
+            job, _ = cases.build()
+            for _ in range(3):
+                losses += [step.loss for step in job.run("train", steps=job.step + 1)]
+                if predicts:
+                    job.predict({"x": cases.arrays()["x"]}, run="plain")
+        self.assertEqual(losses[:3], losses[3:])
+
+    def test_jobs_of_several_workers(self):
+        path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
+        for devices, pipelines, method, workers in JOBS:
+            with self.subTest(devices=devices, method=method):
+                done = subprocess.run([*HETURUN, "-w", str(workers), sys.executable, SCRIPT, self.folder, devices,
+                                       str(pipelines), method], capture_output=True, text=True, timeout=MANY_S,
+                                      env={**os.environ, "PYTHONPATH": path})
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                for worker in range(workers):
+                    found = np.load(self.folder / f"{devices}-{method}-{worker}.npz")
+                    self.assertEqual(set(found), set(self.one))
+                    for name, values in self.one.items():
+                        if method == "pipedream" and name == "evaluate/loss":  # one micro-batch of another size
+                            self.assertAlmostEqual(float(found[name]), float(values), 6)
+                        else:
+                            np.testing.assert_array_equal(found[name], values, name)
+                model = ht.load(self.folder / f"{devices}-{method}")
+                self.check(model(x=cases.arrays()["x"]), self.one)
+
+    def check(self, found, wanted):
+        self.assertEqual(set(found), set(PARTS))
+        for name in PARTS:
+            self.assertEqual(found[name].dtype, wanted[name].dtype)
+            np.testing.assert_array_equal(found[name], wanted[name], name)
+
+    def test_a_saved_model_in_python(self):
+        model, x = ht.load(self.folder / "one"), cases.arrays()["x"]
+        self.assertEqual((model.rows, model.fields), (cases.MICRO, {"x": ("float32", [-1, 2, 5, 4])}))
+        self.assertEqual(model.outputs["parts"], ("float32", [-4, 4]))
+        for rows in (cases.ROWS, 1, 2, 5):
+            self.check(model(x[:rows]), {name: self.one[name][:rows * 4 if name == "parts" else rows] for name in PARTS})
+        self.assertEqual({name: array.shape[0] for name, array in model(x=x[:0]).items()}, dict.fromkeys(PARTS, 0))
+        for rows in (1, 3, 64):  # another number at once gives the same but for the last bits
+            for name, values in ht.load(self.folder / "one", rows=rows)(x=x).items():
+                np.testing.assert_allclose(values, self.one[name], rtol=1e-5, atol=1e-6, err_msg=name)
+        for word in ("softmax_cross_entropy", "grad", "placeholder \"y\"", "start="):
+            self.assertNotIn(word, str(model.model))
+
+    def test_a_saved_model_in_cpp(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cases.arrays()["x"].tofile(f"{folder}/x.bin")
+            done = subprocess.run([PROGRAM, self.folder / "one", str(cases.ROWS), folder, folder], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check({name: np.fromfile(f"{folder}/{name}.bin", self.one[name].dtype).reshape(self.one[name].shape)
+                        for name in PARTS}, self.one)
+            self.assertIn(f"logits float32[{cases.ROWS}, 3]", done.stdout)
+            linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+            self.assertNotIn("libmpi", linked)
+
+    def test_a_model_of_a_checkpoint(self):
+        _, values = cases.build()
+        ht.new_graph()
+        with tempfile.TemporaryDirectory() as folder:
+            hidden = ht.placeholder("deep", "float32", [ht.BATCH, 16])
+            logits = ht.ops.linear(hidden, cases.weight("out", 3, 16), name="logits")
+            ht.save(folder, [logits], checkpoint=self.folder / "checkpoint", rows=4)
+            x = np.ones((7, 16), np.float32)
+            found = ht.load(folder)(x)
+            self.assertEqual(found.shape, (7, 3))
+            weight = ht.load(folder)(np.eye(16, dtype=np.float32)).T
+            np.testing.assert_allclose(found, x @ weight.T, rtol=1e-5)
+            other = ht.ops.linear(hidden, cases.weight("none", 3, 16))
+            with self.assertRaisesRegex(OSError, "has no 'none'; it is of another model"):
+                ht.save(folder, [other], checkpoint=self.folder / "checkpoint")
+
+
+class Refusals(unittest.TestCase):
+    """One line each, with the place in the script."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.held = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.held.name)
+        cls.job, cls.values = one_process(cls.folder)
+        cls.job.save(cls.folder / "model", fetches=["logits"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.held.cleanup()
+
+    def refused(self, call, why, kind=ValueError):
+        with self.assertRaisesRegex(kind, why) as seen:
+            call()
+        self.assertNotIn("\n", str(seen.exception))
+        if kind is ValueError:
+            self.assertRegex(str(seen.exception), r"^predict_test\.py:\d+: ")
+
+    def test_predictions(self):
+        job, x = self.job, cases.arrays()["x"]
+        other = cases.build()[1]["logits"]
+        for call, why in [
+            (lambda: job.predict(run="nope"), "no fetches called 'nope'; there are: train, predict, plain, evaluate"),
+            (lambda: job.predict(run="train"), "predict: run 'train' trains; name one without minimize"),
+            (lambda: job.predict(fetches=["nope"]), "predict: run 'predict' does not report 'nope'; it has: maps, hidden"),
+            (lambda: job.predict(fetches=[other]), r"predict: run 'predict' does not report Value\(float32\[-1, 3\]\)"),
+            (lambda: job.predict({"z": x}, run="plain"), "run 'plain' reads field 'x', and the data have z"),
+            (lambda: job.predict({"x": x[:, :1]}, run="plain"),
+             r"field 'x' is float32 rows of shape \[1, 5, 4\], the graph reads float32 rows of shape \[2, 5, 4\]"),
+            (lambda: job.predict({"x": x.astype(np.float64)}, run="plain"), "field 'x' is float64 rows of shape"),
+            (lambda: job.predict({"x": x, "y": x[:3]}), r"equally many rows, at least one; they have \{'x': 37, 'y': 3\}"),
+            (lambda: job.predict({"x": x[:0]}), "equally many rows, at least one"),
+            (lambda: job.predict(cases.data_of(cases.arrays(), 4)), "the data come in batches of 4, the job is made for 8"),
+            (lambda: job.evaluate(metrics={"a": "nope"}), "evaluate: metric 'a' does not report 'nope'; it has: loss, hits"),
+            (lambda: job.evaluate(metrics={"a": ("hits", "nope")}), "metric 'a' does not report 'nope'"),
+            (lambda: job.save(self.folder, fetches=["y"], run="evaluate2"), "no fetches called 'evaluate2'"),
+        ]:
+            with self.subTest(why=why):
+                self.refused(call, why)
+
+    def test_what_a_predictor_is_given(self):
+        model, x = ht.load(self.folder / "model"), cases.arrays()["x"]
+        for call, why in [
+            (lambda: model(z=x), r"the model reads no field 'z'; it reads 'x' float32\[B, 2, 5, 4\]"),
+            (lambda: model(), r"field 'x' is missing; the model reads 'x' float32"),
+            (lambda: model(x, x), "give arrays by name: x="),
+            (lambda: model(x.astype(np.float64)), r"field 'x' is float64\[37, 2, 5, 4\], the model reads float32\[B, 2, 5, 4\]"),
+            (lambda: model(x=x[:, 0]), r"field 'x' is float32\[37, 5, 4\], the model reads float32\[B, 2, 5, 4\]"),
+            (lambda: model(x=x.astype(np.uint8)), "'x' has elements of a type that no value has"),
+        ]:
+            with self.subTest(why=why):
+                self.refused(call, why)
+
+    def test_folders_that_hold_no_model(self):
+        good = self.folder / "model" / f"step-{cases.TRAINED:08}"
+        with tempfile.TemporaryDirectory() as other:
+            broken = pathlib.Path(other) / good.name
+            for spoil, why in [
+                (lambda: None, "holds no checkpoint"),
+                (lambda: broken.mkdir() or (broken / "manifest.json").write_text("{}"), "not a manifest, or damaged"),
+                (lambda: copy(good, broken, graph=lambda text: text.replace("gelu", "relu")),
+                 "graph.txt: its checksum is .*, the manifest states .*; the file is damaged"),
+                (lambda: copy(good, broken, version=2), "a model of version 2, this build reads 1; save it again"),
+                (lambda: copy(good, broken) or (broken / "graph.txt").unlink(), "graph.txt: cannot be read"),
+                (lambda: copy(good, broken) or (broken / "stage-0.safetensors").write_bytes(b"12"), "stage-0.safetensors"),
+            ]:
+                spoil()
+                with self.subTest(why=why):
+                    self.refused(lambda: ht.load(other), why, OSError)
+        self.refused(lambda: ht.load(self.folder / "checkpoint"),
+                     "a checkpoint without a graph, which job.save", OSError)
+        self.refused(lambda: ht.load("/nowhere/at/all"), "/nowhere/at/all: holds no checkpoint", OSError)
+        done = subprocess.run([PROGRAM, self.folder / "checkpoint", "1", ".", "."], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (4, 1), done.stderr)
+
+
+def copy(good, to, graph=None, version=None):
+    """A model's folder anew, changed; its manifest agrees with itself."""
+    to.mkdir(exist_ok=True)
+    for file in good.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    if graph:
+        (to / "graph.txt").write_text(graph((to / "graph.txt").read_text()))
+    if version:
+        manifest = json.loads((to / "manifest.json").read_text())
+        manifest["checkpoint"]["run"]["model"]["version"] = version
+        text = json.dumps(manifest["checkpoint"], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        manifest["crc32c"] = re.sub("^0x", "", format(ht._hetu.crc32c(text.encode()), "08x"))
+        (to / "manifest.json").write_text(json.dumps(manifest))
+
+
+if __name__ == "__main__":
+    unittest.main()
