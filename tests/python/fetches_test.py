@@ -29,12 +29,15 @@ def model(rows=ROWS):
     hidden = ht.ops.linear(data.x, ht.graph.parameter("a", [3, 3], ht.graph.normal(1.0)), name="hidden")
     size = ht.ops.sum(ht.ops.mul(hidden, hidden), name="size")
     ht.cut()
-    logits = ht.ops.linear(hidden, ht.graph.parameter("b", [3, 3], ht.graph.normal(1.0)), name="logits")
+    weight = ht.graph.parameter("b", [3, 3], ht.graph.normal(1.0))
+    logits = ht.ops.linear(hidden, weight, name="logits")
     hits = ht.ops.top_k_hits(logits, data.y, k=3, name="hits")
     total = ht.ops.softmax_cross_entropy(logits, data.y, name="entropy")[0]
     count = ht.ops.step_sum(ht.ops.count_labels(data.y, name="rows"), name="all_rows")
     loss = ht.ops.div_scalar(total, count, name="mean")
-    return data, {"size": size, "logits": logits, "hits": hits, "entropy": total, "all_rows": count, "loss": loss}
+    odd = {"fixed": ht.ops.fill(shape=[2], value=1.0, name="fixed"), "any": ht.ops.greater(size, count, name="any"),
+           "weight": weight}
+    return data, odd | {"size": size, "logits": logits, "hits": hits, "entropy": total, "all_rows": count, "loss": loss}
 
 
 def build(lists, micro_batches=1, **more):
@@ -128,8 +131,12 @@ class Lists(unittest.TestCase):
 
     def test_what_cannot_be_reported_is_refused(self):
         for lists, kind, why in [
-            ({"train": ["train"], "predict": ["logits"]}, NotImplementedError,
-             r"fetches 'predict': 'logits' is float32\[-1, 3\]; a run reports float32 scalars.*prediction.*is to come"),
+            ({"train": ["train"], "predict": ["any"]}, ValueError,
+             r"^fetches_test.py:\d+: fetches 'predict': 'any' is bool\[\]; what has no batch axis is summed .*: cast it"),
+            ({"train": ["train"], "predict": ["fixed"]}, ValueError,
+             r"^fetches_test.py:\d+: fetches 'predict': 'fixed' is float32\[2\], and nothing of the data leads to it"),
+            ({"train": ["train"], "predict": ["weight"]}, ValueError,
+             r"^fetches_test.py:\d+: fetches 'predict': 'b' is a parameter; a run reports what operators compute"),
             ({"train": ["train", "logits"]}, NotImplementedError,
              r"fetches 'train': 'logits' is float32\[-1, 3\]; a run that trains reports float32 scalars; ask for"),
             ({"train": ["train"], "predict": [3]}, ValueError, "fetches 'predict': 3 is neither a value nor what minimize"),

@@ -35,7 +35,7 @@ class Fetches:
     def check_run(self, run: str) -> None:
         """Refuses a name that no list has."""
         if run not in self.trains:
-            raise ValueError(f"no fetches called '{run}'; there are: {', '.join(self.trains)}")
+            current().refuse(f"no fetches called '{run}'; there are: {', '.join(self.trains)}")
 
     def note_count(self, graph: GraphBuilder, name: str, value: Value) -> None:
         """If it is a scalar that is a mean over one count of the step, the count is reported beside it."""
@@ -60,16 +60,13 @@ def _refuse(run: str, message: str) -> NoReturn:
 def _check(graph: GraphBuilder, run: str, value: Value, trains: bool) -> None:
     """Refuses what a run cannot report."""
     name, op = graph.builder.producer_of(value.number)
-    what = f"'{name}' is {value!r}"
+    what = f"'{name}' is {value.dtype}{value.shape}"
     if trains and (value.shape or value.dtype != "float32"):
-        raise NotImplementedError(f"fetches '{run}': {what}; a run that trains reports float32 scalars; name it in a list "
+        raise NotImplementedError(f"fetches '{run}': {what}; a run that trains reports float32 scalars; ask for it in a list "
                                   "without minimize()")
     if op in ("parameter", "buffer"):
         _refuse(run, f"'{name}' is a {op}; a run reports what operators compute of its data")
-    batched = [axis for axis, size in enumerate(value.shape) if size < 0]
-    if batched not in ([], [0]):
-        _refuse(run, f"{what}; the batch must be its first axis alone: permute it")
-    if not batched and value.dtype not in ("float32", "int32"):
+    if not (value.shape and value.shape[0] < 0) and value.dtype not in ("float32", "int32"):
         _refuse(run, f"{what}; what has no batch axis is summed over micro-batches, as float32 or int32: cast it")
     if not graph.builder.reads(value.number)[0]:
         _refuse(run, f"{what}, and nothing of the data leads to it")
@@ -118,7 +115,7 @@ def read(fetches: Mapping[str, Sequence[Value | Train]]) -> Fetches:
             if isinstance(item, Train):
                 continue
             if item.graph is not graph:
-                _refuse(run, f"{item!r} is a value of another graph than the one that is trained")
+                _refuse(run, f"a value of another graph than the one that is trained, {item!r}")
             name = _name_of(graph, run, item, found.trains[run])
             names.append(name)
             if not found.trains[run]:

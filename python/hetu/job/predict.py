@@ -119,13 +119,11 @@ class Predicting:
 
     def _known(self, what: str, value: Value | str, names: list[str]) -> str:
         """The name of a value among those."""
-        name = value
-        if isinstance(value, Value):
-            numbers = self.fetches.numbers
-            name = next((n for n in names if numbers[n] == value.number and value.graph is self.fetches.train.graph), value)
-        if name not in names:
-            current().refuse(f"{what} does not report {value!r}; it has: {', '.join(names) or 'nothing'}")
-        return str(name)
+        for name in names:
+            of_graph = isinstance(value, Value) and value.graph is self.fetches.train.graph
+            if value.number == self.fetches.numbers[name] if of_graph else isinstance(value, str) and value == name:
+                return name
+        current().refuse(f"{what} does not report {value!r}; it has: {', '.join(names) or 'nothing'}")
 
     @staticmethod
     def _arrays(names: list[str], steps: list[Step]) -> dict[str, numpy.ndarray]:
