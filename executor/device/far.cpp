@@ -1,6 +1,5 @@
 // A device for tests that keeps its users honest on a machine without an accelerator: addresses of
 // unmapped ranges, a queue that is a thread, events that really come later.
-#include <omp.h>
 #include <sys/mman.h>
 
 #include <chrono>
@@ -12,6 +11,7 @@
 #include "executor/device/backends.h"
 #include "executor/device/device.h"
 #include "executor/device/far_memory.h"
+#include "executor/device/threads.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -22,8 +22,8 @@ constexpr std::int64_t kPage = 4096;
 class FarQueue final : public Queue {
  public:
   explicit FarQueue(const FarMemory& memory)
-      : Queue(/*at_once=*/false), memory_(memory), thread_([this, n = omp_get_max_threads()] {
-          omp_set_num_threads(n);
+      : Queue(/*at_once=*/false), memory_(memory), thread_([this, n = threads()] {
+          set_threads(n);
           serve();
         }) {}
   ~FarQueue() override {

@@ -1,7 +1,5 @@
 #include "executor/job/compare_single.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,7 +10,7 @@
 #include "executor/comm/gather.h"
 #include "executor/comm/inproc.h"
 #include "executor/comm/tag_kinds.h"
-#include "executor/job/threads.h"
+#include "executor/device/threads.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -27,7 +25,7 @@ TrainerOptions alone(const TrainerOptions& run) {
   one.micro_batches = run.micro_batches * run.pipelines;
   one.batch_size = run.batch_size * run.pipelines;
   one.seed = run.seed;
-  one.threads = omp_get_max_threads() == 1 ? 2 : 1;
+  one.threads = threads() == 1 ? 2 : 1;
   one.kernels = run.kernels;
   return one;
 }

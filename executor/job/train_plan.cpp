@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "executor/device/device.h"
+#include "executor/device/threads.h"
 #include "executor/job/cuts.h"
 #include "executor/job/table_checks.h"
-#include "executor/job/threads.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
 #include "graph/base/error.h"

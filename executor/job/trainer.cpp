@@ -1,7 +1,5 @@
 #include "executor/job/trainer.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,6 +8,7 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
+#include "executor/device/threads.h"
 #include "executor/job/cuts.h"
 #include "executor/job/host_memory.h"
 #include "graph/base/error.h"
@@ -45,7 +44,7 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
       optimizer_(optimizer),
       transport_(transport),
       reducer_(transport) {
-  if (options.threads > 0) omp_set_num_threads(options.threads);
+  if (options.threads > 0) set_threads(options.threads);
   if (options.averaging) groups_ = std::make_unique<TrainGroups>(plan_, transport_);
   if (plan_.how.servers || plan_.reads_tables)
     servers_ = options.servers->connect({plan_.number(), transport_.options().timeout_s});

@@ -1,11 +1,10 @@
 #include "executor/predict/predictor.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "executor/device/threads.h"
 #include "executor/predict/saved_model.h"
 #include "executor/stage/stage.h"
 #include "executor/stage/stage_tensors.h"
@@ -112,7 +111,7 @@ struct Predictor::Impl {
 Predictor::Predictor(const std::string& folder, const PredictorOptions& options) {
   require(options.rows >= 0 && options.threads >= 0,
           "predictor: rows {} and threads {} must be at least 0", options.rows, options.threads);
-  if (options.threads > 0) omp_set_num_threads(options.threads);
+  if (options.threads > 0) set_threads(options.threads);
   impl_ = std::make_unique<Impl>(read_model(folder), options);
 }
 

@@ -1,12 +1,11 @@
 #include "executor/sync/averager.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "executor/comm/tag_kinds.h"
+#include "executor/device/threads.h"
 #include "graph/base/error.h"
 #include "ops/tensor_kernels.h"
 
@@ -229,7 +228,7 @@ void Averager::meet(const ps::Answer& group, bool invited) {
 
 // Its arithmetic stays on this one thread: compute has the others.
 void Averager::serve() {
-  omp_set_num_threads(1);
+  set_threads(1);
   try {
     std::unique_lock lock(mutex_);
     while (!stop_) {
