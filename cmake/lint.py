@@ -5,6 +5,7 @@ clang-format is there). `--all` adds the self-containment of headers, clang-tidy
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -79,13 +80,21 @@ def changed(base: str | None) -> set[str]:
     return set(git("diff", "--name-only", "HEAD").split())
 
 
-def without_precompiled(build: Path) -> Path:
-    """A folder with the build's commands as clang reads them: it takes no header that gcc has precompiled."""
+def each_alone(build: Path) -> Path:
+    """A folder with the build's commands as clang reads them: it takes no header that gcc has precompiled, and one source
+    at a time."""
     folder = build / "lint"
     folder.mkdir(exist_ok=True)
-    commands = (build / "compile_commands.json").read_text()
-    commands = re.sub(r" -Winvalid-pch| -fpch-preprocess| -include \S*/cmake_pch\.hxx", "", commands)
-    (folder / "compile_commands.json").write_text(commands)
+    text = re.sub(r" -Winvalid-pch| -fpch-preprocess| -include \S*/cmake_pch\.hxx", "",
+                  (build / "compile_commands.json").read_text())
+    commands = []
+    for one in json.loads(text):
+        together = one["file"]
+        sources = [together]
+        if re.search(r"/unity_\d+_cxx\.cxx$", together):
+            sources = re.findall(r'^#include "(.*)"', Path(together).read_text(), re.M)
+        commands += [one | {"file": source, "command": one["command"].replace(together, source)} for source in sources]
+    (folder / "compile_commands.json").write_text(json.dumps(commands))
     return folder
 
 
@@ -95,7 +104,7 @@ def clang_tidy(build: Path, files: list[str]) -> bool:
         if path:
             print("lint: clang-tidy: no C++ file changed")
         return True
-    build = without_precompiled(build)
+    build = each_alone(build)
     # xargs, so that all processors work and the failure of any one is seen.
     command = ["xargs", "-n", "1", "-P", str(os.cpu_count() or 1), path, "--quiet", "-p", str(build)]
     done = subprocess.run(command, input="\n".join(files), cwd=ROOT, text=True, capture_output=True, check=False)

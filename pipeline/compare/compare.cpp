@@ -10,8 +10,6 @@
 namespace hetu {
 namespace {
 
-constexpr TraceSource kPlan = TraceSource::Predicted, kRun = TraceSource::Measured;
-
 /// Sums over the runs that count.
 class Comparer {
  public:

@@ -6,8 +6,6 @@
 namespace hetu {
 namespace {
 
-constexpr TraceSource kPlan = TraceSource::Predicted, kRun = TraceSource::Measured;
-
 // A receive that takes less did not wait: the message lay there.
 constexpr double kNoticedUs = 20;
 

@@ -12,6 +12,8 @@
 
 namespace hetu {
 
+inline constexpr TraceSource kPlan = TraceSource::Predicted, kRun = TraceSource::Measured;
+
 /// Microseconds since the start of the run.
 struct Span {
   double start_us = 0;
