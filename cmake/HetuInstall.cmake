@@ -45,13 +45,18 @@ function(hetu_install_opened target)
   endif()
 endfunction()
 
-# hetu_install_module(target ...): the Python package with its compiled module and its stubs, and what stands beside it.
+# hetu_install_module(target ...): the Python package with its compiled module and its stubs, what stands beside it, and
+# heturun with the cluster files that it ships. What pip builds has no MPI, so no heturun.
 function(hetu_install_module target)
   hetu_site_folder()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/hetu DESTINATION ${site} COMPONENT python
           FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
   install(TARGETS ${target} ${ARGN} LIBRARY DESTINATION ${site}/hetu COMPONENT python)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/python/hetu-stubs DESTINATION ${site} COMPONENT python)
+  if(NOT SKBUILD)
+    install(PROGRAMS ${PROJECT_SOURCE_DIR}/python/heturun DESTINATION ${HETU_BIN_DIR} COMPONENT python)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/config DESTINATION ${site}/hetu COMPONENT python FILES_MATCHING PATTERN "*.yml")
+  endif()
 endfunction()
 
 # hetu_install_package(): find_package(hetu), after all libraries.

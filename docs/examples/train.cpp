@@ -1,10 +1,13 @@
-// A model, its cut-point and its training in C++. Alone: one process. Under heturun: a pipeline of
-// two stages,
-//   heturun -w 2 build/bin/example_train 2
+// A model, its cut-point, its training and its prediction in C++. Alone: one process. Under
+// heturun: a pipeline of two stages, which saves the model in a folder, if one is named; one of its
+// processes then predicts,
+//   heturun -w 2 build/bin/example_train 2 model
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "executor/job/executor.h"
+#include "executor/predict/predictor.h"
 #include "graph/base/error.h"
 #include "ops/layers.h"
 #include "ops/registry.h"
@@ -15,8 +18,10 @@ int main(int count, char** words) try {
   const auto y = b.placeholder("y", hetu::DType::Int32, {hetu::kBatch});
   const auto hidden = b.apply("relu", {hetu::ops::linear(b, x, 128, "fc1")});
   b.cut();  // the model may be split here
-  const auto loss = hetu::ops::softmax_cross_entropy(b, hetu::ops::linear(b, hidden, 10, "fc2"), y);
+  const auto logits = hetu::ops::linear(b, hidden, 10, "fc2");
+  const auto loss = hetu::ops::softmax_cross_entropy(b, logits, y);
   b.fetch("loss", loss);
+  b.fetch("logits", logits);
   b.differentiate(loss);
 
   hetu::OptimizerConfig sgd;
@@ -35,6 +40,16 @@ int main(int count, char** words) try {
     if (job.is_chief() && step % 10 == 9)
       std::printf("step %d loss %.4f\n", step + 1, result.at("loss"));
   }
+  if (count < 3) return 0;
+  job.save(words[2], {"logits"});  // every worker has a part of the weights
+  if (!job.is_chief()) return 0;
+
+  hetu::Predictor model(words[2]);
+  const std::vector<float> rows(3 * 784, 0.5F);
+  const hetu::Array out =
+      model.predict({{"x", {hetu::DType::Float32, {3, 784}, rows.data()}}}).at("logits");
+  for (int i = 0; i < 10; ++i) std::printf("%.3f ", out.as<float>()[i]);
+  std::printf("of the first of %s\n", hetu::to_string(out.shape).c_str());
 } catch (const hetu::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return hetu::exit_status(error.code());

@@ -4,6 +4,7 @@
 
 #include "executor/job/links.h"
 #include "executor/job/shared_samples.h"
+#include "executor/predict/saved_model.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -49,7 +50,8 @@ FieldLookup joined_fields(const std::vector<Batch>& parts) {
 
 Executor::Executor(const Graph& graph, const OptimizerConfig& optimizer,
                    const TrainerOptions& options, std::unique_ptr<RowSource> data)
-    : links_(open_links()),
+    : graph_(graph),
+      links_(open_links()),
       trainer_(graph, optimizer, options, *links_),
       loader_(loader_for(trainer_, *links_, std::move(data))) {}
 
@@ -66,6 +68,14 @@ void Executor::run(int steps, const std::function<void(const StepResult&)>& on_s
   telling([&] {
     trainer_.begin_run(steps);
     while (const auto result = trainer_.next([this] { return next(); })) on_step(*result);
+  });
+}
+
+void Executor::save(const std::string& folder, const std::vector<std::string>& fetches) {
+  telling([&] {
+    const TrainerOptions& o = trainer_.options();
+    save_model({folder}, trainer_.step(), model_of(graph_, fetches), o.batch_size / o.micro_batches,
+               trainer_.save_parts(), *links_);
   });
 }
 

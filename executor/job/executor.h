@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "datasets/loader.h"
@@ -31,6 +32,9 @@ class Executor {
   void run(int steps, const std::function<void(const StepResult&)>& on_step);
   /// Forward only, on the next global batch.
   StepResult validate();
+  /// Leaves in `folder` what a Predictor needs for these fetches of the graph, and their weights.
+  /// Every worker calls it, between runs. Throws as model_of and save_model.
+  void save(const std::string& folder, const std::vector<std::string>& fetches);
 
   Trainer& trainer() { return trainer_; }
   /// True in the worker that prints.
@@ -48,6 +52,7 @@ class Executor {
     }
   }
 
+  const Graph graph_;  // as it was given; what is trained has been through passes
   std::unique_ptr<comm::Transport> links_;
   Trainer trainer_;
   std::unique_ptr<Loader> loader_;  // null where a worker reads no field

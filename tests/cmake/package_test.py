@@ -86,6 +86,7 @@ class Prefix(Installed):
                          f"peak {PEAK} micro-batches, makespan {MAKESPAN}, bubble {BUBBLE:.4f}\n")
         self.tool_works(prefix / "bin" / "hetu")
         self.a_program_trains(prefix)
+        self.heturun_starts(prefix)
         for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module
             self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
         self.finds_what_it_opens(prefix)
@@ -117,6 +118,20 @@ class Prefix(Installed):
         self.words("cmake", "--build", program / "build")
         losses = [float(x) for x in re.findall(r"^step \d+ loss ([\d.]+)$", self.words(program / "build" / "train"), re.M)]
         self.assertGreaterEqual(len(losses), 2)
+        self.assertLess(losses[-1], losses[0] / 2)
+
+    def heturun_starts(self, prefix: pathlib.Path) -> None:
+        """The installed one, by a shipped cluster file: its workers import the installed package, and C++ trains in two."""
+        heturun = prefix / "bin" / "heturun"
+        if not heturun.exists():  # the build has no Python
+            return
+        paths = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        said = self.words(heturun, "-c", "local", "python3", "-c", "import hetu; print(hetu.__file__)", env=paths)
+        self.assertEqual(set(re.findall(r"^\[w\d\] (.*)$", said, re.M)),
+                         {str(next(prefix.glob("lib*/python*/site-packages")) / "hetu" / "__init__.py")})
+        said = self.words(heturun, "-w", 2, self.folder / "train" / "build" / "train", 2, self.folder / "model", env=paths)
+        self.assertEqual(said.count("of the first of [3, 10]\n"), 1, said)  # and predicts
+        losses = [float(x) for x in re.findall(r"step \d+ loss ([\d.]+)$", said, re.M)]
         self.assertLess(losses[-1], losses[0] / 2)
 
     def test_every_header_is_there_with_what_it_includes(self) -> None:

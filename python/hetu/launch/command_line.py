@@ -48,6 +48,7 @@ the first Ctrl-C where the workers train with a checkpoint folder; the second, o
 them, and so do SIGTERM and the death of any worker.
 """
 # Variables that workers on other hosts get too.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # hetu
 EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
                       r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
 # What an enclosing MPI job or heturun left in the environment.
@@ -146,12 +147,12 @@ def find_config(path):
     """The path of a cluster file: as given, else among the shipped ones."""
     if os.path.exists(path):
         return path
-    shipped = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "..", "config")
     name = os.path.basename(path)
     if path in (name, os.path.join("config", name)):
-        for candidate in (name, name + ".yml"):
-            if os.path.isfile(os.path.join(shipped, candidate)):
-                return os.path.normpath(os.path.join(shipped, candidate))
+        for place in (os.path.join(PACKAGE, "..", "..", "config"), os.path.join(PACKAGE, "config")):  # the tree's, or installed
+            for candidate in (name, name + ".yml"):
+                if os.path.isfile(os.path.join(place, candidate)):
+                    return os.path.normpath(os.path.join(place, candidate))
     return path  # the reader says what is wrong with it
 
 
@@ -186,9 +187,10 @@ def threads_of(command, fallback):
 
 
 def worker_environment(environ, nodes, command, threads):
-    """The environment of the workers. Threads that outnumber the cores must sleep, not spin, while they wait."""
+    """The environment of the workers, which import the package that this is a part of. Threads that outnumber the cores must sleep, not spin, while they wait."""
     result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
+    result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
     result.setdefault("PYTHONUNBUFFERED", "1")
     result.setdefault("HWLOC_HIDE_ERRORS", "2")  # mpirun's complaint where /sys is not mounted; nothing is bound to cores
     cores = len(os.sched_getaffinity(0))

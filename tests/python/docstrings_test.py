@@ -1,0 +1,38 @@
+"""Every name of the package that users see says what it is: what `./run docs` and help() print."""
+import importlib
+import inspect
+import unittest
+
+import hetu
+
+MODULES = [name for name in hetu.__all__ if inspect.ismodule(getattr(hetu, name))]
+
+
+def names_of(module):
+    """The public classes and functions that a module or package owns, and the methods of the classes."""
+    for name, value in vars(module).items():
+        owner = getattr(value, "__module__", None) or ""
+        if name.startswith("_") or not owner.startswith(module.__name__) or not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        yield f"{module.__name__}.{name}", value
+        for method, inner in vars(value).items() if inspect.isclass(value) else ():
+            inner = inner.fget if isinstance(inner, property) else inner
+            if not method.startswith("_") and inspect.isroutine(inner):
+                yield f"{module.__name__}.{name}.{method}", inner
+
+
+class Docstrings(unittest.TestCase):
+    def test_every_public_name_has_one(self):
+        seen, bare = 0, []
+        exported = [(f"hetu.{name}", getattr(hetu, name)) for name in hetu.__all__ if callable(getattr(hetu, name))]
+        for name, value in [*exported, *(pair for module in MODULES for pair in names_of(importlib.import_module(
+                getattr(hetu, module).__name__)))]:
+            seen += 1
+            if not (value.__doc__ or "").strip():
+                bare.append(name)
+        self.assertGreater(seen, 250)
+        self.assertEqual(bare, [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
