@@ -24,6 +24,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
                                                           &reference_elementwise_rows(),
                                                           &reference_shape_rows(),
                                                           &reference_axis_rows(),
+                                                          &reference_gather_rows(),
                                                           &reference_linear_rows(),
                                                           &reference_norm_rows(),
                                                           &reference_reduce_rows(),
@@ -32,6 +33,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
                                                           &reference_loss_rows(),
                                                           &reference_conv_rows(),
                                                           &reference_pool_rows(),
+                                                          &reference_resample_rows(),
                                                           &reference_batch_norm_rows(),
                                                           &reference_interaction_rows()};
   std::vector<const KernelRow*> rows;

@@ -35,6 +35,7 @@ const KernelTable& vector_interaction_rows();
 const KernelTable& reference_elementwise_rows();
 const KernelTable& reference_shape_rows();
 const KernelTable& reference_axis_rows();
+const KernelTable& reference_gather_rows();
 const KernelTable& reference_linear_rows();
 const KernelTable& reference_norm_rows();
 const KernelTable& reference_reduce_rows();
@@ -43,6 +44,7 @@ const KernelTable& reference_rotary_rows();
 const KernelTable& reference_loss_rows();
 const KernelTable& reference_conv_rows();
 const KernelTable& reference_pool_rows();
+const KernelTable& reference_resample_rows();
 const KernelTable& reference_batch_norm_rows();
 const KernelTable& reference_interaction_rows();
 

@@ -15,6 +15,7 @@ std::vector<OpDef> linear();
 std::vector<OpDef> shape();
 std::vector<OpDef> axis();
 std::vector<OpDef> embedding();
+std::vector<OpDef> gather_family();
 std::vector<OpDef> norm();
 std::vector<OpDef> dropout();
 std::vector<OpDef> attention();
@@ -24,6 +25,7 @@ std::vector<OpDef> reduce();
 std::vector<OpDef> reduce_axes();
 std::vector<OpDef> conv();
 std::vector<OpDef> pool();
+std::vector<OpDef> resample();
 std::vector<OpDef> batch_norm_family();
 std::vector<OpDef> interaction();
 

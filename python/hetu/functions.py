@@ -1,4 +1,4 @@
-"""Constants, and functions of several values: joining them, choosing between them, the mean over a step."""
+"""Constants, and functions of several values: joining them, choosing between them, norms, the mean over a step."""
 
 from __future__ import annotations
 
@@ -62,6 +62,41 @@ def rms_norm(x: Value, weight: Value, eps: float = 1e-6) -> Value:
     return x * ((x**2).mean(-1, keepdims=True) + eps) ** -0.5 * weight
 
 
+def group_norm(x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
+    """x [N, C, ...] less its mean, over the root of its variance and eps, per sample and group of channels; times `weight`
+    and plus `bias`, [C]. The variance is the biased one (PyTorch's group_norm). Source: Wu and He 2018."""
+    graph = x.graph
+    if x.ndim < 2 or x.shape[1] < 1 or groups < 1 or x.shape[1] % groups:
+        graph.refuse(f"group_norm: groups must divide the channels, axis 1, of {x!r}, got {groups}")
+    each = math.prod(x.shape[1:]) // groups
+    ones, zeros = (graph.apply("fill", [], shape=[each], value=value) for value in (1.0, 0.0))
+    rows = graph.apply("layer_norm", [x.reshape(x.shape[0] * groups, each), ones, zeros], eps=eps)
+    y: Any = rows.reshape(x.shape)
+    for given, op in ((weight, "mul"), (bias, "add")):
+        if given is not None:
+            if given.shape != [x.shape[1]]:
+                graph.refuse(f"group_norm: weight and bias of {x!r} must be [{x.shape[1]}], got {given!r}")
+            y = graph.apply(op, [y, given.reshape(x.shape[1], *[1] * (x.ndim - 2))])
+    return y  # type: ignore[no-any-return]
+
+
+def instance_norm(x: Value, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
+    """As group_norm with each channel its own group (PyTorch's instance_norm without running statistics).
+    Source: Ulyanov et al. 2016."""
+    if x.ndim < 3:
+        x.graph.refuse(f"instance_norm: a value [N, C, ...] with axes after the channels is wanted, got {x!r}")
+    return group_norm(x, x.shape[1], weight, bias, eps)
+
+
+def one_hot(ids: Value, classes: int) -> Value:
+    """float32 [..., classes]: 1 at the place that each of the int32 `ids` names, 0 elsewhere; an id out of range has none."""
+    import numpy as np
+
+    if ids.dtype != "int32":
+        ids.graph.refuse(f"one_hot: int32 ids are wanted, got {ids!r}")
+    return (ids.unsqueeze(-1) == constant(np.arange(classes, dtype=np.int32))).cast("float32")
+
+
 def step_mean(x: Value, name: str = "") -> Value:
     """The mean of all elements over the samples of the whole step, a scalar: the sum over this micro-batch, divided by the
     number of elements of all micro-batches and pipelines. So the sum of what micro-batches give is the mean, also where the
@@ -82,4 +117,4 @@ def step_mean(x: Value, name: str = "") -> Value:
     return graph.apply("div_scalar", [total * (1 / each) if each != 1 else total, count], name)
 
 
-__all__ = ["concat", "constant", "rms_norm", "stack", "step_mean", "where"]
+__all__ = ["concat", "constant", "group_norm", "instance_norm", "one_hot", "rms_norm", "stack", "step_mean", "where"]

@@ -96,16 +96,103 @@ def _losses() -> dict[str, Case]:
     for name, function, other in (
         ("mse", lambda f, x, t, w: f.mse(x * w, t), target), ("l1", lambda f, x, t, w: f.l1(x * w, t), target),
         ("huber", lambda f, x, t, w: f.huber(x * w, t, 0.7), target), ("bce", lambda f, x, t, w: f.bce(x * w, t), chance),
+        ("bce weighted", lambda f, x, t, w: f.bce(x * w, t, [0.5, 2.0, 7.0]), chance),
+        ("kl", lambda f, x, t, w: f.kl(x * w - f.logsumexp(x * w, (1,), True), t), np.where(chance < 0.4, 0, chance)),
+        ("kl of logarithms", lambda f, x, t, w: f.kl(x * w, t, True), np.log(chance)),
     ):
+        other = other.astype(np.float32)
         made[name] = Case([x, other, w], function, fed=2)
         made[f"{name} edges"] = Case([odd, other, w], function, fed=2)
+    labels = np.array([2, 0, -1, 1, 1, 2], np.int32)
+    for smoothing in (0.0, 0.1):
+        for weight in (None, [0.5, 2.0, 0.0]):
+            name = f"cross-entropy {smoothing}{', weights' if weight else ''}"
+            made[name] = Case([x, labels, w], lambda f, x, t, w, s=smoothing, of=weight: f.cross_entropy(x * w, t, s, of),
+                              fed=2)
+            made[f"{name} edges"] = Case([np.clip(odd, -300, 300), labels, w],
+                                         lambda f, x, t, w, s=smoothing, of=weight: f.cross_entropy(x * w, t, s, of), fed=2)
+    made["rms_norm"] = Case([draw(2, 3, 16), draw(16)], lambda f, x, w: f.rms_norm(x, w))
+    return made
+
+
+def _attention() -> dict[str, Case]:
+    """Masks of every kind, fewer heads of keys, more and fewer keys than queries; positions as rotations."""
     visible = np.tril(np.ones((5, 5), np.int32))
     padded = np.stack([visible, visible * (np.arange(5) < 3).astype(np.int32)])
-    made["rms_norm"] = Case([draw(2, 3, 16), draw(16)], lambda f, x, w: f.rms_norm(x, w))
     blind = visible * (np.arange(5) != 2).astype(np.int32)[:, None]
+    q, k, v = draw(2, 5, 8), draw(1, 2, 5, 8)[0], draw(2, 5, 1, 8)[:, :, 0]
+    made = {}
     for name, mask in {"causal": visible, "causal and padded": padded, "with a query that sees nothing": blind}.items():
-        made[f"attention {name}"] = Case([mask, draw(2, 5, 8), draw(1, 2, 5, 8)[0], draw(2, 5, 1, 8)[:, :, 0]],
-                                         lambda f, m, q, k, v: f.attention(q, k, v, m != 0, 2))
+        made[f"attention {name}"] = Case([mask, q, k, v], lambda f, m, q, k, v: f.attention(q, k, v, m != 0, heads=2))
+    for name, (keys, attrs) in {
+        "without mask": (5, {}), "causal by attribute": (5, {"causal": 1}), "window": (5, {"causal": 1, "window": 2}),
+        "window to both sides": (5, {"window": 2}), "of one query": (5, {"queries": 1, "causal": 1}),
+        "of few queries": (5, {"queries": 2, "causal": 1, "window": 3}), "of few keys": (3, {"causal": 1}),
+    }.items():
+        queries = q[:, :attrs.pop("queries", 5)]
+        for kv_heads in (2, 1):
+            made[f"attention {name}, {kv_heads} heads of keys"] = Case(
+                [queries, k[:, :keys, :4 * kv_heads], v[:, :keys, :4 * kv_heads]],
+                lambda f, q, k, v, attrs=attrs, n=kv_heads: f.attention(q, k, v, None, heads=2, kv_heads=n, **attrs))
+    hidden = np.where(padded[0] != 0, draw(5, 5), np.float32(-INF))
+    hidden[3] = -INF
+    for name, mask in {"one": draw(5, 5), "each": draw(2, 5, 5), "heads": draw(1, 2, 5, 5), "all": draw(2, 2, 5, 5),
+                       "hiding": hidden}.items():
+        made[f"attention added {name}"] = Case(
+            [mask, q, k, v], lambda f, m, q, k, v: f.attention(q, k, v, m, heads=2, window=4))
+    places = np.array([[0, 1, 5, 6, 900], [7, 6, 5, 4, 3]], np.int32)
+    for interleaved in (0, 1):
+        kind = "interleaved" if interleaved else "halves"
+        made[f"rotary {kind}"] = Case([q], lambda f, x, i=interleaved: f.rotary(x, None, 2, 10000.0, 0, i))
+        made[f"rotary {kind} at"] = Case([places, q], lambda f, p, x, i=interleaved: f.rotary(x, p, 1, 500.0, 6, i))
+    return made
+
+
+def _images() -> dict[str, Case]:
+    """Convolutions with groups and holes, transposed ones, means of windows, other resolutions, norms of channels."""
+    made = {}
+    for name, (x, w, stride, padding, dilation, groups) in {
+        "": ((2, 2, 3, 4), (3, 2, 3, 3), 1, 1, 1, 1), " in steps": ((2, 1, 7, 6), (3, 1, 3, 2), 2, 1, 1, 1),
+        " with holes": ((1, 2, 6, 5), (3, 2, 3, 3), 1, 2, 2, 1), " in groups": ((1, 4, 4, 3), (6, 2, 3, 3), 1, 1, 1, 2),
+        " of each channel": ((2, 4, 6, 6), (4, 1, 3, 3), 2, 2, 2, 4),
+    }.items():
+        made[f"conv2d{name}"] = Case(
+            [draw(*x), draw(*w), draw(w[0])],
+            lambda f, x, w, b, more=(stride, padding, dilation, groups): f.conv2d(x, w, b, *more))
+    for name, (x, w, stride, padding, more, dilation, groups) in {
+        "": ((2, 3, 3, 4), (3, 2, 2, 2), 2, 0, 0, 1, 1), " padded": ((2, 2, 4, 3), (2, 3, 3, 3), 3, 1, 2, 1, 1),
+        " in groups with holes": ((2, 4, 3, 3), (4, 3, 3, 2), 1, 1, 0, 2, 2),
+    }.items():
+        made[f"conv_transpose2d{name}"] = Case(
+            [draw(*x), draw(*w), draw(w[1] * groups)],
+            lambda f, x, w, b, more=(stride, padding, more, groups, dilation): f.conv_transpose2d(x, w, b, *more))
+    x = draw(1, 2, 3, 4)
+    odd = np.where(np.arange(24).reshape(x.shape) % 11 == 5, np.float32(INF), x)
+    for name, image in {"": x, " of infinities": odd}.items():
+        for count in (1, 0):
+            made[f"avg_pool2d {count}{name}"] = Case([image], lambda f, x, count=count: f.avg_pool2d(x, 3, 2, 1, count))
+        for height, width in ((6, 8), (2, 7), (1, 2)):
+            made[f"nearest {height} {width}{name}"] = Case([image], lambda f, x, h=height, w=width: f.resize(x, h, w, 0, 0))
+    for height, width in ((6, 8), (2, 7), (1, 2)):
+        for align in (0, 1):
+            made[f"bilinear {height} {width} {align}"] = Case(
+                [x], lambda f, x, h=height, w=width, align=align: f.resize(x, h, w, 1, align))
+    made["group_norm"] = Case([draw(2, 4, 3, 2), draw(4), draw(1, 4)[0]], lambda f, x, w, b: f.group_norm(x, 2, w, b))
+    made["instance_norm"] = Case([draw(2, 4, 3, 2), draw(4), draw(1, 4)[0]], lambda f, x, w, b: f.instance_norm(x, w, b))
+    made["group_norm of sequences"] = Case([draw(2, 6, 5)], lambda f, x: f.group_norm(x, 3, None, None))
+    return made
+
+
+def _gathers() -> dict[str, Case]:
+    """Rows along an axis by number."""
+    some = np.array([[1, 0, 1], [2, 2, 0]], np.int32)
+    made = {"gather 0": Case([some, draw(4, 5)], lambda f, i, x: f.gather(x, i, 0)),
+            "gather 1": Case([some, draw(2, 3, 4)], lambda f, i, x: f.gather(x, i, 1)),
+            "gather last": Case([some, draw(2, 3)], lambda f, i, x: f.gather(x, i, 1)),
+            "gather nothing": Case([some[:, :0], draw(2, 3, 4)], lambda f, i, x: f.gather(x, i, 1)),
+            "scatter_add 0": Case([some, draw(2, 3, 4)], lambda f, i, x: f.scatter_add(i, x, 0, 4)),
+            "scatter_add 1": Case([some, draw(2, 3, 4)], lambda f, i, x: f.scatter_add(i, x, 1, 5)),
+            "one_hot": Case([some], lambda f, i: f.one_hot(i, 4), slopes=False)}
     return made
 
 
@@ -155,6 +242,9 @@ def cases() -> dict[str, Case]:
         out[name] = Case([draw(*shape)], function)
     out.update(_reductions())
     out.update(_losses())
+    out.update(_attention())
+    out.update(_images())
+    out.update(_gathers())
     return out
 
 

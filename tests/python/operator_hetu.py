@@ -16,6 +16,7 @@ class Functions:
     """The functions of a case, by the names that both sides have."""
 
     concat, stack, where, rms_norm = map(staticmethod, (ht.concat, ht.stack, ht.where, ht.rms_norm))
+    group_norm, instance_norm, one_hot = map(staticmethod, (ht.group_norm, ht.instance_norm, ht.one_hot))
 
     def __getattr__(self, op: str) -> Any:
         return getattr(ht.ops, op)
@@ -62,11 +63,41 @@ class Functions:
     def huber(self, x: ht.Value, target: ht.Value, delta: float) -> ht.Value:
         return ht.models.mean_huber(x, target, delta)
 
-    def bce(self, x: ht.Value, target: ht.Value) -> ht.Value:
-        return ht.models.mean_binary_cross_entropy(x, target)
+    def bce(self, x: ht.Value, target: ht.Value, weight: list[float] | None = None) -> ht.Value:
+        return ht.models.mean_binary_cross_entropy(x, target, pos_weight=weight)
 
-    def attention(self, q: ht.Value, k: ht.Value, v: ht.Value, mask: ht.Value, heads: int) -> ht.Value:
-        return ht.ops.attention(q, k, v, mask, heads=heads)[0]
+    def kl(self, log_p: ht.Value, target: ht.Value, logarithms: bool = False) -> ht.Value:
+        return ht.models.mean_kl_divergence(log_p, target, log_target=logarithms)
+
+    def cross_entropy(self, x: ht.Value, labels: ht.Value, smoothing: float, weight: list[float] | None) -> ht.Value:
+        return ht.models.mean_cross_entropy(x, labels, smoothing=smoothing, weight=weight)
+
+    def conv2d(self, x: ht.Value, w: ht.Value, b: ht.Value, *more: int) -> ht.Value:
+        return ht.ops.conv2d(x, w, b, **dict(zip(("stride", "padding", "dilation", "groups"), more, strict=True)))
+
+    def conv_transpose2d(self, x: ht.Value, w: ht.Value, b: ht.Value, *more: int) -> ht.Value:
+        names = ("stride", "padding", "output_padding", "groups", "dilation")
+        return ht.ops.conv_transpose2d(x, w, b, **dict(zip(names, more, strict=True)))
+
+    def avg_pool2d(self, x: ht.Value, kernel: int, stride: int, padding: int, count: int) -> ht.Value:
+        return ht.ops.avg_pool2d(x, kernel=kernel, stride=stride, padding=padding, count_padding=count)
+
+    def resize(self, x: ht.Value, height: int, width: int, linear: int, align: int) -> ht.Value:
+        return ht.ops.resize2d(x, height=height, width=width, linear=linear, align_corners=align)
+
+    def gather(self, x: ht.Value, ids: ht.Value, axis: int) -> ht.Value:
+        return ht.ops.gather(x, ids, axis=axis)
+
+    def scatter_add(self, ids: ht.Value, x: ht.Value, axis: int, size: int) -> ht.Value:
+        return ht.ops.scatter_add(ids, x, axis=axis, size=size)
+
+    def attention(self, q: ht.Value, k: ht.Value, v: ht.Value, mask: ht.Value | None, **attrs: int) -> ht.Value:
+        return ht.ops.attention(q, k, v, *([] if mask is None else [mask]), **attrs)[0]
+
+    def rotary(self, x: ht.Value, positions: ht.Value | None, heads: int, base: float, rotated: int,
+               interleaved: int) -> ht.Value:
+        given = [] if positions is None else [positions]
+        return ht.ops.rotary(x, *given, heads=heads, base=base, rotated=rotated, interleaved=interleaved)
 
     def argmax(self, x: ht.Value, axis: int) -> ht.Value:
         return x.argmax(axis)

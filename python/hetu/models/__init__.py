@@ -7,9 +7,10 @@ from hetu.models.losses import (
     mean_binary_cross_entropy,
     mean_cross_entropy,
     mean_huber,
+    mean_kl_divergence,
     mean_squared_error,
 )
 from hetu.models.resnet import ResNet
 
 __all__ = ["Bert", "BertConfig", "Dlrm", "ResNet", "WideDeep", "mean_absolute_error", "mean_binary_cross_entropy",
-           "mean_cross_entropy", "mean_huber", "mean_squared_error"]
+           "mean_cross_entropy", "mean_huber", "mean_kl_divergence", "mean_squared_error"]
