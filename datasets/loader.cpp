@@ -93,15 +93,12 @@ struct Loader::Impl {
   }
 
   void read(Cursor& cursor, Batch& batch) {
+    if (!options.every_row_once) roll(cursor);
     const std::int64_t whole = global(cursor.epoch), before = offset(cursor.epoch);
-    std::int64_t rows = options.batch_size;
-    batch.of_all = whole;
-    if (options.every_row_once) {
-      batch.of_all = source->rows_from(cursor.epoch, cursor.index, whole);
-      rows = std::clamp<std::int64_t>(batch.of_all - before, 0, rows);
-    } else {
-      roll(cursor);
-    }
+    batch.of_all =
+        options.every_row_once ? source->rows_from(cursor.epoch, cursor.index, whole) : whole;
+    const std::int64_t rows =
+        std::clamp<std::int64_t>(batch.of_all - before, 0, options.batch_size);
     batch.epoch = cursor.epoch;
     batch.first = cursor.index + before;
     resize_batch(batch, fields, rows);

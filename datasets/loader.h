@@ -33,11 +33,11 @@ struct LoaderOptions {
   std::int64_t batch_size = 1;  ///< rows per pipeline and step
   /// The fields to read; nothing else is read from disk. Empty: all.
   std::vector<std::string> fields;
+  /// Batches read ahead by a thread of the loader; 0 reads within next(), on the caller's thread.
+  int prefetch = 4;
   /// One epoch, all of its rows: the last global batch may be short, so that its pipelines have
   /// fewer rows or none, and batches of no rows follow it.
   bool every_row_once = false;
-  /// Batches read ahead by a thread of the loader; 0 reads within next(), on the caller's thread.
-  int prefetch = 4;
 };
 
 /// Hands out batches without end, epoch after epoch. One caller at a time.

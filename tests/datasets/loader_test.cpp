@@ -65,6 +65,43 @@ std::vector<std::int64_t> numbers(const Batch& batch) {
   return {field.as<std::int64_t>(), field.as<std::int64_t>() + batch.rows};
 }
 
+// Every row of an epoch, once and in order, whatever does not fill the last batch.
+TEST(EveryRowOnce, OverAnyNumbers) {
+  for (const std::int64_t rows : {1, 2, 5, 6, 7, 12, 13, 29}) {
+    for (const int pipelines : {1, 2, 3}) {
+      for (const bool stream : {false, true}) {
+        for (const int prefetch : {0, 3}) {
+          SCOPED_TRACE(fmt::format("{} rows, {} pipelines, stream {}, prefetch {}", rows, pipelines,
+                                   stream, prefetch));
+          const std::int64_t global = 2 * pipelines, items = (rows + global - 1) / global;
+          const auto order = drawn_order(rows, 7, 0, 0);
+          std::vector<std::vector<std::int64_t>> found(items);
+          for (int d = 0; d < pipelines; ++d) {
+            LoaderOptions options{pipelines, d, 2, {"number"}, prefetch, true};
+            Loader loader(stream ? streamed(global, items, rows - (items - 1) * global)
+                                 : numbered(rows),
+                          options);
+            Batch batch;
+            for (std::int64_t step = 0; step < items; ++step) {
+              loader.next(batch);
+              EXPECT_EQ(batch.of_all, std::min(global, rows - step * global));
+              for (const std::int64_t n : numbers(batch)) found[step].push_back(n);
+            }
+            for (int more = 0; more < 3; ++more) {
+              loader.next(batch);
+              EXPECT_EQ(batch.rows + batch.of_all, 0);
+            }
+          }
+          std::vector<std::int64_t> all, wanted;
+          for (const auto& step : found) all.insert(all.end(), step.begin(), step.end());
+          for (std::int64_t r = 0; r < rows; ++r) wanted.push_back(stream ? r : order[r]);
+          EXPECT_EQ(all, wanted);
+        }
+      }
+    }
+  }
+}
+
 // What all pipelines take in `steps` steps, slices of a step side by side.
 std::vector<std::int64_t> taken(const std::function<std::unique_ptr<RowSource>()>& source,
                                 LoaderOptions options, const Position* from, int steps) {

@@ -129,8 +129,11 @@ TEST(Builder, ErrorsOfItsOwn) {
       },
       "placeholder 'y': float32[3, B] has the batch on axis 1");
   expect_error(
-      [](Fixture& f) { f.b.fetch("x", f.x); },
-      "fetch 'x': 'x' is float32[B, 4], wanted a float32 scalar or a float32 number per sample");
+      [](Fixture& f) { f.b.fetch("w", f.w); },
+      "fetch 'w': 'w' is a parameter; what is reported is what operators make of the fields");
+  expect_error(
+      [](Fixture& f) { f.b.fetch("c", f.b.apply("greater", {f.w, f.w})); },
+      "fetch 'c': 'greater' is bool[3, 4]; what is reported has the batch as its first axis, or is");
   expect_error([](Fixture& f) { f.b.pop_scope(); }, "pop_scope without a push_scope");
   expect_error(
       [](Fixture& f) {

@@ -88,6 +88,26 @@ TEST(ChannelsLast, PutsImagesBackForWhatReadsThemPlain) {
   EXPECT_EQ(count(g, "plain"), 1) << "for the reshape";
 }
 
+// What is fetched is reported as it would lie without these passes; nobody else's images move.
+TEST(ChannelsLast, ReportsImagesPlain) {
+  Graph before = testing_model::residual_model();
+  std::vector<std::string> names;
+  for (const Node& n : before.nodes) {
+    const bool image = n.phase == Phase::Forward && !is_leaf(n) &&
+                       before.values[n.outputs[0]].type.shape.size() == 4;
+    if (!image) continue;
+    names.push_back(n.name);
+    before.fetches.push_back({n.name, n.outputs[0]});
+  }
+  ASSERT_GT(names.size(), 10U);
+  const Graph fused = fuse_norm(before), g = channels_last(fused, op_set());
+  check_types(op_set(), g);
+  EXPECT_EQ(count(fused, "batch_norm_relu"), 0) << "what is fetched is made";
+  EXPECT_EQ(count(g, "channels_last"), 1);
+  EXPECT_EQ(count(g, "plain"), static_cast<int>(names.size()));
+  for (const auto& [name, v] : g.fetches) EXPECT_EQ(g.values[v].layout, Layout::Plain) << name;
+}
+
 TEST(ChannelsLast, LeavesParametersAndTheirGradientsPlain) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {2, 3, 4, 4});

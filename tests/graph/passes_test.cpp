@@ -123,6 +123,34 @@ TEST(Dead, RemovesWhatNothingNeeds) {
   EXPECT_EQ(g.placeholders.size(), 1U);
 }
 
+// What predicts a fetch has the value that it had, and nothing of training.
+TEST(PartFor, KeepsWhatOneFetchNeeds) {
+  int fields = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const Graph g = random_graph(random, 5 + static_cast<int>(seed));
+    const std::map<std::string, Numbers> leaves = random_leaves(g, random, kTestBatch);
+    const std::vector<Numbers> values = evaluate(g, leaves, kTestBatch);
+    for (const auto& [name, v] : g.fetches) {
+      const Graph part = part_for(g, {name});
+      SCOPED_TRACE(fmt::format("seed {} fetch {}\n{}", seed, name, print_graph(part)));
+      check_types(op_set(), part);
+      EXPECT_EQ(print_graph(parse_graph(print_graph(part))), print_graph(part));
+      ASSERT_EQ(part.fetches.size(), 1U);
+      EXPECT_EQ(evaluate(part, leaves, kTestBatch)[part.fetches[0].second], values[v]);
+      EXPECT_EQ(part.loss, kNone);
+      for (const Node& n : part.nodes) EXPECT_LE(n.phase, Phase::Forward) << n.name;
+      EXPECT_EQ(fields_for(g, {v}), fields_for(part, {part.fetches[0].second}));
+      EXPECT_EQ(fields_for(g, {v}).size(), part.placeholders.size());
+      fields += static_cast<int>(part.placeholders.size());
+    }
+  }
+  EXPECT_GT(fields, 40);
+  EXPECT_THAT([] { part_for(mlp().finish(), {"nope"}); },
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("nothing is fetched as 'nope'; there are: ")));
+}
+
 // The operators of a graph that is the sum of what `make` makes of x [B, 2, 3], folded and cleaned.
 std::vector<std::string> folded_ops(ValueId (*make)(Builder&, ValueId)) {
   Builder b(op_set());

@@ -140,8 +140,8 @@ TEST(Text, ErrorsNameLineAndExpectation) {
   EXPECT_THAT(parsing("%1: float32[] = parameter \"p\"() {init=\"normal\"} @0 forward"),
               says("expected a parameter with {a=.."));
   EXPECT_THAT(parsing("gradient \"p\" use=0 %0 @0"), says("the name of a parameter before 'use='"));
-  EXPECT_THAT(parsing("fetch \"x\" %0"),
-              says("fetches are float32 scalars, or float32 numbers per sample"));
+  EXPECT_THAT(parsing("%1: bool[] = sum \"s\"(%0) @0 forward\nfetch \"x\" %1"),
+              says("fetches have the batch as their first axis, or are float32 or int32 without"));
 }
 
 // No text, however damaged, does more harm than an InvalidArgument; what is read prints again.

@@ -140,6 +140,29 @@ class Bits(unittest.TestCase):
                 ht.save(folder, [other], checkpoint=self.folder / "checkpoint")
 
 
+class Page(unittest.TestCase):
+    def test_its_lines_run(self):
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "predict.md"
+        (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+        # What the page says of the sizes of results; evaluate()'s is kept.
+        code = code.replace("job.evaluate(", "measured = job.evaluate(")
+        names, here = {}, os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                ht.new_graph()
+                exec(compile(code, str(page), "exec"), names)
+            finally:
+                os.chdir(here)
+        self.assertEqual({name: (array.shape, str(array.dtype)) for name, array in names["found"].items()},
+                         {"logits": ((1003, 2), "float32"), "argmax": ((1003,), "int32"), "hidden": ((1003, 16), "float32")})
+        measured = names["measured"]
+        self.assertEqual(set(measured), {"loss", "hits", "accuracy", "error"})
+        self.assertAlmostEqual(measured["accuracy"] + measured["error"], 1, 12)
+        self.assertGreater(measured["accuracy"], 0.95)
+        self.assertEqual(repr(names["model"]), re.search(r"# (Predictor\(.*?\))\n", code)[1])
+
+
 class Refusals(unittest.TestCase):
     """One line each, with the place in the script."""
 

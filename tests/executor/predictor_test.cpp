@@ -1,0 +1,152 @@
+// A saved model gives what the job that saved it did, bit for bit: of every value of the forward,
+// whatever the number of rows.
+#include "executor/predict/predictor.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <random>
+
+#include "executor/comm/inproc.h"
+#include "executor/job/trainer.h"
+#include "executor/predict/saved_model.h"
+#include "graph/base/error.h"
+#include "tests/executor/conv_model.h"
+#include "tests/executor/small_model.h"
+#include "tests/executor/test_options.h"
+
+namespace hetu {
+namespace {
+
+constexpr std::int64_t kBatch3 = 6, kMicro = 3;  // samples of a step and of a micro-batch
+constexpr unsigned kSeed = 17;
+
+using Bytes = std::vector<std::byte>;
+
+struct Folder {
+  Folder()
+      : path(std::filesystem::temp_directory_path() /
+             fmt::format("hetu-predict-{}", std::random_device()())) {}
+  ~Folder() { std::filesystem::remove_all(path); }
+  const std::filesystem::path path;
+};
+
+// Rows of every field of a graph.
+std::map<std::string, Bytes> drawn(const Graph& g, std::int64_t rows) {
+  std::mt19937 random(kSeed);
+  std::map<std::string, Bytes> fields;
+  for (const ValueId v : g.placeholders) {
+    const TensorType& type = g.values[v].type;
+    const std::int64_t count = tensor_bytes(type, rows) / 4;
+    Bytes& bytes = fields[g.producer(v).name];
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto whole = static_cast<std::int32_t>(random() % 5);
+      const float real = std::normal_distribution<float>()(random);
+      const void* const from = type.dtype == DType::Int32 ? static_cast<const void*>(&whole) : &real;
+      const auto* const at = static_cast<const std::byte*>(from);
+      bytes.insert(bytes.end(), at, at + 4);
+    }
+  }
+  return fields;
+}
+
+// With every forward value that has the batch axis fetched, or the last one alone.
+Graph fetching(Graph g, bool all) {
+  std::vector<std::pair<std::string, ValueId>> found;
+  for (const Node& n : g.nodes) {
+    if (n.phase != Phase::Forward || n.op == "parameter" || n.op == "buffer") continue;
+    for (const ValueId v : n.outputs)
+      if (is_per_sample(g.values[v].type))
+        found.emplace_back(fmt::format("{}:{}", n.name, g.values[v].output), v);
+  }
+  if (!all) found.erase(found.begin(), found.end() - 1);
+  g.fetches.insert(g.fetches.end(), found.begin(), found.end());
+  return g;
+}
+
+class Saved : public testing::TestWithParam<std::tuple<bool, bool>> {};
+
+TEST_P(Saved, GivesWhatTheJobGave) {
+  const auto [images, all] = GetParam();
+  const Graph g = fetching(images ? testing_model::residual_model()
+                                  : testing_model::language_model(testing_model::Sizes()),
+                           all);
+  std::vector<std::string> names;
+  for (const auto& [name, v] : g.fetches)
+    if (is_per_sample(g.values[v].type)) names.push_back(name);
+  TrainerOptions options = test_options();
+  options.batch_size = kBatch3;
+  options.micro_batches = kBatch3 / kMicro;
+  options.threads = 1;
+  OptimizerConfig sgd;
+  sgd.rate.base = 0.05;
+  const auto links = comm::make_inproc(1);
+  Trainer trainer(g, sgd, options, *links[0]);
+  const std::int64_t rows = 17;
+  const std::map<std::string, Bytes> fields = drawn(g, rows);
+  const auto from = [&](std::int64_t first) -> FieldLookup {
+    return [&fields, first](const std::string& field, std::int64_t) -> const void* {
+      const Bytes& bytes = fields.at(field);
+      return bytes.data() + static_cast<std::int64_t>(bytes.size()) / rows * first;
+    };
+  };
+  for (int step = 0; step < 2; ++step) trainer.train(from(step * kBatch3));
+  std::map<std::string, Bytes> wanted;
+  for (std::int64_t first = 0; first < rows; first += kBatch3) {
+    const std::int64_t there = std::min(kBatch3, rows - first);
+    for (NamedTensor& t : trainer.validate(from(first), {names, there}).tensors) {
+      ASSERT_GT(t.bytes.size(), 0U) << t.name;
+      Bytes& whole = wanted[t.name];
+      whole.insert(whole.end(), t.bytes.begin(), t.bytes.end());
+    }
+  }
+  EXPECT_EQ(wanted.size(), names.size());
+
+  const Folder folder;
+  save_model({folder.path.string()}, trainer.step(), model_of(g, names), kMicro,
+             trainer.save_parts(), *links[0]);
+  PredictorOptions how;
+  how.device = options.device;
+  how.kernels = options.kernels;
+  Predictor predictor(folder.path.string(), how);
+  for (const std::int64_t count : {rows, std::int64_t{1}, std::int64_t{4}}) {
+    std::map<std::string, ArrayView> views;
+    for (const ValueId v : predictor.graph().placeholders) {
+      TensorType type = predictor.graph().values[v].type;
+      type.shape[0] = count;
+      const std::string& name = predictor.graph().producer(v).name;
+      views[name] = {type.dtype, type.shape, fields.at(name).data()};
+    }
+    const std::map<std::string, Array> found = predictor.predict(views);
+    ASSERT_EQ(found.size(), names.size());
+    for (const auto& [name, array] : found) {
+      const Bytes& whole = wanted.at(name);
+      ASSERT_EQ(array.bytes.size(), whole.size() / rows * count) << name;
+      EXPECT_EQ(std::memcmp(array.bytes.data(), whole.data(), array.bytes.size()), 0)
+          << name << ", " << count << " rows, seed " << kSeed;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Saved, testing::Combine(testing::Bool(), testing::Bool()));
+
+TEST(Model, RefusesWhatIsNotOfEachSample) {
+  const Graph g = testing_model::residual_model();
+  const auto why = [](const char* text) {
+    return testing::ThrowsMessage<Error>(testing::HasSubstr(text));
+  };
+  EXPECT_THAT([&] { model_of(g, {"top1"}); },
+              why("a model gives values of each sample; 'top1' is float32[], without the batch"));
+  EXPECT_THAT([&] { model_of(g, {"nope"}); }, why("nothing is fetched as 'nope'; there are: loss"));
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 2});
+  const ValueId rows = b.apply("step_sum", {b.apply("sum", {x})}, {}, "rows");
+  b.fetch("share", b.apply("div_scalar", {x, rows}));
+  EXPECT_THAT([&] { model_of(b.finish(), {"share"}); },
+              why("a model gives values of each sample; 'share' depends on 'rows', a count of"));
+}
+
+}  // namespace
+}  // namespace hetu
