@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
+from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
 
 if TYPE_CHECKING:
@@ -182,21 +183,32 @@ class Batches(Data):
     batch_size rows along axis 0. Step t takes item t; a sequence is resumed by index, another iterable by skipping.
     An epoch ends with the items.
 
+    Fields are float32 of floats and of uint8 rows with two axes or more (pixels, 0 to 255), int32 of other integers, bool of
+    bools; `dtypes` says otherwise by name ({"image": "int32"}). An element that does not fit is refused.
+
     One worker of the job draws each item, with all its fields, and sends the others what they read, so that `items` may be
     drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
     """
 
-    def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches") -> None:
+    def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
+                 dtypes: Mapping[str, str] | None = None) -> None:
         self.items: Any = items  # a sequence, by what it has rather than by what it is
         self.name = name
+        self.dtypes = dict(dtypes or {})
         self.length: int | None = None
         self._steps = 1  # that an item holds
         if not self._is_sequence() and iter(self.items) is self.items:
             raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a "
                              "list, or an object whose __iter__ returns a new iterator")
+        for key, dtype in self.dtypes.items():
+            if dtype not in TAKEN:
+                raise ValueError(f"{name}: dtypes has {dtype!r} for '{key}'; {', '.join(TAKEN)} are taken")
         first = _Items(self)(0, 0)
         if first is None:
             raise ValueError(f"{name}: there is no item")
+        if not set(self.dtypes) <= set(first):
+            missing = sorted(set(self.dtypes) - set(first))
+            raise ValueError(f"{name}: dtypes names {missing}; the fields are {', '.join(first)}")
         fields = [(key, str(array.dtype), list(array.shape[1:])) for key, array in first.items()]
         super().__init__(fields, batch_size)
         # Checksums of the first item by batch_size rows; items of an epoch, where they are known.
@@ -249,7 +261,7 @@ class _Items:
         name = self.data.name
         if not isinstance(item, Mapping):
             raise ValueError(f"{name}: item {number} is a {type(item).__name__}; give a dict: name of a field -> its array")
-        arrays = {key: numpy.ascontiguousarray(value) for key, value in item.items()}
+        arrays = {key: self._converted(key, numpy.asarray(value), number) for key, value in item.items()}
         fields = self.data.__dict__.get("fields", [])
         for key, dtype, shape in fields:
             if key not in arrays:
@@ -260,7 +272,19 @@ class _Items:
                     f"{name}: item {number}, field '{key}' is {got.dtype}{list(got.shape)}, "
                     f"the first item has {dtype} rows of shape {shape}"
                 )
+        if not all(array.ndim for array in arrays.values()):
+            raise ValueError(f"{name}: item {number} has a field without rows along an axis: arrays [rows, ...] are wanted")
         rows = {len(a) for a in arrays.values()}
         if len(rows) != 1:
             raise ValueError(f"{name}: the fields of item {number} have different numbers of rows: {sorted(rows)}")
         return arrays
+
+    def _converted(self, key: str, array: numpy.ndarray, number: int) -> numpy.ndarray:
+        dtype = self.data.dtypes.get(key) or meant_as_rows(array)
+        place = f"{self.data.name}: item {number}, field '{key}'"
+        if not dtype:
+            raise ValueError(f"{place} is {array.dtype}{list(array.shape)}; floats, integers or bools are wanted")
+        try:
+            return converted(array, dtype)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None

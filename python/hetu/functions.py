@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from hetu.arrays import converted, meant
 from hetu.graph import BATCH, Value, current
 
 _MOST = 16 * 2**20
@@ -21,12 +22,13 @@ def constant(array: Any, name: str = "") -> Value:
     if isinstance(array, Value):
         graph.refuse(f"constant: {array!r} is a Value already")
     given = np.asarray(array)
-    dtype = {"f": "float32", "i": "int32", "u": "int32", "b": "bool"}.get(given.dtype.kind)
-    if dtype is None:
+    dtype = meant(given)
+    if not dtype:
         graph.refuse(f"constant: floats, integers or bools are wanted, got {given.dtype}")
-    if dtype == "int32" and given.size and (given.min() < -(2**31) or given.max() >= 2**31):
-        graph.refuse(f"constant: integers from {given.min()} to {given.max()} are not all int32")
-    data = np.ascontiguousarray(given, np.dtype(dtype).newbyteorder("<"))
+    try:
+        data = converted(given, dtype)
+    except ValueError as error:
+        graph.refuse(f"constant: {error}")
     if data.nbytes > _MOST:
         graph.refuse(f"constant: an array of {data.nbytes} bytes; up to {_MOST} are written into a graph")
     return graph.apply("constant", [], name, shape=list(given.shape), dtype=dtype, data=data.tobytes().hex())
@@ -89,7 +91,7 @@ def instance_norm(x: Value, weight: Value | None = None, bias: Value | None = No
 
 
 def one_hot(ids: Value, classes: int) -> Value:
-    """float32 [..., classes]: 1 at the place that each of the int32 `ids` names, 0 elsewhere; an id out of range has none."""
+    """float32 [..., classes]: 1 at the place that each of int32 `ids` names, 0 elsewhere; an id out of range has no 1."""
     import numpy as np
 
     if ids.dtype != "int32":

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from hetu import _hetu
 from hetu.arithmetic import Arithmetic, kind_of
+from hetu.arrays import TAKEN
 
 BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
@@ -126,6 +127,9 @@ class GraphBuilder:
     def placeholder(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
         """A fed tensor; `name` is the field of the batch that it reads."""
         sizes = self._shape("placeholder", name, shape)
+        if dtype not in TAKEN:
+            self.refuse(f"placeholder '{name}': {dtype!r} is no dtype of data; {', '.join(TAKEN)} are, and "
+                        "hetu.data.Batches makes them of arrays of other dtypes")
         self.placeholders[name] = Value(self, self._told(self.builder.placeholder, name, dtype, sizes))
         return self.placeholders[name]
 

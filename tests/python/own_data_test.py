@@ -146,6 +146,55 @@ class Alone(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=MANY_S)
         self.assertEqual(done.stdout.split(), ["False", "True"], done.stderr)
 
+    def test_arrays_are_made_what_values_are(self):
+        pixels = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
+        given = {"pixels": pixels + 200, "letters": pixels[:, 0], "labels": np.array([2**31 - 1, -(2**31)], np.int64),
+                 "half": np.array([0.5, -1.5], np.float16), "wide": np.array([1e-3, np.inf]),
+                 "flags": np.array([True, False]),
+                 "seen": np.array([1, 0], np.uint8), "few": pixels.astype(np.int16)}
+        data = ht.data.Batches([given], 2, dtypes={"seen": "bool", "few": "float32"})
+        wanted = {"pixels": "float32", "letters": "int32", "labels": "int32", "half": "float32", "wide": "float32",
+                  "flags": "bool", "seen": "bool", "few": "float32"}
+        self.assertEqual({name: dtype for name, dtype, _ in data.fields}, wanted)
+        batch = data.loader(1, 0, list(given)).next()
+        for name, array in given.items():
+            self.assertEqual(str(batch[name].dtype), wanted[name])
+            np.testing.assert_array_equal(batch[name], array.astype(wanted[name]), name)
+
+    def test_a_model_reads_pixels_and_labels_as_they_are_stored(self):
+        ht.graph.new_graph()
+        random = np.random.default_rng(5)
+        item = {"image": random.integers(0, 256, (4, 2, 3, 3), np.uint8), "label": random.integers(0, 3, 4)}
+        data = ht.data.Batches([item], 4)
+        w = random.standard_normal((3, 18))
+        logits = ht.ops.linear(data.image.flatten(1) / 255, ht.parameter("w", w))
+        loss = ht.models.mean_cross_entropy(logits, data.label)
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]}, micro_batches=2, threads=1)
+        (step,) = job.run("train", steps=1)
+        want = item["image"].reshape(4, 18) / 255 @ w.T
+        want -= np.log(np.exp(want).sum(1, keepdims=True))
+        self.assertAlmostEqual(step.loss, -want[np.arange(4), item["label"]].mean(), 5, "seed 5")
+
+    def test_elements_that_do_not_fit_are_refused(self):
+        for first, then, dtypes, why in [
+            ([0, 2**31], None, {}, "item 0, field 'x': 2147483648 is no int32; -2147483648 to 2147483647 are"),
+            ([0, 1], [0, -(2**40)], {}, "item 1, field 'x': -1099511627776 is no int32"),
+            ([0, 1], [0.5, 1], {}, r"item 1, field 'x' is float32\[2\], the first item has int32"),
+            ([0.5, 1], None, {"x": "int32"}, "item 0, field 'x': float64 cannot be int32"),
+            ([0.5, 1e300], None, {}, "item 0, field 'x': 1e\\+300 is no float32"),
+            ([2**24 + 1, 0], None, {"x": "float32"}, "item 0, field 'x': 16777217 is no float32"),
+            ([0, 2], None, {"x": "bool"}, "item 0, field 'x': 2 is no bool; 0 to 1 are"),
+            (["a", "b"], None, {}, r"item 0, field 'x' is <U1\[2\]; floats, integers or bools are wanted"),
+            ([1j, 0], None, {}, "complex128"),
+            ([0, 1], None, {"y": "int32"}, r"dtypes names \['y'\]; the fields are x"),
+            ([0, 1], None, {"x": "int64"}, "dtypes has 'int64' for 'x'; float32, int32, bool are taken"),
+            (3, None, {}, "item 0 has a field without rows"),
+        ]:
+            with self.subTest(why=why), self.assertRaisesRegex(ValueError, why):
+                items = [{"x": np.array(x)} for x in (first, then) if x is not None]
+                loader = ht.data.Batches(items, 2, dtypes=dtypes).loader(1, 0, ["x"])
+                loader.next(), loader.next()
+
     def test_what_cannot_be_items_is_refused(self):
         row = {"x": np.zeros((2, 1), np.float32)}
         for items, why in [

@@ -1,0 +1,44 @@
+"""NumPy arrays as values take them: which dtype an array is meant to be, and the array in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy
+
+_MEANT = {"f": "float32", "i": "int32", "u": "int32", "b": "bool"}
+TAKEN = tuple(dict.fromkeys(_MEANT.values()))
+_EXACT = 2**24  # whole numbers up to here are float32
+
+
+def meant(array: numpy.ndarray) -> str:
+    """float32 of floats, int32 of integers, bool of bools; "" of what is no such array."""
+    return _MEANT.get(array.dtype.kind, "")
+
+
+def meant_as_rows(array: numpy.ndarray) -> str:
+    """The same for rows of samples, but float32 of uint8 rows with two axes or more: pixels."""
+    return "float32" if array.dtype == "uint8" and array.ndim > 2 else meant(array)
+
+
+def converted(array: numpy.ndarray, dtype: str) -> numpy.ndarray:
+    """The array in one of TAKEN, row-major and little-endian. A ValueError says which element does not fit; of floats digits
+    are lost, of integers none."""
+    import numpy as np
+
+    kind = array.dtype.kind
+    if kind not in _MEANT or (kind == "f" and dtype != "float32"):
+        raise ValueError(f"{array.dtype} cannot be {dtype}")
+    if array.size and kind in "iu":
+        low, high = int(array.min()), int(array.max())
+        least, most = {"int32": (-(2**31), 2**31 - 1), "float32": (-_EXACT, _EXACT), "bool": (0, 1)}[dtype]
+        if low < least or high > most:
+            raise ValueError(f"{low if low < least else high} is no {dtype}; {least} to {most} are")
+    with np.errstate(over="ignore"):
+        out = np.asarray(array, np.dtype(dtype).newbyteorder("<"), order="C")
+    if array.dtype == np.float64 and array.size:
+        lost = np.isinf(out) & np.isfinite(array)
+        if lost.any():
+            raise ValueError(f"{array[lost][0]} is no float32; -3.4e38 to 3.4e38 are")
+    return out
