@@ -20,6 +20,7 @@ std::vector<OpDef> norm();
 std::vector<OpDef> dropout();
 std::vector<OpDef> attention();
 std::vector<OpDef> rotary();
+std::vector<OpDef> recurrent();
 std::vector<OpDef> loss();
 std::vector<OpDef> reduce();
 std::vector<OpDef> reduce_axes();

@@ -18,7 +18,7 @@ _FROM = {
     "buffer": "graph", "placeholder": "graph", "scope": "graph",
     "Predictor": "predictor", "load": "predictor", "save": "predictor",
     "concat": "functions", "constant": "functions", "group_norm": "functions", "instance_norm": "functions",
-    "one_hot": "functions", "rms_norm": "functions",
+    "gru": "recurrent", "lstm": "recurrent", "one_hot": "functions", "rms_norm": "functions",
     "stack": "functions", "step_mean": "functions", "where": "functions",
     "one_line_errors": "process.errors", "parse_bytes": "process.errors",
 }

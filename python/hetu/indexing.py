@@ -44,7 +44,7 @@ def _cut(x: Value, axis: int, part: slice) -> Value:
 def _check(x: Value, axis: int, entry: Any) -> None:
     if not isinstance(entry, (slice, numbers.Integral)) or isinstance(entry, bool):
         x.graph.refuse(f"{x!r} is indexed by numbers, slices, ... and None, not by a {type(entry).__name__} (rows by their "
-                       "numbers: hetu.ops.embedding)")
+                       "numbers: hetu.ops.gather)")
     if x.shape[axis] < 0 and entry != slice(None):
         x.graph.refuse(f"axis {axis} of {x!r} is the batch, which stays whole: x[:, ...]")
 

@@ -119,7 +119,7 @@ inline void add_broadcasts(std::vector<KernelCase>& cases) {
 }
 
 // Blocks of queries that see all keys, some and none; a head of keys for two heads of queries.
-inline void add_attention(std::vector<KernelCase>& cases) {
+inline void add_sequences(std::vector<KernelCase>& cases) {
   const DType f = DType::Float32, t = DType::Bool;
   const auto attrs = [](std::int64_t causal, std::int64_t window, double dropout) -> Attrs {
     return {{"heads", std::int64_t{4}}, {"kv_heads", std::int64_t{2}},
@@ -144,6 +144,12 @@ inline void add_attention(std::vector<KernelCase>& cases) {
     cases.push_back({"attention_grad", {{few, kv, kv, {2, 4, 37, 140}, few}, a}});
     cases.push_back({"attention_scores_grad", {{x, few_kv, {2, 4, 140, 37}}, drops}});
   }
+  // Whole blocks of samples and a part of one.
+  const Shape state = {13, 32}, every = {13, 4, 32}, gates = {13, 4, 128};
+  cases.push_back({"lstm", {{gates, {128, 32}, state, state}}});
+  cases.push_back({"lstm_grad", {{{128, 32}, state, every, gates, every, every}}});
+  cases.push_back({"gru", {{{13, 4, 96}, {96, 32}, {96}, state}}});
+  cases.push_back({"gru_grad", {{{96, 32}, state, every, gates, every}}});
   const Attrs two = {{"heads", std::int64_t{2}}};
   cases.push_back({"rotary", {{{3, 70, 128}}, two}});
   cases.push_back({"rotary", {{{3, 70, 128}, {3, 70}}, two, {f, DType::Int32}, 2000}});
@@ -213,7 +219,7 @@ inline std::vector<KernelCase> kernel_cases() {
   };
   add_convolutions(cases);
   add_channels(cases);
-  add_attention(cases);
+  add_sequences(cases);
   add_broadcasts(cases);
   for (const char* op : {"exp", "abs", "sign", "sin", "cos", "sigmoid", "softplus"})
     cases.push_back({op, {{{33, 701}}, {}}});

@@ -196,6 +196,21 @@ def _gathers() -> dict[str, Case]:
     return made
 
 
+def _recurrent() -> dict[str, Case]:
+    """LSTM and GRU, their last states among what is compared."""
+    made = {}
+    for kind, gates in (("lstm", 4), ("gru", 3)):
+        x, w, u = draw(2, 4, 3), draw(gates * 2, 3), draw(gates * 2, 2)
+        biases, states = [draw(gates * 2), draw(1, gates * 2)[0]], [draw(2, 2), draw(1, 2, 2)[0]][:gates - 2]
+        made[kind] = Case([x, w, u, *biases, *states], lambda f, *given, kind=kind: getattr(f, kind)(*given))
+        made[f"{kind} without bias and state"] = Case([x, w, u], lambda f, *given, kind=kind: getattr(f, kind)(*given))
+        wide = [draw(3, 2, 3), draw(gates * 16, 3), draw(gates * 16, 16) * np.float32(0.3)]
+        made[f"{kind} of 16"] = Case(wide, lambda f, *given, kind=kind: getattr(f, kind)(*given)[:, :, ::5])
+        made[f"{kind} of far numbers"] = Case([x * np.float32(100), w, u],
+                                              lambda f, *given, kind=kind: getattr(f, kind)(*given))
+    return made
+
+
 def _reductions() -> dict[str, Case]:
     cases = {}
     for op in REDUCE:
@@ -245,6 +260,7 @@ def cases() -> dict[str, Case]:
     out.update(_attention())
     out.update(_images())
     out.update(_gathers())
+    out.update(_recurrent())
     return out
 
 

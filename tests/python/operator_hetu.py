@@ -85,6 +85,14 @@ class Functions:
     def resize(self, x: ht.Value, height: int, width: int, linear: int, align: int) -> ht.Value:
         return ht.ops.resize2d(x, height=height, width=width, linear=linear, align_corners=align)
 
+    def lstm(self, x: ht.Value, w: ht.Value, u: ht.Value, *more: ht.Value) -> ht.Value:
+        y, (h, c) = ht.lstm(x, w, u, *more[:2], state=(more[2], more[3]) if more else None)
+        return ht.concat([y, h[:, None], c[:, None]], 1)
+
+    def gru(self, x: ht.Value, w: ht.Value, u: ht.Value, *more: ht.Value) -> ht.Value:
+        y, h = ht.gru(x, w, u, *more)
+        return ht.concat([y, h[:, None]], 1)
+
     def gather(self, x: ht.Value, ids: ht.Value, axis: int) -> ht.Value:
         return ht.ops.gather(x, ids, axis=axis)
 

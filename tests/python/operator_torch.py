@@ -67,6 +67,16 @@ class Functions:
     def instance_norm(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return functional.instance_norm(x, weight=weight, bias=bias)
 
+    def lstm(self, x: torch.Tensor, w: torch.Tensor, u: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        state = more[2:] or [torch.zeros(len(x), u.shape[1])] * 2
+        y, h, c = torch._VF.lstm(x, [s[None] for s in state], [w, u, *more[:2]], bool(more), 1, 0.0, True, False, True)
+        return torch.cat([y, h[0][:, None], c[0][:, None]], 1)
+
+    def gru(self, x: torch.Tensor, w: torch.Tensor, u: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        state = more[2] if more else torch.zeros(len(x), u.shape[1])
+        y, h = torch._VF.gru(x, state[None], [w, u, *more[:2]], bool(more), 1, 0.0, True, False, True)
+        return torch.cat([y, h[0][:, None]], 1)
+
     def gather(self, x: torch.Tensor, ids: torch.Tensor, axis: int) -> torch.Tensor:
         return x[ids] if axis == 0 else torch.stack([rows[of] for rows, of in zip(x, ids, strict=True)])
 

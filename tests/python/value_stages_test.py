@@ -1,5 +1,6 @@
-"""A language model written with what values do by themselves (masks of comparisons, slices, splits, means) on several
-stages: every step equals one process bit for bit, though bools and constants cross the cuts."""
+"""Language models on several stages: one of what values do by themselves (masks of comparisons, slices, splits, means), one
+of operators that do it at once (causal attention over fewer heads of keys, rotary positions, learned distances, an LSTM,
+rows by number, a smoothed loss). Every step equals one process bit for bit, though bools and constants cross the cuts."""
 
 import os
 import pathlib
@@ -56,34 +57,78 @@ def model():
     return ht.step_mean(logits.logsumexp(-1) - picked, name="loss")
 
 
-def train(**more):
-    loss = model()
+def short_attention(x, name, bias=None):
+    """A window of a causal mask; all heads read one head of keys and values."""
+    query, key, value = linear(x, WIDTH + 2 * WIDTH // HEADS, name).split([WIDTH, WIDTH // HEADS, WIDTH // HEADS])
+    query, key = ht.ops.rotary(query, heads=HEADS, base=100.0), ht.ops.rotary(key, heads=1, base=100.0)
+    masks = [] if bias is None else [bias]
+    return ht.ops.attention(query, key, value, *masks, heads=HEADS, kv_heads=1, causal=1, window=5, dropout=0.2,
+                            name=name)[0]
+
+
+def operators():
+    """Weights count labels of some words more than once; rows are short in the last step."""
+    random = np.random.default_rng(SEED)
+    rows = [{"ids": random.integers(0, WORDS, (ROWS, TOKENS + 1)), "order": random.integers(0, TOKENS, (ROWS, TOKENS))}
+            for _ in range(2)]
+    ht.new_graph()
+    data = ht.data.Batches(rows, ROWS)
+    ids, labels = data.ids[:, :-1], data.ids[:, 1:]
+    table = ht.parameter("words", [WORDS, WIDTH], ht.graph.normal(0.3))
+    x = ht.ops.embedding(table, ids)
+    far = ht.parameter("far", [1, HEADS, TOKENS, TOKENS], ht.graph.normal(0.5))
+    for i, bias in enumerate((None, far)):
+        ht.cut()
+        x = x + short_attention(rms_norm(x, f"norm{i}"), f"attention{i}", bias)
+    ht.cut()
+    uniform = ht.graph.uniform(-0.5, 0.5)
+    weights = (ht.parameter(f"lstm.{name}", [4 * WIDTH, WIDTH], uniform) for name in ("input", "hidden"))
+    y, (_, last) = ht.lstm(x, *weights, name="lstm")
+    x = ht.ops.gather(x + y, data.order, axis=1) + last[:, None]
+    images = ht.group_norm(x.reshape(ht.BATCH, TOKENS, 4, 4), 4)
+    kernel = ht.parameter("conv", [TOKENS, 2, 3, 3], ht.graph.normal(0.3))
+    x = x + ht.ops.conv2d(images, kernel, groups=4, padding=2, dilation=2).reshape(ht.BATCH, TOKENS, WIDTH)
+    ht.cut()
+    logits = ht.ops.linear(rms_norm(x, "norm"), table)
+    return ht.models.mean_cross_entropy(logits, labels, "loss", 0.1, np.linspace(0.5, 2, WORDS))
+
+
+def train(make=model, **more):
+    loss = make()
     job = ht.Executor({"train": [loss, ht.optim.AdamW(0.01).minimize(loss)]}, micro_batches=4, threads=1, seed=SEED, **more)
     return job, [step.loss.hex() for step in job.run("train", steps=STEPS)]
 
 
-def main(devices, pipeline):
-    job, losses = train(devices=devices, pipeline=pipeline, compare_single=True)
+def main(make, devices, pipeline):
+    job, losses = train(globals()[make], devices=devices, pipeline=pipeline.removesuffix("+"),
+                        with_recompute=pipeline.endswith("+"), compare_single=True)
     if job.is_chief:
         print("losses", *losses)
 
 
 class Stages(unittest.TestCase):
     def test_every_step_is_that_of_one_process(self):
-        _, alone = train()
+        self.equal(model, ((2, "pipe_1_2", "1f1b"), (2, "pipe_1_2", "zb-v"), (4, "pipe_1_4", "zb-h1")))
+
+    def test_operators_too(self):
+        self.equal(operators, ((2, "pipe_1_2", "zb-v"), (4, "pipe_1_4", "1f1b+")))
+
+    def equal(self, make, jobs):
+        _, alone = train(make)
         self.assertLess(float.fromhex(alone[-1]), float.fromhex(alone[0]))
         here = str(pathlib.Path(__file__).resolve().parent)
         path = here + os.pathsep + os.environ.get("PYTHONPATH", "")
-        for workers, devices, pipeline in ((2, "pipe_1_2", "1f1b"), (2, "pipe_1_2", "zb-v"), (4, "pipe_1_4", "zb-h1")):
+        for workers, devices, pipeline in jobs:
             with self.subTest(pipeline=pipeline, seed=SEED):
-                done = subprocess.run([*HETURUN, "-w", str(workers), sys.executable, __file__, devices, pipeline],
+                script = [sys.executable, __file__, make.__name__, devices, pipeline]
+                done = subprocess.run([*HETURUN, "-w", str(workers), *script],
                                       capture_output=True, text=True, timeout=MANY_S, env={**os.environ, "PYTHONPATH": path})
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertIn("losses " + " ".join(alone), done.stdout)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
+    if len(sys.argv) == 4:
         main(*sys.argv[1:])
     else:
         unittest.main()

@@ -86,6 +86,26 @@ class Batches(unittest.TestCase):
             np.testing.assert_allclose(losses[micro_batches], losses[1], rtol=1e-6)
 
 
+    def test_weights_of_classes_count_over_the_whole_step(self):
+        """Micro-batches have other labels, some none that count, and the mean is that of all."""
+        random = np.random.default_rng(SEED)
+        x, labels = random.standard_normal((12, 4)).astype(np.float32), np.array([0, 3, -1, -1, 2, 2, 1, 3, -1, 0, 2, 1])
+        by_class, smoothing = np.array([0.5, 2.0, 1.0, 4.0]), 0.2
+        counts = labels >= 0
+        log_p = x - np.log(np.exp(x).sum(1, keepdims=True))
+        weights = by_class[labels] * counts
+        want = -((1 - smoothing) * weights * log_p[np.arange(12), labels]
+                 + smoothing / 4 * counts * (log_p * by_class).sum(1)).sum() / weights.sum()
+        for micro_batches in (1, 3, 6):
+            ht.new_graph()
+            data = ht.data.Batches([{"x": x, "labels": labels}], 12)
+            logits = ht.ops.linear(data.x, ht.parameter("w", np.eye(4)))
+            loss = ht.models.mean_cross_entropy(logits, data.labels, smoothing=smoothing, weight=by_class)
+            job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]}, micro_batches=micro_batches, threads=1)
+            (step,) = job.run("train", steps=1)
+            self.assertAlmostEqual(step.loss, want, 5, f"{micro_batches} micro-batches, seed {SEED}")
+
+
 class Page(unittest.TestCase):
     def test_its_lines_run(self):
         page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "values.md"
@@ -166,6 +186,8 @@ class Traps(unittest.TestCase):
             ("parameter 'u': an array of floats is wanted, got int64", lambda *_: ht.parameter("u", np.ones(3, np.int64))),
             ("a shape is wanted, a list of integers such as [2, 3], got 3",
              lambda *_: ht.parameter("u", 3, ht.graph.constant(0.0))),
+            ("placeholder 'v': 'int64' is no dtype of data; float32, int32, bool are, and hetu.data.Batches makes them of",
+             lambda *_: ht.placeholder("v", "int64", [ht.BATCH])),
             ("a shape is wanted", lambda *_: ht.placeholder("v", "float32", [2.5])),
             ("parameter 'w': the name is taken", lambda *_: ht.parameter("w", [4], ht.graph.constant(0.0))),
             ("it is neither true nor false while the graph is built", lambda x, _: x if x > 0 else -x),
@@ -175,16 +197,36 @@ class Traps(unittest.TestCase):
             ("place 3 is not on axis 1 of Value(float32[-1, 3])", lambda x, _: x[:, 3]),
             ("has 2 axes; the key names 3", lambda x, _: x[:, 0, 0]),
             ("go forward, by a step of 1 or more, not -1", lambda x, _: x[:, ::-1]),
-            ("not by a Value (rows by their numbers: hetu.ops.embedding)", lambda x, ids: x[:, ids]),
+            ("not by a Value (rows by their numbers: hetu.ops.gather)", lambda x, ids: x[:, ids]),
             ("axis 0 of x float32[B, 3] is the batch, which is cut into micro-batches", lambda x, _: x.mean()),
             ("x float32[B, 3] has 2 axes, there is no axis 2", lambda x, _: x.sum(axis=2)),
             ("split: [1, 1] add up to 2, axis -1 of Value(float32[-1, 3]) has 3", lambda x, _: x.split([1, 1])),
             ("concat: a list of values is wanted", lambda x, _: ht.concat(x)),
             ("constant: floats, integers or bools are wanted, got <U1", lambda *_: ht.constant(["a"])),
-            ("constant: integers from 0 to 2147483648 are not all int32", lambda *_: ht.constant([0, 2**31])),
+            ("constant: 2147483648 is no int32; -2147483648 to 2147483647 are", lambda *_: ht.constant([0, 2**31])),
             ("constant: an array of 33554432 bytes; up to 16777216", lambda *_: ht.constant(np.zeros(2**23))),
             ("constant: Value(float32[-1, 3]) is a Value already", lambda x, _: ht.constant(x)),
             ("[B, 4] does not have as many elements as x float32[B, 3]", lambda x, _: x.reshape(-1, 4)),
+            ("group_norm: groups must divide the channels, axis 1, of Value(float32[-1, 3]), got 2",
+             lambda x, _: ht.group_norm(x, 2)),
+            ("group_norm: weight and bias of Value(float32[-1, 3]) must be [3], got Value(float32[4])",
+             lambda x, _: ht.group_norm(x, 1, w)),
+            ("instance_norm: a value [N, C, ...] with axes after the channels is wanted", lambda x, _: ht.instance_norm(x)),
+            ("one_hot: int32 ids are wanted, got Value(float32[-1, 3])", lambda x, _: ht.one_hot(x, 3)),
+            ("lstm: x must be [batch, places, input], got Value(float32[-1, 3])", lambda x, _: ht.lstm(x, w, w)),
+            ("gru: w_hh must be [12, 4] for x Value(float32[-1, 1, 3]) and a width of 4, got Value(float32[4])",
+             lambda x, _: ht.gru(x[:, None], ht.constant(np.ones((12, 3))), w)),
+            ("mean_cross_entropy: int32 labels are wanted", lambda x, _: ht.models.mean_cross_entropy(x, x[:, 0])),
+            ("mean_cross_entropy: weight must be float32[3], for each class, got Value(float32[2])",
+             lambda x, ids: ht.models.mean_cross_entropy(x, ids[:, 0], weight=[1.0, 2.0])),
+            ("mean_cross_entropy: smoothing must be in [0, 1], got 2",
+             lambda x, ids: ht.models.mean_cross_entropy(x, ids[:, 0], smoothing=2)),
+            ("mean_kl_divergence: values [batch, ...] of one shape are wanted",
+             lambda x, _: ht.models.mean_kl_divergence(x, x[:, :2])),
+            ("attention 'attention': kv_heads must divide the 2 heads, got 3",
+             lambda x, ids: ht.ops.attention(*[ids.cast("float32").reshape(-1, 2, 2)] * 3, heads=2, kv_heads=3)),
+            ("gather 'gather': the axes of ids int32[B, 3] must begin with [B, 4] to fit x int32[B, 4, 1]",
+             lambda x, ids: ht.ops.gather(ids.reshape(-1, 4, 1), ids[:, :3], axis=2)),
             ("step_mean: Value(float32[4]) has no batch on its first axis; use .mean()", lambda *_: ht.step_mean(w)),
         ):
             self.refused(says, make)
