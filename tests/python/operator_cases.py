@@ -264,9 +264,11 @@ def cases() -> dict[str, Case]:
     return out
 
 
-# Where PyTorch has a NaN and the limit is a number (2.15 at infinity and where a cube overflows), and where it passes the
-# gradient of a NaN on, Hetu's number stands: case, which of value (0) and slopes (1, ...), element.
-OTHERWISE = {("gelu edges", 0, 16), ("relu edges", 1, 18), *(("gelu_tanh edges", 1, i) for i in (14, 15, 16, 17))}
+# Where PyTorch has a NaN and the limit is a number (2.15 at infinity and where a cube overflows), where it passes the
+# gradient of a NaN on, and where its versions differ (2.6 passes on what reaches clip at its bounds, 2.15 does not),
+# Hetu's number stands: case, which of value (0) and slopes (1, ...), element.
+OTHERWISE = {("gelu edges", 0, 16), ("relu edges", 1, 18), *(("gelu_tanh edges", 1, i) for i in (14, 15, 16, 17)),
+             *(("clip edges", 1, i) for i in (2, 5))}
 
 
 def weights(shape: tuple[int, ...]) -> np.ndarray:
