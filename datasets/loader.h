@@ -5,8 +5,8 @@
 // The rule. An epoch is one order of all rows, the same in every worker. Step t of an epoch takes
 // the rows [t*G, (t+1)*G) of it, where G = pipelines * batch_size is the global batch; pipeline d
 // takes the d-th batch_size of them. Rows beyond the last whole global batch of an epoch are
-// dropped (dropped_per_epoch()), unless a loader is to give every row once. So the rows of a step depend on G alone, and a run can be resumed
-// under another number of pipelines with the same G.
+// dropped (dropped_per_epoch()), unless a loader is to give every row once. So the rows of a step
+// depend on G alone, and a run can be resumed under another number of pipelines with the same G.
 #pragma once
 #include <cstdint>
 #include <memory>

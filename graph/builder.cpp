@@ -192,9 +192,10 @@ void Builder::fetch(const std::string& name, ValueId value) {
           "or int32 without it, which is summed over micro-batches",
           name, graph_.producer(value).name, to_string(type(value)));
   const std::string& op = graph_.producer(value).op;
-  require(op != "parameter" && op != "buffer",
-          "fetch '{}': '{}' is a {}; what is reported is what operators make of the fields of a batch",
-          name, graph_.producer(value).name, op);
+  require(
+      op != "parameter" && op != "buffer",
+      "fetch '{}': '{}' is a {}; what is reported is what operators make of the fields of a batch",
+      name, graph_.producer(value).name, op);
   for (const auto& [taken, v] : graph_.fetches) {
     require(taken != name, "fetch '{}': the name is taken by '{}'", name, graph_.producer(v).name);
   }

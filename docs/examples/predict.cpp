@@ -1,7 +1,7 @@
 // A saved model in a C++ program: job.save("model") in Python, then
 //   build/bin/example_predict model 100 in out
-// reads 100 rows of each field from in/FIELD.bin, elements as they lie in memory (NumPy: array.tofile), and writes
-// out/OUTPUT.bin for each output.
+// reads 100 rows of each field from in/FIELD.bin, elements as they lie in memory (NumPy:
+// array.tofile), and writes out/OUTPUT.bin for each output.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -31,7 +31,8 @@ int main(int count, char** words) try {
   for (const auto& [name, array] : model.predict(fields)) {
     std::ofstream file(out + "/" + name + ".bin", std::ios::binary);
     file.write(reinterpret_cast<const char*>(array.bytes.data()), std::ssize(array.bytes));
-    std::printf("%s %s\n", name.c_str(), hetu::to_string(hetu::TensorType{array.dtype, array.shape}).c_str());
+    std::printf("%s %s\n", name.c_str(),
+                hetu::to_string(hetu::TensorType{array.dtype, array.shape}).c_str());
   }
 } catch (const hetu::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());

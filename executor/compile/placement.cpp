@@ -334,15 +334,16 @@ void StagePlacement::place_fetches() {
   for (const auto& [name, v] : graph_.fetches) {
     const Node& producer = graph_.producer(v);
     const bool here = nodes.stage_of_block(producer.block) == options_.stage;
-    const bool as_leaf = here && placed_[v] && (nodes.is(v, "step_sum") || nodes.is(v, "placeholder"));
+    const bool as_leaf =
+        here && placed_[v] && (nodes.is(v, "step_sum") || nodes.is(v, "placeholder"));
     if (!as_leaf && nodes.stage_of(v) != options_.stage) continue;
     if (!placed_[v]) {
       put(v, {Region::StepScalar, kNoRing, take(bytes(v)), 0});
       plan.memory.feeds += bytes(v);
     }
     const TensorType& type = graph_.values[v].type;
-    plan.fetches.push_back({name, v, place_[v], is_per_sample(type),
-                            tensor_bytes(type, options_.micro_batch)});
+    plan.fetches.push_back(
+        {name, v, place_[v], is_per_sample(type), tensor_bytes(type, options_.micro_batch)});
   }
 }
 

@@ -3,8 +3,8 @@
 #include <map>
 
 #include "executor/job/links.h"
+#include "executor/job/saving.h"
 #include "executor/job/shared_samples.h"
-#include "executor/predict/saved_model.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -71,16 +71,12 @@ void Executor::run(int steps, const std::function<void(const StepResult&)>& on_s
   });
 }
 
-void Executor::save(const std::string& folder, const std::vector<std::string>& fetches) {
-  telling([&] {
-    const TrainerOptions& o = trainer_.options();
-    save_model({folder}, trainer_.step(), model_of(graph_, fetches), o.batch_size / o.micro_batches,
-               trainer_.save_parts(), *links_);
-  });
+StepResult Executor::validate(const std::vector<std::string>& fetches) {
+  return telling([&] { return trainer_.validate(next(), {fetches}); });
 }
 
-StepResult Executor::validate() {
-  return telling([this] { return trainer_.validate(next()); });
+void Executor::save(const std::string& folder, const std::vector<std::string>& fetches) {
+  telling([&] { save_model(trainer_, *links_, graph_, folder, fetches); });
 }
 
 }  // namespace hetu

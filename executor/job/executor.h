@@ -30,10 +30,10 @@ class Executor {
   /// So many steps, each reported as it is done; for asynchronous plans, whose
   /// pipeline is filled and drained once.
   void run(int steps, const std::function<void(const StepResult&)>& on_step);
-  /// Forward only, on the next global batch.
-  StepResult validate();
-  /// Leaves in `folder` what a Predictor needs for these fetches of the graph, and their weights.
-  /// Every worker calls it, between runs. Throws as model_of and save_model.
+  /// Forward only, on the next global batch; of these fetches, none: of all.
+  StepResult validate(const std::vector<std::string>& fetches = {});
+  /// Saves the graph that predicts these fetches, and its weights, for Predictor
+  /// (executor/predict/predictor.h). Every worker calls it, and sees the folder.
   void save(const std::string& folder, const std::vector<std::string>& fetches);
 
   Trainer& trainer() { return trainer_; }

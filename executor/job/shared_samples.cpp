@@ -146,7 +146,8 @@ class SharedSamples final : public RowSource {
       whole_.seek({wanted.epoch, wanted.index, at.global_batch, at.order});
     forget_sent();
     whole_.next(*drawn_);
-    const std::int64_t before = together_.one_pipeline ? options_.pipeline * options_.batch_size : 0;
+    const std::int64_t before =
+        together_.one_pipeline ? options_.pipeline * options_.batch_size : 0;
     here_ = Header{drawn_->epoch, drawn_->first - before, drawn_->of_all};
     if (!std::exchange(looked_, true)) warn_of_equal_slices();
     sent_.push_back({*here_, drawn_, {}});

@@ -40,7 +40,8 @@ class Readers {
 
   /// For a set that is opened now. `apart`: each pipeline draws for itself, at its own pace.
   /// `compared`: the one process reads it too, each pipeline's slice through single().
-  /// `fields`: those that the runs read, of which each worker takes those of its stages; empty: all.
+  /// `fields`: those that the runs read, of which each worker takes those of its stages; empty:
+  /// all.
   Together open(bool apart, bool compared = false, const std::vector<std::string>& fields = {});
   Together single(Together compared, int pipeline) const;
 

@@ -41,6 +41,14 @@ class Predictor {
   /// Throws InvalidArgument, naming the field: unknown, missing, another type or shape.
   std::map<std::string, Array> predict(const std::map<std::string, ArrayView>& fields);
 
+  /// From here on the field is not given: it is what the output was at the call before, zeros at
+  /// the first, and that output stays here. For models that go on from a state: the keys and values
+  /// of the tokens so far, say. Calls then have equally many rows, rows() at most. Throws
+  /// InvalidArgument: no such output or field, another type, a field carried already.
+  void carry(const std::string& output, const std::string& field);
+  /// Carried fields are zeros again, of any number of rows.
+  void reset();
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -95,7 +95,8 @@ void save_model(const std::string& folder, const Graph& model, std::int64_t rows
       fail(Code::Io, "{}: has no '{}'; it is of another model", manifest.folder, name);
     std::vector<float>& values = room.emplace_back(element_count(found->shape));
     read_tensor(manifest, *found, values.data());
-    part.tensors.push_back({name, "", found->shape, host_span(values.data(), element_count(found->shape))});
+    part.tensors.push_back(
+        {name, "", found->shape, host_span(values.data(), element_count(found->shape))});
   }
   const auto alone = comm::make_inproc(1);
   save_model({folder}, manifest.step, model, rows, {std::move(part)}, *alone[0]);
@@ -116,7 +117,8 @@ SavedModel read_model(const std::string& folder) {
            model.weights.folder, version, kVersion);
     model.rows = said.at("rows");
     const auto path =
-        (std::filesystem::path(model.weights.folder) / said.at("graph").get<std::string>()).string();
+        (std::filesystem::path(model.weights.folder) / said.at("graph").get<std::string>())
+            .string();
     const std::string text = text_of(path);
     const std::string found = crc_text(crc32c(text.data(), text.size())),
                       stated = said.at("crc32c");

@@ -1,5 +1,5 @@
-// A folder that holds a model: a checkpoint of weights alone that has the graph beside them. Written
-// by all workers of a job, or of a checkpoint by one; read by Predictor.
+// A folder that holds a model: a checkpoint of weights alone that has the graph beside them.
+// Written by all workers of a job, or of a checkpoint by one; read by Predictor.
 #pragma once
 #include <cstdint>
 #include <string>

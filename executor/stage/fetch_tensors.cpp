@@ -1,6 +1,5 @@
-// What runs that do not train report besides float32 scalars: tensors without the batch axis,
-// summed, and those that have it, of every sample, wherever their stage stands. Every worker gets
-// all of them.
+#include "executor/stage/fetch_tensors.h"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -8,7 +7,6 @@
 
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
-#include "executor/stage/train_stages.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -39,17 +37,18 @@ std::vector<std::byte> as_bytes(const double* from, std::int64_t elements) {
 
 }  // namespace
 
-bool TrainStages::is_tensor(std::size_t fetch) const {
+bool FetchTensors::is_tensor(std::size_t fetch) const {
   const Value& value = graph_.values[graph_.fetches[fetch].second];
   return context_.needs(value.producer) && value.type != TensorType{};
 }
 
 // Calls visit(fetch of the graph, stage, fetch of the stage) for tensors that a stage here has.
 template <class Visit>
-void TrainStages::each_tensor(bool per_sample, const Visit& visit) const {
+void FetchTensors::each(bool per_sample, const Visit& visit) const {
   for (std::size_t at = 0; at < graph_.fetches.size(); ++at) {
     if (!is_tensor(at)) continue;
-    for (const Stage* stage : here()) {
+    for (const auto& stage : stages_) {
+      if (!stage) continue;
       const std::vector<StageFetch>& fetches = stage->plan().fetches;
       for (std::size_t f = 0; f < fetches.size(); ++f)
         if (fetches[f].name == graph_.fetches[at].first && fetches[f].per_sample == per_sample)
@@ -59,7 +58,7 @@ void TrainStages::each_tensor(bool per_sample, const Visit& visit) const {
 }
 
 // Of each tensor that is summed, in the order of the graph, this worker's part.
-std::vector<double> TrainStages::own_sums() const {
+std::vector<double> FetchTensors::own_sums() const {
   std::map<std::size_t, std::size_t> begin;
   std::size_t all = 0;
   for (std::size_t at = 0; at < graph_.fetches.size(); ++at) {
@@ -69,7 +68,7 @@ std::vector<double> TrainStages::own_sums() const {
     all += static_cast<std::size_t>(element_count(type.shape));
   }
   std::vector<double> sums(all, 0);
-  each_tensor(false, [&](std::size_t at, const Stage& stage, std::size_t f) {
+  each(false, [&](std::size_t at, const Stage& stage, std::size_t f) {
     const TensorType& type = graph_.values[graph_.fetches[at].second].type;
     const std::int64_t elements = element_count(type.shape);
     for (int m = 0; m < options_.micro_batches; ++m) {
@@ -82,10 +81,10 @@ std::vector<double> TrainStages::own_sums() const {
 }
 
 // This worker's micro-batches of tensors per sample, each behind its Piece.
-std::vector<std::byte> TrainStages::own_pieces() const {
+std::vector<std::byte> FetchTensors::own_pieces() const {
   std::vector<std::byte> pieces;
   const int pipeline = options_.pipelines > 1 ? options_.pipeline : 0;
-  each_tensor(true, [&](std::size_t at, const Stage& stage, std::size_t f) {
+  each(true, [&](std::size_t at, const Stage& stage, std::size_t f) {
     for (int m = 0; m < options_.micro_batches; ++m) {
       if (!stage.runs_here(m)) continue;
       const Piece piece{static_cast<std::int64_t>(at), pipeline * options_.micro_batches + m,
@@ -100,8 +99,9 @@ std::vector<std::byte> TrainStages::own_pieces() const {
 }
 
 // By fetch of the graph; `sums` as own_sums(), of all workers.
-std::vector<std::vector<std::byte>> TrainStages::fetch_tensors(const std::vector<double>& sums,
-                                                               int step) const {
+std::vector<std::vector<std::byte>> FetchTensors::gather(const std::vector<double>& sums,
+                                                         comm::Transport& transport,
+                                                         int step) const {
   std::vector<std::vector<std::byte>> tensors(graph_.fetches.size());
   bool any = false;
   const double* sum = sums.data();
@@ -121,7 +121,7 @@ std::vector<std::vector<std::byte>> TrainStages::fetch_tensors(const std::vector
   const auto what = [&] { return fmt::format("the fetches of step {}", step); };
   const std::vector<std::byte> mine = own_pieces();
   const std::vector<std::byte> all =
-      comm::gather_bytes(transport_, mine.data(), mine.size(),
+      comm::gather_bytes(transport, mine.data(), mine.size(),
                          {comm::make_tag(kFetchTag, 0, 0, 0, step), what})
           .all;
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<const std::byte*, std::int64_t>> found;

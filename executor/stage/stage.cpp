@@ -24,6 +24,7 @@ Stage::Stage(const Graph& graph, std::unique_ptr<StagePlan> plan, int placement,
       inputs_done_(half_done_),
       weights_done_(half_done_) {
   fetched_.resize(plan_->fetches.size());
+  left_.assign(plan_->fetches.size(), 0);
   make_works();
   find_copies(context.plan->placements[placement]);
   initialize_tensors();
@@ -159,7 +160,8 @@ void Stage::set_counts(int first, int micros, const std::vector<double>& sums) {
 
 // Training reports float32 scalars alone.
 bool Stage::is_read(const StageFetch& fetch) const {
-  if (!context_.needs(graph_.values[fetch.value].producer)) return false;
+  const bool left = left_[static_cast<std::size_t>(&fetch - plan_->fetches.data())] != 0;
+  if (left || !context_.needs(graph_.values[fetch.value].producer)) return false;
   return !context_.training || graph_.values[fetch.value].type == TensorType{};
 }
 

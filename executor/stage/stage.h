@@ -65,6 +65,8 @@ class Stage {
            static_cast<std::int64_t>(context_.cell(micro)) * plan_->fetches[fetch].bytes;
   }
   std::int64_t bytes_fetched(std::size_t fetch, int micro) const;
+  /// Its bytes are not wanted in host memory any more.
+  void leave_there(std::size_t fetch) { left_.at(fetch) = 1; }
   /// Throws InvalidArgument if a fetch of one of these micro-batches is not finite.
   void check_fetches(int first_micro, int count) const;
 
@@ -121,8 +123,9 @@ class Stage {
   GradientBuckets gradients_;
   StageMessages messages_;
   StageFunctions functions_;
-  std::vector<Work> works_;                  // by kind
+  std::vector<Work> works_;                      // by kind
   std::vector<std::vector<std::byte>> fetched_;  // by fetch: of each micro % micro_ids its bytes
+  std::vector<char> left_;                       // by fetch: it is not read
   int backwards_ = 0;            // since the last update: gradients of how many micro-batches
   std::vector<char> half_done_;  // by backward id % micro_ids: one of I and W is done
   std::vector<char> inputs_done_, weights_done_;  // by micro % micro_ids: I and W, of halves too

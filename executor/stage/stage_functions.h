@@ -27,8 +27,8 @@ struct StepContext {
   bool by_version = false;  ///< weights go by version: the plan updates while it runs
   std::uint64_t seed = 0;
   bool training = true;
-  std::vector<char> nodes = {};  ///< by node: whether this run needs it; empty: all
-  std::int64_t rows = kWhole;    ///< of this pipeline in the step, where it may be short
+  std::vector<char> nodes = {};          ///< by node: whether this run needs it; empty: all
+  std::int64_t rows = kWhole;            ///< of this pipeline in the step, where it may be short
   int step = 0;                          ///< the first of the run
   BlockTimes* block_times = nullptr;     ///< where times of blocks are noted; null: nowhere
   TensorLog* tensor_log = nullptr;       ///< where results of kernels are noted; null: nowhere
@@ -38,6 +38,7 @@ struct StepContext {
   static constexpr std::int64_t kWhole = -1;
 
   bool needs(NodeId node) const { return nodes.empty() || nodes[node] != 0; }
+  std::int64_t rows_of(std::int64_t whole) const { return rows == kWhole ? whole : rows; }
   /// Samples of a micro-batch of `whole`, of which a short step has fewer, or none.
   std::int64_t samples_of(int micro, std::int64_t whole) const {
     if (rows == kWhole) return whole;
@@ -81,7 +82,7 @@ class StageFunctions {
   StageMemory& memory_;
   GradientBuckets& gradients_;
   std::map<std::pair<const Function*, std::int64_t>, Function> short_;  // by function and samples
-  Device::Memory short_scratch_;  // of their kernels
+  Device::Memory short_scratch_;                                        // of their kernels
   std::int64_t short_scratch_bytes_ = 0;
   std::byte* scratch_ = nullptr;     // where the kernels of the function have it; null: as placed
   std::vector<const void*> inputs_;  // of the launch

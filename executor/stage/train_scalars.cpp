@@ -75,7 +75,7 @@ std::vector<double> TrainStages::step_scalars() {
   const std::size_t fetches = graph_.fetches.size();
   std::vector<double> values = fetch_sums(0);
   if (!context_.training) {
-    const std::vector<double> sums = own_sums();
+    const std::vector<double> sums = tensors().own_sums();
     values.insert(values.end(), sums.begin(), sums.end());
     return values;
   }
@@ -116,11 +116,13 @@ void TrainStages::reduce_scalars(int step) {
   const auto fetches = static_cast<std::ptrdiff_t>(graph_.fetches.size());
   StepReport report{step, {}, 0};
   report.fetches.assign(values.begin(), values.begin() + fetches);
-  if (!training) report.tensors = fetch_tensors({values.begin() + fetches, values.end()}, step);
+  if (!training)
+    report.tensors = tensors().gather({values.begin() + fetches, values.end()}, transport_, step);
   if (training) {
     report.stop_asked = values.back() > 0;
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
-      report.squares += checked_square(values[graph_.fetches.size() + p], static_cast<int>(p), step);
+      report.squares +=
+          checked_square(values[graph_.fetches.size() + p], static_cast<int>(p), step);
     factor_ = clip_factor(optimizer_, std::sqrt(report.squares));
     ++updates_;
   }

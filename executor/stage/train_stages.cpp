@@ -91,18 +91,15 @@ void TrainStages::feed(int field, const void* data) {
 
 bool TrainStages::reads(const FeedField& field) const {
   for (const ValueId v : graph_.placeholders)
-    if (graph_.producer(v).name == field.feed->field) return context_.needs(graph_.values[v].producer);
+    if (graph_.producer(v).name == field.feed->field)
+      return context_.needs(graph_.values[v].producer);
   return true;
 }
 
 void TrainStages::set_fetches(const std::vector<ValueId>& values) {
   std::pair now(context_.training, values);
   if (now == reported_) return;
-  std::vector<ValueId> wanted = values;
-  if (context_.training) wanted = needed_in_training(graph_);
-  if (wanted.empty())
-    for (const auto& fetch : graph_.fetches) wanted.push_back(fetch.second);
-  context_.nodes = needed_for(graph_, wanted);
+  context_.nodes = needed_for(graph_, needed_in_run(graph_, context_.training, values));
   reported_ = std::move(now);
 }
 

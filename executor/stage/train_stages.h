@@ -13,6 +13,7 @@
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
 #include "executor/stage/buffer_means.h"
+#include "executor/stage/fetch_tensors.h"
 #include "executor/stage/optimizer.h"
 #include "executor/stage/shared_gradients.h"
 #include "executor/stage/stage.h"
@@ -49,16 +50,14 @@ class TrainStages final : public Stages {
   };
   const std::vector<FeedField>& fields() const { return fields_; }
   void feed(int field, const void* data);
-  /// What runs from here on report, that do not train: values of the graph's fetches, none: all. No
-  /// more is computed than they need, and nothing is fed that they do not read. Training leaves out
-  /// what leads to nothing but fetches that it does not report.
+  /// What runs from here on report that do not train, none: all that is fetched. No more is
+  /// computed than that needs, nor by training what leads to nothing that it reports, and no more
+  /// is fed.
   void set_fetches(const std::vector<ValueId>& values);
   /// So many rows of this pipeline, 0 too, in the steps of runs that do not train; until
   /// set_training() all.
   void set_rows(std::int64_t rows) { context_.rows = rows; }
-  std::int64_t rows(std::int64_t whole) const {
-    return context_.rows == StepContext::kWhole ? whole : context_.rows;
-  }
+  std::int64_t rows(std::int64_t whole) const { return context_.rows_of(whole); }
   /// Whether the run reports that fetch of the graph.
   bool reports(std::size_t fetch) const {
     return context_.needs(graph_.values[graph_.fetches[fetch].second].producer);
@@ -184,13 +183,7 @@ class TrainStages final : public Stages {
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   std::vector<double> fetch_sums(int step) const;
-  bool is_tensor(std::size_t fetch) const;
-  template <class Visit>
-  void each_tensor(bool per_sample, const Visit& visit) const;
-  std::vector<double> own_sums() const;
-  std::vector<std::byte> own_pieces() const;
-  std::vector<std::vector<std::byte>> fetch_tensors(const std::vector<double>& sums,
-                                                    int step) const;
+  FetchTensors tensors() const { return {graph_, options_, context_, stages_}; }
   std::vector<double> step_scalars();
   std::vector<double> squares_of(const Stage& stage);
   double checked_square(double square, int parameter, int step) const;

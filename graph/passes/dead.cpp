@@ -65,6 +65,15 @@ std::vector<ValueId> needed_in_training(const Graph& graph) {
   return values;
 }
 
+std::vector<ValueId> needed_in_run(const Graph& graph, bool training,
+                                   const std::vector<ValueId>& values) {
+  if (training) return needed_in_training(graph);
+  std::vector<ValueId> wanted = values;
+  if (values.empty())
+    for (const auto& fetch : graph.fetches) wanted.push_back(fetch.second);
+  return wanted;
+}
+
 std::vector<std::string> fields_for(const Graph& graph, const std::vector<ValueId>& values) {
   const std::vector<char> needed = needed_for(graph, values);
   std::vector<std::string> names;

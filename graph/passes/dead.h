@@ -19,8 +19,11 @@ std::vector<char> needed_for(const Graph& graph, const std::vector<ValueId>& val
 std::vector<ValueId> fetched_values(const Graph& graph, const std::vector<std::string>& names);
 
 /// What training needs: the loss, the gradients of parameters, what replaces buffers, and float32
-/// scalars that are fetched, which are all that it reports.
+/// scalars that are fetched, which are all that it reports. And a run that does not train: these
+/// values, none: all that is fetched.
 std::vector<ValueId> needed_in_training(const Graph& graph);
+std::vector<ValueId> needed_in_run(const Graph& graph, bool training,
+                                   const std::vector<ValueId>& values);
 
 /// Names of the placeholders that the values come from, in the order of the graph.
 std::vector<std::string> fields_for(const Graph& graph, const std::vector<ValueId>& values);

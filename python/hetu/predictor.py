@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
@@ -42,11 +42,27 @@ class Predictor:
         for name, value in fields.items():
             dtype = None if hasattr(value, "dtype") or name not in self.fields else self.fields[name][0]
             given[name] = numpy.ascontiguousarray(value, dtype=dtype)
+        found = self._told(self.model.predict, given)
+        return next(iter(found.values())) if len(found) == 1 else dict(found)
+
+    def carry(self, outputs: Mapping[str, str]) -> None:
+        """Output -> field: from here on that field is not given, it is what the output was at the call before (zeros at the
+        first), and the output is not returned. For models that go on from a state, such as the keys and values of the tokens
+        so far. Calls have equally many rows then, `rows` at most."""
+        for output, field in outputs.items():
+            self._told(self.model.carry, output, field)
+
+    def reset(self) -> None:
+        """Carried fields are zeros again."""
+        self.model.reset()
+
+    @staticmethod
+    def _told(function: Callable[..., Any], *given: Any) -> Any:
+        """What is refused is said with the line of the user's script."""
         try:
-            found = self.model.predict(given)
+            return function(*given)
         except ValueError as error:
             current().refuse(f"predictor: {error}")
-        return next(iter(found.values())) if len(found) == 1 else dict(found)
 
     def __repr__(self) -> str:
         sides = (", ".join(f"{name} {dtype}{shape}" for name, (dtype, shape) in side.items())

@@ -38,8 +38,8 @@ nb::object own_array(DType dtype, const Shape& shape, std::vector<std::byte> byt
   const nb::capsule owner(kept.release(), [](void* held) noexcept {
     delete static_cast<std::vector<std::byte>*>(held);
   });
-  return nb::cast(nb::ndarray<nb::numpy>(data, sizes.size(), sizes.data(), owner, nullptr,
-                                         dlpack_type(dtype)));
+  return nb::cast(
+      nb::ndarray<nb::numpy>(data, sizes.size(), sizes.data(), owner, nullptr, dlpack_type(dtype)));
 }
 
 }  // namespace hetu

@@ -190,12 +190,15 @@ void bind_data(nb::module_& m) {
   bind_images(m);
   bind_criteo(m);
   nb::class_<LoaderOptions>(m, "LoaderOptions")
-      .def("__init__", [](LoaderOptions* self, int pipelines, int pipeline, std::int64_t batch_size,
-                          std::vector<std::string> fields, int prefetch, bool every_row_once) {
-        new (self) LoaderOptions(loader_options(pipelines, pipeline, batch_size, std::move(fields),
-                                                prefetch, every_row_once));
-      }, nb::arg("pipelines"), nb::arg("pipeline"), nb::arg("batch_size"), nb::arg("fields"),
-         nb::arg("prefetch"), nb::arg("every_row_once") = false);
+      .def(
+          "__init__",
+          [](LoaderOptions* self, int pipelines, int pipeline, std::int64_t batch_size,
+             std::vector<std::string> fields, int prefetch, bool every_row_once) {
+            new (self) LoaderOptions(loader_options(pipelines, pipeline, batch_size,
+                                                    std::move(fields), prefetch, every_row_once));
+          },
+          nb::arg("pipelines"), nb::arg("pipeline"), nb::arg("batch_size"), nb::arg("fields"),
+          nb::arg("prefetch"), nb::arg("every_row_once") = false);
   nb::class_<Loader>(m, "Loader", "Hands out this worker's slice of each global batch.",
                      nb::dynamic_attr())
       .def("next", &next_arrays, "The next batch: a dict of NumPy arrays.")

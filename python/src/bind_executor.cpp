@@ -12,8 +12,8 @@
 #include "executor/comm/tag_kinds.h"
 #include "executor/job/compare_single.h"
 #include "executor/job/executor.h"
+#include "executor/job/saving.h"
 #include "executor/job/shared_samples.h"
-#include "executor/predict/saved_model.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/shared_folder.h"
 #include "graph/base/checksum.h"
@@ -138,31 +138,13 @@ nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {
   return out;
 }
 
-// Where pipelines may die, one of those that live writes: `write(saver)`.
-template <class Write>
-void in_one_pipeline(Job& job, const Write& write) {
-  job.trainer.settle();
-  Membership* const members = job.trainer.membership();
-  if (members == nullptr || !members->may_lose()) return write("");
-  members->in_one_pipeline([&] { write(fmt::format("-{}", job.trainer.pipeline())); });
-}
-
 // `run_json` is asked where the checkpoint is written: by then a pipeline may have died that was to
 // write it.
 void save(Job& job, const std::string& folder, const std::function<std::string()>& run_json,
           int keep) {
-  in_one_pipeline(job, [&](const std::string& saver) {
+  in_one_pipeline(job.trainer, [&](const std::string& saver) {
     save_checkpoint({folder, keep, saver}, job.trainer.step(), run_json(), job.trainer.save_parts(),
                     job.transport);
-  });
-}
-
-void save_model(Job& job, const std::string& folder, const std::vector<std::string>& fetches) {
-  const TrainerOptions& o = job.trainer.options();
-  const Graph model = model_of(job.graph, fetches);
-  in_one_pipeline(job, [&](const std::string& saver) {
-    hetu::save_model({folder, 1, saver}, job.trainer.step(), model, o.batch_size / o.micro_batches,
-               job.trainer.save_parts(), job.transport);
   });
 }
 
@@ -254,7 +236,8 @@ void bind_steps(JobClass& job) {
           },
           nb::arg("loader").none(), nb::arg("fetches") = std::vector<std::string>(),
           nb::arg("once") = false,
-          "Forward only; `fetches`: what is computed, none: all. `once`: the loader gives every row "
+          "Forward only; `fetches`: what is computed, none: all. `once`: the loader gives every "
+          "row "
           "once, and None comes after the last one.")
       .def(
           "begin_run", [](Job& j, std::int64_t steps) { j.trainer.begin_run(steps); },
@@ -349,8 +332,13 @@ void bind_state(JobClass& job) {
           "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
           "Gradient sums of the last step, before clipping.")
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
-      .def("save_model", [](Job& j, const std::string& folder, const std::vector<std::string>& fetches) { save_model(j, folder, fetches); }, nb::call_guard<nb::gil_scoped_release>(),
-           "The graph that predicts these fetches, and its weights; every worker calls it.")
+      .def(
+          "save_model",
+          [](Job& j, const std::string& folder, const std::vector<std::string>& fetches) {
+            save_model(j.trainer, j.transport, j.graph, folder, fetches);
+          },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "The graph that predicts these fetches, and its weights; every worker calls it.")
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_rate_factor",

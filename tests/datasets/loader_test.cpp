@@ -78,9 +78,9 @@ TEST(EveryRowOnce, OverAnyNumbers) {
           std::vector<std::vector<std::int64_t>> found(items);
           for (int d = 0; d < pipelines; ++d) {
             LoaderOptions options{pipelines, d, 2, {"number"}, prefetch, true};
-            Loader loader(stream ? streamed(global, items, rows - (items - 1) * global)
-                                 : numbered(rows),
-                          options);
+            Loader loader(
+                stream ? streamed(global, items, rows - (items - 1) * global) : numbered(rows),
+                options);
             Batch batch;
             for (std::int64_t step = 0; step < items; ++step) {
               loader.next(batch);

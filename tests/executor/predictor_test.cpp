@@ -44,7 +44,8 @@ std::map<std::string, Bytes> drawn(const Graph& g, std::int64_t rows) {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto whole = static_cast<std::int32_t>(random() % 5);
       const float real = std::normal_distribution<float>()(random);
-      const void* const from = type.dtype == DType::Int32 ? static_cast<const void*>(&whole) : &real;
+      const void* const from =
+          type.dtype == DType::Int32 ? static_cast<const void*>(&whole) : &real;
       const auto* const at = static_cast<const std::byte*>(from);
       bytes.insert(bytes.end(), at, at + 4);
     }
@@ -131,6 +132,73 @@ TEST_P(Saved, GivesWhatTheJobGave) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Saved, testing::Combine(testing::Bool(), testing::Bool()));
+
+// total = past + x, and beside it twice of that: a state that goes on.
+class Carried : public testing::Test {
+ protected:
+  Carried() {
+    Builder b(op_set());
+    const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3});
+    const ValueId past = b.placeholder("past", DType::Float32, {kBatch, 3});
+    const ValueId total = b.apply("add", {past, b.apply("mul", {x, b.parameter("w", {1, 1}, {})})});
+    b.fetch("total", total);
+    b.fetch("twice", b.apply("scale", {total}, {{"factor", 2.0}}));
+    b.fetch("wide", b.apply("concat", {total, total}, {{"axis", std::int64_t{1}}}));
+    std::vector<float> one = {1};
+    const auto links = comm::make_inproc(1);
+    save_model({folder_.path.string()}, 0, model_of(b.finish(), {"total", "twice", "wide"}), 2,
+               {{"stage-0.safetensors", {{"w", "", {1, 1}, host_span(one.data(), 1)}}}}, *links[0]);
+    PredictorOptions how;
+    how.device = test_options().device;
+    predictor_ = std::make_unique<Predictor>(folder_.path.string(), how);
+  }
+  std::map<std::string, Array> give(std::vector<float> x) {
+    return predictor_->predict(
+        {{"x", {DType::Float32, {static_cast<std::int64_t>(x.size()) / 3, 3}, x.data()}}});
+  }
+  static std::vector<float> floats(const Array& a) {
+    return {a.as<float>(), a.as<float>() + a.bytes.size() / 4};
+  }
+
+  Folder folder_;
+  std::unique_ptr<Predictor> predictor_;
+};
+
+TEST_F(Carried, GoesOnFromWhatItGave) {
+  predictor_->carry("total", "past");
+  EXPECT_EQ(floats(give({1, 2, 3}).at("twice")), (std::vector<float>{2, 4, 6}));
+  const std::map<std::string, Array> next = give({10, 20, 30});
+  EXPECT_EQ(floats(next.at("twice")), (std::vector<float>{22, 44, 66}));
+  EXPECT_EQ(next.count("total"), 0U) << "it stays there";
+  EXPECT_EQ(floats(next.at("wide")), (std::vector<float>{11, 22, 33, 11, 22, 33}));
+  predictor_->reset();
+  EXPECT_EQ(floats(give({1, 2, 3, 4, 5, 6}).at("twice")), (std::vector<float>{2, 4, 6, 8, 10, 12}));
+  EXPECT_EQ(floats(give({1, 1, 1, 1, 1, 1}).at("twice")),
+            (std::vector<float>{4, 6, 8, 10, 12, 14}));
+}
+
+TEST_F(Carried, Refuses) {
+  const auto refused = [](const auto& act, const char* text) {
+    EXPECT_THAT(act, testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
+  };
+  refused([&] { give({1, 2, 3}); }, "field 'past' is missing");
+  refused([&] { predictor_->carry("nope", "past"); }, "nothing is fetched as 'nope'");
+  refused([&] { predictor_->carry("total", "nope"); }, "the model reads no field 'nope'");
+  refused([&] { predictor_->carry("wide", "past"); },
+          "output 'wide' is float32[B, 6], field 'past'");
+  predictor_->carry("total", "past");
+  refused([&] { predictor_->carry("twice", "past"); }, "field 'past' is carried already");
+  refused([&] { give(std::vector<float>(9)); }, "3 rows, and a predictor that carries a field");
+  give({1, 2, 3});
+  refused([&] { give({1, 2, 3, 4, 5, 6}); }, "2 rows, and what is carried is of 1");
+  const float past[3] = {};
+  const ArrayView one{DType::Float32, {1, 3}, past};
+  refused(
+      [&] {
+        predictor_->predict({{"x", one}, {"past", one}});
+      },
+      "field 'past' is carried, and not given");
+}
 
 TEST(Model, RefusesWhatIsNotOfEachSample) {
   const Graph g = testing_model::residual_model();

@@ -132,8 +132,11 @@ TEST(Builder, ErrorsOfItsOwn) {
       [](Fixture& f) { f.b.fetch("w", f.w); },
       "fetch 'w': 'w' is a parameter; what is reported is what operators make of the fields");
   expect_error(
-      [](Fixture& f) { f.b.fetch("c", f.b.apply("greater", {f.w, f.w})); },
-      "fetch 'c': 'greater' is bool[3, 4]; what is reported has the batch as its first axis, or is");
+      [](Fixture& f) {
+        f.b.fetch("c", f.b.apply("greater", {f.w, f.w}));
+      },
+      "fetch 'c': 'greater' is bool[3, 4]; what is reported has the batch as its first axis, or "
+      "is");
   expect_error([](Fixture& f) { f.b.pop_scope(); }, "pop_scope without a push_scope");
   expect_error(
       [](Fixture& f) {

@@ -140,6 +140,51 @@ class Bits(unittest.TestCase):
                 ht.save(folder, [other], checkpoint=self.folder / "checkpoint")
 
 
+class State(unittest.TestCase):
+    def test_a_cache_of_keys_and_values(self):
+        """One token at a time with a cache that is carried, and all tokens at once under a causal mask, of one set of weights."""
+        rows, length, width = 2, 6, 8
+        random = np.random.default_rng(5)
+        x = random.standard_normal((rows, length, width)).astype(np.float32)
+
+        def keys_and_values(x):
+            return [ht.ops.linear(x, cases.weight(name, width, width), name=name) for name in ("q", "k", "v")]
+
+        def attended(q, k, v, mask):
+            scores = ht.where(mask, q @ k.swapaxes(-1, -2) * width ** -0.5, -1e9)
+            return (scores - scores.logsumexp(-1, keepdims=True)).exp() @ v
+
+        with tempfile.TemporaryDirectory() as folder:
+            ht.new_graph()
+            data = ht.data.Batches([{"x": x}], rows)
+            q, k, v = keys_and_values(data.x)
+            whole = attended(q, k, v, ht.constant(np.tril(np.ones((length, length), dtype=bool)))) * 1.0
+            train = ht.optim.SGD(0.1).minimize(ht.step_mean(whole ** 2))
+            job = ht.Executor({"train": [train], "predict": [whole]}, threads=1)
+            list(job.run("train", steps=1))
+            wanted = job.predict()
+            job.save(f"{folder}/model")
+
+            ht.new_graph()
+            q, k, v = keys_and_values(ht.placeholder("x", "float32", [ht.BATCH, 1, width]))
+            here = ht.placeholder("here", "bool", [ht.BATCH, length, 1])  # the place of this token
+            seen = ht.placeholder("seen", "bool", [ht.BATCH, 1, length])  # the places so far
+            past = [ht.placeholder(f"past_{name}", "float32", [ht.BATCH, length, width]) for name in "kv"]
+            now = [ht.where(here, new, old) for new, old in zip((k, v), past, strict=True)]
+            values = [attended(q, *now, seen) * 1.0, *(value * 1.0 for value in now)]
+            names = [ht.graph.current().builder.producer_of(value.number)[0] for value in values]
+            ht.save(f"{folder}/step", values, checkpoint=f"{folder}/model", rows=rows)
+            model = ht.load(f"{folder}/step", threads=1)
+            model.carry({names[1]: "past_k", names[2]: "past_v"})
+            for _ in range(2):
+                for t in range(length):
+                    places = np.arange(length)
+                    found = model(x=x[:, t:t + 1], here=np.tile((places == t)[:, None], (rows, 1, 1)),
+                                  seen=np.tile(places <= t, (rows, 1, 1)))
+                    np.testing.assert_allclose(found[:, 0], wanted[:, t], rtol=1e-5, atol=1e-6)
+                model.reset()
+
+
 class Page(unittest.TestCase):
     def test_its_lines_run(self):
         page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "predict.md"

@@ -120,8 +120,11 @@ class Predicting:
     def _known(self, what: str, value: Value | str, names: list[str]) -> str:
         """The name of a value among those."""
         for name in names:
-            of_graph = isinstance(value, Value) and value.graph is self.fetches.train.graph
-            if value.number == self.fetches.numbers[name] if of_graph else isinstance(value, str) and value == name:
+            if isinstance(value, Value):
+                same = value.graph is self.fetches.train.graph and value.number == self.fetches.numbers[name]
+            else:
+                same = value == name
+            if same:
                 return name
         current().refuse(f"{what} does not report {value!r}; it has: {', '.join(names) or 'nothing'}")
 
