@@ -116,6 +116,9 @@ SavedModel read_model(const std::string& folder) {
       fail(Code::Io, "{}: a model of version {}, this build reads {}; save it again",
            model.weights.folder, version, kVersion);
     model.rows = said.at("rows");
+    if (model.rows < 1)
+      fail(Code::Io, "{}: {} samples at once, at least 1 is right; the file is damaged",
+           model.weights.folder, model.rows);
     const auto path =
         (std::filesystem::path(model.weights.folder) / said.at("graph").get<std::string>())
             .string();

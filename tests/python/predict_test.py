@@ -48,8 +48,9 @@ class Bits(unittest.TestCase):
         for name, shape in cases.SHAPES.items():
             self.assertEqual((self.one[name].shape, str(self.one[name].dtype)),
                              ((rows, *shape), cases.DTYPES.get(name, "float32")), name)
-        self.assertEqual(self.one["parts"].shape, (4 * rows, 4))
+        self.assertEqual((self.one["parts"].shape, self.one["few/parts"].shape), ((4 * rows, 4), (4 * cases.FEW, 4)))
         np.testing.assert_array_equal(self.one["row"], np.arange(rows))
+        np.testing.assert_array_equal(self.one["few/logits"], self.one["logits"][:cases.FEW])
         np.testing.assert_array_equal(self.one["best"], self.one["logits"].argmax(1))
         np.testing.assert_array_equal(self.one["positive"], self.one["logits"] > 0)
         np.testing.assert_array_equal(self.one["hidden"], np.maximum(self.one["maps"], 0))
