@@ -241,7 +241,7 @@ def served_table() -> tuple[str, float]:
     return table_of(["4 x 4", *ways], rows), far
 
 
-def convergence_table(models: dict[str, dict[str, list[convergence.Run]]]) -> str:
+def convergence_table(models: dict[str, convergence.Runs]) -> str:
     rows = []
     for model, runs in models.items():
         for row in convergence.summary(runs):

@@ -1,6 +1,10 @@
+#include <sys/stat.h>
+
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
 
 #include "config/curve/keys.h"
 #include "config/curve/sockets.h"
@@ -81,6 +85,15 @@ void Authenticator::admit() {
     say("");
     say("", true);
   }
+}
+
+bool is_private(const std::string& endpoint) {
+  constexpr std::string_view kUnix = "ipc://";
+  if (endpoint.rfind(kUnix, 0) != 0) return false;
+  const std::filesystem::path path = endpoint.substr(kUnix.size());
+  struct stat folder {};
+  return path.is_absolute() && stat(path.parent_path().c_str(), &folder) == 0 &&
+         (folder.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
 void serve_encrypted(zmq::socket_t& socket, const std::string& secret) {

@@ -29,6 +29,11 @@ class Authenticator {
   zmq::socket_t socket_;
 };
 
+/// Whether the system itself keeps everybody but its owner from an endpoint: a Unix socket in a
+/// folder whose mode lets in nobody else. Such a line needs no encryption; both of its ends find
+/// the same.
+bool is_private(const std::string& endpoint);
+
 /// A socket that serves with this secret and asks the authenticator. Throws as set_key does.
 void serve_encrypted(zmq::socket_t& socket, const std::string& secret);
 

@@ -8,8 +8,15 @@ from pathlib import Path
 
 from figures.curves import Curve, Panel
 
-# The final loss, in parts of all-reduce's, that a method may have.
-BOUNDS = {"all-reduce": 1.0, "partial reduce": 1.02, "AD-PSGD": 1.05}
+# The final loss, in parts of that of the method which it stands beside, that a method may have.
+BOUNDS = {"all-reduce": 1.0, "partial reduce": 1.02, "AD-PSGD": 1.05, "HetPipe, D = 0": 1.05, "HetPipe, D = 1": 1.05,
+          "HetPipe, D = 4": 1.05, "1f1b, all-reduce": 1.0, "1f1b, SSP, s = 4": 1.05}
+# An all-reduce of the same order of forwards and backwards: pipedream's, but for methods with a flush.
+BESIDE = {"1f1b, all-reduce": "1f1b, all-reduce", "1f1b, SSP, s = 4": "1f1b, all-reduce"}
+
+
+def beside(method: str) -> str:
+    return BESIDE.get(method, "all-reduce")
 
 
 @dataclass
@@ -32,7 +39,7 @@ class Run:
 
 @dataclass
 class Row:
-    """A method over all seeds; ratios are in parts of all-reduce's."""
+    """A method over all seeds; ratios are in parts of what the method stands beside."""
 
     method: str
     finals: list[float]
@@ -43,37 +50,51 @@ class Row:
 
     @property
     def held(self) -> bool:
-        return self.ratio <= BOUNDS[self.method] and (self.method == "all-reduce" or self.seconds_ratio < 1)
+        return self.ratio <= BOUNDS[self.method] and (beside(self.method) == self.method or self.seconds_ratio < 1)
+
+
+# Runs of one model by method and seed.
+Runs = dict[str, dict[int, Run]]
 
 
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def summary(runs: dict[str, list[Run]]) -> list[Row]:
-    """Runs by method, each in the order of the seeds."""
-    seeds = range(len(runs["all-reduce"]))
-    targets = [max(found[k].losses[-1] for found in runs.values()) for k in seeds]
-    finals = {method: mean([run.final for run in found]) for method, found in runs.items()}
-    seconds = {method: mean([found[k].seconds_to(targets[k]) for k in seeds]) for method, found in runs.items()}
+def summary(runs: Runs) -> list[Row]:
+    """Of the seeds that every method has; methods without a run, or without what they stand beside, are left out."""
+    shown = {method: found for method, found in runs.items() if found and runs.get(beside(method))}
+    seeds = sorted(set.intersection(*(set(found) for found in shown.values()))) if shown else []
+    if not seeds:
+        return []
+    targets = [max(found[k].losses[-1] for found in shown.values()) for k in seeds]
+    finals = {method: mean([found[k].final for k in seeds]) for method, found in shown.items()}
+    seconds = {method: mean([found[k].seconds_to(target) for k, target in zip(seeds, targets, strict=True)])
+               for method, found in shown.items()}
     return [
-        Row(method, [run.final for run in found], finals[method], finals[method] / finals["all-reduce"], seconds[method],
-            seconds[method] / seconds["all-reduce"])
-        for method, found in runs.items()
+        Row(method, [found[k].final for k in seeds], finals[method], finals[method] / finals[beside(method)],
+            seconds[method], seconds[method] / seconds[beside(method)])
+        for method, found in shown.items()
     ]
 
 
-def panel(model: str, runs: dict[str, list[Run]]) -> Panel:
+def panel(model: str, runs: Runs) -> Panel:
     return Panel(model, "seconds of training", "loss", [
-        Curve(method, run.seconds, run.losses) for method, found in runs.items() for run in found])
+        Curve(method, run.seconds, run.losses) for method, found in runs.items() for _, run in sorted(found.items())])
 
 
-def write(path: Path, models: dict[str, dict[str, list[Run]]]) -> None:
-    text = {model: {method: [vars(run.thinned(60)) for run in found] for method, found in runs.items()}
-            for model, runs in models.items()}
-    path.write_text(json.dumps(text) + "\n")
+def write(path: Path, models: dict[str, Runs]) -> None:
+    """One run a line, so that two files are merged by hand, too."""
+    lines = [json.dumps({"model": model, "method": method, "seed": seed, **vars(run.thinned(60))})
+             for model, runs in models.items() for method, found in runs.items() for seed, run in sorted(found.items())]
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
-def read(path: Path) -> dict[str, dict[str, list[Run]]]:
-    return {model: {method: [Run(**run) for run in found] for method, found in runs.items()}
-            for model, runs in json.loads(path.read_text()).items()}
+def read(path: Path) -> dict[str, Runs]:
+    """By model; methods in the order of BOUNDS."""
+    models: dict[str, Runs] = {}
+    found = json.loads(path.read_text())
+    for one in sorted(found, key=lambda one: list(BOUNDS).index(one["method"])):
+        runs = models.setdefault(one["model"], {}).setdefault(one["method"], {})
+        runs[one["seed"]] = Run(one["final"], one["seconds"], one["losses"])
+    return {model: models[model] for model in dict.fromkeys(one["model"] for one in found)}

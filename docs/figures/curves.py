@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 WIDE, HIGH, LEFT, BELOW, ABOVE = 520, 300, 60, 40, 50
-COLOURS = ["#8fa3b5", "#1d3557", "#c1440e", "#3a7ca5", "#6a994e"]
+COLOURS = ["#8fa3b5", "#1d3557", "#c1440e", "#3a7ca5", "#6a994e", "#b56576", "#e09f3e", "#5c4d7d"]
 
 
 @dataclass
@@ -73,7 +73,7 @@ def panel(shown: Panel, left: float) -> list[str]:
 
 
 def draw(panels: list[Panel]) -> str:
-    """The panels side by side; a panel has a curve, and at most five names."""
+    """The panels side by side; a panel has a curve, and at most eight names."""
     width, height = len(panels) * (LEFT + WIDE + 30), ABOVE + HIGH + BELOW
     parts = [part for k, shown in enumerate(panels) for part in panel(shown, k * (LEFT + WIDE + 30))]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'

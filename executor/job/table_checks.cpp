@@ -7,15 +7,12 @@
 namespace hetu {
 namespace {
 
-// Settings of a cache that nobody has.
-void refuse_cache(ps::CacheOptions told) {
+// Settings of a cache that nobody has, and why.
+void refuse_cache(ps::CacheOptions told, const char* why) {
   ps::CacheOptions untold;
   const Fields words = fields(untold);
   for (const OptionField& field : fields(told))
-    require(text_of(field) == text_of(find_field(words, field.name)),
-            "{} is of models whose embedding tables lie on parameter servers, and this one has "
-            "none there: leave it out, or put a table there (placement=\"server\")",
-            flag_of(field));
+    require(text_of(field) == text_of(find_field(words, field.name)), "{} {}", flag_of(field), why);
 }
 
 bool has_copies(const Schedule& plan) {
@@ -27,7 +24,14 @@ bool has_copies(const Schedule& plan) {
 }  // namespace
 
 void check_tables(const TableUse& use, const TrainerOptions& o) {
-  if (use.tables.empty()) return refuse_cache(o.cache);
+  if (use.tables.empty())
+    return refuse_cache(
+        o.cache,
+        "is of models whose embedding tables lie on parameter servers, and this one has none "
+        "there: leave it out, or put a table there (placement=\"server\")");
+  if (o.cache.capacity == 0)
+    refuse_cache(o.cache,
+                 "is of a cache of rows, and none are kept: give --cache-rows N, or leave it out");
   const std::string& name =
       use.graph.parameters[static_cast<std::size_t>(use.tables[0].parameter)].name;
   const std::string& method = use.one_step.method;

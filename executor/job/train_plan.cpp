@@ -70,7 +70,7 @@ Schedule compute_plan(const TrainPlan& job, int steps) {
   if (method != nullptr) refuse_foreign(*method, o.given);
   const bool flushes = o.sync_method == "ps";
   Schedule compute = rows_of(method, o, job.graph, flushes ? 1 : steps);
-  if (flushes && !is_asynchronous(compute)) compute = with_flushes(compute, steps);
+  if (flushes) compute = with_flushes(compute, steps);
   if (o.runtime_rule) {
     require(method != nullptr && takes(*method, "runtime-rule"),
             "--runtime-rule does not apply to {}", compute.method);
@@ -141,11 +141,6 @@ void check_servers(const TrainPlan& job) {
           o.staleness, job.one_step.method, o.pipelines);
   if (!job.how.servers) return;
   const bool waves = job.one_step.version_rule == VersionRule::Wave;
-  require(
-      o.sync_method != "ps" || !waves,
-      "--sync-method ps is of methods with a flush after each step; '{}' pushes waves of its own "
-      "updates to the servers: leave it out",
-      job.one_step.method);
   require(waves || is_elementwise(job.optimizer.kind),
           "{} goes by the norm of whole parameters, and servers have parts of them: choose another "
           "optimizer, or leave --sync-method ps out",

@@ -129,6 +129,12 @@ FieldValue widened(const T& value) {
   fail(Code::InvalidArgument, "{} must be {}, got {}", where(f), what, shortened(got));
 }
 
+// The range that `found` is beyond; where that is its end, this end even if it is a type's own.
+std::string bound_text(const OptionField& f, double found) {
+  if (found <= f.range.most || found < f.range.least) return range_text(f);
+  return fmt::format("{} {}", f.range.below ? "<" : "<=", f.range.most);
+}
+
 std::string to_text(const FieldValue& value) {
   const auto listed = [](const auto& list) { return fmt::format("{}", fmt::join(list, ",")); };
   return std::visit(
@@ -157,7 +163,7 @@ T checked_number(const OptionField& f, const FieldValue& value) {
   if (!fits) refuse(f, kWhole<T> ? "a whole number" : "a number", "'" + to_text(value) + "'");
   const double x = as_number(value);
   const bool held = !kWhole<T> || x <= static_cast<double>(std::numeric_limits<T>::max());
-  if (!within(f.range, x) || !held) refuse(f, range_text(f), to_text(value));
+  if (!within(f.range, x) || !held) refuse(f, bound_text(f, x), to_text(value));
   if (whole_number) return static_cast<T>(std::get<std::int64_t>(value));
   return static_cast<T>(x);
 }
@@ -313,7 +319,7 @@ void check_fields(const Fields& fields) {
               fmt::join(f.choices, ", "));
     }
     const auto check = [&](double x) {
-      if (!within(f.range, x)) refuse(f, range_text(f), fmt::format("{}", x));
+      if (!within(f.range, x)) refuse(f, bound_text(f, x), fmt::format("{}", x));
     };
     if (std::holds_alternative<std::uint64_t*>(f.place)) continue;  // any is fine
     if (std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value))

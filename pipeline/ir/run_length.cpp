@@ -15,15 +15,18 @@ bool is_asynchronous(const Schedule& plan) {
 // The body begins with the second step: what pulls weights, or frees what the step before kept,
 // stands there in every repetition alike.
 Schedule with_flushes(const Schedule& synchronous, int steps) {
-  require(!holds(synchronous, Kind::Update) && !is_lowered(synchronous),
-          "'{}' has updates in its rows, and a flush at the end of each step was to be added",
-          synchronous.method);
-  require(
-      !synchronous.half_micros && synchronous.placements.size() == synchronous.workers.size(),
-      "'{}' has {}; steps with a flush that go on by themselves are of one stage per worker and "
-      "whole micro-batches",
-      synchronous.method,
-      synchronous.half_micros ? "backwards by half micro-batches" : "several stages on a worker");
+  const char* found = is_lowered(synchronous) ? "is lowered already"
+                      : synchronous.version_rule == VersionRule::Wave
+                          ? "pushes waves of its own updates to servers: leave it out"
+                      : holds(synchronous, Kind::Update) ? "updates after backwards, without one"
+                      : synchronous.half_micros          ? "has backwards by half micro-batches"
+                      : synchronous.placements.size() != synchronous.workers.size()
+                          ? "has several stages on a worker"
+                          : nullptr;
+  require(found == nullptr,
+          "--sync-method ps is of methods with a flush after each step, one stage per worker and "
+          "whole micro-batches (dp, gpipe, 1f1b, zb-h1); '{}' {}",
+          synchronous.method, found);
   Schedule s = synchronous;
   s.steps = steps;
   for (std::size_t w = 0; w < s.workers.size(); ++w) {

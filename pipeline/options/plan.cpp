@@ -110,10 +110,6 @@ Lowering lowering_of(const PlanOptions& o, const Schedule& plan) {
          "--sync-method hetpipe is of hetpipe, whose versions go by waves; '{}' has {}",
          plan.method,
          is_asynchronous(plan) ? "others" : "a flush after each step: --sync-method ps");
-  require(o.sync_method != "ps" || !waves,
-          "--sync-method ps is of methods with a flush after each step; '{}' pushes waves: "
-          "--sync-method hetpipe",
-          plan.method);
   how.staleness = o.staleness;
   refuse_of_servers(o, how, plan.method);
   return how;
@@ -141,8 +137,7 @@ void check_lowered(const PlanOptions& o, const Schedule& plan) {
 }
 
 Schedule finished(const PlanOptions& o, Schedule plan) {
-  if (o.sync_method == "ps" && !is_lowered_already(plan) && !is_asynchronous(plan))
-    plan = with_flushes(plan, o.sizes.steps);
+  if (o.sync_method == "ps" && !is_lowered_already(plan)) plan = with_flushes(plan, o.sizes.steps);
   if (!is_lowered_already(plan)) check_pipelines(plan, lowering_of(o, plan));
   return o.sizes.with_recompute ? with_recompute(plan) : plan;
 }

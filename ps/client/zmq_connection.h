@@ -36,9 +36,11 @@ class Connection {
   Connection(zmq::context_t& context, const Place& place, const std::string& name)
       : socket_(context, zmq::socket_type::dealer), monitor_(context, zmq::socket_type::pair) {
     socket_.set(zmq::sockopt::linger, 1000);
-    curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, place.address.server_key);
-    curve::set_key(socket_, ZMQ_CURVE_PUBLICKEY, place.address.public_key);
-    curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, place.address.secret_key);
+    if (!curve::is_private(place.endpoint)) {
+      curve::set_key(socket_, ZMQ_CURVE_SERVERKEY, place.address.server_key);
+      curve::set_key(socket_, ZMQ_CURVE_PUBLICKEY, place.address.public_key);
+      curve::set_key(socket_, ZMQ_CURVE_SECRETKEY, place.address.secret_key);
+    }
     socket_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
     socket_.set(zmq::sockopt::sndhwm, 0);  // the client counts what is on its way
     socket_.set(zmq::sockopt::rcvhwm, 0);

@@ -11,7 +11,7 @@ namespace hetu::ps::server {
 
 namespace {
 
-constexpr std::int64_t kBlockFloats = std::int64_t{1} << 16;  // what a first touch makes
+constexpr std::int64_t kBlockFloats = std::int64_t{1} << 12;  // what a first touch makes
 constexpr std::int64_t kBatchFloats = 1 << 12;  // of a tensor: a batch stays in the nearest cache
 constexpr std::int64_t kBatchRows = 64;
 constexpr std::int64_t kAhead = 8;          // rows whose memory is asked for before its turn
@@ -111,7 +111,7 @@ std::int64_t RowTable::overhead(const UpdateRule& rule, const About& about, int 
   const std::int64_t blocks =
       blocks_of(about.split.rows_of(about.server), block_rows(stride_of(rule, about.width)));
   constexpr std::int64_t kMember = 1024;
-  return blocks * static_cast<std::int64_t>(sizeof(Block)) + members * kMember;
+  return Blocks::shelves_of(blocks) * static_cast<std::int64_t>(sizeof(void*)) + members * kMember;
 }
 
 RowTable::RowTable(const UpdateRule& rule, About about, int members, std::shared_ptr<Room> room)
@@ -124,7 +124,7 @@ RowTable::RowTable(const UpdateRule& rule, About about, int members, std::shared
       sweep_(rule.optimizer
                  ? cpu_tensor_kernels().sweep(optimizer_name(rule.optimizer->settings.kind))
                  : nullptr),
-      blocks_(static_cast<std::size_t>(blocks_of(rows(), block_rows_))),
+      blocks_(blocks_of(rows(), block_rows_)),
       kept_(static_cast<std::size_t>(members)),
       open_(static_cast<std::size_t>(members)) {}
 
@@ -140,7 +140,8 @@ bool RowTable::fits(const RowsView& view) const {
 
 RowTable::Block& RowTable::block_of(std::int64_t row) {
   const std::int64_t number = row / block_rows_;
-  Block& block = blocks_[static_cast<std::size_t>(number)];
+  if (!blocks_.has_shelf(number / Blocks::kShelf)) share_.grow(Blocks::kShelfBytes);
+  Block& block = blocks_.at(number);
   if (!block.records) {
     block.records = make_records(number);
     share_.grow(static_cast<std::int64_t>(bytes_of(floats_of(number))));
@@ -152,14 +153,18 @@ std::int64_t RowTable::bytes_of_read(const std::byte* ids, std::int64_t count) c
   std::vector<std::int64_t> made;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t block = at<std::int64_t>(ids, i) / block_rows_;
-    if (blocks_[static_cast<std::size_t>(block)].records) continue;
+    if (blocks_.has(block)) continue;
     if (made.empty() || made.back() != block) made.push_back(block);
   }
   std::sort(made.begin(), made.end());
   made.erase(std::unique(made.begin(), made.end()), made.end());
-  std::int64_t floats = 0;
-  for (const std::int64_t block : made) floats += floats_of(block);
-  return static_cast<std::int64_t>(bytes_of(floats));
+  std::int64_t floats = 0, shelves = 0, last = -1;
+  for (const std::int64_t block : made) {
+    floats += floats_of(block);
+    const std::int64_t shelf = block / Blocks::kShelf;
+    if (shelf != std::exchange(last, shelf) && !blocks_.has_shelf(shelf)) ++shelves;
+  }
+  return static_cast<std::int64_t>(bytes_of(floats)) + shelves * Blocks::kShelfBytes;
 }
 
 std::int64_t RowTable::bytes_of_update(const RowsView& rows) const {
@@ -207,23 +212,22 @@ std::shared_ptr<float[]> RowTable::make_records(std::int64_t block) const {
 
 std::vector<std::pair<std::int64_t, Payload>> RowTable::lend_blocks() {
   std::vector<std::pair<std::int64_t, Payload>> lent;
-  for (std::size_t b = 0; b < blocks_.size(); ++b) {
-    Block& block = blocks_[b];
-    if (!block.is_changed) continue;
+  blocks_.for_each([&](std::int64_t number, Block& block) {
+    if (!block.is_changed) return;
     block.is_lent = true;
-    const auto number = static_cast<std::int64_t>(b);
     const auto* data = reinterpret_cast<const std::byte*>(block.records.get());
     lent.emplace_back(number, Payload{data, bytes_of(floats_of(number)), block.records});
-  }
+  });
   return lent;
 }
 
 bool RowTable::restore_block(std::int64_t block, const Payload& records) {
-  if (block < 0 || block >= static_cast<std::int64_t>(blocks_.size())) return false;
+  if (block < 0 || block >= blocks_.size()) return false;
   if (records.bytes != bytes_of(floats_of(block))) return false;
   std::shared_ptr<float[]> made(new float[static_cast<std::size_t>(floats_of(block))]);
   std::memcpy(made.get(), records.data, records.bytes);
-  Block& to = blocks_[static_cast<std::size_t>(block)];
+  if (!blocks_.has_shelf(block / Blocks::kShelf)) share_.grow(Blocks::kShelfBytes);
+  Block& to = blocks_.at(block);
   if (!to.records) share_.grow(static_cast<std::int64_t>(records.bytes));
   to = {.records = std::move(made), .is_changed = true};
   return true;

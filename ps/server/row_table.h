@@ -58,7 +58,8 @@ class RowTable {
   std::int64_t bytes_of_read(const std::byte* ids, std::int64_t count) const;
   /// A bound of both that is had at once, for a message of so many bytes.
   std::int64_t most_bytes(std::int64_t count, std::int64_t message) const {
-    return count * block_rows_ * stride_ * static_cast<std::int64_t>(sizeof(float)) + 2 * message;
+    const std::int64_t block = block_rows_ * stride_ * static_cast<std::int64_t>(sizeof(float));
+    return count * (block + Blocks::kShelfBytes) + 2 * message;
   }
 
   /// A piece of a member's update: applied at once, or kept for its round. Throws bad_alloc, and
@@ -83,8 +84,7 @@ class RowTable {
   /// Memory of the rows that have been touched.
   std::int64_t bytes() const {
     std::int64_t floats = 0;
-    for (std::size_t b = 0; b < blocks_.size(); ++b)
-      if (blocks_[b].records) floats += floats_of(static_cast<std::int64_t>(b));
+    blocks_.for_each([&](std::int64_t number, const Block&) { floats += floats_of(number); });
     return floats * static_cast<std::int64_t>(sizeof(float));
   }
   const UpdateCounts& counts() const { return counts_; }
@@ -117,6 +117,44 @@ class RowTable {
     bool is_changed = false;
     bool is_lent = false;
   };
+  /// By number. Of a table that is hardly touched hardly any are there, so they stand on shelves,
+  /// each made when the first of its blocks is asked for.
+  class Blocks {
+   public:
+    static constexpr std::int64_t kShelf = 256;
+    static constexpr auto kShelfBytes = kShelf * static_cast<std::int64_t>(sizeof(Block));
+    static std::int64_t shelves_of(std::int64_t count) { return (count + kShelf - 1) / kShelf; }
+
+    explicit Blocks(std::int64_t count)
+        : count_(count), shelves_(static_cast<std::size_t>(shelves_of(count))) {}
+    bool has_shelf(std::int64_t shelf) const {
+      return shelves_[static_cast<std::size_t>(shelf)] != nullptr;
+    }
+    std::int64_t size() const { return count_; }
+    bool has(std::int64_t number) const {
+      const auto& shelf = shelves_[static_cast<std::size_t>(number / kShelf)];
+      return shelf && shelf[static_cast<std::size_t>(number % kShelf)].records;
+    }
+    Block& at(std::int64_t number) {
+      auto& shelf = shelves_[static_cast<std::size_t>(number / kShelf)];
+      if (!shelf) shelf = std::make_unique<Block[]>(kShelf);
+      return shelf[static_cast<std::size_t>(number % kShelf)];
+    }
+    /// Those that have records, in the order of their numbers.
+    template <class Do>
+    void for_each(const Do& what) const {
+      for (std::size_t s = 0; s < shelves_.size(); ++s) {
+        for (std::int64_t i = 0; shelves_[s] && i < kShelf; ++i) {
+          Block& block = shelves_[s][static_cast<std::size_t>(i)];
+          if (block.records) what(static_cast<std::int64_t>(s) * kShelf + i, block);
+        }
+      }
+    }
+
+   private:
+    std::int64_t count_;
+    std::vector<std::unique_ptr<Block[]>> shelves_;
+  };
 
   Block& block_of(std::int64_t row);
   const float* look_at(std::int64_t row);
@@ -134,7 +172,7 @@ class RowTable {
   const std::int64_t stride_;      ///< floats of a record: planes x width, and a version
   const std::int64_t block_rows_;  ///< a power of two
   const Sweep sweep_;              ///< nullptr: updates are added
-  std::vector<Block> blocks_;
+  Blocks blocks_;
   std::vector<std::deque<Kept>> kept_;  ///< by member: whole updates of the rounds to come
   std::vector<Kept> open_;              ///< by member: the one that is not whole
   std::vector<float> scratch_;          ///< tensors of a batch of rows, side by side

@@ -50,7 +50,8 @@ class Server {
                 .on_change = [this](const server::Change& change) { keep(change); }}),
         authenticator_(context_, options.client_key) {
     router_.set(zmq::sockopt::linger, 1000);
-    curve::serve_encrypted(router_, options.server_secret);
+    if (!curve::is_private(options.endpoint))
+      curve::serve_encrypted(router_, options.server_secret);
     router_.set(zmq::sockopt::maxmsgsize, server::kLongestFrame);
     router_.set(zmq::sockopt::sndhwm, 0);  // the store counts what is not read
     router_.set(zmq::sockopt::rcvhwm, kQueuedMessages);

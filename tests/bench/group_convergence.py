@@ -1,13 +1,23 @@
 #!/usr/bin/env python3
-"""Do pipelines that average weights learn as well as with an all-reduce, and sooner where one of them is slow?
+"""Do pipelines that share weights in other ways than an all-reduce learn as well, and sooner where one of them is slow?
 
-usage: group_convergence.py [--models resnet18,bert-tiny] [--seeds 3] [--factor 2] [--keep FILE.json] [-o FILE.svg]
+usage: group_convergence.py [--models resnet18,bert-tiny] [--methods "HetPipe, D = 1;…"] [--seeds 3] [--factor 2]
+                            [--keep FILE.json] [-o FILE.svg]
 
-2 pipelines x 2 stages by pipedream, pipeline 1 slower by --factor (`--slow`): ResNet-18 on drawn images and BERT-tiny on
-sample shards, all methods on as many samples, by train_resnet.py and train_bert.py through heturun. *Final loss* is that of
-the trained model, the mean over all pipelines, on training samples, without augmentation and dropout. *Time to the same
-loss*: seconds of training until the mean loss of the last steps is as low as that of the worst method at its end. Prints
-both beside their bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond its bound.
+2 pipelines x 2 stages, pipeline 1 slower by --factor (`--slow`): ResNet-18 on drawn images and BERT-tiny on sample shards,
+all methods on as many samples and with mini-batches of one size, by train_resnet.py and train_bert.py through heturun. An
+all-reduce, partial reduce and AD-PSGD by pipedream, hetpipe by waves of two mini-batches, and 1f1b, in two micro-batches,
+by an all-reduce and over servers. Where pipelines add their updates to shared weights instead of averaging (hetpipe, SSP),
+each has the learning rate divided by the number of pipelines, so that what all of them do to the weights is as much; by
+hetpipe ResNet-18, which momentum drives beyond the optimum when gradients are several updates old, has a lower one.
+
+*Final loss* is that of the trained model, the mean over all pipelines, on training samples, without augmentation and
+dropout. *Time to the same loss*: seconds of training until the mean loss of the last steps is as low as that of the worst
+method at its end. Each is in parts of an all-reduce in the same order of forwards and backwards. Prints both beside their
+bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond its bound.
+
+--keep: every run is written there at once, and what is there already is not run again, so that a session that is cut off
+goes on. Runs of one seed go one after the other, so that the machine's mood is about the same for all.
 """
 
 from __future__ import annotations
@@ -24,10 +34,36 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 from figures import curves  # noqa: E402
-from figures.convergence import BOUNDS, Run, panel, summary, write  # noqa: E402
+from figures.convergence import BOUNDS, Run, Runs, panel, read, summary, write  # noqa: E402
 
-METHODS: dict[str, list[str]] = {"all-reduce": [], "partial reduce": ["--preduce"], "AD-PSGD": ["--adpsgd"]}
-SMOOTHED = 30  # steps of one pipeline
+PIPELINES = 2
+SMOOTHED = 30  # mini-batches of one pipeline
+
+
+@dataclass(frozen=True)
+class Method:
+    """How it is typed; a step of it is `wave` mini-batches, and it has its model's `rate` of that name."""
+
+    words: tuple[str, ...]
+    wave: int = 1
+    rate: str = "all-reduce"
+
+
+def hetpipe(staleness: int) -> Method:
+    return Method(("--pipeline", "hetpipe", "--wave", "2", "--staleness", f"{staleness}"), wave=2, rate="hetpipe")
+
+
+FLUSHED = ("--pipeline", "1f1b", "--micro-batches", "2")
+METHODS = {
+    "all-reduce": Method(("--pipeline", "pipedream")),
+    "partial reduce": Method(("--pipeline", "pipedream", "--preduce")),
+    "AD-PSGD": Method(("--pipeline", "pipedream", "--adpsgd")),
+    "HetPipe, D = 0": hetpipe(0),
+    "HetPipe, D = 1": hetpipe(1),
+    "HetPipe, D = 4": hetpipe(4),
+    "1f1b, all-reduce": Method(FLUSHED),
+    "1f1b, SSP, s = 4": Method((*FLUSHED, "--sync-method", "ps", "--staleness", "4"), rate="ssp"),
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +73,9 @@ class Model:
     script: str
     sample: tuple[str, ...]
     options: tuple[str, ...]
+    batch_size: int  # of a pipeline's mini-batch
+    rates: dict[str, float]
+    steps: dict[str, int]  # options that count mini-batches
 
     def prepare(self, folder: Path) -> list[str]:
         """Makes the data in an empty folder; the options that lead there."""
@@ -52,27 +91,34 @@ class Model:
             (seen / name).symlink_to(data / name)
         return ["--data", str(data), "--eval-data", str(seen), *self.options]
 
+    def sizes(self, method: Method) -> list[str]:
+        """As many samples, and as far in all, whatever the method is."""
+        counts = [word for name, count in self.steps.items() for word in (name, f"{count // method.wave}")]
+        return ["--batch-size", f"{self.batch_size * method.wave}",
+                "--learning-rate", f"{self.rates[method.rate]:g}", *counts]
+
 
 MODELS = {
-    "resnet18": Model(
-        "train_resnet.py", ("--kind", "images", "--classes", "20", "--train", "50", "--size", "64"),
-        ("--dataset", "imagenet", "--size", "48", "--model", "resnet18", "--batch-size", "32", "--learning-rate", "0.01",
-         "--schedule", "cosine", "--warmup-epochs", "1", "--epochs", "8")),
+    "resnet18": Model(  # 1280 images: 20 mini-batches of each pipeline, 10 waves
+        "train_resnet.py", ("--kind", "images", "--classes", "20", "--train", "64", "--size", "64"),
+        ("--dataset", "imagenet", "--size", "32", "--model", "resnet18", "--schedule", "cosine", "--warmup-epochs", "1",
+         "--epochs", "6"), 32, {"all-reduce": 0.01, "hetpipe": 0.0018, "ssp": 0.005}, {}),
     "bert-tiny": Model(
         "train_bert.py", ("--rows", "2000", "--shards", "4", "--sequence-length", "64", "--max-predictions", "10"),
-        ("--model", "tiny", "--batch-size", "16", "--learning-rate", "1e-3", "--warmup-steps", "40", "--steps", "200")),
+        ("--model", "tiny"), 16,
+        {"all-reduce": 1e-3, "hetpipe": 5e-4, "ssp": 5e-4}, {"--warmup-steps": 40, "--steps": 200}),
 }
 
 
-def smoothed(losses: list[float]) -> list[float]:
+def smoothed(losses: list[float], steps: int) -> list[float]:
     """Mean of the last steps at each step from the first whole window on."""
-    return [sum(losses[i - SMOOTHED:i]) / SMOOTHED for i in range(SMOOTHED, len(losses) + 1)]
+    return [sum(losses[i - steps:i]) / steps for i in range(steps, len(losses) + 1)]
 
 
-def train(model: Model, options: list[str], method: list[str], seed: int, factor: float, folder: Path) -> Run:
+def train(model: Model, options: list[str], method: Method, seed: int, factor: float, folder: Path) -> Run:
     log = folder / "log.jsonl"
-    command = ["heturun", "-w", "4", sys.executable, str(ROOT / "python" / model.script), *options, *method,
-               "--devices", "pipe_2_2", "--pipeline", "pipedream", "--seed", str(seed), "--log", str(log),
+    command = ["heturun", "-w", "4", sys.executable, str(ROOT / "python" / model.script), *options, *model.sizes(method),
+               *method.words, "--devices", f"pipe_{PIPELINES}_2", "--seed", str(seed), "--log", str(log),
                "--slow", f"pipeline=1,factor={factor:g}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode != 0:
@@ -83,47 +129,69 @@ def train(model: Model, options: list[str], method: list[str], seed: int, factor
     for record in records:
         elapsed += record["seconds"]
         seconds.append(elapsed)
-    return Run(float(evaluations[-1]), seconds[SMOOTHED - 1:], smoothed([record["loss"] for record in records]))
+    window = SMOOTHED // method.wave
+    return Run(float(evaluations[-1]), seconds[window - 1:], smoothed([record["loss"] for record in records], window))
 
 
-def show(name: str, runs: dict[str, list[Run]]) -> bool:
+def show(name: str, runs: Runs) -> bool:
     """Prints one model's table; whether its bounds hold."""
-    print(f"\n{name}: {'method':<16}{'final loss by seed':<28}{'mean':>8}{'ratio':>8}{'bound':>7}{'same loss after':>17}"
+    print(f"\n{name}: {'method':<18}{'final loss by seed':<28}{'mean':>8}{'ratio':>8}{'bound':>7}{'same loss after':>17}"
           f"{'ratio':>8}")
     rows = summary(runs)
     for row in rows:
         losses = " ".join(f"{final:.4f}" for final in row.finals)
-        print(f"{'':{len(name) + 2}}{row.method:<16}{losses:<28}{row.mean:>8.4f}{row.ratio:>8.3f}{BOUNDS[row.method]:>7.2f}"
+        print(f"{'':{len(name) + 2}}{row.method:<18}{losses:<28}{row.mean:>8.4f}{row.ratio:>8.3f}{BOUNDS[row.method]:>7.2f}"
               f"{row.seconds:>15.1f} s{row.seconds_ratio:>8.3f}{'' if row.held else '  beyond the bound'}", flush=True)
     return all(row.held for row in rows)
+
+
+class Kept:
+    """All runs, in memory and in the file of --keep."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.models: dict[str, Runs] = read(path) if path and path.exists() else {}
+
+    def has(self, model: str, method: str, seed: int) -> bool:
+        return seed in self.models.get(model, {}).get(method, {})
+
+    def add(self, model: str, method: str, seed: int, run: Run) -> None:
+        self.models.setdefault(model, {}).setdefault(method, {})[seed] = run
+        if self._path:
+            write(self._path, self.models)
+            self.models = read(self._path)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--methods", default=";".join(METHODS), help='";" between them (default: all)')
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--factor", type=float, default=2)
-    parser.add_argument("--keep", metavar="FILE.json", type=Path, help="write all curves there, with fewer points")
+    parser.add_argument("--keep", metavar="FILE.json", type=Path, help="write all curves there, with fewer points; "
+                        "runs that are there are not run again")
     parser.add_argument("-o", dest="picture", metavar="FILE.svg", type=Path)
     args = parser.parse_args()
-    held = True
-    models: dict[str, dict[str, list[Run]]] = {}
-    for name in args.models.split(","):
-        with tempfile.TemporaryDirectory(prefix="hetu-converge-") as folder:
-            options = MODELS[name].prepare(Path(folder))
-            runs: dict[str, list[Run]] = {method: [] for method in METHODS}
-            for seed in range(args.seeds):  # in turn: the machine's mood is the same for all
-                for method, words in METHODS.items():
-                    runs[method].append(train(MODELS[name], options, words, seed, args.factor, Path(folder)))
-                    print(f"{name}, seed {seed}, {method}: {runs[method][-1].final:.4f} after "
-                          f"{runs[method][-1].seconds[-1]:.1f} s", file=sys.stderr, flush=True)
-        held = show(name, runs) and held
-        models[name] = runs
-        if args.keep:
-            write(args.keep, models)
+    kept = Kept(args.keep)
+    with tempfile.TemporaryDirectory(prefix="hetu-converge-") as folder:
+        places = {name: Path(folder) / name for name in args.models.split(",")}
+        options: dict[str, list[str]] = {}
+        for seed in range(args.seeds):
+            for name, place in places.items():
+                for method in args.methods.split(";"):
+                    if kept.has(name, method, seed):
+                        continue
+                    if name not in options:
+                        place.mkdir()
+                        options[name] = MODELS[name].prepare(place)
+                    run = train(MODELS[name], options[name], METHODS[method], seed, args.factor, place)
+                    kept.add(name, method, seed, run)
+                    print(f"{name}, seed {seed}, {method}: {run.final:.4f} after {run.seconds[-1]:.1f} s",
+                          file=sys.stderr, flush=True)
+    held = [show(name, kept.models[name]) for name in places]
     if args.picture:
-        args.picture.write_text(curves.draw([panel(name, runs) for name, runs in models.items()]))
-    return 0 if held else 1
+        args.picture.write_text(curves.draw([panel(name, kept.models[name]) for name in places]))
+    return 0 if all(held) else 1
 
 
 if __name__ == "__main__":

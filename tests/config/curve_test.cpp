@@ -1,5 +1,7 @@
 // Keys of a job, as they are made and as sockets take them.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <zmq.hpp>
 
@@ -42,6 +44,21 @@ TEST(Curve, ATextThatIsNoKeyIsRefused) {
       EXPECT_THAT(error.what(), testing::HasSubstr("64 hexadecimal digits"));
     }
   }
+}
+
+TEST(Curve, AnEndpointIsPrivateInAFolderOfItsOwnersAlone) {
+  std::string folder = testing::TempDir() + "hetu_curve_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  for (mode_t others = 0; others < 0100; ++others) {
+    ASSERT_EQ(chmod(folder.c_str(), 0700 | others), 0);
+    EXPECT_EQ(is_private("ipc://" + folder + "/server-0"), others == 0) << std::oct << others;
+  }
+  ASSERT_EQ(chmod(folder.c_str(), 0700), 0);
+  for (const std::string& other :
+       {"tcp://127.0.0.1:1" + folder + "/a", folder + "/a", "ipc://" + folder + "/none/a",
+        std::string("ipc://a"), std::string("ipc://"), std::string("ipc://*")})
+    EXPECT_FALSE(is_private(other)) << other;
+  rmdir(folder.c_str());
 }
 
 }  // namespace

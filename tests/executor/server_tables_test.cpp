@@ -169,6 +169,10 @@ TEST(ServerTables, WhatDoesNotGoWithThemIsRefused) {
     o.cache.push_bound = 3;
   };
   expect_refused(s, "--push-bound 3: workers then change the rows of 'embedding'");
+  s.tell = [](TrainerOptions& o) { o.cache.pull_bound = 3; };
+  expect_refused(s, "--pull-bound is of a cache of rows, and none are kept: give --cache-rows N");
+  s.tell = [](TrainerOptions& o) { o.cache.policy = ps::CachePolicy::Lfu; };
+  expect_refused(s, "--cache-policy is of a cache of rows");
   s = setting();
   s.tell = [](TrainerOptions& o) { o.servers.reset(); };
   expect_refused(s, "start it by heturun");

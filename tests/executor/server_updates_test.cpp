@@ -3,37 +3,20 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <cstring>
 
-#include "ps/client/local_servers.h"
-#include "tests/executor/replay.h"
+#include "tests/executor/train_over_servers.h"
 
 namespace hetu {
 namespace {
 
 using testing_replay::Setting;
 using testing_replay::Tensors;
+using testing_served::Added;
+using testing_served::expect_equal;
+using testing_served::History;
+using testing_served::Outcome;
 using Values = std::vector<float>;
 using Kind = OptimizerConfig::Kind;
-
-/// An update as a server made it: whose gradient, of which step since the table was made.
-struct Made {
-  int pipeline = 0;
-  std::int64_t step = 0;
-};
-
-struct History {
-  std::map<int, std::vector<Made>> made;  // by stage
-  /// By stage, then pipeline: how many of `made` each pull had, in order.
-  std::map<int, std::map<int, std::vector<std::int64_t>>> pulls;
-};
-
-struct Outcome {
-  std::map<int, Tensors> tensors;  // by pipeline
-  std::vector<double> losses;
-  std::map<std::string, std::set<int>> stages_of;
-  History history;
-};
 
 Setting setting(const char* method, int pipelines, int stages, Kind kind) {
   Setting s;
@@ -51,54 +34,7 @@ Setting setting(const char* method, int pipelines, int stages, Kind kind) {
 
 // `staleness` of an all-reduce instead: none.
 Outcome train(const Setting& s, std::optional<int> staleness, const Stragglers& stragglers = {}) {
-  Outcome outcome;
-  std::mutex mutex;
-  ps::LocalServers servers(1, [&](const ps::server::Applied& a) {
-    const std::lock_guard lock(mutex);
-    const int stage = std::stoi(a.table.substr(std::strlen("stage ")));
-    outcome.history.made[stage].push_back({a.member, a.number - 1});
-  });
-  const auto work = [&](comm::Transport& links) {
-    TrainerOptions options = testing_replay::options_of(s);
-    options.stragglers = stragglers;
-    if (staleness) {
-      options.sync_method = "ps";
-      options.servers.emplace();
-      options.staleness = *staleness;
-      options.servers->connect = [&](const ps::ParameterOptions& o) { return servers.client(o); };
-      options.servers->observe = [&](const PulledWave& w) {
-        const std::lock_guard lock(mutex);
-        outcome.history.pulls[w.part][w.pipeline].push_back(w.pushes.at(0));
-      };
-    }
-    Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);
-    testing_replay::Batch batch;
-    int step = 0;
-    const BatchSource batches =
-        testing_replay::source(s, static_cast<int>(s.batch_size) * s.pipelines,
-                               trainer.pipeline() * s.batch_size, batch, step);
-    std::vector<double> losses;
-    for (const int steps : s.runs) {
-      trainer.begin_run(steps);
-      while (const auto result = trainer.next(batches)) losses.push_back(result->at("loss"));
-    }
-    const std::lock_guard lock(mutex);
-    for (const StateTensor& t : trainer.state()) {
-      outcome.tensors[trainer.pipeline()][testing_replay::key(t)] = t.values.values();
-      outcome.stages_of[t.name].insert(trainer.stage());
-    }
-    if (links.worker() == 0) outcome.losses = losses;
-  };
-  comm::Options links;
-  links.timeout_s = 60;
-  EXPECT_EQ(on_worker_threads(s.pipelines * s.stages, work, links), "");
-  return outcome;
-}
-
-void expect_equal(const Tensors& got, const Tensors& want) {
-  ASSERT_EQ(got.size(), want.size());
-  for (const auto& [name, values] : want)
-    EXPECT_EQ(std::memcmp(values.data(), got.at(name).data(), values.size() * 4), 0) << name;
+  return testing_served::train(s, {staleness, "ps"}, stragglers);
 }
 
 /// Formulas of the method, written down a second time: each step's gradient at the weights of its
@@ -151,7 +87,7 @@ class Replay {
     return std::make_unique<Trainer>(testing_replay::graph_of(s), optimizer,
                                      on_cpu(testing_replay::options_of(s)), *transports_.back());
   }
-  int stage_of(const std::string& name) const { return *stages_of_.at(name).begin(); }
+  int stage_of(const std::string& name) const { return stages_of_.at(0).at(name); }
 
   // Whatever can be done next is done, in any order, until nothing is left.
   void run(int first, int steps, std::vector<double>& losses) {
@@ -202,11 +138,11 @@ class Replay {
   bool serve(int stage, std::int64_t count) {
     std::vector<Tensors>& versions = served_.at(stage);
     while (static_cast<std::int64_t>(versions.size()) <= count) {
-      const Made& next = history_.made.at(stage).at(versions.size() - 1);
+      const Added& next = history_.added.at(stage).at(versions.size() - 1);
       const Pipeline& from = pipelines_.at(next.pipeline);
-      if (next.step >= static_cast<std::int64_t>(from.gradients.size())) return false;
+      if (next.number >= static_cast<std::int64_t>(from.gradients.size())) return false;
       Tensors values = versions.back();
-      apply(stage, from.gradients[next.step], static_cast<int>(next.step) + 1,
+      apply(stage, from.gradients[next.number], static_cast<int>(next.number) + 1,
             static_cast<std::int64_t>(versions.size()), values);
       versions.push_back(std::move(values));
     }
@@ -253,7 +189,7 @@ class Replay {
   }
 
   const Setting& s_;
-  std::map<std::string, std::set<int>> stages_of_;
+  testing_served::StagesOf stages_of_;
   History history_;
   std::vector<std::unique_ptr<comm::Transport>> transports_;
   std::unique_ptr<Trainer> trainer_;
@@ -334,9 +270,7 @@ TEST(ServerUpdates, ByThemselvesEqualTheReplayOfTheirHistoryBitwise) {
       const Outcome got = train(s, staleness, slow);
       std::vector<double> losses;
       const Tensors want = Replay(s, got).run(losses);
-      for (const auto& [pipeline, tensors] : got.tensors) expect_equal(tensors, want);
-      ASSERT_EQ(got.losses.size(), losses.size());
-      for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(got.losses[i], losses[i], 1e-12);
+      testing_served::expect_replayed(got, want, losses);
     }
   }
 }

@@ -9,28 +9,15 @@
 #include <vector>
 
 #include "tests/executor/replay.h"
+#include "tests/executor/train_over_servers.h"
 
 namespace hetu::testing_waves {
 
 using testing_replay::Setting;
 using testing_replay::Tensors;
-
-/// A wave as a server added it, in the order of a table: pipeline, and its number from 0.
-struct Added {
-  int pipeline = 0;
-  std::int64_t wave = 0;
-};
-
-/// What servers and workers say of a training. A table is of a stage or, where pipelines are cut
-/// each in its own way, of a segment: what lies on one stage of each pipeline.
-struct History {
-  std::map<int, std::vector<Added>> added;  // by table
-  /// By table, then pipeline: how many of `added` each pull had, in order.
-  std::map<int, std::map<int, std::vector<std::int64_t>>> pulls;
-};
-
-/// On which stage a parameter lies: by pipeline, then by name.
-using StagesOf = std::map<int, std::map<std::string, int>>;
+using testing_served::Added;
+using testing_served::History;
+using testing_served::StagesOf;
 
 /// Formulas of the method, written down a second time: version max(0, m - M + 1) in the forward of
 /// micro-batch m; an update per backward; a wave's change to the servers, and what they had then in
@@ -226,12 +213,12 @@ class Replay {
       for (const std::string& name : tables_[table]) {
         const auto found = from.changes.find(name);
         if (found == from.changes.end() ||
-            static_cast<std::int64_t>(found->second.size()) <= next.wave)
+            static_cast<std::int64_t>(found->second.size()) <= next.number)
           return false;
       }
       for (const std::string& name : tables_[table]) {
         Values sum = served_.at(name).back();
-        const Values& change = from.changes.at(name)[next.wave];
+        const Values& change = from.changes.at(name)[next.number];
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += change[i];
         served_.at(name).push_back(std::move(sum));
       }

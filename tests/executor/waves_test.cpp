@@ -2,9 +2,6 @@
 // versions alone, of several from what the servers recorded.
 #include <gmock/gmock.h>
 
-#include <cstring>
-
-#include "ps/client/local_servers.h"
 #include "tests/executor/wave_replay.h"
 
 namespace hetu {
@@ -13,16 +10,9 @@ namespace {
 using testing_replay::optimizer;
 using testing_replay::Setting;
 using testing_replay::Tensors;
-using testing_waves::History;
+using testing_served::History;
+using testing_served::Outcome;
 using testing_waves::Replay;
-
-struct Outcome {
-  std::map<int, Tensors> tensors;  // by pipeline
-  std::vector<double> losses;
-  std::vector<int> run_steps;
-  testing_waves::StagesOf stages_of;
-  History history;
-};
 
 Setting setting(int pipelines, int stages, int wave, OptimizerConfig::Kind kind) {
   Setting s;
@@ -39,66 +29,15 @@ Setting setting(int pipelines, int stages, int wave, OptimizerConfig::Kind kind)
 }
 
 // Where `staleness` is negative there are no servers.
-Outcome train(const Setting& s, int staleness, const Stragglers& stragglers = {}) {
-  Outcome outcome;
-  std::mutex mutex;
-  ps::LocalServers servers(1, [&](const ps::server::Applied& a) {
-    const std::lock_guard lock(mutex);
-    const int table = std::stoi(a.table.substr(a.table.find(' ') + 1));
-    outcome.history.added[table].push_back({a.member, a.number - 1});
-  });
-  const auto work = [&](comm::Transport& links) {
-    TrainerOptions options = testing_replay::options_of(s);
-    options.stragglers = stragglers;
-    if (staleness >= 0) {
-      options.servers.emplace();
-      options.staleness = staleness;
-      options.servers->connect = [&](const ps::ParameterOptions& o) { return servers.client(o); };
-      options.servers->observe = [&](const PulledWave& w) {
-        const std::lock_guard lock(mutex);
-        outcome.history.pulls[w.part][w.pipeline].push_back(w.pushes.at(0));
-      };
-    }
-    Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);
-    testing_replay::Batch batch;
-    int step = 0;
-    const BatchSource batches =
-        testing_replay::source(s, static_cast<int>(s.batch_size) * s.pipelines,
-                               trainer.pipeline() * s.batch_size, batch, step);
-    std::vector<double> losses;
-    std::vector<int> run_steps;
-    for (const int steps : s.runs) {
-      const auto before = trainer.step();
-      trainer.begin_run(steps);
-      while (const auto result = trainer.next(batches)) losses.push_back(result->at("loss"));
-      run_steps.push_back(static_cast<int>(trainer.step() - before));
-    }
-    const std::lock_guard lock(mutex);
-    for (const StateTensor& t : trainer.state()) {
-      outcome.tensors[trainer.pipeline()][testing_replay::key(t)] = t.values.values();
-      outcome.stages_of[trainer.pipeline()][t.name] = trainer.stage();
-    }
-    outcome.run_steps = run_steps;
-    if (links.worker() == 0) outcome.losses = losses;
-  };
-  comm::Options links;
-  links.timeout_s = 60;
-  EXPECT_EQ(on_worker_threads(s.pipelines * s.stages, work, links), "");
-  return outcome;
+Outcome train(const Setting& s, int staleness) {
+  return testing_served::train(s, {staleness < 0 ? std::nullopt : std::optional(staleness)}, {});
 }
 
 void expect_replayed(const Setting& s, const Outcome& got) {
   std::vector<double> losses;
   const Tensors want = Replay(s, got.stages_of, got.history).run(losses);
   EXPECT_EQ(got.run_steps, s.runs);
-  for (const auto& [pipeline, tensors] : got.tensors) {
-    ASSERT_EQ(tensors.size(), want.size());
-    for (const auto& [name, values] : want)
-      EXPECT_EQ(std::memcmp(values.data(), tensors.at(name).data(), values.size() * 4), 0)
-          << name << " of pipeline " << pipeline;
-  }
-  ASSERT_EQ(got.losses.size(), losses.size());
-  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(got.losses[i], losses[i], 1e-12);
+  testing_served::expect_replayed(got, want, losses);
 }
 
 using Kind = OptimizerConfig::Kind;

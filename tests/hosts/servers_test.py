@@ -367,8 +367,8 @@ class Refused(ServersCase):
     def test_servers_that_nobody_asks_for(self):
         """Those of a cluster file stand there for all jobs on it; those of -s are for this one."""
         done = self.on_w0(["heturun", "-w", 1, "-s", 2, "true"])
-        self.assertIn("heturun: no worker has asked for the 2 parameter servers: hetpipe on several pipelines and "
-                      "--sync-method ps do\n", self.check(done).stderr)
+        self.assertIn("heturun: no worker has asked for the 2 parameter servers: hetpipe on several pipelines, "
+                      "--sync-method ps and tables on servers do\n", self.check(done).stderr)
         done = self.on_w0(self.words_of((("w0", 1, 0), ("w1", 0, 1)), "true"))
         self.assertNotIn("asked for", self.check(done).stderr)
 

@@ -172,14 +172,14 @@ TEST(Flushes, WhatHasNoneIsRefused) {
     return generate(method, {.stages = 4, .micro_batches = 8, .steps = 2});
   };
   EXPECT_THAT([&] { with_flushes(sized("hetpipe"), 2); },
-              ThrowsMessage<Error>(HasSubstr("has updates in its rows")));
+              ThrowsMessage<Error>(HasSubstr("pushes waves of its own updates")));
   EXPECT_THAT([&] { with_flushes(generate("chimera", {.stages = 4, .micro_batches = 8}), 2); },
               ThrowsMessage<Error>(HasSubstr("several stages on a worker")));
   EXPECT_THAT(
       [&] {
         with_flushes(lower(one_step({"gpipe", 2, 2, 1})), 2);
       },
-      ThrowsMessage<Error>(HasSubstr("has updates in its rows")));
+      ThrowsMessage<Error>(HasSubstr("is lowered already")));
   EXPECT_THAT([&] { lower(sized("pipedream"), at_servers()); },
               ThrowsMessage<Error>(HasSubstr("no flush after each step")));
   Sizes replicated{.stages = 2, .micro_batches = 4};

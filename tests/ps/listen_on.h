@@ -12,8 +12,9 @@
 
 namespace hetu::ps {
 
-/// A listening socket as heturun makes it, and the endpoint of it.
-inline std::pair<int, std::string> listen_on(bool tcp) {
+/// A listening socket as heturun makes it, and the endpoint of it; a Unix socket lies in `folder`,
+/// by default in one that others may enter.
+inline std::pair<int, std::string> listen_on(bool tcp, const std::string& folder = "") {
   static int number = 0;
   if (tcp) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -29,8 +30,8 @@ inline std::pair<int, std::string> listen_on(bool tcp) {
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path =
-      testing::TempDir() + "hetu_ps_" + std::to_string(getpid()) + "_" + std::to_string(++number);
+  const std::string path = (folder.empty() ? testing::TempDir() : folder + "/") + "hetu_ps_" +
+                           std::to_string(getpid()) + "_" + std::to_string(++number);
   std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
   unlink(path.c_str());
   EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);

@@ -86,7 +86,7 @@ class SyncPs(TrainCase):
     def test_what_does_not_fit(self):
         for options, says in (
             (("--pipeline", "hetpipe"), "--sync-method ps .*'hetpipe' pushes waves"),
-            (("--pipeline", "pipedream"), "'pipedream' has versions by no waves, and no flush"),
+            (("--pipeline", "pipedream"), "--sync-method ps .*'pipedream' updates after backwards, without one"),
             (("--pipeline", "chimera"), "'chimera' has several stages on a worker"),
             (("--pipeline", "1f1b", "--optimizer", "lamb"), "lamb goes by the norm of whole parameters"),
             (("--pipeline", "1f1b", "--staleness", -2), "--staleness.*-2"),

@@ -107,7 +107,10 @@ def _check_job(args: argparse.Namespace) -> None:
     told = options.of_args(args, fields())
     if not schedule.is_method(args.pipeline):
         told["micro_batches"] = args.micro_batches or 1
-    _hetu.check_training_options({"method": args.pipeline, **told, "device": None})
+    try:
+        _hetu.check_training_options({"method": args.pipeline, **told, "device": None})
+    except ValueError as error:  # of the word that was typed
+        raise ValueError(str(error).replace("--micro-batches", "--wave") if args.wave is not None else str(error)) from None
 
 
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, **settings: Any) -> optim.Optimizer:

@@ -199,7 +199,7 @@ class Services:
         if not self._wanted or self._asked - {self._coordinator}:
             return ""
         return (f"no worker has asked for the {self._wanted} parameter server{'s' * (self._wanted > 1)}: hetpipe on several "
-                "pipelines and --sync-method ps do")
+                "pipelines, --sync-method ps and tables on servers do")
 
     def close(self):
         for one in (*self._here, *self._keepers):

@@ -169,10 +169,22 @@ TEST(Limits, FirstValuesRowsAndRoundsAreRefusedAndNamed) {
   EXPECT_THAT(hall.refusal(3), AllOf(HasSubstr("worker 3 wants"), HasSubstr("\"rows\"")));
   EXPECT_GT(hall.heard<RowValues>(3).size(), 5U);
   honest.step();
-  hall.say(3, PushRows{0, 1}, ids_of(900'000, 1, 256));
+  hall.say(3, PushRows{0, 1}, ids_of(900'000, 1000, 256'000));
   EXPECT_THAT(hall.refusal(3), HasSubstr("worker 3 wants"));
   EXPECT_TRUE(hall.heard<PushedRows>(3).empty());
   honest.step();
+}
+
+// Of rows far from each other no more is made than they need, or a large table would fill memory
+// with what nobody asks for.
+TEST(Limits, RowsThatLieFarApartTakeLittle) {
+  constexpr std::int64_t kApart = 10'000'000, kAsked = 200;
+  Hall hall({.dead_after_s = 0, .memory = 8 * kMiB});
+  hall.come(2);
+  hall.say(2, Join{0, "rows", kAsked * kApart * 16, 1, 0, {}, 16, {}});
+  for (std::int64_t i = 0; i < kAsked; ++i) hall.say(2, PullRows{0, 1, i}, ids_of(i * kApart, 1));
+  EXPECT_EQ(hall.refusal(2), "");
+  EXPECT_EQ(hall.heard<RowValues>(2).size(), static_cast<std::size_t>(kAsked));
 }
 
 TEST(Limits, AnUpdateWithoutEndIsRefusedAndNamed) {

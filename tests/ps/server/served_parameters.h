@@ -28,7 +28,7 @@ namespace hetu::ps {
 /// The servers of a job. Make it before there are threads.
 class ServedParameters {
  public:
-  /// `like`: limits.
+  /// `like`: limits. Unix sockets lie beside the log, where there is one.
   explicit ServedParameters(int servers, bool tcp = true, double dead_after_s = kDeadAfterS,
                             const std::string& log_folder = "", const ServeParameters& like = {})
       : worker_(curve::make_key_pair()) {
@@ -38,7 +38,7 @@ class ServedParameters {
       one.options = like;
       one.options.server = s;
       one.options.servers = servers;
-      std::tie(one.options.listener_fd, one.options.endpoint) = listen_on(tcp);
+      std::tie(one.options.listener_fd, one.options.endpoint) = listen_on(tcp, log_folder);
       one.options.server_secret = one.keys.secret_key;
       one.options.client_key = worker_.public_key;
       one.options.dead_after_s = dead_after_s;

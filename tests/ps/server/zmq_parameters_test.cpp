@@ -1,6 +1,7 @@
 // Parameter servers as processes, over TCP and socket files: sums, keys, deaths on both sides.
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -99,6 +100,20 @@ TEST(ZmqParameters, AddWhatAllMembersPush) {
   }
 }
 
+/// Whether a server answers somebody who does not encrypt.
+bool answers_without_a_key(const ServedParameters& served) {
+  zmq::context_t context(1);
+  zmq::socket_t plain(context, zmq::socket_type::dealer);
+  plain.set(zmq::sockopt::linger, 0);
+  plain.set(zmq::sockopt::rcvtimeo, 500);
+  plain.connect(served.endpoint(0));
+  plain.send(zmq::buffer(server::encode(1, server::Hello{1, 5, 0, 2, false})),
+             zmq::send_flags::sndmore);
+  plain.send(zmq::message_t(), zmq::send_flags::dontwait);
+  zmq::message_t answer;
+  return plain.recv(answer).has_value();
+}
+
 TEST(ZmqParameters, OpenToTheJobsKeyAlone) {
   const ServedParameters served(2);
   const ParameterOptions options{.worker = 0, .timeout_s = 1};
@@ -113,18 +128,22 @@ TEST(ZmqParameters, OpenToTheJobsKeyAlone) {
     EXPECT_THAT([&] { connect_servers(text, options); },
                 ThrowsMessage<Error>(HasSubstr("HETU_SERVERS")));
   }
-  zmq::context_t context(1);
-  zmq::socket_t plain(context, zmq::socket_type::dealer);
-  plain.set(zmq::sockopt::linger, 0);
-  plain.set(zmq::sockopt::rcvtimeo, 500);
-  plain.connect(served.endpoint(0));
-  plain.send(zmq::buffer(server::encode(1, server::Hello{1, 0, 0, 2, false})),
-             zmq::send_flags::sndmore);
-  plain.send(zmq::message_t(), zmq::send_flags::dontwait);
-  zmq::message_t answer;
-  EXPECT_FALSE(plain.recv(answer).has_value());
+  EXPECT_FALSE(answers_without_a_key(served));
   const auto client = served.client(0);
   EXPECT_EQ(train(*client, 0, {1, 10, 3, 0}), sum_of_all(10, 1, 3));
+}
+
+// What its folder keeps from others is not encrypted, for it need not be.
+TEST(ZmqParameters, AUnixSocketIsEncryptedWhereOthersReachIt) {
+  for (const mode_t mode : {0700, 0711, 0750, 0755}) {
+    SCOPED_TRACE(testing::Message() << std::oct << mode);
+    const server::Folder folder;
+    ASSERT_EQ(chmod(folder.path().c_str(), mode), 0);
+    const ServedParameters served(2, false, kDeadAfterS, folder.path());
+    EXPECT_EQ(answers_without_a_key(served), mode == 0700);
+    const auto client = served.client(0);
+    EXPECT_EQ(train(*client, 0, {1, 10, 3, 0}), sum_of_all(10, 1, 3));
+  }
 }
 
 TEST(ZmqParameters, WorkersWithServersInAnotherOrderAreTold) {

@@ -1,0 +1,117 @@
+// Training whose pipelines meet at parameter servers, one thread per worker, and what servers and
+// workers say of it; used by the tests that replay it in one process.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ps/client/local_servers.h"
+#include "tests/executor/replay.h"
+
+namespace hetu::testing_served {
+
+/// What a server added, in the order of a table: whose, and its number from 0.
+struct Added {
+  int pipeline = 0;
+  std::int64_t number = 0;
+};
+
+/// What servers and workers say of a training. A table is of a stage or, where pipelines are cut
+/// each in its own way, of a segment: what lies on one stage of each pipeline.
+struct History {
+  std::map<int, std::vector<Added>> added;  // by table
+  /// By table, then pipeline: how many of `added` each pull had, in order.
+  std::map<int, std::map<int, std::vector<std::int64_t>>> pulls;
+};
+
+/// On which stage a parameter lies: by pipeline, then by name.
+using StagesOf = std::map<int, std::map<std::string, int>>;
+
+struct Outcome {
+  std::map<int, testing_replay::Tensors> tensors;  // by pipeline
+  std::vector<double> losses;
+  std::vector<int> run_steps;
+  StagesOf stages_of;
+  History history;
+};
+
+/// How far pipelines may be ahead; without it, no servers. `method` as TrainerOptions' sync_method.
+struct Servers {
+  std::optional<int> staleness;
+  const char* method = nullptr;
+};
+
+/// The runs of `s`, to their end.
+inline Outcome train(const testing_replay::Setting& s, const Servers& how,
+                     const Stragglers& stragglers) {
+  Outcome outcome;
+  std::mutex mutex;
+  ps::LocalServers servers(1, [&](const ps::server::Applied& a) {
+    const std::lock_guard lock(mutex);
+    const int table = std::stoi(a.table.substr(a.table.find(' ') + 1));
+    outcome.history.added[table].push_back({a.member, a.number - 1});
+  });
+  const auto work = [&](comm::Transport& links) {
+    TrainerOptions options = testing_replay::options_of(s);
+    options.stragglers = stragglers;
+    if (how.staleness) {
+      if (how.method != nullptr) options.sync_method = how.method;
+      options.servers.emplace();
+      options.staleness = *how.staleness;
+      options.servers->connect = [&](const ps::ParameterOptions& o) { return servers.client(o); };
+      options.servers->observe = [&](const PulledWave& w) {
+        const std::lock_guard lock(mutex);
+        outcome.history.pulls[w.part][w.pipeline].push_back(w.pushes.at(0));
+      };
+    }
+    Trainer trainer(testing_replay::graph_of(s), s.optimizer, options, links);
+    testing_replay::Batch batch;
+    int step = 0;
+    const BatchSource batches =
+        testing_replay::source(s, static_cast<int>(s.batch_size) * s.pipelines,
+                               trainer.pipeline() * s.batch_size, batch, step);
+    std::vector<double> losses;
+    std::vector<int> run_steps;
+    for (const int steps : s.runs) {
+      const auto before = trainer.step();
+      trainer.begin_run(steps);
+      while (const auto result = trainer.next(batches)) losses.push_back(result->at("loss"));
+      run_steps.push_back(static_cast<int>(trainer.step() - before));
+    }
+    const std::lock_guard lock(mutex);
+    for (const StateTensor& t : trainer.state()) {
+      outcome.tensors[trainer.pipeline()][testing_replay::key(t)] = t.values.values();
+      outcome.stages_of[trainer.pipeline()][t.name] = trainer.stage();
+    }
+    outcome.run_steps = run_steps;
+    if (links.worker() == 0) outcome.losses = losses;
+  };
+  comm::Options links;
+  links.timeout_s = 60;
+  EXPECT_EQ(on_worker_threads(s.pipelines * s.stages, work, links), "");
+  return outcome;
+}
+
+/// Bit for bit.
+inline void expect_equal(const testing_replay::Tensors& got, const testing_replay::Tensors& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, values] : want)
+    EXPECT_EQ(std::memcmp(values.data(), got.at(name).data(), values.size() * 4), 0) << name;
+}
+
+/// What was trained and what was replayed: tensors of every pipeline, and losses.
+inline void expect_replayed(const Outcome& got, const testing_replay::Tensors& want,
+                            const std::vector<double>& losses) {
+  for (const auto& [pipeline, tensors] : got.tensors) {
+    SCOPED_TRACE(fmt::format("pipeline {}", pipeline));
+    expect_equal(tensors, want);
+  }
+  ASSERT_EQ(got.losses.size(), losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(got.losses[i], losses[i], 1e-12);
+}
+
+}  // namespace hetu::testing_served
