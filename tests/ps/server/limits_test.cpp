@@ -182,7 +182,7 @@ TEST(Limits, RowsThatLieFarApartTakeLittle) {
   Hall hall({.dead_after_s = 0, .memory = 8 * kMiB});
   hall.come(2);
   hall.say(2, Join{0, "rows", kAsked * kApart * 16, 1, 0, {}, 16, {}});
-  for (std::int64_t i = 0; i < kAsked; ++i) hall.say(2, PullRows{0, 1, i}, ids_of(i * kApart, 1));
+  for (int i = 0; i < kAsked; ++i) hall.say(2, PullRows{0, 1, i}, ids_of(i * kApart, 1));
   EXPECT_EQ(hall.refusal(2), "");
   EXPECT_EQ(hall.heard<RowValues>(2).size(), static_cast<std::size_t>(kAsked));
 }
