@@ -29,8 +29,6 @@ OpDef gradient_of(const std::string& name, const std::string& doc, const std::st
           .images = {{0, 1}, {0}}};
 }
 
-std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
-
 OpDef relu() {
   return {
       .name = "relu",

@@ -9,8 +9,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-std::int64_t no_flops(const InferArgs&) { return 0; }
-
 AttrSpec axis_spec(std::int64_t fallback, bool required) {
   return {"axis", fallback, required, "which, counted from the last if negative; not the batch"};
 }

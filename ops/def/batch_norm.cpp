@@ -20,8 +20,6 @@ void want_epsilon(const InferArgs& a) {
   want(a.attrs.real("epsilon") >= 0, a, "epsilon must be >= 0, got {}", a.attrs.real("epsilon"));
 }
 
-std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
-
 const std::vector<std::string> kForward = {"x", "gamma", "beta", "running_mean", "running_var"};
 const std::vector<std::string> kResults = {"y", "mean", "variance", "next_mean", "next_var"};
 

@@ -117,8 +117,6 @@ OpDef conv2d() {
   };
 }
 
-const AttrSpec kHeightOfX = {"height", std::int64_t{0}, true, "height of x"};
-const AttrSpec kWidthOfX = {"width", std::int64_t{0}, true, "width of x"};
 const AttrSpec kHeightOfW = {"height", std::int64_t{0}, true, "height of the window"};
 const AttrSpec kWidthOfW = {"width", std::int64_t{0}, true, "width of the window"};
 

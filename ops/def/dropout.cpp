@@ -16,8 +16,6 @@ std::vector<TensorType> infer(const InferArgs& a) {
   return same_as_input(a);
 }
 
-std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
-
 std::vector<Sample> samples(const Attrs& more) {
   std::vector<Sample> all;
   const std::vector<std::pair<Shape, double>> cases = {

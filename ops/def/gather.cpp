@@ -7,8 +7,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-std::int64_t no_flops(const InferArgs&) { return 0; }
-
 Attrs along(std::int64_t axis) { return {{"axis", axis}}; }
 
 OpDef gather() {

@@ -7,8 +7,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
-
 // The statistics of the rows of input 0 at inputs mean and mean + 1, and dy like input 0.
 void want_statistics_and_dy(const InferArgs& a, std::size_t mean) {
   want_shape(a, mean, rows(a.inputs[0].shape), to_fit(a, 0));

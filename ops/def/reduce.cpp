@@ -7,8 +7,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-std::int64_t input_elements(const InferArgs& a) { return elements(a.inputs[0]); }
-
 OpDef sum() {
   return {
       .name = "sum",

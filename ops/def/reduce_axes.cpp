@@ -13,8 +13,6 @@ const std::vector<AttrSpec> kReduced = {
 
 Attrs over(const Shape& axes, std::int64_t keep = 0) { return {{"axes", axes}, {"keep", keep}}; }
 
-std::int64_t input_elements(const InferArgs& a) { return elements(a.inputs[0]); }
-
 std::vector<TensorType> infer_reduced(const InferArgs& a) {
   want_float(a);
   const std::int64_t keep = a.attrs.integer("keep");

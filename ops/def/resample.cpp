@@ -7,9 +7,6 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-const AttrSpec kHeightOfX = {"height", std::int64_t{0}, true, "height of x"};
-const AttrSpec kWidthOfX = {"width", std::int64_t{0}, true, "width of x"};
-
 std::vector<AttrSpec> pool_specs() {
   return {
       {"kernel", std::int64_t{2}, true, "height and width of the window"},

@@ -67,6 +67,10 @@ SymbolicCount symbolic_count(const Shape& shape) {
 
 std::int64_t elements(const TensorType& type) { return element_count(bind_batch(type.shape, 1)); }
 
+std::int64_t no_flops(const InferArgs&) { return 0; }
+std::int64_t input_elements(const InferArgs& a) { return elements(a.inputs[0]); }
+std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
+
 ValueId only_dy(const GradArgs& g) {
   for (std::size_t i = 1; i < g.dy.size(); ++i) {
     require(g.dy[i] == kNone,

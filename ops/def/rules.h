@@ -61,6 +61,16 @@ SymbolicCount symbolic_count(const Shape& shape);
 /// Elements with one sample in the batch; for FLOPs.
 std::int64_t elements(const TensorType& type);
 
+/// FLOPs of operators that only move elements, that take each element of input 0 once, and that
+/// compute a transcendental function or statistics of each.
+std::int64_t no_flops(const InferArgs& a);
+std::int64_t input_elements(const InferArgs& a);
+std::int64_t ten_per_element(const InferArgs& a);
+
+/// The attributes of gradients that know images x by their size alone.
+inline const AttrSpec kHeightOfX = {"height", std::int64_t{0}, true, "height of x"};
+inline const AttrSpec kWidthOfX = {"width", std::int64_t{0}, true, "width of x"};
+
 inline TensorType float32(Shape shape) { return {DType::Float32, std::move(shape)}; }
 inline TensorType int32(Shape shape) { return {DType::Int32, std::move(shape)}; }
 

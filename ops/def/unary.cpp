@@ -18,8 +18,6 @@ std::vector<Sample> samples(bool positive = false, const Attrs& attrs = {}) {
   return all;
 }
 
-std::int64_t ten_per_element(const InferArgs& a) { return 10 * elements(a.inputs[0]); }
-
 OpDef function(const std::string& name, const std::string& doc,
                Values (*grad)(Builder&, const GradArgs&), bool positive = false) {
   return {.name = name,
