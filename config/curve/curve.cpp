@@ -1,4 +1,5 @@
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdint>
@@ -93,7 +94,7 @@ bool is_private(const std::string& endpoint) {
   const std::filesystem::path path = endpoint.substr(kUnix.size());
   struct stat folder {};
   return path.is_absolute() && stat(path.parent_path().c_str(), &folder) == 0 &&
-         (folder.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+         folder.st_uid == geteuid() && (folder.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
 void serve_encrypted(zmq::socket_t& socket, const std::string& secret) {

@@ -29,9 +29,9 @@ class Authenticator {
   zmq::socket_t socket_;
 };
 
-/// Whether the system itself keeps everybody but its owner from an endpoint: a Unix socket in a
-/// folder whose mode lets in nobody else. Such a line needs no encryption; both of its ends find
-/// the same.
+/// Whether the system itself keeps everybody but this user from an endpoint: a Unix socket in a
+/// folder of his whose mode lets in nobody else. Such a line needs no encryption; both of its ends
+/// find the same, unless root speaks to another user's.
 bool is_private(const std::string& endpoint);
 
 /// A socket that serves with this secret and asks the authenticator. Throws as set_key does.

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <zmq.hpp>
 
 #include "config/curve/keys.h"
@@ -58,6 +59,10 @@ TEST(Curve, AnEndpointIsPrivateInAFolderOfItsOwnersAlone) {
        {"tcp://127.0.0.1:1" + folder + "/a", folder + "/a", "ipc://" + folder + "/none/a",
         std::string("ipc://a"), std::string("ipc://"), std::string("ipc://*")})
     EXPECT_FALSE(is_private(other)) << other;
+  if (chown(folder.c_str(), geteuid() + 1, static_cast<gid_t>(-1)) == 0)
+    EXPECT_FALSE(is_private("ipc://" + folder + "/server-0")) << "another user's";
+  else
+    std::puts("a folder of another user: not tried, for want of root's rights");
   rmdir(folder.c_str());
 }
 
