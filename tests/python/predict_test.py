@@ -241,7 +241,7 @@ class Refusals(unittest.TestCase):
             (lambda: job.predict({"z": x}, run="plain"), "run 'plain' reads field 'x', and the data have z"),
             (lambda: job.predict({"x": x[:, :1]}, run="plain"),
              r"field 'x' is float32 rows of shape \[1, 5, 4\], the graph reads float32 rows of shape \[2, 5, 4\]"),
-            (lambda: job.predict({"x": x.astype(np.float64)}, run="plain"), "field 'x' is float64 rows of shape"),
+            (lambda: job.predict({"x": x.astype(np.complex64)}, run="plain"), "field 'x': complex64 cannot be float32"),
             (lambda: job.predict({"x": x, "y": x[:3]}), r"equally many rows, at least one; they have \{'x': 37, 'y': 3\}"),
             (lambda: job.predict({"x": x[:0]}), "equally many rows, at least one"),
             (lambda: job.predict(cases.data_of(cases.arrays(), 4)), "the data come in batches of 4, the job is made for 8"),
@@ -251,6 +251,12 @@ class Refusals(unittest.TestCase):
         ]:
             with self.subTest(why=why):
                 self.refused(call, why)
+
+    def test_arrays_are_made_what_the_graph_reads(self):
+        x = np.round(cases.arrays()["x"])
+        want = self.job.predict({"x": x}, run="plain")
+        for dtype in (np.float64, np.int64, np.int8):
+            np.testing.assert_equal(self.job.predict({"x": x.astype(dtype)}, run="plain"), want)
 
     def test_what_a_predictor_is_given(self):
         model, x = ht.load(self.folder / "model"), cases.arrays()["x"]

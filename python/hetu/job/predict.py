@@ -146,7 +146,11 @@ class Predicting:
         each = self.data.batch_size * self.layout.pipelines
         count = next(iter(rows.values()))
         items = [{name: array[row:row + each] for name, array in data.items()} for row in range(0, count, each)]
-        return Batches(items, self.data.batch_size, "arrays")
+        dtypes = {name: dtype for name, dtype, _ in self.data.fields if name in data}
+        try:
+            return Batches(items, self.data.batch_size, "arrays", dtypes)
+        except ValueError as error:
+            current().refuse(str(error))
 
     def _forward(self, run: str, names: list[str], data: Data, batches: int | None) -> Iterator[Step]:
         """So many batches from the start of `data`; None: every row of it once. Reports, and computes, those names alone."""
