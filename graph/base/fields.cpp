@@ -129,10 +129,12 @@ FieldValue widened(const T& value) {
   fail(Code::InvalidArgument, "{} must be {}, got {}", where(f), what, shortened(got));
 }
 
-// The range that `found` is beyond; where that is its end, this end even if it is a type's own.
+// The range that `found` is beyond; its end, which pages leave out where nobody meets it, if that
+// is what it is beyond.
 std::string bound_text(const OptionField& f, double found) {
-  if (found <= f.range.most || found < f.range.least) return range_text(f);
-  return fmt::format("{} {}", f.range.below ? "<" : "<=", f.range.most);
+  const std::string range = range_text(f);
+  const std::string end = fmt::format("{} {}", f.range.below ? "<" : "<=", f.range.most);
+  return found > f.range.most && range.find(end) == std::string::npos ? end : range;
 }
 
 std::string to_text(const FieldValue& value) {
