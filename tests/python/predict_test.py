@@ -60,6 +60,12 @@ class Bits(unittest.TestCase):
         shifted = self.one["logits"] - self.one["logits"].max(1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(rows), given["y"]]
         self.assertAlmostEqual(self.one["evaluate/loss"], float(losses.mean()), 5)
+        state = {name: np.array(array) for name, kind, array, _ in self.job.job.state() if not kind}
+        padded, channels = np.pad(given["x"], [(0, 0), (0, 0), (1, 1), (1, 1)]), [8, 1, 1]
+        maps = sum(np.einsum("nchw,oc->nohw", padded[:, :, i:i + 5, j:j + 4], state["conv"][:, :, i, j])
+                   for i in range(3) for j in range(3)) - state["maps.mean"].reshape(channels)
+        maps *= (state["maps.w"] / np.sqrt(state["maps.var"] + 1e-5)).reshape(channels)
+        np.testing.assert_allclose(self.one["maps"], maps + state["maps.b"].reshape(channels), rtol=1e-4, atol=1e-5)
         # Arrays, and no label; fewer rows than a batch; those of a shorter set are the first of the longer one.
         for count in (1, 2, 3, 8, 9, rows):
             found = self.job.predict({"x": given["x"][:count]}, run="plain")
