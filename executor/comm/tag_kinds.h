@@ -21,5 +21,6 @@ inline constexpr int kRowsTag = 53;       ///< rows that one worker reads for ot
 inline constexpr int kTablesTag = 54;     ///< tables on servers have what all have pushed
 inline constexpr int kFetchTag = 55;      ///< tensors that runs which do not train report
 inline constexpr int kShortTag = 56;      ///< how many rows a step has, which may be short
+inline constexpr int kLookTag = 57;       ///< weights and gradients by name, for whoever asks
 
 }  // namespace hetu

@@ -55,21 +55,6 @@ Trainer::Trainer(const Graph& graph, const OptimizerConfig& optimizer,
   origin_ns_ = comm::now_ns();
 }
 
-// Every pipeline is like the first, unless each is cut in its own way.
-std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
-                            const TrainerOptions& options) {
-  const int width = std::max(1, width_of(options));
-  Seat seat{0, std::max(1, linked_of(options)) * width};
-  const TrainPlan first = make_plan(graph, optimizer, options, seat);
-  TrainerOptions cut = first.options;  // which is searched for once
-  if (!cut.cuts.empty()) cut.first_block.clear();
-  std::int64_t most = first.memory.peak();
-  const int workers = cut.cuts.empty() ? width : seat.workers;
-  for (++seat.worker; seat.worker < workers; ++seat.worker)
-    most = std::max(most, make_plan(graph, optimizer, cut, seat).memory.peak());
-  return most;
-}
-
 // An average under way reads the weights at any time: its thread ends before they do, and after all
 // that holds it.
 Trainer::~Trainer() {
@@ -195,7 +180,7 @@ void Trainer::load(const Manifest& manifest) {
 std::vector<SavePart> Trainer::save_parts() const {
   std::vector<SavePart> parts;
   for (const StageHere& here : plan_.stages) {
-    if ((plan_.pipeline != 0 && plan_.linked > 1) || !here.is_first_copy) continue;
+    if (!speaks_for(here)) continue;
     SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
     for (StateTensor& t : stages_->state(here.placement)) {
       if (t.owner) part.tensors.push_back(std::move(t));
@@ -206,6 +191,31 @@ std::vector<SavePart> Trainer::save_parts() const {
     parts.push_back(std::move(part));
   }
   return parts;
+}
+
+std::vector<StateTensor> Trainer::gradient_parts() const {
+  std::vector<StateTensor> out;
+  for (const StageHere& here : plan_.stages) {
+    if (!speaks_for(here)) continue;
+    for (StateTensor& t : stages_->gradients(here.placement))
+      if (t.owner) out.push_back(std::move(t));
+  }
+  return out;
+}
+
+void Trainer::check_drained(const char* asked) const {
+  require(!is_asynchronous() || run_left_ == 0,
+          "{} wants a drained pipeline, and {} steps of this run are to come: end the run, or have "
+          "it drained, where you ask for it",
+          asked, run_left_);
+}
+
+void Trainer::see_means(const std::function<void()>& look) {
+  run_->finish();
+  const std::vector<float> own = stages_->buffers();
+  stages_->average_buffers();
+  look();
+  stages_->set_buffers(own);
 }
 
 void Trainer::log_state(TensorLog& log, TensorRecord::What what) const {

@@ -87,6 +87,11 @@ class Trainer {
   static std::int64_t check(const Graph& graph, const OptimizerConfig& optimizer,
                             const TrainerOptions& options);
 
+  /// The same, for what the workers of such a job need: those of one pipeline, or of all where each
+  /// is cut in its own way.
+  static std::vector<WorkerMemory> memories(const Graph& graph, const OptimizerConfig& optimizer,
+                                            const TrainerOptions& options);
+
   /// Fields this worker reads; empty for stages in the middle that read none.
   const std::vector<FeedSpec>& fields() const { return plan_.fields; }
 
@@ -171,6 +176,15 @@ class Trainer {
   int stage() const { return plan_.stage(); }
   /// What this worker writes to checkpoints: its stages of which it has the first copy.
   std::vector<SavePart> save_parts() const;
+  /// Gradient sums of the last step, before clipping, of the same stages: each parameter once in
+  /// the job.
+  std::vector<StateTensor> gradient_parts() const;
+  /// Throws InvalidArgument where state and gradients are of no one moment: in the middle of a run
+  /// without a flush. `asked` is in the message.
+  void check_drained(const char* asked) const;
+  /// Calls `look` while buffers are the mean over pipelines, as a checkpoint has them; leaves no
+  /// trace. Every worker calls it.
+  void see_means(const std::function<void()>& look);
 
   /// Starts or stops recording instructions.
   void record(bool on);
@@ -189,6 +203,11 @@ class Trainer {
   void end_run();
   void check_hosts();
   void feed(const FieldLookup& lookup, bool training);
+  // Whether this worker's copy of a stage stands for all in the job, or in its own pipeline where
+  // that has links to no other.
+  bool speaks_for(const StageHere& here) const {
+    return (plan_.pipeline == 0 || plan_.linked == 1) && here.is_first_copy;
+  }
   TraceRecorder* recorder() { return trace_ ? &trace_->recorder() : nullptr; }
 
   TrainPlan plan_;

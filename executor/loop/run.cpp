@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "graph/base/error.h"
 #include "pipeline/ir/run_length.h"
@@ -110,7 +111,8 @@ bool Run::advance() {
   if (drained_) return false;
   if (!begun_) {
     begun_ = true;
-    loop_->start(first_step_, {repetitions(), channel_.is_final()}, trace_, asks_to_stop_);
+    const bool asks = by_step_ ? std::exchange(asks_to_stop_, false) : asks_to_stop_;
+    loop_->start(first_step_, {repetitions(), channel_.is_final()}, trace_, asks);
   } else if (look_ahead(); started_ < repetitions()) {
     loop_->repeat();
     ++started_;

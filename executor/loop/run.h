@@ -37,8 +37,8 @@ class Run {
   bool advance();
   /// Sleeps until every send is done.
   void finish();
-  /// Ends this run early: soon, at the same step on all workers. Steps from the next one on report
-  /// that a worker has asked.
+  /// Ends this run early: soon, at the same step on all workers. The next step reports that a
+  /// worker has asked, and of a longer run all that are left; the run after it begins anew.
   void ask_to_stop() { asks_to_stop_ = true; }
 
   /// The chief, or every worker after a step that reduces its scalars: the report of the next step

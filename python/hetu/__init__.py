@@ -20,15 +20,18 @@ _FROM = {
     "concat": "functions", "constant": "functions", "group_norm": "functions", "instance_norm": "functions",
     "gru": "recurrent", "lstm": "recurrent", "one_hot": "functions", "rms_norm": "functions",
     "stack": "functions", "step_mean": "functions", "where": "functions",
-    "one_line_errors": "process.errors", "parse_bytes": "process.errors",
+    "one_line_errors": "process.errors", "parse_bytes": "process.errors", "job_info": "seats",
+    "summary": "overview", "Trace": "notebook",
 }
 _MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "lr", "metrics", "models", "ops", "optim",
                                     "ps", "schedule")}
-_MODULES |= {"hold": "process.hold", "training": "job.training"}
+_MODULES |= {"hold": "process.hold", "training": "job.training", "hooks": "job.hooks"}
 __all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # whose import changes how signals are taken
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("hetu._hetu").__version__
     if name in _MODULES:
         return importlib.import_module(f"hetu.{_MODULES[name]}")
     if name in _FROM:

@@ -7,14 +7,15 @@ Every step takes the next global batch of one order that depends on seed and epo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from copy import copy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from hetu import _hetu
+from hetu import _hetu, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
+from hetu.place import place, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -37,7 +38,8 @@ class Data:
             if field == name:
                 current().sources[name] = self
                 return placeholder(name, dtype, [BATCH, *shape])
-        raise AttributeError(f"no field or attribute '{name}'")
+        known = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
+        raise AttributeError(f"{place()}{type(self).__name__} has no field or attribute '{name}'; its fields: {known}")
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in
@@ -53,6 +55,10 @@ class Data:
         other = copy(self)
         other._once = True
         return other
+
+    def steps_per_epoch(self, pipelines: int) -> int | None:
+        """Whole global batches of one pass; None where its length is not known."""
+        return len(self) // (self.batch_size * pipelines) if isinstance(self, Sized) else None
 
     def alone(self, pipelines: int) -> Data:
         """The same rows in the same order, for a worker that takes those of all `pipelines` by itself, a batch of each in
@@ -220,6 +226,9 @@ class Batches(Data):
             if key in self.__dict__ or hasattr(type(self), key):
                 raise ValueError(f"{name}: a field cannot be named '{key}', which is an attribute of Batches; rename it")
 
+    def steps_per_epoch(self, pipelines: int) -> int | None:
+        return self.length
+
     def alone(self, pipelines: int) -> Batches:
         cut = copy(self)
         cut._steps = pipelines
@@ -288,3 +297,80 @@ class _Items:
             return converted(array, dtype)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
+
+
+class Rows(Data):
+    """Rows of one's own, by number. An epoch takes whole global batches in an order of `seed` and epoch (`shuffle` False: as
+    they stand); the rows that are left, fewer than a global batch, are not taken in that epoch. Floats become float32,
+    integers int32. `augment`, a function of (batch, generator), changes whole global batches: a dict of arrays, and a
+    numpy.random.Generator that depends on seed, epoch and batch alone; it gives the dict back.
+    """
+
+    def __init__(self, called: str, source: rows.Source, batch_size: int, seed: int, shuffle: bool,
+                 augment: rows.Augment | None) -> None:
+        self.called = called
+        self.rows = source.rows
+        self.drawn = rows.Drawn(called, source, seed, shuffle, augment)
+        self._steps = 1  # of a batch of all pipelines
+        super().__init__(self.drawn.fields, batch_size)
+        for name, _, _ in self.fields:
+            if name in self.__dict__ or hasattr(type(self), name):
+                refuse(f"{called}: a field cannot be named '{name}', an attribute of {type(self).__name__}; rename it")
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def alone(self, pipelines: int) -> Rows:
+        cut = copy(self)
+        cut._steps = pipelines
+        return cut
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
+        batch = self._steps * pipelines * self.batch_size
+        if self.rows < batch:
+            refuse(f"{self.called}: {self.rows} rows are fewer than one global batch, {self._steps * pipelines} pipelines x "
+                   f"{self.batch_size}; choose a smaller batch_size")
+        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
+        drawn = self.drawn
+        return _hetu.stream_loader(self.called, [tuple(f) for f in self.fields],
+                                   lambda epoch, number: drawn.batch(epoch, number, batch), batch, options, together)
+
+
+class Arrays(Rows):
+    """NumPy arrays with a row for each sample: `Arrays(x=images, y=labels, batch_size=32)`. See Rows."""
+
+    def __init__(self, batch_size: int, *, seed: int = 0, shuffle: bool = True, augment: rows.Augment | None = None,
+                 **arrays: Any) -> None:
+        super().__init__("Arrays", rows.InMemory("Arrays", arrays), batch_size, seed, shuffle, augment)
+
+
+class Dataset(Rows):
+    """A dataset with __len__ and __getitem__, as PyTorch's: items are dicts of arrays, or tuples whose parts `names` name.
+    `threads` fetch items. One worker of the job does, and sends the others what they read. See Rows."""
+
+    def __init__(self, dataset: Any, batch_size: int, names: Sequence[str] | None = None, threads: int = 0, *, seed: int = 0,
+                 shuffle: bool = True, augment: rows.Augment | None = None) -> None:
+        samples = rows.Samples("Dataset", dataset, names, threads)
+        super().__init__("Dataset", samples, batch_size, seed, shuffle, augment)
+
+
+class Table(Rows):
+    """Columns of a CSV, Parquet or Arrow file, read whole by pyarrow: `Table("a.parquet", 32, fields={"x": ["age", "width"],
+    "y": "label"})`; without fields each column by its name. See Rows."""
+
+    def __init__(self, path: str, batch_size: int, fields: Mapping[str, str | Sequence[str]] | None = None, *, seed: int = 0,
+                 shuffle: bool = True, augment: rows.Augment | None = None) -> None:
+        called = f"Table {path}"
+        read = rows.InMemory(called, rows.read_table(str(path), fields))
+        super().__init__(called, read, batch_size, seed, shuffle, augment)
+
+
+class Lines(Rows):
+    """Lines of text files. Fields: tokens int32 [length], of a line's UTF-8 bytes or what `encode` makes of it, cut or
+    filled with `pad`; count int32 [], how many are the line's. See Rows."""
+
+    def __init__(self, paths: str | Sequence[str], batch_size: int, length: int,
+                 encode: Callable[[str], Sequence[int]] | None = None, pad: int = 0, *, seed: int = 0, shuffle: bool = True,
+                 augment: rows.Augment | None = None) -> None:
+        lines = rows.InMemory("Lines", rows.read_lines(paths, length, encode, pad))
+        super().__init__("Lines", lines, batch_size, seed, shuffle, augment)

@@ -82,6 +82,11 @@ class Layout:
     note: str = ""
     replicas: tuple[int, ...] = ()
 
+    @property
+    def of_threads(self) -> bool:
+        """Whether its workers are threads of one process (hetu.job.crew)."""
+        return self.name.startswith("threads:")
+
     def place_of(self, worker: int) -> tuple[int, int]:
         """(pipeline, stage) of a worker; with replicas, (0, its place stage by stage)."""
         for pipeline, column in enumerate(self.worker_of):

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, NoReturn
 
 from hetu import _hetu
 from hetu.arithmetic import Arithmetic, kind_of
 from hetu.arrays import TAKEN
+from hetu.place import refuse
 
 BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
 @dataclass(frozen=True)
@@ -60,18 +57,18 @@ class Value(Arithmetic):
         self.number = number
         self.dtype, self.shape = graph.builder.type_of(number)
 
+    @property
+    def name(self) -> str:
+        """Of the node that makes it, with :k for its output k > 0: what a run reports it as."""
+        return str(self.graph.builder.producer_of(self.number)[0])
+
     def __repr__(self) -> str:
         return f"Value({self.dtype}{self.shape})"
 
-
-def _place() -> str:
-    """The line of the user's script that stands behind a call: the nearest frame outside this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and os.path.dirname(frame.f_code.co_filename).startswith(_PACKAGE):
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}: " if frame else ""
-
-
+    def __str__(self) -> str:
+        name, op = self.graph.builder.producer_of(self.number)
+        shape = ", ".join("B" if n == BATCH else f"{-n}B" if n < 0 else str(n) for n in self.shape)
+        return f"{name}: {self.dtype}[{shape}]" + (f" = {op}" if op not in name else "")
 
 
 class GraphBuilder:
@@ -115,14 +112,14 @@ class GraphBuilder:
 
     def refuse(self, message: str) -> NoReturn:
         """A ValueError that begins with the line of the user's script."""
-        raise ValueError(f"{_place()}{message}")
+        refuse(message)
 
     def fetch(self, name: str, value: Value) -> None:
         """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines; or float32
         numbers per sample, [batch], that validation reports.
         """
+        self._told(self.builder.fetch, name, value.number)
         self.fetches[name] = value
-        self.builder.fetch(name, value.number)
 
     def placeholder(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
         """A fed tensor; `name` is the field of the batch that it reads."""

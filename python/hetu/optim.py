@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetu import options
+from hetu.arithmetic import kind_of
 from hetu.graph import GraphBuilder, Value
 from hetu.lr import Rate, ReduceOnPlateau, as_rate
+from hetu.place import placed, refuse
 
 
 def _of(kind: str, name: str) -> Any:
@@ -56,7 +58,10 @@ class Optimizer:
 
     def minimize(self, loss: Value) -> Train:
         """Adds the gradients of `loss`, a scalar. Once per graph, at its end."""
-        loss.graph.builder.differentiate(loss.number)
+        if not isinstance(loss, Value):
+            refuse(f"minimize: the Value of a loss is wanted, got {kind_of(loss)}")
+        with placed():
+            loss.graph.builder.differentiate(loss.number)
         return Train(loss, self)
 
 

@@ -331,6 +331,15 @@ void bind_state(JobClass& job) {
       .def(
           "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
           "Gradient sums of the last step, before clipping.")
+      .def_prop_ro(
+          "trainers",
+          [](Job& j) {
+            std::vector<Trainer*> all;
+            j.each([&](Trainer& t) { all.push_back(&t); });
+            return all;
+          },
+          nb::rv_policy::reference_internal,
+          "What trains here: the run, and one process beside it where that is asked for.")
       .def("save", &save, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "save_model",

@@ -207,7 +207,15 @@ void bind_graph(nb::module_& m) {
             return part_for(fold(other.finish()), names);
           },
           "The part of the graph that these need, finished; the builder stays as it is.")
-      .def("finish", [](Builder& b) { return remove_dead(fold(b.finish())); });
+      .def(
+          "whole", [](const Builder& b) { return b.graph(); }, "All that was built so far.")
+      .def(
+          "finish",
+          [](const Builder& b) {
+            Builder copy(b);
+            return remove_dead(fold(copy.finish()));
+          },
+          "The graph for training; what was built stays, and may be finished again.");
 }
 
 }  // namespace hetu

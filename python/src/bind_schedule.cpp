@@ -123,6 +123,18 @@ nb::dict group_constants(const std::string& text) {
   return out;
 }
 
+// None of a plan that fails its proof: a notebook then shows its text.
+nb::object svg_of(const Schedule& plan) {
+  nb::dict options;
+  options["format"] = "svg";
+  try {
+    return rendered(plan, options);
+  } catch (const Error& error) {
+    if (error.code() != Code::Plan) throw;
+    return nb::none();
+  }
+}
+
 nb::list method_records() {
   nb::list out;
   for (const Method& m : methods()) {
@@ -151,7 +163,14 @@ void bind_schedule(nb::module_& m) {
       .def_prop_ro("rows", &rows_of)
       .def_prop_ro("placements", &placements_of)
       .def("csv", [](const Schedule& s) { return to_csv(s); })
-      .def("json", [](const Schedule& s) { return to_json(s); });
+      .def("json", [](const Schedule& s) { return to_json(s); })
+      .def("__repr__",
+           [](const Schedule& s) {
+             return fmt::format("<hetu plan {}, {} workers>",
+                                picture_title(s.method, s.stages, s.micro_batches),
+                                s.workers.size());
+           })
+      .def("_repr_svg_", &svg_of, "For notebooks.");
   m.def("method_records", &method_records, "Every method of this build, as dicts.");
   m.def("slow_of", &slow_of, nb::arg("text"), "What a --slow gives, as a dict.");
   m.def("group_constants", &group_constants, nb::arg("text"),

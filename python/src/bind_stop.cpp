@@ -91,6 +91,8 @@ void bind_stop(nb::module_& m) {
   m.def("forget_signal", &forget_signal, nb::arg("number"),
         "Puts back what a watched signal did before.");
   m.def(
+      "forget_asked", [] { g_asked = 0; }, "What was asked so far is over.");
+  m.def(
       "stop_asked", [] { return g_asked != 0; },
       "Whether a watched signal has asked trainings to stop.");
 }

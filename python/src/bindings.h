@@ -38,6 +38,12 @@ void bind_predict(nanobind::module_& m);
 /// Training: Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 
+/// Weights and gradients of a job by name: weights, gradients, gradient_norms, set_weights.
+void bind_weights(nanobind::module_& m);
+
+/// What a graph and a job of it come to: graph_nodes, plan_memory.
+void bind_summary(nanobind::module_& m);
+
 /// Signals that end a training in order: watch_signal, forget_signal, stop_asked.
 void bind_stop(nanobind::module_& m);
 

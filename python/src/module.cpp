@@ -38,6 +38,7 @@ PyObject* exception_of(hetu::Code code) {
 NB_MODULE(_hetu, m) {
   g_config_error = PyErr_NewException("hetu.ConfigError", PyExc_ValueError, nullptr);
   g_comm_error = PyErr_NewException("hetu.CommError", PyExc_ConnectionError, nullptr);
+  m.attr("__version__") = HETU_VERSION;
   m.attr("ConfigError") = nb::handle(g_config_error);
   m.attr("CommError") = nb::handle(g_comm_error);
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
@@ -63,6 +64,8 @@ NB_MODULE(_hetu, m) {
   hetu::bind_evaluate(m);
   hetu::bind_links(m);
   hetu::bind_ps(m);
+  hetu::bind_summary(m);
+  hetu::bind_weights(m);
   hetu::bind_executor(m);
   hetu::bind_predict(m);
   hetu::bind_stop(m);

@@ -35,9 +35,9 @@ def main() -> None:
 
     def seconds(method: str, trace: str | None = None) -> list[float]:
         job = jobs[method]
-        for _ in job.run("train", steps=job.step + 1):
+        for _ in job.run("train", steps=1):
             pass
-        return [step.seconds for step in job.run("train", steps=job.step + args.steps, trace=trace)]
+        return [step.seconds for step in job.run("train", steps=args.steps, trace=trace)]
 
     for number in range(args.rounds):
         trace = os.path.join(args.traces, f"round-{number}.json")

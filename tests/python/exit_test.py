@@ -22,7 +22,7 @@ WHOLE = "--whole" in sys.argv
 SCRIPT = str(pathlib.Path(__file__).with_name("small_job.py"))
 FOREVER = 1000000
 COMM = 5  # as in hetu.process.errors
-LEFT = r"CommError: .*worker {who} has left the job: its script ended in the middle of job\.run\('train', steps=\d+\)"
+LEFT = r"CommError: .*worker {who} has left the job: its script ended in the middle of job\.run\('train', until=\d+\)"
 # how: (status, what standard error has, tracebacks)
 WAYS = {
     "in the loop": (1, r"KeyError: 'died in the loop'\n", 1),

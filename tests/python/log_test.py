@@ -6,8 +6,8 @@ import random
 import tempfile
 import unittest
 
+from hetu.job.records import Records
 from hetu.job.step import Step
-from hetu.job.training import Records
 
 
 def step_of(index):

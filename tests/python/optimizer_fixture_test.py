@@ -27,7 +27,7 @@ class OptimizersEqualPyTorch(unittest.TestCase):
             rates = []
             for steps in (25, cases.STEPS):
                 job = optimizer_hetu.build("momentum", "plateau")
-                for step in job.run("train", steps=steps, checkpoint=folder, resume=True):
+                for step in job.run("train", until=steps, checkpoint=folder, resume=True):
                     rates.append(step.learning_rate)
                     assert job.plateau
                     job.plateau.report(step.loss)

@@ -52,7 +52,7 @@ def leave():
 
 def train():
     every = 5 if CHECKPOINT else 0
-    for step in job.run("train", steps=STEPS, checkpoint=CHECKPOINT, every=every, resume=bool(CHECKPOINT)):
+    for step in job.run("train", until=STEPS, checkpoint=CHECKPOINT, every=every, resume=bool(CHECKPOINT)):
         if job.is_chief:
             print("step", step.index, f"{step.loss:.3f}", flush=True)
         if ME and step.index == 12 and leave():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hetu import _hetu, schedule
@@ -15,14 +15,19 @@ from hetu.data import Data
 from hetu.devices import Layout, fit, layout, resolve_device, say, started_hosts
 from hetu.graph import GraphBuilder, Value
 from hetu.job.checkpoint import Checkpoints
+from hetu.job.crew import Crew, layout_of_threads
 from hetu.job.cuts import Cuts
 from hetu.job.draws import Draws
-from hetu.job.fetches import read
+from hetu.job.fetches import check_length, read
+from hetu.job.hooks import Hooks
+from hetu.job.planning import Planning
 from hetu.job.predict import Predicting
-from hetu.job.step import Step
+from hetu.job.reach import Reach
+from hetu.job.step import Scalars, Step
 from hetu.job.table_counters import TableCounters
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
+from hetu.place import placed
 from hetu.process import leave, stop
 
 
@@ -31,13 +36,16 @@ def _unsaid(text: str) -> None:
 
 
 def _lay_out(devices: Any) -> Layout:
+    if isinstance(devices, str) and devices.startswith("threads:"):
+        return layout_of_threads(devices)
     if devices is None or isinstance(devices, str):
         return layout(devices)
     return fit("devices", devices, started_hosts())
 
 
-def _threads() -> int:
-    return max(1, len(os.sched_getaffinity(0)) // int(_hetu.env()["local_workers"]))
+def _threads(workers: int) -> int:
+    """Of each of so many workers in this process; 0: one of those that heturun started."""
+    return max(1, len(os.sched_getaffinity(0)) // (workers or int(_hetu.env()["local_workers"])))
 
 
 # What a job is told by keywords of the same names as the scripts' flags, besides the Executor's own.
@@ -46,7 +54,7 @@ KEYWORDS = [field for name, field in tables.table("training").items() if name no
 PLANNING = [field.name for field in KEYWORDS if field.name in tables.table("sizes")]
 
 
-class Executor(Predicting):
+class Executor(Predicting, Reach, Planning):
     """Compiles a graph for this worker and runs it.
 
     fetches: name -> values; a list with a `minimize` handle trains, one without does not. A run reports what its list names,
@@ -86,7 +94,8 @@ class Executor(Predicting):
         compare_single: bool = False,
         **told: Any,
     ) -> None:
-        self.fetches = read(fetches)
+        with placed():
+            self.fetches = read(fetches)
         self.train_handle = self.fetches.train
         graph: GraphBuilder = self.train_handle.graph
         self.data = self._one_source(graph)
@@ -104,7 +113,8 @@ class Executor(Predicting):
         if env["pipelines"] > 1:
             self._check_apart(env["pipelines"], averaging)
             number %= self.layout.stages  # of its pipeline, which is a job of its own
-        self.transport: Any = None if env["check"] else leave.transport(number)
+        links = _hetu.thread_links(self.layout.pipelines * self.layout.stages) if self.layout.of_threads else []
+        self.transport: Any = links[0] if links else None if env["check"] else leave.transport(number)
         if self.layout.note and self.is_chief:
             print(self.layout.note, flush=True)
         self.seed = told.get("seed") or 0
@@ -113,7 +123,7 @@ class Executor(Predicting):
             "stage_replicas": list(self.layout.replicas) or None, "batch_size": self.data.batch_size,
             "averaging": averaging.settings() if averaging else None,
             "stragglers": stragglers.settings() if stragglers else None,
-            **told, "device": self.device, "threads": told.get("threads") or env["threads"] or _threads(),
+            **told, "device": self.device, "threads": told.get("threads") or env["threads"] or _threads(len(links)),
         }
         self.cuts = Cuts(told.get("partition"), told.get("speed"), costs, first_blocks)
         own: dict[str, Any] = {name: common.pop(name, None) for name in PLANNING} | {"replicas": replicas}
@@ -134,12 +144,20 @@ class Executor(Predicting):
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
+        self.compares = compare_single
+        if links:
+            self.crew = Crew(self, links, lambda member: member._join(options))
+        else:
+            self._join(options)
+
+    def _join(self, options: Any) -> None:
+        """Makes this worker's part of the job, together with all others."""
+        compare_single = self.compares
         self.job: Any = _hetu.Job(self.graph, self.train_handle.optimizer.settings(), options, self.transport)
         self.under_way = ""  # the run that has not come to its end
         self.stepper = threading.get_ident()  # the thread that makes steps
         leave.join(self)
         self.sharers = list(range(self.layout.pipelines))
-        self.compares = compare_single
         fields = list(self.job.compare_single()) if compare_single else []
         self.readers = self.job.readers(fields)
         reads = self.graph.fields_of([], True)
@@ -169,55 +187,6 @@ class Executor(Predicting):
         if pipelines != self.layout.pipelines:
             raise ValueError(f"heturun --pipelines {pipelines}: the device list {self.layout.name} has "
                              f"{self.layout.pipelines}")
-
-    def _choose(self, micro_batches: int | None, costs: str | None, common: dict[str, Any]) -> Any:
-        """Options of a job by the first method of those that `hetu choose` ranks whose compiled stages keep to the limit of
-        memory; the chief says which."""
-        if costs is None:
-            raise ValueError("pipeline choose needs costs: a file of them, or the trace of a run (--costs FILE)")
-        micro_batches = micro_batches or _hetu.default_micro_batches("choose")
-        limit = _hetu.TrainingOptions({"memory_limit": common.get("memory_limit")}).memory_limit
-        text = f"{limit / 1024}KiB" if limit else None
-        for best in schedule.ranked(stages=self.layout.stages, pipelines=self.layout.pipelines, costs=costs,
-                                    micro_batches=[micro_batches], memory_limit=text, sync=common.get("sync")):
-            method = best.pop("method")
-            name = "".join(f" --{option} {value}" for option, value in {"pipeline": method, **best}.items()
-                           if option != "with_recompute") + " --with-recompute" * best["with_recompute"]
-            options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, common)
-            peak = self._peak_bytes(options) if limit else 0
-            if self.is_chief:
-                over = f" needs {peak} bytes in a worker, over the limit of {limit}; going on to the next"
-                print(f"pipeline choose:{name}{over if peak > limit else ''}", flush=True)
-            if peak <= limit:
-                return options
-        raise ValueError(f"pipeline choose: no method keeps to {limit} bytes per worker; use more stages or smaller "
-                         "micro-batches")
-
-    def _peak_bytes(self, options: Any) -> int:
-        """What the worker that needs most of a job would need, whatever the limit."""
-        return int(_hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options, limited=False))
-
-    def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any],
-                 common: dict[str, Any]) -> Any:
-        """Options of a job by this plan, besides the common ones. A method by name makes its plan where the job is made;
-        whatever else, and what goes by costs, is a plan already."""
-        name = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
-        if schedule.is_method(pipeline) and own.get("costs") is None:
-            of_plan = {**own, "micro_batches": micro_batches}
-        else:
-            late = {option: own.get(option) for option in ("with_recompute", "runtime_rule")}
-            made = {option: value for option, value in own.items() if option not in late}
-            of_plan = {**late, "plan": self._plan(pipeline, micro_batches, made)}
-        options = _hetu.TrainingOptions({**common, "method": name, **of_plan})
-        self.cuts.tell(options)
-        return options
-
-    def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
-        """The plan of one step, as given."""
-        if micro_batches is None and not (isinstance(pipeline, str) and schedule.is_file(pipeline)):
-            micro_batches = _hetu.default_micro_batches(pipeline if isinstance(pipeline, str) else "")
-        uneven = {"stage_replicas": self.layout.replicas} if self.layout.replicas else {}
-        return schedule.named(pipeline, stages=self.layout.stages, micro_batches=micro_batches, **uneven, **options)
 
     @staticmethod
     def _one_source(graph: GraphBuilder) -> Data:
@@ -268,59 +237,80 @@ class Executor(Predicting):
     def run(
         self,
         name: str = "train",
-        steps: int = 1,
+        steps: int | None = None,
         checkpoint: str | None = None,
         every: int = 0,
         keep: int = 3,
         resume: bool = False,
         trace: str | None = None,
         data: Data | None = None,
-        drain: int = 0,
+        drain: int | None = None,
+        *,
+        until: int | None = None,
+        hooks: Sequence[Any] = (),
+        epoch_steps: int | None = None,
     ) -> Iterator[Step]:
-        """Runs `name` until `steps` steps are done, counted from step 0 also after resuming (training), or `steps` batches
-        from the start of `data` (validation; the training data if none is given). With `checkpoint`, saves every `every`
-        steps (0: only at the end). With `trace`, writes what happened beside what the plan predicts from the measured times.
-        Training ends early, and saves, when a worker was asked to stop (SIGUSR1, the first Ctrl-C; see hetu.process.stop).
+        """Runs `name`, and gives its steps as they are done: nothing happens before one asks for them.
 
-        An asynchronous method (pipedream) runs without a flush: its pipeline is drained every `drain` steps
-        (0: never for that), where it saves and in the end. Only then one may validate; and only the chief has scalars and
-        norms, elsewhere they are NaN.
+        Training: `steps` more (1 unless told), from where the training is; with `resume`, from the step that was loaded.
+        Or `until` so many are done in all, from step 0, however often it was resumed: none are left if it is there already.
+        Validation: `steps` batches from the start of `data` (the training data if none is given).
+
+        With `checkpoint`, saves every `every` steps (0: only at the end). With `trace`, writes what happened beside what
+        the plan predicts from the measured times. `hooks` are called beside the steps, and at the end of each epoch of
+        `epoch_steps` (unless told, a pass over the data): see hetu.hooks. Training ends early, and saves, when a worker was
+        asked to stop (SIGUSR1, the first Ctrl-C; see hetu.process.stop).
+
+        An asynchronous method (pipedream) runs without a flush: its pipeline is drained every `drain` steps (0: never for
+        that; unless told, where a hook has an epoch end), where it saves and in the end. Only then one may validate; and
+        only the chief has scalars and norms, elsewhere they are NaN.
 
         Where pipelines average weights, steps between two drains are those of this worker's pipeline, more or fewer than
         their number, and the results those of its batches; `step` counts on as if they were as many. The first worker of
         each pipeline has results.
         """
-        of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain}
-        self.fetches.check(name, of_training, {"data": data})
-        self.under_way = f"job.run({name!r}, steps={steps})"
-        if self.fetches.trains[name]:
-            yield from self._train(name, steps, checkpoint, every, keep, resume, trace, drain)
-        else:
-            yield from self._forward(name, self.fetches.names[name], data or self.data, steps)
+        of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain,
+                       "until": until, "hooks": hooks, "epoch_steps": epoch_steps}
+        with placed():
+            self.fetches.check(name, of_training, {"data": data})
+            given = check_length(steps, until)
+            beside = Hooks(self, hooks, epoch_steps)
+        if not self.fetches.trains[name]:
+            return self._under_way(name, given, self._forward(name, self.fetches.names[name], data or self.data,
+                                                               steps or 1))
+        saves = checkpoint, every, keep, resume
+        return self._under_way(name, given, self._train(name, steps, until, saves, trace, beside.drain(drain), beside))
+
+    def _under_way(self, name: str, given: str, steps: Iterator[Step]) -> Iterator[Step]:
+        self.under_way = f"job.run({name!r}, {given})"
+        yield from steps
         self.under_way = ""  # left as it is where a script breaks out of its loop
 
-    def _train(self, name: str, steps: int, checkpoint: str | None, every: int, keep: int, resume: bool, trace: str | None,
-               drain: int) -> Iterator[Step]:
+    def _train(self, name: str, steps: int | None, until: int | None, saves: tuple[str | None, int, int, bool],
+               trace: str | None, drain: int, beside: Hooks) -> Iterator[Step]:
         self.stopped = False
+        checkpoint, every, keep, resume = saves
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
+        end = until if until is not None else self.step + (steps or 1)
         self.job.record(trace is not None)
-        with stop.training(checkpoint):
-            while self.step < steps and not self.stopped:
+        with stop.training(checkpoint), beside.of_run():
+            while self.step < end and not self.stopped:
                 if self.plateau:
                     self.job.set_rate_factor(self.plateau.state["multiplier"])
-                self.job.begin_run(self._run_length(steps, every if store else 0, drain))
+                self.job.begin_run(self._run_length(end, every if store else 0, drain))
                 while True:
-                    if stop.asked():
+                    if stop.asked() and not self.stopped:
                         self.job.ask_to_stop()
                     step = self._step(name, self._next, self.loader)
                     if step is None:
                         break
+                    beside.step(step, end, drain)
                     yield step
                 if self.averages:
                     self.draws.compare()
                 if self.job.may_lose:
                     self._share_out()
-                if store and (self.stopped or (every and self.step % every == 0) or self.step >= steps):
+                if store and (self.stopped or (every and self.step % every == 0) or self.step >= end):
                     store.save()
         if self.stopped and self.is_chief:
             print(f"Stopped as asked after {self.step} steps; " + (f"saved in {checkpoint}" if store else "nothing saved: "
@@ -366,8 +356,11 @@ class Executor(Predicting):
         own = self.data.batch_size if self.averages and training else samples
         found = [{fetch: value for fetch, value in result[kind].items() if fetch in names}
                  for kind in ("scalars", "samples", "sums")]
-        return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
+        return Step(result["step"], Scalars(found[0]), result["gradient_norm"], result["learning_rate"], seconds, samples,
                     last=result["last"], own_samples=own, samples_of=found[1], sums=found[2])
+
+    def __repr__(self) -> str:
+        return f"<hetu.Executor: {self.describe()}; step {self.step}>" if hasattr(self, "loader") else "<hetu.Executor>"
 
     def describe(self) -> str:
         """One line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""

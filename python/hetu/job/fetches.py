@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -70,6 +71,17 @@ def _check(graph: GraphBuilder, run: str, value: Value, trains: bool) -> None:
         _refuse(run, f"{what}; what has no batch axis is summed over micro-batches, as float32 or int32: cast it")
     if not graph.builder.reads(value.number)[0]:
         _refuse(run, f"{what}, and nothing of the data leads to it")
+
+
+def check_length(steps: int | None, until: int | None) -> str:
+    """How long a run is to be, as it was told. Throws ValueError."""
+    given = {name: value for name, value in (("steps", steps), ("until", until)) if value is not None}
+    if len(given) > 1:
+        raise ValueError(f"steps={steps} are so many more, until={until} is how many in all; give one")
+    for name, value in given.items():
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name}: a whole number of at least 1 is wanted, got {value!r}")
+    return "".join(f"{name}={value}" for name, value in given.items()) or "steps=1"
 
 
 def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:

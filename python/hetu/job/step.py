@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+class Scalars(dict[str, float]):
+    """By name of a fetch; of a name that the step does not report a KeyError says what it does."""
+
+    def __missing__(self, name: str) -> float:
+        raise KeyError(f"this step reports no '{name}'; its list has: {', '.join(self)}")
+
+
 @dataclass
 class Step:
     """What one step reports. `index` counts from 0; `scalars` holds the fetched values, summed over the whole step;

@@ -7,17 +7,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
-import json
-import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from hetu import _hetu, averaging, lr, optim, options, schedule
 from hetu.job import executor
-from hetu.progress import Reporter
-from hetu.tensorboard import Course, Events, take_back
+from hetu.job.hooks import Epoch, Log, Progress, TensorBoard
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--points-every", type=int, default=10, metavar="N",
         help="steps between TensorBoard's points of loss, rate, gradient norm and speed; 0 = none (default %(default)s)")
     add("--devices", default=None, help="a list of device_list.py, or pipe_<pipelines>_<stages>")
-    add("--log", metavar="FILE.jsonl", help="one JSON object per step")
+    add("--log", metavar="FILE", help="a record per step: JSON lines, or CSV where the name ends in .csv")
     add("--checkpoint", metavar="DIR", help="save here; a folder that holds one already needs --resume")
     add("--save-every", type=int, default=0, metavar="N", help="steps between checkpoints; 0 = at the end only (default)")
     add("--keep", type=int, default=inspect.signature(executor.Executor.run).parameters["keep"].default,
@@ -128,37 +125,6 @@ def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_b
     )
 
 
-class Epoch:
-    """Steps and their results: those of one epoch that this run did, or a validation."""
-
-    def __init__(self, number: int, steps: Iterable[executor.Step] = ()) -> None:
-        self.number = number
-        self.steps = list(steps)
-        self.drained = True  # every update is done, so one may validate
-        self._started = time.monotonic()
-        self.seconds = 0.0
-
-    def end(self) -> None:
-        self.seconds = time.monotonic() - self._started
-
-    @property
-    def learning_rate(self) -> float:
-        """Of the last update."""
-        return self.steps[-1].learning_rate
-
-    @property
-    def samples(self) -> int:
-        return sum(s.samples for s in self.steps)
-
-    def mean(self, name: str) -> float:
-        """Mean over the steps."""
-        return sum(s.scalars[name] for s in self.steps) / len(self.steps)
-
-    def share(self, name: str) -> float:
-        """A count, over the samples that it is of."""
-        return sum(s.scalars[name] for s in self.steps) / sum(s.own_samples for s in self.steps)
-
-
 def batches(data: Any, pipelines: int, of: str) -> int:
     """Whole global batches of one pass over `data`, a data object of a known length. Throws ValueError if there is none."""
     count = len(data) // (data.batch_size * pipelines)
@@ -168,58 +134,6 @@ def batches(data: Any, pipelines: int, of: str) -> int:
             f"choose a smaller --batch-size"
         )
     return int(count)
-
-
-def bytes_before(log: bytes, step: int) -> int:
-    """Length of the part of a --log that a run which goes on at `step` keeps: it ends before that step in the last stretch
-    of ascending steps, and before a line that a kill cut short. Throws ValueError: a line that is no record."""
-    end, above = log.rfind(b"\n") + 1, None
-    while end > 0:
-        start = log.rfind(b"\n", 0, end - 1) + 1
-        try:
-            there = int(json.loads(log[start:end])["step"])
-        except (ValueError, TypeError, KeyError):
-            raise ValueError(f"{log[start:end][:60]!r} is no record of a step") from None
-        if there < step or (above is not None and there > above):
-            break
-        end, above = start, there
-    return end
-
-
-class Records:
-    """--log: one JSON object per step, written by the chief, whole lines only. A run that goes on with a file takes out the
-    steps there that it does again."""
-
-    def __init__(self, path: str | None, append: bool) -> None:
-        self.file: TextIO | None = open(path, "a" if append else "w", buffering=1) if path else None
-        self._goes_on = append and path is not None and Path(path).is_file()
-
-    def _cut(self, step: int) -> None:
-        assert self.file is not None
-        path = Path(self.file.name)
-        try:
-            os.truncate(path, bytes_before(path.read_bytes(), step))
-        except ValueError as error:
-            raise ValueError(f"--log {path}: {error}; name the file that the resumed run wrote, or a new one") from None
-        self._goes_on = False
-
-    def write(self, step: executor.Step) -> None:
-        if self._goes_on:
-            self._cut(step.index)
-        if self.file:
-            record = {
-                "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2),
-                "seconds": round(step.seconds, 6),
-                "learning_rate": step.learning_rate, "gradient_norm": step.gradient_norm,
-            }
-            try:
-                self.file.write(json.dumps(record) + "\n")
-            except OSError as error:
-                raise OSError(f"{self.file.name}: {error.strerror}") from None
-
-    def close(self) -> None:
-        if self.file:
-            self.file.close()
 
 
 def group_counts(job: executor.Executor) -> dict[str, float]:
@@ -232,32 +146,6 @@ def group_counts(job: executor.Executor) -> dict[str, float]:
         sizes = ", ".join(f"{size}: {count}" for size, count in enumerate(by_size) if count)
         print(f"pipeline {job.job.pipeline}: mean group size {mean:.4f} (groups by size {sizes})", flush=True)
     return {"Train/Partner": mean} | {f"Train/Partner/{size}": float(n) for size, n in enumerate(by_size) if size}
-
-
-class Output:
-    """What the chief keeps: --log, TensorBoard's scalars in `folder`, progress. `append`: after those of an earlier run,
-    less what it had written of the steps that are done again."""
-
-    def __init__(self, args: argparse.Namespace, folder: Path, append: bool, epoch_steps: int) -> None:
-        self.folder, self.epoch_steps, self.appends = folder, epoch_steps, append
-        self.records = Records(args.log, append)
-        self.events = Events(folder)
-        self.course = Course(self.events, args.points_every, args.steps)
-        self.reporter = Reporter(args.steps)
-
-    def add(self, step: executor.Step, total: int, tokens: int) -> None:
-        if self.appends:
-            take_back(self.folder, lambda number, tag: step.index < (
-                number if tag.startswith("Step/") else (number + 1) * self.epoch_steps))
-            self.appends = False
-        self.records.write(step)
-        self.course.add(step)
-        rate = {"tokens_per_s": step.samples_per_s * tokens} if tokens else {}
-        self.reporter.update(min(step.index + 1, total), loss=step.loss, samples_per_s=step.samples_per_s, **rate)
-
-    def close(self) -> None:
-        for sink in (self.reporter, self.events, self.records):
-            sink.close()
 
 
 def announce(args: argparse.Namespace, job: executor.Executor, epoch_steps: int) -> None:
@@ -278,30 +166,29 @@ def announce(args: argparse.Namespace, job: executor.Executor, epoch_steps: int)
 EpochEnd = Callable[[Epoch], dict[str, float]]
 
 
+class _EpochEnd:
+    """A script's own end of an epoch, as a hook."""
+
+    def __init__(self, end: EpochEnd) -> None:
+        self.end = end
+
+    def on_epoch(self, job: executor.Executor, epoch: Epoch) -> None:
+        epoch.scalars |= group_counts(job) | self.end(epoch)
+
+
 def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoch_end: EpochEnd, tokens: int = 0) -> None:
     """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, TensorBoard; `tokens` per sample."""
     if job.is_chief:
         announce(args, job, epoch_steps)
     folder = Path("runs") / (args.name or time.strftime("%b%d_%H-%M-%S"))
-    output = Output(args, folder, args.resume, epoch_steps) if job.is_chief else None
-    epoch: Epoch | None = None
-    for step in job.run(
-        "train", steps=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep,
-        resume=args.resume, trace=args.trace, drain=0 if args.no_drain else epoch_steps,
+    hooks = [
+        _EpochEnd(epoch_end),
+        *([Log(args.log, args.resume, "--log ")] if args.log else []),
+        TensorBoard(folder, args.points_every, args.steps, epoch_steps, args.resume),
+        Progress(args.steps, tokens),
+    ]
+    for _ in job.run(
+        "train", until=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep, resume=args.resume,
+        trace=args.trace, drain=0 if args.no_drain else epoch_steps, hooks=hooks, epoch_steps=epoch_steps,
     ):
-        epoch = epoch or Epoch(step.index // epoch_steps)
-        epoch.steps.append(step)
-        if output is None and job.is_chief:  # the one before has died with its pipeline
-            output = Output(args, folder, True, epoch_steps)
-        if output:
-            output.add(step, args.steps, tokens)
-        done = job.step if job.averages else step.index + 1  # a pipeline that averages has a length of its own
-        if (step.last or not job.averages) and (done % epoch_steps == 0 or done >= args.steps):
-            epoch.end()
-            epoch.drained = not (args.no_drain and job.job.asynchronous) or done >= args.steps
-            scalars = group_counts(job) | epoch_end(epoch)
-            if output:
-                output.events.add(epoch.number, scalars)
-            epoch = None
-    if output:
-        output.close()
+        pass

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -23,6 +24,11 @@ def asked() -> bool:
     return bool(_hetu.stop_asked())
 
 
+def _is_interactive() -> bool:
+    """In a notebook or at a prompt, where the Ctrl-C that ended one training does not mean the next."""
+    return hasattr(sys, "ps1") or "ipykernel" in sys.modules
+
+
 @contextlib.contextmanager
 def training(folder: str | None) -> Iterator[None]:
     """While a training runs: SIGUSR1 is noted, and the first Ctrl-C too if there is a `folder` for checkpoints; without one
@@ -30,6 +36,8 @@ def training(folder: str | None) -> Iterator[None]:
     signals stands. heturun, which takes a terminal's Ctrl-C itself, is told whether this worker saves; a SIGINT to one of
     its workers alone ends that worker's script."""
     watched = []
+    if _is_interactive():
+        _hetu.forget_asked()
     if threading.current_thread() is threading.main_thread():
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             if _hetu.watch_signal(signal.SIGUSR1, "", asks=True, once=False):

@@ -1,0 +1,32 @@
+// What a job's workers would need and refuse, before there is any: part of trainer.h.
+#include <algorithm>
+
+#include "executor/job/cuts.h"
+#include "executor/job/trainer.h"
+
+namespace hetu {
+
+// Every pipeline is like the first, unless each is cut in its own way.
+std::vector<WorkerMemory> Trainer::memories(const Graph& graph, const OptimizerConfig& optimizer,
+                                            const TrainerOptions& options) {
+  const int width = std::max(1, width_of(options));
+  Seat seat{0, std::max(1, linked_of(options)) * width};
+  const TrainPlan first = make_plan(graph, optimizer, options, seat);
+  TrainerOptions cut = first.options;  // which is searched for once
+  if (!cut.cuts.empty()) cut.first_block.clear();
+  std::vector<WorkerMemory> all = {first.memory};
+  const int workers = cut.cuts.empty() ? width : seat.workers;
+  for (++seat.worker; seat.worker < workers; ++seat.worker)
+    all.push_back(make_plan(graph, optimizer, cut, seat).memory);
+  return all;
+}
+
+std::int64_t Trainer::check(const Graph& graph, const OptimizerConfig& optimizer,
+                            const TrainerOptions& options) {
+  std::int64_t most = 0;
+  for (const WorkerMemory& one : memories(graph, optimizer, options))
+    most = std::max(most, one.peak());
+  return most;
+}
+
+}  // namespace hetu

@@ -1,0 +1,96 @@
+#include "executor/job/weights.h"
+
+#include <algorithm>
+
+#include "graph/base/checksum.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+// Of a parameter or buffer. Throws where nothing of that name lies in a worker.
+Shape shape_of(const Graph& graph, const std::string& name, const char* asked) {
+  std::string known;
+  const auto add = [&](const std::string& one) { known += (known.empty() ? "" : ", ") + one; };
+  for (const Parameter& p : graph.parameters) {
+    add(p.name);
+    if (p.name != name) continue;
+    require(!p.served,
+            "{}: '{}' is a table on parameter servers, of which no worker holds the whole; a "
+            "checkpoint has it",
+            asked, name);
+    return graph.values[p.value].type.shape;
+  }
+  for (const StateBuffer& b : graph.buffers) {
+    add(b.name);
+    if (b.name == name) return graph.values[b.value].type.shape;
+  }
+  fail(Code::InvalidArgument, "{}: the model has no '{}'; it has: {}", asked, name, known);
+}
+
+std::vector<StateTensor> chosen(std::vector<StateTensor> all,
+                                const std::vector<std::string>& names) {
+  const auto unwanted = [&](const StateTensor& t) {
+    return !names.empty() && std::find(names.begin(), names.end(), t.name) == names.end();
+  };
+  all.erase(std::remove_if(all.begin(), all.end(), unwanted), all.end());
+  return all;
+}
+
+void check_step(const Trainer& trainer) {
+  require(trainer.step() > 0, "gradients: no step was done");
+  trainer.check_drained("a look at gradients");
+}
+
+}  // namespace
+
+TensorsByName weights_of(Trainer& trainer, const std::vector<std::string>& names,
+                         comm::Transport& transport) {
+  for (const std::string& name : names) shape_of(trainer.graph(), name, "weights");
+  trainer.check_drained("a look at weights");
+  TensorsByName out;
+  trainer.see_means([&] {
+    std::vector<StateTensor> mine;
+    for (const SavePart& part : trainer.save_parts())
+      for (const StateTensor& t : part.tensors)
+        if (t.state.empty() && !t.blocks) mine.push_back(t);
+    out = gather_tensors(chosen(std::move(mine), names), names, transport);
+  });
+  return out;
+}
+
+TensorsByName gradients_of(const Trainer& trainer, const std::vector<std::string>& names,
+                           comm::Transport& transport) {
+  for (const std::string& name : names) shape_of(trainer.graph(), name, "gradients");
+  check_step(trainer);
+  return gather_tensors(chosen(trainer.gradient_parts(), names), names, transport);
+}
+
+std::map<std::string, double> gradient_norms_of(const Trainer& trainer,
+                                                comm::Transport& transport) {
+  check_step(trainer);
+  return gather_norms(trainer.gradient_parts(), transport);
+}
+
+void set_weights(const std::vector<Trainer*>& trainers, const TensorsByName& values,
+                 comm::Transport& transport) {
+  const Trainer& first = *trainers.front();
+  first.check_drained("set_weights");
+  std::string given;
+  for (const auto& [name, tensor] : values) {
+    const Shape shape = shape_of(first.graph(), name, "set_weights");
+    require(shape == tensor.shape, "set_weights: '{}' is {}, given is {}", name, to_string(shape),
+            to_string(tensor.shape));
+    const std::uint32_t sum = crc32c(tensor.values.data(), tensor.values.size() * sizeof(float));
+    given += fmt::format("{}'{}' ({})", given.empty() ? "" : ", ", name, crc_text(sum));
+  }
+  check_alike(given.empty() ? "nothing" : given, "set_weights", transport);
+  for (const Trainer* trainer : trainers) {
+    for (const StateTensor& t : trainer->state()) {
+      const auto at = values.find(t.name);
+      if (t.state.empty() && at != values.end()) t.values.write(at->second.values.data());
+    }
+  }
+}
+
+}  // namespace hetu

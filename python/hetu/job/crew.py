@@ -1,0 +1,161 @@
+"""A job whose workers are threads of this process, for notebooks and tests: devices="threads:2x2", pipelines x stages.
+
+The Executor that the script holds is worker 0. The others are copies of it, each in a thread of its own, and do with it what
+all workers of a job do together; of their steps and hooks the script sees nothing. Messages stay in the process
+(executor/comm/inproc.h), and so do all bits: a job of threads trains to the same weights as one of processes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hetu import _hetu
+from hetu.devices import DeviceError, Layout, lay_out
+from hetu.job.hooks import Hooks
+
+if TYPE_CHECKING:
+    from hetu.job.executor import Executor
+    from hetu.job.step import Step
+
+NAME = re.compile(r"threads:([1-9][0-9]{0,2})x([1-9][0-9]{0,2})")
+TOGETHER = ("weights", "set_weights", "gradients", "gradient_norms")  # methods that all workers call, and run
+PATIENCE_S = 1.0  # for errors that all workers have alike, before one ends the links
+_END = object()
+
+
+def layout_of_threads(name: str) -> Layout:
+    """The grid of "threads:<pipelines>x<stages>". Throws DeviceError: another text, or one of several processes."""
+    found = NAME.fullmatch(name)
+    if not found:
+        raise DeviceError(f"devices {name}: threads:<pipelines>x<stages> is wanted, such as threads:1x2")
+    if _hetu.env()["workers"] > 1:
+        raise DeviceError(f"devices {name}: threads are workers of one process, and heturun has started "
+                          f"{_hetu.env()['workers']}; start the script without it, or choose pipe_{found[1]}_{found[2]}")
+    pipelines, stages = int(found[1]), int(found[2])
+    return dataclasses.replace(lay_out(pipelines, stages, [("localhost", pipelines * stages)]), name=name)
+
+
+class Crew:
+    """All workers of such a job. `join` makes one a member: all do at once."""
+
+    def __init__(self, chief: Executor, links: Sequence[Any], join: Callable[[Executor], None]) -> None:
+        self.members = [chief, *(copy.copy(chief) for _ in links[1:])]
+        for member, transport in zip(self.members, links, strict=True):
+            member.transport = transport
+        self.pools = [ThreadPoolExecutor(1, f"hetu-worker-{number}") for number in range(1, len(links))]
+        self.mirrors = False  # what the chief calls is being done by all already
+        self.do([partial(join, member) for member in self.members])
+        for name in TOGETHER:
+            setattr(chief, name, self._method(getattr(chief, name), name))
+        own = chief.run
+        chief.run = lambda *given, **told: self._run(own, given, told)  # type: ignore[method-assign]
+
+    def do(self, works: Sequence[Callable[[], Any]]) -> Any:
+        """Does one work per worker, each in its thread, and gives the first one's result."""
+        turn = _Turn(self, works[1:])
+        return turn.end(works[0])
+
+    def _method(self, own: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def called(*given: Any, **told: Any) -> Any:
+            if self.mirrors:
+                return own(*given, **told)
+            self.mirrors = True
+            try:
+                others = [partial(getattr(member, name), *given, **told) for member in self.members[1:]]
+                return self.do([partial(own, *given, **told), *others])
+            finally:
+                self.mirrors = False
+
+        called.__doc__ = own.__doc__
+        return called
+
+    def _run(self, own: Callable[..., Iterator[Step]], given: tuple[Any, ...], told: dict[str, Any]) -> Iterator[Step]:
+        if self.mirrors:
+            return own(*given, **told)
+        beside = Hooks(self.members[0], told.get("hooks", ()), told.get("epoch_steps"))
+        theirs = {**told, "hooks": ()}
+        if (drain := beside.drain(told.get("drain"))) and len(given) < 9:  # where it is not among those by place
+            theirs["drain"] = drain
+        return self._steps([own(*given, **told), *(member.run(*given, **theirs) for member in self.members[1:])])
+
+    def _steps(self, runs: Sequence[Iterator[Step]]) -> Iterator[Step]:
+        """Of a plan with a flush at each step, all workers do one step at a time. Of one without, the first knows of a step
+        when others are beyond it: they go on to where the pipeline is drained."""
+        free = self.members[0].job.asynchronous
+        turn = None
+        try:
+            while True:
+                turn = turn or _Turn(self, [partial(_to_drain, run, free) for run in runs[1:]])
+                step: Any = turn.take(lambda: next(runs[0], _END))
+                if step is _END or not free or step.last:
+                    turn.end()
+                    turn = None
+                if step is _END:
+                    return
+                yield step
+        finally:  # left before its end, too
+            if turn:
+                self.members[0].transport.give_up("the loop over a run was left before its pipeline was drained")
+            self.do([getattr(run, "close", lambda: None) for run in runs])
+
+
+class _Turn:
+    """What the other workers do, while the first does its part."""
+
+    def __init__(self, crew: Crew, works: Sequence[Callable[[], Any]]) -> None:
+        self.crew = crew
+        self.over = threading.Event()  # the first has done, or has failed
+        self.others = [pool.submit(self._watched, member, work)
+                       for member, pool, work in zip(crew.members[1:], crew.pools, works, strict=True)]
+
+    def _watched(self, member: Executor, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            if not self.over.wait(PATIENCE_S):
+                member.transport.give_up(str(error))
+            raise
+
+    def take(self, work: Callable[[], Any]) -> Any:
+        """The first worker's part, or some of it. If some worker fails, the error of the first that says why; those that
+        wait for one that failed are told after a moment."""
+        try:
+            return work()
+        except BaseException as error:
+            self.over.set()
+            if not all(map(_is_done, self.others)):
+                self.crew.members[0].transport.give_up(str(error))
+            self._raise(error)
+
+    def end(self, work: Callable[[], Any] = lambda: None) -> Any:
+        """The same, and waits for the others."""
+        result = self.take(work)
+        self._raise(None)
+        return result
+
+    def _raise(self, own: BaseException | None) -> None:
+        self.over.set()
+        failed = [error for error in (own, *(one.exception() for one in self.others)) if error is not None]
+        if failed:
+            raise next((e for e in failed if not isinstance(e, (_hetu.CommError, TimeoutError))), failed[0])
+
+
+def _to_drain(run: Iterator[Step], free: bool) -> None:
+    for step in run:
+        if not free or step.last:
+            return
+
+
+def _is_done(one: Future[Any]) -> bool:
+    try:
+        one.exception(PATIENCE_S)
+    except TimeoutError:
+        return False
+    return True

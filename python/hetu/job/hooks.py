@@ -1,0 +1,213 @@
+"""What is done beside a training: hooks of job.run(hooks=[...]), and those that the model scripts use.
+
+A hook is an object with any of these, or a function of (job, step), which is an on_step:
+
+    on_start(job)           before the first step, after a checkpoint was loaded
+    on_step(job, step)      after each step
+    on_epoch(job, epoch)    after the last step of an epoch, and of a run that is not stopped; one may validate there
+    on_end(job)             once, however the run ends: to close files; nothing that waits for other workers
+
+Every worker calls its hooks after the same steps, in the order of the list, so one may call job.weights() and the like
+there, in all of them; who prints asks job.is_chief. An epoch is one pass over the training data, or `epoch_steps`; of data
+whose length is not known, the run is one. Where pipelines average weights, each has steps of its own, and on_epoch comes
+where they have met.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetu.job.records import Records
+from hetu.job.step import Step
+from hetu.place import refuse
+from hetu.progress import Reporter
+from hetu.tensorboard import Course, Events, take_back
+
+if TYPE_CHECKING:
+    from hetu.job.executor import Executor
+
+MOMENTS = ("on_start", "on_step", "on_epoch", "on_end")
+
+
+class Epoch:
+    """Steps and their results: those of one epoch that this run did, or a validation. `scalars`: TensorBoard's of this
+    epoch, which hooks may add to."""
+
+    def __init__(self, number: int, steps: Iterable[Step] = ()) -> None:
+        self.number = number
+        self.steps = list(steps)
+        self.drained = True  # every update is done, so one may validate
+        self.scalars: dict[str, float] = {}
+        self._started = time.monotonic()
+        self.seconds = 0.0
+
+    def end(self) -> None:
+        self.seconds = time.monotonic() - self._started
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the last update."""
+        return self.steps[-1].learning_rate
+
+    @property
+    def samples(self) -> int:
+        return sum(s.samples for s in self.steps)
+
+    def mean(self, name: str) -> float:
+        """Mean over the steps."""
+        return sum(s.scalars[name] for s in self.steps) / len(self.steps)
+
+    def share(self, name: str) -> float:
+        """A count, over the samples that it is of."""
+        return sum(s.scalars[name] for s in self.steps) / sum(s.own_samples for s in self.steps)
+
+
+class Hooks:
+    """The hooks of one run."""
+
+    def __init__(self, job: Executor, hooks: Sequence[Any], epoch_steps: int | None) -> None:
+        if callable(hooks) or not isinstance(hooks, (list, tuple)):
+            refuse(f"hooks: a list is wanted, got {hooks!r}")
+        for hook in hooks:
+            if not callable(hook) and not any(hasattr(hook, moment) for moment in MOMENTS):
+                refuse(f"hooks: {hook!r} has none of {', '.join(MOMENTS)}, and is no function of (job, step)")
+        if epoch_steps is not None and epoch_steps < 1:
+            refuse(f"epoch_steps must be >= 1, got {epoch_steps}")
+        self.job = job
+        self.hooks = hooks
+        self.has_epochs = any(hasattr(hook, "on_epoch") for hook in hooks)
+        self.epoch_steps = epoch_steps or job.data.steps_per_epoch(job.layout.pipelines) or sys.maxsize
+        self._epoch: Epoch | None = None
+
+    def drain(self, told: int | None) -> int:
+        """Steps between two drains: as told, else an epoch where one is looked at."""
+        return told if told is not None else self.epoch_steps if self.has_epochs else 0
+
+    @contextlib.contextmanager
+    def of_run(self) -> Iterator[None]:
+        """Around the steps of a run."""
+        try:
+            self._call("on_start")
+            yield
+        finally:
+            self._call("on_end")
+
+    def step(self, step: Step, until: int, drain: int) -> None:
+        """`until`: step at which the run ends; `drain`: steps between two drains, 0: only at the end."""
+        for hook in self.hooks:
+            getattr(hook, "on_step", hook if callable(hook) else lambda *_: None)(self.job, step)
+        if not self.has_epochs:
+            return
+        self._epoch = epoch = self._epoch or Epoch(step.index // self.epoch_steps)
+        epoch.steps.append(step)
+        averages = self.job.averages
+        done = self.job.step if averages else step.index + 1  # a pipeline that averages has a length of its own
+        over = done >= until
+        if (step.last or not averages) and (done % self.epoch_steps == 0 or over):
+            epoch.end()
+            epoch.drained = not self.job.job.asynchronous or over or (drain > 0 and done % drain == 0)
+            self._call("on_epoch", epoch)
+            self._epoch = None
+
+    def _call(self, moment: str, *more: Any) -> None:
+        for hook in self.hooks:
+            if hasattr(hook, moment):
+                getattr(hook, moment)(self.job, *more)
+
+
+class Log:
+    """A record per step in a file, by the chief: JSON lines, or CSV where its name ends in .csv. After a resume each step
+    stands there once. `goes_on`: with what an earlier run wrote, also from step 0."""
+
+    def __init__(self, path: str, goes_on: bool = False, called: str = "log ") -> None:
+        self.path, self.goes_on, self.called = path, goes_on, called
+        self.records: Records | None = None
+
+    def on_start(self, job: Executor) -> None:
+        if job.is_chief:
+            self.records = Records(self.path, self.goes_on or job.step > 0, self.called)
+
+    def on_step(self, job: Executor, step: Step) -> None:
+        if job.is_chief:  # the one before may have died with its pipeline
+            self.records = self.records or Records(self.path, True, self.called)
+            self.records.write(step)
+
+    def on_end(self, job: Executor) -> None:
+        if self.records:
+            self.records.close()
+        self.records = None
+
+
+class TensorBoard:
+    """Scalars for TensorBoard in a folder, by the chief: after every `every` steps (0: none) and after step `last`, loss,
+    rate, gradient norm and samples per second as Step/…; after an epoch its `scalars`. A run that goes on takes back what it
+    writes again; epochs then are of `epoch_steps` steps. `goes_on`: also from step 0."""
+
+    def __init__(self, folder: str | Path, every: int = 10, last: int = 0, epoch_steps: int = 0,
+                 goes_on: bool = False) -> None:
+        self.folder, self.every, self.last, self.epoch_steps, self.goes_on = Path(folder), every, last, epoch_steps, goes_on
+        self.events: Events | None = None
+        self.fresh = True
+
+    def on_start(self, job: Executor) -> None:
+        self.fresh = True
+        self.epoch_steps = self.epoch_steps or job.data.steps_per_epoch(job.layout.pipelines) or 1
+        if job.is_chief:
+            self._open()
+
+    def _open(self) -> Events:
+        self.events = Events(self.folder)
+        self.course = Course(self.events, self.every, self.last)
+        return self.events
+
+    def on_step(self, job: Executor, step: Step) -> None:
+        if not job.is_chief:
+            return
+        goes_on = self.goes_on or not self.events or step.index > 0
+        self.events = self.events or self._open()
+        if self.fresh and goes_on:
+            take_back(self.folder, lambda number, tag: step.index < (
+                number if tag.startswith("Step/") else (number + 1) * self.epoch_steps))
+        self.fresh = False
+        self.course.add(step)
+
+    def on_epoch(self, job: Executor, epoch: Epoch) -> None:
+        if self.events and epoch.scalars:
+            self.events.add(epoch.number, epoch.scalars)
+
+    def on_end(self, job: Executor) -> None:
+        if self.events:
+            self.events.close()
+        self.events = None
+
+
+class Progress:
+    """A bar on a terminal, a line every 10 s elsewhere, by the chief; `total` steps (0: not known), `tokens` per sample."""
+
+    def __init__(self, total: int = 0, tokens: int = 0) -> None:
+        self.total, self.tokens = total, tokens
+        self.reporter: Reporter | None = None
+
+    def on_step(self, job: Executor, step: Step) -> None:
+        if job.is_chief:
+            self.reporter = self.reporter or Reporter(self.total)
+            rate = {"tokens_per_s": step.samples_per_s * self.tokens} if self.tokens else {}
+            done = min(step.index + 1, self.total or step.index + 1)
+            self.reporter.update(done, loss=step.loss, samples_per_s=step.samples_per_s, **rate)
+
+    def on_start(self, job: Executor) -> None:
+        if job.is_chief:
+            self.reporter = Reporter(self.total)
+
+    def on_end(self, job: Executor) -> None:
+        if self.reporter:
+            self.reporter.close()
+        self.reporter = None
+
+
+__all__ = ["Epoch", "Log", "Progress", "TensorBoard"]

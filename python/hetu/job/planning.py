@@ -1,0 +1,73 @@
+"""From what `pipeline=` names to the options of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hetu import _hetu, schedule
+from hetu.devices import Layout
+from hetu.job.cuts import Cuts
+from hetu.optim import Train
+
+
+class Planning:
+    """Of an Executor, whose are these."""
+
+    graph: Any
+    train_handle: Train
+    layout: Layout
+    cuts: Cuts
+
+    @property
+    def is_chief(self) -> bool:
+        raise NotImplementedError
+
+    def _choose(self, micro_batches: int | None, costs: str | None, common: dict[str, Any]) -> Any:
+        """Options of a job by the first method of those that `hetu choose` ranks whose compiled stages keep to the limit of
+        memory; the chief says which."""
+        if costs is None:
+            raise ValueError("pipeline choose needs costs: a file of them, or the trace of a run (--costs FILE)")
+        micro_batches = micro_batches or _hetu.default_micro_batches("choose")
+        limit = _hetu.TrainingOptions({"memory_limit": common.get("memory_limit")}).memory_limit
+        text = f"{limit / 1024}KiB" if limit else None
+        for best in schedule.ranked(stages=self.layout.stages, pipelines=self.layout.pipelines, costs=costs,
+                                    micro_batches=[micro_batches], memory_limit=text, sync=common.get("sync")):
+            method = best.pop("method")
+            name = "".join(f" --{option} {value}" for option, value in {"pipeline": method, **best}.items()
+                           if option != "with_recompute") + " --with-recompute" * best["with_recompute"]
+            options = self._planned(method, micro_batches, {**best, "costs": costs, "memory_limit": text}, common)
+            peak = self._peak_bytes(options) if limit else 0
+            if self.is_chief:
+                over = f" needs {peak} bytes in a worker, over the limit of {limit}; going on to the next"
+                print(f"pipeline choose:{name}{over if peak > limit else ''}", flush=True)
+            if peak <= limit:
+                return options
+        raise ValueError(f"pipeline choose: no method keeps to {limit} bytes per worker; use more stages or smaller "
+                         "micro-batches")
+
+    def _peak_bytes(self, options: Any) -> int:
+        """What the worker that needs most of a job would need, whatever the limit."""
+        return int(_hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options, limited=False))
+
+    def _planned(self, pipeline: str | Callable[..., Any], micro_batches: int | None, own: dict[str, Any],
+                 common: dict[str, Any]) -> Any:
+        """Options of a job by this plan, besides the common ones. A method by name makes its plan where the job is made;
+        whatever else, and what goes by costs, is a plan already."""
+        name = pipeline if isinstance(pipeline, str) else getattr(pipeline, "__name__", "function")
+        if schedule.is_method(pipeline) and own.get("costs") is None:
+            of_plan = {**own, "micro_batches": micro_batches}
+        else:
+            late = {option: own.get(option) for option in ("with_recompute", "runtime_rule")}
+            made = {option: value for option, value in own.items() if option not in late}
+            of_plan = {**late, "plan": self._plan(pipeline, micro_batches, made)}
+        options = _hetu.TrainingOptions({**common, "method": name, **of_plan})
+        self.cuts.tell(options)
+        return options
+
+    def _plan(self, pipeline: str | Callable[..., Any], micro_batches: int | None, options: dict[str, Any]) -> Any:
+        """The plan of one step, as given."""
+        if micro_batches is None and not (isinstance(pipeline, str) and schedule.is_file(pipeline)):
+            micro_batches = _hetu.default_micro_batches(pipeline if isinstance(pipeline, str) else "")
+        uneven = {"stage_replicas": self.layout.replicas} if self.layout.replicas else {}
+        return schedule.named(pipeline, stages=self.layout.stages, micro_batches=micro_batches, **uneven, **options)

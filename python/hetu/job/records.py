@@ -1,0 +1,101 @@
+"""The log of a training: a record per step, as JSON lines or CSV, each step once however often the training is resumed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import TextIO
+
+from hetu.job.step import Step
+
+
+def _step_of(line: bytes, is_csv: bool) -> int | None:
+    """The step of a record; None of a CSV file's line of names."""
+    try:
+        if not is_csv:
+            return int(json.loads(line)["step"])
+        first = line.split(b",", 1)[0]
+        return None if first == b"step" else int(first)
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"{line[:60]!r} is no record of a step") from None
+
+
+def bytes_before(log: bytes, step: int, is_csv: bool = False) -> int:
+    """Length of the part of a log that a run which goes on at `step` keeps: it ends before that step in the last stretch of
+    ascending steps, and before a line that a kill cut short. Throws ValueError: a line that is no record."""
+    end, above = log.rfind(b"\n") + 1, None
+    while end > 0:
+        start = log.rfind(b"\n", 0, end - 1) + 1
+        there = _step_of(log[start:end], is_csv)
+        if there is None or there < step or (above is not None and there > above):
+            break
+        end, above = start, there
+    return end
+
+
+def row_of(step: Step) -> dict[str, float]:
+    """What a record holds."""
+    return {
+        "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2), "seconds": round(step.seconds, 6),
+        "learning_rate": step.learning_rate, "gradient_norm": step.gradient_norm,
+    }
+
+
+class Records:
+    """A record per step in a file, whole lines only: CSV where its name ends in .csv, with the names in the first line, else
+    a JSON object per line. A run that goes on with a file (`append`) takes out the steps there that it does again. Throws
+    OSError and ValueError with the file's name, after `called`."""
+
+    def __init__(self, path: str | None, append: bool, called: str = "--log ") -> None:
+        self.file: TextIO | None = open(path, "a" if append else "w", buffering=1) if path else None
+        self.is_csv = str(path).endswith(".csv")
+        self.called = called
+        self._goes_on = append and path is not None and Path(path).is_file()
+        self._names: list[str] = []  # of the CSV file
+
+    def _cut(self, step: int) -> None:
+        assert self.file is not None
+        path = Path(self.file.name)
+        try:
+            os.truncate(path, bytes_before(path.read_bytes(), step, self.is_csv))
+        except ValueError as error:
+            raise ValueError(f"{self.called}{path}: {error}; name the file that the resumed run wrote, or a new one"
+                             ) from None
+        self._goes_on = False
+
+    def _line(self, record: dict[str, float]) -> str:
+        if not self.is_csv:
+            return json.dumps(record) + "\n"
+        assert self.file is not None
+        names, text = list(record), ""
+        if not self._names:
+            with open(self.file.name, newline="") as there:
+                self._names = next(csv.reader(there), [])
+        if not self._names:
+            self._names, text = names, _row(names)
+        if self._names != names:
+            raise ValueError(f"{self.called}{self.file.name}: its columns are {', '.join(self._names)}, this run has "
+                             f"{', '.join(names)}; name a new file")
+        return text + _row(list(record.values()))
+
+    def write(self, step: Step) -> None:
+        if self._goes_on:
+            self._cut(step.index)
+        if self.file:
+            try:
+                self.file.write(self._line(row_of(step)))
+            except OSError as error:
+                raise OSError(f"{self.file.name}: {error.strerror}") from None
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
+
+
+def _row(values: list[object] | list[str] | list[float]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(values)
+    return out.getvalue()

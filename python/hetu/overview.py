@@ -1,0 +1,207 @@
+"""What a model comes to: layers, shapes, parameters, operations, and bytes per stage."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from hetu import _hetu
+from hetu.graph import GraphBuilder, Value
+from hetu.optim import Train
+from hetu.place import placed, refuse
+from hetu.progress import quantity
+
+
+@dataclass
+class Layer:
+    """Operators of one name scope. `shape` is of the last forward one's output, -1 the batch; `operations` of a forward pass
+    of one sample."""
+
+    name: str
+    stage: int
+    shape: list[int] = field(default_factory=list)
+    parameters: int = 0
+    operations: int = 0
+    operators: int = 0
+
+
+@dataclass
+class StageSummary:
+    """A stage: its blocks, parameters, operations of one sample (forward and, where there are gradients, backward), bytes of
+    its weights; `memory`, by purpose, and `peak`, bytes of a worker, where the plan of a job was asked for."""
+
+    number: int
+    blocks: int = 0
+    parameters: int = 0
+    operations: int = 0
+    weight_bytes: int = 0
+    memory: dict[str, int] = field(default_factory=dict)
+    peak: int = 0
+
+
+@dataclass
+class Summary:
+    """Prints as a table. `parameters` counts a tied one once; stages that share it hold it each. `operations` are of one
+    sample, forward; `backward` of its gradients, 0 if none were asked for."""
+
+    layers: list[Layer]
+    stages: list[StageSummary]
+    parameters: int
+    buffers: int
+    operations: int
+    backward: int
+
+    def __str__(self) -> str:
+        rows = [["layer", "output", "parameters", "operations", "stage"]]
+        for layer in self.layers:
+            shape = ", ".join("B" if n == -1 else f"{-n}B" if n < 0 else str(n) for n in layer.shape)
+            rows.append([layer.name, f"[{shape}]" if layer.operators else "",
+                         f"{layer.parameters:,}" if layer.parameters else "",
+                         quantity(layer.operations) if layer.operations else "", str(layer.stage)])
+        if len(self.stages) == 1:
+            rows = [row[:-1] for row in rows]
+        both = f", backward {quantity(self.backward)}" if self.backward else ""
+        lines = [*_table(rows), f"{self.parameters:,} parameters, {4 * self.parameters:,} bytes"
+                 + (f"; {self.buffers:,} in buffers" if self.buffers else "")
+                 + f"; operations of one sample: forward {quantity(self.operations)}{both}"]
+        if len(self.stages) > 1 or self.stages[0].peak:
+            names = list(self.stages[0].memory)
+            rows = [["stage", "blocks", "parameters", "operations", "weights", *names, *(["peak"] if names else [])]]
+            for s in self.stages:
+                rows.append([str(s.number), str(s.blocks), f"{s.parameters:,}", quantity(s.operations),
+                             _bytes(s.weight_bytes), *(_bytes(s.memory[name]) for name in names),
+                             *([_bytes(s.peak)] if names else [])])
+            lines += ["", *_table(rows)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B"
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [[cell.ljust(w) if i == 0 or (i == 1 and cell.startswith(("[", "output"))) else cell.rjust(w)
+              for i, (cell, w) in enumerate(zip(row, widths, strict=True))] for row in rows]
+    return ["  ".join(row).rstrip() for row in cells]
+
+
+def _elements(shape: list[int]) -> int:
+    count = 1
+    for n in shape:
+        count *= n
+    return count
+
+
+def _scope(name: str) -> str:
+    """What stands before the last part of a name; "" of a name without parts."""
+    return re.sub(r"(^|[./])[^./]*$", "", name)
+
+
+class _Scopes:
+    """The layers that nodes belong to: scopes of parameters, and of operators outside of these."""
+
+    def __init__(self, nodes: list[dict[str, Any]], depth: int | None) -> None:
+        self.known = {_scope(node["name"]) for node in nodes if node["op"] in ("parameter", "buffer")}
+        self.depth = depth
+
+    def of(self, node: dict[str, Any]) -> str:
+        """Of an operator `a.b` the scope a.b, if it has parameters, else the nearest around it that has; "" of none."""
+        name = node["name"]
+        if node["op"] not in ("parameter", "buffer"):
+            around = name
+            while around and around not in self.known:
+                around = _scope(around)
+            name = f"{around or _scope(name)}/-"
+        found = _scope(name)
+        return found if self.depth is None else "".join(re.split(r"([./])", found)[:2 * self.depth - 1])
+
+
+def _graph_of(what: Any) -> tuple[Any, Train | None]:
+    """A finished graph, and what trains it."""
+    if isinstance(what, Train):
+        if "loss" not in what.graph.fetches:  # as an Executor reports it
+            what.graph.fetch("loss", what.loss)
+        return what.graph.builder.finish(), what
+    if isinstance(what, Value):
+        return what.graph.builder.whole(), None
+    if isinstance(what, GraphBuilder):
+        return what.builder.whole(), None
+    if isinstance(what, _hetu.Graph):
+        return what, None
+    if hasattr(what, "train_handle"):  # an Executor
+        return what.graph, what.train_handle
+    refuse(f"summary: a graph, a value of one, what minimize() returns or an Executor is wanted, got {type(what).__name__}")
+
+
+def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: int | None = None,
+            micro_batches: int = 1, pipeline: str = "1f1b") -> Summary:
+    """Layers, shapes, parameters and operations of the graph of a loss or of any value, of what minimize() returns, or of an
+    Executor, cut into `stages` as a job would cut it. `depth`: of name scopes that are rows of their own (None: all). Of
+    what minimize() returns, with a `batch_size` per pipeline: also the bytes of each stage's worker in a job of one pipeline
+    by the method `pipeline`, by purpose, as the job would print them.
+    """
+    with placed():
+        graph, train = _graph_of(what)
+        if batch_size is not None and train is None:
+            raise ValueError("summary: bytes of a job need what minimize() returns, for the optimizer has states: "
+                             "hetu.summary(train, batch_size=…)")
+        starts = list(_hetu.balance_stages(graph, stages))
+        memory = []
+        if batch_size is not None and train is not None:
+            told = {"method": pipeline, "pipelines": 1, "stages": stages, "batch_size": batch_size,
+                    "micro_batches": micro_batches, "device": "cpu", "threads": 1, "first_block": starts}
+            options = _hetu.TrainingOptions({name: value for name, value in told.items() if name != "first_block"})
+            options.first_block = starts
+            memory = _hetu.plan_memory(graph, train.optimizer.settings(), options)
+    return _sum_up(graph, starts, depth, memory)
+
+
+def _sum_up(graph: Any, starts: list[int], depth: int | None, memory: list[Any]) -> Summary:
+    ends = [*starts[1:], graph.blocks]
+    found = [StageSummary(n, end - start) for n, (start, end) in enumerate(zip(starts, ends, strict=True))]
+    layers: dict[str, Layer] = {}
+    sizes = {name: _elements(shape) for name, shape in graph.parameters}
+    of_value: dict[int, str] = {}
+    holders: dict[str, set[int]] = {name: set() for name in sizes}
+    total = backward = 0
+    last = ""
+    nodes = _hetu.graph_nodes(graph)
+    scopes = _Scopes(nodes, depth)
+    for node in nodes:
+        stage = next(n for n, end in enumerate(ends) if node["block"] < end)
+        if node["op"] in ("parameter", "buffer"):
+            of_value.update({value: node["name"] for value in node["values"]})
+        for name in (of_value[value] for value in node["inputs"] if value in of_value):
+            holders.get(name, set()).add(stage)
+        found[stage].operations += node["flops"]
+        if node["backward"]:
+            backward += node["flops"]
+            continue
+        total += node["flops"]
+        if node["op"] == "placeholder":
+            continue
+        last = scopes.of(node) or last
+        layer = layers.setdefault(last, Layer(last, stage))
+        layer.parameters += sizes.get(node["name"], 0) if node["op"] == "parameter" else 0
+        layer.operations += node["flops"]
+        if node["op"] not in ("parameter", "buffer"):
+            layer.shape, layer.stage = list(node["outputs"][0][1]), stage
+            layer.operators += 1
+    for name, stages in holders.items():
+        for stage in stages:
+            found[stage].parameters += sizes[name]
+            found[stage].weight_bytes += 4 * sizes[name]
+    for of_worker in memory:
+        for row in of_worker:
+            stage = found[row["stage"]]
+            stage.memory = {name: row[name] for name in ("weights", "optimizer", "gradients", "activations", "other")}
+            stage.peak = row["peak"]
+    buffers = sum(_elements(shape) for _, shape in graph.buffers)
+    return Summary(list(layers.values()), found, sum(sizes.values()), buffers, total, backward)

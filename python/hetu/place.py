@@ -1,0 +1,43 @@
+"""Where in the user's script something was asked for: what is refused begins with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+
+
+def place() -> str:
+    """The line of the user's script that stands behind a call, as "mine.py:12: ": the nearest frame outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}: " if frame else ""
+
+
+def _is_ours(file: str) -> bool:
+    return os.path.dirname(file).startswith(_PACKAGE) or file == contextlib.__file__
+
+
+def refuse(message: str) -> NoReturn:
+    """A ValueError that begins with the line of the user's script."""
+    raise ValueError(f"{place()}{message}")
+
+
+@contextlib.contextmanager
+def placed() -> Iterator[None]:
+    """What is refused inside is said with the line of the user's script, once."""
+    try:
+        yield
+    except (ValueError, NotImplementedError) as error:
+        where, kind = place(), type(error)
+        if kind.__module__.split(".")[0] not in ("builtins", "hetu") or isinstance(error, UnicodeError):
+            raise  # it may be made of more than a message
+        if str(error).startswith(where):
+            raise
+        raise kind(f"{where}{error}") from None

@@ -1,0 +1,208 @@
+"""Rows of one's own for hetu.data: where they come from, in what order they are drawn, how they become a batch's fields."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hetu.place import refuse
+
+if TYPE_CHECKING:
+    import numpy
+
+Fields = list[tuple[str, str, list[int]]]  # name, dtype, shape of one row
+Arrays = dict[str, "numpy.ndarray"]  # by field, a row along axis 0
+Augment = Callable[[Arrays, "numpy.random.Generator"], Mapping[str, Any]]
+
+
+class Source(Protocol):
+    """Rows by their numbers."""
+
+    rows: int
+
+    def take(self, numbers: numpy.ndarray) -> Mapping[str, Any]: ...
+
+
+def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
+    """An array as a field of a batch: floats become float32, integers int32, bools stay. Throws ValueError with the line of
+    the user's script: what is no array of numbers, integers that are not int32."""
+    import numpy as np
+
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        return np.ascontiguousarray(array, np.float32)
+    if array.dtype.kind in "iu":
+        limits = np.iinfo(np.int32)
+        if array.size and (array.min() < limits.min or array.max() > limits.max):
+            refuse(f"{called}: field '{name}' has integers from {array.min()} to {array.max()}, which are not all int32")
+        return np.ascontiguousarray(array, np.int32)
+    if array.dtype.kind != "b":
+        refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; numbers are wanted, in rows of one shape")
+    return np.ascontiguousarray(array)
+
+
+class InMemory:
+    """Arrays of a row along axis 0 each, by field."""
+
+    def __init__(self, called: str, given: Mapping[str, Any]) -> None:
+        import numpy as np
+
+        self.arrays = {name: np.asarray(values) for name, values in given.items()}
+        if not self.arrays:
+            refuse(f"{called}: no arrays were given; name them: x=…, y=…")
+        for name, array in self.arrays.items():
+            if array.ndim == 0:
+                refuse(f"{called}: field '{name}' is the single value {array}; an array of rows is wanted")
+        lengths = {name: len(array) for name, array in self.arrays.items()}
+        if len(set(lengths.values())) > 1:
+            refuse(f"{called}: fields of one length are wanted, got "
+                   + ", ".join(f"{name} of {length} rows" for name, length in lengths.items()))
+        self.rows = next(iter(lengths.values()))
+
+    def take(self, numbers: numpy.ndarray) -> Mapping[str, Any]:
+        return {name: array[numbers] for name, array in self.arrays.items()}
+
+
+class Samples:
+    """A PyTorch-like dataset: its length and its items, each a dict, or a tuple of what `names` name. `threads` ask for
+    items; 0: the one that needs them."""
+
+    def __init__(self, called: str, dataset: Any, names: Sequence[str] | None, threads: int) -> None:
+        for method, what in (("__len__", "its length"), ("__getitem__", "an item by its number")):
+            if not hasattr(dataset, method):
+                refuse(f"{called}: a {type(dataset).__name__} has no {method}, which gives {what}")
+        self.called, self.dataset, self.names = called, dataset, list(names or [])
+        self.rows = len(dataset)
+        self.pool = ThreadPoolExecutor(threads, "hetu-samples") if threads else None
+
+    def _item(self, number: Any) -> Mapping[str, Any]:
+        item = self.dataset[int(number)]
+        if isinstance(item, Mapping):
+            return item
+        values = item if isinstance(item, (tuple, list)) else (item,)
+        if len(values) != len(self.names):
+            wrong = (f"has {len(values)} parts, names= has {len(self.names)}" if self.names else
+                     f"is a {type(item).__name__} of {len(values)}; name its parts: names=('x', 'y')")
+            refuse(f"{self.called}: item {number} {wrong}")
+        return dict(zip(self.names, values, strict=True))
+
+    def take(self, numbers: numpy.ndarray) -> Mapping[str, Any]:
+        import numpy as np
+
+        items = list(self.pool.map(self._item, numbers) if self.pool else map(self._item, numbers))
+        out = {}
+        for name in items[0]:
+            if missing := [n for n, item in zip(numbers, items, strict=True) if name not in item]:
+                refuse(f"{self.called}: item {missing[0]} has no '{name}', which item {numbers[0]} has")
+            rows = [np.asarray(item[name]) for item in items]
+            shapes = {row.shape for row in rows}
+            if len(shapes) > 1:
+                other = next(n for n, row in zip(numbers, rows, strict=True) if row.shape != rows[0].shape)
+                refuse(f"{self.called}: '{name}' of item {numbers[0]} is {list(rows[0].shape)}, of item {other} "
+                       f"{list(next(r for r in rows if r.shape != rows[0].shape).shape)}; rows of one shape are wanted")
+            out[name] = np.stack(rows)
+        return out
+
+
+class Drawn:
+    """Batches of a source by epoch and number. The order is a function of seed and epoch; what is left after the last whole
+    batch is not drawn in that epoch."""
+
+    def __init__(self, called: str, source: Source, seed: int, shuffle: bool, augment: Augment | None) -> None:
+        self.called, self.source, self.seed, self.shuffle, self.augment = called, source, seed, shuffle, augment
+        self._order: tuple[int, Any] = (-1, None)  # epoch, and its order
+        if source.rows == 0:
+            refuse(f"{called}: there are no rows")
+        first = self._fields(0, 0, self._numbers(0)[:1])
+        self.fields: Fields = [(name, str(array.dtype), list(array.shape[1:])) for name, array in first.items()]
+
+    def _numbers(self, epoch: int) -> Any:
+        import numpy as np
+
+        if self._order[0] != epoch:
+            order = np.arange(self.source.rows)
+            if self.shuffle:
+                np.random.Generator(np.random.Philox(key=[self.seed, epoch])).shuffle(order)
+            self._order = epoch, order
+        return self._order[1]
+
+    def _fields(self, epoch: int, number: int, rows: Any) -> Arrays:
+        import numpy as np
+
+        batch = dict(self.source.take(rows))
+        if self.augment:
+            draw = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 1, number]))
+            made = self.augment(batch, draw)
+            if not isinstance(made, Mapping):
+                refuse(f"{self.called}: augment gave a {type(made).__name__}; a dict of arrays is wanted, by field")
+            batch = dict(made)
+        return {name: as_field(self.called, name, values) for name, values in batch.items()}
+
+    def batch(self, epoch: int, number: int, rows: int) -> Arrays | None:
+        """Batch `number` of `rows` rows; None after the last whole one. Throws ValueError: a field that is not as the first
+        row's."""
+        if (number + 1) * rows > self.source.rows:
+            return None
+        found = self._fields(epoch, number, self._numbers(epoch)[number * rows:(number + 1) * rows])
+        for name, dtype, shape in self.fields:
+            if name not in found:
+                refuse(f"{self.called}: batch {number} has no field '{name}'")
+            got = found[name]
+            if (str(got.dtype), list(got.shape)) != (dtype, [rows, *shape]):
+                refuse(f"{self.called}: field '{name}' of batch {number} is {got.dtype}{list(got.shape)}, wanted is "
+                       f"{dtype}{[rows, *shape]}")
+        return found
+
+
+def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> dict[str, Any]:
+    """Columns of a CSV, Parquet or Arrow (Feather) file, by pyarrow, as arrays by field: of each number column its own, or
+    as `fields` says, a field of one column or of several side by side. Throws NotImplementedError without pyarrow."""
+    import numpy as np
+
+    called, ending = f"Table {path}", os.path.splitext(path)[1].lower()
+    known = {".csv": "csv", ".parquet": "parquet", ".arrow": "feather", ".feather": "feather"}
+    if ending not in known:
+        refuse(f"{called}: its name must end in one of {', '.join(known)}")
+    try:
+        import importlib
+
+        reader = importlib.import_module(f"pyarrow.{known[ending]}")
+    except ImportError:
+        raise NotImplementedError(f"{called}: {ending[1:]} files are read by pyarrow, which is not installed: "
+                                  "pip install pyarrow") from None
+    table = getattr(reader, f"read_{'table' if known[ending] != 'csv' else 'csv'}")(path)
+
+    def column(name: str) -> Any:
+        if name not in table.column_names:
+            refuse(f"{called}: there is no column '{name}'; there are: {', '.join(table.column_names)}")
+        found = table.column(name)
+        if found.null_count:
+            refuse(f"{called}: column '{name}' has {found.null_count} empty cells of {len(found)}")
+        values = np.asarray(found.to_pylist())
+        if values.dtype.kind not in "fiub":
+            refuse(f"{called}: column '{name}' is {found.type}; numbers are wanted: choose columns with fields=")
+        return values
+
+    if fields is None:
+        return {name: column(name) for name in table.column_names}
+    return {name: column(of) if isinstance(of, str) else np.stack([column(one) for one in of], axis=1)
+            for name, of in fields.items()}
+
+
+def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], Sequence[int]] | None, pad: int) -> Arrays:
+    """Lines of text files as `tokens` int32 [lines, length], cut or filled with `pad`, and `count` int32 [lines], how many
+    of them are the line's; empty lines are left out. Tokens are what `encode` makes of a line; untold, its UTF-8 bytes."""
+    import numpy as np
+
+    if length < 1:
+        refuse(f"Lines: length must be >= 1, got {length}")
+    tokens: list[Sequence[int]] = []
+    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
+        with open(path, encoding="utf-8") as file:
+            tokens += [(encode(line) if encode else line.encode())[:length] for line in file.read().splitlines() if line]
+    out = np.full((len(tokens), length), pad, np.int32)
+    for row, line in zip(out, tokens, strict=True):
+        row[:len(line)] = list(line)
+    return {"tokens": out, "count": np.array([len(line) for line in tokens], np.int32)}

@@ -1,0 +1,81 @@
+// Weights and gradients of a job by name, for Python.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "executor/job/weights.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+nb::dict arrays_of(TensorsByName tensors) {
+  nb::dict out;
+  for (auto& [name, tensor] : tensors) {
+    const std::vector<std::size_t> shape(tensor.shape.begin(), tensor.shape.end());
+    auto kept = std::make_unique<std::vector<float>>(std::move(tensor.values));
+    float* const data = kept->data();
+    const nb::capsule owner(
+        kept.release(), [](void* held) noexcept { delete static_cast<std::vector<float>*>(held); });
+    out[name.c_str()] = nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), owner);
+  }
+  return out;
+}
+
+using Given = std::map<std::string, nb::ndarray<const float, nb::c_contig, nb::device::cpu>>;
+
+TensorsByName tensors_of(const Given& given) {
+  TensorsByName out;
+  for (const auto& [name, array] : given) {
+    HostTensor& tensor = out[name];
+    for (std::size_t axis = 0; axis < array.ndim(); ++axis)
+      tensor.shape.push_back(static_cast<std::int64_t>(array.shape(axis)));
+    tensor.values.assign(array.data(), array.data() + array.size());
+  }
+  return out;
+}
+
+// What is gathered while other workers, which may be threads, do the same.
+template <class Function>
+nb::dict gathered(const Function& function) {
+  TensorsByName tensors;
+  {
+    const nb::gil_scoped_release free;
+    tensors = function();
+  }
+  return arrays_of(std::move(tensors));
+}
+
+}  // namespace
+
+void bind_weights(nb::module_& m) {
+  nb::class_<Trainer>(m, "Trainer", "One worker's training, as executor/job/trainer.h has it.");
+  using Names = std::vector<std::string>;
+  m.def(
+      "weights",
+      [](Trainer& trainer, const Names& names, comm::Transport& links) {
+        return gathered([&] { return weights_of(trainer, names, links); });
+      },
+      "Weights and buffers by name, of all workers; every worker calls it.");
+  m.def(
+      "gradients",
+      [](const Trainer& trainer, const Names& names, comm::Transport& links) {
+        return gathered([&] { return gradients_of(trainer, names, links); });
+      },
+      "Gradient sums of the last step by name, of all workers; every worker calls it.");
+  m.def("gradient_norms", &gradient_norms_of, nb::call_guard<nb::gil_scoped_release>(),
+        "Their norms by name; every worker calls it.");
+  m.def(
+      "set_weights",
+      [](const std::vector<Trainer*>& trainers, const Given& given, comm::Transport& links) {
+        const TensorsByName values = tensors_of(given);
+        const nb::gil_scoped_release free;
+        set_weights(trainers, values, links);
+      },
+      "Puts values in the place of weights and buffers; every worker gives the same.");
+}
+
+}  // namespace hetu

@@ -1,0 +1,330 @@
+"""The loop that people write around job.run: how many steps, hooks beside them, logs, a job of threads."""
+
+import contextlib
+import csv
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+import numpy as np
+
+import hetu as ht
+from hetu.job.hooks import Log, TensorBoard
+from tensorboard_test import scalars_of
+
+SEED = 4
+ROWS, BATCH = 40, 8  # five steps per epoch
+
+
+def build(devices=None, pipeline="1f1b", micro_batches=4, rate=0.05, pipelines=0, **more):
+    """Five rows of numbers through four blocks."""
+    ht.new_graph()
+    x = np.random.default_rng(SEED).standard_normal((ROWS, 3)).astype(np.float32)
+    pipelines = pipelines or (int(devices[8:].split("x")[0]) if devices else 1)
+    data = ht.data.Arrays(x=x, y=x.sum(1), batch_size=BATCH // pipelines, seed=SEED)
+    value = data.x
+    for i in range(4):
+        value = ht.ops.linear(value, ht.parameter(f"w{i}", [3 if i < 3 else 1, 3], ht.graph.normal(0.6)))
+        ht.cut()
+    loss = ht.step_mean((value[:, 0] - data.y) ** 2, name="loss")
+    train = ht.optim.Adam(rate).minimize(loss)
+    return ht.Executor({"train": [loss, train], "validate": [loss]}, devices, pipeline, micro_batches, threads=1, **more)
+
+
+def losses(job, *given, **told):
+    return [(step.index, step.loss) for step in job.run(*given, **told)]
+
+
+class Steps(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_more_and_in_all(self):
+        whole = losses(build(), steps=7)
+        job = build()
+        self.assertEqual(losses(job) + losses(job, steps=2) + losses(job, until=3) + losses(job, until=5)
+                         + losses(job, steps=2), whole)
+        self.assertEqual((job.step, losses(job, until=7), losses(job, until=2)), (7, [], []))
+
+    def test_after_a_resume(self):
+        whole = losses(build(), steps=9)
+        self.assertEqual(losses(build(), steps=4, checkpoint=self.folder), whole[:4])
+        self.assertEqual(losses(build(), steps=3, checkpoint=self.folder, resume=True), whole[4:7])
+        self.assertEqual(losses(build(), until=9, checkpoint=self.folder, resume=True), whole[7:])
+        self.assertEqual(losses(build(), until=9, checkpoint=self.folder, resume=True), [])
+
+    def test_what_is_refused(self):
+        job = build()
+        for told, says in (
+            ({"steps": 3, "until": 4}, "steps=3 are so many more, until=4 is how many in all; give one"),
+            ({"steps": 0}, "steps: a whole number of at least 1 is wanted, got 0"),
+            ({"until": 2.5}, "until: a whole number of at least 1 is wanted, got 2.5"),
+            ({"steps": True}, "steps: a whole number of at least 1 is wanted, got True"),
+            ({"hooks": print}, "hooks: a list is wanted, got"),
+            ({"hooks": [3]}, "hooks: 3 has none of on_start, on_step, on_epoch, on_end"),
+            ({"epoch_steps": 0}, "epoch_steps must be >= 1, got 0"),
+            ({"name": "validate", "until": 3}, "run 'validate' validates, and until would be ignored"),
+            ({"name": "validate", "hooks": [print]}, "and hooks would be ignored"),
+            ({"name": "predict"}, "no fetches called 'predict'; there are: train, validate"),
+        ):
+            with self.subTest(says), self.assertRaises(ValueError) as caught:
+                job.run(**told)  # at once, not at the first step
+            self.assertRegex(str(caught.exception), r"^loop_test\.py:\d+: ")
+            self.assertIn(says, str(caught.exception))
+
+
+class Seen:
+    """A hook that notes what it is called with."""
+
+    def __init__(self):
+        self.calls = []
+
+    def on_start(self, job):
+        self.calls.append(("start", job.step))
+
+    def on_step(self, job, step):
+        self.calls.append(("step", step.index))
+
+    def on_epoch(self, job, epoch):
+        self.calls.append(("epoch", epoch.number, [step.index for step in epoch.steps], epoch.drained))
+
+    def on_end(self, job):
+        self.calls.append(("end", job.step))
+
+
+class Beside(unittest.TestCase):
+    def test_moments_in_their_order(self):
+        for devices, pipeline in ((None, "1f1b"), ("threads:1x2", "1f1b"), ("threads:1x2", "pipedream"),
+                                  ("threads:2x2", "gpipe")):
+            with self.subTest(devices=devices, pipeline=pipeline):
+                seen, order = Seen(), []
+                job = build(devices, pipeline, 1 if pipeline == "pipedream" else 4)
+                for step in job.run(steps=7, hooks=[seen, lambda job, step, order=order: order.append(step.index)]):
+                    self.assertEqual(order[-1], step.index)  # before the loop's own lines
+                self.assertEqual(seen.calls, [
+                    ("start", 0), *(("step", i) for i in range(5)), ("epoch", 0, [0, 1, 2, 3, 4], True),
+                    ("step", 5), ("step", 6), ("epoch", 1, [5, 6], True), ("end", 7)])
+                seen.calls.clear()
+                list(job.run(until=10, hooks=[seen], epoch_steps=2))
+                self.assertEqual(seen.calls, [("start", 7), ("step", 7), ("epoch", 3, [7], True), ("step", 8), ("step", 9),
+                                              ("epoch", 4, [8, 9], True), ("end", 10)])
+
+    def test_a_hook_may_validate_and_look(self):
+        for devices in (None, "threads:1x2", "threads:2x2"):
+            found = []
+
+            class Look:
+                def on_epoch(self, job, epoch):
+                    found.append([step.loss for step in job.run("validate", steps=2)])  # noqa: B023
+
+            plain = losses(build(devices), steps=6)
+            self.assertEqual(losses(build(devices), steps=6, hooks=[Look()]), plain)
+            self.assertEqual([len(one) for one in found], [2, 2])
+            self.assertNotEqual(found[0], found[1])
+
+    def test_it_ends_however_the_run_ends(self):
+        for devices in (None, "threads:1x2"):
+            for way in ("break", "raise"):
+                seen, job = Seen(), build(devices)
+                with self.subTest(devices=devices, way=way):
+                    try:
+                        for step in job.run(steps=4, hooks=[seen]):
+                            if step.index == 1:
+                                if way == "break":
+                                    break
+                                raise KeyError("mine")
+                    except KeyError:
+                        pass
+                    del step
+                    self.assertEqual(seen.calls[-1], ("end", 2))
+                    if devices:  # its other workers have stopped there, too
+                        self.assertEqual([index for index, _ in losses(job, steps=2)], [2, 3])
+
+    def test_an_error_of_a_hook_is_the_scripts(self):
+        def fails(job, step):
+            raise KeyError("mine")
+
+        with self.assertRaisesRegex(KeyError, "mine"):
+            list(build("threads:1x2").run(steps=2, hooks=[fails]))
+
+
+class Logs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def steps_in(self, path):
+        if path.suffix == ".csv":
+            with path.open() as file:
+                return [int(row["step"]) for row in csv.DictReader(file)]
+        return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+    def test_each_step_once_after_a_resume(self):
+        for name in ("log.csv", "log.jsonl"):
+            path, saves = self.folder / name, str(self.folder / f"{name}.saved")
+            for first, stops_at, until in ((True, 6, 20), (False, 7, 20), (False, None, 11)):
+                job = build()
+                for step in job.run(until=until, checkpoint=saves, every=2, resume=not first, hooks=[Log(str(path))]):
+                    if step.index == stops_at:
+                        break  # after a save that is some steps back
+                with path.open("a") as file:
+                    file.write("3,0." if name == "log.csv" else '{"st')  # a line that a kill cut short
+            whole = path.read_text()
+            path.write_text(whole[:whole.rindex("\n") + 1])
+            self.assertEqual(self.steps_in(path), list(range(11)), name)
+            self.assertEqual(whole.count("samples_per_s"), 1 if name == "log.csv" else 11)
+
+    def test_columns_of_another_run_are_refused(self):
+        path = self.folder / "log.csv"
+        path.write_text("step,other\n0,1\n1,2\n")
+        job = build()
+        list(job.run(steps=2))
+        with self.assertRaisesRegex(ValueError, "its columns are step, other, this run has step, loss, .*; name a"):
+            list(job.run(steps=1, hooks=[Log(str(path))]))
+        self.assertEqual(path.read_text(), "step,other\n0,1\n1,2\n")
+
+    def test_a_run_that_begins_begins_its_file(self):
+        for name in ("log.csv", "log.jsonl"):
+            path = self.folder / name
+            for _ in range(2):
+                job = build()
+                list(job.run(steps=3, hooks=[Log(str(path))]))
+                list(job.run(steps=2, hooks=[Log(str(path))]))  # the same training goes on
+                self.assertEqual(self.steps_in(path), [0, 1, 2, 3, 4], name)
+
+    def test_tensorboard_has_points_of_steps_and_epochs(self):
+        class Scores:
+            def on_epoch(self, job, epoch):
+                epoch.scalars["Validation/mine"] = float(epoch.number)
+
+        job = build()
+        list(job.run(steps=10, hooks=[Scores(), TensorBoard(self.folder, every=4, last=10)]))
+        (path,) = self.folder.iterdir()
+        found = scalars_of(path)
+        self.assertEqual([n for n, tag, _ in found if tag == "Step/loss"], [4, 8, 10])
+        self.assertEqual([(n, v) for n, tag, v in found if tag == "Validation/mine"], [(0, 0.0), (1, 1.0)])
+        for tag in ("Step/learning_rate", "Step/gradient_norm", "Step/samples_per_s"):
+            self.assertTrue(all(v > 0 for _, t, v in found if t == tag), tag)
+
+
+class Page(unittest.TestCase):
+    def test_its_lines_run(self):
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "loop.md"
+        code = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+        ht.new_graph()
+        names = {}
+        self.addCleanup(os.chdir, os.getcwd())
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                exec(compile("\n".join(code), str(page), "exec"), names)
+            self.assertEqual(len(pathlib.Path("run.csv").read_text().splitlines()), 21)
+            self.assertEqual(len(list(pathlib.Path("runs/mine").iterdir())), 1)
+        self.assertEqual((names["job"].step, names["slopes"]["v"].shape), (40, (2, 16)))
+        np.testing.assert_array_equal(names["job"].weights()["w"], names["weights"]["w"] * 0.5)
+        self.assertIn("160 parameters", said.getvalue())
+        self.assertIn("<svg", names["picture"][:100])
+
+
+class Trackers(unittest.TestCase):
+    """The examples, against stand-ins of the packages."""
+
+    def module(self):
+        path = pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples" / "tracking.py"
+        spec = importlib.util.spec_from_file_location("tracking", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def stand_in(self, name, **functions):
+        before = sys.modules.get(name)
+        sys.modules[name] = types.SimpleNamespace(**functions)
+        self.addCleanup(lambda: sys.modules.pop(name) if before is None else sys.modules.update({name: before}))
+
+    def test_wandb(self):
+        told, logged, ended = [], [], []
+        run = types.SimpleNamespace(log=lambda values, step: logged.append((step, values)), finish=lambda: ended.append(1))
+        self.stand_in("wandb", init=lambda **settings: told.append(settings) or run)
+        tracking = self.module()
+        for devices in (None, "threads:1x2"):
+            list(tracking.job_of(devices).run(steps=12, hooks=[tracking.Wandb(project="mine")]))
+        self.assertEqual((told, len(ended)), ([{"project": "mine"}] * 2, 2))
+        self.assertEqual([step for step, _ in logged], [*range(12)] * 2)
+        self.assertLess(logged[11][1]["loss"], logged[0][1]["loss"])
+        self.assertEqual(set(logged[0][1]), {"loss", "rate", "norm"})
+
+    def test_mlflow(self):
+        begun, logged, ended = [], [], []
+        self.stand_in("mlflow", start_run=lambda **settings: begun.append(settings), end_run=lambda: ended.append(1),
+                      log_metrics=lambda values, step: logged.append((step, values)))
+        tracking = self.module()
+        list(tracking.job_of().run(steps=12, hooks=[tracking.Mlflow(every=5)]))
+        self.assertEqual((begun, [step for step, _ in logged], ended), ([{}], [0, 5, 10], [1]))
+
+
+class Threads(unittest.TestCase):
+    """devices="threads:…": the bits of one process, whatever the method."""
+
+    def test_equal_to_one_process(self):
+        alone = losses(build(), steps=6)
+        for devices, pipeline in (("threads:1x2", "1f1b"), ("threads:1x4", "zb-h1"), ("threads:1x2", "zb-v")):
+            self.assertEqual(losses(build(devices, pipeline), steps=6), alone, (devices, pipeline))
+        for devices, pipeline in (("threads:2x2", "gpipe"), ("threads:1x4", "chimera")):
+            for (_, found), (_, wanted) in zip(losses(build(devices, pipeline), steps=6), alone, strict=True):
+                self.assertAlmostEqual(found, wanted, 5, (devices, pipeline))
+
+    def test_saves_and_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            whole = losses(build(), steps=6)
+            self.assertEqual(losses(build("threads:1x4"), steps=2, checkpoint=folder), whole[:2])
+            self.assertEqual(losses(build("threads:1x2"), steps=2, checkpoint=folder, resume=True), whole[2:4])
+            self.assertEqual(losses(build(), steps=2, checkpoint=folder, resume=True), whole[4:])
+
+    def test_what_is_refused(self):
+        for devices, says in (("threads:2", "devices threads:2: threads:<pipelines>x<stages> is wanted"),
+                              ("threads:0x1", "is wanted"), ("threads:1x9", "9 stages")):
+            with self.subTest(devices), self.assertRaisesRegex(ValueError, says):
+                build(devices, pipelines=1)
+
+    def test_ctrl_c(self):
+        """The first saves and ends the run, of all threads; at a prompt the next run is another matter."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-c",
+                 "import os, signal, sys\nimport loop_test\nsys.ps1 = '>>> '\n"
+                 "job = loop_test.build('threads:1x2')\n"
+                 "for step in job.run(steps=1000, checkpoint=sys.argv[1]):\n"
+                 "    if step.index == 3: os.kill(os.getpid(), signal.SIGINT)\n"
+                 "print(job.step, os.listdir(sys.argv[1]), len(list(job.run(steps=3))))\n", folder],
+                capture_output=True, text=True, timeout=60, cwd=pathlib.Path(__file__).parent)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"SIGINT: ending after this step; the training saves in {folder}; once more ends at once", done.stderr)
+        self.assertIn(f"Stopped as asked after 5 steps; saved in {folder}\n5 ['step-00000005'] 3\n", done.stdout)
+
+    def test_a_loop_left_between_drains(self):
+        """As with processes, it ends the job; where the pipeline is drained it does not."""
+        job = build("threads:1x2", "pipedream", 1)
+        for step in job.run(steps=4):
+            if step.last:
+                break
+        self.assertEqual([index for index, _ in losses(job, steps=2)], [4, 5])
+        left = job.run(steps=50)
+        next(left)
+        left.close()
+        with self.assertRaisesRegex(ValueError, "a run is under way: 49 of its steps are to come"):
+            list(job.run(steps=1))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,260 @@
+"""Rows of one's own by hetu.data: arrays, datasets with items, tables, lines of text. What an epoch takes and in which
+order, that a hook changes the same batches alike, and what is refused in one line that names the place."""
+
+import importlib.util
+import pathlib
+import random
+import sys
+import tempfile
+import types
+import unittest
+
+import numpy as np
+
+import hetu as ht
+
+SEED = 11
+
+
+def batches(data, count, pipelines=1, pipeline=0, seek=None):
+    loader = data.loader(pipelines, pipeline, [name for name, _, _ in data.fields])
+    if seek:
+        loader.seek(seek)
+    return [loader.next() for _ in range(count)], loader.position()
+
+
+class Epochs(unittest.TestCase):
+    def test_each_row_once_and_the_rest_left_out(self):
+        for draw in range(30):
+            chance = random.Random(SEED + draw)
+            rows, size, pipelines = chance.randint(1, 40), chance.randint(1, 5), chance.randint(1, 3)
+            whole = rows // (size * pipelines)
+            if not whole:
+                continue
+            with self.subTest(rows=rows, size=size, pipelines=pipelines, seed=SEED + draw):
+                data = ht.data.Arrays(x=np.arange(rows), batch_size=size, seed=draw)
+                self.assertEqual((len(data), data.steps_per_epoch(pipelines)), (rows, whole))
+                seen = []
+                for pipeline in range(pipelines):
+                    got, _ = batches(data, 2 * whole, pipelines, pipeline)
+                    seen.append(np.array([b["x"] for b in got]))
+                steps = np.concatenate(seen, axis=1)  # [steps, rows of all pipelines]
+                first, second = steps[:whole].ravel(), steps[whole:].ravel()
+                self.assertEqual(len(set(first)), whole * size * pipelines)
+                self.assertEqual(len(set(second)), whole * size * pipelines)
+                if rows > 6:
+                    self.assertNotEqual(first.tolist(), second.tolist())  # another order
+                plain = ht.data.Arrays(x=np.arange(rows), batch_size=size, shuffle=False)
+                (got, *_), _ = batches(plain, 1, pipelines, pipelines - 1)
+                self.assertEqual(got["x"].tolist(), list(range((pipelines - 1) * size, pipelines * size)))
+
+    def test_goes_on_from_any_place(self):
+        data = ht.data.Arrays(x=np.arange(23), y=np.arange(23) * 2.0, batch_size=4, seed=3)
+        whole, _ = batches(data, 12)
+        for at in range(12):
+            _, place = batches(data, at)
+            rest, _ = batches(data, 12 - at, seek=place)
+            self.assertEqual([b["x"].tolist() for b in rest], [b["x"].tolist() for b in whole[at:]], at)
+            for b in rest:
+                self.assertEqual((2.0 * b["x"]).tolist(), b["y"].tolist())
+
+    def test_dtypes(self):
+        given = {"a": np.ones((3, 2), np.float64), "b": np.arange(3, dtype=np.uint8), "c": np.arange(3),
+                 "d": np.array([True, False, True]), "e": np.ones((3, 1, 2), np.float16), "f": [[1, 2], [3, 4], [5, 6]]}
+        data = ht.data.Arrays(batch_size=1, **given)
+        self.assertEqual(data.fields, [("a", "float32", [2]), ("b", "int32", []), ("c", "int32", []), ("d", "bool", []),
+                                       ("e", "float32", [1, 2]), ("f", "int32", [2])])
+
+
+class Hooked(unittest.TestCase):
+    def test_a_batch_is_changed_alike_whoever_draws_it(self):
+        """The same global batches on one pipeline and on three, in the first run and after a resume; others per epoch."""
+        def noisy(batch, draw):
+            return {"x": batch["x"] + draw.standard_normal(batch["x"].shape), "y": batch["y"]}
+
+        def data(size):
+            return ht.data.Arrays(x=np.zeros((24, 2)), y=np.arange(24), batch_size=size, seed=5, augment=noisy)
+
+        alone, _ = batches(data(6), 8)
+        parts = [batches(data(2), 8, 3, d)[0] for d in range(3)]
+        for step in range(8):
+            for name in ("x", "y"):
+                joined = np.concatenate([part[step][name] for part in parts])
+                np.testing.assert_array_equal(joined, alone[step][name])
+        self.assertEqual(len({b["x"].tobytes() for b in alone}), 8)
+        _, place = batches(data(6), 5)
+        rest, _ = batches(data(6), 3, seek=place)
+        self.assertEqual([b["x"].tobytes() for b in rest], [b["x"].tobytes() for b in alone[5:]])
+
+    def test_it_may_change_shape_and_type(self):
+        images = np.full((4, 3, 8, 8), 255, np.uint8)
+        data = ht.data.Arrays(image=images, batch_size=2, augment=lambda b, _: {"image": b["image"][:, :, :4, :4] / 255.0})
+        self.assertEqual(data.fields, [("image", "float32", [3, 4, 4])])
+        (got,), _ = batches(data, 1)
+        self.assertEqual((got["image"].shape, got["image"].max()), ((2, 3, 4, 4), 1.0))
+
+
+class Squares:
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, number):
+        if not isinstance(number, int) or not 0 <= number < 10:
+            raise IndexError(number)
+        return np.array([number, number**2], np.float64), number % 3
+
+
+class Datasets(unittest.TestCase):
+    def test_items_by_number(self):
+        for threads in (0, 3):
+            data = ht.data.Dataset(Squares(), 4, names=("x", "label"), threads=threads, seed=2)
+            self.assertEqual(data.fields, [("x", "float32", [2]), ("label", "int32", [])])
+            for batch in batches(data, 6)[0]:
+                numbers = batch["x"][:, 0].astype(int)
+                self.assertEqual(batch["x"][:, 1].tolist(), (numbers**2).tolist())
+                self.assertEqual(batch["label"].tolist(), (numbers % 3).tolist())
+
+    def test_items_that_are_dicts(self):
+        data = ht.data.Dataset([{"x": [1.0, 2.0]}, {"x": [3.0, 4.0]}], 2, shuffle=False)
+        self.assertEqual(batches(data, 1)[0][0]["x"].tolist(), [[1, 2], [3, 4]])
+
+    def test_it_trains(self):
+        ht.new_graph()
+        data = ht.data.Dataset(Squares(), 5, names=("x", "label"), seed=SEED)
+        w = ht.parameter("w", [1, 2], ht.graph.constant(0.0))
+        loss = ht.step_mean((ht.ops.linear(data.x / 100, w)[:, 0] - data.x[:, 0] / 10) ** 2)
+        job = ht.Executor({"train": [loss, ht.optim.Adam(0.5).minimize(loss)]}, threads=1)
+        losses = [step.loss for step in job.run(steps=80)]
+        self.assertLess(losses[-1], 0.1 * losses[0])
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_lines(self):
+        path = self.folder / "a.txt"
+        path.write_text("hé\n\nabcdef\n")
+        data = ht.data.Lines(str(path), 2, 4, pad=-1, shuffle=False)
+        (got,), _ = batches(data, 1)
+        self.assertEqual(got["tokens"].tolist(), [[*"hé".encode(), -1], [*b"abcd"]])
+        self.assertEqual(got["count"].tolist(), [3, 4])
+        data = ht.data.Lines([str(path), path], 4, 2, encode=lambda line: [len(line)], shuffle=False)
+        self.assertEqual(batches(data, 1)[0][0]["tokens"].tolist(), [[2, 0], [6, 0]] * 2)
+
+    @unittest.skipUnless(importlib.util.find_spec("pyarrow"), "pyarrow is not installed")
+    def test_tables(self):
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.feather
+        import pyarrow.parquet
+
+        table = pyarrow.table({"a": [1.5, 2.5, 3.5], "b": [1, 2, 3], "city": ["x", "y", "z"], "v": [[1, 2], [3, 4], [5, 6]]})
+        pyarrow.csv.write_csv(table.drop(["v"]), str(self.folder / "t.csv"))
+        pyarrow.parquet.write_table(table, str(self.folder / "t.parquet"))
+        pyarrow.feather.write_feather(table, str(self.folder / "t.feather"))
+        for name in ("t.csv", "t.parquet", "t.feather"):
+            data = ht.data.Table(str(self.folder / name), 3, fields={"x": ["a", "b"], "y": "b"}, shuffle=False)
+            (got,), _ = batches(data, 1)
+            self.assertEqual(got["x"].tolist(), [[1.5, 1], [2.5, 2], [3.5, 3]], name)
+            self.assertEqual((got["y"].tolist(), got["y"].dtype), ([1, 2, 3], np.int32))
+        data = ht.data.Table(str(self.folder / "t.parquet"), 1, fields={"v": "v"}, shuffle=False)
+        self.assertEqual(batches(data, 2)[0][1]["v"].tolist(), [[3, 4]])
+        for fields, says in ((None, "column 'city' is string; numbers are wanted"), ({"x": "c"}, "there is no column 'c'")):
+            with self.assertRaisesRegex(ValueError, rf"^rows_test\.py:\d+: Table .*: {says}"):
+                ht.data.Table(str(self.folder / "t.parquet"), 1, fields=fields)
+
+    def test_columns_as_a_reader_gives_them(self):
+        """What is done with a reader's columns, where pyarrow need not be."""
+        class Column:
+            def __init__(self, values):
+                self.values, self.null_count, self.type = values, values.count(None), "double"
+
+            def __len__(self):
+                return len(self.values)
+
+            def to_pylist(self):
+                return self.values
+
+        class Read:
+            columns = {"a": Column([1.0, 2.0]), "b": Column([3, 4]), "gaps": Column([1, None])}
+            column_names = list(columns)
+
+            def column(self, name):
+                return self.columns[name]
+
+        reader = types.ModuleType("pyarrow.csv")
+        reader.read_csv = lambda path: Read()
+        before = {name: sys.modules.get(name) for name in ("pyarrow", "pyarrow.csv")}
+        sys.modules.update({"pyarrow": types.ModuleType("pyarrow"), "pyarrow.csv": reader})
+        self.addCleanup(lambda: [sys.modules.pop(n) if m is None else sys.modules.update({n: m}) for n, m in before.items()])
+        data = ht.data.Table("mine.csv", 2, fields={"x": ["a", "b"]}, shuffle=False)
+        self.assertEqual(batches(data, 1)[0][0]["x"].tolist(), [[1, 3], [2, 4]])
+        with self.assertRaisesRegex(ValueError, r"^rows_test\.py:\d+: Table mine.csv: column 'gaps' has 1 empty cells of 2"):
+            ht.data.Table("mine.csv", 2)
+
+    def test_without_pyarrow(self):
+        before = sys.modules.get("pyarrow.parquet")
+        sys.modules["pyarrow.parquet"] = None  # as if it were not there
+        self.addCleanup(lambda: sys.modules.pop("pyarrow.parquet") if before is None
+                        else sys.modules.update({"pyarrow.parquet": before}))
+        with self.assertRaisesRegex(NotImplementedError, "Table t.parquet: parquet files are read by pyarrow, which is not "
+                                                         "installed: pip install pyarrow"):
+            ht.data.Table("t.parquet", 1)
+
+
+class Refused(unittest.TestCase):
+    def test_one_line_that_names_the_place(self):
+        x, y = np.ones((5, 2)), np.ones(4)
+        arrays, dataset = ht.data.Arrays, ht.data.Dataset
+        for says, make in (
+            ("Arrays: fields of one length are wanted, got x of 5 rows, y of 4", lambda: arrays(x=x, y=y, batch_size=1)),
+            ("Arrays: no arrays were given", lambda: arrays(batch_size=1)),
+            ("Arrays: field 'x' is the single value 3", lambda: arrays(x=3, batch_size=1)),
+            ("Arrays: field 'x' is <U1[1]; numbers are wanted", lambda: arrays(x=["a", "b"], batch_size=1)),
+            ("Arrays: field 'x' has integers from 0 to 4294967296, which are not all int32",
+             lambda: arrays(x=np.array([0, 2**32]), batch_size=1, shuffle=False, augment=lambda b, _: {"x": [0, 2**32]})),
+            ("Arrays: there are no rows", lambda: arrays(x=np.ones((0, 2)), batch_size=1)),
+            ("Arrays: a field cannot be named 'fields'", lambda: arrays(fields=x, batch_size=1)),
+            ("Arrays: augment gave a NoneType", lambda: arrays(x=x, batch_size=1, augment=lambda b, _: None)),
+            ("Arrays: 5 rows are fewer than one global batch, 2 pipelines x 3; choose a smaller batch_size",
+             lambda: arrays(x=x, batch_size=3).loader(2, 0, ["x"])),
+            ("Dataset: a generator has no __len__", lambda: dataset((i for i in "a"), 1)),
+            ("Dataset: a set has no __getitem__", lambda: dataset({1}, 1)),
+            ("is a tuple of 2; name its parts: names=('x', 'y')", lambda: dataset(Squares(), 1)),
+            ("has 2 parts, names= has 1", lambda: dataset(Squares(), 1, names=["x"])),
+            ("Table t.txt: its name must end in one of .csv, .parquet", lambda: ht.data.Table("t.txt", 1)),
+            ("Lines: length must be >= 1, got 0", lambda: ht.data.Lines("t.txt", 1, 0)),
+        ):
+            with self.subTest(says), self.assertRaises(ValueError) as caught:
+                make()
+            text = str(caught.exception)
+            self.assertRegex(text, r"^rows_test\.py:\d+: ")
+            self.assertIn(says, text)
+            self.assertNotIn("\n", text)
+
+    def test_items_that_do_not_fit(self):
+        ragged = [{"x": [1.0]}, {"x": [1.0, 2.0]}]
+        for items, says in ((ragged, r"'x' of item 0 is \[1\], of item 1 \[2\]"),
+                            ([{"x": 1.0}, {"y": 1.0}], "item 1 has no 'x'")):
+            data = ht.data.Dataset(items, 2, shuffle=False)
+            with self.assertRaisesRegex(Exception, says):
+                batches(data, 1)
+
+
+class Info(unittest.TestCase):
+    def test_alone(self):
+        info = ht.job_info()
+        self.assertEqual((info.workers, info.pipelines, info.stages, info.worker, info.pipeline, info.stage, info.is_chief),
+                         (1, 1, 1, 0, 0, 0, True))
+        self.assertEqual(info.batch_size(12), 12)
+        with self.assertRaisesRegex(ValueError, r"^rows_test\.py:\d+: device list pipe_2_2: .* need 4 workers, 1 started"):
+            ht.job_info("pipe_2_2")
+        with self.assertRaisesRegex(ValueError, r"^rows_test\.py:\d+: a global batch of 0 rows"):
+            info.batch_size(0)
+
+
+if __name__ == "__main__":
+    unittest.main()
