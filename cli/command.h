@@ -27,6 +27,11 @@ int rehearse_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
 int ps_serve_command(const Arguments& arguments);
 int ps_status_command(const Arguments& arguments);
+int doctor_command(const Arguments& arguments);
+int completion_command(const Arguments& arguments);
+
+/// The names of all commands, in the order of --help.
+std::vector<std::string> command_names();
 
 /// Writes text to a file (beside, then renamed) or, where path is empty, to standard output. Throws
 /// Io.

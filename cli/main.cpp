@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <new>
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/outside.h"
 #include "config/env.h"
 #include "graph/base/error.h"
 #include "pipeline/ir/text_file.h"
@@ -41,6 +41,10 @@ const std::vector<Command>& commands() {
        ps_serve_command, nullptr},
       {"ps status", "tables, clocks, clients and bytes of the parameter servers of a job",
        ps_status_command, nullptr},
+      {"doctor", "tries what Hetu uses on this machine, and says what to install", doctor_command,
+       nullptr},
+      {"completion", "a script with which bash or zsh completes these commands",
+       completion_command, nullptr},
   };
   return kCommands;
 }
@@ -56,18 +60,12 @@ std::string version_text() { return fmt::format("hetu {}\n", HETU_VERSION); }
 // The Python beside this binary (a virtual environment's bin folder), else the path's.
 [[noreturn]] void run_module(const Command& command, const std::string& self,
                              const Arguments& arguments) {
-  std::vector<std::string> words = {"python3", "-m", fmt::format("hetu.{}", command.module)};
+  std::vector<std::string> words = {beside(self, "python3"), "-m",
+                                    fmt::format("hetu.{}", command.module)};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
-  std::error_code ignored;
-  for (const std::filesystem::path& beside :
-       {std::filesystem::path(self), std::filesystem::read_symlink("/proc/self/exe", ignored)}) {
-    const auto python = beside.parent_path() / "python3";
-    if (beside.has_parent_path() && std::filesystem::exists(python, ignored))
-      ::execv(python.c_str(), argv.data());
-  }
   ::execvp(argv[0], argv.data());
   fail(Code::Io, "python3 cannot be started; hetu {} is written in Python", command.name);
 }
@@ -110,6 +108,12 @@ int report(const std::string& command, const Error& e) {
 }
 
 }  // namespace
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command& c : commands()) names.push_back(c.name);
+  return names;
+}
 
 void put(const std::string& text, const std::string& path) {
   if (!path.empty()) return write_text(path, text);

@@ -40,6 +40,7 @@ input of workers is empty. What heturun itself says goes to standard error, and 
                         standard error are always tagged
       --interface NAME  network interface between hosts (default: the one that all share)
   -v, --verbose         show mpirun's command line
+      --version         the version of Hetu
   -h, --help            this text
 
 Other hosts are reached by ssh, which takes user and port from its own configuration, and must have the same Hetu at
@@ -66,6 +67,7 @@ class Options:
     def __init__(self, argv, environ=None):
         self.allocation = None
         self.config, self.key, self.interface, self.verbose, self.help = None, None, None, False, False
+        self.version = False
         self.workers, self.servers = None, None
         self.server_log, self.restart = "", True
         self.shrink, self.pipelines = False, None
@@ -73,12 +75,13 @@ class Options:
         try:
             flags, self.command = getopt.getopt(
                 argv, "c:w:s:i:vh", ["config=", "workers=", "servers=", "identify=", "interface=", "on-failure=",
-                                     "pipelines=", "output=", "server-log=", "no-server-restart", "verbose", "help"])
+                                     "pipelines=", "output=", "server-log=", "no-server-restart", "verbose", "version",
+                                     "help"])
         except getopt.GetoptError as error:
             raise UsageError(f"{error.msg}; heturun --help lists the flags") from None
         for flag, value in flags:
             self._take(flag, value)
-        if not self.help:
+        if not self.help and not self.version:
             if not self.config and self.workers is None:
                 self.allocation = slurm.allocation(os.environ if environ is None else environ)
             self._check()
@@ -106,6 +109,8 @@ class Options:
             self.pipelines = count(flag, value)
         elif flag in ("-v", "--verbose"):
             self.verbose = True
+        elif flag == "--version":
+            self.version = True
         else:
             self.help = True
 
@@ -306,6 +311,10 @@ def main(argv=None):
         options = Options(sys.argv[1:] if argv is None else argv)
         if options.help:
             print(HELP, end="")
+            return 0
+        if options.version:
+            from hetu import _hetu
+            print(f"heturun {_hetu.__version__}")
             return 0
         return run(options, say)
     except KeyboardInterrupt:  # once workers run, the loop takes it

@@ -1,0 +1,233 @@
+// `hetu doctor`: what of Hetu is found, built and works on this machine, each thing tried, and what
+// to install for what is missing.
+#include <sched.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/outside.h"
+#include "datasets/hdf5_file.h"
+#include "datasets/image.h"
+#include "executor/comm/connect.h"
+#include "executor/comm/zmq.h"
+#include "executor/job/links.h"
+#include "graph/base/error.h"
+#include "graph/base/words.h"
+#include "ops/registry.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/render/render.h"
+#include "pipeline/simulate/simulate.h"
+
+namespace hetu::cli {
+namespace {
+
+constexpr double kTryTimeout_s = 60;
+
+struct Finding {
+  enum class State { Works, Missing, Broken };
+  State state = State::Works;
+  std::string text;
+};
+
+Finding works(std::string text) { return {Finding::State::Works, std::move(text)}; }
+Finding missing(std::string text) { return {Finding::State::Missing, std::move(text)}; }
+Finding broken(std::string text) { return {Finding::State::Broken, std::move(text)}; }
+
+// One thing that is tried. `install`: what there is to do where it does not work.
+struct Trial {
+  const char* name;
+  std::string install;
+  std::function<Finding()> attempt;
+};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// What a part of the build does, or how it fails; a part that was left out throws Unsupported.
+Finding tried(const std::function<std::string()>& work) {
+  try {
+    return works(work());
+  } catch (const Error& e) {
+    return e.code() == Code::Unsupported ? missing("not in this build") : broken(e.what());
+  }
+}
+
+Finding processor() {
+  cpu_set_t set;
+  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+  const double gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30);
+  return works(fmt::format("{} cores for this process, {:.1f} GiB of memory", cores, gib));
+}
+
+// Open MPI's workers of one host exchange messages there.
+Finding shared_memory() {
+  struct statvfs there = {};
+  if (statvfs("/dev/shm", &there) != 0 || access("/dev/shm", W_OK) != 0)
+    return broken("/dev/shm cannot be written: workers of one host go through files instead");
+  const double mib =
+      static_cast<double>(there.f_bavail) * static_cast<double>(there.f_frsize) / (1 << 20);
+  if (mib < 64)
+    return broken(
+        fmt::format("/dev/shm has {:.0f} MiB left; give it 64 MiB or more (of a container: "
+                    "--shm-size)",
+                    mib));
+  return works(fmt::format("/dev/shm, {:.0f} MiB free", mib));
+}
+
+Finding kernels() {
+  return tried([] {
+    std::size_t operators = 0, fast = 0;
+    for (const OpDef& def : op_set().all()) {
+      if (def.name == "placeholder" || def.name == "parameter") continue;
+      ++operators;
+      fast += cpu_kernels(def.name).size() > 1 ? 1 : 0;
+    }
+    return fmt::format("{} operators on the CPU, {} of them with a second, faster kernel",
+                       operators, fast);
+  });
+}
+
+// One worker, as mpirun starts it, that meets itself.
+Finding mpi() {
+  const Ended version = run_outside({"mpirun", "--version"}, kTryTimeout_s, true);
+  if (version.status == 127) return missing("no mpirun is found");
+  const Ended hello = run_outside(
+      {"mpirun", "-n", "1", own_program(), "doctor", "--hello"}, kTryTimeout_s, true,
+      {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "HETU_TRANSPORT=mpi"});
+  const std::string wanted = "hello from worker 0 of 1";
+  if (hello.status == 0 && hello.output.find(wanted) != std::string::npos)
+    return works(fmt::format("{}: {}", first_line(version.output), wanted));
+  if (hello.output.find("has no MPI") != std::string::npos)
+    return missing("mpirun is found, but MPI is not in this build");
+  return broken(fmt::format("a job of one worker ended with status {}: {}", hello.status,
+                            first_line(hello.output)));
+}
+
+Finding ssh() {
+  const Ended version = run_outside({"ssh", "-V"}, kTryTimeout_s, true);
+  if (version.status != 0) return missing("no ssh is found: jobs stay on this host");
+  return works(first_line(version.output));
+}
+
+Finding zeromq() {
+  return tried([] {
+    const std::string zeros(64, '0');
+    const auto mesh = comm::open_mesh({0, 1, "tcp://127.0.0.1:*", zeros, zeros});
+    return "listens at " + mesh->endpoint();
+  });
+}
+
+Finding hdf5() {
+  try {
+    const Hdf5File none(own_program());  // which is none
+  } catch (const Error& e) {
+    if (e.code() == Code::Unsupported) return missing("not in this build");
+    if (e.code() == Code::Io) return works("the library opens and tells what is no HDF5 file");
+    return broken(e.what());
+  }
+  return broken("takes a program for an HDF5 file");
+}
+
+Finding jpeg() {
+  return tried([] {
+    Image grey{8, 8, std::vector<std::uint8_t>(192, 128)}, back;
+    const std::string trouble = decode_image(encode_jpeg(grey, 90), back);
+    require(trouble.empty() && back.width == 8, "a JPEG of its own is not read back: {}", trouble);
+    return std::string("writes and reads a JPEG");
+  });
+}
+
+Finding opencv() {
+  return tried([] {
+    const std::string text = "P6\n2 1\n255\nabcdef";
+    Image image;
+    const std::string trouble = decode_image({text.begin(), text.end()}, image);
+    require(trouble.empty() && image.rgb == std::vector<std::uint8_t>(text.end() - 6, text.end()),
+            "a PNM picture is not read as it is: {}", trouble);
+    return std::string("the module opens and reads a PNM picture");
+  });
+}
+
+Finding python() {
+  const std::string name = beside(own_program(), "python3");
+  const Ended found =
+      run_outside({name, "-c",
+                   "import sys, hetu\nprint('Python', sys.version.split()[0] + ', hetu', "
+                   "hetu.__version__, 'from', hetu.__file__)"},
+                  kTryTimeout_s, true);
+  if (found.status == 127) return missing("no python3 is found");
+  if (found.status == 0) return works(first_line(found.output));
+  const std::string text = found.output.substr(0, found.output.find_last_not_of('\n') + 1);
+  return missing("python3 cannot import hetu: " + text.substr(text.rfind('\n') + 1));
+}
+
+Finding module(const std::string& name) {
+  const Ended found = run_outside({beside(own_program(), "python3"), "-c",
+                                   fmt::format("import {0}; print('{0}', {0}.__version__)", name)},
+                                  kTryTimeout_s);
+  return found.status == 0 ? works(first_line(found.output)) : missing("not found by python3");
+}
+
+std::vector<Trial> trials() {
+  const std::string again = ", then configure and build again";
+  return {
+      {"processor", "", processor},
+      {"shared memory", "", shared_memory},
+      {"kernels", "", kernels},
+      {"Open MPI", "libopenmpi-dev openmpi-bin" + again, mpi},
+      {"ssh", "openssh-client", ssh},
+      {"ZeroMQ", "libzmq3-dev cppzmq-dev" + again, zeromq},
+      {"HDF5", "libhdf5-dev" + again, hdf5},
+      {"JPEG and PNG", "libjpeg-dev libpng-dev" + again, jpeg},
+      {"OpenCV", "libopencv-imgcodecs-dev" + again, opencv},
+      {"Python", "source .venv/bin/activate, or hetu.exp; else python3-dev and nanobind" + again,
+       python},
+      {"NumPy", "pip install numpy", [] { return module("numpy"); }},
+      {"h5py", "pip install h5py (hetu data sample)", [] { return module("h5py"); }},
+      {"pyarrow", "pip install pyarrow (hetu.data.Table)", [] { return module("pyarrow"); }},
+  };
+}
+
+}  // namespace
+
+int doctor_command(const Arguments& arguments) {
+  if (wants_help(arguments)) {
+    put("usage: hetu doctor\n"
+        "Tries what Hetu uses on this machine: says what works, what is missing and what to "
+        "install.\n"
+        "Exits 1 if something is there and does not work; what is missing is optional.\n",
+        "");
+    return 0;
+  }
+  if (arguments == Arguments{"--hello"}) {  // a worker of a trial
+    const auto links = comm::connect("mpi", link_options());
+    put(fmt::format("hello from worker {} of {}\n", links->worker(), links->workers()), "");
+    return 0;
+  }
+  require(arguments.empty(), "takes no arguments, got '{}'", arguments.empty() ? "" : arguments[0]);
+  int wrong = 0, absent = 0;
+  for (const Trial& trial : trials()) {
+    const Finding found = trial.attempt();
+    const bool is_broken = found.state == Finding::State::Broken;
+    const bool is_missing = found.state == Finding::State::Missing;
+    wrong += is_broken ? 1 : 0;
+    absent += is_missing ? 1 : 0;
+    std::string line = fmt::format("{:<8}{:<15}{}",
+                                   is_broken    ? "WRONG"
+                                   : is_missing ? "missing"
+                                                : "works",
+                                   trial.name, found.text);
+    if (is_missing && !trial.install.empty()) line += "; install: " + trial.install;
+    put(line + "\n", "");
+  }
+  put(wrong > 0    ? fmt::format("{} of these do not work\n", wrong)
+      : absent > 0 ? fmt::format("all that is here works; {} optional parts are missing\n", absent)
+                   : "all works\n",
+      "");
+  return wrong > 0 ? 1 : 0;
+}
+
+}  // namespace hetu::cli

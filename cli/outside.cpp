@@ -1,0 +1,91 @@
+#include "cli/outside.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+
+#include "graph/base/error.h"
+
+namespace hetu::cli {
+namespace {
+
+// In the child: only what is allowed between fork and exec.
+[[noreturn]] void become(const std::vector<char*>& argv, const std::vector<char*>& more, int out,
+                         bool errors) {
+  ::setpgid(0, 0);  // all that it starts ends with it
+  const int nothing = ::open("/dev/null", O_RDWR);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(errors ? out : nothing, STDERR_FILENO);
+  for (char* variable : more) ::putenv(variable);
+  ::execvp(argv[0], argv.data());
+  ::_exit(127);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& w : words) out.push_back(w.data());
+  return out;
+}
+
+}  // namespace
+
+Ended run_outside(const std::vector<std::string>& words, double timeout_s, bool errors,
+                  const std::vector<std::string>& environment) {
+  std::vector<std::string> kept = words, variables = environment;
+  std::vector<char*> argv = pointers(kept);
+  argv.push_back(nullptr);
+  const std::vector<char*> more = pointers(variables);
+  std::array<int, 2> ends = {};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(Code::Io, "no pipe can be made");
+  const pid_t child = ::fork();
+  if (child < 0) fail(Code::Io, "no process can be started");
+  if (child == 0) become(argv, more, ends[1], errors);
+  ::close(ends[1]);
+  Ended ended;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  std::array<char, 4096> room = {};
+  bool late = false;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        limit - std::chrono::steady_clock::now());
+    pollfd waited = {ends[0], POLLIN, 0};
+    const int ready = left.count() > 0 ? ::poll(&waited, 1, static_cast<int>(left.count())) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    late = ready == 0;
+    const ssize_t got = ready > 0 ? ::read(ends[0], room.data(), room.size()) : 0;
+    if (got <= 0) break;
+    ended.output.append(room.data(), static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  if (late) ::kill(-child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  ended.status = late ? 124 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+std::string own_program() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
+}
+
+std::string beside(const std::string& self, const std::string& name) {
+  std::error_code ignored;
+  for (const std::filesystem::path& place :
+       {std::filesystem::path(self), std::filesystem::path(own_program())}) {
+    const auto found = place.parent_path() / name;
+    if (place.has_parent_path() && std::filesystem::exists(found, ignored)) return found.string();
+  }
+  return name;
+}
+
+}  // namespace hetu::cli

@@ -1,0 +1,115 @@
+"""`hetu completion`: what bash offers is what each command's own help lists. `hetu doctor`: tried things, one line each."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HETU_BUILD_DIR", ROOT / "build"))
+HETU = str(BUILD / "bin" / "hetu")
+FOLDER = tempfile.mkdtemp()  # heturun, for PATH
+TIMEOUT_S = 120
+
+
+def setUpModule():
+    os.symlink(ROOT / "python" / "heturun", os.path.join(FOLDER, "heturun"))
+    os.symlink(HETU, os.path.join(FOLDER, "hetu"))
+
+
+def tearDownModule():
+    shutil.rmtree(FOLDER)
+
+
+def run(*words, path=None, **more):
+    environment = {**os.environ, "PATH": path or f"{FOLDER}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, **more)
+
+
+def offered(*lines):
+    """What bash offers for the last word of each command line."""
+    script = run(HETU, "completion", "bash").stdout
+    for words in lines:
+        listed = " ".join(f"'{w}'" for w in words)
+        script += f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _hetu; echo \"${{COMPREPLY[*]}}\"\n"
+    done = run("bash", "-u", "-c", script)
+    if done.returncode or done.stderr:
+        raise AssertionError(done.stderr)
+    return [line.split() for line in done.stdout.split("\n")[:-1]]
+
+
+class Completion(unittest.TestCase):
+    def test_commands_and_options(self):
+        wanted = {
+            "hetu si": {"simulate"}, "hetu data ": {"check", "sample"},
+            "hetu simulate gpipe --stage": {"--stage-replicas", "--stages"},
+            "hetu simulate zb": {"zb-1p", "zb-2p", "zb-h1", "zb-h2", "zb-v"},
+            "hetu ps serve --l": {"--listen"}, "hetu data sample --r": {"--rows"},
+            "hetu checkpoint ": {"--help", "-o", "diff", "export", "import", "show"}, "hetu completion ": {"bash", "zsh"},
+            "heturun --no": {"--no-server-restart"}, "heturun -w 2 --ver": {"--verbose", "--version"},
+            "/some/where/hetu timeline a.json --st": {"--step", "--steps", "--style"}, "hetu completion -": set(),
+        }
+        found = offered(["hetu", ""], *(line.split(" ") for line in wanted))
+        self.assertLessEqual({"schedule", "verify", "data", "ps", "doctor", "completion", "--version"}, set(found[0]))
+        for (line, words), got in zip(wanted.items(), found[1:], strict=True):
+            self.assertEqual(set(got), words, line)
+
+    def test_every_option_of_every_command(self):
+        help_of = run(HETU, "--help").stdout
+        commands = re.findall(r"(?m)^  (\S+(?: [a-z]+)?)  ", help_of)
+        self.assertIn("data check", commands)
+        for command, words in zip(commands, offered(*(["hetu", *c.split(), "-"] for c in commands)), strict=True):
+            listed = set(re.findall(r"(?m)^ +(--?[\w-]+)", run(HETU, *command.split(), "--help").stdout))
+            self.assertLessEqual(listed, set(words), command)
+
+    def test_zsh(self):
+        script = run(HETU, "completion", "zsh").stdout
+        self.assertTrue(script.startswith("#compdef hetu heturun\n"))
+        if shutil.which("zsh"):
+            done = run("zsh", "-f", "-c", "autoload -U compinit; compinit -u; " + script + "\n_hetu_words hetu ps")
+            self.assertEqual((done.stdout.strip(), done.stderr), ("serve status", ""))
+
+    def test_what_is_refused(self):
+        for words, says in (([], "needs one shell: bash or zsh"), (["fish"], "fish")):
+            done = run(HETU, "completion", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(says, done.stderr)
+
+
+class Doctor(unittest.TestCase):
+    def test_each_thing_is_tried(self):
+        done = run(HETU, "doctor")
+        lines = done.stdout.splitlines()
+        found = {line[8:23].strip(): line[:8].strip() for line in lines[:-1]}
+        self.assertEqual(done.returncode, 1 if "WRONG" in found.values() else 0, done.stdout + done.stderr)
+        self.assertLessEqual({"shared memory", "Open MPI", "ssh", "ZeroMQ", "HDF5", "JPEG and PNG", "OpenCV"}, set(found))
+        for name in ("processor", "kernels", "Python", "NumPy"):
+            self.assertEqual(found[name], "works", done.stdout)
+        self.assertIn(f"{len(os.sched_getaffinity(0))} cores", lines[0])
+        if run("mpirun", "--version").returncode == 0 and found["Open MPI"] != "missing":
+            self.assertIn("hello from worker 0 of 1", done.stdout)
+        for line in lines[:-1]:
+            if line.startswith("missing"):
+                self.assertIn("; install: ", line)
+
+    def test_what_is_not_there_is_missing(self):
+        """With nothing along PATH."""
+        with tempfile.TemporaryDirectory() as empty:
+            done = run(HETU, "doctor", path=empty)
+        found = {line[8:23].strip(): line for line in done.stdout.splitlines()}
+        self.assertIn("no mpirun is found; install: libopenmpi-dev openmpi-bin", found["Open MPI"])
+        self.assertIn("no ssh is found", found["ssh"])
+        self.assertTrue(found["Python"].startswith("missing"), found["Python"])
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_arguments_are_refused(self):
+        done = run(HETU, "doctor", "--all")
+        self.assertEqual((done.returncode, done.stderr), (2, "hetu doctor: takes no arguments, got '--all'\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
