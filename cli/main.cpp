@@ -43,8 +43,8 @@ const std::vector<Command>& commands() {
        ps_status_command, nullptr},
       {"doctor", "tries what Hetu uses on this machine, and says what to install", doctor_command,
        nullptr},
-      {"completion", "a script with which bash or zsh completes these commands",
-       completion_command, nullptr},
+      {"completion", "a script with which bash or zsh completes these commands", completion_command,
+       nullptr},
   };
   return kCommands;
 }

@@ -104,7 +104,8 @@ stage by pipeline, and `"stages"` has the stages of every pipeline, one after th
 `reason`, with AD-PSGD `initiator`; `{"run", "time_us", "lost"}` for a pipeline that left. A resumed run takes out the groups
 that it makes again; times and serials count on. Of a simulation, a plain time unit counts as 1 ms.
 
-**Training log** (`--log`): one JSON object per step: step, the losses, samples_per_s, seconds, learning_rate, gradient_norm.
+**Training log** (`--log`, `hetu.hooks.Log`): a record per step: step, the losses, samples_per_s, seconds, learning_rate,
+gradient_norm; a JSON object per line, or CSV with the names in the first line where the file's name ends in .csv.
 A resumed run takes out the steps that it does again.
 
 **TensorBoard** (`--name`): `runs/NAME/events.out.tfevents.*`, a point per epoch (of a resumed run in place of

@@ -1,5 +1,6 @@
 """`hetu completion`: what bash offers is what each command's own help lists. `hetu doctor`: tried things, one line each."""
 
+import functools
 import os
 import pathlib
 import re
@@ -30,9 +31,15 @@ def run(*words, path=None, **more):
     return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, **more)
 
 
+@functools.cache
+def made_for(shell):
+    """Every command is asked for its help, which takes seconds."""
+    return run(HETU, "completion", shell).stdout
+
+
 def offered(*lines):
     """What bash offers for the last word of each command line."""
-    script = run(HETU, "completion", "bash").stdout
+    script = made_for("bash")
     for words in lines:
         listed = " ".join(f"'{w}'" for w in words)
         script += f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _hetu; echo \"${{COMPREPLY[*]}}\"\n"
@@ -67,7 +74,7 @@ class Completion(unittest.TestCase):
             self.assertLessEqual(listed, set(words), command)
 
     def test_zsh(self):
-        script = run(HETU, "completion", "zsh").stdout
+        script = made_for("zsh")
         self.assertTrue(script.startswith("#compdef hetu heturun\n"))
         if shutil.which("zsh"):
             done = run("zsh", "-f", "-c", "autoload -U compinit; compinit -u; " + script + "\n_hetu_words hetu ps")
