@@ -67,10 +67,10 @@ class Summary:
                  + f"; operations of one sample: forward {quantity(self.operations)}{both}"]
         if len(self.stages) > 1 or self.stages[0].peak:
             names = list(self.stages[0].memory)
-            rows = [["stage", "blocks", "parameters", "operations", "weights", *names, *(["peak"] if names else [])]]
+            rows = [["stage", "blocks", "parameters", "operations", *(names or ["weights"]), *(["peak"] if names else [])]]
             for s in self.stages:
                 rows.append([str(s.number), str(s.blocks), f"{s.parameters:,}", quantity(s.operations),
-                             _bytes(s.weight_bytes), *(_bytes(s.memory[name]) for name in names),
+                             *(_bytes(s.memory[name]) for name in names), *([] if names else [_bytes(s.weight_bytes)]),
                              *([_bytes(s.peak)] if names else [])])
             lines += ["", *_table(rows)]
         return "\n".join(lines)

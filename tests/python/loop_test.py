@@ -203,6 +203,14 @@ class Logs(unittest.TestCase):
                 list(job.run(steps=2, hooks=[Log(str(path))]))  # the same training goes on
                 self.assertEqual(self.steps_in(path), [0, 1, 2, 3, 4], name)
 
+    def test_from_step_0_with_what_is_there(self):
+        """As a script that was killed before its first checkpoint, and is resumed."""
+        for name in ("log.csv", "log.jsonl"):
+            path = self.folder / name
+            for _ in range(2):
+                list(build().run(steps=3, hooks=[Log(str(path), goes_on=True)]))
+            self.assertEqual(self.steps_in(path), [0, 1, 2], name)
+
     def test_tensorboard_has_points_of_steps_and_epochs(self):
         class Scores:
             def on_epoch(self, job, epoch):

@@ -227,6 +227,17 @@ class Summaries(unittest.TestCase):
         self.assertRegex(text, r"(?m)^block0 +\[B, 3\] +12 +\S+ +0$")
         self.assertRegex(text, r"(?m)^block3 +\[B\] +12 +\S+ +1$")
 
+    def test_published_counts(self):
+        """BertForPreTraining as Hugging Face's transformers counts bert-base-uncased, resnet50 as torchvision does."""
+        ht.new_graph()
+        fields = {name: np.zeros((2, 8), np.int32) for name in ("input_ids", "input_mask", "segment_ids", "masked_lm_labels")}
+        data = ht.data.Batches([fields | {"next_sentence_labels": np.zeros(2, np.int32)}], 2)
+        bert = ht.models.Bert.from_config("base", vocab_size=30522, max_position_embeddings=512, tie_word_embeddings=True)
+        self.assertEqual(ht.summary(bert.pretraining_loss(data), stages=4).parameters, 110_106_428)
+        ht.new_graph()
+        data = ht.data.Batches([{"image": np.zeros((2, 3, 64, 64), np.float32), "label": np.zeros(2, np.int32)}], 2)
+        self.assertEqual(ht.summary(ht.models.ResNet("resnet50", 1000).loss(data)).parameters, 25_557_032)
+
     def test_bytes_are_those_of_the_job(self):
         for pipeline, stages, micro_batches in (("1f1b", 1, 4), ("1f1b", 2, 4), ("gpipe", 2, 2), ("pipedream", 2, 1)):
             _, loss = model(1)
