@@ -348,10 +348,7 @@ std::int64_t Trainer::agree_on_rows(std::optional<std::int64_t> mine) {
 }
 
 StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& how) {
-  require(!is_asynchronous() || run_left_ == 0,
-          "validation wants a drained pipeline, and {} steps of this run are to come: end the run "
-          "where you validate",
-          run_left_);
+  check_drained("validation");
   run_->finish();
   if (tables_) tables_->settle();
   const std::int64_t each = plan_.options.batch_size, whole = each * plan_.linked;
@@ -361,13 +358,12 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
   stages_->set_fetches(fetched_values(plan_.graph, how.fetches));
   if (how.rows && *how.rows < whole)
     stages_->set_rows(std::clamp<std::int64_t>(*how.rows - before * each, 0, each));
-  const std::vector<float> own = stages_->buffers();
-  stages_->average_buffers();
-  validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
-  while (validation_->advance()) {
-  }
-  validation_->finish();
-  stages_->set_buffers(own);
+  see_means([&] {
+    validation_->begin_step(forwards_, static_cast<int>(step_), nullptr);
+    while (validation_->advance()) {
+    }
+    validation_->finish();
+  });
   StepResult result;
   result.step = step_;
   result.rows = std::min(how.rows.value_or(whole), whole);

@@ -301,9 +301,10 @@ class _Items:
 
 class Rows(Data):
     """Rows of one's own, by number. An epoch takes whole global batches in an order of `seed` and epoch (`shuffle` False: as
-    they stand); the rows that are left, fewer than a global batch, are not taken in that epoch. Floats become float32,
-    integers int32. `augment`, a function of (batch, generator), changes whole global batches: a dict of arrays, and a
-    numpy.random.Generator that depends on seed, epoch and batch alone; it gives the dict back.
+    they stand); the rows that are left, fewer than a global batch, are not taken in that epoch. Where a job predicts or
+    evaluates, every row comes once, as they stand. Floats become float32, integers int32. `augment`, a function of (batch,
+    generator), changes whole global batches: a dict of arrays, and a numpy.random.Generator that depends on seed, epoch and
+    batch alone; it gives the dict back.
     """
 
     def __init__(self, called: str, source: rows.Source, batch_size: int, seed: int, shuffle: bool,
@@ -320,6 +321,12 @@ class Rows(Data):
     def __len__(self) -> int:
         return self.rows
 
+    def once(self) -> Rows:
+        """As they stand: what a job predicts of them is in the order of the rows."""
+        other = copy(self)
+        other._once, other.drawn = True, self.drawn.in_order()
+        return other
+
     def alone(self, pipelines: int) -> Rows:
         cut = copy(self)
         cut._steps = pipelines
@@ -327,13 +334,13 @@ class Rows(Data):
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         batch = self._steps * pipelines * self.batch_size
-        if self.rows < batch:
+        drawn, once = self.drawn, self._once
+        if self.rows < batch and not once:
             refuse(f"{self.called}: {self.rows} rows are fewer than one global batch, {self._steps * pipelines} pipelines x "
                    f"{self.batch_size}; choose a smaller batch_size")
-        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
-        drawn = self.drawn
         return _hetu.stream_loader(self.called, [tuple(f) for f in self.fields],
-                                   lambda epoch, number: drawn.batch(epoch, number, batch), batch, options, together)
+                                   lambda epoch, number: drawn.batch(epoch, number, batch, once), batch,
+                                   self._options(pipelines, pipeline, fields, 0), together)
 
 
 class Arrays(Rows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hetu.place import refuse
@@ -118,6 +119,12 @@ class Drawn:
         first = self._fields(0, 0, self._numbers(0)[:1])
         self.fields: Fields = [(name, str(array.dtype), list(array.shape[1:])) for name, array in first.items()]
 
+    def in_order(self) -> Drawn:
+        """The same, rows as they stand."""
+        other = copy(self)
+        other.shuffle, other._order = False, (-1, None)
+        return other
+
     def _numbers(self, epoch: int) -> Any:
         import numpy as np
 
@@ -140,12 +147,14 @@ class Drawn:
             batch = dict(made)
         return {name: as_field(self.called, name, values) for name, values in batch.items()}
 
-    def batch(self, epoch: int, number: int, rows: int) -> Arrays | None:
-        """Batch `number` of `rows` rows; None after the last whole one. Throws ValueError: a field that is not as the first
-        row's."""
-        if (number + 1) * rows > self.source.rows:
+    def batch(self, epoch: int, number: int, rows: int, short: bool = False) -> Arrays | None:
+        """Batch `number` of `rows` rows; None after the last whole one or, with `short`, after what is left behind that.
+        Throws ValueError: a field that is not as the first row's."""
+        begin = number * rows
+        rows = min(rows, self.source.rows - begin) if short else rows
+        if rows <= 0 or begin + rows > self.source.rows:
             return None
-        found = self._fields(epoch, number, self._numbers(epoch)[number * rows:(number + 1) * rows])
+        found = self._fields(epoch, number, self._numbers(epoch)[begin:begin + rows])
         for name, dtype, shape in self.fields:
             if name not in found:
                 refuse(f"{self.called}: batch {number} has no field '{name}'")

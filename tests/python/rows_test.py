@@ -128,6 +128,24 @@ class Datasets(unittest.TestCase):
         self.assertLess(losses[-1], 0.1 * losses[0])
 
 
+    def test_predictions_are_in_the_order_of_the_rows(self):
+        """Whatever the order of training, on any grid, the last batch short."""
+        x = np.arange(22, dtype=np.float64).reshape(11, 2)
+        for devices in (None, "threads:1x2", "threads:2x1"):
+            ht.new_graph()
+            data = ht.data.Arrays(x=x, y=x[:, 0], batch_size=4 if devices != "threads:2x1" else 2, seed=SEED)
+            hidden = ht.ops.linear(data.x, ht.parameter("w", np.eye(2)))
+            ht.cut()
+            total = (hidden * 2).sum(-1)
+            loss = ht.step_mean((total - data.y) ** 2)
+            job = ht.Executor({"train": [ht.optim.SGD(0.0).minimize(loss)], "predict": [total], "validate": [loss]}, devices,
+                              micro_batches=2, threads=1)
+            list(job.run(steps=3))
+            np.testing.assert_array_equal(job.predict(), 2 * x.sum(1), str(devices))
+            self.assertAlmostEqual(job.evaluate(run="validate")["div_scalar"], float(((2 * x.sum(1) - x[:, 0]) ** 2).mean()), 3)
+            np.testing.assert_array_equal(job.predict(ht.data.Arrays(x=x[:3], batch_size=data.batch_size)), 2 * x[:3].sum(1))
+
+
 class Files(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

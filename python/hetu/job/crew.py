@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from hetu.job.step import Step
 
 NAME = re.compile(r"threads:([1-9][0-9]{0,2})x([1-9][0-9]{0,2})")
-TOGETHER = ("weights", "set_weights", "gradients", "gradient_norms")  # methods that all workers call, and run
+# Methods that all workers call, besides run.
+TOGETHER = ("weights", "set_weights", "gradients", "gradient_norms", "predict", "evaluate", "save")
 PATIENCE_S = 1.0  # for errors that all workers have alike, before one ends the links
 _END = object()
 
