@@ -137,6 +137,15 @@ class Weights(unittest.TestCase):
                     self.assertEqual([s.loss for s in second.run(steps=3)], [s.loss for s in first.run(steps=3)])
                     self.assert_same(second.weights(), first.weights())
 
+    def test_states_of_the_optimizer_stay(self):
+        for devices in (None, "threads:1x2"):
+            for tied in (False, True):
+                plain = [step.loss for step in build(devices, tied=tied).run(steps=6)]
+                job = build(devices, tied=tied)
+                found = [step.loss for step in job.run(steps=3)]
+                job.set_weights(job.weights())
+                self.assertEqual(found + [step.loss for step in job.run(steps=3)], plain)
+
     def test_beside_one_process(self):
         """--compare-single goes on from what is put in, too."""
         job = build("threads:1x2", compare_single=True)
@@ -230,7 +239,8 @@ class Summaries(unittest.TestCase):
     def test_published_counts(self):
         """BertForPreTraining as Hugging Face's transformers counts bert-base-uncased, resnet50 as torchvision does."""
         ht.new_graph()
-        fields = {name: np.zeros((2, 8), np.int32) for name in ("input_ids", "input_mask", "segment_ids", "masked_lm_labels")}
+        names = ("input_ids", "input_mask", "segment_ids", "masked_lm_labels")
+        fields = {name: np.zeros((2, 8), np.int32) for name in names}
         data = ht.data.Batches([fields | {"next_sentence_labels": np.zeros(2, np.int32)}], 2)
         bert = ht.models.Bert.from_config("base", vocab_size=30522, max_position_embeddings=512, tie_word_embeddings=True)
         self.assertEqual(ht.summary(bert.pretraining_loss(data), stages=4).parameters, 110_106_428)

@@ -142,7 +142,8 @@ class Datasets(unittest.TestCase):
                               micro_batches=2, threads=1)
             list(job.run(steps=3))
             np.testing.assert_array_equal(job.predict(), 2 * x.sum(1), str(devices))
-            self.assertAlmostEqual(job.evaluate(run="validate")["div_scalar"], float(((2 * x.sum(1) - x[:, 0]) ** 2).mean()), 3)
+            (found,) = job.evaluate(run="validate").values()
+            self.assertAlmostEqual(found, float(((2 * x.sum(1) - x[:, 0]) ** 2).mean()), 3)
             np.testing.assert_array_equal(job.predict(ht.data.Arrays(x=x[:3], batch_size=data.batch_size)), 2 * x[:3].sum(1))
 
 
