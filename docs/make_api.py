@@ -11,11 +11,12 @@ from pathlib import Path
 import pdoc
 
 # What users name. Their submodules follow; what only heturun and the bindings import is left out.
-MODULES = ["hetu", "!hetu.launch", "!hetu.process", "!hetu.sample", "!hetu.hold", "!hetu.training", "hetu.job.training"]
+MODULES = ["hetu", "!hetu.launch", "!hetu.process", "!hetu.sample", "!hetu.hold", "!hetu.training", "hetu.job.training",
+           "!hetu.hooks", "hetu.job.hooks"]
 
 
 def main(folder: str) -> None:
-    warnings.filterwarnings("ignore", "Found 'training'")  # it stands in hetu.job
+    warnings.filterwarnings("ignore", "Found '(training|hooks)'")  # they stand in hetu.job
     pdoc.render.configure(show_source=False, docformat="restructuredtext", footer_text="Hetu, from its docstrings")
     pdoc.pdoc(*MODULES, output_directory=Path(folder))
     print(f"{folder}/hetu.html")

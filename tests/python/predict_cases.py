@@ -76,7 +76,7 @@ def main(folder, devices, pipelines, pipeline):
     """Goes on from the checkpoint of a job of one process, and predicts; every worker writes what it has."""
     more = {"micro_batches": 1} if pipeline == "pipedream" else {}
     job, _ = build(devices, int(pipelines), pipeline, **more)
-    list(job.run("train", steps=TRAINED, checkpoint=f"{folder}/checkpoint", resume=True))
+    list(job.run("train", until=TRAINED, checkpoint=f"{folder}/checkpoint", resume=True))
     np.savez(f"{folder}/{devices}-{pipeline}-{job.transport.worker}.npz", **results(job))
     job.save(f"{folder}/{devices}-{pipeline}", fetches=["logits", "maps", "best", "positive", "parts"])
 
