@@ -94,8 +94,11 @@ class Hooks:
         try:
             self._call("on_start")
             yield
-        finally:
-            self._call("on_end")
+        except BaseException:
+            with contextlib.suppress(OSError):  # a full disk, say, which has been said
+                self._call("on_end")
+            raise
+        self._call("on_end")
 
     def step(self, step: Step, until: int, drain: int) -> None:
         """`until`: step at which the run ends; `drain`: steps between two drains, 0: only at the end."""

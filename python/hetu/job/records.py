@@ -92,7 +92,10 @@ class Records:
 
     def close(self) -> None:
         if self.file:
-            self.file.close()
+            try:
+                self.file.close()
+            except OSError as error:
+                raise OSError(f"{self.file.name}: {error.strerror}") from None
 
 
 def _row(values: list[object] | list[str] | list[float]) -> str:
