@@ -302,7 +302,7 @@ class _Items:
 class Rows(Data):
     """Rows of one's own, by number. An epoch takes whole global batches in an order of `seed` and epoch (`shuffle` False: as
     they stand); the rows that are left, fewer than a global batch, are not taken in that epoch. Where a job predicts or
-    evaluates, every row comes once, as they stand. Floats become float32, integers int32. `augment`, a function of (batch,
+    evaluates, every row comes once, as they stand. dtypes are those of Batches. `augment`, a function of (batch,
     generator), changes whole global batches: a dict of arrays, and a numpy.random.Generator that depends on seed, epoch and
     batch alone; it gives the dict back.
     """

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hetu.arrays import converted, meant_as_rows
 from hetu.place import refuse
 
 if TYPE_CHECKING:
@@ -27,21 +28,18 @@ class Source(Protocol):
 
 
 def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
-    """An array as a field of a batch: floats become float32, integers int32, bools stay. Throws ValueError with the line of
-    the user's script: what is no array of numbers, integers that are not int32."""
+    """An array as a field of a batch, in the dtype that its rows are meant to have (hetu.arrays). Throws ValueError with the
+    line of the user's script: what is no array of numbers, an element that does not fit."""
     import numpy as np
 
     array = np.asarray(values)
-    if array.dtype.kind == "f":
-        return np.ascontiguousarray(array, np.float32)
-    if array.dtype.kind in "iu":
-        limits = np.iinfo(np.int32)
-        if array.size and (array.min() < limits.min or array.max() > limits.max):
-            refuse(f"{called}: field '{name}' has integers from {array.min()} to {array.max()}, which are not all int32")
-        return np.ascontiguousarray(array, np.int32)
-    if array.dtype.kind != "b":
+    dtype = meant_as_rows(array)
+    if not dtype:
         refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; numbers are wanted, in rows of one shape")
-    return np.ascontiguousarray(array)
+    try:
+        return converted(array, dtype)
+    except ValueError as error:
+        refuse(f"{called}: field '{name}': {error}")
 
 
 class InMemory:

@@ -60,10 +60,11 @@ class Epochs(unittest.TestCase):
 
     def test_dtypes(self):
         given = {"a": np.ones((3, 2), np.float64), "b": np.arange(3, dtype=np.uint8), "c": np.arange(3),
-                 "d": np.array([True, False, True]), "e": np.ones((3, 1, 2), np.float16), "f": [[1, 2], [3, 4], [5, 6]]}
+                 "d": np.array([True, False, True]), "e": np.ones((3, 1, 2), np.float16),
+                 "g": np.ones((3, 1, 2), np.uint8), "f": [[1, 2], [3, 4], [5, 6]]}
         data = ht.data.Arrays(batch_size=1, **given)
         self.assertEqual(data.fields, [("a", "float32", [2]), ("b", "int32", []), ("c", "int32", []), ("d", "bool", []),
-                                       ("e", "float32", [1, 2]), ("f", "int32", [2])])
+                                       ("e", "float32", [1, 2]), ("g", "float32", [1, 2]), ("f", "int32", [2])])
 
 
 class Hooked(unittest.TestCase):
@@ -233,7 +234,7 @@ class Refused(unittest.TestCase):
             ("Arrays: no arrays were given", lambda: arrays(batch_size=1)),
             ("Arrays: field 'x' is the single value 3", lambda: arrays(x=3, batch_size=1)),
             ("Arrays: field 'x' is <U1[1]; numbers are wanted", lambda: arrays(x=["a", "b"], batch_size=1)),
-            ("Arrays: field 'x' has integers from 0 to 4294967296, which are not all int32",
+            ("Arrays: field 'x': 4294967296 is no int32; -2147483648 to 2147483647 are",
              lambda: arrays(x=np.array([0, 2**32]), batch_size=1, shuffle=False, augment=lambda b, _: {"x": [0, 2**32]})),
             ("Arrays: there are no rows", lambda: arrays(x=np.ones((0, 2)), batch_size=1)),
             ("Arrays: a field cannot be named 'fields'", lambda: arrays(fields=x, batch_size=1)),
