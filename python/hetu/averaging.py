@@ -34,6 +34,7 @@ def _of_stragglers() -> list[options.Field]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """The scripts' flags of pipelines that average weights, and of stragglers."""
     add = parser.add_argument
     add("--preduce", action="store_true", help="partial reduce: pipelines average weights in groups of whoever is there")
     add("--adpsgd", nargs="?", const="published", choices=["published", "lockstep"],

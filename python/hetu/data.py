@@ -51,7 +51,7 @@ class Data:
         return _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, ahead, self._once)
 
     def once(self) -> Data:
-        """The same rows in the same order, for loaders that give every row of one epoch once: the last batch may be short."""
+        """The same rows in the same order, for loaders that give every row of an epoch once: the last batch may be short."""
         other = copy(self)
         other._once = True
         return other

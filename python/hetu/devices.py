@@ -100,6 +100,7 @@ class Layout:
         return pipeline * len(self.worker_of[0]) + place
 
     def describe(self) -> str:
+        """Name and size, for people."""
         if self.replicas:
             return f"{self.name}: {_many(self.stages, 'stage')} on {' + '.join(map(str, self.replicas))} workers"
         return f"{self.name}: {_many(self.pipelines, 'pipeline')} x {_many(self.stages, 'stage')}"

@@ -16,7 +16,7 @@ class Predictor:
     """A saved model. `predictor(x=array, ...)` takes an array per field, one row per sample, as many as there are, and gives
     the model's value of each: an array, or name -> array if it has several. No dropout; running statistics as they were.
 
-    folder: what job.save wrote. rows: samples that are computed at once; 0: as many as a micro-batch of that job had, so that
+    folder: what job.save wrote. rows: samples computed at once; 0: as many as a micro-batch of that job had, so that
     the bits are those of job.predict. threads: of kernels; 0: all cores. Throws OSError where the folder holds no model.
     """
 

@@ -9,16 +9,17 @@ MODULES = [name for name in hetu.__all__ if inspect.ismodule(getattr(hetu, name)
 
 
 def names_of(module):
-    """The public classes and functions that a module or package owns, and the methods of the classes."""
+    """The public classes and functions that a module or package owns, and the methods of the classes, but the moments of
+    hooks, which their module tells."""
     for name, value in vars(module).items():
         owner = getattr(value, "__module__", None) or ""
-        if name.startswith("_") or not owner.startswith(module.__name__) or not (inspect.isclass(value) or inspect.isroutine(value)):
+        ours = inspect.isclass(value) or inspect.isroutine(value)
+        if name.startswith("_") or not owner.startswith(module.__name__) or not ours:
             continue
         yield f"{module.__name__}.{name}", value
         for method, inner in vars(value).items() if inspect.isclass(value) else ():
-            inner = inner.fget if isinstance(inner, property) else inner
-            if not method.startswith("_") and inspect.isroutine(inner):
-                yield f"{module.__name__}.{name}.{method}", inner
+            if not method.startswith(("_", "on_")) and (inspect.isroutine(inner) or isinstance(inner, property)):
+                yield f"{module.__name__}.{name}.{method}", getattr(value, method)  # of a base class, if it has none
 
 
 class Docstrings(unittest.TestCase):
@@ -28,7 +29,7 @@ class Docstrings(unittest.TestCase):
         for name, value in [*exported, *(pair for module in MODULES for pair in names_of(importlib.import_module(
                 getattr(hetu, module).__name__)))]:
             seen += 1
-            if not (value.__doc__ or "").strip():
+            if not inspect.getdoc(value):
                 bare.append(name)
         self.assertGreater(seen, 250)
         self.assertEqual(bare, [])

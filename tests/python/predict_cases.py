@@ -32,7 +32,8 @@ def weight(name, *shape):
 
 
 def norm(x, name):
-    scale, shift = (ht.parameter(f"{name}.{kind}", [8], ht.graph.constant(start)) for kind, start in (("w", 1.0), ("b", 0.0)))
+    scale, shift = (ht.parameter(f"{name}.{kind}", [8], ht.graph.constant(start))
+                    for kind, start in (("w", 1.0), ("b", 0.0)))
     mean, var = (ht.buffer(f"{name}.{kind}", [8], ht.graph.constant(start)) for kind, start in (("mean", 0.0), ("var", 1.0)))
     return ht.graph.current().apply_all("batch_norm", [x, scale, shift, mean, var], name)[0]
 
@@ -50,7 +51,8 @@ def build(devices=None, pipelines=1, pipeline="gpipe", micro_batches=None, **mor
     logits = ht.ops.linear(deep, weight("out", 3, 16), name="logits")
     values = {
         "maps": maps, "hidden": hidden, "logits": logits, "parts": ht.ops.reshape(deep, shape=[-4, 4], name="parts"),
-        "best": ht.ops.argmax(logits, name="best"), "positive": ht.ops.greater(logits, ht.constant(np.float32(0)), name="positive"),
+        "best": ht.ops.argmax(logits, name="best"),
+        "positive": ht.ops.greater(logits, ht.constant(np.float32(0)), name="positive"),
         "row": data.row, "y": data.y, "hits": ht.ops.top_k_hits(logits, data.y, k=1, name="hits"),
         "total": deep.sum(axis=0), "loss": ht.models.mean_cross_entropy(logits, data.y, "mean"),
     }

@@ -18,7 +18,8 @@ from train_cases import HETURUN, MANY_S
 
 SCRIPT = pathlib.Path(cases.__file__)
 PROGRAM = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "example_predict"
-JOBS = [("pipe_2_2", 2, "gpipe", 4), ("pipe_1_4", 1, "1f1b", 4), ("pipe_1_2", 1, "chimera", 2), ("pipe_1_4", 1, "pipedream", 4)]
+JOBS = [("pipe_2_2", 2, "gpipe", 4), ("pipe_1_4", 1, "1f1b", 4), ("pipe_1_2", 1, "chimera", 2),
+        ("pipe_1_4", 1, "pipedream", 4)]
 PARTS = ["logits", "maps", "best", "positive", "parts"]  # of what is saved
 
 
@@ -122,7 +123,8 @@ class Bits(unittest.TestCase):
     def test_a_saved_model_in_cpp(self):
         with tempfile.TemporaryDirectory() as folder:
             cases.arrays()["x"].tofile(f"{folder}/x.bin")
-            done = subprocess.run([PROGRAM, self.folder / "one", str(cases.ROWS), folder, folder], capture_output=True, text=True)
+            done = subprocess.run([PROGRAM, self.folder / "one", str(cases.ROWS), folder, folder], capture_output=True,
+                                  text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.check({name: np.fromfile(f"{folder}/{name}.bin", self.one[name].dtype).reshape(self.one[name].shape)
                         for name in PARTS}, self.one)
@@ -149,7 +151,7 @@ class Bits(unittest.TestCase):
 
 class State(unittest.TestCase):
     def test_a_cache_of_keys_and_values(self):
-        """One token at a time with a cache that is carried, and all tokens at once under a causal mask, of one set of weights."""
+        """One token at a time with a cache that is carried, and all at once under a causal mask, of the same weights."""
         rows, length, width = 2, 6, 8
         random = np.random.default_rng(5)
         x = random.standard_normal((rows, length, width)).astype(np.float32)
@@ -270,7 +272,8 @@ class Refusals(unittest.TestCase):
             (lambda: model(z=x), r"the model reads no field 'z'; it reads 'x' float32\[B, 2, 5, 4\]"),
             (lambda: model(), r"field 'x' is missing; the model reads 'x' float32"),
             (lambda: model(x, x), "give arrays by name: x="),
-            (lambda: model(x.astype(np.float64)), r"field 'x' is float64\[37, 2, 5, 4\], the model reads float32\[B, 2, 5, 4\]"),
+            (lambda: model(x.astype(np.float64)),
+             r"field 'x' is float64\[37, 2, 5, 4\], the model reads float32\[B, 2, 5, 4\]"),
             (lambda: model(x=x[:, 0]), r"field 'x' is float32\[37, 5, 4\], the model reads float32\[B, 2, 5, 4\]"),
             (lambda: model(x=x.astype(np.uint8)), "'x' has elements of a type that no value has"),
         ]:

@@ -95,7 +95,8 @@ class SyncPs(TrainCase):
                 self.refused_in_plan((2, 2), *PS, *options, "--steps", 2, says=says)
         wrong = ("--pipeline", "1f1b", "--sync-method", "psr", "--steps", 2)
         self.refused((2, 2), *wrong, says="--sync-method.*'psr'.*'allreduce', 'ps'")
-        self.refused((2, 1), *PS, "--pipeline", "pipedream", "--preduce", "--steps", 2, says="'pipedream' updates after backwards")
+        self.refused((2, 1), *PS, "--pipeline", "pipedream", "--preduce", "--steps", 2,
+                     says="'pipedream' updates after backwards")
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ def _check(graph: GraphBuilder, run: str, value: Value, trains: bool) -> None:
     name, op = graph.builder.producer_of(value.number)
     what = f"'{name}' is {value.dtype}{value.shape}"
     if trains and (value.shape or value.dtype != "float32"):
-        raise NotImplementedError(f"fetches '{run}': {what}; a run that trains reports float32 scalars; ask for it in a list "
-                                  "without minimize()")
+        raise NotImplementedError(f"fetches '{run}': {what}; a run that trains reports float32 scalars; ask for it in a "
+                                  "list without minimize()")
     if op in ("parameter", "buffer"):
         _refuse(run, f"'{name}' is a {op}; a run reports what operators compute of its data")
     if not (value.shape and value.shape[0] < 0) and value.dtype not in ("float32", "int32"):

@@ -47,6 +47,7 @@ class Epoch:
         self.seconds = 0.0
 
     def end(self) -> None:
+        """The last step is done: how long it took is known."""
         self.seconds = time.monotonic() - self._started
 
     @property
@@ -56,6 +57,7 @@ class Epoch:
 
     @property
     def samples(self) -> int:
+        """Of all its steps."""
         return sum(s.samples for s in self.steps)
 
     def mean(self, name: str) -> float:

@@ -33,8 +33,8 @@ class Predicting:
     def predict(
         self, data: Rows | None = None, run: str | None = None, fetches: Sequence[Value | str] | None = None
     ) -> numpy.ndarray | dict[str, numpy.ndarray]:
-        """What a run gives of every sample of `data`, in its order, the last batch short where it is: an array if that is one
-        value, else name -> array. No field is read that the values do not need.
+        """What a run gives of every sample of `data`, in its order, the last batch short where it is: an array if that is
+        one value, else name -> array. No field is read that the values do not need.
 
         data: an object of hetu.data, or arrays by field; the training data if none is given. run: a list of the Executor;
         else the one called "predict", or the only one with such values that does not train. fetches: some of its values.
@@ -111,7 +111,8 @@ class Predicting:
         if run is None:
             run = next((name for name in preferred if name in still), still[0] if len(still) == 1 else None)
         if run is None:
-            current().refuse(f"{what}: run= says which list of the Executor is meant; it has {', '.join(self.fetches.trains)}")
+            current().refuse(f"{what}: run= says which list of the Executor is meant; it has "
+                             f"{', '.join(self.fetches.trains)}")
         self.fetches.check_run(run)
         if self.fetches.trains[run]:
             current().refuse(f"{what}: run '{run}' trains; name one without minimize()")
@@ -184,8 +185,8 @@ class Predicting:
             if name not in given:
                 current().refuse(f"run '{run}' reads field '{name}', and the data have {', '.join(given)}")
             if given[name] != trained[name]:
-                current().refuse(f"run '{run}': field '{name}' is {given[name][0]} rows of shape {given[name][1]}, the graph "
-                                 f"reads {trained[name][0]} rows of shape {trained[name][1]}")
+                current().refuse(f"run '{run}': field '{name}' is {given[name][0]} rows of shape {given[name][1]}, the "
+                                 f"graph reads {trained[name][0]} rows of shape {trained[name][1]}")
         if data.batch_size != self.data.batch_size:
             current().refuse(f"run '{run}': the data come in batches of {data.batch_size}, the job is made for "
                              f"{self.data.batch_size}")

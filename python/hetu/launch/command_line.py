@@ -154,7 +154,7 @@ def find_config(path):
         return path
     name = os.path.basename(path)
     if path in (name, os.path.join("config", name)):
-        for place in (os.path.join(PACKAGE, "..", "..", "config"), os.path.join(PACKAGE, "config")):  # the tree's, or installed
+        for place in (os.path.join(PACKAGE, "..", "..", "config"), os.path.join(PACKAGE, "config")):  # the tree's; installed
             for candidate in (name, name + ".yml"):
                 if os.path.isfile(os.path.join(place, candidate)):
                     return os.path.normpath(os.path.join(place, candidate))
@@ -192,7 +192,8 @@ def threads_of(command, fallback):
 
 
 def worker_environment(environ, nodes, command, threads):
-    """The environment of the workers, which import the package that this is a part of. Threads that outnumber the cores must sleep, not spin, while they wait."""
+    """The environment of the workers, which import the package that this is a part of. Threads that outnumber the cores must
+    sleep, not spin, while they wait."""
     result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
