@@ -86,21 +86,29 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Initializer ini
   return v;
 }
 
-void Builder::start_from(ValueId parameter, std::vector<float> values) {
-  for (Parameter& p : graph_.parameters) {
-    if (p.value != parameter) continue;
-    require(static_cast<std::int64_t>(values.size()) == element_count(type(parameter).shape),
-            "parameter '{}': {} cannot start from {} elements", p.name, to_string(type(parameter)),
+void Builder::start_from(ValueId leaf, std::vector<float> values) {
+  const auto fits = [&](const char* kind, const std::string& name) {
+    require(static_cast<std::int64_t>(values.size()) == element_count(type(leaf).shape),
+            "{} '{}': {} cannot start from {} elements", kind, name, to_string(type(leaf)),
             values.size());
+    return std::make_shared<const std::vector<float>>(std::move(values));
+  };
+  for (Parameter& p : graph_.parameters) {
+    if (p.value != leaf) continue;
     require(
         !p.served,
         "parameter '{}': a table on parameter servers starts as an initializer says, not from an "
         "array",
         p.name);
-    p.start = std::make_shared<const std::vector<float>>(std::move(values));
+    p.start = fits("parameter", p.name);
     return;
   }
-  fail(Code::InvalidArgument, "start_from: value {} is no parameter of this graph", parameter);
+  for (StateBuffer& b : graph_.buffers) {
+    if (b.value != leaf) continue;
+    b.start = fits("buffer", b.name);
+    return;
+  }
+  fail(Code::InvalidArgument, "start_from: value {} is no parameter or buffer of this graph", leaf);
 }
 
 ValueId Builder::buffer(const std::string& name, Shape shape, Initializer init) {
@@ -109,7 +117,7 @@ ValueId Builder::buffer(const std::string& name, Shape shape, Initializer init) 
   require(!is_symbolic(shape), "buffer '{}': shape {} must not depend on the batch", full,
           to_string(shape));
   const ValueId v = add_leaf("buffer", full, {DType::Float32, std::move(shape)});
-  graph_.buffers.push_back({full, v, init, kNone});
+  graph_.buffers.push_back({full, v, init, kNone, nullptr});
   return v;
 }
 

@@ -23,9 +23,9 @@ class Builder {
   ValueId parameter(const std::string& name, Shape shape, Initializer init, bool decay = true,
                     bool served = false);
 
-  /// The parameter's elements at first, in row-major order, whatever its initializer. Throws
-  /// InvalidArgument if there are more or fewer than it has, or the value is no parameter.
-  void start_from(ValueId parameter, std::vector<float> values);
+  /// The elements of a parameter or buffer at first, in row-major order, whatever its initializer.
+  /// Throws InvalidArgument if there are more or fewer than it has, or the value is neither.
+  void start_from(ValueId leaf, std::vector<float> values);
 
   /// State that the operator reading it replaces in training (running statistics): float32, static
   /// shape; `name` is prefixed by the scope. One operator reads it, as an input that its record

@@ -105,11 +105,15 @@ struct Initializer {
     Normal,
     TruncatedNormal,
     XavierNormal,
-    XavierUniform
+    XavierUniform,
+    KaimingNormal,
+    KaimingUniform
   };
+  static constexpr int kKinds = static_cast<int>(Kind::KaimingUniform) + 1;
   Kind kind = Kind::Constant;
-  double a = 0;  ///< Constant: the value. Uniform: low. Normals: mean
-  double b = 0;  ///< Uniform: high. Normals: standard deviation. Xavier: unused, gain 1
+  double a = 0;  ///< Constant: the value. Uniform: low. Normals: mean. Kaiming: the gain
+  double b = 0;  ///< Uniform: high. Normals: standard deviation. Xavier: unused, gain 1. Kaiming: 0
+                 ///< for fan-in, 1 for fan-out
   bool operator==(const Initializer&) const = default;
 };
 
@@ -134,6 +138,7 @@ struct StateBuffer {
   ValueId value = kNone;
   Initializer init;
   ValueId next = kNone;  ///< what replaces it after each training forward; kNone while unused
+  std::shared_ptr<const std::vector<float>> start;  ///< its elements at first, as of a Parameter
 };
 
 /// One use of a parameter by one consumer, and the gradient of that use: a value that a WeightGrad

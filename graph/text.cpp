@@ -13,8 +13,10 @@ namespace hetu {
 namespace {
 
 constexpr const char* kPhases[] = {"count", "forward", "input_grad", "weight_grad"};
-constexpr const char* kInitializers[] = {"constant",         "uniform",       "normal",
-                                         "truncated_normal", "xavier_normal", "xavier_uniform"};
+constexpr const char* kInitializers[] = {"constant",         "uniform",        "normal",
+                                         "truncated_normal", "xavier_normal",  "xavier_uniform",
+                                         "kaiming_normal",   "kaiming_uniform"};
+static_assert(std::size(kInitializers) == Initializer::kKinds);
 
 constexpr const char* kChannelsLast = " channels_last";
 
@@ -57,6 +59,12 @@ Attrs parameter_attrs(const Parameter& p) {
   attrs.set("decay", std::int64_t{p.decay});
   if (p.served) attrs.set("served", std::int64_t{1});
   if (p.start) attrs.set("start", to_hex(p.start->data(), p.start->size() * sizeof(float)));
+  return attrs;
+}
+
+Attrs buffer_attrs(const StateBuffer& b) {
+  Attrs attrs = init_attrs(b.init);
+  if (b.start) attrs.set("start", to_hex(b.start->data(), b.start->size() * sizeof(float)));
   return attrs;
 }
 
@@ -326,9 +334,15 @@ class GraphReader {
   }
 
   void buffer(const LineReader& in, Node& n) {
-    StateBuffer b{n.name, n.outputs[0], {}, kNone};
+    StateBuffer b{n.name, n.outputs[0], {}, kNone, nullptr};
     if (!initializer(n.attrs, b.init)) {
       in.expected("a buffer with {a=.., b=.., init=\"constant\"..}");
+    }
+    try {
+      const std::int64_t count = element_count(graph_.values[b.value].type.shape);
+      if (n.attrs.has("start")) b.start = floats_from_hex(n.attrs.text("start"), count);
+    } catch (const Error&) {
+      in.expected("a start, if any, of two digits a byte");
     }
     n.attrs = {};
     graph_.buffers.push_back(std::move(b));
@@ -371,7 +385,7 @@ std::string print_graph(const Graph& g) {
   for (const Node& n : g.nodes) {
     Attrs attrs = n.attrs;
     if (n.op == "parameter") attrs = parameter_attrs(g.parameters[parameter++]);
-    if (n.op == "buffer") attrs = init_attrs(g.buffers[buffer++].init);
+    if (n.op == "buffer") attrs = buffer_attrs(g.buffers[buffer++]);
     out += print_node(g, n, attrs);
   }
   for (const auto& [name, v] : g.fetches) out += fmt::format("fetch {} %{}\n", quote(name), v);

@@ -62,6 +62,7 @@ void initialize_part(const Initializer& init, std::string_view name, const Shape
   const double fan_in = static_cast<double>(in) * window;
   const double fan_out = shape.empty() ? 1 : static_cast<double>(shape[0]) * window;
   const double xavier = std::sqrt(2.0 / (fan_in + fan_out));
+  const double kaiming = init.a / std::sqrt(init.b == 0 ? fan_in : fan_out);
   const std::uint64_t key = stable_hash(name) ^ (seed * kMixStep);
   using Kind = Initializer::Kind;
 #pragma omp parallel for schedule(static) if (range.end - range.begin > kAlone)
@@ -85,6 +86,12 @@ void initialize_part(const Initializer& init, std::string_view name, const Shape
         break;
       case Kind::XavierUniform:
         x = xavier * std::sqrt(3.0) * (2 * draw.uniform() - 1);
+        break;
+      case Kind::KaimingNormal:
+        x = kaiming * draw.normal();
+        break;
+      case Kind::KaimingUniform:
+        x = kaiming * std::sqrt(3.0) * (2 * draw.uniform() - 1);
         break;
     }
     data[i - range.begin] = static_cast<float>(x);

@@ -10,7 +10,8 @@ namespace hetu {
 
 /// Fills a parameter of a static shape. Fan-in and fan-out of a Xavier initialiser are the last and
 /// the first dimension of [out, in], both times the window of [out, in, height, width]; one
-/// dimension counts for both. Source: Glorot and Bengio 2010, section 4.2.1. TruncatedNormal
+/// dimension counts for both. A Kaiming initialiser has the standard deviation gain / sqrt(fan).
+/// Source: Glorot and Bengio 2010, section 4.2.1; He et al. 2015, section 2.2. TruncatedNormal
 /// redraws outside two standard deviations.
 void initialize(const Initializer& init, std::string_view name, const Shape& shape,
                 std::uint64_t seed, float* data);

@@ -44,24 +44,19 @@ void Stage::make_works() {
 }
 
 void Stage::initialize_tensors() {
-  const auto start = [&](const Initializer& init, const std::string& name, ValueId value,
-                         DeviceSpan to) {
+  const auto begin = [&](const auto& leaf, DeviceSpan to) {  // a Parameter or a StateBuffer
+    if (leaf.start) return to.write(leaf.start->data());
     std::vector<float> data(static_cast<std::size_t>(to.elements));
-    initialize(init, name, graph_.values[value].type.shape, context_.seed, data.data());
+    initialize(leaf.init, leaf.name, graph_.values[leaf.value].type.shape, context_.seed,
+               data.data());
     to.write(data.data());
   };
   for (const StageParameter& p : plan_->parameters) {
     if (p.served) continue;
-    const Parameter& parameter = graph_.parameters[p.parameter];
-    const DeviceSpan to{memory_.newest(p.weight), p.elements, &device_};
-    if (parameter.start)
-      to.write(parameter.start->data());
-    else
-      start(parameter.init, parameter.name, parameter.value, to);
+    begin(graph_.parameters[p.parameter], {memory_.newest(p.weight), p.elements, &device_});
   }
   for (const StageBuffer& b : plan_->buffers) {
-    const StateBuffer& buffer = graph_.buffers[b.buffer];
-    start(buffer.init, buffer.name, buffer.value, {memory_.floats(b.value), b.elements, &device_});
+    begin(graph_.buffers[b.buffer], {memory_.floats(b.value), b.elements, &device_});
   }
 }
 

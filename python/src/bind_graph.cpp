@@ -58,13 +58,15 @@ Initializer initializer(const std::string& kind, double a, double b) {
                                                         {"normal", Kind::Normal},
                                                         {"truncated_normal", Kind::TruncatedNormal},
                                                         {"xavier_normal", Kind::XavierNormal},
-                                                        {"xavier_uniform", Kind::XavierUniform}};
+                                                        {"xavier_uniform", Kind::XavierUniform},
+                                                        {"kaiming_normal", Kind::KaimingNormal},
+                                                        {"kaiming_uniform", Kind::KaimingUniform}};
   for (const auto& [name, value] : kKinds) {
     if (kind == name) return {value, a, b};
   }
   fail(Code::InvalidArgument,
        "unknown initializer '{}'; known: constant, uniform, normal, truncated_normal, "
-       "xavier_normal, xavier_uniform",
+       "xavier_normal, xavier_uniform, kaiming_normal, kaiming_uniform",
        kind);
 }
 
@@ -155,7 +157,7 @@ void bind_graph(nb::module_& m) {
              const nb::ndarray<const float, nb::c_contig, nb::device::cpu>& values) {
             b.start_from(v, {values.data(), values.data() + values.size()});
           },
-          "The elements of a parameter at first.")
+          "The elements of a parameter or buffer at first.")
       .def("buffer",
            [](Builder& b, const std::string& name, const Shape& shape, const std::string& kind,
               double low,

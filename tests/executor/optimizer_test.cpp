@@ -245,5 +245,22 @@ TEST(Initialize, DependsOnSeedNameAndElementAlone) {
   EXPECT_GE(*std::max_element(a.begin(), a.begin() + 4000), 0.99 * window);
 }
 
+TEST(Initialize, KaimingGoesByTheFanThatIsAskedFor) {
+  std::vector<float> a(20 * 10 * 5 * 4);
+  const double gain = std::sqrt(2.0);
+  for (const int fan_out : {0, 1}) {
+    const double spread = gain / std::sqrt((fan_out ? 20 : 10) * 5.0 * 4.0);
+    initialize({Initializer::Kind::KaimingUniform, gain, 1.0 * fan_out}, "w", {20, 10, 5, 4}, 1,
+               a.data());
+    EXPECT_LE(*std::max_element(a.begin(), a.end()), std::sqrt(3.0) * spread);
+    EXPECT_GE(*std::max_element(a.begin(), a.end()), 0.99 * std::sqrt(3.0) * spread);
+    initialize({Initializer::Kind::KaimingNormal, gain, 1.0 * fan_out}, "w", {20, 10, 5, 4}, 1,
+               a.data());
+    double square = 0;
+    for (const float x : a) square += double{x} * x / static_cast<double>(a.size());
+    EXPECT_NEAR(std::sqrt(square), spread, 0.04 * spread);
+  }
+}
+
 }  // namespace
 }  // namespace hetu

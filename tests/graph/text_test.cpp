@@ -48,12 +48,22 @@ TEST(Text, KeepsWhatAParameterStartsFrom) {
   const ValueId p = b.parameter("p", {2}, {});
   b.start_from(p, {1.5F, -std::numeric_limits<float>::infinity()});
   b.fetch("total", b.apply("sum", {p}));
+  const ValueId count = b.buffer("count", {}, {});
+  b.start_from(count, {2.0F});
+  b.apply("count_up", {count});
+  EXPECT_THAT(
+      [&] {
+        b.start_from(count, {2.0F, 3.0F});
+      },
+      ThrowsMessage<Error>(HasSubstr("buffer 'count': float32[] cannot start from 2")));
   const std::string text = print_graph(b.finish());
   EXPECT_THAT(text,
               HasSubstr("{a=0.0, b=0.0, decay=1, init=\"constant\", start=\"0000c03f000080ff\"}"));
   const Graph back = parse_graph(text);
   ASSERT_NE(back.parameters[0].start, nullptr);
   EXPECT_EQ((*back.parameters[0].start)[0], 1.5F);
+  ASSERT_NE(back.buffers[0].start, nullptr);
+  EXPECT_EQ((*back.buffers[0].start)[0], 2.0F);
   EXPECT_EQ(print_graph(back), text);
   for (const std::string& bad : {"0000c03f", "0000c03f000080fg"}) {
     std::string damaged = text;
@@ -86,7 +96,7 @@ TEST(Text, KeepsEveryAttributeAndInitializer) {
   n.outputs = {0, 1};
   g.values = {{0, 0, {DType::Bool, {-128, 3}}}, {0, 1, {DType::BFloat16, {}}}};
   g.nodes.push_back(n);
-  for (int kind = 0; kind < 6; ++kind) {
+  for (int kind = 0; kind < Initializer::kKinds; ++kind) {
     Node p;
     p.op = "parameter";
     p.name = "p" + std::to_string(kind);

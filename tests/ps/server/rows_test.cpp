@@ -201,7 +201,8 @@ TEST(SparseRows, GoOnFromWhatWasReadBack) {
 TEST(SparseRows, BeginAsAWorkersParameterWould) {
   for (const InitKind kind :
        {InitKind::Constant, InitKind::Uniform, InitKind::Normal, InitKind::TruncatedNormal,
-        InitKind::XavierNormal, InitKind::XavierUniform}) {
+        InitKind::XavierNormal, InitKind::XavierUniform, InitKind::KaimingNormal,
+        InitKind::KaimingUniform}) {
     for (const int servers : {1, 2, 5}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(kind) << ", " << servers << " servers");
       const SparseTable about{"users", 3001, 33, 1, {}, Rule::Each, {{kind, 0.25, 2}, 99}};
