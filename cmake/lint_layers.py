@@ -57,7 +57,8 @@ _PACKAGES = {
     "python/hetu": "",
     "python/hetu/process": "python/hetu",
     "python/hetu/job": "python/hetu python/hetu/process",
-    "python/hetu/models": "python/hetu",
+    "python/hetu/nn": "python/hetu",
+    "python/hetu/models": "python/hetu python/hetu/nn",
     "python/hetu/sample": "python/hetu",
     "python/hetu/launch": "python/hetu",
 }

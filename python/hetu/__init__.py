@@ -19,12 +19,12 @@ _FROM = {
     "Predictor": "predictor", "load": "predictor", "save": "predictor",
     "concat": "functions", "constant": "functions", "group_norm": "functions", "instance_norm": "functions",
     "gru": "recurrent", "lstm": "recurrent", "one_hot": "functions", "rms_norm": "functions",
-    "stack": "functions", "step_mean": "functions", "where": "functions",
+    "load_weights": "weights", "stack": "functions", "step_mean": "functions", "where": "functions",
     "one_line_errors": "process.errors", "parse_bytes": "process.errors", "job_info": "seats",
     "summary": "overview", "Trace": "notebook",
 }
-_MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "lr", "metrics", "models", "ops", "optim",
-                                    "ps", "schedule")}
+_MODULES = {name: name for name in ("averaging", "data", "devices", "graph", "init", "lr", "metrics", "models", "nn", "ops",
+                                    "optim", "ps", "schedule", "text")}
 _MODULES |= {"hold": "process.hold", "training": "job.training", "hooks": "job.hooks"}
 __all__ = [*_FROM, *(name for name in _MODULES if name != "hold")]  # whose import changes how signals are taken
 

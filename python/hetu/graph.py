@@ -8,45 +8,20 @@ from __future__ import annotations
 import contextlib
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hetu import _hetu
 from hetu.arithmetic import Arithmetic, kind_of
 from hetu.arrays import TAKEN
+from hetu.init import Init as Init
+from hetu.init import constant as constant
+from hetu.init import normal as normal
+from hetu.init import uniform as uniform
+from hetu.init import xavier_normal as xavier_normal
 from hetu.place import refuse
 
 BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
-
-
-@dataclass(frozen=True)
-class Init:
-    """How a parameter starts: a function of seed, parameter name and element alone."""
-
-    kind: str = "constant"
-    a: float = 0.0
-    b: float = 0.0
-
-
-def constant(value: float) -> Init:
-    """Every element is `value`."""
-    return Init("constant", value)
-
-
-def normal(std: float, mean: float = 0.0) -> Init:
-    """Normally distributed."""
-    return Init("normal", mean, std)
-
-
-def uniform(low: float, high: float) -> Init:
-    """Uniformly distributed in [low, high)."""
-    return Init("uniform", low, high)
-
-
-def xavier_normal() -> Init:
-    """Normal with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
-    return Init("xavier_normal")
 
 
 class Value(Arithmetic):
@@ -79,6 +54,10 @@ class GraphBuilder:
         self.sources: dict[str, Any] = {}  # field name -> data object that feeds it
         self.fetches: dict[str, Value] = {}
         self.placeholders: dict[str, Value] = {}
+        self.parameters: dict[str, Value] = {}  # in model order, as the buffers
+        self.buffers: dict[str, Value] = {}
+        self.scopes: list[str] = []
+        self.path = ""  # of the module that is called: operators made there are "path/name"
 
     def apply(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> Value:
         """The first output of an operator."""
@@ -91,7 +70,8 @@ class GraphBuilder:
                 self.refuse(f"{op}: input {i} must be a hetu Value, got {type(v).__name__}")
             if v.graph is not self:
                 self.refuse(f"{op}: input {i}, {v!r}, belongs to another graph (hetu.new_graph starts one)")
-        outputs = self._told(self.builder.apply, op, [v.number for v in inputs], attrs, name)
+        full = f"{self.path}/{name or op}" if self.path else name
+        outputs = self._told(self.builder.apply, op, [v.number for v in inputs], attrs, full)
         return [Value(self, number) for number in outputs]
 
     def _told(self, function: Callable[..., Any], *given: Any) -> Any:
@@ -101,14 +81,16 @@ class GraphBuilder:
         except ValueError as error:
             self.refuse(str(error))
 
-    def _shape(self, what: str, name: str, shape: Any) -> list[int]:
+    def checked_shape(self, what: str, name: str, shape: Any) -> list[int]:
+        """A shape as a list. Refuses what is none, with what it is for."""
         if isinstance(shape, Sequence) and all(isinstance(n, numbers.Integral) for n in shape):
             return [int(n) for n in shape]
         found = repr(shape)
         if hasattr(shape, "shape"):
             found = f"an array of shape {list(shape.shape)}"
             found += " (a parameter without init= starts from it)" if what == "parameter" else ""
-        self.refuse(f"{what} '{name}': a shape is wanted, a list of integers such as [2, 3], got {found}")
+        named = f"{what} '{name}'" if name else what
+        self.refuse(f"{named}: a shape is wanted, a list of integers such as [2, 3], got {found}")
 
     def refuse(self, message: str) -> NoReturn:
         """A ValueError that begins with the line of the user's script."""
@@ -123,7 +105,7 @@ class GraphBuilder:
 
     def placeholder(self, name: str, dtype: str, shape: Sequence[int]) -> Value:
         """A fed tensor; `name` is the field of the batch that it reads."""
-        sizes = self._shape("placeholder", name, shape)
+        sizes = self.checked_shape("placeholder", name, shape)
         if dtype not in TAKEN:
             self.refuse(f"placeholder '{name}': {dtype!r} is no dtype of data; {', '.join(TAKEN)} are, and "
                         "hetu.data.Batches makes them of arrays of other dtypes")
@@ -142,22 +124,34 @@ class GraphBuilder:
         if placement not in PLACEMENTS:
             self.refuse(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
         if init is not None:
-            sizes, served = self._shape("parameter", name, shape), placement == "server"
-            return Value(self, self._told(self.builder.parameter, name, sizes, init.kind, init.a, init.b, decay, served))
+            sizes, served = self.checked_shape("parameter", name, shape), placement == "server"
+            made = Value(self, self._told(self.builder.parameter, name, sizes, init.kind, init.a, init.b, decay, served))
+            self.parameters[self.name_of(made)] = made
+            return made
         if not hasattr(shape, "__array__"):
-            self.refuse(f"parameter '{name}': a shape needs init=, such as hetu.graph.normal(0.02), to say how it starts; "
+            self.refuse(f"parameter '{name}': a shape needs init=, such as hetu.init.normal(0.02), to say how it starts; "
                         f"without one an array is wanted, got {kind_of(shape)}")
         start = shape.__array__()
         if start.dtype.kind != "f":
             self.refuse(f"parameter '{name}': an array of floats is wanted, got {start.dtype}")
         made = self.parameter(name, list(start.shape), constant(0.0), decay, placement)
-        self._told(self.builder.start_from, made.number, start.astype("float32").copy())
+        self.start_from(made, start)
         return made
+
+    def start_from(self, leaf: Value, array: Any) -> None:
+        """A parameter or buffer of this graph starts from the elements of an array of floats."""
+        self._told(self.builder.start_from, leaf.number, array.astype("float32").ravel())
 
     def buffer(self, name: str, shape: Sequence[int], init: Init) -> Value:
         """A float32 tensor that the operator reading it replaces in training (see `buffer`)."""
-        sizes = self._shape("buffer", name, shape)
-        return Value(self, self._told(self.builder.buffer, name, sizes, init.kind, init.a, init.b))
+        sizes = self.checked_shape("buffer", name, shape)
+        made = Value(self, self._told(self.builder.buffer, name, sizes, init.kind, init.a, init.b))
+        self.buffers[self.name_of(made)] = made
+        return made
+
+    def name_of(self, value: Value) -> str:
+        """That of the operator, parameter or buffer that makes it."""
+        return str(self.builder.producer_of(value.number)[0])
 
 
 _current = [GraphBuilder()]
@@ -207,9 +201,11 @@ def cut() -> None:
 @contextlib.contextmanager
 def scope(name: str) -> Iterator[None]:
     """Names made inside start with `name/`."""
-    builder = current().builder
-    builder.push_scope(name)
+    graph = current()
+    graph.builder.push_scope(name)
+    graph.scopes.append(name)
     try:
         yield
     finally:
-        builder.pop_scope()
+        graph.scopes.pop()
+        graph.builder.pop_scope()

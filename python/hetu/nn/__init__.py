@@ -1,0 +1,31 @@
+"""Layers and models as Python objects, with PyTorch's words: a Module holds parameters and, called on values, adds operators
+to their graph.
+"""
+
+from hetu.nn.activations import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
+from hetu.nn.attention import (
+    MultiheadAttention,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
+from hetu.nn.layers import (
+    AdaptiveAvgPool2d,
+    BatchNorm2d,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    Identity,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    RMSNorm,
+)
+from hetu.nn.module import Buffer, Module, ModuleDict, ModuleList, Parameter, Sequential
+
+__all__ = ["GELU", "AdaptiveAvgPool2d", "BatchNorm2d", "Buffer", "Conv2d", "Dropout", "Embedding", "Flatten", "Identity",
+           "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Module", "ModuleDict", "ModuleList", "MultiheadAttention",
+           "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
+           "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]

@@ -1,0 +1,238 @@
+"""Modules: Python objects that hold parameters and, called on values, add operators to the graph of the values.
+
+Parameters are made with a module and become part of a graph where they are first used. They are named by the way to them
+from the outermost module, as in PyTorch's state dicts; the first way counts, so a tied weight has one name.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from hetu.graph import GraphBuilder, Value, current
+from hetu.init import Init
+
+
+class _Leaf(Value):
+    """A value that every graph in which it is used has as its own."""
+
+    init: Init | None
+
+    def __init__(self, shape: list[int]) -> None:
+        self.dtype, self.shape, self.name = "float32", shape, ""
+        self._made: WeakKeyDictionary[GraphBuilder, Value] = WeakKeyDictionary()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Leaf:
+        twin = copy.copy(self)
+        twin._made = WeakKeyDictionary()
+        return twin
+
+    @property
+    def graph(self) -> GraphBuilder:  # type: ignore[override]
+        """The current graph."""
+        return current()
+
+    @property
+    def number(self) -> int:  # type: ignore[override]
+        """In the current graph, to which it is added at its first use."""
+        graph = current()
+        if graph not in self._made:
+            if not self.name:
+                graph.refuse(f"{self!r} has no name yet: a module is to be called before its parameters are used alone")
+            full = "/".join([*graph.scopes, self.name])
+            if full in graph.parameters or full in graph.buffers:
+                graph.refuse(f"'{full}' stands in this graph already: of several outermost modules each needs a name, as in "
+                             "nn.Linear(3, 4).named('left')")
+            self._made[graph] = self._make(graph)
+        return self._made[graph].number
+
+    def _make(self, graph: GraphBuilder) -> Value:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name or 'unnamed'}, float32{self.shape})"
+
+
+class Parameter(_Leaf):
+    """A trainable float32 tensor: of a shape and an initializer, or starting from an array (as hetu.parameter's). `decay`:
+    whether weight decay takes it."""
+
+    def __init__(self, shape: Any, init: Init | None = None, decay: bool = True) -> None:
+        self.start = None if init is not None else shape
+        super().__init__(current().checked_shape("parameter", "", shape) if init else list(getattr(shape, "shape", [])))
+        self.init, self.decay = init, decay
+
+    def _make(self, graph: GraphBuilder) -> Value:
+        return graph.parameter(self.name, self.shape if self.init else self.start, self.init, self.decay)
+
+
+class Buffer(_Leaf):
+    """State that the operator reading it replaces in training (see hetu.buffer)."""
+
+    def __init__(self, shape: list[int], init: Init) -> None:
+        super().__init__(current().checked_shape("buffer", "", shape))
+        self.init = init
+
+    def _make(self, graph: GraphBuilder) -> Value:
+        assert self.init is not None
+        return graph.buffer(self.name, self.shape, self.init)
+
+
+class Module:
+    """What layers and models are made of: attributes that are parameters, buffers or modules, and `forward`."""
+
+    _parent: Module | None = None
+    _prefix = ""
+    _path = ""
+
+    if TYPE_CHECKING:  # what a module's attributes are is its own affair
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, (list, tuple)) and any(isinstance(item, Module) for item in value):
+            current().refuse(f"{type(self).__name__}.{name}: modules in a {type(value).__name__} have no names; use "
+                             "nn.ModuleList or nn.Sequential")
+        if name[:1] != "_" and isinstance(value, Module) and value._parent is None and value is not self:
+            object.__setattr__(value, "_parent", self)
+        object.__setattr__(self, name, value)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What a call does."""
+        current().refuse(f"{type(self).__name__} has no forward, which says what a call does")
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        graph = current()
+        outer = graph.path
+        if not outer:
+            self._outermost()._give_names()
+        graph.path = self._path or outer
+        try:
+            return self.forward(*inputs, **named)
+        finally:
+            graph.path = outer
+
+    def named(self, name: str) -> Module:
+        """Itself, with a name that begins those of its parameters: two outermost modules of one graph need one each."""
+        if not isinstance(name, str) or not name:
+            current().refuse(f"{type(self).__name__}.named: a text is wanted, got {name!r}")
+        self._prefix = name
+        return self
+
+    # -- what is in it -----------------------------------------------------------------------------------------------
+
+    def children(self) -> Iterator[tuple[str, Module]]:
+        """(attribute, module), in order."""
+        for name, value in vars(self).items():
+            if isinstance(value, Module) and name[:1] != "_":
+                yield name, value
+
+    def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
+        """(path, module), itself first; one that stands in two places once."""
+        seen: set[int] = set()
+
+        def visit(at: str, module: Module) -> Iterator[tuple[str, Module]]:
+            if id(module) in seen:
+                return
+            seen.add(id(module))
+            yield at, module
+            for name, child in module.children():
+                yield from visit(f"{at}.{name}" if at else name, child)
+
+        return visit(path or self._prefix, self)
+
+    def _leaves(self) -> Iterator[tuple[str, _Leaf]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules():
+            for name, value in vars(module).items():
+                if isinstance(value, _Leaf) and id(value) not in seen:
+                    seen.add(id(value))
+                    yield f"{path}.{name}" if path else name, value
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """(name, parameter), as in PyTorch; a tied one once, under its first name."""
+        return ((name, leaf) for name, leaf in self._leaves() if isinstance(leaf, Parameter))
+
+    def parameters(self) -> Iterator[Parameter]:
+        """As named_parameters."""
+        return (leaf for _, leaf in self.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
+        """(name, buffer)."""
+        return ((name, leaf) for name, leaf in self._leaves() if isinstance(leaf, Buffer))
+
+    def _outermost(self) -> Module:
+        module = self
+        while module._parent is not None:
+            module = module._parent
+        return module
+
+    def _give_names(self) -> None:
+        for path, module in self.named_modules():
+            object.__setattr__(module, "_path", path)
+        for name, leaf in self._leaves():
+            leaf.name = name
+
+    def __repr__(self) -> str:
+        inner = "".join(f"\n  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.children())
+        return f"{type(self).__name__}({self.describe()}{inner + chr(10) if inner else ''})"
+
+    def describe(self) -> str:
+        """What a layer says of itself in a printed model."""
+        return ""
+
+
+class ModuleList(Module):
+    """Modules by number, which their names have: `blocks.0.weight`."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        for module in modules:
+            self.append(module)
+
+    def append(self, module: Module) -> ModuleList:
+        """One more at the end."""
+        if not isinstance(module, Module):
+            current().refuse(f"{type(self).__name__}: modules are wanted, got {module!r}")
+        setattr(self, str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.children())
+
+    def __iter__(self) -> Iterator[Module]:
+        return (child for _, child in self.children())
+
+    def __getitem__(self, number: int) -> Module:
+        return list(self)[number]
+
+
+class Sequential(ModuleList):
+    """One after the other, by number or, of a dict, by name. `cuts`: a cut-point (hetu.cut) between any two of them."""
+
+    def __init__(self, *modules: Any, cuts: bool = False) -> None:
+        self.cuts = cuts
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            for name, module in modules[0].items():
+                setattr(self, name, module)
+        else:
+            super().__init__(modules)
+
+    def forward(self, x: Any) -> Any:
+        for module in self:
+            if self.cuts:
+                current().builder.cut()
+            x = module(x)
+        return x
+
+
+class ModuleDict(Module):
+    """Modules by name."""
+
+    def __init__(self, modules: Mapping[str, Module]) -> None:
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def __getitem__(self, name: str) -> Module:
+        return dict(self.children())[name]

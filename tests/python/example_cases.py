@@ -1,0 +1,73 @@
+"""The models of docs/examples as their scripts make them: a script is run up to its Executor."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import hetu as ht
+import nn_cases
+from hetu import _hetu
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "examples"
+LINES = {"mlp": 12, "cnn": 25, "gpt": 35}  # that are not empty, at most
+TEXT = "".join(f"{n} and {n + 1} make {2 * n + 1}; " for n in range(300))
+
+
+class _Made(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def text() -> Any:
+    """A file with TEXT."""
+    with tempfile.TemporaryDirectory(prefix="hetu-text-") as folder:
+        path = Path(folder) / "text.txt"
+        path.write_text(TEXT)
+        yield str(path)
+
+
+def arguments(name: str, file: str, pipeline: str = "1f1b", steps: int = 5) -> list[str]:
+    """What the script is called with."""
+    return [str(FOLDER / f"{name}.py"), pipeline, str(steps), *([file] if name == "gpt" else [])]
+
+
+def made(name: str) -> dict[str, list[Any]]:
+    """The lists that the script gives its Executor, in a graph of their own."""
+    def stop(fetches: dict[str, list[Any]], **_: Any) -> None:
+        raise _Made(fetches)
+
+    ht.new_graph()
+    with text() as file, mock.patch.object(ht, "Executor", stop), mock.patch.object(sys, "argv", arguments(name, file)):
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except _Made as stopped:
+            return dict(stopped.args[0])
+    raise AssertionError(f"{name}.py makes no Executor")
+
+
+def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """By name; small, for layers that are wide."""
+    return {n: np.asarray(w / 4 if w.ndim > 1 else w, np.float32) for n, w in nn_cases.weights(shapes).items()}
+
+
+def run(name: str) -> dict[str, Any]:
+    """Loss and slopes of the first batch, whole, by a job in float32 and by the reference in float64, and its arrays."""
+    job = ht.Executor(made(name), threads=1)
+    names = {n for n, _ in job.graph.parameters}
+    state = {n: array for n, kind, array, _ in job.job.state() if kind == ""}
+    for n, w in weights({n: tuple(array.shape) for n, array in state.items() if n in names}).items():
+        state[n][...] = w
+    batch = {n: np.array(array) for n, array in job.data.items[0].items()}
+    leaves = {n: np.array(x, np.float64).ravel() for n, x in {**state, **batch}.items()}
+    exact = _hetu.evaluate(job.graph, len(next(iter(batch.values()))), leaves, "float64")["gradients"]
+    (step,) = job.run("train", steps=1)
+    slopes = {n: np.array(array) for n, _, array, _ in job.job.gradients()}
+    return {"loss": step.loss, "slopes": nn_cases.digests(slopes), "exact": nn_cases.digests(exact), "batch": batch}

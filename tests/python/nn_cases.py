@@ -1,0 +1,144 @@
+"""Layers for comparing hetu.nn with torch.nn: both make them by the same words, from `nn`; weights and inputs come from
+seeded NumPy, results are kept as digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bert_cases import digest
+
+SEED = 20261124
+BATCH = 3
+
+
+@dataclass
+class Case:
+    """`make` a module of `nn`; `inputs`: arrays of BATCH samples; `call`: of the module and the inputs as values."""
+
+    make: Callable[[Any], Any]
+    inputs: list[np.ndarray]
+    call: Callable[..., Any] = field(default=lambda module, *inputs: module(*inputs))
+    slopes: bool = True  # False: the value alone, of what has no gradient here
+
+
+def draw(*shape: int) -> np.ndarray:
+    """Samples of this shape."""
+    return np.random.default_rng([SEED, *shape]).standard_normal((BATCH, *shape)).astype(np.float32)
+
+
+def padding(keys: int) -> np.ndarray:
+    """Bools [BATCH, keys], true at the end of some rows."""
+    return np.arange(keys) >= np.array([keys, keys - 2, 1])[:, None]
+
+
+def _mlp(nn: Any) -> Any:
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8, bias=False), nn.Sigmoid(), nn.Linear(8, 2))
+
+
+def _tied(nn: Any) -> Any:
+    model = nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 5), nn.SiLU(), nn.Linear(5, 7, bias=False))
+    model[3].weight = model[0].weight
+    return model
+
+
+def _of_lists(nn: Any) -> Any:
+    return nn.ModuleList([nn.Linear(4, 4), nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.LeakyReLU(0.2)})])
+
+
+IDS = np.random.default_rng(SEED).integers(0, 7, (BATCH, 4), np.int32)
+LAYERS = {"batch_first": True, "dropout": 0.0, "dim_feedforward": 12}
+HIDDEN = np.triu(np.ones((5, 5), dtype=bool), 2)  # a query sees one later key
+
+CASES: dict[str, Case] = {
+    "linear": Case(lambda nn: nn.Linear(6, 4), [draw(6)]),
+    "linear of rows": Case(lambda nn: nn.Linear(6, 4, bias=False), [draw(2, 5, 6)]),
+    "embedding": Case(lambda nn: nn.Embedding(7, 5), [IDS]),
+    "layer norm": Case(lambda nn: nn.LayerNorm(6), [draw(4, 6)]),
+    "layer norm without bias": Case(lambda nn: nn.LayerNorm([6], eps=1e-3, bias=False), [draw(6)]),
+    "layer norm without weights": Case(lambda nn: nn.Sequential(nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2)),
+                                       [draw(6)]),
+    "rms norm": Case(lambda nn: nn.RMSNorm(6), [draw(4, 6)]),
+    "rms norm with eps": Case(lambda nn: nn.RMSNorm(6, eps=0.1), [draw(6)]),
+    "conv": Case(lambda nn: nn.Conv2d(3, 4, 3, stride=2, padding=1), [draw(3, 7, 6)]),
+    "conv of two sides": Case(lambda nn: nn.Conv2d(2, 3, (3, 2), bias=False), [draw(2, 5, 6)]),
+    "conv same": Case(lambda nn: nn.Conv2d(2, 2, 5, padding="same"), [draw(2, 6, 6)]),
+    "conv of groups": Case(lambda nn: nn.Conv2d(4, 6, 3, groups=2, dilation=2, padding=2), [draw(4, 6, 6)]),
+    "batch norm": Case(lambda nn: nn.BatchNorm2d(3), [draw(3, 4, 4)]),
+    "images": Case(lambda nn: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4, momentum=0.3),
+                                            nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                                            nn.Linear(4, 5)), [draw(3, 6, 6)]),
+    "pool": Case(lambda nn: nn.Sequential(nn.Conv2d(1, 1, 1), nn.MaxPool2d(3, stride=1, padding=1), nn.Flatten()),
+                 [draw(1, 4, 5)]),
+    "mlp": Case(_mlp, [draw(6)]),
+    "tied": Case(_tied, [IDS]),
+    "lists": Case(_of_lists, [draw(4)], lambda m, x: m[1].b(m[1]["a"](m[0](x)))),
+    "activations": Case(lambda nn: nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4), nn.GELU(approximate="tanh"),
+                                                 nn.Linear(4, 4), nn.Softplus(), nn.Linear(4, 4), nn.Softmax(dim=-1),
+                                                 nn.Identity()), [draw(4)]),
+    "attention": Case(lambda nn: nn.MultiheadAttention(8, 2, batch_first=True), [draw(5, 8)],
+                      lambda m, x: m(x, x, x)[0]),
+    "attention's weights": Case(lambda nn: nn.MultiheadAttention(8, 2, batch_first=True), [draw(5, 8)],
+                                lambda m, x: m(x, x, x)[1], slopes=False),
+    "cross attention": Case(lambda nn: nn.MultiheadAttention(8, 4, batch_first=True), [draw(3, 8), draw(6, 8)],
+                            lambda m, x, y: m(x, y, y, need_weights=False)[0]),
+    "padded attention": Case(lambda nn: nn.MultiheadAttention(8, 2, bias=False, batch_first=True),
+                             [draw(3, 8), draw(6, 8), padding(6)],
+                             lambda m, x, y, p: m(x, y, y, key_padding_mask=p)[0]),
+    "masked attention": Case(lambda nn: nn.MultiheadAttention(8, 1, batch_first=True),  # torch has a mask per head
+                             [draw(5, 8), padding(5), np.stack([HIDDEN] * BATCH)],
+                             lambda m, x, p, h: m(x, x, x, key_padding_mask=p, attn_mask=h)[0]),
+    "encoder": Case(lambda nn: nn.TransformerEncoderLayer(8, 2, **LAYERS), [draw(5, 8)]),
+    "encoder, norms first": Case(lambda nn: nn.TransformerEncoderLayer(8, 2, activation="gelu", norm_first=True, **LAYERS),
+                                 [draw(5, 8), padding(5)], lambda m, x, p: m(x, src_key_padding_mask=p)),
+    "decoder": Case(lambda nn: nn.TransformerDecoderLayer(8, 2, **LAYERS), [draw(3, 8), draw(6, 8), padding(6)],
+                    lambda m, x, y, p: m(x, y, memory_key_padding_mask=p)),
+    "decoder, norms first": Case(lambda nn: nn.TransformerDecoderLayer(8, 2, norm_first=True, **LAYERS),
+                                 [draw(3, 8), draw(6, 8)]),
+    "stacks": Case(lambda nn: nn.ModuleDict({
+        "encoder": nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, **LAYERS), 2, nn.LayerNorm(8)),
+        "decoder": nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, **LAYERS), 2),
+    }), [draw(3, 8), draw(5, 8)], lambda m, x, y: m.decoder(x, m.encoder(y))),
+}
+# Layers whose starting weights are compared: large, so that chance says little.
+STARTS: dict[str, Callable[[Any], Any]] = {
+    "linear": lambda nn: nn.Linear(300, 200), "embedding": lambda nn: nn.Embedding(300, 100),
+    "conv": lambda nn: nn.Conv2d(20, 300, 3), "batch norm": lambda nn: nn.BatchNorm2d(30),
+    "layer norm": lambda nn: nn.LayerNorm(30), "rms norm": lambda nn: nn.RMSNorm(30),
+    "attention": lambda nn: nn.MultiheadAttention(200, 2, batch_first=True),
+    "encoder": lambda nn: nn.TransformerEncoderLayer(200, 2, 300, batch_first=True),
+}
+
+
+def weights(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """By name; what norms multiply by is near 1, running variances are above 0."""
+    out = {}
+    for name, shape in shapes.items():
+        drawn = np.random.default_rng([SEED, *map(ord, name)]).standard_normal(shape)
+        if name.endswith("running_var"):
+            drawn = np.abs(drawn) + 0.5
+        elif name.endswith("num_batches_tracked"):
+            drawn = drawn * 0 + 4
+        else:
+            drawn = 0.3 * drawn + (len(shape) == 1 and name.endswith("weight"))
+        out[name] = np.asarray(drawn, np.float32)
+    return out
+
+
+def factors(shape: tuple[int, ...]) -> np.ndarray:
+    """What a result is multiplied by before its sum is taken, whose slopes are compared."""
+    return np.random.default_rng([SEED + 1, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def spread(array: np.ndarray) -> dict[str, float]:
+    """What says how a tensor was drawn."""
+    wide = array.astype(np.float64)
+    return {"mean": float(wide.mean()), "std": float(wide.std()), "most": float(np.abs(wide).max())}
+
+
+def digests(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {name: digest(name, np.asarray(tensor)) for name, tensor in tensors.items()}
