@@ -12,7 +12,6 @@
 
 #include "executor/comm/inproc.h"
 #include "executor/state/checkpoint.h"
-#include "executor/state/safetensors.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -68,50 +67,19 @@ float from_bfloat16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-std::vector<float> read_floats(const SafetensorsFile& file, const TensorEntry& tensor) {
-  std::vector<float> out(static_cast<std::size_t>(element_count(tensor.shape)));
-  if (tensor.dtype == DType::Float32) {
-    file.read(tensor, out.data());
-    return out;
-  }
-  if (tensor.dtype == DType::Int64 && ends_with(tensor.name, kCount)) {
-    std::vector<std::int64_t> counts(out.size());
-    file.read(tensor, counts.data());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      if (counts[i] < 0 || counts[i] > kLargestCount) {
-        fail(Code::Io, "{}: tensor '{}' is {}; a count from 0 to {} can be kept", file.path(),
-             tensor.name, counts[i], kLargestCount);
-      }
-      out[i] = static_cast<float>(counts[i]);
-    }
-    return out;
-  }
-  if (tensor.dtype != DType::Float16 && tensor.dtype != DType::BFloat16) {
-    fail(Code::Io, "{}: tensor '{}' is {}; weights are float32, float16 or bfloat16", file.path(),
-         tensor.name, dtype_name(tensor.dtype));
-  }
-  std::vector<std::uint16_t> bits(out.size());
-  file.read(tensor, bits.data());
-  const auto widen = tensor.dtype == DType::Float16 ? from_half : from_bfloat16;
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = widen(bits[i]);
-  return out;
-}
-
 bool same(const Weight& a, const Weight& b) {
   return a.shape == b.shape &&
          std::memcmp(a.data.data(), b.data.data(), a.data.size() * sizeof(float)) == 0;
 }
 
 // By parameter, what is needed of a file; `dropped` counts the rest.
-std::map<std::string, Weight> read_weights(const SafetensorsFile& file, int& dropped) {
+std::map<std::string, Weight> read_weights(const std::string& path, int& dropped) {
+  const WeightReader file(path);
+  dropped += file.positions();
   std::map<std::string, Weight> out;
-  for (const TensorEntry& tensor : file.tensors()) {
-    if (ends_with(tensor.name, "embeddings.position_ids")) {  // a buffer of old versions: 0, 1, 2 …
-      ++dropped;
-      continue;
-    }
-    Weight weight = {tensor.name, tensor.shape, read_floats(file, tensor)};
-    const auto [at, is_new] = out.try_emplace(parameter_name(tensor.name), weight);
+  for (const WeightReader::Entry& entry : file.entries()) {
+    Weight weight = {entry.tensor->name, entry.tensor->shape, file.read(entry)};
+    const auto [at, is_new] = out.try_emplace(entry.name, weight);
     if (is_new) continue;
     if (!same(at->second, weight)) {
       fail(Code::Io, "{}: tensors '{}' {} and '{}' {} are the same parameter, but differ",
@@ -130,6 +98,46 @@ std::map<std::string, Weight> read_weights(const SafetensorsFile& file, int& dro
 }
 
 }  // namespace
+
+WeightReader::WeightReader(const std::string& path) : file_(path) {
+  for (const TensorEntry& tensor : file_.tensors()) {
+    if (ends_with(tensor.name, "embeddings.position_ids")) {
+      ++positions_;
+    } else {
+      entries_.push_back({parameter_name(tensor.name), &tensor});
+    }
+  }
+}
+
+std::vector<float> WeightReader::read(const Entry& entry) const {
+  const TensorEntry& tensor = *entry.tensor;
+  std::vector<float> out(static_cast<std::size_t>(element_count(tensor.shape)));
+  if (tensor.dtype == DType::Float32) {
+    file_.read(tensor, out.data());
+    return out;
+  }
+  if (tensor.dtype == DType::Int64 && ends_with(tensor.name, kCount)) {
+    std::vector<std::int64_t> counts(out.size());
+    file_.read(tensor, counts.data());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (counts[i] < 0 || counts[i] > kLargestCount) {
+        fail(Code::Io, "{}: tensor '{}' is {}; a count from 0 to {} can be kept", file_.path(),
+             tensor.name, counts[i], kLargestCount);
+      }
+      out[i] = static_cast<float>(counts[i]);
+    }
+    return out;
+  }
+  if (tensor.dtype != DType::Float16 && tensor.dtype != DType::BFloat16) {
+    fail(Code::Io, "{}: tensor '{}' is {}; weights are float32, float16 or bfloat16", file_.path(),
+         tensor.name, dtype_name(tensor.dtype));
+  }
+  std::vector<std::uint16_t> bits(out.size());
+  file_.read(tensor, bits.data());
+  const auto widen = tensor.dtype == DType::Float16 ? from_half : from_bfloat16;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = widen(bits[i]);
+  return out;
+}
 
 int export_weights(const std::string& folder, const std::string& path) {
   const Manifest manifest = read_manifest(folder);
@@ -170,10 +178,7 @@ Imported import_weights(const std::string& path, const std::string& folder) {
   require(there.empty(), "{} holds a checkpoint already ({}); choose another folder", folder,
           there.empty() ? "" : there.back());
   Imported out;
-  const std::map<std::string, Weight> weights = [&] {
-    const SafetensorsFile file(path);
-    return read_weights(file, out.dropped);
-  }();
+  const std::map<std::string, Weight> weights = read_weights(path, out.dropped);
   SavePart part;
   part.file = "stage-0.safetensors";
   for (const auto& [name, weight] : weights) {

@@ -47,4 +47,7 @@ void bind_summary(nanobind::module_& m);
 /// Signals that end a training in order: watch_signal, forget_signal, stop_asked.
 void bind_stop(nanobind::module_& m);
 
+/// Files of weights: WeightReader.
+void bind_weight_files(nanobind::module_& m);
+
 }  // namespace hetu

@@ -69,4 +69,5 @@ NB_MODULE(_hetu, m) {
   hetu::bind_executor(m);
   hetu::bind_predict(m);
   hetu::bind_stop(m);
+  hetu::bind_weight_files(m);
 }

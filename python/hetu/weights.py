@@ -1,0 +1,158 @@
+"""Weights from files of other libraries: what a model's parameters and buffers start from.
+
+Names are those of Hugging Face and torchvision; a file's may lack the first part, or have one more: `embeddings.…` of a
+BertModel is `bert.embeddings.…` of a model with a head.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hetu import _hetu
+from hetu.graph import GraphBuilder, Value, current
+
+
+@dataclass
+class Loaded:
+    """What load_weights did, by name."""
+
+    source: str
+    taken: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # parameters and buffers that start anew
+    extra: list[str] = field(default_factory=list)  # tensors of the file that nothing wanted
+    tied: list[str] = field(default_factory=list)  # those that repeat one that was taken
+
+    def __str__(self) -> str:
+        whole = len(self.taken) + len(self.missing)
+        text = f"{self.source}: {len(self.taken)} of the model's {whole} tensors taken"
+        text += f"; start anew: {', '.join(self.missing)}" if self.missing else ""
+        return text + (f"; not used of the file: {', '.join(self.extra)}" if self.extra else "")
+
+
+@dataclass
+class _Tensor:
+    name: str
+    shape: list[int]
+    read: Callable[[], Any]
+
+
+def _of_file(path: str) -> list[_Tensor]:
+    reader = _hetu.WeightReader(path)
+    return [_Tensor(name, list(shape), partial(reader.read, number)) for number, (name, shape) in enumerate(reader.entries)]
+
+
+def _of_arrays(arrays: Mapping[str, Any], graph: GraphBuilder) -> list[_Tensor]:
+    import numpy as np  # half of a worker's start
+
+    out = []
+    for name, array in arrays.items():
+        given = np.asarray(array)
+        if given.dtype.kind not in "fiu":
+            graph.refuse(f"load_weights: '{name}' is {given.dtype}; floats are wanted, and whole numbers as counts")
+        out.append(_Tensor(name, list(given.shape), partial(np.ravel, np.asarray(given, np.float32))))
+    return out
+
+
+def _names(tensors: Sequence[_Tensor], leaves: Mapping[str, Value]) -> list[str]:
+    """What each tensor is called in the model: as in the file, or with the one first part more or less that fits most."""
+    firsts = sorted({name.split(".")[0] for name in leaves if "." in name})
+    ways: list[Callable[[str], str]] = [lambda name, first=first: f"{first}.{name}" for first in firsts]  # type: ignore[misc]
+    ways.append(lambda name: name.partition(".")[2])
+    best = max(ways, key=lambda way: sum(way(t.name) in leaves for t in tensors if t.name not in leaves))
+    return [t.name if t.name in leaves or best(t.name) not in leaves else best(t.name) for t in tensors]
+
+
+def _any(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few, for messages."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+class _Loading:
+    """The tensors of one source, given to the leaves of one graph."""
+
+    def __init__(self, graph: GraphBuilder, source: str, missing: Sequence[str], extra: Sequence[str]) -> None:
+        self.graph, self.may_miss, self.may_have = graph, missing, extra
+        self.leaves = {**graph.parameters, **graph.buffers}
+        self.values: dict[str, tuple[_Tensor, Any]] = {}
+        self.done = Loaded(source)
+
+    def take(self, tensors: Sequence[_Tensor]) -> None:
+        rest = []
+        for tensor, name in zip(tensors, _names(tensors, self.leaves), strict=True):
+            leaf = self.leaves.get(name)
+            if leaf is None:
+                rest.append(tensor)
+            elif leaf.shape == tensor.shape:
+                self._take(name, tensor)
+            elif _any(name, self.may_miss):  # a head of other classes, say
+                self.done.extra.append(tensor.name)
+            else:
+                self.graph.refuse(f"{self.done.source}: '{tensor.name}' is {tensor.shape}, and the model's '{name}' is "
+                                  f"{leaf.shape}; missing=['{name}'] lets it start anew")
+        for tensor in rest:
+            (self.done.tied if self._is_taken(tensor) else self.done.extra).append(tensor.name)
+
+    def _take(self, name: str, tensor: _Tensor) -> None:
+        values = tensor.read()
+        if name in self.values:
+            other, first = self.values[name]
+            if first.tobytes() != values.tobytes():
+                self.graph.refuse(f"{self.done.source}: tensors '{other.name}' and '{tensor.name}' are both the model's "
+                                  f"'{name}', but differ")
+            return
+        self.values[name] = tensor, values
+        self.done.taken.append(name)
+
+    def _is_taken(self, tensor: _Tensor) -> bool:
+        """Whether it has the bits of one that was: a tied weight written out."""
+        alike = [values for other, values in self.values.values() if other.shape == tensor.shape and len(tensor.shape) > 1]
+        return bool(alike) and tensor.read().tobytes() in (values.tobytes() for values in alike)
+
+    def check(self) -> None:
+        self.done.missing = [name for name in self.leaves if name not in self.values]
+        for names, allowed, says, keyword in (
+            (self.done.missing, self.may_miss, "has no tensor for the model's", "missing"),
+            (self.done.extra, [*self.may_have, *self.may_miss], "holds what the model has not:", "extra"),
+        ):
+            left = [name for name in names if not _any(name, allowed)]
+            if left:
+                self.graph.refuse(f"{self.done.source}: {says} {_some(left)}; {keyword}=['{left[0]}'], a list of names and "
+                                  "patterns, lets that be")
+
+    def give(self) -> None:
+        for name, (_, values) in self.values.items():
+            self.graph.start_from(self.leaves[name], values)
+
+
+def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Sequence[str] = ()) -> Loaded:
+    """The parameters and buffers of the current graph start from a safetensors file, or from a dict of arrays by name; the
+    chief prints what was taken. To be called when the model has been, and before an Executor is made.
+
+    missing: names and patterns (`classifier.*`) of what may start anew because the file lacks it or has it in another shape;
+    extra: of what the file may hold besides. A tied weight that is written out is neither.
+    """
+    graph = current()
+    listed = [[given] if isinstance(given, str) else list(given) for given in (missing, extra)]
+    arrays = isinstance(source, Mapping)
+    loading = _Loading(graph, "load_weights" if arrays else str(source), *listed)
+    if not loading.leaves:
+        graph.refuse(f"{loading.done.source}: the graph has no parameters yet; call the model first")
+    if graph.builder.empty:
+        graph.refuse(f"{loading.done.source}: the graph has gone to an Executor; weights are loaded before one is made")
+    loading.take(_of_arrays(source, graph) if arrays else _of_file(str(source)))
+    loading.check()
+    loading.give()
+    if _hetu.env()["worker"] == 0 and not _hetu.env()["check"]:
+        print(loading.done, flush=True)
+    return loading.done
+
+
+__all__ = ["Loaded", "load_weights"]

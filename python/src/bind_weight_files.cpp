@@ -1,0 +1,39 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "executor/state/weights_file.h"
+#include "graph/base/error.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+
+void bind_weight_files(nb::module_& m) {
+  nb::class_<WeightReader>(m, "WeightReader", "A safetensors file of weights.")
+      .def(nb::init<const std::string&>())
+      .def_prop_ro(
+          "entries",
+          [](const WeightReader& r) {
+            nb::list out;
+            for (const WeightReader::Entry& e : r.entries())
+              out.append(nb::make_tuple(e.name, e.tensor->shape));
+            return out;
+          },
+          "(name of the parameter or buffer, shape) of each tensor.")
+      .def(
+          "read",
+          [](const WeightReader& r, std::size_t number) {
+            require(number < r.entries().size(), "{}: no tensor {}", r.path(), number);
+            auto* held = new std::vector<float>(r.read(r.entries()[number]));
+            const nb::capsule owner(
+                held, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+            return nb::ndarray<nb::numpy, float, nb::ndim<1>>(held->data(), {held->size()}, owner);
+          },
+          "The elements of the tensor of this number, float32, flat.");
+}
+
+}  // namespace hetu

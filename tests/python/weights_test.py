@@ -1,0 +1,215 @@
+"""Weights from files: what is taken, what may be missing or too much, and what is refused in one line; a BertModel's file
+under new heads, running statistics, and a file that a checkpoint was exported to."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import numpy as np
+
+import hetu as ht
+from hetu import nn
+
+SEED = 9
+HETU = pathlib.Path(os.environ["HETU_BUILD_DIR"]) / "bin" / "hetu"
+
+
+def write(path, tensors):
+    """A safetensors file of float32 arrays."""
+    header, data = {}, b""
+    for name, array in tensors.items():
+        raw = np.asarray(array, np.float32).tobytes()
+        header[name] = {"dtype": "F32", "shape": list(np.shape(array)), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def drawn(shapes):
+    random = np.random.default_rng(SEED)
+    return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+class Net(nn.Module):
+    """A body and a head, whose table may be tied."""
+
+    def __init__(self, classes=3, tied=False):
+        self.body = nn.ModuleDict({"emb": nn.Embedding(3, 4), "fc": nn.Linear(4, 4)})
+        self.head = nn.Linear(4, classes)
+        if tied:
+            self.head.weight = self.body.emb.weight
+
+    def forward(self, ids):
+        return self.head(self.body.fc(self.body.emb(ids)))
+
+
+BODY = {"emb.weight": (3, 4), "fc.weight": (4, 4), "fc.bias": (4,)}
+HEAD = {"head.weight": (3, 4), "head.bias": (3,)}
+WHOLE = {**{f"body.{name}": shape for name, shape in BODY.items()}, **HEAD}
+
+
+class Weights(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="hetu-weights-")
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name) / "w.safetensors"
+
+    def loss(self, make=Net, **more):
+        """Of a new graph."""
+        ht.new_graph()
+        self.data = ht.data.Batches([{"ids": np.array([0, 2], np.int32)}], 2)
+        return make(**more)(self.data.ids).sum()
+
+    def load(self, *given, **more):
+        """(what load_weights says, what it prints)."""
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            loaded = ht.load_weights(*given, **more)
+        self.assertEqual(said.getvalue(), f"{loaded}\n")
+        return loaded
+
+    def started(self, loss):
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]})
+        return {name: np.array(array) for name, state, array, _ in job.job.state() if not state}
+
+    def check(self, loss, weights):
+        found = self.started(loss)
+        for name, array in weights.items():
+            np.testing.assert_array_equal(found[name].ravel(), array.ravel(), name)
+
+    def test_a_whole_file(self):
+        weights = drawn(WHOLE)
+        write(self.file, weights)
+        loss = self.loss()
+        loaded = self.load(str(self.file))
+        self.assertEqual(str(loaded), f"{self.file}: 5 of the model's 5 tensors taken")
+        self.check(loss, weights)
+
+    def test_arrays_by_name(self):
+        weights = drawn(WHOLE)
+        loss = self.loss()
+        self.assertEqual(self.load({n: w.astype(np.float64) for n, w in weights.items()}).taken, list(weights))
+        self.check(loss, weights)
+
+    def test_a_body_under_a_new_head(self):
+        weights = drawn({**BODY, "pooler.weight": (4, 4)})
+        write(self.file, weights)
+        loss = self.loss()
+        loaded = self.load(str(self.file), missing=["head.*"], extra="pooler.*")
+        self.assertEqual((loaded.missing, loaded.extra), (["head.weight", "head.bias"], ["pooler.weight"]))
+        self.assertIn("3 of the model's 5 tensors taken; start anew: head.weight, head.bias; not used of the file: "
+                      "pooler.weight", str(loaded))
+        self.check(loss, {f"body.{name}": weights[name] for name in BODY})
+
+    def test_a_file_with_a_first_part_more(self):
+        weights = drawn({f"model.{name}": shape for name, shape in WHOLE.items()})
+        loss = self.loss()
+        self.load(weights)
+        self.check(loss, {name.removeprefix("model."): w for name, w in weights.items()})
+
+    def test_a_head_of_other_classes_starts_anew(self):
+        weights = drawn(WHOLE)
+        loss = self.loss(classes=5)
+        loaded = self.load(weights, missing="head.*")
+        self.assertEqual((loaded.missing, loaded.extra), (["head.weight", "head.bias"], ["head.weight", "head.bias"]))
+        self.assertEqual(self.started(loss)["head.weight"].shape, (5, 4))
+
+    def test_a_tied_weight_may_be_written_out(self):
+        weights = drawn(WHOLE)
+        weights["head.weight"] = weights["body.emb.weight"]
+        loss = self.loss(tied=True)
+        self.assertEqual(self.load(weights).tied, ["head.weight"])
+        self.check(loss, {name: w for name, w in weights.items() if name != "head.weight"})
+
+    def test_running_statistics_start_too(self):
+        ht.new_graph()
+        data = ht.data.Batches([{"x": np.ones((2, 3, 2, 2), np.float32)}], 2)
+        loss = nn.BatchNorm2d(3)(data.x).sum()
+        weights = {**drawn({"weight": (3,), "bias": (3,), "running_mean": (3,)}), "running_var": np.full(3, 2, np.float32),
+                   "num_batches_tracked": np.array(7)}
+        self.assertEqual(len(self.load(weights).taken), 5)
+        self.check(loss, {name: np.asarray(w, np.float32) for name, w in weights.items()})
+
+    def test_a_bert_under_another_vocabulary_of_heads(self):
+        """The file of a BertModel, which has neither prefix nor heads, and LayerNorm's old names."""
+        config = ht.models.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                      intermediate_size=12, max_position_embeddings=6)
+        ht.new_graph()
+        fields = {"input_ids": (2, 5), "input_mask": (2, 5), "segment_ids": (2, 5), "masked_lm_labels": (2, 5),
+                  "next_sentence_labels": (2,)}
+        data = ht.data.Batches([{name: np.ones(shape, np.int32) for name, shape in fields.items()}], 2)
+        loss = ht.models.Bert(config).pretraining_loss(data)
+        shapes = {name: tuple(value.shape) for name, value in ht.graph.current().parameters.items()}
+        body = drawn({n.removeprefix("bert."): s for n, s in shapes.items() if n.startswith("bert.")})
+        old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): w
+               for n, w in body.items()}
+        write(self.file, {**old, "embeddings.position_ids": np.arange(6)})
+        loaded = self.load(str(self.file), missing="cls.*")
+        self.assertEqual(len(loaded.taken), len(body))
+        self.assertTrue(all(name.startswith("cls.") for name in loaded.missing))
+        self.check(loss, {f"bert.{name}": w for name, w in body.items()})
+
+    def test_an_exported_checkpoint_comes_back(self):
+        folder = self.file.parent
+        ht.new_graph()
+        data = ht.data.Batches([{"ids": np.ones((2, 9), np.int32)}], 2)
+        tiny = {"vocab_size": 11, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2}
+        loss = ht.models.Gpt.from_config("tiny", **tiny).loss(data)
+        job = ht.Executor({"train": [loss, ht.optim.AdamW(0.01).minimize(loss)]})
+        list(job.run("train", steps=2, checkpoint=str(folder / "ckpt")))
+        trained = {name: np.array(array) for name, state, array, _ in job.job.state() if not state}
+        subprocess.run([HETU, "checkpoint", "export", folder / "ckpt", "-o", self.file], check=True, capture_output=True)
+        ht.new_graph()
+        data = ht.data.Batches([{"ids": np.ones((2, 9), np.int32)}], 2)
+        loss = ht.models.Gpt.from_config("tiny", **tiny).loss(data)
+        self.assertEqual(self.load(str(self.file)).missing, [])
+        self.check(loss, trained)
+
+    # -- refused -----------------------------------------------------------------------------------------------------
+
+    def refused(self, says, source, **more):
+        with self.subTest(says), self.assertRaises(ValueError) as caught:
+            ht.load_weights(source, **more)
+        text = str(caught.exception)
+        self.assertRegex(text, r"^weights_test\.py:\d+: ")
+        self.assertIn(says, text)
+        self.assertNotIn("\n", text)
+
+    def test_what_does_not_fit_is_one_line(self):
+        weights = drawn(WHOLE)
+        body = {name: w for name, w in weights.items() if name.startswith("body")}
+        wide = {**weights, "head.bias": np.ones(4, np.float32)}
+        both = {**drawn({"LayerNorm.gamma": (4,), "LayerNorm.weight": (4,)}), **weights}
+        self.loss()
+        self.refused("load_weights: has no tensor for the model's head.weight, head.bias; missing=['head.weight'], a list "
+                     "of names and patterns, lets that be", body)
+        self.refused("holds what the model has not: cls.bias; extra=['cls.bias']", {**weights, "cls.bias": np.ones(3)})
+        self.refused("'head.bias' is [4], and the model's 'head.bias' is [3]; missing=['head.bias'] lets it start anew",
+                     wide)
+        self.refused("'head.bias' is <U1; floats are wanted", {**weights, "head.bias": np.array("a")})
+        self.refused("tensors 'head.weight' and 'x.head.weight' are both the model's 'head.weight', but differ",
+                     {**weights, "x.head.weight": weights["head.weight"] + 1})
+        ht.new_graph()
+        ht.placeholder("x", "float32", [ht.BATCH, 4])
+        self.refused("the graph has no parameters yet; call the model first", weights)
+        loss = self.loss()
+        self.started(loss)
+        self.refused("the graph has gone to an Executor", weights)
+        ht.new_graph()
+        nn.ModuleDict({"LayerNorm": nn.LayerNorm(4)}).LayerNorm(ht.placeholder("x", "float32", [ht.BATCH, 4]))
+        write(self.file, {n: w for n, w in both.items() if n.startswith("LayerNorm")})
+        self.refused("tensors 'LayerNorm.weight' and 'LayerNorm.weight' are both", str(self.file))
+
+    def test_no_such_file(self):
+        self.loss()
+        with self.assertRaisesRegex(OSError, "no.safetensors"):
+            ht.load_weights("no.safetensors")
+
+
+if __name__ == "__main__":
+    unittest.main()
