@@ -2,6 +2,8 @@
 
 from hetu.models.bert import Bert, BertConfig
 from hetu.models.ctr import Dlrm, WideDeep
+from hetu.models.gpt import Gpt, GptConfig
+from hetu.models.llama import Llama, LlamaConfig
 from hetu.models.losses import (
     mean_absolute_error,
     mean_binary_cross_entropy,
@@ -11,6 +13,8 @@ from hetu.models.losses import (
     mean_squared_error,
 )
 from hetu.models.resnet import ResNet
+from hetu.models.vit import ViT, ViTConfig
 
-__all__ = ["Bert", "BertConfig", "Dlrm", "ResNet", "WideDeep", "mean_absolute_error", "mean_binary_cross_entropy",
-           "mean_cross_entropy", "mean_huber", "mean_kl_divergence", "mean_squared_error"]
+__all__ = ["Bert", "BertConfig", "Dlrm", "Gpt", "GptConfig", "Llama", "LlamaConfig", "ResNet", "ViT", "ViTConfig",
+           "WideDeep", "mean_absolute_error", "mean_binary_cross_entropy", "mean_cross_entropy", "mean_huber",
+           "mean_kl_divergence", "mean_squared_error"]

@@ -6,13 +6,12 @@ B batch, S sequence, H hidden, V vocabulary.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from hetu import ops
 from hetu.graph import BATCH, Init, Value, constant, current, cut, normal, parameter, xavier_normal
+from hetu.models.config import check_heads, check_sizes, read
 from hetu.models.losses import mean_cross_entropy
 
 
@@ -36,15 +35,10 @@ class BertConfig:
     initializer: str = "normal"  # or xavier_normal
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            if type(f.default) is int and getattr(self, f.name) < 1:
-                raise ValueError(f"{f.name} must be >= 1, got {getattr(self, f.name)}")
+        check_sizes(self)
         if self.hidden_act not in ("gelu", "relu"):
             raise ValueError(f"hidden_act '{self.hidden_act}' is not known; known: gelu, relu")
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} is not divided by {self.num_attention_heads} attention heads"
-            )
+        check_heads(self.hidden_size, self.num_attention_heads, "hidden_size")
         if self.initializer not in ("normal", "xavier_normal"):
             raise ValueError(f"initializer '{self.initializer}' is not known; known: normal, xavier_normal")
 
@@ -68,23 +62,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def _known_values(loaded: Any, path: str) -> dict[str, Any]:
-    """The fields of BertConfig that a JSON file gives, with the types of their defaults."""
-    if not isinstance(loaded, dict):
-        raise ValueError(f"{path}: holds no JSON object with a model's configuration")
-    values = {}
-    for f in fields(BertConfig):
-        if f.name not in loaded:
-            continue
-        value, kind = loaded[f.name], type(f.default)
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not kind:
-            raise ValueError(f"{path}: {f.name} is {value!r}, expected {kind.__name__}, such as {f.default!r}")
-        values[f.name] = value
-    return values
-
-
 class Bert:
     """A BERT whose cut-points stand after the embeddings and after each layer: layers + 2 blocks."""
 
@@ -94,18 +71,7 @@ class Bert:
     @classmethod
     def from_config(cls, name: str, **changes: Any) -> Bert:
         """`base`, `tiny`, `deep`, or the path of a Hugging Face style JSON file; `changes` replace single fields."""
-        if name in CONFIGS:
-            values = dict(CONFIGS[name])
-        else:
-            path = Path(name)
-            if not path.is_file():
-                raise ValueError(f"model '{name}' is neither one of {', '.join(CONFIGS)} nor a JSON file")
-            try:
-                loaded = json.loads(path.read_text())
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-            values = _known_values(loaded, str(path))
-        return cls(BertConfig(**{**values, **changes}))
+        return cls(read(BertConfig, name, CONFIGS, changes))
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 
@@ -174,22 +140,20 @@ class Bert:
         logits = ops.linear(h, table, bias, name=f"{at}.decoder")
         return mean_cross_entropy(logits, ops.reshape(labels, shape=[-x.shape[1]], name=f"{at}.labels"), "mlm")
 
-    def _sentence_loss(self, x: Value, labels: Value) -> Value:
+    def _pooled(self, x: Value) -> Value:
         first = ops.select(x, axis=1, index=0, name="bert.pooler.first")
         pooled = self._linear(first, self.config.hidden_size, "bert.pooler.dense")
-        pooled = ops.tanh(pooled, name="bert.pooler.activation")
+        return ops.tanh(pooled, name="bert.pooler.activation")
+
+    def _sentence_loss(self, x: Value, labels: Value) -> Value:
+        pooled = self._pooled(x)
         # Xavier's spread for two outputs would start the sentence loss far above log 2, where SD-PIPE's starts.
         flat = constant(0.0) if self.config.initializer == "xavier_normal" else None
         order = self._linear(pooled, 2, "cls.seq_relationship", flat)
         return mean_cross_entropy(order, labels, "nsp")
 
-    def pretraining_loss(self, batch: Any) -> Value:
-        """MLM loss (mean over masked tokens of the step) + NSP loss (mean over samples), a scalar.
-
-        `batch` gives the values input_ids, input_mask, segment_ids, masked_lm_labels [B, S] and next_sentence_labels [B],
-        all int32: a data object of `hetu.data`, or any object with these attributes. The parts are reported as mlm_loss
-        and nsp_loss.
-        """
+    def _encoded(self, batch: Any) -> tuple[Value, Value]:
+        """The table of words, and what the last layer gives, [B, S, H]; the heads follow in a block of their own."""
         length = batch.input_ids.shape[1]
         if length > self.config.max_position_embeddings:
             raise ValueError(
@@ -200,6 +164,32 @@ class Bert:
             cut()
             x = self._layer(x, batch.input_mask, i)
         cut()
+        return table, x
+
+    def classification_loss(self, batch: Any, classes: int) -> Value:
+        """Mean cross-entropy of a class per row over the samples of the step, a scalar; the head is that of Hugging Face's
+        BertForSequenceClassification.
+
+        `batch` gives the values input_ids, input_mask, segment_ids [B, S] and label [B], all int32. Reported beside `loss`:
+        `hits1`, how many rows have their class as the highest logit.
+        """
+        if classes < 2:
+            raise ValueError(f"classes must be >= 2, got {classes}")
+        pooled = self._dropout(self._pooled(self._encoded(batch)[1]), "classifier")
+        logits = self._linear(pooled, classes, "classifier")
+        loss = mean_cross_entropy(logits, batch.label, "label")
+        current().fetch("loss", loss)
+        current().fetch("hits1", ops.top_k_hits(logits, batch.label, k=1, name="hits1"))
+        return loss
+
+    def pretraining_loss(self, batch: Any) -> Value:
+        """MLM loss (mean over masked tokens of the step) + NSP loss (mean over samples), a scalar.
+
+        `batch` gives the values input_ids, input_mask, segment_ids, masked_lm_labels [B, S] and next_sentence_labels [B],
+        all int32: a data object of `hetu.data`, or any object with these attributes. The parts are reported as mlm_loss
+        and nsp_loss.
+        """
+        table, x = self._encoded(batch)
         mlm = self._token_loss(x, table, batch.masked_lm_labels)
         nsp = self._sentence_loss(x, batch.next_sentence_labels)
         loss = ops.add(mlm, nsp, name="loss")

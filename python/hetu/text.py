@@ -1,0 +1,110 @@
+"""Text as rows of numbers, for models of the next token: its bytes, or the tokens of a vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetu import _hetu
+from hetu.data import Data
+from hetu.graph import current
+
+if TYPE_CHECKING:
+    import numpy
+
+
+def _files(path: str) -> list[Path]:
+    """A file, or all *.txt of a folder and its folders, by name."""
+    at = Path(path).expanduser()
+    found = sorted(at.rglob("*.txt")) if at.is_dir() else [at] if at.is_file() else []
+    if not found:
+        current().refuse(f"text '{path}': {'no *.txt in this folder' if at.is_dir() else 'no such file or folder'}")
+    return found
+
+
+class Vocabulary:
+    """What makes numbers of text: bytes (`file` None), or the tokens of a tokenizer.json, for which Hugging Face's
+    tokenizers must be installed."""
+
+    def __init__(self, file: str | None = None) -> None:
+        self.size, self._tokenizer = 256, None
+        if file is None:
+            return
+        try:
+            import tokenizers
+        except ImportError:
+            raise ValueError(f"vocabulary '{file}': tokenizers is not installed here (pip install tokenizers); without a "
+                             "vocabulary the bytes of the text are read") from None
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(file)
+        except Exception as error:  # its own kinds
+            raise ValueError(f"vocabulary '{file}': no tokenizer.json of Hugging Face's tokenizers: {error}") from None
+        self.size = self._tokenizer.get_vocab_size()
+
+    def encode(self, text: bytes) -> numpy.ndarray:
+        """int32, one number per token."""
+        import numpy as np  # half of a worker's start
+
+        if self._tokenizer is None:
+            return np.frombuffer(text, np.uint8).astype(np.int32)
+        return np.asarray(self._tokenizer.encode(text.decode("utf-8", "replace")).ids, np.int32)
+
+    def decode(self, ids: Any) -> str:
+        """The text of numbers."""
+        if self._tokenizer is None:
+            return bytes(int(i) for i in ids).decode("utf-8", "replace")
+        return str(self._tokenizer.decode([int(i) for i in ids]))
+
+
+class Text(Data):
+    """Rows of `length` + 1 tokens of a text file, or of a folder's *.txt, one after the other: each row begins with the last
+    token of the one before, so that every token is to be found once. Field: ids int32 [length + 1].
+
+    An epoch takes whole global batches in an order drawn from seed and epoch (`train` False: as they stand).
+    """
+
+    def __init__(self, path: str, batch_size: int, length: int, vocabulary: Vocabulary | None = None, train: bool = True,
+                 seed: int = 0) -> None:
+        import numpy as np  # half of a worker's start
+
+        if length < 1:
+            current().refuse(f"text '{path}': length must be >= 1, got {length}")
+        self.vocabulary, self.train, self.seed, self.length = vocabulary or Vocabulary(), train, seed, length
+        tokens = np.concatenate([self.vocabulary.encode(file.read_bytes()) for file in _files(path)])
+        count = (len(tokens) - 1) // length
+        if count < 1:
+            current().refuse(f"text '{path}': {len(tokens)} tokens are fewer than one row of {length + 1}")
+        self._rows = np.stack([tokens[i * length:(i + 1) * length + 1] for i in range(count)])
+        self._order: tuple[int, numpy.ndarray] = (-1, np.arange(count))
+        super().__init__([("ids", "int32", [length + 1])], batch_size)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _batch(self, epoch: int, number: int, rows: int) -> dict[str, numpy.ndarray] | None:
+        import numpy as np  # half of a worker's start
+
+        if (number + 1) * rows > len(self._rows):
+            return None
+        if self.train and self._order[0] != epoch:
+            self._order = epoch, np.random.default_rng([self.seed, epoch]).permutation(len(self._rows))
+        return {"ids": self._rows[self._order[1][number * rows:(number + 1) * rows]]}
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
+        rows = pipelines * self.batch_size
+        if rows > len(self._rows):
+            current().refuse(f"text: {len(self._rows)} rows of {self.length} tokens are fewer than one global batch of "
+                             f"{rows}; choose a smaller batch_size or length")
+        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
+        return _hetu.stream_loader("text", [tuple(f) for f in self.fields], lambda e, n: self._batch(e, n, rows), rows,
+                                   options, None)
+
+    def entropy(self) -> float:
+        """Unigram entropy of the tokens, nats: the loss of knowing only how often each occurs."""
+        import numpy as np  # half of a worker's start
+
+        share = np.bincount(self._rows[:, 1:].ravel()) / self._rows[:, 1:].size
+        return float(-(share[share > 0] * np.log(share[share > 0])).sum())
+
+
+__all__ = ["Text", "Vocabulary"]

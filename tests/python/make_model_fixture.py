@@ -1,0 +1,20 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/models.json: what transformers computes on the cases of model_cases.py (the tests need none)."""
+
+import json
+from pathlib import Path
+
+import model_cases as cases
+import model_torch
+from bert_cases import rounded
+
+
+def main() -> None:
+    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(rounded(model_torch.run(name)))}" for name in cases.CASES)
+    path = Path(__file__).resolve().parent.parent / "fixtures" / "models.json"
+    path.write_text(f'{{"versions": {json.dumps(model_torch.versions())}, "cases": {{\n{rows}\n}}}}\n')
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""GPT-2, Llama and ViT equal transformers' in names and shapes, logits, loss and slopes, as kept in
+tests/fixtures/models.json (made by make_model_fixture.py)."""
+
+import json
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import hetu as ht
+import model_cases as cases
+import model_hetu
+from bert_cases import worst
+
+FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "models.json").read_text())["cases"]
+
+
+def check(test, name, theirs):
+    """A case against what transformers found; gives the largest difference of a logit, and of slopes over their norms."""
+    ours = model_hetu.run(name)
+    test.assertEqual(ours["shapes"], theirs["shapes"])
+    apart = float(np.abs(np.array(ours["logits"]) - np.array(theirs["logits"])).max())
+    test.assertLess(apart, 1e-4)
+    test.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
+    test.assertEqual(set(ours["slopes"]), set(theirs["slopes"]))
+    error, where = worst(ours["slopes"], theirs["slopes"])
+    test.assertLess(error, 3e-5, where)  # that of keys' biases is 0 but for rounding
+    return apart, error
+
+
+class ModelsEqualTransformers(unittest.TestCase):
+    def test_every_case(self):
+        self.assertEqual(set(FIXTURE), set(cases.CASES))
+        for name in cases.CASES:
+            with self.subTest(name, seed=cases.SEED):
+                apart, error = check(self, name, FIXTURE[name])
+                print(f"{name}: logits {apart:.1e} apart, slopes {error:.1e}", flush=True)
+
+
+class Configurations(unittest.TestCase):
+    def refused(self, says, make):
+        with self.subTest(says), self.assertRaises(ValueError) as caught:
+            make()
+        self.assertIn(says, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_sizes_by_name(self):
+        """As published: 124, 355, 774 and 1558 M parameters of GPT-2, 6738 M of Llama 7B; ViT-B/16's 86.6 M."""
+        for make, name, count in ((ht.models.Gpt, "gpt2", 124439808), (ht.models.Gpt, "gpt2-medium", 354823168),
+                                  (ht.models.Gpt, "gpt2-large", 774030080), (ht.models.Gpt, "gpt2-xl", 1557611200),
+                                  (ht.models.Llama, "7b", 6738415616), (ht.models.ViT, "vit-base", 86567656),
+                                  (ht.models.ViT, "vit-tiny", 5717416)):
+            parameters = make.from_config(name).parameters()
+            self.assertEqual(sum(int(np.prod(p.shape)) for p in parameters), count, name)
+
+    def test_what_is_wrong_is_said(self):
+        gpt, llama, vit = ht.models.Gpt.from_config, ht.models.Llama.from_config, ht.models.ViT.from_config
+        for says, make in (
+            ("model 'gpt3' is neither one of gpt2, gpt2-medium", lambda: gpt("gpt3")),
+            ("GptConfig has no layers; it has vocab_size,", lambda: gpt("tiny", layers=3)),
+            ("n_embd 100 is not divided by 12 attention heads", lambda: gpt("gpt2", n_embd=100)),
+            ("activation_function 'swish' is not known; known: gelu, gelu_new",
+             lambda: gpt("tiny", activation_function="swish")),
+            ("num_key_value_heads 3 does not divide 4 heads", lambda: llama("tiny", num_key_value_heads=3)),
+            ("image_size 224 is not divided by patch_size 15", lambda: vit("vit-tiny", patch_size=15)),
+            ("Gpt: the data has 129 tokens per row, the model 128 positions",
+             lambda: gpt("tiny")(ht.placeholder("ids", "int32", [ht.BATCH, 129]))),
+            ("Gpt: ids are int32 [B, T], got Value(float32[-1, 4])",
+             lambda: gpt("tiny")(ht.placeholder("x", "float32", [ht.BATCH, 4]))),
+            ("ViT: images must be [B, 3, 224, 224], got Value(float32[-1, 3, 8, 8])",
+             lambda: vit("vit-tiny")(ht.placeholder("image", "float32", [ht.BATCH, 3, 8, 8]))),
+        ):
+            ht.new_graph()
+            self.refused(says, make)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+"""hetu.models on the cases of model_cases.py."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import hetu as ht
+import model_cases as cases
+from bert_cases import digest
+from hetu import _hetu
+
+FAMILIES: dict[str, tuple[Any, Any]] = {
+    "gpt": (ht.models.Gpt, ht.models.GptConfig), "llama": (ht.models.Llama, ht.models.LlamaConfig),
+    "vit": (ht.models.ViT, ht.models.ViTConfig),
+}
+
+
+def model_of(family: str, config: dict[str, Any]) -> Any:
+    model, configuration = FAMILIES[family]
+    return model(configuration(**config))
+
+
+def _evaluated(model: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarray], build: Any) -> dict[str, Any]:
+    """What a graph that build(values of the inputs) makes and fetches gives, in float32 by the best kernels."""
+    graph = ht.new_graph()
+    values = {n: ht.placeholder(n, str(x.dtype), list(x.shape)) for n, x in given.items()}
+    total, more = build(SimpleNamespace(**values))
+    graph.builder.differentiate(total.number)
+    leaves = {**given, **weights, **more}
+    return _hetu.evaluate(graph.builder.finish(), 1, {n: np.asarray(x, np.float64).ravel() for n, x in leaves.items()},
+                          "float32", "best")
+
+
+def logits(model: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> np.ndarray:
+    """Flat: the slope of what they are multiplied by."""
+    def build(batch: Any) -> Any:
+        y = model(batch.image if hasattr(batch, "image") else batch.ids[:, :-1])
+        factor = ht.parameter("factor", y.shape, ht.init.zeros())
+        return (y * factor).sum(), {"factor": np.zeros(y.shape)}
+
+    return _evaluated(model, given, weights, build)["gradients"]["factor"]
+
+
+def run(name: str) -> dict[str, Any]:
+    """As model_torch.run."""
+    family, config = cases.CASES[name]
+    model, given = model_of(family, config), cases.inputs(family, config)
+    shapes = {n: tuple(p.shape) for n, p in model.named_parameters()}
+    weights = cases.weights(shapes)
+    found = _evaluated(model, given, weights, lambda batch: (model.loss(batch), {}))
+    return {"shapes": {n: list(s) for n, s in shapes.items()}, "loss": found["fetches"]["loss"],
+            "logits": logits(model, given, weights), "slopes": {n: digest(n, g) for n, g in found["gradients"].items()}}

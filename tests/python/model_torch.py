@@ -1,0 +1,83 @@
+"""transformers on the cases of model_cases.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+import model_cases as cases
+from bert_cases import digest
+
+
+_IN_FILES = {"vit.layers.": "vit.encoder.layer.", "attention.q_proj": "attention.attention.query",
+             "attention.k_proj": "attention.attention.key", "attention.v_proj": "attention.attention.value",
+             "attention.o_proj": "attention.output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
+
+
+def versions() -> dict[str, str]:
+    return {"torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def model_of(family: str, config: dict[str, Any]) -> Any:
+    """A model of this configuration, as transformers starts it."""
+    if family == "gpt":
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**config, "attn_implementation": "eager"}))
+    if family == "llama":
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    return transformers.ViTForImageClassification(transformers.ViTConfig(**config))
+
+
+def _named(model: Any) -> dict[str, torch.Tensor]:
+    """Parameters by their names in files, which transformers 5 calls otherwise in memory for ViT."""
+    out = {}
+    for name, p in model.named_parameters():
+        for now, there in _IN_FILES.items() if name.startswith("vit.") else ():
+            name = name.replace(now, there)
+        out[name] = p
+    return out
+
+
+def draw_into(model: Any) -> dict[str, np.ndarray]:
+    """The model's parameters become the drawn ones, which it gives."""
+    parameters = _named(model)
+    drawn = cases.weights({n: tuple(p.shape) for n, p in parameters.items()})
+    with torch.no_grad():
+        for n, p in parameters.items():
+            p.copy_(torch.from_numpy(drawn[n]))
+    return drawn
+
+
+def state(model: Any) -> dict[str, np.ndarray]:
+    """Its parameters, by their names in files."""
+    return {n: p.detach().numpy() for n, p in _named(model).items()}
+
+
+def run(name: str) -> dict[str, Any]:
+    """Shapes of the parameters, logits, loss, slopes."""
+    family, config = cases.CASES[name]
+    model = model_of(family, config).eval()
+    draw_into(model)
+    given = {n: torch.from_numpy(x) for n, x in cases.inputs(family, config).items()}
+    if family == "vit":
+        logits = model(given["image"]).logits
+        loss = torch.nn.functional.cross_entropy(logits, given["label"].long())
+    else:
+        ids = given["ids"].long()
+        logits = model(ids[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+    loss.backward()
+    named = _named(model)
+    return {"shapes": {n: list(p.shape) for n, p in named.items()}, "loss": loss.item(),
+            "logits": np.round(logits.detach().numpy().astype(np.float64), 7).ravel().tolist(),
+            "slopes": {n: digest(n, p.grad.numpy()) for n, p in named.items()}}
+
+
+def save(name: str, folder: str) -> None:
+    """The case's model with its drawn weights, as save_pretrained writes it."""
+    family, config = cases.CASES[name]
+    model = model_of(family, config)
+    draw_into(model)
+    model.save_pretrained(folder)
