@@ -11,7 +11,6 @@ import transformers
 import model_cases as cases
 from bert_cases import digest
 
-
 _IN_FILES = {"vit.layers.": "vit.encoder.layer.", "attention.q_proj": "attention.attention.query",
              "attention.k_proj": "attention.attention.key", "attention.v_proj": "attention.attention.value",
              "attention.o_proj": "attention.output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares live with PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), ResNets with torchvision's
-(loss, running statistics, logits, weight files, gradients), operators, optimizers and learning rates over 50 steps. Exit
-status 1 if a bound is passed."""
+(loss, running statistics, logits, weight files, gradients), operators, layers, the models of docs/examples and of
+transformers, optimizers and learning rates over 50 steps. Exit status 1 if a bound is passed."""
 
 import sys
 
@@ -40,6 +40,7 @@ def operators() -> bool:
 def main() -> int:
     try:
         import bert_torch
+        import nn_parity
         import resnet_parity
         import resnet_torch
     except ImportError as error:
@@ -57,6 +58,7 @@ def main() -> int:
         print(f"{name:14} {ours['loss']:12.7f} {theirs['loss']:12.7f} {error:15.2e} {apart:10.2e}  {where}")
     failed |= not optimizers()
     failed |= not operators()
+    failed |= not nn_parity.check()
     failed |= not resnet_parity.check()
     failed |= not resnet_parity.check_gradients()
     return int(failed)

@@ -1,0 +1,92 @@
+"""hetu.nn, the models of docs/examples and hetu.models live beside PyTorch and transformers; weights through their files, in
+and out; GPT-2 small at its full size."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+import example_cases
+import example_torch
+import hetu as ht
+import model_cases
+import model_fixture_test
+import model_hetu
+import model_torch
+import nn_cases
+import nn_examples_test
+import nn_fixture_test
+import nn_torch
+
+HETU = Path(os.environ.get("HETU_BUILD_DIR", Path(__file__).resolve().parents[2] / "build")) / "bin" / "hetu"
+
+
+class _Live(unittest.TestCase):
+    """The checks of the fixtures' tests, on what is computed now."""
+
+    def test_layers(self) -> None:
+        for name in nn_cases.CASES:
+            nn_fixture_test.check(self, name, nn_torch.run(name))
+
+    def test_examples(self) -> None:
+        for name in example_cases.LINES:
+            apart = nn_examples_test.check(self, name, example_torch.run(name, example_cases.run(name)["batch"]))
+            print(f"{name}.py: slopes {apart:.1e} apart")
+
+    def test_models(self) -> None:
+        for name in model_cases.CASES:
+            apart, error = model_fixture_test.check(self, name, model_torch.run(name))
+            print(f"{name}: logits {apart:.1e} apart, slopes {error:.1e}")
+
+    def test_files(self) -> None:
+        """transformers' files in, and Hetu's back to transformers: the same bits."""
+        for name, (family, config) in model_cases.CASES.items():
+            with tempfile.TemporaryDirectory() as folder, self.subTest(name):
+                model_torch.save(name, folder)
+                ht.new_graph()
+                data = ht.data.Batches([model_cases.inputs(family, config)], model_cases.ROWS)
+                model = model_hetu.model_of(family, config)
+                loss = model.loss(data)
+                loaded = ht.load_weights(f"{folder}/model.safetensors")
+                self.assertEqual((loaded.missing, loaded.extra), ([], []))
+                job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)]})
+                state = {n: np.array(array) for n, kind, array, _ in job.job.state() if kind == ""}
+                drawn = model_cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
+                for n, array in drawn.items():
+                    np.testing.assert_array_equal(state[n].ravel(), array.ravel(), n)
+                list(job.run("train", steps=1, checkpoint=f"{folder}/ckpt"))
+                subprocess.run([HETU, "checkpoint", "export", f"{folder}/ckpt", "-o", f"{folder}/model.safetensors"],
+                               check=True, capture_output=True)
+                again = type(model_torch.model_of(family, config)).from_pretrained(folder)
+                for n, array in model_torch.state(again).items():
+                    np.testing.assert_array_equal(array, drawn[n], n)
+
+    def test_gpt2_small(self) -> None:
+        """All 124 M parameters, as transformers starts them."""
+        torch.manual_seed(0)
+        theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
+        ids = np.random.default_rng(0).integers(0, 50257, (1, 65), np.int32)
+        with torch.no_grad():
+            logits = theirs(torch.from_numpy(ids[:, :-1]).long()).logits.numpy().ravel()
+        weights = {n: p.detach().numpy() for n, p in theirs.named_parameters()}
+        model: Any = ht.models.Gpt.from_config("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        apart = float(np.abs(model_hetu.logits(model, {"ids": ids}, weights) - logits).max())
+        print(f"gpt2, {sum(w.size for w in weights.values())} parameters: logits {apart:.1e} apart")
+        self.assertLess(apart, 1e-4)
+
+
+def check() -> bool:
+    """Whether everything is as near as the fixtures' tests have it."""
+    return unittest.TextTestRunner(verbosity=2).run(unittest.defaultTestLoader.loadTestsFromTestCase(_Live)).wasSuccessful()
+
+
+if __name__ == "__main__":
+    raise SystemExit(0 if check() else 1)
