@@ -16,6 +16,14 @@ std::int64_t width_of(const Builder& b, ValueId x, const char* layer, const std:
   return type.shape.back();
 }
 
+// Planes of images.
+std::int64_t channels_of(const Builder& b, ValueId x, const char* layer, const std::string& name) {
+  const TensorType& type = b.type(x);
+  require(type.shape.size() == 4, "{} '{}': x must be images [N, C, H, W], got {}", layer, name,
+          to_string(type));
+  return type.shape[1];
+}
+
 }  // namespace
 
 ValueId linear(Builder& b, ValueId x, std::int64_t width, const std::string& name,
@@ -33,6 +41,95 @@ ValueId layer_norm(Builder& b, ValueId x, const std::string& name, double eps) {
   const ValueId gamma = b.parameter("weight", {width}, kOnes, /*decay=*/false);
   const ValueId beta = b.parameter("bias", {width}, kZeros, /*decay=*/false);
   return b.apply("layer_norm", {x, gamma, beta}, {{"eps", eps}});
+}
+
+ValueId rms_norm(Builder& b, ValueId x, const std::string& name, double eps) {
+  const std::int64_t width = width_of(b, x, "rms_norm", name);
+  const Scope scope(b, name);
+  const ValueId weight = b.parameter("weight", {width}, kOnes, /*decay=*/false);
+  const ValueId square = b.apply("power", {x}, {{"exponent", 2.0}});
+  const ValueId mean =
+      b.apply("reduce_mean", {square}, {{"axes", Shape{-1}}, {"keep", std::int64_t{1}}});
+  const ValueId small = b.apply("fill", {}, {{"shape", Shape{}}, {"value", eps}});
+  const ValueId scale =
+      b.apply("power", {b.apply("add", {mean, small})}, {{"exponent", -0.5}}, "rsqrt");
+  return b.apply("mul", {b.apply("mul", {x, scale}), weight});
+}
+
+ValueId dropout(Builder& b, ValueId x, double p, const std::string& name) {
+  return p == 0 ? x : b.apply("dropout", {x}, {{"p", p}}, name);
+}
+
+ValueId conv2d(Builder& b, ValueId x, std::int64_t channels, std::int64_t kernel,
+               const std::string& name, const Conv2dOptions& options) {
+  const std::int64_t in = channels_of(b, x, "conv2d", name);
+  const Scope scope(b, name);
+  require(options.groups >= 1 && in % options.groups == 0,
+          "conv2d '{}': groups must divide the {} channels of x, got {}", name, in, options.groups);
+  std::vector<ValueId> inputs = {
+      x, b.parameter("weight", {channels, in / options.groups, kernel, kernel}, options.weight)};
+  if (options.bias) inputs.push_back(b.parameter("bias", {channels}, kZeros, /*decay=*/false));
+  return b.apply("conv2d", inputs,
+                 {{"stride", options.stride},
+                  {"padding", options.padding},
+                  {"dilation", options.dilation},
+                  {"groups", options.groups}});
+}
+
+ValueId batch_norm(Builder& b, ValueId x, const std::string& name, double momentum, double eps) {
+  const std::int64_t channels = channels_of(b, x, "batch_norm", name);
+  const Scope scope(b, name);
+  const ValueId gamma = b.parameter("weight", {channels}, kOnes, /*decay=*/false);
+  const ValueId beta = b.parameter("bias", {channels}, kZeros, /*decay=*/false);
+  const ValueId mean = b.buffer("running_mean", {channels}, kZeros);
+  const ValueId variance = b.buffer("running_var", {channels}, kOnes);
+  b.apply("count_up", {b.buffer("num_batches_tracked", {}, kZeros)}, {}, "count");
+  return b.apply("batch_norm", {x, gamma, beta, mean, variance},
+                 {{"momentum", momentum}, {"epsilon", eps}});
+}
+
+ValueId self_attention(Builder& b, ValueId x, const std::string& name,
+                       const AttentionOptions& options) {
+  const std::int64_t width = width_of(b, x, "self_attention", name);
+  const Scope scope(b, name);
+  std::vector<ValueId> inputs = {x,
+                                 b.parameter("in_proj_weight", {3 * width, width}, kXavierUniform)};
+  if (options.bias) inputs.push_back(b.parameter("in_proj_bias", {3 * width}, kZeros, false));
+  const ValueId all = b.apply("linear", inputs, {}, "in_proj");
+  std::vector<ValueId> parts;
+  for (const std::int64_t part : {0, 1, 2}) {
+    parts.push_back(b.apply(
+        "slice", {all}, {{"axis", std::int64_t{-1}}, {"first", part * width}, {"size", width}}));
+  }
+  if (options.mask != kNone) parts.push_back(options.mask);
+  const ValueId context = b.apply("attention", parts,
+                                  {{"heads", options.heads},
+                                   {"dropout", options.dropout},
+                                   {"causal", std::int64_t{options.causal}}});
+  return linear(b, context, width, "out_proj", {options.bias, kKaimingUniform});
+}
+
+ValueId transformer_layer(Builder& b, ValueId x, const std::string& name,
+                          const TransformerOptions& options) {
+  const std::int64_t width = width_of(b, x, "transformer_layer", name);
+  const Scope scope(b, name);
+  const LinearOptions weights = {true, kKaimingUniform};
+  const auto feed_forward = [&](ValueId in) {
+    const ValueId wide = linear(b, in, options.wide, "linear1", weights);
+    const ValueId shown =
+        dropout(b, b.apply(options.activation, {wide}), options.dropout, "dropout");
+    return linear(b, shown, width, "linear2", weights);
+  };
+  const auto attend = [&](ValueId in) {
+    return self_attention(b, in, "self_attn", options.attention);
+  };
+  const auto added = [&](ValueId in, const std::string& number, const auto& part) {
+    const auto norm = [&](ValueId v) { return layer_norm(b, v, "norm" + number, options.eps); };
+    const ValueId made = part(options.norm_first ? norm(in) : in);
+    const ValueId sum = b.apply("add", {in, dropout(b, made, options.dropout, "dropout" + number)});
+    return options.norm_first ? sum : norm(sum);
+  };
+  return added(added(x, "1", attend), "2", feed_forward);
 }
 
 ValueId embedding(Builder& b, ValueId ids, std::int64_t rows, std::int64_t width,

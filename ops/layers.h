@@ -13,6 +13,10 @@ namespace hetu::ops {
 /// deviation 0.02. Source: Devlin et al. 2019 (BERT), as in its released code.
 inline constexpr Initializer kNormal002{Initializer::Kind::Normal, 0.0, 0.02};
 inline constexpr Initializer kXavierUniform{Initializer::Kind::XavierUniform, 0.0, 0.0};
+/// How weights of torch.nn.Linear and Conv2d start: Kaiming's uniform with a = sqrt(5), whose gain
+/// is sqrt(1 / 3), so within 1 / sqrt(fan-in).
+inline constexpr Initializer kKaimingUniform{Initializer::Kind::KaimingUniform, 0.57735026918962573,
+                                             0.0};
 
 struct LinearOptions {
   bool bias = true;                 ///< a bias that starts at 0 and does not decay
@@ -26,6 +30,58 @@ ValueId linear(Builder& b, ValueId x, std::int64_t width, const std::string& nam
 /// Along the last axis, with gamma "name/weight" (starts at 1) and beta "name/bias" (0); neither
 /// decays.
 ValueId layer_norm(Builder& b, ValueId x, const std::string& name, double eps = 1e-12);
+
+/// Along the last axis: x over the root of its mean square, times "name/weight" (starts at 1, does
+/// not decay). Source: Zhang and Sennrich 2019.
+ValueId rms_norm(Builder& b, ValueId x, const std::string& name, double eps = 1e-6);
+
+/// x / (1 - p) with probability 1 - p, else 0, in training; x itself where p is 0.
+ValueId dropout(Builder& b, ValueId x, double p, const std::string& name);
+
+struct Conv2dOptions {
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;  ///< rows and columns of 0 around x
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;  ///< divides the channels of x and y
+  bool bias = true;         ///< a bias that starts at 0 and does not decay
+  Initializer weight = kKaimingUniform;
+};
+
+/// x [N, C, H, W] -> [N, channels, H', W'], with a square kernel "name/weight".
+ValueId conv2d(Builder& b, ValueId x, std::int64_t channels, std::int64_t kernel,
+               const std::string& name, const Conv2dOptions& options = {});
+
+/// Per channel of x [N, C, H, W], with "name/weight" (1) and "name/bias" (0), which do not decay,
+/// and the buffers running_mean, running_var and num_batches_tracked.
+ValueId batch_norm(Builder& b, ValueId x, const std::string& name, double momentum = 0.1,
+                   double eps = 1e-5);
+
+struct AttentionOptions {
+  std::int64_t heads = 1;  ///< divides the width of x
+  double dropout = 0;      ///< of the weights
+  bool causal = false;     ///< a token sees none behind it
+  bool bias = true;
+  ValueId mask = kNone;  ///< as the attention operator takes it
+};
+
+/// x [batch, tokens, width] -> the same, with torch.nn.MultiheadAttention's parameters:
+/// "name/in_proj_weight" [3 width, width], "name/out_proj/weight" and their biases.
+ValueId self_attention(Builder& b, ValueId x, const std::string& name,
+                       const AttentionOptions& options);
+
+struct TransformerOptions {
+  AttentionOptions attention;
+  std::int64_t wide = 2048;  ///< between the two linear layers
+  std::string activation = "relu";
+  double dropout = 0.1;     ///< of what is added, and between the linear layers
+  bool norm_first = false;  ///< norms before the parts, not after
+  double eps = 1e-5;
+};
+
+/// torch.nn.TransformerEncoderLayer, with its parameters: "name/self_attn/...", "name/linear1/...",
+/// "name/linear2/...", "name/norm1/..." and "name/norm2/...". Source: Vaswani et al. 2017.
+ValueId transformer_layer(Builder& b, ValueId x, const std::string& name,
+                          const TransformerOptions& options);
 
 /// ids [...] -> [..., width], from a table "name/weight" of `rows` rows.
 ValueId embedding(Builder& b, ValueId ids, std::int64_t rows, std::int64_t width,
