@@ -4,6 +4,7 @@ their script."""
 import copy
 import pathlib
 import re
+import shutil
 import unittest
 
 import numpy as np
@@ -114,6 +115,19 @@ class Names(unittest.TestCase):
         self.assertEqual(len(graph.parameters), 24)
         self.assertIn("layers.1.self_attn.in_proj_weight", dict(graph.parameters))
 
+    def test_a_stack_of_a_part_is_no_copy_of_the_whole(self):
+        class Model(nn.Module):
+            def __init__(self):
+                self.layer = nn.TransformerEncoderLayer(4, 2, 8)
+                self.stack = nn.TransformerEncoder(self.layer, 2)
+
+            def forward(self, x):
+                return self.stack(x)
+
+        names = [name for name, _ in finished(Model()(ht.placeholder("y", "float32", [ht.BATCH, 5, 4]))).parameters]
+        self.assertEqual(len(names), 24)
+        self.assertTrue(all(name.startswith("stack.layers.") for name in names), names)
+
     def test_what_a_forward_leaves_out_is_not_in_the_graph(self):
         net = Net()
         graph = finished(net.wte(self.ids))
@@ -173,6 +187,7 @@ class Traps(unittest.TestCase):
             ("Parameter(unnamed, float32[3]) has no name yet", lambda _: nn.Parameter([3], ht.init.zeros()) + 1),
             ("parameter: a shape is wanted, a list of integers such as [2, 3], got 3",
              lambda _: nn.Parameter(3, ht.init.zeros())),
+            ("Parameter: a shape and an initializer of hetu.init, or an array; got [3] alone", lambda _: nn.Parameter([3])),
             ("nn.Linear: the last axis of x must be in_features = 3, got Value(float32[-1, 5, 4])",
              lambda x: nn.Linear(3, 4)(x)),
             ("nn.Linear: out_features must be a whole number >= 1, got 0", lambda _: nn.Linear(3, 0)),
@@ -213,7 +228,7 @@ class Page(unittest.TestCase):
     def test_its_lines_run(self):
         page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "nn.md"
         codes = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-        self.assertEqual(len(codes), 2)
+        self.assertEqual(len(codes), 3)
         ht.new_graph()
         names = {}
         for code in codes:
@@ -221,6 +236,9 @@ class Page(unittest.TestCase):
         self.assertLess(names["losses"][-1], names["losses"][0])
         self.assertEqual(names["names"][:3], ["wte.weight", "blocks.0.scale", "blocks.0.norm.weight"])
         self.assertEqual(names["loaded"].missing, ["blocks.0.scale"])
+        self.assertEqual(names["more"].shape, (1, 16))
+        self.assertTrue(names["said"].startswith("One and "))
+        shutil.rmtree(names["folder"])
 
 
 if __name__ == "__main__":

@@ -10,22 +10,21 @@ from hetu.nn.attention import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from hetu.nn.layers import (
+from hetu.nn.images import (
     AdaptiveAvgPool2d,
+    AvgPool2d,
     BatchNorm2d,
     Conv2d,
-    Dropout,
-    Embedding,
-    Flatten,
-    Identity,
-    LayerNorm,
-    Linear,
+    ConvTranspose2d,
+    InstanceNorm2d,
     MaxPool2d,
-    RMSNorm,
+    Upsample,
 )
+from hetu.nn.layers import Dropout, Embedding, Flatten, GroupNorm, Identity, LayerNorm, Linear, RMSNorm
 from hetu.nn.module import Buffer, Module, ModuleDict, ModuleList, Parameter, Sequential
 
-__all__ = ["GELU", "AdaptiveAvgPool2d", "BatchNorm2d", "Buffer", "Conv2d", "Dropout", "Embedding", "Flatten", "Identity",
-           "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Module", "ModuleDict", "ModuleList", "MultiheadAttention",
-           "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
-           "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]
+__all__ = ["GELU", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm2d", "Buffer", "Conv2d", "ConvTranspose2d", "Dropout",
+           "Embedding", "Flatten", "GroupNorm", "Identity", "InstanceNorm2d", "LayerNorm", "LeakyReLU", "Linear",
+           "MaxPool2d", "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "ReLU",
+           "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "TransformerDecoder", "TransformerDecoderLayer",
+           "TransformerEncoder", "TransformerEncoderLayer", "Upsample"]

@@ -1,6 +1,6 @@
 """Layers with weights: constructors, names of parameters and starting weights as in torch.nn.
 
-Biases and what norms multiply by and add do not decay. B batch, C channels, H height, W width.
+Biases and what norms multiply by and add do not decay. Those of images stand in images.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hetu import ops
-from hetu.functions import rms_norm
+from hetu.functions import group_norm, rms_norm
 from hetu.graph import Value, current
 from hetu.init import Init, kaiming_uniform, normal, ones, uniform, zeros
-from hetu.nn.module import Buffer, Module, Parameter
+from hetu.nn.module import Module, Parameter
 
 
 def linear_weight() -> Init:
@@ -131,89 +131,25 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
-def _check_images(layer: str, x: Value, channels: int, of: str) -> None:
-    if isinstance(x, Value) and (len(x.shape) != 4 or x.shape[1] != channels):
-        current().refuse(f"nn.{layer}: x must be [B, {of} = {channels}, H, W], got {x!r}")
+class GroupNorm(Module):
+    """Per sample and group of channels of x [B, num_channels, ...]: weight * (x - mean) / sqrt(variance + eps) + bias.
+    Source: Wu and He 2018."""
 
-
-class Conv2d(Module):
-    """x [B, in_channels, H, W] -> [B, out_channels, H', W']. kernel_size: a number, or (height, width); padding: a number,
-    or "same" with stride 1 and an odd kernel."""
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int], stride: int = 1,
-                 padding: int | str = 0, dilation: int = 1, groups: int = 1, bias: bool = True) -> None:
-        kernel = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
-        check_sizes("Conv2d", in_channels=in_channels, out_channels=out_channels, stride=stride, dilation=dilation,
-                    groups=groups, **{f"kernel_size[{i}]": size for i, size in enumerate(kernel)})
-        if in_channels % groups or out_channels % groups:
-            current().refuse(f"nn.Conv2d: groups {groups} do not divide {in_channels} and {out_channels} channels")
-        if padding == "same" and stride == 1 and kernel[0] == kernel[1] and kernel[0] % 2:
-            padding = dilation * (kernel[0] // 2)
-        if not isinstance(padding, int) or padding < 0:
-            current().refuse(f"nn.Conv2d: padding must be a whole number >= 0, or \"same\" with stride 1 and a square odd "
-                             f"kernel, got {padding!r}")
-        self.channels, self.attrs = in_channels, {"stride": stride, "padding": padding, "dilation": dilation,
-                                                  "groups": groups}
-        self.weight = Parameter([out_channels, in_channels // groups, *kernel], linear_weight())
-        fan_in = in_channels // groups * math.prod(kernel)
-        self.bias = Parameter([out_channels], linear_bias(fan_in), decay=False) if bias else None
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        check_sizes("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        if num_channels % num_groups:
+            current().refuse(f"nn.GroupNorm: num_groups {num_groups} do not divide num_channels {num_channels}")
+        self.groups, self.channels, self.eps = num_groups, num_channels, eps
+        self.weight = Parameter([num_channels], ones(), decay=False) if affine else None
+        self.bias = Parameter([num_channels], zeros(), decay=False) if affine else None
 
     def forward(self, x: Value) -> Value:
-        _check_images("Conv2d", x, self.channels, "in_channels")
-        return ops.conv2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
+        if isinstance(x, Value) and (len(x.shape) < 2 or x.shape[1] != self.channels):
+            current().refuse(f"nn.GroupNorm: x must be [B, num_channels = {self.channels}, ...], got {x!r}")
+        return group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
     def describe(self) -> str:
-        told = ", ".join(f"{name}={value}" for name, value in self.attrs.items())
-        return f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2:]}, {told}"
-
-
-class BatchNorm2d(Module):
-    """Per channel of x [B, num_features, H, W]: weight * (x - mean) / sqrt(variance + eps) + bias; in training with the
-    statistics of the micro-batch, by which running_mean and running_var move; in validation with these (see hetu.buffer).
-    """
-
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        check_sizes("BatchNorm2d", num_features=num_features)
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight = Parameter([num_features], ones(), decay=False)
-        self.bias = Parameter([num_features], zeros(), decay=False)
-        self.running_mean, self.running_var = Buffer([num_features], zeros()), Buffer([num_features], ones())
-        self.num_batches_tracked = Buffer([], zeros())
-
-    def forward(self, x: Value) -> Value:
-        _check_images("BatchNorm2d", x, self.num_features, "num_features")
-        ops.count_up(self.num_batches_tracked)
-        return ops.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var, momentum=self.momentum,
-                              epsilon=self.eps)[0]
-
-    def describe(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
-
-
-class MaxPool2d(Module):
-    """The largest of each window of x [B, C, H, W]; stride None: the kernel's size."""
-
-    def __init__(self, kernel_size: int, stride: int | None = None, padding: int = 0) -> None:
-        check_sizes("MaxPool2d", kernel_size=kernel_size, stride=stride or kernel_size)
-        self.kernel, self.stride, self.padding = kernel_size, stride or kernel_size, padding
-
-    def forward(self, x: Value) -> Value:
-        return ops.max_pool2d(x, kernel=self.kernel, stride=self.stride, padding=self.padding)[0]
-
-    def describe(self) -> str:
-        return f"{self.kernel}, stride={self.stride}, padding={self.padding}"
-
-
-class AdaptiveAvgPool2d(Module):
-    """[B, C, H, W] -> [B, C, 1, 1], the mean of each plane: output_size 1 alone."""
-
-    def __init__(self, output_size: int | Sequence[int] = 1) -> None:
-        if output_size not in (1, (1, 1), [1, 1]):
-            current().refuse(f"nn.AdaptiveAvgPool2d: output_size is 1, the mean of the whole plane; got {output_size!r}")
-
-    def forward(self, x: Value) -> Value:
-        mean = ops.global_avg_pool(x)
-        return mean.reshape([*mean.shape, 1, 1])
+        return f"{self.groups}, {self.channels}, eps={self.eps}"
 
 
 class Flatten(Module):

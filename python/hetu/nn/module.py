@@ -60,6 +60,8 @@ class Parameter(_Leaf):
     whether weight decay takes it."""
 
     def __init__(self, shape: Any, init: Init | None = None, decay: bool = True) -> None:
+        if init is None and not hasattr(shape, "__array__"):
+            current().refuse(f"Parameter: a shape and an initializer of hetu.init, or an array; got {shape!r} alone")
         self.start = None if init is not None else shape
         super().__init__(current().checked_shape("parameter", "", shape) if init else list(getattr(shape, "shape", [])))
         self.init, self.decay = init, decay
@@ -98,6 +100,15 @@ class Module:
         if name[:1] != "_" and isinstance(value, Module) and value._parent is None and value is not self:
             object.__setattr__(value, "_parent", self)
         object.__setattr__(self, name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        """Without what it is part of."""
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        for name, value in vars(self).items():
+            if name not in ("_parent", "_path"):
+                setattr(twin, name, copy.deepcopy(value, memo))
+        return twin
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """What a call does."""

@@ -1,0 +1,183 @@
+"""Layers of images, whose values are [B, C, H, W]: constructors, names of parameters and starting weights as in torch.nn.
+
+Biases and what norms multiply by and add do not decay. B batch, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hetu import ops
+from hetu.functions import instance_norm
+from hetu.graph import Value, current
+from hetu.init import ones, zeros
+from hetu.nn.layers import check_sizes, linear_bias, linear_weight
+from hetu.nn.module import Buffer, Module, Parameter
+
+
+def _check_images(layer: str, x: Value, channels: int, of: str) -> None:
+    if isinstance(x, Value) and (len(x.shape) != 4 or x.shape[1] != channels):
+        current().refuse(f"nn.{layer}: x must be [B, {of} = {channels}, H, W], got {x!r}")
+
+
+def _kernel(size: int | Sequence[int]) -> list[int]:
+    """Height and width."""
+    return [size] * 2 if isinstance(size, int) else list(size)
+
+
+def _check_groups(layer: str, groups: int, channels: int, out: int) -> None:
+    if channels % groups or out % groups:
+        current().refuse(f"nn.{layer}: groups {groups} do not divide {channels} and {out} channels")
+
+
+def _told(attrs: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in attrs.items())
+
+
+class Conv2d(Module):
+    """x [B, in_channels, H, W] -> [B, out_channels, H', W']. kernel_size: a number, or (height, width); padding: a number,
+    or "same" with stride 1 and an odd kernel."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int], stride: int = 1,
+                 padding: int | str = 0, dilation: int = 1, groups: int = 1, bias: bool = True) -> None:
+        kernel = _kernel(kernel_size)
+        check_sizes("Conv2d", in_channels=in_channels, out_channels=out_channels, stride=stride, dilation=dilation,
+                    groups=groups, **{f"kernel_size[{i}]": size for i, size in enumerate(kernel)})
+        _check_groups("Conv2d", groups, in_channels, out_channels)
+        if padding == "same" and stride == 1 and kernel[0] == kernel[1] and kernel[0] % 2:
+            padding = dilation * (kernel[0] // 2)
+        if not isinstance(padding, int) or padding < 0:
+            current().refuse(f"nn.Conv2d: padding must be a whole number >= 0, or \"same\" with stride 1 and a square odd "
+                             f"kernel, got {padding!r}")
+        self.channels, self.attrs = in_channels, {"stride": stride, "padding": padding, "dilation": dilation,
+                                                  "groups": groups}
+        self.weight = Parameter([out_channels, in_channels // groups, *kernel], linear_weight())
+        fan_in = in_channels // groups * math.prod(kernel)
+        self.bias = Parameter([out_channels], linear_bias(fan_in), decay=False) if bias else None
+
+    def forward(self, x: Value) -> Value:
+        _check_images("Conv2d", x, self.channels, "in_channels")
+        return ops.conv2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
+
+    def describe(self) -> str:
+        return f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2:]}, {_told(self.attrs)}"
+
+
+class ConvTranspose2d(Module):
+    """x [B, in_channels, H, W] -> [B, out_channels, H', W'], each element times its window: upsampling that is learnt."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int], stride: int = 1,
+                 padding: int = 0, output_padding: int = 0, groups: int = 1, bias: bool = True, dilation: int = 1) -> None:
+        kernel = _kernel(kernel_size)
+        check_sizes("ConvTranspose2d", in_channels=in_channels, out_channels=out_channels, stride=stride, groups=groups,
+                    dilation=dilation, **{f"kernel_size[{i}]": size for i, size in enumerate(kernel)})
+        _check_groups("ConvTranspose2d", groups, in_channels, out_channels)
+        self.channels, self.attrs = in_channels, {"stride": stride, "padding": padding, "output_padding": output_padding,
+                                                  "groups": groups, "dilation": dilation}
+        self.weight = Parameter([in_channels, out_channels // groups, *kernel], linear_weight())
+        fan_in = out_channels // groups * math.prod(kernel)  # as PyTorch counts it: the second axis
+        self.bias = Parameter([out_channels], linear_bias(fan_in), decay=False) if bias else None
+
+    def forward(self, x: Value) -> Value:
+        _check_images("ConvTranspose2d", x, self.channels, "in_channels")
+        return ops.conv_transpose2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
+
+    def describe(self) -> str:
+        return f"{self.channels}, kernel_size={self.weight.shape[2:]}, {_told(self.attrs)}"
+
+
+class BatchNorm2d(Module):
+    """Per channel of x [B, num_features, H, W]: weight * (x - mean) / sqrt(variance + eps) + bias; in training with the
+    statistics of the micro-batch, by which running_mean and running_var move; in validation with these (see hetu.buffer).
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        check_sizes("BatchNorm2d", num_features=num_features)
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.weight = Parameter([num_features], ones(), decay=False)
+        self.bias = Parameter([num_features], zeros(), decay=False)
+        self.running_mean, self.running_var = Buffer([num_features], zeros()), Buffer([num_features], ones())
+        self.num_batches_tracked = Buffer([], zeros())
+
+    def forward(self, x: Value) -> Value:
+        _check_images("BatchNorm2d", x, self.num_features, "num_features")
+        ops.count_up(self.num_batches_tracked)
+        return ops.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var, momentum=self.momentum,
+                              epsilon=self.eps)[0]
+
+    def describe(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class InstanceNorm2d(Module):
+    """Per sample and channel of x [B, num_features, H, W]: (x - mean) / sqrt(variance + eps), times weight and plus bias
+    where affine. Source: Ulyanov et al. 2016."""
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False) -> None:
+        check_sizes("InstanceNorm2d", num_features=num_features)
+        self.num_features, self.eps = num_features, eps
+        self.weight = Parameter([num_features], ones(), decay=False) if affine else None
+        self.bias = Parameter([num_features], zeros(), decay=False) if affine else None
+
+    def forward(self, x: Value) -> Value:
+        _check_images("InstanceNorm2d", x, self.num_features, "num_features")
+        return instance_norm(x, self.weight, self.bias, self.eps)
+
+    def describe(self) -> str:
+        return f"{self.num_features}, eps={self.eps}"
+
+
+class _Pool2d(Module):
+    """Windows of x [B, C, H, W]; stride None: the kernel's size."""
+
+    def __init__(self, kernel_size: int, stride: int | None = None, padding: int = 0) -> None:
+        check_sizes(type(self).__name__, kernel_size=kernel_size, stride=stride or kernel_size)
+        self.attrs = {"kernel": kernel_size, "stride": stride or kernel_size, "padding": padding}
+
+    def describe(self) -> str:
+        return _told(self.attrs)
+
+
+class MaxPool2d(_Pool2d):
+    """The largest of each window of x [B, C, H, W]; stride None: the kernel's size."""
+
+    def forward(self, x: Value) -> Value:
+        return ops.max_pool2d(x, **self.attrs)[0]
+
+
+class AvgPool2d(_Pool2d):
+    """The mean of each window of x [B, C, H, W], padding counted as zeros; stride None: the kernel's size."""
+
+    def forward(self, x: Value) -> Value:
+        return ops.avg_pool2d(x, **self.attrs)
+
+
+class AdaptiveAvgPool2d(Module):
+    """[B, C, H, W] -> [B, C, 1, 1], the mean of each plane: output_size 1 alone."""
+
+    def __init__(self, output_size: int | Sequence[int] = 1) -> None:
+        if output_size not in (1, (1, 1), [1, 1]):
+            current().refuse(f"nn.AdaptiveAvgPool2d: output_size is 1, the mean of the whole plane; got {output_size!r}")
+
+    def forward(self, x: Value) -> Value:
+        mean = ops.global_avg_pool(x)
+        return mean.reshape([*mean.shape, 1, 1])
+
+
+class Upsample(Module):
+    """Images of another size: `scale_factor` times as high and wide, by the nearest pixel or bilinearly."""
+
+    def __init__(self, scale_factor: int, mode: str = "nearest", align_corners: bool = False) -> None:
+        check_sizes("Upsample", scale_factor=scale_factor)
+        if mode not in ("nearest", "bilinear") or (align_corners and mode == "nearest"):
+            current().refuse(f"nn.Upsample: mode is nearest or bilinear, align_corners of bilinear alone; got {mode!r}")
+        self.factor, self.attrs = scale_factor, {"linear": int(mode == "bilinear"), "align_corners": int(align_corners)}
+
+    def forward(self, x: Value) -> Value:
+        if isinstance(x, Value) and len(x.shape) != 4:
+            current().refuse(f"nn.Upsample: x must be [B, C, H, W], got {x!r}")
+        return ops.resize2d(x, height=x.shape[2] * self.factor, width=x.shape[3] * self.factor, **self.attrs)
+
+    def describe(self) -> str:
+        return f"scale_factor={self.factor}, {_told(self.attrs)}"
