@@ -84,7 +84,7 @@ class Text(Data):
     def _batch(self, epoch: int, number: int, rows: int) -> dict[str, numpy.ndarray] | None:
         import numpy as np  # half of a worker's start
 
-        if (number + 1) * rows > len(self._rows):
+        if number * rows >= len(self._rows):
             return None
         if self.train and self._order[0] != epoch:
             self._order = epoch, np.random.default_rng([self.seed, epoch]).permutation(len(self._rows))
@@ -92,10 +92,10 @@ class Text(Data):
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         rows = pipelines * self.batch_size
-        if rows > len(self._rows):
+        if rows > len(self._rows) and not self._once:
             current().refuse(f"text: {len(self._rows)} rows of {self.length} tokens are fewer than one global batch of "
                              f"{rows}; choose a smaller batch_size or length")
-        options = _hetu.LoaderOptions(pipelines, pipeline, self.batch_size, fields, 0)
+        options = self._options(pipelines, pipeline, fields, 0)
         return _hetu.stream_loader("text", [tuple(f) for f in self.fields], lambda e, n: self._batch(e, n, rows), rows,
                                    options, None)
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/models.json: what transformers computes on the cases of model_cases.py (the tests need none)."""
+"""Writes tests/fixtures/models.json: what transformers computes on the cases of model_cases.py and generate_cases.py (the
+tests need none)."""
 
 import json
 from pathlib import Path
 
+import generate_cases
 import model_cases as cases
 import model_torch
 from bert_cases import rounded
@@ -11,8 +13,11 @@ from bert_cases import rounded
 
 def main() -> None:
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(rounded(model_torch.run(name)))}" for name in cases.CASES)
+    generated = {name: model_torch.generate(family, config, generate_cases.prompt(), generate_cases.TOKENS)
+                 for name, (family, config) in generate_cases.CASES.items()}
     path = Path(__file__).resolve().parent.parent / "fixtures" / "models.json"
-    path.write_text(f'{{"versions": {json.dumps(model_torch.versions())}, "cases": {{\n{rows}\n}}}}\n')
+    path.write_text(f'{{"versions": {json.dumps(model_torch.versions())}, "cases": {{\n{rows}\n}}, '
+                    f'"generated": {json.dumps(generated)}}}\n')
     print(f"{path}: {path.stat().st_size} bytes")
 
 

@@ -74,6 +74,17 @@ def run(name: str) -> dict[str, Any]:
             "slopes": {n: digest(n, p.grad.numpy()) for n, p in named.items()}}
 
 
+def generate(family: str, config: dict[str, Any], prompt: np.ndarray, tokens: int) -> list[list[int]]:
+    """Rows that go on greedily, the prompt included; no token ends one."""
+    model = model_of(family, config).eval()
+    draw_into(model)
+    ids = torch.from_numpy(prompt).long()
+    with torch.no_grad():
+        for _ in range(tokens):
+            ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], 1)
+    return ids.tolist()
+
+
 def save(name: str, folder: str) -> None:
     """The case's model with its drawn weights, as save_pretrained writes it."""
     family, config = cases.CASES[name]

@@ -154,6 +154,34 @@ class Weights(unittest.TestCase):
         self.assertTrue(all(name.startswith("cls.") for name in loaded.missing))
         self.check(loss, {f"bert.{name}": w for name, w in body.items()})
 
+    def test_a_class_per_row_is_learnt_under_a_bert(self):
+        """From a body's file, with a new head, on rows whose class is whether most tokens are below 10; held-out rows."""
+        random = np.random.default_rng(SEED)
+
+        def rows(count):
+            ids = random.integers(2, 18, (count, 12), np.int32)
+            return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids),
+                    "label": ((ids < 10).sum(1) > 6).astype(np.int32)}
+
+        config = ht.models.BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                                      intermediate_size=32, max_position_embeddings=12)
+        ht.new_graph()
+        data = ht.data.Batches([rows(32) for _ in range(150)], 32)
+        held_out = ht.data.Batches([rows(32) for _ in range(8)], 32)
+        loss = ht.models.Bert(config).classification_loss(data, classes=2)
+        shapes = {name: tuple(value.shape) for name, value in ht.graph.current().parameters.items()}
+        body = {n.removeprefix("bert."): w / 20 if w.ndim > 1 else (w * 0 + n.endswith("weight"))
+                for n, w in drawn(shapes).items() if n.startswith("bert.")}
+        write(self.file, body)
+        self.assertEqual(self.load(str(self.file), missing="classifier.*").missing, ["classifier.weight", "classifier.bias"])
+        job = ht.Executor({"train": [loss, ht.optim.AdamW(0.005).minimize(loss)], "validate": [loss]})
+        list(job.run("train", steps=150))
+        right = sum(step.scalars["hits1"] for step in job.run("validate", steps=8, data=held_out)) / (8 * 32)
+        labels = np.concatenate([item["label"] for item in held_out.items])
+        majority = max(labels.mean(), 1 - labels.mean())
+        print(f"accuracy {right:.3f}, the larger class {majority:.3f}", flush=True)
+        self.assertGreater(right, majority + 0.15)
+
     def test_an_exported_checkpoint_comes_back(self):
         folder = self.file.parent
         ht.new_graph()

@@ -2,6 +2,7 @@
 
 from hetu.models.bert import Bert, BertConfig
 from hetu.models.ctr import Dlrm, WideDeep
+from hetu.models.generate import Generator, save_generator
 from hetu.models.gpt import Gpt, GptConfig
 from hetu.models.llama import Llama, LlamaConfig
 from hetu.models.losses import (
@@ -15,6 +16,6 @@ from hetu.models.losses import (
 from hetu.models.resnet import ResNet
 from hetu.models.vit import ViT, ViTConfig
 
-__all__ = ["Bert", "BertConfig", "Dlrm", "Gpt", "GptConfig", "Llama", "LlamaConfig", "ResNet", "ViT", "ViTConfig",
-           "WideDeep", "mean_absolute_error", "mean_binary_cross_entropy", "mean_cross_entropy", "mean_huber",
-           "mean_kl_divergence", "mean_squared_error"]
+__all__ = ["Bert", "BertConfig", "Dlrm", "Generator", "Gpt", "GptConfig", "Llama", "LlamaConfig", "ResNet", "ViT",
+           "ViTConfig", "WideDeep", "mean_absolute_error", "mean_binary_cross_entropy", "mean_cross_entropy", "mean_huber",
+           "mean_kl_divergence", "mean_squared_error", "save_generator"]

@@ -13,7 +13,7 @@ from hetu import nn, ops
 from hetu.graph import Value
 from hetu.init import normal, zeros
 from hetu.models.config import ACTIVATIONS, check_activation, check_heads, check_sizes, read
-from hetu.models.language import LanguageModel, start_weights
+from hetu.models.language import Cache, LanguageModel, attend, start_weights
 
 
 @dataclass
@@ -68,9 +68,9 @@ class _Attention(nn.Module):
         self.c_attn, self.c_proj = Conv1D(3 * c.n_embd, c.n_embd), Conv1D(c.n_embd, c.n_embd)
         self.resid_dropout = nn.Dropout(c.resid_pdrop)
 
-    def forward(self, x: Value) -> Value:
-        context, _ = ops.attention(*self.c_attn(x).split(3), heads=self.heads, dropout=self.dropout, causal=1)
-        return self.resid_dropout(self.c_proj(context))
+    def forward(self, x: Value, cache: Cache | None = None) -> Value:
+        query, key, value = self.c_attn(x).split(3)
+        return self.resid_dropout(self.c_proj(attend(query, key, value, cache, heads=self.heads, dropout=self.dropout)))
 
 
 class _Mlp(nn.Module):
@@ -88,8 +88,8 @@ class _Block(nn.Module):
         self.ln_1, self.attn = nn.LayerNorm(c.n_embd, c.layer_norm_epsilon), _Attention(c)
         self.ln_2, self.mlp = nn.LayerNorm(c.n_embd, c.layer_norm_epsilon), _Mlp(c)
 
-    def forward(self, x: Value) -> Value:
-        x = x + self.attn(self.ln_1(x))
+    def forward(self, x: Value, cache: Cache | None = None) -> Value:
+        x = x + self.attn(self.ln_1(x), cache)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -117,9 +117,12 @@ class Gpt(LanguageModel):
         replace single fields."""
         return cls(read(GptConfig, name, CONFIGS, changes))
 
-    def embed(self, ids: Value) -> Value:
+    def embed(self, ids: Value, places: Value | None = None) -> Value:
         t = self.transformer
-        return t.drop(t.wte(ids) + t.wpe(ops.positions(ids)))
+        return t.drop(t.wte(ids) + t.wpe(ops.positions(ids) if places is None else places))
+
+    def cached(self) -> int:
+        return self.config.n_embd
 
     def layers(self) -> nn.ModuleList:
         return self.transformer.h

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hetu import nn
+from hetu import nn, ops
+from hetu.functions import concat
 from hetu.graph import Value, current, cut
 from hetu.init import Init, zeros
 from hetu.models.losses import mean_cross_entropy
@@ -22,14 +23,40 @@ def start_weights(model: nn.Module, weight: Init, but: dict[str, Init] | None = 
                 parameter.init = init
 
 
+class Cache:
+    """What a layer's attention knows of the tokens before, while one token per row is computed at a time: keys and values
+    [B, length, ...] of `length` places, of which `seen` int32 [B, length + 1], 1 or 0, says which are of tokens, the new one
+    last; `places` int32 [B, 1] is where the new one stands."""
+
+    def __init__(self, places: Value, seen: Value, keys: Value, values: Value) -> None:
+        self.places, self.seen, self.keys, self.values = places, seen, keys, values
+        self.new: tuple[Value, Value] | None = None
+
+    def extend(self, key: Value, value: Value) -> tuple[Value, Value]:
+        """Keys and values with those of the new token, which are kept as `new`."""
+        self.new = key, value
+        return concat([self.keys, key], 1), concat([self.values, value], 1)
+
+
+def attend(query: Value, key: Value, value: Value, cache: Cache | None, **attrs: Any) -> Value:
+    """Causal attention: of all tokens of a row, or of a new one to those before."""
+    if cache is None:
+        return ops.attention(query, key, value, causal=1, **attrs)[0]
+    return ops.attention(query, *cache.extend(key, value), cache.seen, **attrs)[0]
+
+
 class LanguageModel(nn.Module):
     """A model that gives logits of the next token at every place: [B, T, V] of ids int32 [B, T]. Cut-points stand after the
     embeddings and after each layer: layers + 2 blocks."""
 
     positions = 0  # the longest row; 0: any
 
-    def embed(self, ids: Value) -> Value:
-        """[B, T, H]."""
+    def embed(self, ids: Value, places: Value | None = None) -> Value:
+        """[B, T, H]; places None: from 0."""
+        raise NotImplementedError
+
+    def cached(self) -> int:
+        """The width of the keys of a layer, which is that of its values."""
         raise NotImplementedError
 
     def layers(self) -> nn.ModuleList:
@@ -51,6 +78,13 @@ class LanguageModel(nn.Module):
             cut()
             x = layer(x)
         cut()
+        return self.head(x)
+
+    def step(self, ids: Value, caches: list[Cache]) -> Value:
+        """[B, 1, V] of one token per row, ids int32 [B, 1], after those that the caches know, one for each layer."""
+        x = self.embed(ids, caches[0].places)
+        for layer, cache in zip(self.layers(), caches, strict=True):
+            x = layer(x, cache)
         return self.head(x)
 
     def loss(self, batch: Any) -> Value:

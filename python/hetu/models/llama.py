@@ -13,7 +13,7 @@ from hetu import nn, ops
 from hetu.graph import Value
 from hetu.init import normal
 from hetu.models.config import ACTIVATIONS, check_activation, check_heads, check_sizes, read
-from hetu.models.language import LanguageModel, start_weights
+from hetu.models.language import Cache, LanguageModel, attend, start_weights
 
 
 @dataclass
@@ -74,13 +74,12 @@ class _Attention(nn.Module):
             setattr(self, name, nn.Linear(c.hidden_size, heads * c.head_dim, c.attention_bias))
         self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size, c.attention_bias)
 
-    def forward(self, x: Value) -> Value:
-        c = self.config
-        query = ops.rotary(self.q_proj(x), heads=c.num_attention_heads, base=c.rope_theta)
-        key = ops.rotary(self.k_proj(x), heads=c.num_key_value_heads, base=c.rope_theta)
-        context, _ = ops.attention(query, key, self.v_proj(x), heads=c.num_attention_heads, kv_heads=c.num_key_value_heads,
-                                   dropout=c.attention_dropout, causal=1)
-        return self.o_proj(context)
+    def forward(self, x: Value, cache: Cache | None = None) -> Value:
+        c, places = self.config, [] if cache is None else [cache.places]
+        query = ops.rotary(self.q_proj(x), *places, heads=c.num_attention_heads, base=c.rope_theta)
+        key = ops.rotary(self.k_proj(x), *places, heads=c.num_key_value_heads, base=c.rope_theta)
+        return self.o_proj(attend(query, key, self.v_proj(x), cache, heads=c.num_attention_heads,
+                                  kv_heads=c.num_key_value_heads, dropout=c.attention_dropout))
 
 
 class _Mlp(nn.Module):
@@ -98,8 +97,8 @@ class _Block(nn.Module):
         self.self_attn, self.mlp = _Attention(c), _Mlp(c)
         self.input_layernorm, self.post_attention_layernorm = (nn.RMSNorm(c.hidden_size, c.rms_norm_eps) for _ in range(2))
 
-    def forward(self, x: Value) -> Value:
-        x = x + self.self_attn(self.input_layernorm(x))
+    def forward(self, x: Value, cache: Cache | None = None) -> Value:
+        x = x + self.self_attn(self.input_layernorm(x), cache)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -124,8 +123,11 @@ class Llama(LanguageModel):
         """`7b`, `tiny`, or the path of a Hugging Face style JSON file; `changes` replace single fields."""
         return cls(read(LlamaConfig, name, CONFIGS, changes))
 
-    def embed(self, ids: Value) -> Value:
+    def embed(self, ids: Value, places: Value | None = None) -> Value:
         return self.model.embed_tokens(ids)
+
+    def cached(self) -> int:
+        return self.config.num_key_value_heads * self.config.head_dim
 
     def layers(self) -> nn.ModuleList:
         return self.model.layers

@@ -1,0 +1,99 @@
+"""Generated tokens: those of transformers (as kept in tests/fixtures/models.json), with a cache as without one, and as
+drawn; what does not fit is one line."""
+
+import json
+import pathlib
+import subprocess
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+import generate_cases as cases
+import hetu as ht
+import model_cases
+import model_hetu
+from weights_test import HETU, write
+
+FIXTURE = json.loads((pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "models.json").read_text())
+
+
+def imported(folder, family, config):
+    """(model, checkpoint of its drawn weights)."""
+    model = model_hetu.model_of(family, config)
+    weights = model_cases.weights({n: tuple(p.shape) for n, p in model.named_parameters()})
+    write(pathlib.Path(folder) / "w.safetensors", weights)
+    subprocess.run([HETU, "checkpoint", "import", f"{folder}/w.safetensors", "-o", f"{folder}/ckpt"], check=True,
+                   capture_output=True)
+    return model, f"{folder}/ckpt"
+
+
+def without_cache(folder, model, checkpoint, ids, tokens):
+    """Greedily, the whole row computed anew for each token; (tokens, seconds of the processor)."""
+    ht.new_graph()
+    length = ids.shape[1] + tokens
+    logits = model(ht.placeholder("ids", "int32", [ht.BATCH, length]))
+    ht.save(f"{folder}/whole", [logits], checkpoint, rows=len(ids))
+    whole = ht.load(f"{folder}/whole", threads=1)
+    out = np.zeros((len(ids), length), np.int32)
+    out[:, :ids.shape[1]] = ids
+    began = time.process_time()
+    for at in range(ids.shape[1], length):
+        out[:, at] = whole(ids=out)[:, at - 1].argmax(-1)
+    return out, time.process_time() - began
+
+
+class Generate(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="hetu-generate-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_greedily_as_transformers_and_as_without_a_cache(self):
+        for name, (family, config) in cases.CASES.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                model, checkpoint = imported(folder, family, config)
+                ht.models.save_generator(f"{folder}/model", model, checkpoint, rows=cases.ROWS)
+                generator = ht.models.Generator(f"{folder}/model", threads=1)
+                began = time.process_time()
+                found = generator(cases.prompt(), cases.TOKENS)
+                seconds = time.process_time() - began
+                self.assertEqual(found.tolist(), FIXTURE["generated"][name])
+                plain, slow = without_cache(folder, model, checkpoint, cases.prompt(), cases.TOKENS)
+                np.testing.assert_array_equal(plain, found)
+                print(f"{name}: {cases.TOKENS} tokens in {seconds:.3f} s of the processor with a cache, "
+                      f"{slow:.3f} s without", flush=True)
+
+    def test_drawn_tokens_go_by_seed_and_temperature(self):
+        model, checkpoint = imported(self.folder, *cases.CASES["gpt"])
+        ht.models.save_generator(f"{self.folder}/model", model, checkpoint, length=40)
+        generator = ht.models.Generator(f"{self.folder}/model")
+        greedy, cold = generator(cases.prompt(), 20), generator(cases.prompt(), 20, temperature=1e-3, seed=1)
+        np.testing.assert_array_equal(greedy, cold)
+        one, again, other = (generator(cases.prompt(), 20, temperature=2.0, seed=seed) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(one, again)
+        self.assertTrue((one != other).any())
+
+    def test_what_does_not_fit_is_one_line(self):
+        model, checkpoint = imported(self.folder, *cases.CASES["gpt"])
+        ht.models.save_generator(f"{self.folder}/model", model, checkpoint, length=10)
+        generator = ht.models.Generator(f"{self.folder}/model")
+        without_cache(self.folder, model, checkpoint, cases.prompt(), 1)
+        for says, make in (
+            ("Generator: 5 tokens and 6 more do not fit in 10", lambda: generator(cases.prompt(), 6)),
+            ("Generator: ids are whole numbers [B, T], got float64[2]", lambda: generator([1.0, 2.0], 3)),
+            ("length must be from 2 to the model's 80 positions, got 81",
+             lambda: ht.models.save_generator("m", model, checkpoint, length=81)),
+            ("holds another model, no one that save_generator saved", lambda: ht.models.Generator(f"{self.folder}/whole")),
+        ):
+            with self.subTest(says), self.assertRaises(ValueError) as caught:
+                make()
+            text = str(caught.exception)
+            self.assertRegex(text, r"^generate_test\.py:\d+: ")
+            self.assertIn(says, text)
+            self.assertNotIn("\n", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
