@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <random>
 
 #include "graph/base/error.h"
@@ -146,6 +147,19 @@ TEST(Layers, NormsForgetTheSizeOfWhatTheyNorm) {
     const Evaluation wide = evaluate(*g, 1, leaves, DType::Float64);
     for (std::size_t i = 0; i < at.size(); ++i) EXPECT_NEAR(wide.gradients.at("r")[i], at[i], 1e-9);
     if (g == &batch) EXPECT_EQ(wide.buffers.at("norm/num_batches_tracked")[0], 2);
+  }
+}
+
+TEST(Layers, RmsNormMakesTheMeanSquareOne) {
+  const Graph g = graph_of({3, kWidth}, {3, kWidth},
+                           [](Builder& b, ValueId x) { return ops::rms_norm(b, x, "norm", 0); });
+  const NamedTensors leaves = drawn(g, 7);
+  const std::vector<double> y = evaluate(g, 1, leaves, DType::Float64).gradients.at("r");
+  for (std::size_t row = 0; row < 3; ++row) {
+    double square = 0;
+    for (std::size_t i = 0; i < kWidth; ++i)
+      square += std::pow(y[row * kWidth + i] / leaves.at("norm/weight")[i], 2) / kWidth;
+    EXPECT_NEAR(square, 1, 1e-9);
   }
 }
 
