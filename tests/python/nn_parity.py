@@ -69,6 +69,29 @@ class _Live(unittest.TestCase):
                 for n, array in model_torch.state(again).items():
                     np.testing.assert_array_equal(array, drawn[n], n)
 
+    def test_vocabulary(self) -> None:
+        """A tokenizer.json of Hugging Face's tokenizers: the same numbers, and a model that trains on them."""
+        import tokenizers
+
+        with tempfile.TemporaryDirectory() as folder:
+            file, text = f"{folder}/tokenizer.json", example_cases.TEXT
+            made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="?"))
+            made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+            made.decoder = tokenizers.decoders.ByteLevel()
+            made.train_from_iterator([text], tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["?"]))
+            made.save(file)
+            vocabulary = ht.text.Vocabulary(file)
+            ids = vocabulary.encode(text.encode())
+            self.assertEqual((ids.tolist(), vocabulary.size), (made.encode(text).ids, made.get_vocab_size()))
+            self.assertEqual(vocabulary.decode(ids).strip(), text.strip())
+            Path(folder, "text.txt").write_text(text)
+            ht.new_graph()
+            data = ht.text.Text(folder, 8, 16, vocabulary)
+            loss = ht.models.Gpt.from_config("tiny", vocab_size=vocabulary.size, n_layer=1).loss(data)
+            job = ht.Executor({"train": [loss, ht.optim.AdamW(0.003).minimize(loss)]})
+            losses = [step.loss for step in job.run("train", steps=20)]
+            self.assertLess(losses[-1], losses[0])
+
     def test_gpt2_small(self) -> None:
         """All 124 M parameters, as transformers starts them."""
         torch.manual_seed(0)
