@@ -117,6 +117,7 @@ class _Loading:
         return bool(alike) and tensor.read().tobytes() in (values.tobytes() for values in alike)
 
     def check(self) -> None:
+        self.done.extra = list(dict.fromkeys(self.done.extra))  # two of a file may be one parameter
         self.done.missing = [name for name in self.leaves if name not in self.values]
         for names, allowed, says, keyword in (
             (self.done.missing, self.may_miss, "has no tensor for the model's", "missing"),
