@@ -57,6 +57,7 @@ class GraphBuilder:
         self.parameters: dict[str, Value] = {}  # in model order, as the buffers
         self.buffers: dict[str, Value] = {}
         self.scopes: list[str] = []
+        self.taken = False  # an Executor has been made of it
         self.path = ""  # of the module that is called: operators made there are "path/name"
 
     def apply(self, op: str, inputs: Sequence[Value], name: str = "", **attrs: Any) -> Value:

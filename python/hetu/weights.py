@@ -146,7 +146,7 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
     loading = _Loading(graph, "load_weights" if arrays else str(source), *listed)
     if not loading.leaves:
         graph.refuse(f"{loading.done.source}: the graph has no parameters yet; call the model first")
-    if graph.builder.empty:
+    if graph.taken:
         graph.refuse(f"{loading.done.source}: the graph has gone to an Executor; weights are loaded before one is made")
     loading.take(_of_arrays(source, graph) if arrays else _of_file(str(source)))
     loading.check()

@@ -99,7 +99,7 @@ class Executor(Predicting, Reach, Planning):
         self.train_handle = self.fetches.train
         graph: GraphBuilder = self.train_handle.graph
         self.data = self._one_source(graph)
-        self.graph = graph.builder.finish()
+        self.graph, graph.taken = graph.builder.finish(), True
         self.fetches.settle(self.graph)
         self.layout: Layout = _lay_out(devices)
         if averaging and self.layout.replicas:
