@@ -19,7 +19,8 @@ from lint_layers import LAYERS  # noqa: E402
 KINDS = r"\.(?:py|h|cpp|cpp\.in|cu|md|yml|cmake|txt|css|js|sh|in|toml|supp|example)"
 MADE = ("build", "runs", "build-")  # what builds and runs make
 ELSEWHERE = {
-    "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp"},
+    "a file that the reader makes": {"cmake/config.cmake", "config.cmake", "pipeline/generate/two_by_two.cpp", "mine.py",
+                                   "plan.py", "use.py"},
     "of another system": {
         "datasets/imagenet.py", "models/wiki.py", "main_bert.py", "bert_data/wikipedia.segmented.nltk.txt",
         "scripts/prof_steps.sh", "scripts/plot_cuda_timeline.sh", "scripts/train.sh", "scripts/train_kfac.sh",

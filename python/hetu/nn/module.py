@@ -19,9 +19,10 @@ class _Leaf(Value):
     """A value that every graph in which it is used has as its own."""
 
     init: Init | None
+    name: str = ""  # type: ignore[misc, assignment]  # its path in the modules, not a node's
 
     def __init__(self, shape: list[int]) -> None:
-        self.dtype, self.shape, self.name = "float32", shape, ""
+        self.dtype, self.shape = "float32", shape
         self._made: WeakKeyDictionary[GraphBuilder, Value] = WeakKeyDictionary()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Leaf:
