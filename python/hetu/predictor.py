@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
+from hetu.arrays import converted
 from hetu.graph import Value, current
 
 if TYPE_CHECKING:
@@ -32,16 +33,11 @@ class Predictor:
         return int(self.model.rows)
 
     def __call__(self, *of_one_field: Any, **fields: Any) -> numpy.ndarray | dict[str, numpy.ndarray]:
-        import numpy
-
         if of_one_field and len(self.fields) == len(of_one_field) == 1 and not fields:
             fields = {next(iter(self.fields)): of_one_field[0]}
         elif of_one_field:
             current().refuse(f"predictor: give arrays by name: {', '.join(f'{name}=' for name in self.fields)}")
-        given = {}
-        for name, value in fields.items():
-            dtype = None if hasattr(value, "dtype") or name not in self.fields else self.fields[name][0]
-            given[name] = numpy.ascontiguousarray(value, dtype=dtype)
+        given = {name: self._taken(name, value) for name, value in fields.items()}
         found = self._told(self.model.predict, given)
         return next(iter(found.values())) if len(found) == 1 else dict(found)
 
@@ -55,6 +51,18 @@ class Predictor:
     def reset(self) -> None:
         """Carried fields are zeros again."""
         self.model.reset()
+
+    def _taken(self, name: str, value: Any) -> numpy.ndarray:
+        """An array as the field has it, by the rule that training goes by (hetu.arrays)."""
+        import numpy
+
+        array = numpy.ascontiguousarray(value)
+        if name not in self.fields:
+            return array
+        try:
+            return converted(array, self.fields[name][0])
+        except ValueError as error:
+            current().refuse(f"predictor: field '{name}': {error}")
 
     @staticmethod
     def _told(function: Callable[..., Any], *given: Any) -> Any:
