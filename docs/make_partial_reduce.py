@@ -178,36 +178,38 @@ averages in groups let the others do them.
 ## Convergence
 
 `tests/bench/group_convergence.py`: 2 pipelines x 2 stages, one pipeline twice as slow, as many samples for each method,
-three seeds; here ResNet-18 on 1000 images of 48 pixels for 8 epochs. The final loss is that of the mean model on training samples; *same loss after* is when the smoothed loss is
-that of the worst method at its end. Kept in `docs/figures/measured_convergence.json`, measured on 2 cores that had other
-work, so that only the ratios of times say something:
+three seeds; here ResNet-18 on 1000 images of 48 pixels for 8 epochs. The final loss is that of the mean model on training
+samples; *same loss after* is when the smoothed loss is that of the worst method at its end. Kept in
+`docs/figures/measured_convergence.json`, measured on 2 cores that had other work, so that only the ratios of times say
+something:
 
 {convergence}
 
 ![loss over time](pictures/groups/convergence.svg)
 
-**Over parameter servers**, by the same script, later: ResNet-18 on 1280 images of 32 pixels for 6 epochs, BERT-tiny as above.
-hetpipe pushes after every two mini-batches of a pipeline; the all-reduce is that of `pipedream`, after each, in the same order of
-forwards and backwards. Kept in `docs/figures/measured_served_convergence.json`:
+**Over parameter servers**, by the same script, later: ResNet-18 on 1280 images of 32 pixels for 6 epochs, BERT-tiny as
+above. hetpipe pushes after every two mini-batches of a pipeline; the all-reduce is that of `pipedream`, after each, in
+the same order of forwards and backwards. Kept in `docs/figures/measured_served_convergence.json`:
 
 {served_convergence}
 
 ![loss over time, servers](pictures/groups/served_convergence.svg)
 
-By hetpipe pipelines add their updates to shared weights, so that each has all-reduce's learning rate divided by their number:
-BERT-tiny 5e-4. Momentum and gradients that lack up to (D + 1) N + N - 2 updates do not go with that in ResNet-18: the loss rises
-while the rate is highest, and ends at 0.86 (0.005, D = 0), 0.79 (0.0035, D = 1), 0.57 and 0.63 (0.0025, D = 1, twice), 0.54
-(0.0018, D = 1, which the table has for both D), where all-reduce's is 0.53 by 0.01; all of seed 0. Longer waves cost more than a
-longer lead: BERT-tiny ends at 6.55 by waves of one mini-batch (D = 0, 4), 6.58 to 6.62 of two and 6.78 to 6.79 of four (D = 0, 1, 4;
-seed 0, where all-reduce ends at 6.51).
+By hetpipe pipelines add their updates to shared weights, so that each has all-reduce's learning rate divided by their
+number: BERT-tiny 5e-4. Momentum and gradients that lack up to (D + 1) N + N - 2 updates do not go with that in ResNet-18:
+the loss rises while the rate is highest, and ends at 0.86 (0.005, D = 0), 0.79 (0.0035, D = 1), 0.57 and 0.63 (0.0025, D
+= 1, twice), 0.54 (0.0018, D = 1, which the table has for both D), where all-reduce's is 0.53 by 0.01; all of seed 0.
+Longer waves cost more than a longer lead: BERT-tiny ends at 6.55 by waves of one mini-batch (D = 0, 4), 6.58 to 6.62 of
+two and 6.78 to 6.79 of four (D = 0, 1, 4; seed 0, where all-reduce ends at 6.51).
 
-**Less time is not what these runs show.** Each pipeline does its own share of the samples, and a lead that is bounded is used up
-once, so that the slowest sets the pace as with an all-reduce. What is left is that nobody waits at every update: by the clock of the
-tables above, where kernels wait instead of computing, as many samples take 0.92 (D = 0), 0.79 (D = 1) and 0.56 (D = 4) of
-all-reduce's time over so few waves, and nearer to 1 the more there are. Here processors were short: four workers and a server on two
-cores that others filled. Then processor time decides, and 20 mini-batches of both pipelines of ResNet-18 take 8.6 s of it by
-all-reduce, 13.8 s by hetpipe (12.1 s without the servers' log; 16.9 s when Unix sockets were encrypted, too): a wave sends 45 MB
-there and back. Who has a pipeline that is always slow has more of `--preduce`.
+**Less time is not what these runs show.** Each pipeline does its own share of the samples, and a lead that is bounded is
+used up once, so that the slowest sets the pace as with an all-reduce. What is left is that nobody waits at every update:
+by the clock of the tables above, where kernels wait instead of computing, as many samples take 0.92 (D = 0), 0.79 (D = 1)
+and 0.56 (D = 4) of all-reduce's time over so few waves, and nearer to 1 the more there are. Here processors were short:
+four workers and a server on two cores that others filled, more or less (hence ratios from 0.9 to 1.6). Then processor
+time decides, and 20 mini-batches of both pipelines of ResNet-18 take 8.6 s of it by all-reduce, 13.8 s by hetpipe (12.1 s
+without the servers' log; 16.9 s when Unix sockets were encrypted, too): a wave sends 45 MB there and back. Who has a
+pipeline that is always slow has more of `--preduce`.
 
 When nothing is slow, partial reduce costs nothing: BERT-tiny in 2 pipelines x 2 stages has at least 0.95 of the throughput
 by an all-reduce (`tests/bench/preduce_overhead.py`, which `./run bench` runs); 1.146 of it were measured on 2026-11-22.
