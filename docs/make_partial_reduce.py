@@ -189,9 +189,9 @@ something:
 
 **Over parameter servers**, by the same script, later: ResNet-18 on 1280 images of 32 pixels for 6 epochs, BERT-tiny as
 above. hetpipe pushes after every two mini-batches of a pipeline; the all-reduce is that of `pipedream`, after each, in
-the same order of forwards and backwards. SSP, whose
-servers make an update of each gradient, stands beside the all-reduce of its own method, 1f1b in two micro-batches, with
-half of its rate; it was run with BERT-tiny alone. Kept in `docs/figures/measured_served_convergence.json`:
+the same order of forwards and backwards. SSP, whose servers make an update of each gradient, stands beside the
+all-reduce of its own method, 1f1b in two micro-batches, with half of its rate; it was run with BERT-tiny alone. Kept in
+`docs/figures/measured_served_convergence.json`:
 
 {served_convergence}
 
@@ -204,14 +204,14 @@ the loss rises while the rate is highest, and ends at 0.86 (0.005, D = 0), 0.79 
 Longer waves cost more than a longer lead: BERT-tiny ends at 6.55 by waves of one mini-batch (D = 0, 4), 6.58 to 6.62 of
 two and 6.78 to 6.79 of four (D = 0, 1, 4; seed 0, where all-reduce ends at 6.51).
 
-**Less time is not what these runs of hetpipe show.** Each pipeline does its own share of the samples, and a lead that is bounded is
-used up once, so that the slowest sets the pace as with an all-reduce. What is left is that nobody waits at every update:
-by the clock of the tables above, where kernels wait instead of computing, as many samples take 0.92 (D = 0), 0.79 (D = 1)
-and 0.56 (D = 4) of all-reduce's time over so few waves, and nearer to 1 the more there are. Here processors were short:
-four workers and a server on two cores that others filled, more or less (hence ratios from 0.9 to 1.6). Then processor
-time decides, and 20 mini-batches of both pipelines of ResNet-18 take 8.6 s of it by all-reduce, 13.8 s by hetpipe (12.1 s
-without the servers' log; 16.9 s when Unix sockets were encrypted, too): a wave sends 45 MB there and back. Who has a
-pipeline that is always slow has more of `--preduce`.
+**Less time is not what these runs of hetpipe show.** Each pipeline does its own share of the samples, and a lead that is
+bounded is used up once, so that the slowest sets the pace as with an all-reduce. What is left is that nobody waits at
+every update: by the clock of the tables above, where kernels wait instead of computing, as many samples take 0.92 (D =
+0), 0.79 (D = 1) and 0.56 (D = 4) of all-reduce's time over so few waves, and nearer to 1 the more there are. Here
+processors were short: four workers and a server on two cores that others filled, more or less (hence ratios from 0.9 to
+1.6). Then processor time decides, and 20 mini-batches of both pipelines of ResNet-18 take 8.6 s of it by all-reduce, 13.8
+s by hetpipe (12.1 s without the servers' log; 16.9 s when Unix sockets were encrypted, too): a wave sends 45 MB there and
+back. Who has a pipeline that is always slow has more of `--preduce`.
 
 When nothing is slow, partial reduce costs nothing: BERT-tiny in 2 pipelines x 2 stages has at least 0.95 of the throughput
 by an all-reduce (`tests/bench/preduce_overhead.py`, which `./run bench` runs); 1.146 of it were measured on 2026-11-22.
