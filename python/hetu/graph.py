@@ -98,8 +98,8 @@ class GraphBuilder:
         refuse(message)
 
     def fetch(self, name: str, value: Value) -> None:
-        """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines; or float32
-        numbers per sample, [batch], that validation reports.
+        """A float32 scalar that every run reports under this name, summed over micro-batches and pipelines, or float32
+        numbers per sample, [batch]; in runs that do not train, where the fields that it needs are read for their list.
         """
         self._told(self.builder.fetch, name, value.number)
         self.fetches[name] = value

@@ -26,10 +26,9 @@ def run(case: cases.Case, weights: Path | None = None) -> dict[str, Any]:
     data = ht.data.Batches([cases.batch(case)], batch_size=rows)
     logits = ht.models.ResNet(name, classes, stem).logits(data.image)
     loss = ht.models.mean_cross_entropy(logits, data.label, "label")
-    for k in range(cases.PROBES):
-        mask = ht.ops.select(data.masks, axis=1, index=k)
-        ht.graph.current().fetch(f"probe{k}", ht.ops.sum(ht.ops.mul(logits, mask)))
-    job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "validate": [loss]})
+    masks = [ht.ops.select(data.masks, axis=1, index=k) for k in range(cases.PROBES)]
+    probes = [ht.ops.sum(ht.ops.mul(logits, mask), name=f"probe{k}") for k, mask in enumerate(masks)]
+    job = ht.Executor({"train": [loss, ht.optim.SGD(0.0).minimize(loss)], "validate": [loss, *probes]})
     parameters = {n for n, _ in job.graph.parameters}
     state = {n: array for n, kind, array, _ in job.job.state() if kind == ""}
     if weights is None:
