@@ -16,6 +16,7 @@ from train_cases import HETURUN, MANY_S
 
 ROWS, BATCH = 256, 32
 # A linear model of four blocks on data that are shuffled without a seed, as scripts for other systems do it.
+AT_ITS_OWN_PACE = 400  # steps of all pipelines together, of which one on a busy machine does few
 SCRIPT = f"""
 import json, sys
 import numpy as np
@@ -88,13 +89,14 @@ class OwnData(unittest.TestCase):
                 self.assertNotIn("begin with other items", said)
 
     def test_pipelines_that_average_draw_for_themselves(self):
-        losses, seen, said = self.train(2, 2, "pipedream", preduce=True)
+        losses, seen, said = self.train(2, 2, "pipedream", AT_ITS_OWN_PACE, preduce=True)
         self.assertLess(max(losses[-10:] + seen), 0.01)
         self.assertEqual(said.count("batches: pipelines 0 and 1 begin with other items, and each takes its own"), 1, said)
 
     def test_validation_where_a_pipeline_may_die(self):
         """Each pipeline takes all rows of an item there, one pipeline's after the other's."""
-        losses, seen, _ = self.train(2, 1, "pipedream", preduce=True, before=("--on-failure", "shrink", "--pipelines", "2"))
+        losses, seen, _ = self.train(2, 1, "pipedream", AT_ITS_OWN_PACE, preduce=True,
+                                     before=("--on-failure", "shrink", "--pipelines", "2"))
         self.assertEqual(len(seen), 6)
         self.assertLess(max(losses[-10:] + seen), 0.01)
 
