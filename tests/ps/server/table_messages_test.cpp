@@ -152,7 +152,7 @@ TEST(TableMessages, OutOfRangeAreRefused) {
   join.width = kMostWidth + 1;
   refused(join);
   join.width = 3;
-  join.first.values.kind = static_cast<Initializer::Kind>(6);
+  join.first.values.kind = static_cast<Initializer::Kind>(Initializer::kKinds);
   refused(join);
   join.first.values = {Initializer::Kind::Normal, NAN, 0};
   refused(join);
