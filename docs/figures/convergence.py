@@ -11,9 +11,6 @@ from figures.curves import Curve, Panel
 # The final loss, in parts of that of the method which it stands beside, that a method may have.
 BOUNDS = {"all-reduce": 1.0, "partial reduce": 1.02, "AD-PSGD": 1.05, "HetPipe, D = 0": 1.05, "HetPipe, D = 1": 1.05,
           "HetPipe, D = 4": 1.05, "1f1b, all-reduce": 1.0, "1f1b, SSP, s = 4": 1.05}
-# Where the others do what a slow pipeline cannot, so that it must take less time. Over servers each does its own share: a
-# lead that is bounded is used up once.
-SOONER = {"partial reduce", "AD-PSGD"}
 # An all-reduce of the same order of forwards and backwards: pipedream's, but for methods with a flush.
 BESIDE = {"1f1b, all-reduce": "1f1b, all-reduce", "1f1b, SSP, s = 4": "1f1b, all-reduce"}
 
@@ -53,7 +50,7 @@ class Row:
 
     @property
     def held(self) -> bool:
-        return self.ratio <= BOUNDS[self.method] and (self.method not in SOONER or self.seconds_ratio < 1)
+        return self.ratio <= BOUNDS[self.method] and (beside(self.method) == self.method or self.seconds_ratio < 1)
 
 
 # Runs of one model by method and seed.
