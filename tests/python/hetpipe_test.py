@@ -16,7 +16,7 @@ import time
 import unittest
 
 from processes import process_of, wait_until
-from train_cases import END_S, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
+from train_cases import END_S, KILLED_STEPS, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
 
 MOMENTS = 20 if "--whole" in sys.argv else 2
 RESTARTED = 17 if "--whole" in sys.argv else 1  # jobs in which three servers are
@@ -85,20 +85,12 @@ class Hetpipe(TrainCase):
         self.assertEqual(manifest_of(saved)[1]["step"], step + 1)
         self.assertNotEqual(checksums(saved), before)
 
-    def kill_servers_of(self, process, log, draw, lines):
-        """Kills a server whenever the job's log has so many lines, and a moment more."""
-        for line in lines:
-            self.assertTrue(wait_until(lambda n=line: log.exists() and log.read_text().count("\n") > n), process.poll())
-            time.sleep(draw.random() * 0.3)
-            self.assertTrue(wait_until(lambda: process_of(self.mark, "hetu.launch.server")), process.poll())
-            os.kill(process_of(self.mark, "hetu.launch.server"), signal.SIGKILL)
-
     def test_servers_that_are_killed_and_go_on(self):
         """With staleness 0 every pull has exactly the waves up to its own: the weights are those of a job in peace, but for
         the order in which servers add."""
         import numpy as np
 
-        steps = 60
+        steps = KILLED_STEPS
         self.train((2, 2), *HETPIPE, "--steps", steps, "--checkpoint", self.folder / "peace")
         peace = tensors(self.folder / "peace")
         draw = random.Random(f"{SEED} again")
@@ -107,7 +99,7 @@ class Hetpipe(TrainCase):
                 saved, staleness = self.folder / f"killed{moment}", 0 if moment % 3 < 2 else 2
                 process, log = self.start((2, 2), *HETPIPE, "--staleness", staleness, "--steps", steps,
                                           "--checkpoint", saved)
-                self.kill_servers_of(process, log, draw, (6, 20, 34))
+                self.kill_servers_of(process, log, draw)
                 output, error = process.communicate(timeout=MANY_S)
                 self.assertEqual(process.returncode, 0, output + error)
                 again = re.findall(r"^heturun: the server 0 \(pid \d+\) was killed by SIGKILL; it is started again from its "

@@ -6,14 +6,12 @@ what does not fit is told in one line.
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 import unittest
 
-from processes import process_of, wait_until
-from train_cases import MANY_S, MODEL, TrainCase, checksums, manifest_of
+from train_cases import KILLED_STEPS, MANY_S, MODEL, TrainCase, checksums, manifest_of
 
 PS = ("--micro-batches", 4, "--sync-method", "ps")
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
@@ -43,7 +41,7 @@ class SyncPs(TrainCase):
 
     def test_killed_servers_change_no_bit(self):
         """Rounds are deterministic: what two servers lose in kills at random moments, their logs give back."""
-        how = (*PS, "--pipeline", "1f1b", "--optimizer", "adamw", "--learning-rate", "3e-3", "--steps", 60)
+        how = (*PS, "--pipeline", "1f1b", "--optimizer", "adamw", "--learning-rate", "3e-3", "--steps", KILLED_STEPS)
         self.train((2, 2), *how, "--checkpoint", self.folder / "peace")
         peace, draw = checksums(self.folder / "peace"), random.Random(SEED)
         for job in range(JOBS):
@@ -53,11 +51,7 @@ class SyncPs(TrainCase):
     def after_three_kills(self, how, saved, draw):
         """The checksums of a job with two servers, of which one is killed three times."""
         process, log = self.start((2, 2), *how, "--checkpoint", saved, heturun=("-s", "2"))
-        for after in (6, 20, 34):
-            self.assertTrue(wait_until(lambda n=after: log.exists() and log.read_text().count("\n") > n), process.poll())
-            time.sleep(draw.random() * 0.1)
-            self.assertTrue(wait_until(lambda: process_of(self.mark, "hetu.launch.server")), process.poll())
-            os.kill(process_of(self.mark, "hetu.launch.server"), signal.SIGKILL)
+        self.kill_servers_of(process, log, draw)
         output, error = process.communicate(timeout=MANY_S)
         self.assertEqual(process.returncode, 0, output + error)
         self.assertEqual(error.count("it is started again from its log"), 3, error)

@@ -8,16 +8,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import uuid
 
-from processes import processes_with, wait_until, without_block
+from processes import process_of, processes_with, wait_until, without_block
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
 TRAIN = [sys.executable, str(ROOT / "python" / "train_bert.py")]
 END_S = 10.0  # after a death or a signal everything must have ended by then
 MANY_S = 180.0  # a job on a busy machine
+KILLED_STEPS = 60  # of a job whose servers are killed: 40 are left at the last kill, so that no machine is too fast
 TOKENS, MASKED, VOCABULARY, ROWS, SHARDS = 16, 3, 90, 48, 2
 
 MODEL = {
@@ -190,6 +192,18 @@ class TrainCase(unittest.TestCase):
         self.addCleanup(process.stderr.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         return process, log
+
+    def kill_servers_of(self, process, log, draw):
+        """Kills a server of a job of KILLED_STEPS steps three times: when its log has so many lines, and a moment more."""
+        def reached(lines):
+            return process.poll() is not None or (log.exists() and log.read_text().count("\n") > lines)
+
+        for lines in (4, 12, 20):
+            wait_until(lambda n=lines: reached(n))
+            time.sleep(draw.random() * 0.1)
+            wait_until(lambda: process.poll() is not None or process_of(self.mark, "hetu.launch.server"))
+            self.assertIsNone(process.poll(), f"the job ended before its server could be killed after {lines} steps")
+            os.kill(process_of(self.mark, "hetu.launch.server"), signal.SIGKILL)
 
     def refused_in_plan(self, grid, *options, says=""):
         """Like refused, of what is wrong before a worker computes: asked in one process, as heturun asks before a start."""
