@@ -129,7 +129,7 @@ TEST(ParameterServerBench, PushAndPullBesideAPingPong) {
   for (std::int64_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= 4) {
     const int rounds = bytes <= 1 << 20 ? 201 : 15;
     const Echo echo, open(false);
-    const server::Folder folder;
+    const TemporaryFolder folder;
     const ServedParameters served(1);
     const ServedParameters logged(1, true, kDeadAfterS, folder.path());
     const std::int64_t elements = bytes / 4;

@@ -9,6 +9,7 @@
 #include "config/curve/keys.h"
 #include "config/curve/sockets.h"
 #include "graph/base/error.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::curve {
 namespace {
@@ -48,8 +49,8 @@ TEST(Curve, ATextThatIsNoKeyIsRefused) {
 }
 
 TEST(Curve, AnEndpointIsPrivateInAFolderOfItsOwnersAlone) {
-  std::string folder = testing::TempDir() + "hetu_curve_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const TemporaryFolder made;
+  const std::string& folder = made.path();
   for (mode_t others = 0; others < 0100; ++others) {
     ASSERT_EQ(chmod(folder.c_str(), 0700 | others), 0);
     EXPECT_EQ(is_private("ipc://" + folder + "/server-0"), others == 0) << std::oct << others;
@@ -63,7 +64,6 @@ TEST(Curve, AnEndpointIsPrivateInAFolderOfItsOwnersAlone) {
     EXPECT_FALSE(is_private("ipc://" + folder + "/server-0")) << "another user's";
   else
     std::puts("a folder of another user: not tried, for want of root's rights");
-  rmdir(folder.c_str());
 }
 
 }  // namespace

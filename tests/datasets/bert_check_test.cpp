@@ -18,7 +18,7 @@ using namespace hetu::testing;  // NOLINT: the fixtures
 constexpr std::int64_t kTokens = 8;
 
 TEST(BertVocabulary, IsThatOfTheFileElseBertsOwn) {
-  const Folder folder;
+  const TemporaryFolder folder;
   EXPECT_EQ(bert_vocabulary_size(folder.path()), 30522);
   write_good_folder(folder, {2});
   EXPECT_EQ(bert_vocabulary_size(folder.path()), kVocabulary);
@@ -27,7 +27,7 @@ TEST(BertVocabulary, IsThatOfTheFileElseBertsOwn) {
 }
 
 TEST(BertCheck, CountsAndMeasuresTheTargets) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, {17, 40, 1, 23});
   write_shard(folder / "x_test_0.hdf5", good_shard({2}, 0));
   int calls = 0;

@@ -28,7 +28,7 @@ using namespace hetu::testing;  // NOLINT: the fixtures
 constexpr std::int64_t kTokens = 8;
 const std::vector<std::int64_t> kRows = {17, 40, 1, 23};
 
-BertHdf5Options options_for(const Folder& folder, std::int64_t window = 16) {
+BertHdf5Options options_for(const TemporaryFolder& folder, std::int64_t window = 16) {
   BertHdf5Options options;
   options.folder = folder.path();
   options.window = window;
@@ -43,7 +43,7 @@ std::vector<std::int64_t> row_numbers(const Batch& batch) {
 }
 
 TEST(BertHdf5, GivesEveryColumnOfARowAsTheModelTakesIt) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, kRows);
   const ShardSizes sizes{0, kTokens, 3};
   Loader loader(bert_hdf5_source(options_for(folder)), {1, 0, 9, {}, 2});
@@ -69,7 +69,7 @@ TEST(BertHdf5, GivesEveryColumnOfARowAsTheModelTakesIt) {
 }
 
 TEST(BertHdf5, LabelsEndAtTheFirstPositionZero) {
-  const Folder folder;
+  const TemporaryFolder folder;
   RawShard shard = good_shard({1, kTokens, 4}, 0);
   shard["masked_lm_positions"].values = {3, 1, 0, 5};
   shard["masked_lm_ids"].values = {10, 0, 12, 13};
@@ -87,7 +87,7 @@ class EveryShuffle : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EveryShuffle, IsOnePermutationPerEpochWhateverThePipelines) {
   const auto [window, pipelines, seed] = GetParam();
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, kRows);
   BertHdf5Options options = options_for(folder, window);
   options.seed = seed;
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, EveryShuffle,
                                             ::testing::Values(0, 7)));
 
 TEST(BertHdf5, TakesTrainingShardsInTheOrderOfTheirNumbersAndLeavesTheRest) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const int i : {10, 9, 2, 100, 1}) {
     write_shard(folder / ("x_training_" + std::to_string(i) + ".hdf5"), good_shard({2}, i));
   }
@@ -141,7 +141,7 @@ TEST(BertHdf5, TakesTrainingShardsInTheOrderOfTheirNumbersAndLeavesTheRest) {
 }
 
 TEST(BertHdf5, MaxRowsTakesTheFirstRowsOnly) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, kRows);
   BertHdf5Options options = options_for(folder);
   options.max_rows = 20;
@@ -157,7 +157,7 @@ TEST(BertHdf5, MaxRowsTakesTheFirstRowsOnly) {
 }
 
 TEST(BertHdf5, TheSeedIsPartOfAPosition) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, kRows);
   BertHdf5Options other = options_for(folder);
   other.seed = 5;
@@ -168,7 +168,7 @@ TEST(BertHdf5, TheSeedIsPartOfAPosition) {
 }
 
 TEST(BertHdf5, ManyLoadersReadAtOnce) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, kRows);
   std::vector<std::thread> threads;
   std::vector<std::int64_t> sums(6, 0);
@@ -261,7 +261,7 @@ class EveryBadShard : public ::testing::TestWithParam<BadCase> {};
 
 TEST_P(EveryBadShard, IsRefusedInOneLineWithItsNameByLoaderAndCheck) {
   const BadCase& bad = GetParam();
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, {10});
   RawShard shard = good_shard({20, kTokens, 3}, 10);
   bad.spoil(shard);
@@ -288,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, EveryBadShard, ::testing::ValuesIn(bad_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(BertHdf5, AnUnreadColumnIsNotChecked) {
-  const Folder folder;
+  const TemporaryFolder folder;
   RawShard shard = good_shard({20, kTokens, 3}, 0);
   shard["input_ids"].values[5] = 500;
   write_shard(folder / "training.hdf5", shard);
@@ -298,7 +298,7 @@ TEST(BertHdf5, AnUnreadColumnIsNotChecked) {
 }
 
 TEST(BertHdf5, RefusesAMissingFolderAndOneWithoutShards) {
-  const Folder folder;
+  const TemporaryFolder folder;
   BertHdf5Options options = options_for(folder);
   options.folder = folder / "nowhere";
   EXPECT_THAT([&] { bert_hdf5_source(options); },
@@ -309,7 +309,7 @@ TEST(BertHdf5, RefusesAMissingFolderAndOneWithoutShards) {
 }
 
 TEST(BertHdf5, RefusesATruncatedAndAForeignFile) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, {200});
   const std::string path = folder / "wikicorpus_en_training_0.hdf5";
   const auto bytes = std::filesystem::file_size(path);
@@ -326,7 +326,7 @@ TEST(BertHdf5, RefusesATruncatedAndAForeignFile) {
 
 // What the rows are stored in is checksummed by zlib; the library itself trusts its own tables.
 TEST(BertHdf5, NoticesAFlippedByteInTheRows) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, {60});
   const std::string path = folder / "wikicorpus_en_training_0.hdf5";
   std::ifstream in(path, std::ios::binary);
@@ -351,7 +351,7 @@ TEST(BertHdf5, NoticesAFlippedByteInTheRows) {
 }
 
 TEST(BertHdf5, RefusesAnotherSequenceLength) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_good_folder(folder, {10, 10});
   BertHdf5Options options = options_for(folder);
   options.sequence_length = 128;

@@ -12,6 +12,7 @@
 
 #include "datasets/drawn_images.h"
 #include "datasets/image.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::testing {
 
@@ -65,20 +66,9 @@ inline void write_bytes(const std::string& path, const Bytes& bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-/// A folder that goes with the test.
-class Folder {
+/// A folder of images that goes with the test.
+class Folder : public TemporaryFolder {
  public:
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "hetu_images_XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
   /// classes "a", "b", … of the given numbers of images, 40 + number pixels a side.
   void fill(const std::vector<int>& images) const {
     for (std::size_t c = 0; c < images.size(); ++c) {
@@ -90,9 +80,6 @@ class Folder {
       }
     }
   }
-
- private:
-  std::string path_;
 };
 
 }  // namespace hetu::testing

@@ -118,17 +118,7 @@ std::vector<StoredRange> stored_chunks(const std::string& path) {
   return out;
 }
 
-Folder::Folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "hetu_data_XXXXXX").string();
-  path_ = mkdtemp(name.data());
-}
-
-Folder::~Folder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-void write_good_folder(const Folder& folder, const std::vector<std::int64_t>& rows,
+void write_good_folder(const TemporaryFolder& folder, const std::vector<std::int64_t>& rows,
                        std::int64_t tokens) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {

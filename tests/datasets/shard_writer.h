@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/temporary_folder.h"
+
 namespace hetu::testing {
 
 /// A dataset as it is written: values row-major, `bytes` per stored element (1 or 4), 0 for
@@ -43,23 +45,9 @@ struct StoredRange {
 };
 std::vector<StoredRange> stored_chunks(const std::string& path);
 
-/// An empty folder that is removed at the end.
-class Folder {
- public:
-  Folder();
-  ~Folder();
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 /// Writes good shards of these sizes, wikicorpus_en_training_<i>.hdf5, with rows numbered through,
 /// and a vocab.txt.
-void write_good_folder(const Folder& folder, const std::vector<std::int64_t>& rows,
+void write_good_folder(const TemporaryFolder& folder, const std::vector<std::int64_t>& rows,
                        std::int64_t tokens = 8);
 
 inline constexpr std::int64_t kVocabulary = 100;

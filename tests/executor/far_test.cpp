@@ -15,6 +15,7 @@
 #include "executor/device/device.h"
 #include "graph/base/trace.h"
 #include "tests/executor/train_together.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu {
 namespace {
@@ -168,7 +169,8 @@ TEST(FarTraining, ATraceFollowsTheEvents) {
   trainer.record(true);
   const Tokens batch = batch_of(s, 0);
   trainer.train(part_of(s, batch, 0));
-  const std::string path = testing::TempDir() + "far_trace.json";
+  const TemporaryFolder folder;
+  const std::string path = folder / "trace.json";
   trainer.write_trace(path);
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});

@@ -10,12 +10,14 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/zmq.h"
 #include "graph/base/error.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::comm {
 namespace {
 
 /// A mesh of workers within this process.
 std::vector<std::unique_ptr<Mesh>> mesh_of(int workers, bool tcp) {
+  static const TemporaryFolder folder;  // as long as any mesh
   static int number = 0;
   const curve::KeyPair keys = curve::make_key_pair();
   std::vector<std::unique_ptr<Mesh>> all;
@@ -23,8 +25,7 @@ std::vector<std::unique_ptr<Mesh>> mesh_of(int workers, bool tcp) {
   for (int w = 0; w < workers; ++w) {
     MeshPlace place{w, workers, "tcp://127.0.0.1:*", keys.public_key, keys.secret_key};
     if (!tcp) {
-      place.endpoint =
-          fmt::format("ipc://{}hetu_mesh_{}_{}", testing::TempDir(), getpid(), ++number);
+      place.endpoint = fmt::format("ipc://{}/{}", folder.path(), ++number);
     }
     Options options;
     options.timeout_s = 20;

@@ -16,6 +16,7 @@
 #include "tests/executor/conv_model.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu {
 namespace {
@@ -24,14 +25,6 @@ constexpr std::int64_t kBatch3 = 6, kMicro = 3;  // samples of a step and of a m
 constexpr unsigned kSeed = 17;
 
 using Bytes = std::vector<std::byte>;
-
-struct Folder {
-  Folder()
-      : path(std::filesystem::temp_directory_path() /
-             fmt::format("hetu-predict-{}", std::random_device()())) {}
-  ~Folder() { std::filesystem::remove_all(path); }
-  const std::filesystem::path path;
-};
 
 // Rows of every field of a graph.
 std::map<std::string, Bytes> drawn(const Graph& g, std::int64_t rows) {
@@ -105,13 +98,13 @@ TEST_P(Saved, GivesWhatTheJobGave) {
   }
   EXPECT_EQ(wanted.size(), names.size());
 
-  const Folder folder;
-  save_model({folder.path.string()}, trainer.step(), model_of(g, names), kMicro,
-             trainer.save_parts(), *links[0]);
+  const TemporaryFolder folder;
+  save_model({folder.path()}, trainer.step(), model_of(g, names), kMicro, trainer.save_parts(),
+             *links[0]);
   PredictorOptions how;
   how.device = options.device;
   how.kernels = options.kernels;
-  Predictor predictor(folder.path.string(), how);
+  Predictor predictor(folder.path(), how);
   for (const std::int64_t count : {rows, std::int64_t{1}, std::int64_t{4}}) {
     std::map<std::string, ArrayView> views;
     for (const ValueId v : predictor.graph().placeholders) {
@@ -146,11 +139,11 @@ class Carried : public testing::Test {
     b.fetch("wide", b.apply("concat", {total, total}, {{"axis", std::int64_t{1}}}));
     std::vector<float> one = {1};
     const auto links = comm::make_inproc(1);
-    save_model({folder_.path.string()}, 0, model_of(b.finish(), {"total", "twice", "wide"}), 2,
+    save_model({folder_.path()}, 0, model_of(b.finish(), {"total", "twice", "wide"}), 2,
                {{"stage-0.safetensors", {{"w", "", {1, 1}, host_span(one.data(), 1)}}}}, *links[0]);
     PredictorOptions how;
     how.device = test_options().device;
-    predictor_ = std::make_unique<Predictor>(folder_.path.string(), how);
+    predictor_ = std::make_unique<Predictor>(folder_.path(), how);
   }
   std::map<std::string, Array> give(std::vector<float> x) {
     return predictor_->predict(
@@ -160,7 +153,7 @@ class Carried : public testing::Test {
     return {a.as<float>(), a.as<float>() + a.bytes.size() / 4};
   }
 
-  Folder folder_;
+  TemporaryFolder folder_;
   std::unique_ptr<Predictor> predictor_;
 };
 

@@ -13,6 +13,7 @@
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
 #include "tests/executor/worker_threads.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu {
 namespace {
@@ -28,7 +29,8 @@ std::string traced(const char* method, int stages, const testing_model::Sizes& m
   options.micro_batches = 8;
   options.batch_size = 32;
   OptimizerConfig optimizer;
-  const std::string path = testing::TempDir() + "run_trace_test.json";
+  const TemporaryFolder folder;
+  const std::string path = folder / "trace.json";
   const auto work = [&](comm::Transport& links) {
     Trainer trainer(testing_model::language_model(model), optimizer, options, links);
     trainer.record(true);
@@ -43,9 +45,7 @@ std::string traced(const char* method, int stages, const testing_model::Sizes& m
     trainer.write_trace(path);
   };
   EXPECT_EQ(on_worker_threads(2 * stages, work), "");
-  std::string text = read_text(path);
-  std::remove(path.c_str());
-  return text;
+  return read_text(path);
 }
 
 class RunTrace : public testing::TestWithParam<const char*> {};

@@ -21,6 +21,7 @@
 #include "ps/coordinator/serve.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu {
 namespace {
@@ -116,8 +117,7 @@ class Job {
     how.policy = case_.policy;
     how.connect = [&](const ps::ClientOptions& c) { return coordinator_.client(c); };
     comm::MeshPlace place;
-    place.endpoint =
-        fmt::format("ipc://{}hetu_shrink_{}_{}", testing::TempDir(), getpid(), ++endpoint_);
+    place.endpoint = fmt::format("ipc://{}/{}", folder_.path(), ++endpoint_);
     place.public_key = keys_.public_key;
     place.secret_key = keys_.secret_key;
     how.apart = Apart{pipeline, place};
@@ -198,6 +198,7 @@ class Job {
   std::vector<std::vector<std::unique_ptr<comm::Transport>>> links_;
   std::atomic<int> batches_{0};
   std::atomic<int> ended_{0};
+  const TemporaryFolder folder_;  // of the meshes' sockets
   std::atomic<int> endpoint_{0};
   std::map<int, std::atomic<bool>> dead_ = [] {
     std::map<int, std::atomic<bool>> all;

@@ -8,18 +8,19 @@
 #include <string>
 
 #include "tests/ranks/jobs.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu {
 
 /// The report of `hetu rehearse ARGUMENTS`; through a file, as mpirun may write between the lines.
 inline std::string rehearsal(int workers, const std::string& arguments, Ended& job) {
-  const std::string file = testing::TempDir() + "rehearsal_" + std::to_string(::getpid()) + ".json";
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
   job = run_job(workers,
                 std::string(HETU_BINARY) + " rehearse " + arguments + " --format json -o " + file);
   std::ifstream in(file);
   std::ostringstream report;
   report << in.rdbuf();
-  std::remove(file.c_str());
   return report.str();
 }
 

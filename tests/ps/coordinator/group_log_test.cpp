@@ -12,6 +12,7 @@
 #include "graph/base/error.h"
 #include "ps/coordinator/local_coordinator.h"
 #include "tests/ps/coordinator/group_workers.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::ps {
 namespace {
@@ -20,8 +21,6 @@ constexpr int kUpdates = 20;
 
 class GroupLogFile : public testing::Test {
  protected:
-  ~GroupLogFile() override { std::filesystem::remove(path_); }
-
   /// A training of some runs with this log; the number of its groups.
   std::size_t train(Runs runs) {
     LocalCoordinator coordinator;
@@ -40,7 +39,8 @@ class GroupLogFile : public testing::Test {
 
   void append(const std::string& text) { std::ofstream(path_, std::ios::app) << text; }
 
-  const std::string path_ = testing::TempDir() + "hetu_groups_" + std::to_string(getpid());
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "groups.jsonl";
 };
 
 TEST_F(GroupLogFile, HasALineForEveryGroup) {

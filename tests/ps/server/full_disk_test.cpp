@@ -10,6 +10,7 @@
 
 #include "tests/ps/server/logged_store.h"
 #include "tests/ps/server/served_parameters.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::ps {
 namespace {
@@ -42,7 +43,7 @@ class SmallDisk {
   }
 
  private:
-  const server::Folder folder_;
+  const TemporaryFolder folder_;
   std::string why_not_;
 };
 

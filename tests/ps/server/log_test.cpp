@@ -12,6 +12,7 @@
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 #include "tests/ps/server/random_workers.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::ps::server {
 namespace {
@@ -21,7 +22,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-LogOptions options_of(const Folder& folder) { return {.folder = folder.path(), .job = "j1"}; }
+LogOptions options_of(const TemporaryFolder& folder) {
+  return {.folder = folder.path(), .job = "j1"};
+}
 
 std::string read_all(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -39,7 +42,7 @@ struct Recorded {
 };
 
 Recorded record(unsigned seed, int steps) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Workers workers(seed, 3, 2);
   LoggedStore logged(workers.options(), options_of(folder));
   const std::string path = folder.path() + "/server-0.log.0";
@@ -56,7 +59,7 @@ Recorded record(unsigned seed, int steps) {
 }
 
 /// A store from the log of a folder.
-Bytes recovered_from(const Folder& folder) {
+Bytes recovered_from(const TemporaryFolder& folder) {
   LoggedStore logged({.dead_after_s = 0}, options_of(folder));
   return state_of(logged.store());
 }
@@ -67,7 +70,7 @@ TEST(Log, CutAnywhereItHoldsWhatStoodBefore) {
   SCOPED_TRACE(seed);
   const Recorded whole = record(seed, 30);
   const Bytes empty = whole.states.front().second;
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.path() + "/server-0.log.0";
   for (std::size_t bytes = 0; bytes <= whole.bytes.size(); ++bytes) {
     SCOPED_TRACE(bytes);
@@ -99,7 +102,7 @@ TEST(Log, ADamagedByteIsToldWithItsPlace) {
   SCOPED_TRACE(seed);
   std::mt19937 draw(seed);
   const Recorded whole = record(seed, 30);
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.path() + "/server-0.log.0";
   for (std::size_t at = 0; at < whole.bytes.size(); ++at) {
     std::string bytes = whole.bytes;
@@ -188,7 +191,7 @@ TEST(Log, ReplayedItIsTheStoreThatWroteItAndGoesOnLikeIt) {
   int restarts = 0, snapshots = 0;
   for (int run = 0; run < 16; ++run) {
     SCOPED_TRACE(run);
-    const Folder folder;
+    const TemporaryFolder folder;
     LogOptions options = options_of(folder);
     options.snapshot_after = 1 + draw() % 3;
     options.sync = run == 0;
@@ -224,7 +227,7 @@ TEST(Log, WhileItIsReadWhoComesHearsThatSomebodyLives) {
 
 TEST(Log, WhatIsNotItsOwnIsTold) {
   set_log_level(Level::Error);
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.path() + "/server-0.log.0";
   {
     Workers workers(1, 3, 2);
@@ -281,7 +284,7 @@ class FullDisk {
 TEST(Log, AFullDiskAnswersNobodyAndLosesNothing) {
   set_log_level(Level::Error);
   for (const std::int64_t elements : {3, 20'000}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     Workers workers(7, elements, 2);
     Bytes kept;
     {

@@ -10,25 +10,9 @@
 #include <string>
 
 #include "ps/server/log.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::ps::server {
-
-/// A folder that is removed with it.
-class Folder {
- public:
-  Folder() {
-    std::string name = testing::TempDir() + "hetu_log_XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder " + name);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// What makes up a store, as bytes: of two that would go on alike they are the same.
 inline Bytes state_of(Store& store) {

@@ -12,6 +12,7 @@
 
 #include "ps/client/client_state.h"
 #include "tests/ps/server/logged_store.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::ps {
 
@@ -95,7 +96,7 @@ class Mortal {
   std::mt19937 draw_;
   const int server_, servers_;
   const OnApplied on_applied_;
-  const server::Folder folder_;
+  const TemporaryFolder folder_;
   bool is_replayed_ = false;
   std::vector<Added> unsettled_;
   std::unique_ptr<server::LoggedStore> logged_;

@@ -14,6 +14,7 @@
 #include "ps/server/messages.h"
 #include "tests/ps/server/logged_store.h"
 #include "tests/ps/server/served_parameters.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu::ps {
 namespace {
@@ -137,7 +138,7 @@ TEST(ZmqParameters, OpenToTheJobsKeyAlone) {
 TEST(ZmqParameters, AUnixSocketIsEncryptedWhereOthersReachIt) {
   for (const mode_t mode : {0700, 0711, 0750, 0755}) {
     SCOPED_TRACE(testing::Message() << std::oct << mode);
-    const server::Folder folder;
+    const TemporaryFolder folder;
     ASSERT_EQ(chmod(folder.path().c_str(), mode), 0);
     const ServedParameters served(2, false, kDeadAfterS, folder.path());
     EXPECT_EQ(answers_without_a_key(served), mode == 0700);
@@ -190,7 +191,7 @@ TEST(ZmqParameters, ServersThatAreStartedAgainFromTheirLogsLoseAndRepeatNothing)
     SCOPED_TRACE(elements);
     constexpr int kMembers = 3;
     constexpr int kKills = 4;
-    const server::Folder folder;
+    const TemporaryFolder folder;
     ServedParameters served(2, elements < 1000, kDeadAfterS, folder.path());
     for (int k = 0; k < kKills; ++k) served.hold_another(k % 2);
     std::atomic<int> working{kMembers};
@@ -217,7 +218,7 @@ TEST(ZmqParameters, ServersThatAreStartedAgainFromTheirLogsLoseAndRepeatNothing)
 }
 
 TEST(ZmqParameters, AServerOfAnotherJobsLogIsRefused) {
-  const server::Folder folder;
+  const TemporaryFolder folder;
   { const ServedParameters served(1, true, kDeadAfterS, folder.path()); }
   ServeParameters options;
   options.log_folder = folder.path();
