@@ -24,7 +24,7 @@ constexpr int kPanelRows = kBytes == 64 ? 12 : 6;
 constexpr int kPanelColumns = kVectors * kLanes;
 
 constexpr std::int64_t kTileRows = 96, kTileColumns = 384;  // a tile of C stays in the second cache
-constexpr std::int64_t kDepth = 384;                        // panels of it stay in the first
+constexpr std::int64_t kDepth = kMostStep;                  // panels of it stay in the first
 constexpr std::int64_t kSlabElements = 1 << 20;             // slabs stay in the last cache
 constexpr std::int64_t kOwnElements = kDepth * kTileColumns;  // packed, in a second cache
 constexpr std::int64_t kAliased = 1024;    // rows so far apart fall on few sets of the first cache
@@ -259,15 +259,21 @@ Product::Slabs Product::slabs() const {
 std::int64_t Product::packed_rows() const { return in_place_ ? kPanelRows : rows_; }
 
 std::int64_t Product::scratch_bytes() const {
+  if (has_few_rows()) return 0;
   const std::int64_t sums = (chunks_ - 1) * rows_ * columns_;
   return ((packed_rows() + columns_) * up(depth_, 16) + sums) * std::int64_t{sizeof(float)};
 }
 
 void Product::run(const float* a, const float* b, const float* bias, float* c,
                   void* scratch) const {
-  for (std::int64_t i = 0; i < s_.batch; ++i)
-    run_one(a + i * s_.m * s_.k, b + i * s_.k * s_.n, bias, c + i * s_.m * s_.n,
-            static_cast<float*>(scratch));
+  for (std::int64_t i = 0; i < s_.batch; ++i) {
+    const float *ai = a + i * s_.m * s_.k, *bi = b + i * s_.k * s_.n;
+    float* const ci = c + i * s_.m * s_.n;
+    if (has_few_rows())
+      multiply_few_rows(s_, step_, ai, bi, bias, ci);
+    else
+      run_one(ai, bi, bias, ci, static_cast<float*>(scratch));
+  }
 }
 
 void Product::run_one(const float* a, const float* b, const float* bias, float* c,

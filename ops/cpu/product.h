@@ -3,15 +3,10 @@
 #pragma once
 #include <cstdint>
 
-namespace hetu::cpu {
+#include "ops/cpu/few_rows.h"
+#include "ops/cpu/product_shape.h"
 
-/// C[b] = A[b] B[b] (+ bias per column), float32, dense row-major. A is [batch, m, k], or
-/// [batch, k, m] if transpose_a; B is [batch, k, n], or [batch, n, k] if transpose_b; bias is [n].
-struct ProductShape {
-  std::int64_t batch = 1, m = 1, n = 1, k = 1;
-  bool transpose_a = false, transpose_b = false;
-  bool bias = false;
-};
+namespace hetu::cpu {
 
 /// How one product is cut: decided once, from the sizes, which must be positive. A row of C depends
 /// on its row of A, B and k alone, but where A is transposed: there depth is cut by m and n too.
@@ -36,6 +31,7 @@ class Product {
   void compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const;
   void add_chunks(std::int64_t group, const float* bias, float* c, const float* partial) const;
   std::int64_t packed_rows() const;
+  bool has_few_rows() const { return s_.m <= kFewRows && !s_.transpose_a; }
   Slabs slabs() const;
 
   ProductShape s_;

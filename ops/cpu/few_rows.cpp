@@ -1,0 +1,177 @@
+// The sums of a blocked product, in its order, without its packing: that would read and write all
+// of B to use each element of it once or a few times.
+#include "ops/cpu/few_rows.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace hetu::cpu {
+namespace {
+
+constexpr int kBytes = __BIGGEST_ALIGNMENT__;
+using Vec = float __attribute__((vector_size(kBytes)));
+using UnalignedVec = float __attribute__((vector_size(kBytes), aligned(4)));
+constexpr std::int64_t kLanes = kBytes / 4;
+constexpr std::int64_t kMostColumns = 2048;  // whose sums of kFewRows rows stay in the first cache
+constexpr std::int64_t kUnit = 4 * kLanes;   // columns that are not shared out
+constexpr std::int64_t kAhead = 64;          // floats of a row that are fetched early
+constexpr std::int64_t kParallelWork = 1 << 17;  // multiplications that are worth other threads
+
+Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
+void store(float* p, const Vec& v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
+
+/// Columns [first, first + columns) of all rows of C.
+struct Part {
+  const ProductShape& s;
+  std::int64_t step, first, columns;
+  const float *a, *b, *bias;
+  float* c;
+};
+
+/// Adds the sums of a step to C, which holds those of the steps before; the bias behind the last.
+void add_sums(const Part& p, std::int64_t row, std::int64_t l, std::int64_t first,
+              std::int64_t columns, const float* sums) {
+  float* to = p.c + row * p.s.n + first;
+  const bool ends = l + p.step >= p.s.k;
+  for (std::int64_t j = 0; j < columns; ++j) {
+    float sum = sums[j];
+    if (l > 0) sum += to[j];
+    if (ends && p.bias != nullptr) sum += p.bias[first + j];
+    to[j] = sum;
+  }
+}
+
+/// sums [Rows, width] += what `depth` steps of the depth give, one after the other.
+template <int Rows>
+void accumulate(const Part& p, std::int64_t l, std::int64_t depth, std::int64_t width,
+                float* sums) {
+  constexpr std::int64_t kTogether = 4;  // steps per reading of the sums
+  const std::int64_t vectors = width / kLanes * kLanes;
+  const float* b = p.b + l * p.s.n + p.first;
+  std::int64_t done = 0;
+  for (; done + kTogether <= depth; done += kTogether, b += kTogether * p.s.n) {
+    const float* a = p.a + l + done;
+    for (std::int64_t j = 0; j < vectors; j += kLanes) {
+      const Vec b0 = load(b + j), b1 = load(b + p.s.n + j);
+      const Vec b2 = load(b + 2 * p.s.n + j), b3 = load(b + 3 * p.s.n + j);
+      for (int i = 0; i < Rows; ++i) {
+        const float* x = a + i * p.s.k;
+        Vec sum = load(sums + i * kMostColumns + j);
+        sum += x[0] * b0;
+        sum += x[1] * b1;
+        sum += x[2] * b2;
+        sum += x[3] * b3;
+        store(sums + i * kMostColumns + j, sum);
+      }
+    }
+    for (std::int64_t j = vectors; j < width; ++j)
+      for (int i = 0; i < Rows; ++i)
+        for (std::int64_t t = 0; t < kTogether; ++t)
+          sums[i * kMostColumns + j] += a[i * p.s.k + t] * b[t * p.s.n + j];
+  }
+  for (; done < depth; ++done, b += p.s.n)
+    for (int i = 0; i < Rows; ++i) {
+      const float x = p.a[i * p.s.k + l + done];
+      for (std::int64_t j = 0; j < width; ++j) sums[i * kMostColumns + j] += x * b[j];
+    }
+}
+
+/// B is [k, n]: its rows are read along.
+template <int Rows>
+void along_rows(const Part& p) {
+  alignas(64) float sums[Rows * kMostColumns];
+  for (std::int64_t l = 0; l < p.s.k; l += p.step) {
+    for (int i = 0; i < Rows; ++i) std::fill_n(sums + i * kMostColumns, p.columns, 0.0f);
+    accumulate<Rows>(p, l, std::min(p.step, p.s.k - l), p.columns, sums);
+    for (int i = 0; i < Rows; ++i) add_sums(p, i, l, p.first, p.columns, sums + i * kMostColumns);
+  }
+}
+
+/// Two rows of a square of which blocks of Size x Size off the diagonal change places.
+template <int Size, int... J>
+inline void swap_blocks(std::integer_sequence<int, J...>, Vec& a, Vec& b) {
+  constexpr int kCount = static_cast<int>(kLanes);
+  const Vec low = __builtin_shufflevector(a, b, (J & Size ? J - Size + kCount : J)...);
+  b = __builtin_shufflevector(a, b, (J & Size ? J + kCount : J + Size)...);
+  a = low;
+}
+
+/// square[t][j] = square[j][t], in registers.
+template <int Size = 1>
+inline void turn(Vec (&square)[kLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i)
+    if ((i & Size) == 0)
+      swap_blocks<Size>(std::make_integer_sequence<int, static_cast<int>(kLanes)>(), square[i],
+                        square[i + Size]);
+  if constexpr (2 * Size < kLanes) turn<2 * Size>(square);
+}
+
+/// sums [Rows] += what steps [l, l + depth) give to the columns whose rows of B begin at `rows`.
+template <int Rows>
+void accumulate_turned(const Part& p, const float* const (&rows)[kLanes], std::int64_t l,
+                       std::int64_t depth, Vec (&sums)[Rows]) {
+  const std::int64_t end = l + depth;
+  for (; l + kLanes <= end; l += kLanes) {
+    Vec square[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      __builtin_prefetch(rows[j] + l + kAhead);
+      square[j] = load(rows[j] + l);
+    }
+    turn(square);
+    for (int t = 0; t < kLanes; ++t)
+      for (int i = 0; i < Rows; ++i) sums[i] += p.a[i * p.s.k + l + t] * square[t];
+  }
+  for (; l < end; ++l) {
+    Vec column{};
+    for (int j = 0; j < kLanes; ++j) column[j] = rows[j][l];
+    for (int i = 0; i < Rows; ++i) sums[i] += p.a[i * p.s.k + l] * column;
+  }
+}
+
+/// B is [n, k]: its rows are columns of the product.
+template <int Rows>
+void across_rows(const Part& p) {
+  const std::int64_t last = p.first + p.columns - 1;
+  for (std::int64_t j = p.first; j <= last; j += kLanes) {
+    const float* rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) rows[i] = p.b + std::min(j + i, last) * p.s.k;
+    for (std::int64_t l = 0; l < p.s.k; l += p.step) {
+      Vec sums[Rows] = {};
+      accumulate_turned<Rows>(p, rows, l, std::min(p.step, p.s.k - l), sums);
+      alignas(kBytes) float whole[kLanes];
+      for (int i = 0; i < Rows; ++i) {
+        store(whole, sums[i]);
+        add_sums(p, i, l, j, std::min(kLanes, last + 1 - j), whole);
+      }
+    }
+  }
+}
+
+template <int Rows>
+void compute(const Part& p) {
+  if (p.s.transpose_b)
+    across_rows<Rows>(p);
+  else
+    along_rows<Rows>(p);
+}
+
+constexpr void (*kComputes[kFewRows])(const Part&) = {compute<1>, compute<2>, compute<3>,
+                                                      compute<4>};
+
+}  // namespace
+
+void multiply_few_rows(const ProductShape& s, std::int64_t step, const float* a, const float* b,
+                       const float* bias, float* c) {
+  const bool alone = s.m * s.n * s.k <= kParallelWork;
+  const std::int64_t threads = alone ? 1 : omp_get_max_threads();
+  const std::int64_t share = (s.n + threads - 1) / threads;
+  const std::int64_t columns = std::min(kMostColumns, (share + kUnit - 1) / kUnit * kUnit);
+#pragma omp parallel for schedule(static) if (!alone)
+  for (std::int64_t j = 0; j < s.n; j += columns)
+    kComputes[s.m - 1]({s, step, j, std::min(columns, s.n - j), a, b, bias, c});
+}
+
+}  // namespace hetu::cpu
