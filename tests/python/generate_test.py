@@ -54,7 +54,7 @@ class Generate(unittest.TestCase):
         for name, (family, config) in cases.CASES.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model, checkpoint = imported(folder, family, config)
-                ht.models.save_generator(f"{folder}/model", model, checkpoint, rows=cases.ROWS)
+                ht.models.save_generator(f"{folder}/model", model, checkpoint, rows=cases.ROWS, prompt=2)
                 generator = ht.models.Generator(f"{folder}/model", threads=1)
                 began = time.process_time()
                 found = generator(cases.prompt(), cases.TOKENS)
@@ -64,6 +64,25 @@ class Generate(unittest.TestCase):
                 np.testing.assert_array_equal(plain, found)
                 print(f"{name}: {cases.TOKENS} tokens in {seconds:.3f} s of the processor with a cache, "
                       f"{slow:.3f} s without", flush=True)
+
+    def test_a_given_row_at_once_goes_on_as_one_by_one(self):
+        """For both families, over rows that are no multiple of what is computed at once; saved again, the folder is of the
+        new model alone, and weights lie on disk once."""
+        for name, (family, config) in cases.CASES.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                model, checkpoint = imported(folder, family, config)
+                ids = np.random.default_rng(4).integers(0, model_cases.WORDS, (3, 50), np.int32)
+                found = {}
+                for prompt in (16, 7, 1):
+                    ht.models.save_generator(f"{folder}/model", model, checkpoint, rows=2, prompt=prompt)
+                    files = [path.stat() for path in pathlib.Path(f"{folder}/model").rglob("*.safetensors")]
+                    self.assertEqual(len(files), 1 if prompt == 1 else 2)
+                    self.assertEqual(len({file.st_ino for file in files}), 1)
+                    generator = ht.models.Generator(f"{folder}/model", threads=1)
+                    self.assertEqual(generator.several is None, prompt == 1)
+                    found[prompt] = generator(ids, 20).tolist()
+                self.assertEqual(found[16], found[1])
+                self.assertEqual(found[7], found[1])
 
     def test_drawn_tokens_go_by_seed_and_temperature(self):
         model, checkpoint = imported(self.folder, *cases.CASES["gpt"])
@@ -85,6 +104,8 @@ class Generate(unittest.TestCase):
             ("Generator: ids are whole numbers [B, T], got float64[2]", lambda: generator([1.0, 2.0], 3)),
             ("length must be from 2 to the model's 80 positions, got 81",
              lambda: ht.models.save_generator("m", model, checkpoint, length=81)),
+            ("prompt must be at least 1 token at once, got 0",
+             lambda: ht.models.save_generator("m", model, checkpoint, prompt=0)),
             ("holds another model, no one that save_generator saved", lambda: ht.models.Generator(f"{self.folder}/whole")),
         ):
             with self.subTest(says), self.assertRaises(ValueError) as caught:

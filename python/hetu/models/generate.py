@@ -1,7 +1,12 @@
-"""Text from a trained model of the next token, token by token in one process: keys and values of those before are kept."""
+"""Text from a trained model of the next token, in one process: a given row at once, then token by token, with the keys and
+values of those before kept."""
 
 from __future__ import annotations
 
+import filecmp
+import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetu import ops
@@ -13,17 +18,35 @@ if TYPE_CHECKING:
     import numpy
 
 
-def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: int = 0, rows: int = 1) -> None:
+PROMPT = "prompt"  # within a generator's folder: the model that takes several tokens of a row at once
+
+
+def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: int = 0, rows: int = 1,
+                   prompt: int = 32) -> None:
     """Saves a model for a Generator, with the weights of the newest checkpoint of a folder (of a training, or of
     `hetu checkpoint import`). length: the most tokens of a row, those that are given included; 0: the model's positions.
-    rows: that are computed at once. Starts a new graph.
+    rows: that are computed at once. prompt: tokens of a given row that are computed at once; 1: one by one, else the weights
+    are held twice in memory (on disk once, where it has hard links). Starts a new graph.
     """
     length = length or model.positions
     if length < 2 or (model.positions and length > model.positions):
         current().refuse(f"save_generator: length must be from 2 to the model's {model.positions} positions, got {length}")
+    if prompt < 1:
+        current().refuse(f"save_generator: prompt must be at least 1 token at once, got {prompt}")
+    _save_steps(folder, model, checkpoint, length, rows, 1)
+    several = Path(folder) / PROMPT
+    if several.exists():
+        shutil.rmtree(several)
+    if 1 < prompt < length:
+        _save_steps(str(several), model, checkpoint, length, rows, prompt)
+        _share_files(Path(folder), several)
+
+
+def _save_steps(folder: str, model: LanguageModel, checkpoint: str, length: int, rows: int, tokens: int) -> None:
+    """Saves the model of so many tokens of a row after those that are kept."""
     new_graph()
-    ids, place = placeholder("ids", "int32", [BATCH, 1]), placeholder("place", "int32", [BATCH, 1])
-    seen, shape = placeholder("seen", "int32", [BATCH, length + 1]), [BATCH, length, model.cached()]
+    ids, place = placeholder("ids", "int32", [BATCH, tokens]), placeholder("place", "int32", [BATCH, tokens])
+    seen, shape = placeholder("seen", "int32", [BATCH, length + tokens]), [BATCH, length, model.cached()]
     caches = [Cache(place, seen, placeholder(f"keys.{i}", "float32", shape), placeholder(f"values.{i}", "float32", shape))
               for i in range(len(model.layers()))]
     outputs = [ops.scale(model.step(ids, caches), factor=1.0, name="logits")]
@@ -34,11 +57,26 @@ def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: i
     save(folder, outputs, checkpoint, rows)
 
 
+def _share_files(first: Path, second: Path) -> None:
+    """Files of `second` that are the same in `first`, the weights, become links of those."""
+    for path in second.rglob("*.safetensors"):
+        same = first / path.relative_to(second)
+        if same.is_file() and filecmp.cmp(same, path, shallow=False):
+            link = path.with_suffix(".link")
+            try:
+                os.link(same, link)
+            except OSError:  # a file system without links: the copy stays
+                return
+            link.replace(path)
+
+
 class Generator:
     """What save_generator saved. `generator(ids, tokens=64)` goes on with rows of tokens."""
 
     def __init__(self, folder: str, threads: int = 0) -> None:
         self.model = load(folder, threads=threads)
+        several = Path(folder) / PROMPT
+        self.several = load(str(several), threads=threads) if several.exists() else None
         shapes = {name: shape for name, (_, shape) in self.model.fields.items() if name.startswith(("keys.", "values."))}
         if not shapes or "logits" not in self.model.outputs:
             current().refuse(f"Generator: {folder} holds another model, no one that save_generator saved")
@@ -60,17 +98,32 @@ class Generator:
         out = np.zeros((rows, start + tokens), np.int32)
         out[:, :start] = given
         caches = {name: np.zeros((rows, *shape[1:]), np.float32) for name, shape in self.shapes.items()}
-        seen = np.zeros((rows, self.length + 1), np.int32)
-        seen[:, -1] = 1
+        seen = np.zeros((rows, self.length), np.int32)
         random = np.random.default_rng(seed)
-        for at in range(start + tokens - 1):
-            found: Any = self.model(ids=out[:, at:at + 1], place=np.full((rows, 1), at, np.int32), seen=seen, **caches)
-            for name, cache in caches.items():
-                cache[:, at] = found[f"new_{name}"][:, 0]
-            seen[:, at] = 1
-            if at + 1 >= start:
-                out[:, at + 1] = _next(found["logits"][:, 0], temperature, random)
+        at = 0
+        while at < start + tokens - 1:
+            logits, count = self._step(out, at, start - at, seen, caches)
+            at += count
+            if at >= start:
+                out[:, at] = _next(logits[:, -1], temperature, random)
         return out
+
+    def _step(self, ids: numpy.ndarray, at: int, given: int, seen: numpy.ndarray,
+              caches: dict[str, numpy.ndarray]) -> tuple[numpy.ndarray, int]:
+        """Computes the tokens of `ids` from `at` on, of which `given` are there: logits [B, count, V], and count. `seen`
+        [B, length] and the caches know them then."""
+        import numpy as np
+
+        model, count = self.model, 1
+        if self.several is not None and given >= (several := int(self.several.fields["ids"][1][1])):
+            model, count = self.several, several
+        places = np.broadcast_to(np.arange(at, at + count, dtype=np.int32), (len(ids), count))
+        mask = np.concatenate([seen, np.ones((len(ids), count), np.int32)], 1)
+        found: Any = model(ids=ids[:, at:at + count], place=places, seen=mask, **caches)
+        for name, cache in caches.items():
+            cache[:, at:at + count] = found[f"new_{name}"]
+        seen[:, at:at + count] = 1
+        return found["logits"], count
 
 
 def _next(logits: numpy.ndarray, temperature: float, random: Any) -> numpy.ndarray:

@@ -24,25 +24,26 @@ def start_weights(model: nn.Module, weight: Init, but: dict[str, Init] | None = 
 
 
 class Cache:
-    """What a layer's attention knows of the tokens before, while one token per row is computed at a time: keys and values
-    [B, length, ...] of `length` places, of which `seen` int32 [B, length + 1], 1 or 0, says which are of tokens, the new one
-    last; `places` int32 [B, 1] is where the new one stands."""
+    """What a layer's attention knows of the tokens before, while N tokens per row are computed at a time: keys and values
+    [B, length, ...] of `length` places, of which `seen` int32 [B, length + N], 1 or 0, says which are of tokens, the new
+    ones last; `places` int32 [B, N] is where these stand."""
 
     def __init__(self, places: Value, seen: Value, keys: Value, values: Value) -> None:
         self.places, self.seen, self.keys, self.values = places, seen, keys, values
         self.new: tuple[Value, Value] | None = None
 
     def extend(self, key: Value, value: Value) -> tuple[Value, Value]:
-        """Keys and values with those of the new token, which are kept as `new`."""
+        """Keys and values with those of the new tokens, which are kept as `new`."""
         self.new = key, value
         return concat([self.keys, key], 1), concat([self.values, value], 1)
 
 
 def attend(query: Value, key: Value, value: Value, cache: Cache | None, **attrs: Any) -> Value:
-    """Causal attention: of all tokens of a row, or of a new one to those before."""
+    """Causal attention: of all tokens of a row, or of new ones to those before."""
     if cache is None:
         return ops.attention(query, key, value, causal=1, **attrs)[0]
-    return ops.attention(query, *cache.extend(key, value), cache.seen, **attrs)[0]
+    several = int(query.shape[1] > 1)  # a single one sees all others, which its kernel knows to be simpler
+    return ops.attention(query, *cache.extend(key, value), cache.seen, causal=several, **attrs)[0]
 
 
 class LanguageModel(nn.Module):
@@ -81,7 +82,7 @@ class LanguageModel(nn.Module):
         return self.head(x)
 
     def step(self, ids: Value, caches: list[Cache]) -> Value:
-        """[B, 1, V] of one token per row, ids int32 [B, 1], after those that the caches know, one for each layer."""
+        """[B, N, V] of N tokens per row, ids int32 [B, N], after those that the caches know, one for each layer."""
         x = self.embed(ids, caches[0].places)
         for layer, cache in zip(self.layers(), caches, strict=True):
             x = layer(x, cache)
