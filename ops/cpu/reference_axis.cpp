@@ -40,7 +40,8 @@ PreparedKernel concat(const KernelDesc& d) {
           0, "reference"};
 }
 
-/// Places first, first + step, … of the longer of two tensors beside each place of the shorter.
+/// Places first, first + step, … of the longer of two tensors beside each place of the shorter;
+/// step -1 goes backwards.
 struct Places {
   Axis longer;
   std::int64_t size, first, step, bytes;
@@ -68,6 +69,16 @@ struct Places {
 
 PreparedKernel slice(const KernelDesc& d) {
   const Places p(d, d.inputs[0], d.outputs[0], d.attrs->integer("first"), d.attrs->integer("step"));
+  return {[p](const KernelCall& c) {
+            p.each([&](std::int64_t from, std::int64_t to, std::int64_t bytes) {
+              std::memcpy(c.out<char>(0) + to, c.in<char>(0) + from, bytes);
+            });
+          },
+          0, "reference"};
+}
+
+PreparedKernel flip(const KernelDesc& d) {
+  const Places p(d, d.inputs[0], d.outputs[0], axis_of_node(d, d.inputs[0]).size - 1, -1);
   return {[p](const KernelCall& c) {
             p.each([&](std::int64_t from, std::int64_t to, std::int64_t bytes) {
               std::memcpy(c.out<char>(0) + to, c.in<char>(0) + from, bytes);
@@ -194,6 +205,7 @@ const KernelTable& reference_axis_rows() {
   static const KernelTable kRows = {
       {"concat", "reference", nullptr, concat},
       {"slice", "reference", nullptr, slice},
+      {"flip", "reference", nullptr, flip},
       {"slice_grad", "reference", nullptr, slice_grad},
       {"pad", "reference", nullptr, reference<Pad>},
       {"cumsum", "reference", nullptr, reference<Cumsum>},

@@ -205,6 +205,29 @@ OpDef pad() {
   };
 }
 
+OpDef flip() {
+  return {
+      .name = "flip",
+      .doc = "x with the places of an axis in reverse order.",
+      .inputs = {"x"},
+      .attrs = {axis_spec(-1, false)},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        static_axis(a);
+        return {a.inputs[0]};
+      },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        return {b.apply("flip", {g.dy[0]}, along(g.node.attrs.integer("axis")))};
+      },
+      .flops = no_flops,
+      .samples = {{.shapes = {{2, 3}}},
+                  {.shapes = {{3, 5, 17}}, .attrs = along(1)},
+                  {.shapes = {{2, 6}}, .attrs = along(1), .dtypes = {DType::Int32}},
+                  {.shapes = {{1, 1}}},
+                  {.shapes = {{2, 0}}},
+                  {.shapes = {{0, 3}}}},
+  };
+}
+
 OpDef cumsum() {
   const auto sample = [](std::int64_t axis, std::int64_t reverse) {
     return Attrs{{"axis", axis}, {"reverse", reverse}};
@@ -323,7 +346,8 @@ OpDef top_k_grad() {
 }  // namespace
 
 std::vector<OpDef> axis() {
-  return {concat(), slice(), slice_grad(), pad(), cumsum(), argmax(), top_k(), top_k_grad()};
+  return {concat(), slice(),  slice_grad(), pad(),       flip(),
+          cumsum(), argmax(), top_k(),      top_k_grad()};
 }
 
 }  // namespace hetu::def

@@ -271,6 +271,13 @@ class Arithmetic:
         """The sum of each element and those before it along an axis."""
         return self._one("cumsum", axis=axis)
 
+    def flip(self, axis: int | Sequence[int]) -> Value:
+        """The places of an axis, or of several, in reverse order; not of the batch."""
+        out: Any = self
+        for at in _listed((axis,)):
+            out = out._one("flip", axis=at)
+        return out  # type: ignore[no-any-return]
+
     def split(self, sizes: int | Sequence[int], axis: int = -1) -> list[Value]:
         """Parts along an axis: of these sizes, or (a number) so many equal ones."""
         at = self._axis(axis, "split")

@@ -30,28 +30,33 @@ def _state(kind: str, x: Value, given: Value | None, width: int) -> Value:
 
 
 def lstm(x: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None,
-         state: tuple[Value, Value] | None = None, name: str = "") -> tuple[Value, tuple[Value, Value]]:
+         state: tuple[Value, Value] | None = None, reverse: bool = False,
+         name: str = "") -> tuple[Value, tuple[Value, Value]]:
     """y [batch, places, width] of x [batch, places, input], and (h, c), each [batch, width], after the last. Weights and
     biases are those of PyTorch's LSTM, in the order i, f, g, o; `state` is (h, c) before the first place, else zeros.
+    reverse: the last place comes first, and (h, c) stand after place 0.
     """
     graph, width = x.graph, _gates("lstm", x, (w_ih, w_hh), (b_ih, b_hh))
     h, c = (_state("lstm", x, given, width) for given in state or (None, None))
     bias = b_ih + b_hh if b_ih is not None and b_hh is not None else b_ih if b_ih is not None else b_hh
+    x = x.flip(1) if reverse else x
     gates = graph.apply("linear", [x, w_ih] if bias is None else [x, w_ih, bias], name and f"{name}.input")
     y, cells, _ = graph.apply_all("lstm", [gates, w_hh, h, c], name)
-    return y, (y[:, -1], cells[:, -1])
+    return y.flip(1) if reverse else y, (y[:, -1], cells[:, -1])
 
 
 def gru(x: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None,
-        state: Value | None = None, name: str = "") -> tuple[Value, Value]:
+        state: Value | None = None, reverse: bool = False, name: str = "") -> tuple[Value, Value]:
     """y [batch, places, width] of x [batch, places, input], and h [batch, width] after the last. Weights and biases are
-    those of PyTorch's GRU, in the order r, z, n; `state` is h before the first place, else zeros.
+    those of PyTorch's GRU, in the order r, z, n; `state` is h before the first place, else zeros. reverse: the last place
+    comes first, and h stands after place 0.
     """
     graph, width = x.graph, _gates("gru", x, (w_ih, w_hh), (b_ih, b_hh))
+    x = x.flip(1) if reverse else x
     gates = graph.apply("linear", [x, w_ih] if b_ih is None else [x, w_ih, b_ih], name and f"{name}.input")
     hidden = b_hh if b_hh is not None else graph.apply("fill", [], shape=[3 * width], value=0.0)
     y, _ = graph.apply_all("gru", [gates, w_hh, hidden, _state("gru", x, state, width)], name)
-    return y, y[:, -1]
+    return y.flip(1) if reverse else y, y[:, -1]
 
 
 __all__ = ["gru", "lstm"]

@@ -46,6 +46,11 @@ def _tied(nn: Any) -> Any:
     return model
 
 
+def _batch_first(state: Any, layers: int) -> Any:
+    """A state of this many layers and directions with the batch first, which it has in PyTorch behind them."""
+    return state.permute(1, 0, 2) if state.shape[0] == layers else state
+
+
 def _of_lists(nn: Any) -> Any:
     return nn.ModuleList([nn.Linear(4, 4), nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.LeakyReLU(0.2)})])
 
@@ -107,6 +112,17 @@ CASES: dict[str, Case] = {
                     lambda m, x, y, p: m(x, y, memory_key_padding_mask=p)),
     "decoder, norms first": Case(lambda nn: nn.TransformerDecoderLayer(8, 2, norm_first=True, **LAYERS),
                                  [draw(3, 8), draw(6, 8)]),
+    "lstm": Case(lambda nn: nn.LSTM(6, 5, batch_first=True), [draw(4, 6)], lambda m, x: m(x)[0]),
+    "lstm's state": Case(lambda nn: nn.LSTM(6, 5, num_layers=2, bidirectional=True, batch_first=True), [draw(4, 6)],
+                         lambda m, x: _batch_first(m(x)[1][0] * m(x)[1][1], 4)),
+    "lstm without bias": Case(lambda nn: nn.LSTM(6, 5, 2, bias=False, batch_first=True), [draw(4, 6)], lambda m, x: m(x)[0]),
+    "gru of both directions": Case(lambda nn: nn.GRU(6, 5, 3, bidirectional=True, batch_first=True), [draw(4, 6)],
+                                   lambda m, x: m(x)[0]),
+    "lstm that goes on": Case(lambda nn: nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True), [draw(4, 6)],
+                              lambda m, x: m(x[:, 1:], m(x[:, :1])[1])[0]),
+    "gru that goes on": Case(lambda nn: nn.GRU(6, 5, batch_first=True), [draw(4, 6)],
+                             lambda m, x: m(x[:, 1:], m(x[:, :1])[1])[0]),
+    "gru's state": Case(lambda nn: nn.GRU(6, 5, 2, batch_first=True), [draw(4, 6)], lambda m, x: _batch_first(m(x)[1], 2)),
     "stacks": Case(lambda nn: nn.ModuleDict({
         "encoder": nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, **LAYERS), 2, nn.LayerNorm(8)),
         "decoder": nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, **LAYERS), 2),
@@ -117,6 +133,7 @@ STARTS: dict[str, Callable[[Any], Any]] = {
     "linear": lambda nn: nn.Linear(300, 200), "embedding": lambda nn: nn.Embedding(300, 100),
     "conv": lambda nn: nn.Conv2d(20, 300, 3),
     "conv transposed": lambda nn: nn.ConvTranspose2d(40, 100, 3), "batch norm": lambda nn: nn.BatchNorm2d(30),
+    "lstm": lambda nn: nn.LSTM(100, 90, bidirectional=True), "gru": lambda nn: nn.GRU(100, 90, 2),
     "layer norm": lambda nn: nn.LayerNorm(30), "rms norm": lambda nn: nn.RMSNorm(30),
     "attention": lambda nn: nn.MultiheadAttention(200, 2, batch_first=True),
     "encoder": lambda nn: nn.TransformerEncoderLayer(200, 2, 300, batch_first=True),

@@ -214,6 +214,16 @@ class Traps(unittest.TestCase):
              lambda x: nn.MultiheadAttention(4, 2)(x, x, x, ht.constant(hidden))),
             ("nn.TransformerEncoderLayer: activation 'swish' is not known; known: relu, gelu, silu, tanh",
              lambda _: nn.TransformerEncoderLayer(4, 2, activation="swish")),
+            ("nn.LSTM: the batch is the first axis here, always", lambda _: nn.LSTM(4, 3, batch_first=False)),
+            ("nn.GRU: num_layers must be a whole number >= 1, got 0", lambda _: nn.GRU(4, 3, 0)),
+            ("nn.GRU: dropout stands between layers, and there is one; got dropout=0.5",
+             lambda _: nn.GRU(4, 3, dropout=0.5)),
+            ("nn.LSTM: the last axis of x must be input_size = 3, got Value(float32[-1, 5, 4])", lambda x: nn.LSTM(3, 2)(x)),
+            ("nn.LSTM: x must be [batch, places, input_size], got Value(float32[-1, 5])",
+             lambda x: nn.LSTM(5, 2)(x[:, :, 0])),
+            ("nn.LSTM: hx is (h, c), each [-1, 2, 3] for x Value(float32[-1, 5, 4])",
+             lambda x: nn.LSTM(4, 3, 2)(x, x[:, :2, :3])),
+            ("nn.GRU: hx is h [-1, 1, 3] for x Value(float32[-1, 5, 4])", lambda x: nn.GRU(4, 3)(x, x[:, :2, :3])),
             ("Linear.named: a text is wanted, got 3", lambda _: nn.Linear(4, 3).named(3)),
         ):
             self.refused(says, make)

@@ -76,6 +76,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "concat last": ((2, 3), lambda f, x: f.concat([x, x[:, :0], x[:, 1:]], -1)),
     "split": ((2, 6), lambda f, x: f.split(x, [1, 3, 2], 1)[1] * f.split(x, [3, 3], -1)[0]),
     "pad": ((2, 3), lambda f, x: f.pad(x, [(1, 0), (2, 1)], -1.5)), "cumsum": ((2, 5, 3), lambda f, x: f.cumsum(x, 1)),
+    "flip": ((2, 5, 3), lambda _, x: x.flip((1,)) * x.flip((-1, 1))),
     "matmul": ((2, 3, 4), lambda _, x: x @ x.permute(0, 2, 1)),
 }
 # Operator, shape, axes, whether they stay.

@@ -22,9 +22,10 @@ from hetu.nn.images import (
 )
 from hetu.nn.layers import Dropout, Embedding, Flatten, GroupNorm, Identity, LayerNorm, Linear, RMSNorm
 from hetu.nn.module import Buffer, Module, ModuleDict, ModuleList, Parameter, Sequential
+from hetu.nn.recurrent import GRU, LSTM
 
-__all__ = ["GELU", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm2d", "Buffer", "Conv2d", "ConvTranspose2d", "Dropout",
-           "Embedding", "Flatten", "GroupNorm", "Identity", "InstanceNorm2d", "LayerNorm", "LeakyReLU", "Linear",
+__all__ = ["GELU", "GRU", "LSTM", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm2d", "Buffer", "Conv2d", "ConvTranspose2d",
+           "Dropout", "Embedding", "Flatten", "GroupNorm", "Identity", "InstanceNorm2d", "LayerNorm", "LeakyReLU", "Linear",
            "MaxPool2d", "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "ReLU",
            "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "TransformerDecoder", "TransformerDecoderLayer",
            "TransformerEncoder", "TransformerEncoderLayer", "Upsample"]

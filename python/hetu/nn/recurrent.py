@@ -1,0 +1,107 @@
+"""LSTM and GRU: constructors, names of parameters and starting weights as in torch.nn. The batch is the first axis, always.
+
+B batch, T places, H hidden_size, D directions: 1, or 2 where bidirectional.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hetu.functions import concat, stack
+from hetu.graph import Value, current
+from hetu.init import uniform
+from hetu.nn.layers import Dropout, check_last, check_sizes
+from hetu.nn.module import Module, ModuleList, Parameter
+from hetu.recurrent import gru, lstm
+
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+class _Recurrent(Module):
+    """Layers over the places of x [B, T, input_size]; in those behind the first, what a layer gives of both directions."""
+
+    gates, states = 0, 0  # per unit; tensors of a state
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = True,
+                 dropout: float = 0.0, bidirectional: bool = False) -> None:
+        layer = self.layer = type(self).__name__
+        check_sizes(layer, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        if not batch_first:
+            current().refuse(f"nn.{layer}: the batch is the first axis here, always; leave batch_first out")
+        if dropout > 0 and num_layers == 1:
+            current().refuse(f"nn.{layer}: dropout stands between layers, and there is one; got dropout={dropout}")
+        self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
+        self.ways = ("", "_reverse") if bidirectional else ("",)
+        bound = 1 / math.sqrt(hidden_size)
+        for number in range(num_layers):
+            width = input_size if number == 0 else hidden_size * len(self.ways)
+            shapes = ([width], [hidden_size], [], [])
+            for way in self.ways:
+                for name, last in zip(_WEIGHTS[:4 if bias else 2], shapes, strict=False):
+                    setattr(self, f"{name}_l{number}{way}",
+                            Parameter([self.gates * hidden_size, *last], uniform(-bound, bound), decay=bool(last)))
+        self.dropouts = ModuleList(Dropout(dropout) for _ in range(num_layers - 1))
+
+    def forward(self, x: Value, hx: Any = None) -> tuple[Value, Any]:
+        """y [B, T, D * H] of the last layer, and the states after it, h, of an LSTM (h, c), each [B, num_layers * D, H] (the
+        batch first, unlike PyTorch's): layer by layer, forwards before backwards. `hx`: those before it, else zeros."""
+        if not isinstance(x, Value) or x.ndim != 3:
+            current().refuse(f"nn.{self.layer}: x must be [batch, places, input_size], got {x!r}")
+        check_last(self.layer, x, self.input_size, "input_size")
+        given, after = self._given(x, hx), []
+        for number in range(self.num_layers):
+            found = [self._run(x, number, way, given[number * len(self.ways) + i]) for i, way in enumerate(self.ways)]
+            x = concat([y for y, _ in found], -1) if len(found) > 1 else found[0][0]
+            after += [state for _, state in found]
+            if number + 1 < self.num_layers:
+                x = self.dropouts[number](x)
+        states = [stack([state[i] for state in after], 1) for i in range(self.states)]
+        return x, states[0] if self.states == 1 else tuple(states)
+
+    def _given(self, x: Value, hx: Any) -> list[list[Value] | None]:
+        """Of each layer and direction, what stands before it."""
+        count = self.num_layers * len(self.ways)
+        if hx is None:
+            return [None] * count
+        states = [hx] if self.states == 1 else list(hx) if isinstance(hx, (list, tuple)) else []
+        wanted = [x.shape[0], count, self.hidden_size]
+        if len(states) != self.states or any(not isinstance(s, Value) or s.shape != wanted for s in states):
+            words = "h" if self.states == 1 else "(h, c), each"
+            current().refuse(f"nn.{self.layer}: hx is {words} {wanted} for x {x!r}, got {hx!r}")
+        return [[state[:, i] for state in states] for i in range(count)]
+
+    def _run(self, x: Value, number: int, way: str, given: list[Value] | None) -> tuple[Value, list[Value]]:
+        """One layer in one direction: y, and its state."""
+        raise NotImplementedError
+
+    def _weights(self, number: int, way: str) -> list[Any]:
+        return [getattr(self, f"{name}_l{number}{way}", None) for name in _WEIGHTS]
+
+    def describe(self) -> str:
+        return (f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, bias={self.bias}, "
+                f"bidirectional={len(self.ways) > 1}")
+
+
+class LSTM(_Recurrent):
+    """Source: Hochreiter and Schmidhuber 1997; with forget gates, Gers et al. 2000."""
+
+    gates, states = 4, 2
+
+    def _run(self, x: Value, number: int, way: str, given: list[Value] | None) -> tuple[Value, list[Value]]:
+        state = None if given is None else (given[0], given[1])
+        y, (h, c) = lstm(x, *self._weights(number, way), state=state, reverse=bool(way))
+        return y, [h, c]
+
+
+class GRU(_Recurrent):
+    """Source: Cho et al. 2014; the reset gate behind the product with the state, as in PyTorch."""
+
+    gates, states = 3, 1
+
+    def _run(self, x: Value, number: int, way: str, given: list[Value] | None) -> tuple[Value, list[Value]]:
+        y, h = gru(x, *self._weights(number, way), state=None if given is None else given[0], reverse=bool(way))
+        return y, [h]
+
+
+__all__ = ["GRU", "LSTM"]
