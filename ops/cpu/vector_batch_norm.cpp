@@ -15,6 +15,8 @@ namespace hetu::cpu {
 namespace {
 
 constexpr std::int64_t kBlockElements = 1 << 15;  // 128 KiB of float32
+constexpr std::int64_t kRun = 32;                 // pixels that are added one after the other
+constexpr std::int64_t kTogether = 64;            // channels whose sums of a run stay in registers
 
 /// Pixels cut into blocks, and two floats per block and channel in scratch; room for three blocks
 /// more holds factors per channel.
@@ -37,6 +39,28 @@ struct Blocks {
   }
   std::int64_t begin(std::int64_t block) const { return block * height; }
   std::int64_t end(std::int64_t block) const { return std::min(pixels, (block + 1) * height); }
+
+  /// Adds to sums per channel what `of(channel, place)`, a float for each, gives at every pixel of
+  /// a block: run by run, since a long float32 sum loses what a sum of sums keeps.
+  template <std::size_t Sums, class Of>
+  void add_up(std::int64_t block, const std::array<float*, Sums>& sums, const Of& of) const {
+    for (std::int64_t run = begin(block), last = end(block); run < last; run += kRun)
+      for (std::int64_t c = 0; c < channels; c += kTogether) {
+        const std::int64_t together = std::min(kTogether, channels - c);
+        float part[Sums][kTogether] = {};
+        for (std::int64_t p = run; p < std::min(last, run + kRun); ++p) {
+          const std::int64_t row = p * channels + c;
+#pragma omp simd
+          for (std::int64_t i = 0; i < together; ++i) {
+            const std::array<float, Sums> more = of(c + i, row + i);
+            for (std::size_t n = 0; n < Sums; ++n) part[n][i] += more[n];
+          }
+        }
+        for (std::size_t n = 0; n < Sums; ++n)
+#pragma omp simd
+          for (std::int64_t i = 0; i < together; ++i) sums[n][c + i] += part[n][i];
+      }
+  }
 
   /// body(block) for all, shared out among threads.
   template <class Body>
@@ -95,20 +119,13 @@ struct BatchNorm {
     const float* x = call.in<float>(0);
     float *mean = blocks.first(call.scratch, k), *squares = blocks.second(call.scratch, k);
     std::fill_n(mean, 2 * channels, 0.0f);
-    for (std::int64_t p = begin; p < end; ++p) {
-      const float* row = x + p * channels;
-#pragma omp simd
-      for (std::int64_t c = 0; c < channels; ++c) mean[c] += row[c];
-    }
+    blocks.add_up<1>(k, {mean}, [=](std::int64_t, std::int64_t at) { return std::array{x[at]}; });
     const float per = 1.0f / float(end - begin);
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) mean[c] *= per;
-    for (std::int64_t p = begin; p < end; ++p) {
-      const float* row = x + p * channels;
-#pragma omp simd
-      for (std::int64_t c = 0; c < channels; ++c)
-        squares[c] += (row[c] - mean[c]) * (row[c] - mean[c]);
-    }
+    blocks.add_up<1>(k, {squares}, [=](std::int64_t c, std::int64_t at) {
+      return std::array{(x[at] - mean[c]) * (x[at] - mean[c])};
+    });
   }
 
   // Blocks joined in order. Source: Chan, Golub and LeVeque 1983, formula 2.1.
@@ -204,19 +221,13 @@ struct BatchNormGrad {
   // Sums of slopes and of slopes * (x - mean) of one block.
   template <class Slope>
   void sums_of(std::int64_t k, const KernelCall& call, Slope slope) const {
-    const std::int64_t channels = blocks.channels;
     const float *x = call.in<float>(0), *mean = call.in<float>(2);
     float *sum = blocks.first(call.scratch, k), *dot = blocks.second(call.scratch, k);
-    std::fill_n(sum, 2 * channels, 0.0f);
-    for (std::int64_t p = blocks.begin(k); p < blocks.end(k); ++p) {
-      const std::int64_t row = p * channels;
-#pragma omp simd
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const float g = slope(x[row + c], c, row + c);
-        sum[c] += g;
-        dot[c] += g * (x[row + c] - mean[c]);
-      }
-    }
+    std::fill_n(sum, 2 * blocks.channels, 0.0f);
+    blocks.add_up<2>(k, {sum, dot}, [=](std::int64_t c, std::int64_t at) {
+      const float g = slope(x[at], c, at);
+      return std::array{g, g * (x[at] - mean[c])};
+    });
   }
 
   // dgamma and dbeta; and dx = a g + b (x - mean) + d with a, b and d per channel, in scratch
