@@ -53,7 +53,7 @@ void each_piece(BertShard& shard, BertColumn column, std::int64_t vocabulary_siz
   for (std::int64_t first = 0; first < shard.shape().rows; first += kRowsAtOnce) {
     const std::int64_t count = std::min(kRowsAtOnce, shard.shape().rows - first);
     values.resize(static_cast<std::size_t>(count * width));
-    shard.read(column, first, count, vocabulary_size, values.data());
+    shard.read(column, {first, count, width, vocabulary_size}, values.data());
     take(values);
   }
 }

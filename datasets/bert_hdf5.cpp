@@ -23,12 +23,12 @@ struct WindowColumn {
 class BertHdf5 final : public RowSource {
  public:
   BertHdf5(const BertHdf5Options& options, std::vector<std::string> paths,
-           std::vector<std::int64_t> rows, std::int64_t sequence_length)
+           std::vector<std::int64_t> rows, std::vector<Field> fields)
       : paths_(std::move(paths)),
         seed_(options.seed),
         vocabulary_size_(options.vocabulary_size),
         order_(std::move(rows), options.seed, options.window),
-        fields_(bert_fields(sequence_length)) {
+        fields_(std::move(fields)) {
     select(fields_);
   }
 
@@ -89,7 +89,7 @@ void BertHdf5::load(std::int64_t epoch, std::int64_t window) {
            piece.first + piece.count);
     }
     for (WindowColumn& column : columns_) {
-      shard_->read(column.column, piece.first, piece.count, vocabulary_size_,
+      shard_->read(column.column, {piece.first, piece.count, column.width, vocabulary_size_},
                    column.values.data() + at * column.width);
     }
     at += piece.count;
@@ -122,6 +122,7 @@ std::unique_ptr<RowSource> bert_hdf5_source(const BertHdf5Options& options) {
   if (full.vocabulary_size == 0) full.vocabulary_size = bert_vocabulary_size(options.folder);
   std::vector<std::int64_t> rows;
   std::int64_t total = 0;
+  std::int64_t predictions = 0;  // of the shard with the most
   std::int64_t length = options.sequence_length;
   for (const std::string& path : list.training) {
     const BertShardShape shape = bert_shard_shape(path);
@@ -131,16 +132,18 @@ std::unique_ptr<RowSource> bert_hdf5_source(const BertHdf5Options& options) {
             "sequence length",
             path, shape.sequence_length, length,
             options.sequence_length != 0 ? "the model has" : "the first shard has");
+    predictions = std::max(predictions, shape.max_predictions);
     rows.push_back(shape.rows);
     if (options.max_rows > 0) rows.back() = std::min(rows.back(), options.max_rows - total);
     total += rows.back();
   }
-  return std::make_unique<BertHdf5>(full, list.training, std::move(rows), length);
+  return std::make_unique<BertHdf5>(full, list.training, std::move(rows),
+                                    bert_fields(length, predictions));
 }
 
 std::unique_ptr<RowSource> bert_synthetic_source(std::int64_t rows, std::int64_t sequence_length,
                                                  std::int64_t vocabulary_size, std::uint64_t seed) {
-  const std::vector<Field> fields = bert_fields(sequence_length);
+  const std::vector<Field> fields = bert_fields(sequence_length, 0);
   constexpr auto kLabels = static_cast<std::size_t>(BertColumn::MaskedLmLabels);
   const auto vocabulary = static_cast<double>(vocabulary_size);
   const auto drawn = std::shared_ptr<RowSource>(

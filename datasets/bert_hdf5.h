@@ -28,7 +28,9 @@ struct BertHdf5Options {
 /// Rows of a folder of shards. Columns, all int32, with S tokens per row:
 ///   input_ids [S], input_mask [S] (1 token, 0 padding), segment_ids [S],
 ///   masked_lm_labels [S] (-1 where nothing is masked, else the id to find), next_sentence_labels
-///   [] (1 = random next).
+///   [] (1 = random next),
+///   masked_lm_positions and masked_lm_ids [P], P the most that a shard has room for: the masked
+///   tokens alone, by ascending position; behind the last of a row 0 and -1.
 /// A row's masked positions end at its first position 0. Reads only row counts and shapes here; the
 /// rest while reading. Throws Io for a missing folder, a folder without training shards, a
 /// truncated or foreign file; InvalidArgument for another sequence length; while reading also
@@ -36,8 +38,8 @@ struct BertHdf5Options {
 /// row, value and bound); Unsupported in a build without HDF5.
 std::unique_ptr<RowSource> bert_hdf5_source(const BertHdf5Options& options);
 
-/// Drawn rows with the columns of bert_hdf5_source (15 % of the tokens masked, no padding), for
-/// measurements and for builds without HDF5.
+/// Drawn rows with the columns of bert_hdf5_source but for the last two (15 % of the tokens masked,
+/// no padding), for measurements and for builds without HDF5.
 std::unique_ptr<RowSource> bert_synthetic_source(std::int64_t rows, std::int64_t sequence_length,
                                                  std::int64_t vocabulary_size, std::uint64_t seed);
 

@@ -72,13 +72,17 @@ bool natural_less(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::vector<Field> bert_fields(std::int64_t sequence_length) {
+std::vector<Field> bert_fields(std::int64_t sequence_length, std::int64_t predictions) {
   const Shape row = {sequence_length};
-  return {{"input_ids", DType::Int32, row},
-          {"input_mask", DType::Int32, row},
-          {"segment_ids", DType::Int32, row},
-          {"masked_lm_labels", DType::Int32, row},
-          {"next_sentence_labels", DType::Int32, {}}};
+  std::vector<Field> fields = {{"input_ids", DType::Int32, row},
+                               {"input_mask", DType::Int32, row},
+                               {"segment_ids", DType::Int32, row},
+                               {"masked_lm_labels", DType::Int32, row},
+                               {"next_sentence_labels", DType::Int32, {}}};
+  if (predictions > 0)
+    for (const char* name : {"masked_lm_positions", "masked_lm_ids"})
+      fields.push_back({name, DType::Int32, {predictions}});
+  return fields;
 }
 
 BertShard::BertShard(const std::string& path) : file_(path) {
@@ -105,14 +109,29 @@ BertShard::BertShard(const std::string& path) : file_(path) {
   shape_ = {tokens[0], tokens[1], masked[1]};
 }
 
-void BertShard::read(BertColumn column, std::int64_t first, std::int64_t count,
-                     std::int64_t vocabulary_size, std::int32_t* out) {
+void BertShard::read(BertColumn column, const Rows& rows, std::int32_t* out) {
+  const auto [first, count, width, vocabulary_size] = rows;
   if (column == BertColumn::MaskedLmLabels) return read_labels(first, count, vocabulary_size, out);
+  if (column == BertColumn::MaskedLmPositions || column == BertColumn::MaskedLmIds)
+    return read_masked(column, rows, out);
   const Plain& plain = kPlain[static_cast<std::size_t>(column)];
   file_.read_rows(plain.dataset, first, count, out);
-  const std::int64_t width = column == BertColumn::NextSentenceLabels ? 1 : shape_.sequence_length;
   const std::int64_t bound = column == BertColumn::InputIds ? vocabulary_size : 2;
   check_range(file_.path(), plain.dataset, plain.meaning, {first, count, width}, bound, out);
+}
+
+void BertShard::read_masked(BertColumn column, const Rows& rows, std::int32_t* out) {
+  const std::int64_t length = shape_.sequence_length;
+  labels_.resize(static_cast<std::size_t>(rows.count * length));
+  read_labels(rows.first, rows.count, rows.vocabulary_size, labels_.data());
+  const bool ids = column == BertColumn::MaskedLmIds;
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const std::int32_t* labels = labels_.data() + row * length;
+    std::int32_t *to = out + row * rows.width, *const end = to + rows.width;
+    for (std::int64_t i = 0; i < length; ++i)
+      if (labels[i] >= 0) *to++ = ids ? labels[i] : static_cast<std::int32_t>(i);
+    std::fill(to, end, ids ? -1 : 0);
+  }
 }
 
 void BertShard::read_labels(std::int64_t first, std::int64_t count, std::int64_t vocabulary_size,

@@ -11,10 +11,19 @@
 namespace hetu {
 
 /// The columns of bert_hdf5_source, in its order.
-enum class BertColumn { InputIds, InputMask, SegmentIds, MaskedLmLabels, NextSentenceLabels };
+enum class BertColumn {
+  InputIds,
+  InputMask,
+  SegmentIds,
+  MaskedLmLabels,
+  NextSentenceLabels,
+  MaskedLmPositions,
+  MaskedLmIds
+};
 
-/// The fields of bert_hdf5_source for rows of `sequence_length` tokens; index = BertColumn.
-std::vector<Field> bert_fields(std::int64_t sequence_length);
+/// The fields of bert_hdf5_source for rows of `sequence_length` tokens, of which at most
+/// `predictions` are masked; index = BertColumn. 0: without the last two.
+std::vector<Field> bert_fields(std::int64_t sequence_length, std::int64_t predictions);
 
 struct BertShardShape {
   std::int64_t rows = 0;
@@ -29,10 +38,13 @@ class BertShard {
 
   const BertShardShape& shape() const { return shape_; }
 
-  /// Rows [first, first + count) of a column, [count, S] or [count]. Throws InvalidArgument for the
-  /// first value out of range, naming file, row, value and bound; Io.
-  void read(BertColumn column, std::int64_t first, std::int64_t count, std::int64_t vocabulary_size,
-            std::int32_t* out);
+  /// Which rows, how many values of the column each has, and below what ids must be.
+  struct Rows {
+    std::int64_t first, count, width, vocabulary_size;
+  };
+  /// Rows of a column, [count, width]. Throws InvalidArgument for the first value out of range,
+  /// naming file, row, value and bound; Io.
+  void read(BertColumn column, const Rows& rows, std::int32_t* out);
 
  private:
   void read_labels(std::int64_t first, std::int64_t count, std::int64_t vocabulary_size,
@@ -40,7 +52,11 @@ class BertShard {
 
   Hdf5File file_;
   BertShardShape shape_;
-  std::vector<std::int32_t> positions_, ids_;
+  /// Of the masked tokens of each row: their positions, ascending and 0 behind the last, or their
+  /// ids, -1 behind it.
+  void read_masked(BertColumn column, const Rows& rows, std::int32_t* out);
+
+  std::vector<std::int32_t> positions_, ids_, labels_;
 };
 
 /// Shape of a shard, remembered for as long as the file's size and time stay: many loaders in one

@@ -68,7 +68,8 @@ class Data:
 
 class BertHdf5(Data):
     """A folder of BERT HDF5 shards (files named *training*). Fields, all int32: input_ids, input_mask, segment_ids,
-    masked_lm_labels [S], next_sentence_labels []. `vocabulary_size` 0: lines of vocab.txt beside the shards, else 30522.
+    masked_lm_labels [S], next_sentence_labels [], masked_lm_positions, masked_lm_ids [P] (the masked tokens alone; a row
+    that has fewer ends with positions 0 and ids -1). `vocabulary_size` 0: lines of vocab.txt beside the shards, else 30522.
     """
 
     def __init__(self, folder: str, batch_size: int, seed: int = 0, vocabulary_size: int = 0, max_rows: int = 0) -> None:

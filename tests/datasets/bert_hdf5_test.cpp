@@ -63,8 +63,48 @@ TEST(BertHdf5, GivesEveryColumnOfARowAsTheModelTakesIt) {
       for (const char* name : {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}) {
         EXPECT_EQ(row(name), right.at(name).values) << name << " of row " << rows[r];
       }
-      EXPECT_EQ(row("masked_lm_labels"), dense_labels(sizes, rows[r])) << "row " << rows[r];
+      const std::vector<std::int32_t> labels = dense_labels(sizes, rows[r]);
+      EXPECT_EQ(row("masked_lm_labels"), labels) << "row " << rows[r];
+      std::vector<std::int32_t> positions, ids;
+      for (std::int32_t i = 0; i < kTokens; ++i) {
+        if (labels[static_cast<std::size_t>(i)] < 0) continue;
+        positions.push_back(i);
+        ids.push_back(labels[static_cast<std::size_t>(i)]);
+      }
+      positions.resize(3, 0);
+      ids.resize(3, -1);
+      EXPECT_EQ(row("masked_lm_positions"), positions) << "row " << rows[r];
+      EXPECT_EQ(row("masked_lm_ids"), ids) << "row " << rows[r];
     }
+  }
+}
+
+TEST(BertHdf5, MaskedTokensHaveTheRoomOfTheWidestShardAndAscend) {
+  const TemporaryFolder folder;
+  RawShard narrow = good_shard({1, kTokens, 2}, 0), wide = good_shard({1, kTokens, 4}, 1);
+  narrow["masked_lm_positions"].values = {2, 0};
+  narrow["masked_lm_ids"].values = {9, 0};
+  wide["masked_lm_positions"].values = {6, 1, 4, 0};
+  wide["masked_lm_ids"].values = {11, 12, 0, 0};
+  write_shard(folder / "a_training_0.hdf5", narrow);
+  write_shard(folder / "a_training_1.hdf5", wide);
+  BertHdf5Options options = options_for(folder, 1);
+  options.vocabulary_size = kVocabulary;
+  Loader loader(bert_hdf5_source(options),
+                {1, 0, 1, {"input_ids", "masked_lm_positions", "masked_lm_ids"}, 0});
+  Batch batch;
+  for (int step = 0; step < 2; ++step) {
+    loader.next(batch);
+    const auto values = [&](const char* name) {
+      EXPECT_EQ(batch.at(name).shape, (Shape{1, 4}));
+      const auto* at = batch.at(name).as<std::int32_t>();
+      return std::vector<std::int32_t>(at, at + 4);
+    };
+    const bool first = row_numbers(batch)[0] == 0;
+    EXPECT_THAT(values("masked_lm_positions"),
+                first ? ElementsAre(2, 0, 0, 0) : ElementsAre(1, 4, 6, 0));
+    EXPECT_THAT(values("masked_lm_ids"),
+                first ? ElementsAre(9, -1, -1, -1) : ElementsAre(12, 0, 11, -1));
   }
 }
 

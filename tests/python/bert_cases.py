@@ -47,6 +47,17 @@ def batch(vocabulary: int, step: int = 0) -> dict[str, numpy.ndarray]:
     }
 
 
+def masked_alone(batch: dict[str, numpy.ndarray], most: int) -> dict[str, numpy.ndarray]:
+    """The batch with positions and ids of the masked tokens, at most so many per row, in place of labels of all; rows with
+    fewer end with 0 and -1."""
+    labels = batch["masked_lm_labels"]
+    positions, ids = numpy.zeros((len(labels), most), numpy.int32), numpy.full((len(labels), most), -1, numpy.int32)
+    for row, found in enumerate(map(numpy.flatnonzero, labels >= 0)):
+        positions[row, :len(found)], ids[row, :len(found)] = found, labels[row, found]
+    others = {name: values for name, values in batch.items() if name != "masked_lm_labels"}
+    return {**others, "masked_lm_positions": positions, "masked_lm_ids": ids}
+
+
 def digest(name: str, tensor: numpy.ndarray) -> dict[str, Any]:
     """Norm, and sums under seeded random signs: the root mean square of differences of such sums estimates the norm of
     the difference of two tensors."""

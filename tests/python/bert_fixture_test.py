@@ -4,6 +4,7 @@ tests/fixtures/bert.json (made by make_bert_fixture.py)."""
 import json
 import unittest
 from pathlib import Path
+from typing import Any
 
 import bert_cases
 import bert_hetu
@@ -13,7 +14,14 @@ FIXTURE = json.loads((Path(__file__).resolve().parent.parent / "fixtures" / "ber
 
 class BertEqualsHuggingFace(unittest.TestCase):
     def check(self, name: str) -> None:
-        theirs, ours = FIXTURE["cases"][name], bert_hetu.run(bert_cases.CASES[name])
+        every, alone = (bert_hetu.run(bert_cases.CASES[name], masked_alone) for masked_alone in (False, True))
+        self.compare(name, FIXTURE["cases"][name], every)
+        self.compare(f"{name}, masked positions alone", FIXTURE["cases"][name], alone)
+        self.assertLess(abs(alone["loss"] - every["loss"]), 1e-6 * every["loss"])
+        error, where = bert_cases.worst(alone["gradients"], every["gradients"])
+        self.assertLess(error, 1e-6, where)
+
+    def compare(self, name: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
         self.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5 * abs(theirs["loss"]))
         self.assertEqual(set(ours["gradients"]), set(theirs["gradients"]))
         error, where = bert_cases.worst(ours["gradients"], theirs["gradients"])

@@ -8,9 +8,12 @@ import bert_cases
 import hetu as ht
 
 
-def run(case: dict[str, Any]) -> dict[str, Any]:
-    """First loss, gradients of the first step, losses of 20 AdamW steps; as bert_torch.run."""
+def run(case: dict[str, Any], masked_alone: bool = False) -> dict[str, Any]:
+    """First loss, gradients of the first step, losses of 20 AdamW steps; as bert_torch.run. masked_alone: the head computes
+    the masked positions only."""
     batches = [bert_cases.batch(case["vocab_size"], step) for step in range(bert_cases.STEPS)]
+    if masked_alone:
+        batches = [bert_cases.masked_alone(batch, bert_cases.LENGTH // 2) for batch in batches]
     ht.new_graph()
     data = ht.data.Batches(batches, batch_size=bert_cases.ROWS)
     loss = ht.models.Bert(ht.models.BertConfig(**case)).pretraining_loss(data)

@@ -129,8 +129,13 @@ class Bert:
 
     # -- heads -------------------------------------------------------------------------------------------------------
 
-    def _token_loss(self, x: Value, table: Value, labels: Value) -> Value:
+    def _token_loss(self, x: Value, table: Value, batch: Any) -> Value:
         c, at = self.config, "cls.predictions"
+        positions = getattr(batch, "masked_lm_positions", None)
+        if positions is None:
+            labels = batch.masked_lm_labels
+        else:  # nothing is computed of the others, six of seven: above all no row of V logits
+            x, labels = ops.gather(x, positions, axis=1, name=f"{at}.masked"), batch.masked_lm_ids
         rows = ops.reshape(x, shape=[-x.shape[1], c.hidden_size], name=f"{at}.rows")
         h = self._linear(rows, c.hidden_size, f"{at}.transform.dense")
         h = self._norm(self._activation(h, f"{at}.transform.act"), f"{at}.transform.LayerNorm")
@@ -185,12 +190,13 @@ class Bert:
     def pretraining_loss(self, batch: Any) -> Value:
         """MLM loss (mean over masked tokens of the step) + NSP loss (mean over samples), a scalar.
 
-        `batch` gives the values input_ids, input_mask, segment_ids, masked_lm_labels [B, S] and next_sentence_labels [B],
-        all int32: a data object of `hetu.data`, or any object with these attributes. The parts are reported as mlm_loss
-        and nsp_loss.
+        `batch` gives the values input_ids, input_mask, segment_ids [B, S], next_sentence_labels [B], and masked_lm_positions
+        and masked_lm_ids [B, P], -1 where a row has fewer than P, or else masked_lm_labels [B, S], -1 where nothing is
+        masked; all int32: a data object of `hetu.data`, or any object with these attributes. The parts are reported as
+        mlm_loss and nsp_loss.
         """
         table, x = self._encoded(batch)
-        mlm = self._token_loss(x, table, batch.masked_lm_labels)
+        mlm = self._token_loss(x, table, batch)
         nsp = self._sentence_loss(x, batch.next_sentence_labels)
         loss = ops.add(mlm, nsp, name="loss")
         for name, value in (("loss", loss), ("mlm_loss", mlm), ("nsp_loss", nsp)):
