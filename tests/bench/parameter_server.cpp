@@ -290,9 +290,32 @@ double store_rows(const std::optional<ServerOptimizer>& optimizer) {
   return rate;
 }
 
+/// What memory allows: records of so many vectors, of the same rows, read and written, and a vector
+/// read for each; nothing else is done.
+double memory_rows(int vectors) {
+  constexpr std::int64_t kAhead = 8;
+  const std::int64_t stride = vectors * kWidth + 2;  // a version, as servers have it
+  std::vector<float> table(static_cast<std::size_t>(kRows * stride), 1.0F);
+  std::vector<float> sent(static_cast<std::size_t>(kBatch * kWidth), 1.0F);
+  return millions_per_s([&](const std::vector<std::int64_t>& ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (i + kAhead < ids.size()) {
+        const float* next = table.data() + ids[i + kAhead] * stride;
+        for (std::int64_t line = 0; line < stride; line += 16) __builtin_prefetch(next + line, 1);
+      }
+      float* record = table.data() + ids[i] * stride;
+      const float* more = sent.data() + i * kWidth;
+      for (std::int64_t v = 0; v < vectors; ++v)
+        for (std::int64_t k = 0; k < kWidth; ++k) record[v * kWidth + k] += more[k];
+    }
+  });
+}
+
 TEST(ParameterServerBench, RowUpdatesOfOneCore) {
   std::printf("rows of %d floats, %ld rows, one core, millions of row updates a second\n", kWidth,
               static_cast<long>(kRows));
+  for (int vectors = 1; vectors <= 3; ++vectors)
+    std::printf("  memory alone, %d vectors  %6.2f\n", vectors, memory_rows(vectors));
   std::printf("  added by a server        %6.2f\n", store_rows({}));
   for (const auto kind : {Optimizer::Kind::Sgd, Optimizer::Kind::AdaGrad, Optimizer::Kind::Adam}) {
     ServerOptimizer optimizer;
