@@ -22,6 +22,7 @@ int simulate_command(const Arguments& arguments);
 int timeline_command(const Arguments& arguments);
 int choose_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
+int fill_command(const Arguments& arguments);
 int data_check_command(const Arguments& arguments);
 int rehearse_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);

@@ -27,6 +27,8 @@ const std::vector<Command>& commands() {
        choose_command, nullptr},
       {"timeline", "draws traces of runs and plans on one time axis", timeline_command, nullptr},
       {"compare", "says where a run left its plan, and why", compare_command, nullptr},
+      {"fill", "places K-FAC's work in the bubbles of recorded pipelines, by PipeFisher's rule",
+       fill_command, nullptr},
       {"data check",
        "reads a data set once (BERT shards, images, CIFAR-100, click logs), and says what is in it",
        data_check_command, nullptr},

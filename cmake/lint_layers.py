@@ -21,6 +21,7 @@ _TABLE = {
     "pipeline/lower": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate",
     "pipeline/generate": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower",
     "pipeline/compare": "graph/base pipeline/ir pipeline/verify pipeline/cost",
+    "pipeline/fill": "graph/base pipeline/ir",
     "pipeline/choose": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower "
                        "pipeline/generate",
     "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
     "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu choose", "hetu timeline",
-    "hetu compare", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
+    "hetu compare", "hetu fill", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
     "hetu data sample", "hetu doctor", "hetu completion", "heturun", "train_bert.py", "train_gpt.py", "train_resnet.py",
     "train_ctr.py",
 ]

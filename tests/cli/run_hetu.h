@@ -1,7 +1,6 @@
 // Runs the hetu binary as a user does, in a folder of this test's own.
 #pragma once
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -10,6 +9,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/ir/text_file.h"
+#include "tests/temporary_folder.h"
 
 namespace hetu {
 
@@ -21,14 +21,9 @@ struct Outcome {
 
 /// A folder of this process, gone when it ends.
 inline const std::filesystem::path& folder() {
-  struct Folder {
-    std::filesystem::path path =
-        std::filesystem::temp_directory_path() / ("hetu_cli_" + std::to_string(::getpid()));
-    Folder() { std::filesystem::create_directories(path); }
-    ~Folder() { std::filesystem::remove_all(path); }
-  };
-  static const Folder kFolder;
-  return kFolder.path;
+  static const TemporaryFolder kFolder;
+  static const std::filesystem::path kPath = kFolder.path();
+  return kPath;
 }
 
 /// `hetu ARGUMENTS`, through a shell, with that folder as its place.

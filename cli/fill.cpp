@@ -1,0 +1,99 @@
+// `hetu fill`: K-FAC's work in the bubbles of recorded pipelines.
+#include "pipeline/fill/fill.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "graph/base/error.h"
+#include "graph/base/natural_order.h"
+#include "pipeline/fill/timeline_file.h"
+
+namespace hetu::cli {
+namespace {
+
+struct Request {
+  FillOptions options;
+  bool workloads = false;
+  std::string save_path;
+};
+
+std::vector<Option> options_of(Request& r) {
+  return {
+      {"--save_path", "FILE", "write the labels of every iteration there: *.pickle, else JSON",
+       [&r](const std::string& text) { r.save_path = text; }},
+      {"--print_workloads", nullptr, "print every item and bubble with its times",
+       [&r](const std::string&) { r.workloads = true; }},
+      {"--slack", "FACTOR", "a gap must be longer than so many times what is placed there (1.05)",
+       [&r](const std::string& text) { r.options.slack = to_number(text); }},
+      {"--skip", nullptr,
+       "as the published program: behind an entry that is used up, the next is left out of a pass",
+       [&r](const std::string&) { r.options.skips = true; }},
+  };
+}
+
+std::string help() {
+  Request r;
+  return "usage: hetu fill TIMELINE… [options]\n\n"
+         "Places the curvature, synchronisation and inversions of K-FAC in the bubbles of "
+         "recorded\n"
+         "pipelines, by PipeFisher's rule. A TIMELINE is what one node (stage) recorded: JSON or "
+         "a\n"
+         "pickle, a list of [start, end] in ns per label, `start_end` with one entry per "
+         "iteration;\n"
+         "the last iteration counts. Several in one argument are parted by commas; nodes are in "
+         "the\n"
+         "natural order of the files' names.\n\n" +
+         help_text(options_of(r));
+}
+
+/// The files that the arguments name, in the order of nodes.
+std::vector<std::string> paths_of(const std::vector<std::string>& arguments) {
+  std::vector<std::string> paths;
+  for (const std::string& argument : arguments)
+    for (std::size_t begin = 0; begin <= argument.size();) {
+      const std::size_t end = std::min(argument.find(',', begin), argument.size());
+      if (end > begin) paths.push_back(argument.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  std::sort(paths.begin(), paths.end(), natural_less);
+  return paths;
+}
+
+std::string workloads(const FilledNode& node) {
+  std::string text;
+  const auto line = [&text](const std::string& label, std::int64_t start, std::int64_t end) {
+    text += fmt::format("{} {} {} {}\n", label, start, end, end - start);
+  };
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    const FilledNode::Item& item = node.items[i];
+    if (i > 0 && item.at.start_ns > node.items[i - 1].at.end_ns)
+      line("bubble", node.items[i - 1].at.end_ns, item.at.start_ns);
+    line(item.label, item.at.start_ns, item.at.end_ns);
+  }
+  return text;
+}
+
+}  // namespace
+
+int fill_command(const Arguments& arguments) {
+  if (wants_help(arguments)) return put(help(), ""), 0;
+  Request request;
+  const std::vector<std::string> paths = paths_of(parse_options(arguments, options_of(request)));
+  require(!paths.empty(), "no TIMELINE; usage: hetu fill TIMELINE…, one per node");
+  std::vector<NodeTimeline> nodes;
+  for (const std::string& path : paths) nodes.push_back(read_timeline(path));
+  const std::vector<FilledNode> filled = fill_bubbles(nodes, request.options);
+  if (!request.save_path.empty()) write_orders(request.save_path, filled);
+  std::string text;
+  for (std::size_t i = 0; i < filled.size(); ++i) {
+    text += fmt::format("node{}:{} pipeline iterations (usage: {:.2f} %)\n", i,
+                        filled[i].iterations, 100 * filled[i].usage());
+    if (request.workloads) text += workloads(filled[i]);
+  }
+  put(text, "");
+  return 0;
+}
+
+}  // namespace hetu::cli
