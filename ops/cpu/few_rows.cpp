@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace hetu::cpu {
@@ -17,6 +18,7 @@ constexpr std::int64_t kLanes = kBytes / 4;
 constexpr std::int64_t kMostColumns = 2048;  // whose sums of kFewRows rows stay in the first cache
 constexpr std::int64_t kUnit = 4 * kLanes;   // columns that are not shared out
 constexpr std::int64_t kAhead = 64;          // floats of a row that are fetched early
+constexpr int kTogether = 4;                 // steps of the depth per reading of the sums
 constexpr std::int64_t kParallelWork = 1 << 17;  // multiplications that are worth other threads
 
 Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
@@ -43,48 +45,45 @@ void add_sums(const Part& p, std::int64_t row, std::int64_t l, std::int64_t firs
   }
 }
 
-/// sums [Rows, width] += what `depth` steps of the depth give, one after the other.
-template <int Rows>
-void accumulate(const Part& p, std::int64_t l, std::int64_t depth, std::int64_t width,
-                float* sums) {
-  constexpr std::int64_t kTogether = 4;  // steps per reading of the sums
-  const std::int64_t vectors = width / kLanes * kLanes;
-  const float* b = p.b + l * p.s.n + p.first;
-  std::int64_t done = 0;
-  for (; done + kTogether <= depth; done += kTogether, b += kTogether * p.s.n) {
-    const float* a = p.a + l + done;
-    for (std::int64_t j = 0; j < vectors; j += kLanes) {
-      const Vec b0 = load(b + j), b1 = load(b + p.s.n + j);
-      const Vec b2 = load(b + 2 * p.s.n + j), b3 = load(b + 3 * p.s.n + j);
-      for (int i = 0; i < Rows; ++i) {
-        const float* x = a + i * p.s.k;
-        Vec sum = load(sums + i * kMostColumns + j);
-        sum += x[0] * b0;
-        sum += x[1] * b1;
-        sum += x[2] * b2;
-        sum += x[3] * b3;
-        store(sums + i * kMostColumns + j, sum);
-      }
-    }
-    for (std::int64_t j = vectors; j < width; ++j)
-      for (int i = 0; i < Rows; ++i)
-        for (std::int64_t t = 0; t < kTogether; ++t)
-          sums[i * kMostColumns + j] += a[i * p.s.k + t] * b[t * p.s.n + j];
-  }
-  for (; done < depth; ++done, b += p.s.n)
+/// The first `count` of a vector, zeros behind. Products are of whole vectors everywhere, since the
+/// compiler need not fuse those of single numbers with their sums.
+Vec load(const float* p, std::int64_t count) {
+  if (count >= kLanes) return load(p);
+  Vec some{};
+  std::memcpy(&some, p, static_cast<std::size_t>(count) * sizeof(float));
+  return some;
+}
+
+/// sums [Rows, width] += what Steps steps from `l` on give, one after the other.
+template <int Rows, int Steps>
+void add_steps(const Part& p, std::int64_t l, float* sums) {
+  const float *a = p.a + l, *b = p.b + l * p.s.n + p.first;
+  for (std::int64_t j = 0; j < p.columns; j += kLanes) {
+    Vec row[Steps];
+#pragma GCC unroll 4
+    for (int t = 0; t < Steps; ++t) row[t] = load(b + t * p.s.n + j, p.columns - j);
+#pragma GCC unroll 4
     for (int i = 0; i < Rows; ++i) {
-      const float x = p.a[i * p.s.k + l + done];
-      for (std::int64_t j = 0; j < width; ++j) sums[i * kMostColumns + j] += x * b[j];
+      float* const to = sums + i * kMostColumns + j;
+      Vec sum = load(to);
+#pragma GCC unroll 4
+      for (int t = 0; t < Steps; ++t) sum += a[i * p.s.k + t] * row[t];
+      store(to, sum);
     }
+  }
 }
 
 /// B is [k, n]: its rows are read along.
 template <int Rows>
 void along_rows(const Part& p) {
   alignas(64) float sums[Rows * kMostColumns];
+  const std::int64_t whole = (p.columns + kLanes - 1) / kLanes * kLanes;
   for (std::int64_t l = 0; l < p.s.k; l += p.step) {
-    for (int i = 0; i < Rows; ++i) std::fill_n(sums + i * kMostColumns, p.columns, 0.0f);
-    accumulate<Rows>(p, l, std::min(p.step, p.s.k - l), p.columns, sums);
+    for (int i = 0; i < Rows; ++i) std::fill_n(sums + i * kMostColumns, whole, 0.0f);
+    const std::int64_t end = std::min(l + p.step, p.s.k);
+    std::int64_t at = l;
+    for (; at + kTogether <= end; at += kTogether) add_steps<Rows, kTogether>(p, at, sums);
+    for (; at < end; ++at) add_steps<Rows, 1>(p, at, sums);
     for (int i = 0; i < Rows; ++i) add_sums(p, i, l, p.first, p.columns, sums + i * kMostColumns);
   }
 }
