@@ -80,10 +80,11 @@ struct VectorMath {
     // A subnormal number becomes a normal one, 2^25 times as large.
     const bool subnormal = x < 1.17549435e-38f;
     const float scaled = subnormal ? x * 33554432.0f : x;
-    const std::int32_t bits = std::bit_cast<std::int32_t>(scaled);
+    // Without a sign, since what a negative number has here may wrap round; its result is NaN.
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
     // x = m 2^e with m in [sqrt(1/2), sqrt(2)).
-    const std::int32_t e = (bits - 0x3F3504F3) >> 23;
-    const float m = std::bit_cast<float>(bits - (e << 23)) - 1.0f;
+    const std::int32_t e = static_cast<std::int32_t>(bits - 0x3F3504F3U) >> 23;
+    const float m = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(e) << 23)) - 1.0f;
     const float exponent = static_cast<float>(e) - (subnormal ? 25.0f : 0.0f);
     float p = 7.0376836292e-2f;
     p = fma(p, m, -1.1514610310e-1f);

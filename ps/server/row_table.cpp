@@ -1,7 +1,6 @@
 #include "ps/server/row_table.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 
@@ -121,6 +120,7 @@ RowTable::RowTable(const UpdateRule& rule, About about, int members, std::shared
       planes_(rule.planes()),
       stride_(stride_of(rule, about_.width)),
       block_rows_(block_rows(stride_)),
+      block_shift_(std::countr_zero(static_cast<std::uint64_t>(block_rows_))),
       sweep_(rule.optimizer
                  ? cpu_tensor_kernels().sweep(optimizer_name(rule.optimizer->settings.kind))
                  : nullptr),
@@ -139,7 +139,7 @@ bool RowTable::fits(const RowsView& view) const {
 }
 
 RowTable::Block& RowTable::block_of(std::int64_t row) {
-  const std::int64_t number = row / block_rows_;
+  const std::int64_t number = row >> block_shift_;
   if (!blocks_.has_shelf(number / Blocks::kShelf)) share_.grow(Blocks::kShelfBytes);
   Block& block = blocks_.at(number);
   if (!block.records) {
@@ -152,7 +152,7 @@ RowTable::Block& RowTable::block_of(std::int64_t row) {
 std::int64_t RowTable::bytes_of_read(const std::byte* ids, std::int64_t count) const {
   std::vector<std::int64_t> made;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t block = at<std::int64_t>(ids, i) / block_rows_;
+    const std::int64_t block = at<std::int64_t>(ids, i) >> block_shift_;
     if (blocks_.has(block)) continue;
     if (made.empty() || made.back() != block) made.push_back(block);
   }
@@ -174,21 +174,21 @@ std::int64_t RowTable::bytes_of_update(const RowsView& rows) const {
 }
 
 const float* RowTable::look_at(std::int64_t row) {
-  return block_of(row).records.get() + (row % block_rows_) * stride_;
+  return block_of(row).records.get() + (row & (block_rows_ - 1)) * stride_;
 }
 
 // The record, to be changed in place until blocks are lent again.
 float* RowTable::change(std::int64_t row) {
   Block& block = block_of(row);
   if (block.is_lent && block.records.use_count() > 1) {
-    const std::int64_t floats = floats_of(row / block_rows_);
+    const std::int64_t floats = floats_of(row >> block_shift_);
     std::shared_ptr<float[]> copy(new float[static_cast<std::size_t>(floats)]);
     std::memcpy(copy.get(), block.records.get(), bytes_of(floats));
     block.records = std::move(copy);
   }
   block.is_lent = false;
   block.is_changed = true;
-  return block.records.get() + (row % block_rows_) * stride_;
+  return block.records.get() + (row & (block_rows_ - 1)) * stride_;
 }
 
 std::int64_t RowTable::floats_of(std::int64_t block) const {
@@ -339,23 +339,21 @@ void RowTable::apply(const RowsView& rows, double rate, double factor, std::int6
     constants = sweep_call(rule_.optimizer->settings, rate, factor, update);
     scratch_.resize(static_cast<std::size_t>((planes_ + 1) * batch * width));
   }
-  std::array<float*, kBatchRows> records;
-  for (std::int64_t i = 0; i < rows.count; ++i) change(rows.id(i));  // nothing throws from here on
+  records_.resize(static_cast<std::size_t>(rows.count));
+  for (std::int64_t i = 0; i < rows.count; ++i)
+    records_[static_cast<std::size_t>(i)] = change(rows.id(i));  // nothing throws from here on
   for (std::int64_t first = 0; first < rows.count; first += batch) {
     const std::int64_t count = std::min(batch, rows.count - first);
-    for (std::int64_t i = 0; i < count; ++i) {
-      records[static_cast<std::size_t>(i)] = change(rows.id(first + i));
-    }
+    float* const* const records = records_.data() + first;
     if (sweep_ == nullptr) {
-      add(records.data(), rows, first, count);
+      add(records, rows, first, count);
     } else {
       float* gradient = scratch_.data() + planes_ * count * width;
       std::memcpy(gradient, rows.values + bytes_of(first * width), bytes_of(count * width));
-      sweep(records.data(), constants, count);
+      sweep(records, constants, count);
     }
     for (std::int64_t i = 0; i < count; ++i) {
-      raise_version(records[static_cast<std::size_t>(i)] + planes_ * width,
-                    rows.updates(first + i));
+      raise_version(records[i] + planes_ * width, rows.updates(first + i));
     }
   }
 }

@@ -170,12 +170,14 @@ class RowTable {
   Room::Share share_;
   const int planes_;
   const std::int64_t stride_;      ///< floats of a record: planes x width, and a version
-  const std::int64_t block_rows_;  ///< a power of two
+  const std::int64_t block_rows_;  ///< a power of two, of which
+  const int block_shift_;          ///< this is the logarithm
   const Sweep sweep_;              ///< nullptr: updates are added
   Blocks blocks_;
   std::vector<std::deque<Kept>> kept_;  ///< by member: whole updates of the rounds to come
   std::vector<Kept> open_;              ///< by member: the one that is not whole
   std::vector<float> scratch_;          ///< tensors of a batch of rows, side by side
+  std::vector<float*> records_;         ///< of the rows of the update that is applied
   UpdateCounts counts_;
 };
 
