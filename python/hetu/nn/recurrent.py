@@ -36,7 +36,7 @@ class _Recurrent(Module):
         bound = 1 / math.sqrt(hidden_size)
         for number in range(num_layers):
             width = input_size if number == 0 else hidden_size * len(self.ways)
-            shapes = ([width], [hidden_size], [], [])
+            shapes: tuple[list[int], ...] = ([width], [hidden_size], [], [])
             for way in self.ways:
                 for name, last in zip(_WEIGHTS[:4 if bias else 2], shapes, strict=False):
                     setattr(self, f"{name}_l{number}{way}",
@@ -75,8 +75,9 @@ class _Recurrent(Module):
         """One layer in one direction: y, and its state."""
         raise NotImplementedError
 
-    def _weights(self, number: int, way: str) -> list[Any]:
-        return [getattr(self, f"{name}_l{number}{way}", None) for name in _WEIGHTS]
+    def _weights(self, number: int, way: str) -> tuple[Any, Any, Any, Any]:
+        w_ih, w_hh, b_ih, b_hh = (getattr(self, f"{name}_l{number}{way}", None) for name in _WEIGHTS)
+        return w_ih, w_hh, b_ih, b_hh
 
     def describe(self) -> str:
         return (f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, bias={self.bias}, "
