@@ -169,22 +169,25 @@ TEST(Fill, RefusesWhatIsNoRecording) {
        "its last backward ends at 4");
 }
 
+template <std::size_t N>
+std::string bytes_of(const char (&text)[N]) {
+  return {text, N - 1};
+}
+
 // {"start_end": [(0, 1), (1, 2)], "call_forward": [(1, 2), (3, 4), (5, 6), (None, None)], "x": []}
 // by Python's pickle, protocols 2 and 4; (1, 2) is one object in two places.
 const std::string kPickles[] = {
-    std::string("\x80\x02}q\x00(X\x09\x00\x00\x00start_endq\x01]q\x02(K\x00K\x01\x86q\x03K\x01K\x02"
-                "\x86q\x04"
-                "eX\x0c\x00\x00\x00"
-                "call_forwardq\x05]q\x06(h\x04K\x03K\x04\x86q\x07K\x05K\x06\x86q\x08"
-                "NN\x86q\x09"
-                "eX\x01\x00\x00\x00xq\x0a]q\x0bu.",
-                101),
-    std::string("\x80\x04\x95L\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x09start_end\x94]\x94(K\x00K"
-                "\x01\x86\x94K\x01K\x02\x86\x94"
-                "e\x8c\x0c"
-                "call_forward\x94]\x94(h\x04K\x03K\x04\x86\x94K\x05K\x06\x86\x94NN\x86\x94"
-                "e\x8c\x01x\x94]\x94u.",
-                87)};
+    bytes_of("\x80\x02}q\x00(X\x09\x00\x00\x00start_endq\x01]q\x02(K\x00K\x01\x86q\x03K\x01K\x02"
+             "\x86q\x04"
+             "eX\x0c\x00\x00\x00"
+             "call_forwardq\x05]q\x06(h\x04K\x03K\x04\x86q\x07K\x05K\x06\x86q\x08"
+             "NN\x86q\x09"
+             "eX\x01\x00\x00\x00xq\x0a]q\x0bu."),
+    bytes_of("\x80\x04\x95L\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x09start_end\x94]\x94(K\x00K"
+             "\x01\x86\x94K\x01K\x02\x86\x94"
+             "e\x8c\x0c"
+             "call_forward\x94]\x94(h\x04K\x03K\x04\x86\x94K\x05K\x06\x86\x94NN\x86\x94"
+             "e\x8c\x01x\x94]\x94u.")};
 
 TEST(Pickle, GivesPlainData) {
   const auto want = nlohmann::json::parse(
@@ -199,9 +202,9 @@ TEST(Pickle, GivesPlainData) {
 
 // A name of a class is not looked up, and no damage is more than an error.
 TEST(Pickle, NothingRunsAndNothingBreaks) {
-  const std::string runs =
+  const std::string runs = bytes_of(
       "\x80\x02"
-      "cposix\nsystem\nX\x02\x00\x00\x00ls\x85R.";
+      "cposix\nsystem\nX\x02\x00\x00\x00ls\x85R.");
   EXPECT_THAT([&] { json_of_pickle(runs, "p.pickle"); },
               testing::ThrowsMessage<Error>(
                   HasSubstr("p.pickle: byte 2 of the pickle: code 0x63 is of no list")));
