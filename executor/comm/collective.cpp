@@ -83,12 +83,10 @@ class Sum {
     signal_ = signal;
     for (std::size_t p = 0; p < group_.size(); ++p) {
       if (p == me_) continue;
-      if (slice_bytes(me_) > 0) {
+      if (slice_bytes(me_) > 0)
         peers_[p].piece_in = transport_.recv(group_[p], tag, piece_of(p), slice_bytes(me_), signal);
-      }
-      if (slice_bytes(p) > 0) {
+      if (slice_bytes(p) > 0)
         peers_[p].piece_out = transport_.send(group_[p], tag, slice(p), slice_bytes(p), signal);
-      }
     }
   }
 
@@ -112,18 +110,16 @@ class Sum {
   // A request that failed, or, without one, the first that is missing; null if none.
   Request* pending() const {
     for (const Peer& peer : peers_) {
-      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out})
         if (*r && !(*r)->done()) return r->get();
-      }
     }
     return nullptr;
   }
   void check(What what) const {
     if (!abandoned_.empty()) fail(Code::Comm, "{}: {}", what.text(), abandoned_);
     for (const Peer& peer : peers_) {
-      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out}) {
+      for (const RequestPtr* r : {&peer.piece_in, &peer.sum_in, &peer.piece_out, &peer.sum_out})
         if (*r) transport_.check(**r, what);
-      }
     }
   }
   // One of its members is dead.

@@ -182,9 +182,8 @@ std::vector<SavePart> Trainer::save_parts() const {
   for (const StageHere& here : plan_.stages) {
     if (!speaks_for(here)) continue;
     SavePart part{fmt::format("stage-{}.safetensors", here.stage), {}};
-    for (StateTensor& t : stages_->state(here.placement)) {
+    for (StateTensor& t : stages_->state(here.placement))
       if (t.owner) part.tensors.push_back(std::move(t));
-    }
     if (tables_)
       for (StateTensor& t : tables_->state(here.placement, step_))
         part.tensors.push_back(std::move(t));

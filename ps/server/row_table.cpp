@@ -16,13 +16,6 @@ constexpr std::int64_t kBatchRows = 64;
 constexpr std::int64_t kAhead = 8;          // rows whose memory is asked for before its turn
 constexpr std::int64_t kVersionFloats = 2;  // an int64
 
-template <class T>
-T at(const std::byte* numbers, std::int64_t i) {
-  T value;
-  std::memcpy(&value, numbers + i * static_cast<std::int64_t>(sizeof(T)), sizeof value);
-  return value;
-}
-
 std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * 4; }
 
 std::int64_t kept_bytes(std::int64_t rows, int width) {
@@ -47,57 +40,7 @@ std::int64_t block_rows(std::int64_t stride) {
   return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)));
 }
 
-RowsView view_of(const Rows& rows) {
-  return {static_cast<std::int64_t>(rows.ids.size()),
-          reinterpret_cast<const std::byte*>(rows.ids.data()),
-          rows.counts.empty() ? nullptr : reinterpret_cast<const std::byte*>(rows.counts.data()),
-          reinterpret_cast<const std::byte*>(rows.values.data())};
-}
-
-template <class T>
-void make_room(std::vector<T>& in, std::size_t more) {
-  if (in.size() + more > in.capacity()) in.reserve(std::max(in.size() + more, 2 * in.capacity()));
-}
-
-// Appends rows, each with the number of its updates; all or, without memory, none.
-void append(Rows& to, const RowsView& rows, int width) {
-  make_room(to.ids, static_cast<std::size_t>(rows.count));
-  make_room(to.counts, static_cast<std::size_t>(rows.count));
-  make_room(to.values, static_cast<std::size_t>(rows.count * width));
-  for (std::int64_t i = 0; i < rows.count; ++i) {
-    to.ids.push_back(rows.id(i));
-    to.counts.push_back(rows.updates(i));
-  }
-  const std::size_t before = to.values.size();
-  to.values.resize(before + static_cast<std::size_t>(rows.count * width));
-  if (rows.count == 0) return;
-  std::memcpy(to.values.data() + before, rows.values, bytes_of(rows.count * width));
-}
-
-void append(Rows& to, const Rows& rows) {
-  to.ids.insert(to.ids.end(), rows.ids.begin(), rows.ids.end());
-  to.counts.insert(to.counts.end(), rows.counts.begin(), rows.counts.end());
-  to.values.insert(to.values.end(), rows.values.begin(), rows.values.end());
-}
-
 }  // namespace
-
-std::int64_t RowsView::id(std::int64_t i) const { return at<std::int64_t>(ids, i); }
-std::uint32_t RowsView::updates(std::int64_t i) const {
-  return counts == nullptr ? 1 : at<std::uint32_t>(counts, i);
-}
-
-bool view_rows(const Payload& payload, int width, bool counted, RowsView& rows) {
-  const std::size_t each = sizeof(std::int64_t) + (counted ? sizeof(std::uint32_t) : 0) +
-                           static_cast<std::size_t>(width) * sizeof(float);
-  if (payload.bytes % each != 0) return false;
-  rows.count = static_cast<std::int64_t>(payload.bytes / each);
-  const auto count = static_cast<std::size_t>(rows.count);
-  rows.ids = payload.data;
-  rows.counts = counted ? payload.data + count * sizeof(std::int64_t) : nullptr;
-  rows.values = payload.data + payload.bytes - count * static_cast<std::size_t>(width) * 4;
-  return true;
-}
 
 namespace {
 std::int64_t stride_of(const UpdateRule& rule, int width) {
@@ -152,7 +95,7 @@ RowTable::Block& RowTable::block_of(std::int64_t row) {
 std::int64_t RowTable::bytes_of_read(const std::byte* ids, std::int64_t count) const {
   std::vector<std::int64_t> made;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t block = at<std::int64_t>(ids, i) >> block_shift_;
+    const std::int64_t block = number_at<std::int64_t>(ids, i) >> block_shift_;
     if (blocks_.has(block)) continue;
     if (made.empty() || made.back() != block) made.push_back(block);
   }
@@ -232,23 +175,6 @@ bool RowTable::restore_block(std::int64_t block, const Payload& records) {
   to = {.records = std::move(made), .is_changed = true};
   return true;
 }
-
-namespace {
-
-// Rows `begin` to `end`, as a message carries them.
-Payload payload_of(const Rows& rows, std::size_t begin, std::size_t end, int width) {
-  const auto bytes = std::make_shared<Bytes>();
-  const auto put = [&](const auto* numbers, std::size_t each) {
-    const auto* from = reinterpret_cast<const std::byte*>(numbers + begin * each);
-    bytes->insert(bytes->end(), from, from + (end - begin) * each * sizeof *numbers);
-  };
-  put(rows.ids.data(), 1);
-  put(rows.counts.data(), 1);
-  put(rows.values.data(), static_cast<std::size_t>(width));
-  return {bytes->data(), bytes->size(), bytes};
-}
-
-}  // namespace
 
 std::vector<RowTable::KeptPiece> RowTable::kept_pieces() const {
   std::vector<KeptPiece> pieces;
@@ -374,7 +300,7 @@ void RowTable::add(float* const* records, const RowsView& rows, std::int64_t fir
     if (i + kAhead < count) ask_for(records[i + kAhead], stride_);
     float* __restrict row = records[i];
     const std::byte* __restrict delta = rows.values + bytes_of((first + i) * width);
-    for (std::int64_t k = 0; k < width; ++k) row[k] += at<float>(delta, k);
+    for (std::int64_t k = 0; k < width; ++k) row[k] += number_at<float>(delta, k);
   }
 }
 
@@ -418,7 +344,7 @@ Payload RowTable::read(const std::byte* ids, std::int64_t count, int plane) {
   const std::int64_t width = about_.width;
   const auto found = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count * width));
   for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(found->data() + i * width, look_at(at<std::int64_t>(ids, i)) + plane * width,
+    std::memcpy(found->data() + i * width, look_at(number_at<std::int64_t>(ids, i)) + plane * width,
                 bytes_of(width));
   }
   return {reinterpret_cast<const std::byte*>(found->data()), found->size() * sizeof(float), found};
@@ -433,9 +359,9 @@ Payload RowTable::read_newer(const std::byte* ids, const std::byte* versions, st
     found->insert(found->end(), begin, begin + bytes);
   };
   for (std::int64_t i = 0; i < count; ++i) {
-    const float* row = look_at(at<std::int64_t>(ids, i));
+    const float* row = look_at(number_at<std::int64_t>(ids, i));
     const std::int64_t version = version_at(row + planes_ * width);
-    const auto known = at<std::int64_t>(versions, i);
+    const auto known = number_at<std::int64_t>(versions, i);
     if (known >= 0 && version - known <= bound) continue;
     const auto place = static_cast<std::uint32_t>(i);
     put(&place, sizeof place);

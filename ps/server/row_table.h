@@ -12,23 +12,10 @@
 #include "ps/server/messages.h"
 #include "ps/server/room.h"
 #include "ps/server/rows.h"
+#include "ps/server/rows_view.h"
 #include "ps/server/update_rule.h"
 
 namespace hetu::ps::server {
-
-/// Rows as a message carries them: local ids, counts if there are some, vectors; of any alignment.
-struct RowsView {
-  std::int64_t count = 0;
-  const std::byte* ids = nullptr;
-  const std::byte* counts = nullptr;  ///< nullptr: one update each
-  const std::byte* values = nullptr;
-
-  std::int64_t id(std::int64_t i) const;
-  std::uint32_t updates(std::int64_t i) const;
-};
-
-/// The rows in a payload; false: its length fits none.
-bool view_rows(const Payload& payload, int width, bool counted, RowsView& rows);
 
 /// A function of the messages in the order in which they are taken, of nothing else. An update
 /// changes the rows that it names and their states alone; Adam's bias correction counts the updates

@@ -35,6 +35,9 @@ void bind_ps(nanobind::module_& m);
 /// Saved models: Predictor, save_model.
 void bind_predict(nanobind::module_& m);
 
+/// What is told and asked of a training before there is a job: TrainingOptions, check_training.
+void bind_training(nanobind::module_& m);
+
 /// Training: Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 

@@ -66,6 +66,7 @@ NB_MODULE(_hetu, m) {
   hetu::bind_ps(m);
   hetu::bind_summary(m);
   hetu::bind_weights(m);
+  hetu::bind_training(m);
   hetu::bind_executor(m);
   hetu::bind_predict(m);
   hetu::bind_stop(m);

@@ -33,8 +33,7 @@ class Case(unittest.TestCase):
                  str(servers), *more]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.end, process)
-        said = LISTENS.fullmatch(process.stdout.readline())
-        self.assertIsNotNone(said, process.poll())
+        self.assertIsNotNone(said := LISTENS.fullmatch(process.stdout.readline()), process.poll())
         self.assertEqual((said[1], said[2], said[4]), (str(server), str(servers), self.keys))
         process.endpoint = said[3]
         return process
@@ -49,9 +48,8 @@ class Case(unittest.TestCase):
 
     def python(self, text, *arguments):
         """A program that imports numpy and hetu, started."""
-        program = "import sys, numpy as np, hetu\n" + textwrap.dedent(text)
-        process = subprocess.Popen([sys.executable, "-c", program, self.keys, *arguments], text=True, stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        words = [sys.executable, "-c", "import sys, numpy as np, hetu\n" + textwrap.dedent(text), self.keys, *arguments]
+        process = subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self.bury, process)
         return process
 
