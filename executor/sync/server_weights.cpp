@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -27,19 +28,14 @@ std::vector<SharedPart::Range> ranges_of(const SharedPart& part, std::size_t all
   return {{0, static_cast<std::int64_t>(all)}};
 }
 
-// Of a part's values, as they lie in those of the whole stage.
-std::vector<float> difference(const SharedPart& part, const std::vector<float>& a,
-                              const std::vector<float>& b) {
-  const std::vector<SharedPart::Range> ranges = ranges_of(part, a.size());
-  std::int64_t elements = 0;
-  for (const SharedPart::Range& r : ranges) elements += r.elements;
-  std::vector<float> out(static_cast<std::size_t>(elements), 0);
-  float* to = out.data();
-  for (const SharedPart::Range& r : ranges) {
-    host().add_difference(to, a.data() + r.begin, b.data() + r.begin, r.elements);
-    to += r.elements;
+// a - b of a part's values, as they lie in those of the whole stage; as many in `to`.
+void difference(const SharedPart& part, const std::vector<float>& a, const std::vector<float>& b,
+                std::vector<float>& to) {
+  auto at = to.begin();
+  for (const SharedPart::Range& r : ranges_of(part, a.size())) {
+    const auto begin = a.begin() + r.begin;
+    at = std::transform(begin, begin + r.elements, b.begin() + r.begin, at, std::minus<>());
   }
-  return out;
 }
 
 // Of the whole stage's values those of a part, one range after the other, and back.
@@ -102,7 +98,7 @@ std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<S
 std::int64_t shared_bytes(std::int64_t weight_bytes, bool in_pieces,
                           std::optional<int> states_there) {
   if (states_there) return weight_bytes * std::max(4, 3 + 2 * *states_there);
-  return weight_bytes * (in_pieces ? 6 : 5);
+  return weight_bytes * (in_pieces ? 8 : 7);
 }
 
 ServerWeights::ServerWeights(Stages& stages, int placement, comm::Transport& transport,
@@ -177,7 +173,7 @@ void ServerWeights::push_all() {
   read_push();
   for (Part& part : parts_) {
     if (part.table < 0) continue;
-    Pushed pushed = push_of(part.what);
+    Pushed pushed = push_of(part);
     if (pushed.rate)
       client_.push(part.table, std::move(pushed.values), *pushed.rate);
     else
@@ -204,8 +200,9 @@ void ServerWeights::rebase(int version) {
   const std::vector<DeviceSpan> kept = stages_.weights_from(stage_, version);
   kept.front().write(next_.data());
   if (kept.size() > 1) {
-    const std::vector<float> moved = difference({}, next_, pushed());
-    for (std::size_t v = 1; v < kept.size(); ++v) kept[v].add(moved.data());
+    moved_.resize(next_.size());
+    difference({}, next_, pushed(), moved_);
+    for (std::size_t v = 1; v < kept.size(); ++v) kept[v].add(moved_.data());
   }
   std::swap(known_, next_);
 }
@@ -234,8 +231,16 @@ int PushedWaves::open(const ps::Table& table, const std::vector<float>& weights,
   return client().open(table, options().pipeline, weights.data());
 }
 
-ServerWeights::Pushed PushedWaves::push_of(const SharedPart& part) {
-  return {difference(part, pushed_, known())};
+void PushedWaves::read_push() {
+  const DeviceSpan weights = stages().newest_weights(stage());
+  pushed_.resize(static_cast<std::size_t>(weights.elements));
+  weights.read(pushed_.data());
+}
+
+ServerWeights::Pushed PushedWaves::push_of(const Part& part) {
+  std::vector<float> changes = client().values_to_push(part.table);
+  difference(part.what, pushed_, known(), changes);
+  return {std::move(changes)};
 }
 
 void PushedWaves::agree_on_states() {
@@ -291,7 +296,7 @@ int PushedGradients::open(const ps::Table& table, const std::vector<float>& weig
   return client().open(with, options().pipeline, weights.data(), &first);
 }
 
-ServerWeights::Pushed PushedGradients::push_of(const SharedPart& /*all*/) {
+ServerWeights::Pushed PushedGradients::push_of(const Part& /*all*/) {
   EndedGradient gradient = stages().take_gradient(stage());
   return {std::move(gradient.values), gradient.rate};
 }

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 
+#include "graph/base/checksum_words.h"
+
 namespace hetu {
 namespace {
 
@@ -25,13 +27,14 @@ Tables make_tables() {
   return t;
 }
 
-}  // namespace
-
-std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before) {
+const Tables& tables() {
   static const Tables t = make_tables();
-  const auto* p = static_cast<const unsigned char*>(data);
-  std::uint32_t crc = ~before;
-  for (; bytes >= 8; bytes -= 8, p += 8) {
+  return t;
+}
+
+std::uint32_t by_tables(const unsigned char* p, std::size_t words, std::uint32_t crc) {
+  const Tables& t = tables();
+  for (; words > 0; --words, p += 8) {
     std::uint32_t low = 0, high = 0;
     std::memcpy(&low, p, 4);
     std::memcpy(&high, p + 4, 4);
@@ -40,7 +43,18 @@ std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before) 
           t[3][high & 0xFF] ^ t[2][(high >> 8) & 0xFF] ^ t[1][(high >> 16) & 0xFF] ^
           t[0][high >> 24];
   }
-  for (; bytes > 0; --bytes, ++p) crc = (crc >> 8) ^ t[0][(crc ^ *p) & 0xFF];
+  return crc;
+}
+
+}  // namespace
+
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before) {
+  static const ChecksumWords by_processor = processor_crc32c();
+  const auto* p = static_cast<const unsigned char*>(data);
+  const std::size_t words = bytes / 8;
+  std::uint32_t crc = (by_processor != nullptr ? by_processor : &by_tables)(p, words, ~before);
+  for (std::size_t i = words * 8; i < bytes; ++i)
+    crc = (crc >> 8) ^ tables()[0][(crc ^ p[i]) & 0xFF];
   return ~crc;
 }
 

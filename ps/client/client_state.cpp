@@ -127,6 +127,11 @@ int ClientState::open_as(int member, std::unique_lock<std::mutex>& lock, OpenTab
   return opened.number;
 }
 
+std::vector<float> ClientState::values_to_push(int number) {
+  const std::lock_guard lock(mutex_);
+  return table(number).spare->take(static_cast<std::size_t>(table(number).about.elements));
+}
+
 void ClientState::push(int number, std::vector<float> delta) {
   {
     const std::lock_guard lock(mutex_);

@@ -26,6 +26,7 @@ class ClientState : public ParameterClient {
 
   int open(const Table& table, int member, const float* initial,
            const OptimizerStates* first = nullptr) override;
+  std::vector<float> values_to_push(int table) override;
   void push(int table, std::vector<float> delta) override;
   void push(int table, std::vector<float> gradient, double rate) override;
   int open_rows(const SparseTable& table, int member) override;

@@ -29,6 +29,29 @@ std::vector<Addressed> first_of_part(const OpenTable& of, int part) {
 }
 }  // namespace
 
+std::vector<float> SpareValues::take(std::size_t elements) {
+  std::vector<float> values;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      values = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  values.resize(elements);
+  return values;
+}
+
+std::shared_ptr<const std::vector<float>> SpareValues::share(std::vector<float> values) {
+  constexpr std::size_t kKept = 1;
+  const auto give_back = [pool = shared_from_this()](const std::vector<float>* read) {
+    std::unique_ptr<std::vector<float>> used(const_cast<std::vector<float>*>(read));
+    const std::lock_guard lock(pool->mutex_);
+    if (pool->free_.size() < kKept) pool->free_.push_back(std::move(*used));
+  };
+  return {new std::vector<float>(std::move(values)), give_back};
+}
+
 OpenTable::OpenTable(int number_of_client, Table table, int server_count)
     : number(number_of_client),
       about(std::move(table)),
@@ -60,7 +83,7 @@ std::vector<Addressed> OpenTable::first_values(int server) const {
 }
 
 std::vector<Addressed> OpenTable::update(std::vector<float> values, double rate) {
-  const auto kept = std::make_shared<const std::vector<float>>(std::move(values));
+  const auto kept = spare->share(std::move(values));
   ++clock;
   std::vector<Addressed> all;
   for (int p = 0; p < split.parts(); ++p) {

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +20,19 @@ struct Addressed {
   int server = 0;
   server::FromClient message;
   server::Payload payload = {};
+};
+
+/// Memory of updates that every server has, for the next ones.
+class SpareValues : public std::enable_shared_from_this<SpareValues> {
+ public:
+  /// So many values, unset.
+  std::vector<float> take(std::size_t elements);
+  /// Shares values until the last reader lets go of them, in any thread.
+  std::shared_ptr<const std::vector<float>> share(std::vector<float> values);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::vector<float>> free_;
 };
 
 /// Knows how a table lies on servers; sends nothing.
@@ -88,6 +103,7 @@ struct OpenTable {
   std::int64_t clock = 0;
   std::int64_t pulls = 0;
   std::optional<OpenPull> pull;
+  const std::shared_ptr<SpareValues> spare = std::make_shared<SpareValues>();
 };
 
 }  // namespace hetu::ps::client

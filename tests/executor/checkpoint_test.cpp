@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -195,6 +196,27 @@ TEST_F(Checkpoint, TruncatedAndForeignFilesAreRefused) {
 TEST(Crc32c, MatchesThePublishedCheckValue) {
   EXPECT_EQ(crc32c("123456789", 9), 0xE3069283U);  // RFC 3720, appendix B.4's polynomial
   EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xE3069283U);
+}
+
+TEST(Crc32c, IsTheDivisionBitByBit) {
+  const auto by_bits = [](const unsigned char* data, std::size_t bytes, std::uint32_t before) {
+    std::uint32_t crc = ~before;
+    for (std::size_t i = 0; i < bytes; ++i) {
+      crc ^= data[i];
+      for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82F63B78U : 0);
+    }
+    return ~crc;
+  };
+  std::mt19937 random(5);
+  std::array<unsigned char, 200> data;
+  for (unsigned char& byte : data) byte = static_cast<unsigned char>(random());
+  for (std::size_t bytes = 0; bytes <= 100; ++bytes) {
+    for (const std::size_t at : {0, 1, 3, 7, 8, 61}) {
+      const std::uint32_t before = random();
+      EXPECT_EQ(crc32c(data.data() + at, bytes, before), by_bits(data.data() + at, bytes, before))
+          << bytes << " bytes from " << at;
+    }
+  }
 }
 
 }  // namespace

@@ -314,5 +314,26 @@ TEST(LocalServers, TellInWhichOrderTheyAdded) {
   EXPECT_EQ(found, expected);
 }
 
+TEST(LocalServers, TheMemoryOfAnUpdateThatServersHaveIsUsedAgain) {
+  constexpr std::int64_t kElements = 3 << 20;
+  LocalServers local(2);
+  const auto client = client_of(local, 0);
+  const std::vector<float> initial(kElements, 0);
+  const int table = client->open({"w", kElements, 1}, 0, initial.data());
+  std::vector<float> values = client->values_to_push(table), found(kElements);
+  const float* memory = values.data();
+  for (int step = 1; step <= 3; ++step) {
+    ASSERT_EQ(static_cast<std::int64_t>(values.size()), kElements);
+    EXPECT_EQ(values.data(), memory);
+    std::fill(values.begin(), values.end(), 1.0F);
+    client->push(table, std::move(values));
+    client->pull(table, step, found.data());
+    client->wait(table, {});
+    EXPECT_EQ(found, std::vector<float>(kElements, static_cast<float>(step)));
+    client->flush();
+    values = client->values_to_push(table);
+  }
+}
+
 }  // namespace
 }  // namespace hetu::ps
