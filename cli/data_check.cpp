@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "datasets/bert_hdf5.h"
+#include "datasets/bert_text.h"
 #include "datasets/criteo.h"
 #include "datasets/image_check.h"
 #include "datasets/image_list.h"
@@ -202,13 +203,34 @@ Report check_clicks(const std::vector<std::string>& paths) {
   return report;
 }
 
-Report check(const std::string& path, int threads) {
+Report check_text(BertTextOptions text) {
+  if (text.vocabulary.empty()) {
+    text.vocabulary = (fs::path(text.path).parent_path() / "vocab.txt").string();
+    require(is_file(text.vocabulary),
+            "{} is taken for a text, and there is no vocab.txt beside it: give --vocab FILE",
+            text.path);
+  }
+  const BertTextCheck r = check_bert_text(text, Progress("sentences"));
+  return {fmt::format("{}: text, {:.1f} MB, {} sentences in {} documents, {} rows of {} tokens\n"
+                      "{} tokens, {:.1f} per sentence, {:.2f} % of them not in the vocabulary\n",
+                      text.path, static_cast<double>(r.bytes) / 1e6, r.sentences, r.documents,
+                      r.rows, text.sequence_length, r.tokens,
+                      static_cast<double>(r.tokens) / static_cast<double>(r.sentences),
+                      percent(r.unknown, r.tokens)),
+          r.problems};
+}
+
+bool is_text(const std::string& path) { return fs::path(path).extension() == ".txt"; }
+
+Report check(const std::string& path, int threads, const BertTextOptions& text) {
   std::error_code error;
   if (!fs::exists(path, error)) fail(Code::Io, "{}: no such file or folder", path);
   if (!is_folder(path)) {
     const fs::path ending = fs::path(path).extension();
     require(ending != ".hdf5" && ending != ".h5", "{}: name the folder of the shards", path);
+    if (!text.vocabulary.empty()) return check_text(text);
     if (is_clicks(path)) return check_clicks({path});
+    if (is_text(path)) return check_text(text);
     return check_cifar(path);
   }
   if (holds_shards(path)) return check_bert(path);
@@ -218,32 +240,42 @@ Report check(const std::string& path, int threads) {
   if (holds_clicks(path)) return check_clicks({path});
   fail(Code::Io,
        "{}: no BERT shards (*.hdf5), no CIFAR-100 files (train.bin, train, …), no class folders of "
-       "images and no click logs (day_0, …, *.tsv)",
+       "images and no click logs (day_0, …, *.tsv); of a text, name the file",
        path);
 }
 
 constexpr const char* kUsage =
-    "usage: hetu data check PATH [--threads N]\n\n"
+    "usage: hetu data check PATH [--threads N] [--vocab FILE …]\n\n"
     "Reads all of a data set once: BERT training shards in a folder; images in a folder per "
     "class,\nor in train and val of these; CIFAR-100's file or folder; click logs in Criteo's "
-    "format, a\nfile, a folder of day files, or train and val of these. Exits 4 if something is "
-    "not "
-    "right.\n\n";
+    "format, a\nfile, a folder of day files, or train and val of these; a text (*.txt) of "
+    "one\nsentence per "
+    "line, a blank line between documents. Exits 4 if something is not right.\n\n";
 
 }  // namespace
 
 int data_check_command(const Arguments& arguments) {
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  BertTextOptions text;
   const std::vector<Option> options = {
       {"--threads", "N", "threads that decode images (all processors)",
-       [&](const std::string& text) { threads = static_cast<int>(to_integer(text, 1, 4096)); }}};
+       [&](const std::string& given) { threads = static_cast<int>(to_integer(given, 1, 4096)); }},
+      {"--vocab", "FILE", "WordPiece tokens of a text (vocab.txt beside it)",
+       [&](const std::string& given) { text.vocabulary = given; }},
+      {"--cased", nullptr, "text: capital letters and accents stay",
+       [&](const std::string&) { text.lower_case = false; }},
+      {"--encoding", "NAME", "of a text: utf-8 or latin-1 (utf-8)",
+       [&](const std::string& given) { text.encoding = text_encoding(given); }},
+      {"--sequence-length", "N", "tokens of a row of a text (128)",
+       [&](const std::string& given) { text.sequence_length = to_integer(given, 5, 1 << 20); }}};
   if (wants_help(arguments)) {
     put(kUsage + help_text(options), "");
     return 0;
   }
   const std::vector<std::string> paths = parse_options(arguments, options);
   require(paths.size() == 1, "check needs one folder or file, got {} arguments", paths.size());
-  const Report report = check(paths[0], threads);
+  text.path = paths[0];
+  const Report report = check(paths[0], threads, text);
   for (const std::string& problem : report.problems) {
     std::fprintf(stderr, "hetu data check: %s\n", problem.c_str());
   }

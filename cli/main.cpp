@@ -32,6 +32,8 @@ const std::vector<Command>& commands() {
       {"data check",
        "reads a data set once (BERT shards, images, CIFAR-100, click logs), and says what is in it",
        data_check_command, nullptr},
+      {"data prepare", "writes BERT shards (HDF5) of a text", nullptr, "sample.prepare"},
+      {"data vocabulary", "makes a WordPiece vocabulary of a text", nullptr, "sample.vocabulary"},
       {"data sample",
        "writes small BERT shards, drawn images (ImageNet's or CIFAR-100's layout) or click logs",
        nullptr, "sample"},

@@ -3,6 +3,7 @@
 
 #include "datasets/bert_hdf5.h"
 #include "datasets/bert_shard.h"
+#include "datasets/bert_text.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -89,6 +90,25 @@ double bert_target_entropy(const std::string& folder) {
     BertShard shard(path);
     each_piece(shard, BertColumn::MaskedLmLabels, vocabulary,
                [&targets](const std::vector<std::int32_t>& labels) { targets.add(labels); });
+  }
+  return targets.entropy();
+}
+
+double bert_target_entropy(RowSource& source, std::int64_t vocabulary_size,
+                           std::int64_t most_rows) {
+  TargetCounts targets(vocabulary_size);
+  const std::vector<Field>& fields = source.fields();
+  const auto ids = std::find_if(fields.begin(), fields.end(),
+                                [](const Field& field) { return field.name == "masked_lm_ids"; });
+  HETU_ASSERT(ids != fields.end());
+  const std::int64_t rows = std::min(source.rows(), most_rows);
+  Batch batch;
+  for (std::int64_t first = 0; first < rows; first += kRowsAtOnce) {
+    batch.first = first;
+    resize_batch(batch, {*ids}, std::min(kRowsAtOnce, rows - first));
+    source.read(batch);
+    const auto* values = batch.fields[0].as<std::int32_t>();
+    targets.add({values, values + element_count(batch.fields[0].shape)});
   }
   return targets.entropy();
 }

@@ -27,6 +27,24 @@ std::vector<std::int64_t> drawn_order(std::int64_t n, std::uint64_t seed, std::u
   return order;
 }
 
+std::int64_t drawn_place(std::int64_t index, std::int64_t n, std::uint64_t key) {
+  HETU_ASSERT(index >= 0 && index < n);
+  constexpr std::uint64_t kRounds = 6;
+  int half = 1;
+  while (half < 31 && (std::int64_t{1} << (2 * half)) < n) ++half;
+  const std::uint64_t last = (std::uint64_t{1} << half) - 1;
+  auto place = static_cast<std::uint64_t>(index);
+  do {
+    std::uint64_t left = place >> half, right = place & last;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      const std::uint64_t mixed = drawn_bits(key + round, right) & last;
+      left = std::exchange(right, left ^ mixed);
+    }
+    place = (left << half) | right;
+  } while (place >= static_cast<std::uint64_t>(n));
+  return static_cast<std::int64_t>(place);
+}
+
 namespace {
 // Keys of the two kinds of draw of one epoch: the files, and one per window.
 constexpr std::uint64_t kFiles = 0;

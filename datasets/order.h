@@ -13,6 +13,11 @@ std::vector<std::int64_t> drawn_order(std::int64_t n, std::uint64_t seed, std::u
 /// 64 drawn bits for a counter under a key (SplitMix64's finaliser over both).
 std::uint64_t drawn_bits(std::uint64_t key, std::uint64_t counter);
 
+/// The place of `index` in a drawn order of 0..n-1 that nobody holds in memory: a permutation by a
+/// Feistel network over the next power of four, walked until it falls below n. Source: Black,
+/// Rogaway 2002, "Ciphers with arbitrary finite domains", section 4.
+std::int64_t drawn_place(std::int64_t index, std::int64_t n, std::uint64_t key);
+
 /// Rows [first, first + count) of one file.
 struct FileRange {
   int file = 0;

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Pre-trains BERT (masked language model + next sentence) on HDF5 shards.
+"""Pre-trains BERT (masked language model + next sentence) on HDF5 shards, or on plain text: one sentence per line, a blank
+line between documents.
 
     heturun -c config/local.yml python3 python/train_bert.py --data build/sample/bert --model tiny --devices pipe_2_2 \\
             --pipeline 1f1b --batch-size 32 --micro-batches 4 --learning-rate 1e-3 --warmup-steps 20 --steps 200
+
+    python3 python/train_bert.py --data corpus.txt --vocab vocab.txt --model tiny --steps 200 …
 
 Without heturun it trains in one process with one stage.
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import collections
 import sys
+from pathlib import Path
 from typing import Any
 
 import hetu as ht
@@ -28,8 +32,13 @@ def options() -> training.Parser:
     parser = training.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.set_defaults(batch_size=64, learning_rate=1e-4, optimizer="adamw", weight_decay=0.01)
     add = parser.add_argument
-    add("--data", default="~/.cache/hetu/datasets/wikicorpus_en", help="folder of shards (default %(default)s)")
-    add("--eval-data", metavar="DIR", help="shards that each epoch ends with an evaluation on (default: none)")
+    add("--data", default="~/.cache/hetu/datasets/wikicorpus_en", help="folder of shards, or a text (default %(default)s)")
+    add("--eval-data", metavar="PATH", help="shards or text that each epoch is evaluated on (default: none)")
+    add("--vocab", metavar="FILE", help="WordPiece tokens of a text, one per line (default: vocab.txt beside it)")
+    add("--cased", action="store_true", help="text: keep capital letters and accents")
+    add("--encoding", choices=("utf-8", "latin-1"), default="utf-8", help="of a text (default %(default)s)")
+    add("--sequence-length", type=int, default=128, help="tokens of a row of a text (default %(default)s)")
+    add("--corpus-lines", type=int, default=0, help="use only the first sentences of a text (0 = all)")
     add("--model", default="base",
         help="base, tiny, deep (16 layers x 64), or a Hugging Face style JSON configuration (default %(default)s)")
     add("--warmup-steps", type=int, default=2000,
@@ -53,9 +62,22 @@ def rate_of(args: argparse.Namespace) -> ht.lr.Rate:
     return ht.lr.warmup(args.learning_rate, args.warmup_steps)
 
 
+def rows_of(args: argparse.Namespace, path: str, max_rows: int = 0) -> ht.data.BertHdf5 | ht.text.BertText:
+    """The rows of a folder of shards, or of a text."""
+    at = Path(path).expanduser()
+    if not at.is_file():
+        return ht.data.BertHdf5(path, args.batch_size, args.seed, max_rows=max_rows)
+    if args.vocab is None and not (at.parent / "vocab.txt").is_file():
+        raise ValueError(f"--data {path} is a text, and there is no vocab.txt beside it: give --vocab FILE (hetu data "
+                         "vocabulary makes one)")
+    return ht.text.BertText(path, args.vocab or str(at.parent / "vocab.txt"), args.batch_size, args.sequence_length,
+                            seed=args.seed, lower_case=not args.cased, encoding=args.encoding,
+                            corpus_lines=args.corpus_lines, max_rows=max_rows)
+
+
 def build(args: argparse.Namespace) -> ht.Executor:
     """The model, its optimizer and this worker's part of the job."""
-    batch = ht.data.BertHdf5(args.data, batch_size=args.batch_size, seed=args.seed, max_rows=args.max_rows)
+    batch = rows_of(args, args.data, args.max_rows)
     changes: dict[str, Any] = {"vocab_size": batch.vocabulary_size}
     if args.dropout is not None:
         changes.update(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
@@ -69,7 +91,7 @@ def build(args: argparse.Namespace) -> ht.Executor:
 def train(args: argparse.Namespace, job: ht.Executor) -> None:
     """Epochs of 100 steps; SD-PIPE's line after each, and in the end what has been learnt."""
     last: collections.deque[float] = collections.deque(maxlen=20)
-    evaluation = ht.data.BertHdf5(args.eval_data, args.batch_size, args.seed) if args.eval_data else None
+    evaluation = rows_of(args, args.eval_data) if args.eval_data else None
     evaluations = training.batches(evaluation, job.layout.pipelines, "evaluation") if evaluation else 0
 
     def epoch_end(epoch: training.Epoch) -> dict[str, float]:

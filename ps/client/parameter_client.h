@@ -89,8 +89,8 @@ class ParameterClient {
   virtual int open(const Table& table, int member, const float* initial,
                    const OptimizerStates* first = nullptr) = 0;
 
-  /// Values for a push, as long as the table and unset: memory of an earlier push where servers have
-  /// one already, for fresh memory costs more than filling it.
+  /// Values for a push, as long as the table and unset: memory of an earlier push where servers
+  /// have one already, for fresh memory costs more than filling it.
   virtual std::vector<float> values_to_push(int table) = 0;
   /// Adds `delta`, as long as the table, to the servers' values: exactly once, whatever is lost and
   /// sent again on the way. This member's clock, 0 at first, rises by one. Never blocks for the

@@ -93,6 +93,11 @@ class BertHdf5(Data):
         return float(_hetu.bert_target_entropy(self.folder))
 
 
+def decoding_threads() -> int:
+    """Half of this worker's cores, at least one."""
+    return max(1, len(os.sched_getaffinity(0)) // int(_hetu.env()["local_workers"]) // 2)
+
+
 class ImageFolder(Data):
     """A folder of images, one sub-folder per class. Fields: image float32 [3, size, size], label int32 [].
 
@@ -107,7 +112,7 @@ class ImageFolder(Data):
             raise ValueError(f"size {size} must be >= 1 and threads {threads} >= 0")
         self.list = _hetu.ImageList(str(path))
         self.size, self.train, self.seed = size, train, seed
-        self.threads = threads or max(1, len(os.sched_getaffinity(0)) // int(_hetu.env()["local_workers"]) // 2)
+        self.threads = threads or decoding_threads()
         self.rows: int = self.list.images
         self.num_classes: int = self.list.classes
         super().__init__([("image", "float32", [3, size, size]), ("label", "int32", [])], batch_size)

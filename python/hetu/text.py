@@ -1,4 +1,4 @@
-"""Text as rows of numbers, for models of the next token: its bytes, or the tokens of a vocabulary."""
+"""Text as rows of numbers: for models of the next token its bytes or tokens, for BERT pairs of sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
-from hetu.data import Data
+from hetu.data import Data, decoding_threads
 from hetu.graph import current
 
 if TYPE_CHECKING:
@@ -108,3 +108,56 @@ class Text(Data):
 
 
 __all__ = ["Text", "Vocabulary"]
+
+
+class WordPiece:
+    """A WordPiece vocabulary, BERT's vocab.txt: a token per line. `encoding` is that of bytes: utf-8 or latin-1."""
+
+    def __init__(self, file: str, lower_case: bool = True, encoding: str = "utf-8") -> None:
+        self._words = _hetu.WordPiece(str(file), lower_case)
+        self.encoding = encoding
+        self.size: int = self._words.size
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """The ids of a text's tokens, without [CLS] and [SEP]."""
+        if isinstance(text, str):
+            return list(self._words.encode(text.encode(), "utf-8"))
+        return list(self._words.encode(text, self.encoding))
+
+
+class BertText(Data):
+    """BERT pre-training rows of a plain text, made while training: one sentence per line, a blank line between documents.
+    Fields, all int32, as of ht.data.BertHdf5: input_ids, input_mask, segment_ids, masked_lm_labels [S],
+    next_sentence_labels [], masked_lm_positions, masked_lm_ids [P]; datasets/bert_text.h has the rules.
+
+    `vocabulary`: a vocab.txt. `lower_case`: small letters without accents. `encoding`: utf-8 or latin-1. `corpus_lines`:
+    only the first so many sentences; `max_rows`: only the first so many pairs (0 = all). `threads` make rows; 0: half of
+    this worker's cores, at least one. An index, PATH.hetu-index, is made beside the text when it is first opened.
+    """
+
+    def __init__(self, path: str, vocabulary: str, batch_size: int, sequence_length: int = 128, *, seed: int = 0,
+                 lower_case: bool = True, encoding: str = "utf-8", corpus_lines: int = 0, max_rows: int = 0,
+                 threads: int = 0) -> None:
+        self.how = {
+            "path": str(Path(path).expanduser()), "vocabulary": str(Path(vocabulary).expanduser()), "seed": seed,
+            "sequence_length": sequence_length, "lower_case": lower_case, "encoding": encoding,
+            "corpus_lines": corpus_lines, "max_rows": max_rows, "threads": threads or decoding_threads(),
+        }
+        about = _hetu.bert_text_about(self.how)
+        self.rows: int = about["rows"]
+        self.vocabulary_size: int = about["vocabulary_size"]
+        self.sequence_length = sequence_length
+        row, masked = [sequence_length], [about["most_masked"]]
+        shapes = {"input_ids": row, "input_mask": row, "segment_ids": row, "masked_lm_labels": row,
+                  "next_sentence_labels": [], "masked_lm_positions": masked, "masked_lm_ids": masked}
+        super().__init__([(name, "int32", shape) for name, shape in shapes.items()], batch_size)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
+        return _hetu.bert_text_loader(self.how, self._options(pipelines, pipeline, fields, 4))
+
+    def target_entropy(self, rows: int = 20_000) -> float:
+        """Unigram entropy of what is masked in so many rows, nats: the loss of knowing only how often each token occurs."""
+        return float(_hetu.bert_text_entropy(self.how, rows))

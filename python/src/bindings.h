@@ -23,6 +23,9 @@ void bind_options(nanobind::module_& m);
 /// Data: Loader, bert_loader, stream_loader.
 void bind_data(nanobind::module_& m);
 
+/// Text: WordPiece, bert_text_loader, count_words.
+void bind_text(nanobind::module_& m);
+
 /// Checks: evaluate, a graph by the reference kernels.
 void bind_evaluate(nanobind::module_& m);
 

@@ -61,6 +61,7 @@ NB_MODULE(_hetu, m) {
   hetu::bind_schedule(m);
   hetu::bind_options(m);
   hetu::bind_data(m);
+  hetu::bind_text(m);
   hetu::bind_evaluate(m);
   hetu::bind_links(m);
   hetu::bind_ps(m);

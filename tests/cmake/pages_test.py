@@ -26,7 +26,7 @@ ELSEWHERE = {
         "scripts/prof_steps.sh", "scripts/plot_cuda_timeline.sh", "scripts/train.sh", "scripts/train_kfac.sh",
         "scripts/prof_kfac_steps.sh", "data_utils.py", "scripts/auto_schedule.sh", "scripts/prof_pipefisher_steps.sh",
     },
-    "of a data set": {"vocab.txt", "train.txt"},
+    "of a data set": {"vocab.txt", "train.txt", "corpus.txt", "wikipedia.segmented.nltk.txt"},
 }
 
 

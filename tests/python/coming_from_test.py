@@ -30,6 +30,7 @@ CHECKS = {
                    "`make -j`"],
     "exports": ["`source hetu.exp`", "`import hetu`"],
     "shards_are_read": ["HDF5 shards by NVIDIA's BERT scripts", "`wikicorpus_en_training_<i>.hdf5`"],
+    "text_is_read": ["`bert_data/wikipedia.segmented.nltk.txt`"],
     "every_row_once": ["pipeline d reads files d, d+N, … without shuffling"],
     "shipped_files": ["`config/w0_w1.yml`", "`config/w2_w3.yml`", "`config/w4_w5.yml`", "`config/w6_w7.yml`",
                       "files for 4 and 8 hosts", "`config_local`"],
@@ -199,6 +200,16 @@ class Checks(TrainCase):
             shutil.copy(self.data / f"small_training_{number}.hdf5", folder / f"wikicorpus_en_training_{number}.hdf5")
         said = self.run_words("hetu", "data", "check", folder)
         self.assertIn(str(SHARDS * ROWS), said.stdout + said.stderr)
+
+    def test_text_is_read(self):
+        text, vocabulary = self.folder / "wikipedia.segmented.nltk.txt", self.folder / "words.txt"
+        lines = [f"Fa\xe7ade {i} is white ." + "\n" * (i % 5 == 4) for i in range(100)]
+        text.write_text("\n".join(lines), encoding="latin-1")
+        self.run_words("hetu", "data", "vocabulary", text, "--encoding", "latin-1", "-o", vocabulary, "--size", 200)
+        said = self.run_words(sys.executable, ROOT / "python" / "train_bert.py", "--data", text, "--vocab", vocabulary,
+                              "--encoding", "latin-1", "--steps", 2, "--model", "tiny", "--batch-size", 4,
+                              "--sequence-length", 16)
+        self.assertIn("TRAIN loss", said.stdout)
 
     def test_every_row_once(self):
         source = data.BertHdf5(str(self.data), batch_size=12, seed=3)

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Compares live with PyTorch: BERT with Hugging Face's (loss, every gradient, 20 training steps), ResNets with torchvision's
 (loss, running statistics, logits, weight files, gradients), operators, layers, the models of docs/examples and of
-transformers, optimizers and learning rates over 50 steps. Exit status 1 if a bound is passed."""
+transformers, optimizers and learning rates over 50 steps, WordPiece. Exit status 1 if a bound is passed."""
 
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import bert_cases
 import bert_hetu
@@ -37,6 +40,18 @@ def operators() -> bool:
     return apart[where] < 2e-6
 
 
+def words() -> bool:
+    """Whether a million lines have Hugging Face's tokens, by a vocabulary made of them."""
+    import word_piece_parity
+
+    with tempfile.TemporaryDirectory() as folder:
+        text, vocabulary = Path(folder) / "some.txt", Path(folder) / "vocab.txt"
+        text.write_text("\n".join(word_piece_parity.lines_of_files(100_000)))
+        make = [sys.executable, "-m", "hetu.sample.vocabulary", text, "-o", vocabulary, "--size", "10000"]
+        subprocess.run(make, check=True)
+        return word_piece_parity.check(str(vocabulary))
+
+
 def main() -> int:
     try:
         import bert_torch
@@ -61,6 +76,7 @@ def main() -> int:
     failed |= not nn_parity.check()
     failed |= not resnet_parity.check()
     failed |= not resnet_parity.check_gradients()
+    failed |= not words()
     return int(failed)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ class Options:
     vocab_size: int = 2000
     shards: int = 4
     seed: int = 12345
+    text: Path | None = None  # one's own, in place of prose.py's
 
 
 @dataclass
@@ -163,10 +165,24 @@ def write_shard(path: Path, rows: list[Row], options: Options) -> None:
         file.create_dataset("next_sentence_labels", data=next_sentence, compression="gzip")
 
 
+def documents_of(text: Path) -> list[list[str]]:
+    """The documents of a text: a sentence per line, a blank line between two of them."""
+    try:
+        pieces = re.split(r"\n\s*\n", text.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text}: {error}; is it latin-1? iconv -f latin1 -t utf-8 makes utf-8 of it") from None
+    out = [[line.strip() for line in piece.splitlines() if line.strip()] for piece in pieces]
+    out = [document for document in out if document]
+    if len(out) < math.ceil(2 / TEST_FRACTION) or sum(map(len, out)) < 4 * len(out):
+        raise ValueError(f"{text}: {sum(map(len, out))} sentences in {len(out)} documents are too few for a sample: at "
+                         f"least {math.ceil(2 / TEST_FRACTION)} documents of 4, with a blank line between them")
+    return out
+
+
 def make_sample(folder: Path, options: Options) -> str:
     """Writes the shards and vocab.txt into a new folder, all or nothing; returns a line that says what they are."""
     rng = random.Random(options.seed)
-    vocabulary, texts = encode(documents(), options.vocab_size)
+    vocabulary, texts = encode(documents_of(options.text) if options.text else documents(), options.vocab_size)
     rng.shuffle(texts)
     held_out = round(len(texts) * TEST_FRACTION)
     rows = make_rows(texts[held_out:], options.rows, len(vocabulary), options, rng)
@@ -205,6 +221,8 @@ def parse(arguments: list[str] | None) -> tuple[Path, Options]:
     parser.add_argument("--vocab-size", type=int, default=d.vocab_size, help="WordPiece tokens (%(default)s)")
     parser.add_argument("--shards", type=int, default=d.shards, help="training files (%(default)s)")
     parser.add_argument("--seed", type=int, default=d.seed, help="of cuts, pairs and masks (%(default)s)")
+    parser.add_argument("--text", type=Path, metavar="FILE",
+                        help="one's own text in its place: a sentence per line, a blank line between documents, utf-8")
     given = parser.parse_args(arguments)
     folder = given.folder.absolute()
     options = Options(**{name: getattr(given, name) for name in vars(d)})
@@ -224,8 +242,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"hetu data sample: {error}; pip install h5py numpy", file=sys.stderr)
         return 3
-    except OSError as error:
-        print(f"hetu data sample: {folder}: {error}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(f"hetu data sample: {error}" if isinstance(error, ValueError) else f"hetu data sample: {folder}: {error}",
+              file=sys.stderr)
         return 4
     print(line)
     return 0

@@ -86,13 +86,13 @@ def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
     return out
 
 
-def train_vocabulary(counts: Counter[str], size: int) -> list[str]:
-    """A WordPiece vocabulary: the alphabet, then the most frequent pair of neighbouring pieces, again and again.
+def train_vocabulary(counts: Counter[str], size: int, most_letters: int = ALPHABET) -> list[str]:
+    """A WordPiece vocabulary: the most frequent letters, then the most frequent pair of neighbouring pieces, over and over.
 
     Ties go to the pair that sorts first: `tokenizers` leaves them to a hash, so that each run would differ.
     """
     letters = Counter(c for word in sorted(counts) for c in word * counts[word])
-    alphabet = {c for c, _ in sorted(letters.items(), key=lambda item: (-item[1], item[0]))[:ALPHABET]}
+    alphabet = {c for c, _ in sorted(letters.items(), key=lambda item: (-item[1], item[0]))[:most_letters]}
     split = [[word[0], *("##" + c for c in word[1:])] for word in sorted(counts) if alphabet.issuperset(word)]
     weight = [counts[word] for word in sorted(counts) if alphabet.issuperset(word)]
     total: Counter[tuple[str, str]] = Counter()

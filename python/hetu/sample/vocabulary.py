@@ -1,0 +1,72 @@
+"""`hetu data vocabulary`: a WordPiece vocabulary of one's own text.
+
+    hetu data vocabulary TEXT -o vocab.txt [--size 30522] [--cased] [--encoding latin-1] [--corpus-lines N]
+
+Words are cut as they are when the text is read; the pieces are those of prose.py: letters, then the most frequent pair of
+neighbouring pieces, again and again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+from hetu import _hetu, one_line_errors
+from hetu.sample.prose import SPECIAL, train_vocabulary
+
+LETTERS = 1000  # at most; words with others are [UNK]
+
+
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """What is to be known of a text, whatever is made of it."""
+    parser.add_argument("text", type=Path, metavar="TEXT",
+                        help="one sentence per line, a blank line between documents")
+    parser.add_argument("--cased", action="store_true", help="keep capital letters and accents")
+    parser.add_argument("--encoding", choices=("utf-8", "latin-1"), default="utf-8", help="of the text (%(default)s)")
+    parser.add_argument("--corpus-lines", type=int, default=0, metavar="N", help="only the first sentences (0 = all)")
+
+
+def text_options(given: argparse.Namespace) -> dict[str, object]:
+    """The same for the reader."""
+    return {"path": str(given.text), "lower_case": not given.cased, "encoding": given.encoding,
+            "corpus_lines": given.corpus_lines}
+
+
+def write_vocabulary(path: Path, tokens: list[str]) -> None:
+    """A token per line, whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="hetu data vocabulary", description="Makes a WordPiece vocabulary of a text.")
+    add_text_options(parser)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="to write: a token per line")
+    parser.add_argument("--size", type=int, default=30522, help="tokens at most (%(default)s)")
+    parser.add_argument("--letters", type=int,
+                        help=f"the most frequent; words with others are [UNK] ({LETTERS}, or a quarter of the tokens)")
+    given = parser.parse_args(arguments)
+    given.letters = min(LETTERS, max(1, given.size // 4)) if given.letters is None else given.letters
+    if given.letters < 1 or given.size < 2 * given.letters + len(SPECIAL):
+        parser.error(f"--size {given.size} with --letters {given.letters}: room is needed for each letter at the "
+                     f"beginning and within a word, and for BERT's tokens: at least {2 * given.letters + len(SPECIAL)}")
+    with one_line_errors("hetu data vocabulary"):
+        counts = Counter(dict(_hetu.count_words(text_options(given))))
+        if not counts:
+            raise ValueError(f"{given.text}: has no words")
+        tokens = train_vocabulary(counts, given.size, given.letters)
+        write_vocabulary(given.output, tokens)
+        print(f"{given.output}: {len(tokens)} tokens of {len(counts)} different words, {counts.total()} in all")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+// Plain text as BERT's rows: which sentences make a row, cutting, masks, the index, bad files.
+// The rows themselves are compared with another reader of the same rules in
+// tests/python/bert_text_test.py.
+#include "datasets/bert_text.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "datasets/order.h"
+#include "datasets/text_corpus.h"
+#include "graph/base/error.h"
+#include "tests/temporary_folder.h"
+
+namespace hetu {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class BertText : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
+  }
+  std::filesystem::path at(const std::string& name) const { return folder_ / name; }
+
+  /// A word for each number, w0, w1, …, after the special tokens.
+  std::string vocabulary(int words) const {
+    std::string text = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    for (int i = 0; i < words; ++i) text += fmt::format("w{}\n", i);
+    return write("vocab.txt", text);
+  }
+
+  /// `documents` of 2 to 6 sentences of 1 to 9 words; every sentence begins with its own number.
+  BertTextOptions options(int documents, std::int64_t length = 16) const {
+    std::string text;
+    int sentence = 0;
+    for (int d = 0; d < documents; ++d) {
+      for (int s = 0; s < 2 + d % 5; ++s, ++sentence) {
+        text += fmt::format("w{}", sentence);
+        for (int w = 0; w < sentence % 9; ++w) text += fmt::format(" w{}", w);
+        text += s % 2 == 0 ? "\n" : " \r\n";
+      }
+      text += d % 3 == 0 ? "\n\n \n" : "\n";
+    }
+    BertTextOptions out;
+    out.path = write("corpus.txt", text);
+    out.vocabulary = vocabulary(sentence);
+    out.sequence_length = length;
+    return out;
+  }
+
+ private:
+  const TemporaryFolder folder_;
+};
+
+Batch read(RowSource& source, std::int64_t epoch, std::int64_t first, std::int64_t rows) {
+  Batch batch;
+  batch.epoch = epoch;
+  batch.first = first;
+  resize_batch(batch, source.fields(), rows);
+  source.read(batch);
+  return batch;
+}
+
+TEST(DrawnPlace, IsAPermutationForEveryCount) {
+  std::set<std::vector<std::int64_t>> orders;
+  for (std::int64_t n = 1; n <= 300; ++n) {
+    for (const std::uint64_t key : {1ULL, 77ULL}) {
+      std::vector<std::int64_t> order;
+      for (std::int64_t i = 0; i < n; ++i) order.push_back(drawn_place(i, n, key));
+      orders.insert(order);
+      std::sort(order.begin(), order.end());
+      for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(order[static_cast<std::size_t>(i)], i);
+    }
+  }
+  EXPECT_GT(orders.size(), 580U);  // keys give orders of their own, but for the smallest n
+}
+
+TEST(DrawnPlace, SpreadsNeighboursEvenly) {
+  constexpr std::int64_t kRows = 100000;
+  double distance = 0;
+  for (std::int64_t i = 1; i < kRows; ++i)
+    distance +=
+        std::abs(static_cast<double>(drawn_place(i, kRows, 5) - drawn_place(i - 1, kRows, 5)));
+  EXPECT_NEAR(distance / kRows, kRows / 3.0, kRows * 0.005);  // of two even draws
+}
+
+TEST(MostMasked, LeavesOutOneRowInTenToTheTwelve) {
+  EXPECT_EQ(most_masked(5), 2);    // tokens: all of them
+  EXPECT_EQ(most_masked(16), 13);  // 0.15^13 = 2e-11 is more than that
+  EXPECT_EQ(most_masked(128), 51);
+  EXPECT_EQ(most_masked(512), 138);
+}
+
+TEST_F(BertText, HasEachPairOfNeighboursButTheLastOnceInAnEpoch) {
+  const BertTextOptions with = options(40);
+  const auto source = bert_text_source(with);
+  const TextCorpus corpus(with.path);
+  ASSERT_EQ(corpus.documents(), 40);
+  ASSERT_EQ(source->rows(), corpus.sentences() - corpus.documents() - 1);
+  std::map<std::int32_t, int> firsts;
+  int random = 0;
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch) {
+    const Batch batch = read(*source, epoch, 0, source->rows());
+    for (std::int64_t row = 0; row < source->rows(); ++row) {
+      const auto* labels = batch.at("masked_lm_labels").as<std::int32_t>() + row * 16;
+      const auto* ids = batch.at("input_ids").as<std::int32_t>() + row * 16;
+      const auto* segments = batch.at("segment_ids").as<std::int32_t>() + row * 16;
+      const auto number = [&](std::int64_t place) {
+        return (labels[place] >= 0 ? labels[place] : ids[place]) - 5;
+      };
+      const std::int32_t first = number(1);
+      std::int64_t second = 2;
+      while (segments[second] == 0) ++second;
+      ++firsts[first];
+      const bool is_random = batch.at("next_sentence_labels").as<std::int32_t>()[row] == 1;
+      random += is_random ? 1 : 0;
+      if (is_random)
+        EXPECT_NE(corpus.document_of(number(second)), corpus.document_of(first));
+      else
+        EXPECT_EQ(number(second), first + 1);
+    }
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(firsts.size()), source->rows());
+  for (const auto& [first, times] : firsts) EXPECT_EQ(times, 20) << "sentence " << first;
+  EXPECT_NEAR(random / (20.0 * static_cast<double>(source->rows())), 0.5, 0.05);
+}
+
+TEST_F(BertText, MasksAreInAllColumnsTheSame) {
+  const auto source = bert_text_source(options(40));
+  const Batch batch = read(*source, 3, 0, source->rows());
+  const std::int64_t most = most_masked(16);
+  std::int64_t masked = 0, as_mask = 0, kept = 0, tokens = 0;
+  for (std::int64_t row = 0; row < source->rows(); ++row) {
+    const auto column = [&](const char* name, std::int64_t width) {
+      return batch.at(name).as<std::int32_t>() + row * width;
+    };
+    const auto *ids = column("input_ids", 16), *labels = column("masked_lm_labels", 16),
+               *mask = column("input_mask", 16), *places = column("masked_lm_positions", most),
+               *found = column("masked_lm_ids", most);
+    EXPECT_EQ(ids[0], 2);
+    std::int64_t k = 0;
+    for (std::int64_t at = 0; at < 16; ++at) {
+      tokens += mask[at] == 1 && ids[at] != 2 && ids[at] != 3 ? 1 : 0;
+      if (mask[at] == 0) {
+        EXPECT_EQ(ids[at], 0);
+      }
+      if (labels[at] < 0) continue;
+      EXPECT_EQ(mask[at], 1);
+      EXPECT_EQ(places[k], at);
+      EXPECT_EQ(found[k++], labels[at]);
+      ++masked;
+      as_mask += ids[at] == 4 ? 1 : 0;
+      kept += ids[at] == labels[at] ? 1 : 0;
+    }
+    for (; k < most; ++k) {
+      EXPECT_EQ(places[k], 0);
+      EXPECT_EQ(found[k], -1);
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(masked) / static_cast<double>(tokens), 0.15, 0.04);
+  EXPECT_NEAR(static_cast<double>(as_mask) / static_cast<double>(masked), 0.8, 0.1);
+  EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(masked), 0.1, 0.08);
+}
+
+TEST_F(BertText, IsTheSameByAnyThreadsAndBatches) {
+  BertTextOptions with = options(40);
+  const auto one = bert_text_source(with);
+  with.threads = 5;
+  const auto many = bert_text_source(with);
+  const std::int64_t rows = one->rows();
+  const Batch whole = read(*many, 2, 0, rows);
+  for (std::int64_t first = 0; first < rows; first += 7) {
+    const std::int64_t count = std::min<std::int64_t>(7, rows - first);
+    const Batch part = read(*one, 2, first, count);
+    for (const FieldData& field : part.fields) {
+      const std::vector<std::byte>& all = whole.at(field.name).bytes;
+      const std::size_t width = all.size() / static_cast<std::size_t>(rows);
+      EXPECT_TRUE(std::equal(
+          field.bytes.begin(), field.bytes.end(),
+          all.begin() + static_cast<std::ptrdiff_t>(width * static_cast<std::size_t>(first))))
+          << field.name << " from row " << first;
+    }
+  }
+  with.seed = 1;
+  EXPECT_NE(read(*bert_text_source(with), 2, 0, rows).fields[0].bytes, whole.fields[0].bytes);
+}
+
+TEST_F(BertText, TheIndexIsMadeOnceAndAgainWhenTheTextChanges) {
+  const std::string path = write("own.txt", "a\nb\n\n  c  \r\nd\n\n\n\ne");
+  const auto sentences = [&] {
+    const TextCorpus corpus(path);
+    std::vector<std::string> out;
+    for (std::int64_t i = 0; i < corpus.sentences(); ++i) out.emplace_back(corpus.sentence(i));
+    return std::pair(out, corpus.documents());
+  };
+  EXPECT_THAT(sentences().first, ElementsAre("a", "b", "c", "d", "e"));
+  EXPECT_EQ(sentences().second, 3);
+  const std::filesystem::path index = at("own.txt.hetu-index");
+  const auto made = std::filesystem::last_write_time(index);
+  EXPECT_EQ(TextCorpus(path).line_of(2), 4);
+  EXPECT_EQ(TextCorpus(path, 3).documents(), 2);
+  EXPECT_EQ(TextCorpus(path, 3).first_sentence(2), 3);
+  EXPECT_EQ(std::filesystem::last_write_time(index), made);
+
+  const TextCorpus before(path);
+  write("own.txt", "x\ny\n");
+  EXPECT_THAT([&] { before.check_unchanged(); },
+              ThrowsMessage<Error>(
+                  AllOf(HasSubstr("has changed since it was opened"), HasSubstr("4 now"))));
+  EXPECT_THAT(sentences().first, ElementsAre("x", "y"));
+  for (const std::string& damaged : {std::string("nonsense"), std::string(48, '\1')}) {
+    write("own.txt.hetu-index", damaged);
+    EXPECT_THAT(sentences().first, ElementsAre("x", "y"));
+  }
+  EXPECT_EQ(sentences().second, 1);
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(index.parent_path()))
+    left.push_back(entry.path().filename());
+  EXPECT_THAT(left, ::testing::UnorderedElementsAre("own.txt", "own.txt.hetu-index"));
+}
+
+TEST_F(BertText, ManyThatOpenItAtOnceHaveOneIndex) {
+  const BertTextOptions with = options(300);
+  std::vector<std::thread> threads;
+  std::atomic<std::int64_t> rows = 0;
+  for (int t = 0; t < 8; ++t) threads.emplace_back([&] { rows += bert_text_source(with)->rows(); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(rows, 8 * bert_text_source(with)->rows());
+}
+
+TEST_F(BertText, LinesOfAnyKindAreFoundInPieces) {
+  // Longer than the pieces that an index is made by, blank lines and all.
+  std::string text;
+  std::vector<std::string> expected;
+  for (int i = 0; text.size() < (std::size_t{5} << 19); ++i) {
+    const auto words = static_cast<std::size_t>(i % 97 == 0 ? 40000 : i % 13);
+    text += std::string(static_cast<std::size_t>(i % 3), ' ');
+    if (words > 0) expected.emplace_back(words, static_cast<char>('a' + i % 26));
+    text += std::string(words, static_cast<char>('a' + i % 26)) + "\n";
+  }
+  const TextCorpus corpus(write("pieces.txt", text));
+  ASSERT_EQ(corpus.sentences(), static_cast<std::int64_t>(expected.size()));
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    ASSERT_EQ(corpus.sentence(static_cast<std::int64_t>(i)), expected[i]) << i;
+}
+
+TEST_F(BertText, RefusesWhatIsNoTextForIt) {
+  const BertTextOptions good = options(5);
+  const auto expect = [&](BertTextOptions with, const char* message) {
+    EXPECT_THAT([&] { bert_text_source(with); }, ThrowsMessage<Error>(HasSubstr(message)));
+  };
+  const auto text = [&](const std::string& content) {
+    BertTextOptions with = good;
+    with.path = write("bad.txt", content);
+    return with;
+  };
+  expect(text(""),
+         "bad.txt: 0 sentences in 0 documents; a random next sentence comes from another");
+  expect(text("w1\nw2\nw3\n"), "3 sentences in 1 document; a random next");
+  expect(text("w1\n\nw2\n\nw3\n"), "3 sentences in 3 documents make no row");
+  expect(text(std::string("w1\nw2\0\n\nw3", 10)), "bad.txt: byte 6 is 0, so this is no text");
+  BertTextOptions with = good;
+  with.path = at("none.txt").string();
+  expect(with, "none.txt: cannot be opened: No such file");
+  with = good;
+  with.path = at(".").string();
+  expect(with, "cannot be read: Is a directory");
+  with = good;
+  with.vocabulary = write("bad_vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nw1\n");
+  expect(with, "bad_vocab.txt: 5 tokens, and [MASK] is not one of them; expected BERT's vocab.txt");
+  with.vocabulary = write("bad_vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nw1\nw1\n");
+  expect(with, "bad_vocab.txt:7: token 'w1' is there already, in line 6");
+  with.vocabulary = at("none.txt").string();
+  expect(with, "none.txt: cannot be read: No such file");
+  with = good;
+  with.sequence_length = 4;
+  expect(with, "rows of 4 tokens are too short");
+  EXPECT_THROW(text_encoding("utf8"), Error);
+}
+
+TEST_F(BertText, NamesTheLineThatIsNotUtf8) {
+  BertTextOptions with = options(5);
+  with.path = write("latin.txt", "w1\nw2 \xe9t\xe9\nw3\n\nw4\nw5\n");
+  const auto source = bert_text_source(with);
+  EXPECT_THAT(
+      [&] {
+        for (int e = 0; e < 9; ++e) read(*source, e, 0, source->rows());
+      },
+      ThrowsMessage<Error>(HasSubstr("latin.txt:2: byte 4 of it, 0xe9, is not UTF-8")));
+  with.encoding = TextEncoding::Latin1;
+  EXPECT_EQ(read(*bert_text_source(with), 0, 0, 2).rows, 2);
+}
+
+}  // namespace
+}  // namespace hetu
