@@ -21,7 +21,8 @@ constexpr OptimizerRow kRows[] = {{"sgd", 0, {"", "", ""}},
                                   {"adam", 2, {"exp_avg", "exp_avg_sq", ""}},
                                   {"amsgrad", 3, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
                                   {"adamw", 2, {"exp_avg", "exp_avg_sq", ""}},
-                                  {"lamb", 2, {"exp_avg", "exp_avg_sq", ""}}};
+                                  {"lamb", 2, {"exp_avg", "exp_avg_sq", ""}},
+                                  {"bertadam", 2, {"exp_avg", "exp_avg_sq", ""}}};
 static_assert(std::size(kRows) == kOptimizerKinds);
 
 const OptimizerRow& row(Optimizer::Kind kind) { return kRows[static_cast<int>(kind)]; }

@@ -11,20 +11,32 @@ namespace hetu {
 
 /// What a sweep depends on, beside tensors, learning rate and the number of the update.
 struct Optimizer {
-  enum class Kind : std::uint8_t { Sgd, Momentum, Nesterov, AdaGrad, Adam, AmsGrad, AdamW, Lamb };
+  enum class Kind : std::uint8_t {
+    Sgd,
+    Momentum,
+    Nesterov,
+    AdaGrad,
+    Adam,
+    AmsGrad,
+    AdamW,
+    Lamb,
+    BertAdam
+  };
   Kind kind = Kind::Sgd;
   double momentum = 0.9;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double l2 = 0;  ///< added to the gradient: g + l2 * w; every optimizer but AdamW and LAMB
-  double weight_decay = 0;  ///< AdamW: w - rate * weight_decay * w; LAMB: part of the step u
+  double l2 =
+      0;  ///< added to the gradient: g + l2 * w; every optimizer but AdamW, LAMB and BertAdam
+  double weight_decay = 0;  ///< AdamW, BertAdam: w - rate * weight_decay * w; LAMB: part of u
   bool operator==(const Optimizer&) const = default;
 };
 
-inline constexpr int kOptimizerKinds = static_cast<int>(Optimizer::Kind::Lamb) + 1;
+inline constexpr int kOptimizerKinds = static_cast<int>(Optimizer::Kind::BertAdam) + 1;
 
-/// "sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb".
+/// "sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb",
+/// "bertadam".
 const char* optimizer_name(Optimizer::Kind kind);
 /// The inverse of optimizer_name. Throws InvalidArgument, naming the known ones.
 Optimizer::Kind parse_optimizer(std::string_view name);

@@ -11,7 +11,8 @@ namespace hetu {
 constexpr int kMostStates = 3;
 
 /// One parameter with what belongs to it, `elements` float32 numbers each, and the constants of one
-/// update. Formulas as in PyTorch 2 (SGD, Adagrad, Adam with and without amsgrad, AdamW; the
+/// update. BertAdam is AdamW without bias correction (Devlin et al. 2018, optimization.py). Else
+/// formulas as in PyTorch 2 (SGD, Adagrad, Adam with and without amsgrad, AdamW; the
 /// momentum buffer starts as the first gradient). LAMB: u = m / (sqrt(v) + epsilon) + weight_decay
 /// * w with bias-corrected m and v; w -= rate * trust * u, where trust = |w| / |u| of the whole
 /// parameter, and 1 if either norm is 0 or the parameter does not decay. Source: You et al. 2020,

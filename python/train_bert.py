@@ -43,6 +43,10 @@ def options() -> training.Parser:
         help="base, tiny, deep (16 layers x 64), or a Hugging Face style JSON configuration (default %(default)s)")
     add("--warmup-steps", type=int, default=2000,
         help="updates of linear warm-up, as in SD-PIPE; ask for fewer in a short try (default %(default)s)")
+    add("--schedule", choices=("constant", "linear", "bert_linear", "nvlamb"), default="constant",
+        help="of the learning rate: constant or straight down to 0 after --warmup-steps; BertAdam's and NVIDIA's for LAMB, "
+             "with --warmup-share (default %(default)s)")
+    add("--warmup-share", type=float, help="of the steps: bert_linear (default 0.1), nvlamb (default 0.2843)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
     add("--max-rows", type=int, default=0, help="use only the first rows of the data (0 = all)")
     training.add_options(parser)
@@ -52,6 +56,8 @@ def options() -> training.Parser:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = options().parse_args(arguments)
     training.check(args, evaluates=bool(args.eval_data))
+    if args.warmup_share is not None and args.schedule not in ("bert_linear", "nvlamb"):
+        raise ValueError(f"--warmup-share belongs to --schedule bert_linear and nvlamb; {args.schedule} has --warmup-steps")
     if args.steps is None:
         args.steps = args.epochs * STEPS_PER_EPOCH
     return args
@@ -59,6 +65,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def rate_of(args: argparse.Namespace) -> ht.lr.Rate:
     """The learning rate, by update."""
+    share = {} if args.warmup_share is None else {"share": args.warmup_share}
+    if args.schedule == "linear":
+        return ht.lr.warmup_linear(args.learning_rate, args.warmup_steps, args.steps)
+    if args.schedule in ("bert_linear", "nvlamb"):
+        return getattr(ht.lr, args.schedule)(args.learning_rate, args.steps, **share)
     return ht.lr.warmup(args.learning_rate, args.warmup_steps)
 
 
@@ -72,19 +83,22 @@ def rows_of(args: argparse.Namespace, path: str, max_rows: int = 0) -> ht.data.B
                          "vocabulary makes one)")
     return ht.text.BertText(path, args.vocab or str(at.parent / "vocab.txt"), args.batch_size, args.sequence_length,
                             seed=args.seed, lower_case=not args.cased, encoding=args.encoding,
-                            corpus_lines=args.corpus_lines, max_rows=max_rows)
+                            corpus_lines=args.corpus_lines, max_rows=max_rows, threads=getattr(args, "row_threads", 0))
 
 
-def build(args: argparse.Namespace) -> ht.Executor:
-    """The model, its optimizer and this worker's part of the job."""
-    batch = rows_of(args, args.data, args.max_rows)
-    changes: dict[str, Any] = {"vocab_size": batch.vocabulary_size}
+def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None = None,
+          coefficients: dict[str, Any] | None = None, **changes: Any) -> ht.Executor:
+    """The model, its optimizer and this worker's part of the job. Unless told: `batch`, the rows, and `rate` as `args` have
+    them; `coefficients` of the optimizer and `changes` of the configuration, none."""
+    batch = batch or rows_of(args, args.data, args.max_rows)
+    changes["vocab_size"] = batch.vocabulary_size
     if args.dropout is not None:
         changes.update(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
     model = ht.models.Bert.from_config(args.model, **changes)
     loss = model.pretraining_loss(batch)
     epsilon = {"epsilon": 1e-7} if args.optimizer in ("adam", "amsgrad", "adamw") else {}
-    train = training.optimizer_of(args, rate_of(args), **epsilon).minimize(loss)
+    more = epsilon | (coefficients or {})
+    train = training.optimizer_of(args, rate or rate_of(args), **more).minimize(loss)
     return training.executor_of(args, {"train": [loss, train], "validate": [loss]})
 
 

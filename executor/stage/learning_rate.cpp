@@ -13,8 +13,19 @@ namespace {
 
 using Kind = LearningRate::Kind;
 
-constexpr const char* kNames[] = {"constant",   "linear",     "step",
-                                  "multi_step", "polynomial", "cosine"};
+constexpr const char* kNames[] = {"constant",   "linear", "step",        "multi_step",
+                                  "polynomial", "cosine", "bert_linear", "nvlamb"};
+
+// Those that have a warm-up of their own, as a share of `total`.
+bool goes_by_share(Kind kind) { return kind == Kind::BertLinear || kind == Kind::Nvlamb; }
+
+double shape_by_share(const LearningRate& r, std::int64_t update) {
+  const auto total = static_cast<double>(r.total);
+  const double x = static_cast<double>(r.kind == Kind::Nvlamb ? update : update - 1) / total;
+  if (x < r.share) return x / r.share;
+  const double left = std::max(0.0, 1 - x);
+  return r.kind == Kind::Nvlamb ? std::pow(left, r.power) : left / (1 - r.share);
+}
 
 // The shape after the warm-up, from 1 (but for Linear) on.
 double shape(const LearningRate& r, std::int64_t k) {
@@ -39,6 +50,9 @@ double shape(const LearningRate& r, std::int64_t k) {
       const double low = r.base > 0 ? r.floor / r.base : 0;
       return low + (1 - low) * (1 + std::cos(std::numbers::pi * std::min(1.0, done))) / 2;
     }
+    case Kind::BertLinear:
+    case Kind::Nvlamb:
+      break;
   }
   return 1;
 }
@@ -47,6 +61,7 @@ double shape(const LearningRate& r, std::int64_t k) {
 
 double LearningRate::at(std::int64_t update) const {
   const double full = base * factor;
+  if (goes_by_share(kind)) return full * shape_by_share(*this, update);
   if (update <= warmup) return full * static_cast<double>(update) / static_cast<double>(warmup);
   return full * shape(*this, update - warmup - 1);
 }
@@ -80,10 +95,12 @@ Fields fields(LearningRate& r) {
        .flag = "--learning-rate"},
       kind,
       setting("warmup", &r.warmup, "updates of linear warm-up"),
-      setting("total", &r.total, "updates, with the warm-up: linear, polynomial, cosine"),
+      setting("total", &r.total, "updates, with the warm-up: all that end"),
       setting("every", &r.every, "updates: step", {.least = 1}),
       setting("gamma", &r.gamma, "step, multi_step", {.above = true}),
-      setting("power", &r.power, "polynomial", {.above = true}),
+      setting("power", &r.power, "polynomial, nvlamb", {.above = true}),
+      setting("share", &r.share, "of the updates that are warm-up: bert_linear, nvlamb",
+              {.least = 0, .most = 1, .below = true}),
       setting("floor", &r.floor, "cosine"),
       setting("milestones", &r.milestones,
               "multi_step: ascending counts of updates after the warm-up", {.least = 1}),
@@ -98,6 +115,11 @@ void check_rate(const LearningRate& r) {
   require(!ends || r.total > r.warmup,
           "{} rate: it must end after the warm-up, got total {} and warm-up {}", name, r.total,
           r.warmup);
+  require(
+      !goes_by_share(r.kind) || (r.total > 0 && r.warmup == 0),
+      "{} rate: it needs the number of updates, and its warm-up is a share of them; got total {} "
+      "and warm-up {}",
+      name, r.total, r.warmup);
   require(r.floor <= r.base, "{} rate: floor must be in [0, {}], got {}", name, r.base, r.floor);
   require(r.kind != Kind::MultiStep || !r.milestones.empty(), "multi_step rate: no milestones");
   for (std::size_t i = 1; i < r.milestones.size(); ++i) {

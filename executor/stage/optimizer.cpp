@@ -3,13 +3,11 @@
 #include "graph/base/error.h"
 
 namespace hetu {
-namespace {
 
 bool decouples(OptimizerConfig::Kind kind) {
-  return kind == OptimizerConfig::Kind::AdamW || kind == OptimizerConfig::Kind::Lamb;
+  using Kind = OptimizerConfig::Kind;
+  return kind == Kind::AdamW || kind == Kind::Lamb || kind == Kind::BertAdam;
 }
-
-}  // namespace
 
 void check_optimizer(const OptimizerConfig& c) {
   const char* name = optimizer_name(c.kind);
@@ -18,7 +16,8 @@ void check_optimizer(const OptimizerConfig& c) {
   OptimizerConfig stated = c;
   check_fields(fields(stated));
   require(c.weight_decay == 0 || decoupled,
-          "{}: decoupled weight decay belongs to adamw and lamb; use l2 for {}", name, name);
+          "{}: decoupled weight decay belongs to adamw, lamb and bertadam; use l2 for {}", name,
+          name);
   require(
       !c.lazy_rows || c.kind != OptimizerConfig::Kind::Lamb,
       "lamb: lazy_rows does not go with a step whose length is that of the whole table; use adamw");

@@ -24,6 +24,9 @@ Fields fields(OptimizerConfig& config);
 /// Throws InvalidArgument, naming the setting, its value and what is right.
 void check_optimizer(const OptimizerConfig& config);
 
+/// Whether its decay stands beside the gradient, as weight_decay, and not in it, as l2.
+bool decouples(OptimizerConfig::Kind kind);
+
 /// Whether a sweep leaves a row of a table as it is whose gradient is zero: plain SGD and AdaGrad
 /// would change no bit of it, of the others `lazy_rows` says so. `decays`: the parameter does.
 bool keeps_idle_rows(const OptimizerConfig& config, bool decays);

@@ -10,8 +10,9 @@ namespace {
 
 using Kind = OptimizerConfig::Kind;
 
-constexpr std::array kKinds = {Kind::Sgd,  Kind::Momentum, Kind::Nesterov, Kind::AdaGrad,
-                               Kind::Adam, Kind::AmsGrad,  Kind::AdamW,    Kind::Lamb};
+constexpr std::array kKinds = {Kind::Sgd,     Kind::Momentum, Kind::Nesterov,
+                               Kind::AdaGrad, Kind::Adam,     Kind::AmsGrad,
+                               Kind::AdamW,   Kind::Lamb,     Kind::BertAdam};
 
 // The settings that a kind reads.
 std::vector<std::string> taken(Kind kind) {
@@ -27,6 +28,7 @@ std::vector<std::string> taken(Kind kind) {
     case Kind::AmsGrad:
       return {"kind", "beta1", "beta2", "epsilon", "l2", "clip_norm", "lazy_rows"};
     case Kind::AdamW:
+    case Kind::BertAdam:
       return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "lazy_rows"};
     case Kind::Lamb:
       return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm"};
@@ -40,9 +42,9 @@ OptimizerConfig defaults_of(Kind kind) {
   OptimizerConfig c;
   c.kind = kind;
   if (kind == Kind::AdaGrad) c.epsilon = 1e-10;
-  if (kind == Kind::Lamb) c.epsilon = 1e-6;
-  if (kind == Kind::Lamb) c.clip_norm = 1;
-  if (kind == Kind::AdamW || kind == Kind::Lamb) c.weight_decay = 0.01;
+  if (kind == Kind::Lamb || kind == Kind::BertAdam) c.epsilon = 1e-6;
+  if (kind == Kind::Lamb || kind == Kind::BertAdam) c.clip_norm = 1;
+  if (decouples(kind)) c.weight_decay = 0.01;
   return c;
 }
 
@@ -65,11 +67,11 @@ Fields fields(OptimizerConfig& c) {
       setting("beta2", c.beta2, "decay of the second moment", kShare),
       setting("epsilon", c.epsilon, "added to the root of the second moment or sum",
               {.above = true}),
-      setting("l2", c.l2, "added to the gradient: g + l2 w; of all but adamw and lamb"),
+      setting("l2", c.l2, "added to the gradient: g + l2 w; of all but adamw, lamb, bertadam"),
       {.name = "weight_decay",
        .place = &c.weight_decay,
        .argument = "W",
-       .doc = "decoupled for adamw, in the step for lamb, else L2",
+       .doc = "decoupled for adamw and bertadam, in the step for lamb, else L2",
        .flag = "--weight-decay"},
       {.name = "clip_norm",
        .place = &c.clip_norm,

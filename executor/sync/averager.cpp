@@ -164,12 +164,12 @@ GroupCounts Averager::take_counts() {
 // have a weight, the sum of each one's part.
 void Averager::mean_over(const comm::Group& group, const std::vector<Span>& spans, int kind,
                          std::int64_t number, comm::What what, std::optional<double> weight) {
-  struct Bucket {
+  struct Piece {
     Span span;
     std::shared_ptr<comm::Sum> sum;
   };
   const std::int64_t most = std::max<std::int64_t>(1, options_.bucket_bytes / 4);
-  std::vector<Bucket> buckets;
+  std::vector<Piece> buckets;
   for (const Span& span : spans) {
     for (std::int64_t at = 0; at < span.elements; at += most) {
       const Span part = {span.data + at, std::min(most, span.elements - at)};
@@ -182,7 +182,7 @@ void Averager::mean_over(const comm::Group& group, const std::vector<Span>& span
           {part, reducer_.start_sum(group, DType::Float32, part.data, part.elements, tag)});
     }
   }
-  for (const Bucket& b : buckets) {
+  for (const Piece& b : buckets) {
     reducer_.wait(*b.sum, what);
     if (!weight)
       host().scale(b.span.data, 1.0F / static_cast<float>(group.size()), b.span.elements);

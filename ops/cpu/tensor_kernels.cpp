@@ -101,25 +101,28 @@ void adagrad(const SweepCall& p) {
 
 // What Adam's family shares for one update.
 struct Moments {
-  explicit Moments(const SweepCall& p)
+  explicit Moments(const SweepCall& p, bool corrected = true)
       : b1(static_cast<float>(p.beta1)),
         b2(static_cast<float>(p.beta2)),
         a1(static_cast<float>(1 - p.beta1)),
         a2(static_cast<float>(1 - p.beta2)),
         epsilon(static_cast<float>(p.epsilon)),
-        correct1(1 / (1 - std::pow(p.beta1, static_cast<double>(p.update)))),
-        root(static_cast<float>(1 /
-                                std::sqrt(1 - std::pow(p.beta2, static_cast<double>(p.update))))) {}
+        correct1(corrected ? 1 / (1 - power(p.beta1, p.update)) : 1),
+        root(static_cast<float>(corrected ? 1 / std::sqrt(1 - power(p.beta2, p.update)) : 1)) {}
+
+  static double power(double beta, std::int64_t update) {
+    return std::pow(beta, static_cast<double>(update));
+  }
 
   float b1, b2, a1, a2, epsilon;
-  double correct1;  // 1 / (1 - beta1^t)
-  float root;       // 1 / sqrt(1 - beta2^t)
+  double correct1;  // 1 / (1 - beta1^t); of BertAdam 1
+  float root;       // 1 / sqrt(1 - beta2^t); of BertAdam 1
 };
 
-template <bool decoupled>
+template <bool decoupled, bool corrected = true>
 void adam(const SweepCall& p) {
   const float rate = p.rate, factor = p.factor;
-  const Moments t(p);
+  const Moments t(p, corrected);
   const float l2 = p.decay && !decoupled ? static_cast<float>(p.l2) : 0.0F;
   const float shrink =
       p.decay && decoupled ? 1.0F - rate * static_cast<float>(p.weight_decay) : 1.0F;
@@ -260,7 +263,8 @@ constexpr SweepRow kSweeps[] = {{"sgd", &sgd},
                                 {"adam", &adam<false>},
                                 {"amsgrad", &amsgrad},
                                 {"adamw", &adam<true>},
-                                {"lamb", &lamb}};
+                                {"lamb", &lamb},
+                                {"bertadam", &adam<true, false>}};
 
 }  // namespace
 

@@ -22,7 +22,8 @@ def _of(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate as data; made by the functions below. kind: constant, linear, step, multi_step, polynomial, cosine."""
+    """A learning rate as data; made by the functions below. kind: constant, linear, step, multi_step, polynomial, cosine,
+    bert_linear, nvlamb."""
 
     base: float
     kind: str = _of("kind")
@@ -32,6 +33,7 @@ class Rate:
     gamma: float = _of("gamma")
     power: float = _of("power")
     floor: float = _of("floor")
+    share: float = _of("share")
     milestones: tuple[int, ...] = ()
 
     def settings(self) -> dict[str, Any]:
@@ -53,6 +55,8 @@ def _shape(rate: Rate, unit: str) -> str:
         "multi_step": f"x {rate.gamma:g} after {', '.join(map(str, rate.milestones))}",
         "polynomial": f"to the power {rate.power:g} {ends}",
         "cosine": f"half a cosine wave {ends}",
+        "bert_linear": f"warm-up of {100 * rate.share:g} %, straight {ends}",
+        "nvlamb": f"warm-up of {100 * rate.share:g} %, to the power {rate.power:g} {ends}",
     }[rate.kind]
 
 
@@ -112,6 +116,17 @@ def exponential(rate: float, gamma: float, warmup: int = 0) -> Rate:
 def polynomial(rate: float, total: int, power: float = 1.0, warmup: int = 0) -> Rate:
     """rate * (1 - k / n)^power over the n = total - warmup updates after the warm-up, then 0."""
     return Rate(rate, "polynomial", warmup, total, power=power)
+
+
+def bert_linear(rate: float, total: int, share: float = 0.1) -> Rate:
+    """BertAdam's: with x = (update - 1) / total, rate * x / share up to x = `share`, then rate * (1 - x) / (1 - share)."""
+    return Rate(rate, "bert_linear", total=total, share=share)
+
+
+def nvlamb(rate: float, total: int, share: float = 0.2843, power: float = 0.5) -> Rate:
+    """NVIDIA's for LAMB: with x = update / total, rate * x / share below `share`, then rate * (1 - x)^power, which begins
+    lower than the warm-up has ended."""
+    return Rate(rate, "nvlamb", total=total, share=share, power=power)
 
 
 def cosine(rate: float, total: int, floor: float = 0.0, warmup: int = 0) -> Rate:

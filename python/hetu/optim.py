@@ -139,9 +139,23 @@ class LAMB(Optimizer):
             raise ValueError("LAMB: lazy_rows does not go with a step whose length is that of the whole table; use AdamW")
 
 
+@dataclass
+class BertAdam(Optimizer):
+    """AdamW without bias correction: what BERT was published with (Devlin et al. 2018)."""
+
+    clip_norm: float = _of("bertadam", "clip_norm")
+    betas: tuple[float, float] = _betas("bertadam")
+    epsilon: float = _of("bertadam", "epsilon")
+    weight_decay: float = _of("bertadam", "weight_decay")
+
+    def __post_init__(self) -> None:
+        self.kind = "bertadam"
+
+
 KINDS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
     "sgd": (SGD, {}), "momentum": (Momentum, {}), "nesterov": (Momentum, {"nesterov": True}), "adagrad": (AdaGrad, {}),
     "adam": (Adam, {}), "amsgrad": (Adam, {"amsgrad": True}), "adamw": (AdamW, {}), "lamb": (LAMB, {}),
+    "bertadam": (BertAdam, {}),
 }
 
 

@@ -207,7 +207,7 @@ TEST(PartialReduce, EqualsAReplayInOneProcessWithEveryOptimizer) {
   using Kind = OptimizerConfig::Kind;
   int n = 0;
   for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::AdaGrad, Kind::Adam,
-                          Kind::AmsGrad, Kind::AdamW, Kind::Lamb}) {
+                          Kind::AmsGrad, Kind::AdamW, Kind::Lamb, Kind::BertAdam}) {
     Setting s;
     s.recompute = n % 2 == 1;
     s.stages = 1 + n++ % 3;

@@ -46,6 +46,36 @@ TEST(LearningRate, WarmsUpInAStraightLineAndThenFollowsItsShape) {
   }
 }
 
+TEST(LearningRate, WarmsUpByAShareAsBertDid) {
+  LearningRate bert{Kind::BertLinear, 3e-5, 0, 1000};
+  bert.share = 0.1;
+  check_rate(bert);
+  EXPECT_DOUBLE_EQ(bert.at(1), 0);
+  EXPECT_DOUBLE_EQ(bert.at(51), 1.5e-5);
+  EXPECT_DOUBLE_EQ(bert.at(101), 3e-5);
+  EXPECT_DOUBLE_EQ(bert.at(551), 1.5e-5);
+  EXPECT_DOUBLE_EQ(bert.at(1001), 0);
+  EXPECT_DOUBLE_EQ(bert.at(5000), 0);
+
+  // train.sh of PipeFisher: 7038 steps, of which .2843 are warm-up. Steps 0, 1999, 2000, 7037.
+  LearningRate lamb{Kind::Nvlamb, 6e-3, 0, 7038};
+  lamb.share = 0.2843;
+  lamb.power = 0.5;
+  check_rate(lamb);
+  EXPECT_NEAR(lamb.at(1), 6e-3 / 7038 / 0.2843, 1e-12);
+  EXPECT_NEAR(lamb.at(2000), 6e-3 * (2000.0 / 7038) / 0.2843, 1e-12);
+  EXPECT_NEAR(lamb.at(2001), 6e-3 * std::sqrt(1 - 2001.0 / 7038), 1e-12);  // the published drop
+  EXPECT_DOUBLE_EQ(lamb.at(7038), 0);
+  lamb.factor = 0.5;
+  EXPECT_NEAR(lamb.at(2001), 3e-3 * std::sqrt(1 - 2001.0 / 7038), 1e-12);
+
+  lamb.warmup = 5;
+  EXPECT_THROW(check_rate(lamb), Error);
+  lamb.warmup = 0;
+  lamb.total = 0;
+  EXPECT_THROW(check_rate(lamb), Error);
+}
+
 TEST(LearningRate, HasItsPublishedValues) {
   const LearningRate warmup{Kind::Constant, 1e-5, 2000};
   EXPECT_DOUBLE_EQ(warmup.at(101), 5.05e-7);  // SD-PIPE's first epoch line

@@ -43,8 +43,10 @@ struct Reference {
         case Kind::Adam:
         case Kind::AmsGrad:
         case Kind::AdamW:
+        case Kind::BertAdam:
         case Kind::Lamb:
-          if (c.kind == Kind::AdamW) w[i] -= decay ? rate * c.weight_decay * w[i] : 0;
+          if (c.kind == Kind::AdamW || c.kind == Kind::BertAdam)
+            w[i] -= decay ? rate * c.weight_decay * w[i] : 0;
           m[i] = c.beta1 * m[i] + (1 - c.beta1) * d;
           v[i] = c.beta2 * v[i] + (1 - c.beta2) * d * d;
           most[i] = std::max(most[i], v[i]);
@@ -52,6 +54,7 @@ struct Reference {
               m[i] / (1 - std::pow(c.beta1, t)) /
               (std::sqrt((c.kind == Kind::AmsGrad ? most[i] : v[i]) / (1 - std::pow(c.beta2, t))) +
                c.epsilon);
+          if (c.kind == Kind::BertAdam) u[i] = m[i] / (std::sqrt(v[i]) + c.epsilon);
           if (c.kind != Kind::Lamb) w[i] -= rate * u[i];
       }
     }
@@ -72,12 +75,12 @@ struct Reference {
 
 TEST(Optimizer, FollowsThePublishedFormulas) {
   for (const Kind kind : {Kind::Sgd, Kind::Momentum, Kind::Nesterov, Kind::AdaGrad, Kind::Adam,
-                          Kind::AmsGrad, Kind::AdamW, Kind::Lamb}) {
+                          Kind::AmsGrad, Kind::AdamW, Kind::Lamb, Kind::BertAdam}) {
     for (const bool decay : {false, true}) {
       OptimizerConfig c;
       c.kind = kind;
       c.rate = {LearningRate::Kind::Linear, 0.01, 5, 100};
-      (kind == Kind::AdamW || kind == Kind::Lamb ? c.weight_decay : c.l2) = 0.1;
+      (decouples(kind) ? c.weight_decay : c.l2) = 0.1;
       check_optimizer(c);
       const std::size_t n = 1003;
       std::mt19937 random(1);

@@ -71,16 +71,14 @@ TEST(Repartition, EveryOptimizersStateGoesOnUnderOtherStages) {
   const fs::path folder =
       fs::temp_directory_path() / ("hetu-repartition-" + std::to_string(::getpid()));
   for (const char* name :
-       {"sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb"}) {
+       {"sgd", "momentum", "nesterov", "adagrad", "adam", "amsgrad", "adamw", "lamb", "bertadam"}) {
     SCOPED_TRACE(name);
     OptimizerConfig c;
     c.kind = parse_optimizer(name);
     c.rate.base = 0.02;
     c.rate.warmup = 3;
     c.beta2 = 0.9;
-    (c.kind == OptimizerConfig::Kind::AdamW || c.kind == OptimizerConfig::Kind::Lamb
-         ? c.weight_decay
-         : c.l2) = 0.1;
+    (decouples(c.kind) ? c.weight_decay : c.l2) = 0.1;
     const State whole = train(c, {1, 6, "", ""});
     fs::remove_all(folder);
     train(c, {3, 4, "", folder.string()});

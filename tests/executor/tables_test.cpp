@@ -17,14 +17,14 @@ using Kind = OptimizerConfig::Kind;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr Kind kKinds[] = {Kind::Sgd,  Kind::Momentum, Kind::Nesterov, Kind::AdaGrad,
-                           Kind::Adam, Kind::AmsGrad,  Kind::AdamW,    Kind::Lamb};
+constexpr Kind kKinds[] = {Kind::Sgd,     Kind::Momentum, Kind::Nesterov, Kind::AdaGrad, Kind::Adam,
+                           Kind::AmsGrad, Kind::AdamW,    Kind::Lamb,     Kind::BertAdam};
 
 OptimizerConfig optimizer(Kind kind, double l2 = 0, bool lazy = false) {
   OptimizerConfig c = defaults_of(kind);
   c.rate.base = kind == Kind::Sgd ? 0.5 : 0.02;
   c.clip_norm = 0.3;
-  if (kind != Kind::AdamW && kind != Kind::Lamb) c.l2 = l2;
+  if (!decouples(kind)) c.l2 = l2;
   c.lazy_rows = lazy;
   return c;
 }

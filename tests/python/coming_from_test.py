@@ -30,6 +30,7 @@ CHECKS = {
                    "`make -j`"],
     "exports": ["`source hetu.exp`", "`import hetu`"],
     "shards_are_read": ["HDF5 shards by NVIDIA's BERT scripts", "`wikicorpus_en_training_<i>.hdf5`"],
+    "main_bert": ["`main_bert.py --pipeline_method chimera`", "`main_bert.py --profile`, `bert_prof/NAME.pdf`"],
     "text_is_read": ["`bert_data/wikipedia.segmented.nltk.txt`"],
     "every_row_once": ["pipeline d reads files d, d+N, … without shuffling"],
     "shipped_files": ["`config/w0_w1.yml`", "`config/w2_w3.yml`", "`config/w4_w5.yml`", "`config/w6_w7.yml`",
@@ -117,7 +118,7 @@ class Page(unittest.TestCase):
         """What is spelled otherwise here is replaced, not there."""
         told = "".join(subprocess.run([sys.executable, str(ROOT / "python" / script), "--help"], capture_output=True,
                                       text=True, check=True).stdout
-                       for script in ("train_bert.py", "train_resnet.py", "heturun"))
+                       for script in ("train_bert.py", "train_resnet.py", "main_bert.py", "heturun"))
         known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", told))
         seen = 0
         for (system, first), (_, state) in rows().items():
@@ -201,15 +202,27 @@ class Checks(TrainCase):
         said = self.run_words("hetu", "data", "check", folder)
         self.assertIn(str(SHARDS * ROWS), said.stdout + said.stderr)
 
-    def test_text_is_read(self):
+    def text_words(self):
+        """A text in Latin-1 and a vocabulary of it, as Chimera's flags."""
         text, vocabulary = self.folder / "wikipedia.segmented.nltk.txt", self.folder / "words.txt"
-        lines = [f"Fa\xe7ade {i} is white ." + "\n" * (i % 5 == 4) for i in range(100)]
+        lines = [f"Fa\xe7ade {i} is white ." + "\n" * (i % 5 == 4) for i in range(200)]
         text.write_text("\n".join(lines), encoding="latin-1")
         self.run_words("hetu", "data", "vocabulary", text, "--encoding", "latin-1", "-o", vocabulary, "--size", 200)
+        return ["--corpus_path", text, "--vocab_path", vocabulary]
+
+    def test_text_is_read(self):
+        _, text, _, vocabulary = self.text_words()
         said = self.run_words(sys.executable, ROOT / "python" / "train_bert.py", "--data", text, "--vocab", vocabulary,
                               "--encoding", "latin-1", "--steps", 2, "--model", "tiny", "--batch-size", 4,
                               "--sequence-length", 16)
         self.assertIn("TRAIN loss", said.stdout)
+
+    def test_main_bert(self):
+        said = self.run_words("heturun", "-w", 4, sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(),
+                              "--bert_config_path", "tiny", "--pipeline_method", "chimera", "--max_seq_length", 16,
+                              "--micro_batch_size", 1, "--profile", "--log_interval", 4, cwd=self.folder)
+        self.assertRegex(said.stdout, r"num_replica: 2\n(.*\n)+.*epoch1 step8 loss = (.*\n)+.*Finished\.")
+        self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
 
     def test_every_row_once(self):
         source = data.BertHdf5(str(self.data), batch_size=12, seed=3)

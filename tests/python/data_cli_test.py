@@ -57,7 +57,7 @@ class Data(unittest.TestCase):
             (["data", "chekc"], "unknown 'data chekc'"),
             (["data", "check"], "one folder"),
             (["data", "check", "/nowhere"], "/nowhere: no such file or folder"),
-            (["data", "check", str(self.folder / "vocab.txt")], "are no CIFAR-100 file"),
+            (["data", "check", str(self.folder / "vocab.txt")], "400 sentences in 1 document"),
             (["data", "check", str(self.folder / "wikicorpus_en_training_0.hdf5")], "name the folder of the shards"),
             (["data", "sample", str(self.folder)], "is no empty folder"),
         ):

@@ -1,0 +1,114 @@
+"""main_bert.py: Chimera's and PipeFisher's script by their flags: each method learns the same, banner and lines, profiles
+as PDF, resuming, --config, and what is wrong in one line.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from hetu.sample.prose import documents
+from train_cases import HETURUN, ROOT
+
+SCRIPT = ROOT / "python" / "main_bert.py"
+
+
+class MainBert(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.text, vocabulary = cls.folder / "corpus.txt", cls.folder / "vocab.txt"
+        prose = [document for document in documents() if len(document) < 60][:40]
+        cls.text.write_text("\n\n".join("\n".join(document) for document in prose), encoding="latin-1", errors="ignore")
+        subprocess.run(["hetu", "data", "vocabulary", cls.text, "--encoding", "latin-1", "-o", vocabulary, "--size", "500"],
+                       check=True, stdout=subprocess.DEVNULL)
+        cls.words = ["--corpus_path", cls.text, "--vocab_path", vocabulary, "--bert_config_path", "tiny", "--do_lower_case",
+                     "--max_seq_length", 32, "--micro_batch_size", 2, "--log_interval", 2, "--adam_learning_rate", "1e-3"]
+
+    def start(self, workers, *more):
+        command = [*HETURUN, "-w", workers, sys.executable, SCRIPT, *self.words, *more]
+        return subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=600, cwd=self.folder)
+
+    def train(self, workers, *more):
+        done = self.start(workers, *more)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue(done.stdout.rstrip().endswith("Finished."), done.stdout)
+        return done.stdout
+
+    def losses(self, said):
+        return re.findall(r"epoch(\d+) step(\d+) loss = ([\d.]+)", said)
+
+    def test_methods_learn_the_same_and_the_banner_says_where_stages_are(self):
+        found = {}
+        for method, workers, ranks in [
+            ("gpipe", 4, ["[0]", "[1]", "[2]", "[3]"]), ("1f1b", 4, ["[0]", "[1]", "[2]", "[3]"]),
+            ("interleave", 2, ["[0]", "[1]", "[0]", "[1]"]), ("chimera", 4, ["[0, 3]", "[1, 2]", "[1, 2]", "[0, 3]"]),
+        ]:
+            said = self.train(workers, "--pipeline_method", method, "--num_optimization_steps", 6)
+            found[method] = [float(loss) for _, _, loss in self.losses(said)]
+            self.assertEqual([(epoch, step) for epoch, step, _ in self.losses(said)], [("1", "2"), ("1", "4"), ("1", "6")])
+            for line in [f"pipeline_method: {method}", f"world_size: {workers}", "recompute: False", "seed: 1",
+                         *(f"stage{stage}: ranks {where}" for stage, where in enumerate(ranks))]:
+                self.assertIn(f"{line}\n", said)
+            two = method == "chimera"
+            self.assertIn(f"num_replica: {2 if two else 1}\n", said)
+            self.assertIn(f"num_micro_batches_per_step: {2 if two else 4}\n", said)
+        for method, losses in found.items():
+            for ours, gpipe in zip(losses, found["gpipe"], strict=True):
+                self.assertAlmostEqual(ours, gpipe, delta=2e-5, msg=method)
+
+    def test_a_profile_is_drawn_under_its_published_name(self):
+        self.train(4, "--pipeline_method", "chimera", "--profile", "--gradient_accumulation_steps", 2)
+        picture = self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs2_acc2.pdf"
+        self.assertTrue(picture.read_bytes().startswith(b"%PDF"))
+
+    def test_goes_on_from_its_checkpoint(self):
+        more = ["--num_stages", 2, "--checkpoint_dir", self.folder / "saved", "--save_checkpoint_steps", 2, "--observe_norm"]
+        whole = self.train(2, "--num_stages", 2, "--num_optimization_steps", 8, "--warmup_proportion", 0)
+        self.train(2, "--num_optimization_steps", 4, "--warmup_proportion", 0, *more)
+        again = self.train(2, "--num_optimization_steps", 8, "--warmup_proportion", 0, *more)
+        self.assertEqual([step for _, step, _ in self.losses(again)], ["6", "8"])
+        self.assertRegex(again, r"loss = [\d.]+ norm = [\d.]+")
+        # Its rate falls to the end of 4 steps in the first part: near, not equal.
+        self.assertAlmostEqual(float(self.losses(again)[-1][2]), float(self.losses(whole)[-1][2]), delta=0.3)
+
+    def test_a_file_overrides_flags(self):
+        config = self.folder / "run.yml"
+        config.write_text("# as a run was\nnum_optimization_steps: 2\nnum_stages: 2  # few\nobserve_norm: true\n")
+        said = self.train(2, "--config", config, "--num_stages", 4)
+        self.assertIn("num_stages: 2\n", said)
+        self.assertEqual(len(self.losses(said)), 1)
+        for text, message in [("num_stages 3\n", "run.yml:1: 'num_stages 3' is no line of `flag: value`"),
+                              ("\nnum_stages: many\n", "run.yml:2: num_stages: many is no int"),
+                              ("recompute: 3\n", "run.yml:1: recompute is true or false, got 3"),
+                              ("pipeline_method: x\n", "run.yml:1: pipeline_method is one of 1f1b, gpipe")]:
+            config.write_text(text)
+            self.refused(2, message, "--config", config)
+
+    def refused(self, workers, message, *more):
+        done = self.start(workers, *more)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "main_bert.py:" in line]
+        self.assertEqual(len(set(lines)), 1, done.stdout + done.stderr)
+        self.assertIn(message, lines[0])
+
+    def test_wrong_flags_are_one_line(self):
+        for workers, message, *more in [
+            (2, "give --num_optimization_steps or --num_epochs"),
+            (3, "3 workers make no replicas of 4: --num_stages 4 needs heturun -w 4, or a multiple", "--num_epochs", 1),
+            (4, "--num_stages 4 with --chunks 3: each worker", "--num_epochs", 1, "--pipeline_method", "interleave",
+             "--chunks", 3),
+            (4, "--num_pipelines 3: chimera has two for each pair", "--num_epochs", 1, "--pipeline_method", "chimera",
+             "--num_pipelines", 3),
+            (4, "--wandb is not offered", "--num_epochs", 1, "--wandb"),
+            (4, "--micro_batch_size must be >= 1, got 0", "--num_epochs", 1, "--micro_batch_size", 0),
+        ]:
+            with self.subTest(message):
+                self.refused(workers, message, *more)
+
+
+if __name__ == "__main__":
+    unittest.main()
