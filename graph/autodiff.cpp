@@ -230,4 +230,46 @@ void Builder::differentiate(ValueId loss) {
   phase_ = Phase::Forward;
 }
 
+int Builder::add_factors(std::int64_t most, const std::vector<std::string>& but) {
+  require(graph_.loss != kNone, "add_factors: the graph is to be differentiated before");
+  int count = 0;
+  const std::vector<GradientUse> uses = graph_.gradients;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const GradientUse& use = uses[i];
+    const Node made = graph_.producer(use.gradient);
+    const auto is_same = [&](const GradientUse& u) { return u.parameter == use.parameter; };
+    if (made.op != "linear_weight_grad" || std::count_if(uses.begin(), uses.end(), is_same) != 1)
+      continue;
+    const std::string name = graph_.parameters[use.parameter].name;
+    const Shape& shape = type(use.gradient).shape;
+    const auto is_in = [&](const std::string& part) {
+      return name.find(part) != std::string::npos;
+    };
+    if (std::max(shape[0], shape[1]) > most || std::any_of(but.begin(), but.end(), is_in)) continue;
+    add_factor(use, made.inputs[0], Parameter::Role::InputFactor);
+    add_factor(use, made.inputs[1], Parameter::Role::GradientFactor);
+    ++count;
+  }
+  return count;
+}
+
+void Builder::add_factor(const GradientUse& of, ValueId tensor, Parameter::Role role) {
+  const std::string weight = graph_.parameters[of.parameter].name;
+  const bool is_input = role == Parameter::Role::InputFactor;
+  const std::int64_t side = type(tensor).shape.back();
+  block_ = of.block;
+  phase_ = Phase::Forward;
+  scopes_ = {};
+  Parameter factor;
+  factor.name = weight + (is_input ? ".input_factor" : ".gradient_factor");
+  factor.value = make_leaf("parameter", factor.name, {DType::Float32, {side, side}});
+  factor.decay = false;
+  factor.role = role;
+  factor.factor_of = weight;
+  phase_ = Phase::WeightGrad;
+  const ValueId sum = apply("kronecker_factor", {tensor, factor.value}, {}, factor.name + ".sum");
+  graph_.gradients.push_back({static_cast<int>(graph_.parameters.size()), 0, sum, of.block});
+  graph_.parameters.push_back(std::move(factor));
+}
+
 }  // namespace hetu

@@ -45,6 +45,10 @@ ValueId Builder::add_leaf(const char* op, const std::string& name, TensorType ty
   require(!name.empty(), "{}: the name must not be empty", op);
   require(graph_.loss == kNone, "{} '{}': made after differentiate, which must come last", op,
           name);
+  return make_leaf(op, name, std::move(type));
+}
+
+ValueId Builder::make_leaf(const char* op, const std::string& name, TensorType type) {
   require(names_.emplace(name, 0).second, "{} '{}': the name is taken; names are unique in a graph",
           op, name);
   Node node;

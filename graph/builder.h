@@ -61,6 +61,12 @@ class Builder {
   /// or if a parameter does not reach the loss (named).
   void differentiate(ValueId loss);
 
+  /// What K-FAC needs of every `linear` whose weight it alone reads, once the graph is
+  /// differentiated: two parameters per weight, NAME.input_factor and NAME.gradient_factor, whose
+  /// gradients are the sums over all rows of x x^T and of dy dy^T. Left out: weights with a side
+  /// above `most`, and those whose name has one of `but` in it. Returns how many weights have them.
+  int add_factors(std::int64_t most, const std::vector<std::string>& but);
+
   const TensorType& type(ValueId v) const { return graph_.values[v].type; }
   const Graph& graph() const { return graph_; }
   /// Marks the Count phase, checks the graph and hands it over; the builder is empty afterwards.
@@ -71,6 +77,8 @@ class Builder {
  private:
   friend class Differentiator;
   ValueId add_leaf(const char* op, const std::string& name, TensorType type);
+  ValueId make_leaf(const char* op, const std::string& name, TensorType type);
+  void add_factor(const GradientUse& of, ValueId tensor, Parameter::Role role);
   NodeId add_node(Node node, const std::vector<TensorType>& outputs);
   void check_buffers(const OpDef& def, const std::string& name,
                      const std::vector<ValueId>& inputs) const;

@@ -117,8 +117,11 @@ struct Initializer {
   bool operator==(const Initializer&) const = default;
 };
 
-/// A trainable tensor: always float32 master weights, static shape.
+/// A trainable tensor: always float32 master weights, static shape. Or, of K-FAC, the damped
+/// inverse of a Kronecker factor: its gradient is the factor, and no optimizer's sweep changes it
+/// (see Builder::add_factors).
 struct Parameter {
+  enum class Role : std::uint8_t { Weight, InputFactor, GradientFactor };
   std::string name;
   ValueId value = kNone;
   Initializer init;
@@ -127,6 +130,8 @@ struct Parameter {
   /// An embedding table [rows, width] that lies on parameter servers: a worker has what a step
   /// needs of it (executor/compile/served_tables.h).
   bool served = false;
+  Role role = Role::Weight;
+  std::string factor_of = {};  ///< of a factor: the name of the weight that it belongs to
 };
 
 /// State that a training forward replaces and no optimizer touches (running statistics): float32,

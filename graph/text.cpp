@@ -59,6 +59,10 @@ Attrs parameter_attrs(const Parameter& p) {
   Attrs attrs = init_attrs(p.init);
   attrs.set("decay", std::int64_t{p.decay});
   if (p.served) attrs.set("served", std::int64_t{1});
+  if (p.role != Parameter::Role::Weight) {
+    attrs.set("role", std::int64_t{static_cast<int>(p.role)});
+    attrs.set("factor_of", p.factor_of);
+  }
   if (p.start) attrs.set("start", to_hex(p.start->data(), p.start->size() * sizeof(float)));
   return attrs;
 }
@@ -187,6 +191,12 @@ class GraphReader {
     try {
       p.decay = n.attrs.integer("decay") != 0;
       p.served = n.attrs.has("served") && n.attrs.integer("served") != 0;
+      if (n.attrs.has("role")) {
+        const std::int64_t role = n.attrs.integer("role");
+        if (role != 1 && role != 2) in.expected("role=1 (input factor) or 2 (gradient factor)");
+        p.role = static_cast<Parameter::Role>(role);
+        p.factor_of = n.attrs.text("factor_of");
+      }
       const std::int64_t count = element_count(graph_.values[p.value].type.shape);
       if (n.attrs.has("start")) p.start = floats_from_hex(n.attrs.text("start"), count);
     } catch (const Error&) {

@@ -44,6 +44,19 @@ struct RowsOf {
   std::int64_t count = 0;
 };
 
+/// Two Kronecker factors of a linear layer as sums over rows, [inputs, inputs] and [outputs,
+/// outputs], of which the lower triangles are read, and where their damped inverses go. See
+/// executor/stage/curvature.h.
+struct KroneckerCall {
+  const float* input_sum = nullptr;
+  const float* gradient_sum = nullptr;
+  std::int64_t inputs = 0, outputs = 0;
+  double input_scale = 1, gradient_scale = 1;  ///< the factors are the sums times these
+  double damping = 0;
+  float* input_inverse = nullptr;
+  float* gradient_inverse = nullptr;
+};
+
 /// The rows of one back end. Tensors are dense float32 of `elements` unless the type says
 /// otherwise.
 struct TensorKernels {
@@ -76,6 +89,12 @@ struct TensorKernels {
   /// The sweep over each touched row whose gradient is not all zero; the others stay as they are.
   /// Of a sweep whose elements do not meet: not LAMB's.
   void (*sweep_rows)(const SweepCall& call, const TouchedRows& touched, Sweep sweep);
+
+  /// By Cholesky, in float64; the same bits for every number of threads.
+  void (*invert_factors)(const KroneckerCall& call);
+  /// gradient [rows, columns] = gradient_inverse gradient input_inverse, the last unless it is null
+  void (*precondition)(float* gradient, std::int64_t rows, std::int64_t columns,
+                       const float* gradient_inverse, const float* input_inverse);
 
   const SweepRow* sweeps;
   int sweep_count;

@@ -26,6 +26,7 @@ import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 
 STEPS_PER_EPOCH = 100
+HEADS = ("cls.", "pooler.")  # of which K-FAC has no factors, as PipeFisher's pipelines
 
 
 def options() -> training.Parser:
@@ -98,7 +99,7 @@ def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None =
     loss = model.pretraining_loss(batch)
     epsilon = {"epsilon": 1e-7} if args.optimizer in ("adam", "amsgrad", "adamw") else {}
     more = epsilon | (coefficients or {})
-    train = training.optimizer_of(args, rate or rate_of(args), **more).minimize(loss)
+    train = training.optimizer_of(args, rate or rate_of(args), without=HEADS, **more).minimize(loss)
     return training.executor_of(args, {"train": [loss, train], "validate": [loss]})
 
 

@@ -151,7 +151,8 @@ void StagePlacement::place_replacements() {
 
 void StagePlacement::place_state() {
   for (StageParameter& p : plan.parameters) {
-    if (p.served) continue;
+    // A factor's inverse is no weight of an optimizer's.
+    if (p.served || graph_.parameters[p.parameter].role != Parameter::Role::Weight) continue;
     const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
     for (int i = 0; i < options_.optimizer_states; ++i) {
       p.state.push_back({Region::Optimizer, kNoRing, take(size), 0});

@@ -9,6 +9,7 @@
 #include "executor/job/table_checks.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
+#include "executor/stage/curvature.h"
 #include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
@@ -173,6 +174,18 @@ void check_updates(const Schedule& plan, const VerifyReport& report) {
 }
 
 // The plan up to its proof.
+// Gradients are multiplied once they are whole, before their norm is known to all.
+void check_factors(const TrainPlan& job) {
+  if (!has_factors(job.graph)) return;
+  require(!job.asynchronous,
+          "K-FAC goes with methods that update once per step, such as 1f1b, zb-h1 or chimera; '{}' "
+          "updates stage by stage",
+          job.one_step.method);
+  require(!job.how.servers,
+          "K-FAC makes its inverses in the workers, and --sync-method ps lets servers make the "
+          "updates; use --sync-method allreduce");
+}
+
 VerifyReport plan_schedule(TrainPlan& job) {
   job.one_step = compute_plan(job, 1);
   const TrainerOptions& o = job.options;
@@ -183,6 +196,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   const int proving = proving_steps(job.one_step);
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
+  check_factors(job);
   check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
   check_cuts(job.graph, o, job.one_step, job.how.servers);
   check_servers(job);

@@ -7,6 +7,12 @@
 
 namespace hetu {
 
+/// Curvature of K-FAC, for graphs that have factors (Builder::add_factors).
+struct Kfac {
+  double damping = 0.01;   ///< lambda; its root goes to each factor
+  std::int64_t every = 1;  ///< updates between two refreshes of the inverses
+};
+
 /// What a user tells of an optimizer. Its kinds and coefficients are those of ops/optimizer.h.
 struct OptimizerConfig : Optimizer {
   LearningRate rate;
@@ -14,6 +20,7 @@ struct OptimizerConfig : Optimizer {
   /// Rows of an embedding table whose gradient is zero keep their weights and states, also where
   /// the rule would change them: momenta and moments that decay, L2, weight decay. Not of LAMB.
   bool lazy_rows = false;
+  Kfac kfac = {};
 };
 
 /// An optimizer as it is unless told: some have defaults of their own.

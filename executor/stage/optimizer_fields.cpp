@@ -1,6 +1,7 @@
 // What may be told of an optimizer, and what each kind is unless told.
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor/stage/optimizer.h"
@@ -18,20 +19,24 @@ constexpr std::array kKinds = {Kind::Sgd,     Kind::Momentum, Kind::Nesterov,
 std::vector<std::string> taken(Kind kind) {
   switch (kind) {
     case Kind::Sgd:
-      return {"kind", "l2", "clip_norm", "lazy_rows"};
+      return {"kind", "l2", "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
     case Kind::Momentum:
     case Kind::Nesterov:
-      return {"kind", "momentum", "l2", "clip_norm", "lazy_rows"};
+      return {"kind",         "momentum",       "l2", "clip_norm", "lazy_rows",
+              "kfac_damping", "curvature_every"};
     case Kind::AdaGrad:
-      return {"kind", "epsilon", "l2", "clip_norm", "lazy_rows"};
+      return {"kind", "epsilon", "l2", "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
     case Kind::Adam:
     case Kind::AmsGrad:
-      return {"kind", "beta1", "beta2", "epsilon", "l2", "clip_norm", "lazy_rows"};
+      return {"kind",      "beta1",     "beta2",        "epsilon",        "l2",
+              "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
     case Kind::AdamW:
     case Kind::BertAdam:
-      return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "lazy_rows"};
+      return {"kind",      "beta1",     "beta2",        "epsilon",        "weight_decay",
+              "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
     case Kind::Lamb:
-      return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm"};
+      return {"kind",         "beta1",     "beta2",        "epsilon",
+              "weight_decay", "clip_norm", "kfac_damping", "curvature_every"};
   }
   return {};
 }
@@ -50,8 +55,9 @@ OptimizerConfig defaults_of(Kind kind) {
 
 Fields fields(OptimizerConfig& c) {
   constexpr Range kShare = {.least = 0, .most = 1, .below = true};
-  const auto setting = [](const char* name, double& place, const char* doc, Range range = {}) {
-    return OptionField{.name = name, .place = &place, .doc = doc, .range = range, .flag = ""};
+  const auto setting = [](const char* name, Place place, const char* doc, Range range = {}) {
+    return OptionField{
+        .name = name, .place = std::move(place), .doc = doc, .range = range, .flag = ""};
   };
   OptionField kind = {
       .name = "kind",
@@ -62,12 +68,12 @@ Fields fields(OptimizerConfig& c) {
   for (const Kind one : kKinds) kind.choices.push_back(optimizer_name(one));
   const Fields all = {
       kind,
-      setting("momentum", c.momentum, "of momentum and nesterov", kShare),
-      setting("beta1", c.beta1, "decay of the first moment", kShare),
-      setting("beta2", c.beta2, "decay of the second moment", kShare),
-      setting("epsilon", c.epsilon, "added to the root of the second moment or sum",
+      setting("momentum", &c.momentum, "of momentum and nesterov", kShare),
+      setting("beta1", &c.beta1, "decay of the first moment", kShare),
+      setting("beta2", &c.beta2, "decay of the second moment", kShare),
+      setting("epsilon", &c.epsilon, "added to the root of the second moment or sum",
               {.above = true}),
-      setting("l2", c.l2, "added to the gradient: g + l2 w; of all but adamw, lamb, bertadam"),
+      setting("l2", &c.l2, "added to the gradient: g + l2 w; of all but adamw, lamb, bertadam"),
       {.name = "weight_decay",
        .place = &c.weight_decay,
        .argument = "W",
@@ -83,6 +89,10 @@ Fields fields(OptimizerConfig& c) {
        .doc = "rows of embedding tables without a gradient keep weights and states, instead of "
               "decaying",
        .flag = "--lazy-rows"},
+      setting("kfac_damping", &c.kfac.damping, "of K-FAC: added to the factors, by its root",
+              {.above = true}),
+      setting("curvature_every", &c.kfac.every,
+              "of K-FAC: updates between two refreshes of inverses", {.least = 1}),
   };
   return only(all, taken(c.kind));
 }

@@ -1,7 +1,8 @@
 #include "executor/stage/stage_tensors.h"
 
-namespace hetu {
+#include "executor/stage/curvature.h"
 
+namespace hetu {
 std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
                                   OptimizerConfig::Kind optimizer, Device& device) {
   std::vector<StateTensor> out;
@@ -13,7 +14,15 @@ std::vector<StateTensor> state_of(const Graph& graph, const Stage& stage,
     if (p.served) continue;
     const Parameter& parameter = graph.parameters[p.parameter];
     const Shape& shape = graph.values[parameter.value].type.shape;
-    out.push_back({parameter.name, "", shape, span(memory.newest(p.weight), p.elements), p.owner});
+    // The inverse of a factor is a state of the weight that it belongs to.
+    const DeviceSpan values = span(memory.newest(p.weight), p.elements);
+    if (is_factor(graph, p))
+      out.push_back(
+          {parameter.factor_of,
+           parameter.role == Parameter::Role::InputFactor ? "input_inverse" : "gradient_inverse",
+           shape, values, p.owner});
+    else
+      out.push_back({parameter.name, "", shape, values, p.owner});
     for (std::size_t s = 0; s < p.state.size(); ++s) {
       out.push_back({parameter.name, optimizer_state_name(optimizer, static_cast<int>(s)), shape,
                      span(memory.floats(p.state[s]), p.elements), p.owner});
@@ -31,8 +40,8 @@ std::vector<StateTensor> gradients_of(const Graph& graph, const Stage& stage) {
   std::vector<StateTensor> out;
   for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
     const StageParameter& p = stage.plan().parameters[i];
-    if (p.served) continue;
     const Parameter& parameter = graph.parameters[p.parameter];
+    if (p.served || is_factor(graph, p)) continue;
     out.push_back({parameter.name, "gradient", graph.values[parameter.value].type.shape,
                    stage.gradients().span_of(static_cast<int>(i)), p.owner});
   }

@@ -54,7 +54,8 @@ std::vector<double> TrainStages::squares_of(const Stage& stage) {
   std::vector<double> squares(parameters.size(), 0);
   auto* const results = reinterpret_cast<double*>(norms_.get());
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].uses.empty() || parameters[p].served) continue;
+    if (parameters[p].uses.empty() || parameters[p].served || is_factor(graph_, parameters[p]))
+      continue;
     const float* const x = stage.gradients().sum_of(static_cast<int>(p));
     const TouchedRows rows = stage.gradients().rows_of(static_cast<int>(p));
     device_.queue().run([x, rows, n = parameters[p].elements, to = results + p,
@@ -105,6 +106,9 @@ void TrainStages::reduce_scalars(int step) {
   const bool training = context_.training;
   if (training) shared_->join_all();
   if (training && gradients_whole_) gradients_whole_();
+  if (training)  // every copy of a stage does the same, so that all have the same bits
+    for (const Curvature& curvature : curvatures_)
+      curvature.precondition(optimizer_.kfac, options_, updates_);
   std::vector<double> values = step_scalars();
   if (training) values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport_);
@@ -193,7 +197,7 @@ void TrainStages::change_weights(Stage& stage, std::int64_t number) {
   const StageMemory& memory = stage.memory();
   for (std::size_t i = 0; i < stage.plan().parameters.size(); ++i) {
     const StageParameter& p = stage.plan().parameters[i];
-    if (p.served) continue;
+    if (p.served || is_factor(graph_, p)) continue;
     const bool by_itself = options_.by_version && p.tied_pair != kNone;
     SweepCall call =
         sweep_call(optimizer_, by_itself ? tied_factors_[p.parameter] : factor_, number);

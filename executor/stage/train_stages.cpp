@@ -37,6 +37,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   std::size_t parameters = 1;
   for (Stage* stage : here()) {
     connect(*stage);
+    if (has_factors(graph)) curvatures_.emplace_back(graph, *stage, device);
     parameters = std::max(parameters, stage->plan().parameters.size());
   }
   norms_ = device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)));

@@ -13,6 +13,7 @@
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
 #include "executor/stage/buffer_means.h"
+#include "executor/stage/curvature.h"
 #include "executor/stage/fetch_tensors.h"
 #include "executor/stage/optimizer.h"
 #include "executor/stage/shared_gradients.h"
@@ -196,6 +197,7 @@ class TrainStages final : public Stages {
   comm::Transport& transport_;
   StepContext context_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by placement id
+  std::vector<Curvature> curvatures_;           // of those here
   std::unique_ptr<SharedGradients> shared_;
   std::unique_ptr<BufferMeans> buffers_;
   Device::Memory norms_;  // a float64 per parameter of a stage

@@ -63,6 +63,18 @@ struct LinearWeightGrad {  // dw = dy^T x
 };
 
 template <class T>
+struct KroneckerFactor {
+  Product<T> product;
+  explicit KroneckerFactor(const KernelDesc& d) {
+    const Rows x = rows_of(d.inputs[0]);
+    product = {x.columns, x.columns, x.rows, 1, x.columns, x.columns, 1};
+  }
+  void operator()(const KernelCall& c) const {
+    product(c.in<T>(0), c.in<T>(0), nullptr, c.out<T>(0));
+  }
+};
+
+template <class T>
 struct Matmul {
   Product<T> product;
   std::int64_t batch;
@@ -160,6 +172,7 @@ const KernelTable& reference_linear_rows() {
       {"linear", "reference", nullptr, reference<Linear>},
       {"linear_input_grad", "reference", nullptr, reference<LinearInputGrad>},
       {"linear_weight_grad", "reference", nullptr, reference<LinearWeightGrad>},
+      {"kronecker_factor", "reference", nullptr, reference<KroneckerFactor>},
       {"matmul", "reference", nullptr, reference<Matmul>},
       {"sum", "reference", nullptr, reference<Sum>},
       {"sum_last", "reference", nullptr, reference<SumLast>},

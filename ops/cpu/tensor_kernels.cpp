@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "ops/cpu/kronecker.h"
 #include "ops/cpu/row_kernels.h"
 
 namespace hetu {
@@ -289,6 +290,8 @@ const TensorKernels& cpu_tensor_kernels() {
       .touch_filled = &cpu::touch_filled,
       .sum_of_squares_rows = &sum_of_squares_rows,
       .sweep_rows = &cpu::sweep_rows,
+      .invert_factors = &cpu::invert_factors,
+      .precondition = &cpu::precondition,
       .sweeps = kSweeps,
       .sweep_count = static_cast<int>(std::size(kSweeps)),
   };

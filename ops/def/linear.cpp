@@ -101,6 +101,32 @@ OpDef linear_weight_grad() {
   };
 }
 
+// The inverse says where the factor goes: it is a parameter, whose gradient this is.
+OpDef kronecker_factor() {
+  return {
+      .name = "kronecker_factor",
+      .doc =
+          "A factor of K-FAC (Martens, Grosse 2015): the sum of x x^T over all rows. `inverse` is "
+          "the parameter whose gradient it is; its values are not read.",
+      .inputs = {"x", "inverse"},
+      .outputs = {"y"},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_rank(a, 0, 1);
+        const std::int64_t side = a.inputs[0].shape.back();
+        want(a.inputs[1].shape == Shape{side, side}, a, "inverse must be [{}, {}], got {}", side,
+             side, to_string(a.inputs[1]));
+        return {float32({side, side})};
+      },
+      .flops =
+          [](const InferArgs& a) { return 2 * elements(a.inputs[0]) * a.inputs[0].shape.back(); },
+      .samples = {{.shapes = {{5, 3}, {3, 3}}},
+                  {.shapes = {{2, 3, 7}, {7, 7}}},
+                  {.shapes = {{33, 17}, {17, 17}}},
+                  {.shapes = {{0, 3}, {3, 3}}}},
+  };
+}
+
 struct MatmulSizes {
   std::int64_t m, k, k_of_b, n;
 };
@@ -180,7 +206,7 @@ OpDef matmul() {
 }  // namespace
 
 std::vector<OpDef> linear() {
-  return {linear_op(), linear_input_grad(), linear_weight_grad(), matmul()};
+  return {linear_op(), linear_input_grad(), linear_weight_grad(), kronecker_factor(), matmul()};
 }
 
 }  // namespace hetu::def

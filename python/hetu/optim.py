@@ -47,10 +47,13 @@ class Optimizer:
     clip_norm: float = _of("sgd", "clip_norm")
     lazy_rows: bool = field(default=_of("sgd", "lazy_rows"), kw_only=True)
     kind: str = field(default="sgd", init=False)
+    kfac_damping: float = field(default=_of("sgd", "kfac_damping"), init=False)  # KFAC sets them
+    curvature_every: int = field(default=_of("sgd", "curvature_every"), init=False)
 
     def settings(self) -> dict[str, Any]:
         """As the C++ side reads them."""
-        given = {**self.__dict__, "kind": self.kind}
+        given = {**self.__dict__, "kind": self.kind, "kfac_damping": self.kfac_damping,
+                 "curvature_every": self.curvature_every}
         if "betas" in given:
             given["beta1"], given["beta2"] = given["betas"]
         settings = {name: given[name] for name in options.table(self.kind)}
@@ -62,7 +65,11 @@ class Optimizer:
             refuse(f"minimize: the Value of a loss is wanted, got {kind_of(loss)}")
         with placed():
             loss.graph.builder.differentiate(loss.number)
+            self.add_to(loss.graph.builder)
         return Train(loss, self)
+
+    def add_to(self, builder: Any) -> None:
+        """What the optimizer needs of the graph beside gradients: nothing."""
 
 
 @dataclass
@@ -150,6 +157,31 @@ class BertAdam(Optimizer):
 
     def __post_init__(self) -> None:
         self.kind = "bertadam"
+
+
+class KFAC(Optimizer):
+    """K-FAC (Martens, Grosse 2015; as PipeFisher has it) before another optimizer: gradients of linear layers are multiplied
+    by the damped inverses of their Kronecker factors, and `inner`, SGD or LAMB say, takes them as gradients, to be clipped
+    and applied.
+
+    `damping`: lambda, whose root is added to each factor. `every`: updates between two refreshes of the inverses, each of
+    the batch of its step alone. Weights with a side above `largest`, and those with one of `but` in their names, go without.
+    """
+
+    def __init__(self, inner: Optimizer, damping: float = 0.01, every: int = 1, largest: int = 4096,
+                 but: tuple[str, ...] = ()) -> None:
+        super().__init__(inner.learning_rate, inner.clip_norm)
+        self.inner, self.largest, self.but, self.kind = inner, largest, tuple(but), inner.kind
+        inner.kfac_damping, inner.curvature_every = float(damping), every
+
+    def settings(self) -> dict[str, Any]:
+        return self.inner.settings()
+
+    def add_to(self, builder: Any) -> None:
+        if builder.add_factors(self.largest, list(self.but)) == 0:
+            named = f" and none of {', '.join(self.but)} in its name" if self.but else ""
+            refuse("KFAC: no layer for it: a weight [out, in] that one ops.linear alone reads, with sides of at most "
+                   f"{self.largest}{named}")
 
 
 KINDS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {

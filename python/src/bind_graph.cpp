@@ -168,6 +168,7 @@ void bind_graph(nb::module_& m) {
       .def("pop_scope", &Builder::pop_scope)
       .def("fetch", &Builder::fetch)
       .def("differentiate", &Builder::differentiate)
+      .def("add_factors", &Builder::add_factors)
       .def(
           "producer_of",
           [](const Builder& b, ValueId v) {

@@ -43,6 +43,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--epochs", type=int, default=100, help="default %(default)s")
     add("--steps", type=int, default=None, help="steps in all, counted from step 0 also after --resume; overrides --epochs")
     options.add_flags(parser, _optimizer_fields())
+    kinds = next(action for action in parser._actions if action.dest == "optimizer")
+    kinds.choices = [*(kinds.choices or ()), "kfac"]
+    add("--inner", choices=tuple(optim.KINDS), help="of kfac: what takes the gradients it has multiplied (default lamb)")
+    add("--damping", type=float, help="of kfac: its root is added to the factors (default 0.01)")
+    add("--curvature-every", type=int, metavar="N", help="of kfac: updates between two refreshes of inverses (default 1)")
+    add("--kfac-except", metavar="TEXT,…", help="of kfac: weights with one of these in their names go without (default: "
+                                                "those of heads, as the script has it)")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
         help="a method of `hetu schedule --help`, or dp; a plan's CSV or JSON file; or a function of stages and "
              "micro_batches that returns rows of action strings; or choose, the best by --costs (default %(default)s)")
@@ -110,9 +117,19 @@ def _check_job(args: argparse.Namespace) -> None:
         raise ValueError(str(error).replace("--micro-batches", "--wave") if args.wave is not None else str(error)) from None
 
 
-def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, **settings: Any) -> optim.Optimizer:
-    """The optimizer of --optimizer, --weight-decay, --clip-norm and --lazy-rows, with further settings of its class."""
+def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *, without: tuple[str, ...] = (),
+                 **settings: Any) -> optim.Optimizer:
+    """The optimizer of --optimizer, --weight-decay, --clip-norm and --lazy-rows, with further settings of its class; of
+    kfac, that of --inner inside; `without`: parts of names of weights that go without it unless --kfac-except says otherwise."""
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows}
+    of_kfac = {"damping": args.damping, "every": args.curvature_every,
+               "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
+    of_kfac = {name: value for name, value in of_kfac.items() if value is not None}
+    if args.optimizer == "kfac":
+        return optim.KFAC(optim.named(args.inner or "lamb", rate, **told, **settings), **{"but": without} | of_kfac)
+    if of_kfac or args.inner:
+        raise ValueError(f"--inner, --damping, --curvature-every and --kfac-except belong to --optimizer kfac, and the "
+                         f"optimizer is {args.optimizer}")
     return optim.named(args.optimizer, rate, **told, **settings)
 
 

@@ -1,0 +1,44 @@
+// K-FAC on a stage: gradients of linear layers multiplied by the damped inverses of their Kronecker
+// factors. Read by train_stages.h.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "executor/stage/optimizer.h"
+#include "executor/stage/stage.h"
+#include "executor/stage/stages_options.h"
+
+namespace hetu {
+
+/// Whether any weight has factors (Builder::add_factors).
+bool has_factors(const Graph& graph);
+/// Whether this is the inverse of a factor, and no weight.
+bool is_factor(const Graph& graph, const StageParameter& parameter);
+
+/// The weights of a stage that have factors. Per sample of the step, the input factor is A = sum x
+/// x^T / samples and the gradient factor B = samples * sum dy dy^T (of a loss that is a mean over
+/// the step), over all rows; with pi = sqrt((tr A / dim A) / (tr B / dim B)), dW becomes
+/// (B + sqrt(damping) / pi I)^-1 dW (A + pi sqrt(damping) I)^-1, and a bias (B + …)^-1 db. Source:
+/// Martens, Grosse 2015, section 6.3; Osawa et al. 2023 (PipeFisher), section 2.
+class Curvature {
+ public:
+  Curvature() = default;
+  /// All must outlive it.
+  Curvature(const Graph& graph, const Stage& stage, Device& device);
+
+  /// Once the stage's gradients are sums over all pipelines. `updates`: before this one; inverses
+  /// are made of this step's factors where they are a multiple of `kfac.every`, else they stay.
+  void precondition(const Kfac& kfac, const StagesOptions& options, std::int64_t updates) const;
+
+ private:
+  struct Layer {
+    int weight = 0, bias = -1, input = 0, gradient = 0;  // of the stage's parameters
+    std::int64_t inputs = 0, outputs = 0;
+  };
+
+  const Stage* stage_ = nullptr;
+  Device* device_ = nullptr;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace hetu

@@ -1,0 +1,144 @@
+// Kronecker factors: damped inverses beside a reference by Gauss and Jordan, of any side, damping
+// and number of threads; gradients multiplied by them.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "ops/tensor_kernels.h"
+
+namespace hetu {
+namespace {
+
+using Matrix = std::vector<double>;  // [n, n]
+
+Matrix inverse_of(Matrix m, std::int64_t n) {
+  Matrix out(static_cast<std::size_t>(n * n), 0);
+  for (std::int64_t i = 0; i < n; ++i) out[i * n + i] = 1;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double pivot = m[i * n + i];
+    for (std::int64_t j = 0; j < n; ++j) m[i * n + j] /= pivot, out[i * n + j] /= pivot;
+    for (std::int64_t k = 0; k < n; ++k) {
+      const double factor = k == i ? 0 : m[k * n + i];
+      for (std::int64_t j = 0; j < n; ++j) {
+        m[k * n + j] -= factor * m[i * n + j];
+        out[k * n + j] -= factor * out[i * n + j];
+      }
+    }
+  }
+  return out;
+}
+
+// A sum of x x^T over `rows` rows.
+std::vector<float> factor_of(std::int64_t n, std::int64_t rows, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> sum(static_cast<std::size_t>(n * n), 0), x(static_cast<std::size_t>(n));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (float& value : x) value = normal(random);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < n; ++j) sum[i * n + j] += x[i] * x[j];
+  }
+  return sum;
+}
+
+struct Inverses {
+  std::vector<float> input, gradient;
+};
+
+Inverses invert(const std::vector<float>& a, std::int64_t n, const std::vector<float>& b,
+                std::int64_t m, double damping) {
+  Inverses out{std::vector<float>(a.size()), std::vector<float>(b.size())};
+  KroneckerCall call;
+  call.input_sum = a.data();
+  call.gradient_sum = b.data();
+  call.inputs = n;
+  call.outputs = m;
+  call.input_scale = 0.25;
+  call.gradient_scale = 4;
+  call.damping = damping;
+  call.input_inverse = out.input.data();
+  call.gradient_inverse = out.gradient.data();
+  cpu_tensor_kernels().invert_factors(call);
+  return out;
+}
+
+double trace_of(const std::vector<float>& x, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i * n + i];
+  return sum;
+}
+
+TEST(Kronecker, InversesAreThoseOfGaussAndJordan) {
+  for (const std::int64_t n : {1, 2, 5, 64, 65, 131, 200}) {
+    for (const double damping : {1e-4, 1.0}) {
+      const std::int64_t m = n / 2 + 3;
+      const std::vector<float> a = factor_of(n, n / 2 + 1, 1), b = factor_of(m, 2 * m, 2);
+      const Inverses found = invert(a, n, b, m, damping);
+      const double pi =
+          std::sqrt((0.25 * trace_of(a, n) / double(n)) / (4 * trace_of(b, m) / double(m)));
+      const auto check = [&](const std::vector<float>& sum, std::int64_t side, double scale,
+                             double added, const std::vector<float>& inverse) {
+        Matrix with(sum.begin(), sum.end());
+        for (double& value : with) value *= scale;
+        for (std::int64_t i = 0; i < side; ++i) with[i * side + i] += added;
+        const Matrix expected = inverse_of(with, side);
+        double largest = 0, apart = 0;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          largest = std::max(largest, std::abs(expected[i]));
+          apart = std::max(apart, std::abs(expected[i] - double(inverse[i])));
+        }
+        EXPECT_LT(apart / largest, 1e-6) << side << " sides, damping " << damping;
+      };
+      check(a, n, 0.25, pi * std::sqrt(damping), found.input);
+      check(b, m, 4, std::sqrt(damping) / pi, found.gradient);
+    }
+  }
+}
+
+TEST(Kronecker, NoBitDependsOnTheNumberOfThreads) {
+  const std::vector<float> a = factor_of(333, 100, 1), b = factor_of(170, 100, 2);
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(1);
+  const Inverses one = invert(a, 333, b, 170, 0.01);
+  for (const int threads : {2, 5}) {
+    omp_set_num_threads(threads);
+    const Inverses many = invert(a, 333, b, 170, 0.01);
+    EXPECT_EQ(one.input, many.input);
+    EXPECT_EQ(one.gradient, many.gradient);
+  }
+  omp_set_num_threads(before);
+}
+
+TEST(Kronecker, AGradientIsMultipliedFromBothSides) {
+  const std::vector<float> left = factor_of(7, 9, 3), right = factor_of(4, 9, 4);
+  std::vector<float> gradient(28);
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = float(i) - 13;
+  std::vector<double> expected(28, 0), half(28, 0);
+  for (int i = 0; i < 7; ++i)
+    for (int j = 0; j < 4; ++j)
+      for (int k = 0; k < 7; ++k) half[i * 4 + j] += double(left[i * 7 + k]) * gradient[k * 4 + j];
+  for (int i = 0; i < 7; ++i)
+    for (int j = 0; j < 4; ++j)
+      for (int k = 0; k < 4; ++k) expected[i * 4 + j] += half[i * 4 + k] * double(right[k * 4 + j]);
+  std::vector<float> one_side = gradient;
+  cpu_tensor_kernels().precondition(gradient.data(), 7, 4, left.data(), right.data());
+  cpu_tensor_kernels().precondition(one_side.data(), 7, 4, left.data(), nullptr);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(gradient[i], expected[i], 1e-5 * 5000) << i;
+    EXPECT_NEAR(one_side[i], half[i], 1e-5 * 500) << i;
+  }
+}
+
+// A layer that nothing came through: its inverses are those of the damping alone.
+TEST(Kronecker, EmptyFactorsLeaveGradientsInTheirDirection) {
+  const std::vector<float> none(9, 0);
+  const Inverses found = invert(none, 3, none, 3, 0.04);
+  for (int i = 0; i < 9; ++i) EXPECT_NEAR(found.input[i], i % 4 == 0 ? 5 : 0, 1e-6);
+  EXPECT_EQ(found.input, found.gradient);
+}
+
+}  // namespace
+}  // namespace hetu

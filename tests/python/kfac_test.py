@@ -1,0 +1,199 @@
+"""K-FAC: updates beside a dense reference in float64, for any pipelines; stale inverses, checkpoints, what goes without.
+
+`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES` is a worker of the jobs that it starts.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import hetu as ht
+from train_cases import HETURUN, ROOT
+
+SAMPLES, STEPS, RATE, DAMPING = 16, 4, 0.1, 0.03
+SIZES = [5, 7, 6, 3]  # of layers; the second one has no bias
+
+
+def numbers():
+    drawn = np.random.default_rng(3)
+    x, y = (drawn.standard_normal((SAMPLES, n)).astype(np.float32) for n in (SIZES[0], SIZES[-1]))
+    weights = [0.6 * drawn.standard_normal((b, a)).astype(np.float32) for a, b in zip(SIZES, SIZES[1:], strict=False)]
+    return x, y, weights, [np.full(7, 0.1, np.float32), None, np.full(3, -0.1, np.float32)]
+
+
+def job_of(optimizer, pipelines=1, stages=1, method="1f1b", micro_batches=1):
+    ht.graph.new_graph()
+    x, y, weights, biases = numbers()
+    data = ht.data.Batches([{"x": x, "y": y}], batch_size=SAMPLES // pipelines)
+    h = data.x
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        w = ht.graph.parameter(f"w{i}", list(weight.shape), ht.graph.constant(0.0))
+        b = () if bias is None else (ht.graph.parameter(f"b{i}", [len(bias)], ht.graph.constant(float(bias[0]))),)
+        h = ht.ops.linear(h, w, *b)
+        h = ht.ops.tanh(h) if i < 2 else h
+        ht.cut()
+    error = h - data.y
+    loss = ht.ops.sum(error * error) * (1 / SAMPLES)
+    job = ht.Executor({"train": [loss, optimizer.minimize(loss)]}, f"pipe_{pipelines}_{stages}", method, micro_batches)
+    job.set_weights({f"w{i}": weight for i, weight in enumerate(weights)})
+    return job
+
+
+def weights_after(job, steps=STEPS):
+    for _ in job.run("train", steps=steps):
+        pass
+    return {name: np.array(value) for name, value in job.weights().items()}
+
+
+def reference(every=1, but=()):
+    """The same in float64, by numpy.linalg."""
+    x, y, weights, biases = (np.asarray(v, float) if isinstance(v, np.ndarray) else v for v in numbers())
+    weights = [w.astype(float) for w in weights]
+    biases = [None if b is None else b.astype(float) for b in biases]
+    inverses = {}
+    for step in range(STEPS):
+        inputs = [x]
+        for i, (w, b) in enumerate(zip(weights, biases, strict=True)):
+            z = inputs[-1] @ w.T + (0 if b is None else b)
+            inputs.append(np.tanh(z) if i < 2 else z)
+        d = 2 * (inputs[-1] - y) / SAMPLES
+        changes = []
+        for i in (2, 1, 0):
+            a, w = inputs[i], weights[i]
+            if step % every == 0:
+                factor_a, factor_b = a.T @ a / SAMPLES, d.T @ d * SAMPLES
+                pi = np.sqrt(np.trace(factor_a) / len(factor_a) / (np.trace(factor_b) / len(factor_b)))
+                inverses[i] = (np.linalg.inv(factor_b + np.sqrt(DAMPING) / pi * np.eye(len(factor_b))),
+                               np.linalg.inv(factor_a + np.sqrt(DAMPING) * pi * np.eye(len(factor_a))))
+            of_b, of_a = (np.eye(len(w)), np.eye(w.shape[1])) if f"w{i}" in but else inverses[i]
+            changes.append((i, of_b @ (d.T @ a) @ of_a, of_b @ d.sum(0)))
+            if i:
+                d = (d @ w) * (1 - a * a)
+        for i, change, of_bias in changes:
+            weights[i] -= RATE * change
+            if biases[i] is not None:
+                biases[i] -= RATE * of_bias
+    return {**{f"w{i}": w for i, w in enumerate(weights)}, **{f"b{i}": b for i, b in enumerate(biases) if b is not None}}
+
+
+def kfac(**more):
+    return ht.optim.KFAC(ht.optim.SGD(RATE), damping=DAMPING, **more)
+
+
+class Updates(unittest.TestCase):
+    def near(self, found, expected, apart=1e-6):
+        self.assertEqual(set(found), set(expected))
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=apart, err_msg=name)
+
+    def test_are_those_of_a_dense_reference(self):
+        self.near(weights_after(job_of(kfac())), reference())
+
+    def test_by_micro_batches_too(self):
+        for count in (2, 4, 8):
+            self.near(weights_after(job_of(kfac(), micro_batches=count)), reference())
+
+    def test_with_inverses_that_are_not_made_each_time(self):
+        for every in (2, 3):
+            self.near(weights_after(job_of(kfac(every=every))), reference(every))
+        one, two = reference(1), reference(3)
+        self.assertGreater(max(abs(one[name] - two[name]).max() for name in one), 1e-4)
+
+    def test_of_weights_that_are_left_out_are_plain(self):
+        found = weights_after(job_of(kfac(but=("w1",))))
+        self.near(found, reference(but=("w1",)))
+        with self.assertRaisesRegex(ValueError, "KFAC: no layer for it: .* with sides of at most 4"):
+            job_of(kfac(largest=4))
+
+    def test_after_a_checkpoint_go_on_with_its_inverses(self):
+        whole = weights_after(job_of(kfac(every=3)))
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in job_of(kfac(every=3)).run("train", steps=2, checkpoint=folder):
+                pass
+            job = job_of(kfac(every=3))
+            for _ in job.run("train", until=STEPS, checkpoint=folder, resume=True):
+                pass
+        for name, value in whole.items():
+            np.testing.assert_array_equal(np.array(job.weights()[name]), value)
+
+    def test_go_with_every_inner_optimizer(self):
+        for inner in (ht.optim.Adam(0.01), ht.optim.LAMB(0.01), ht.optim.BertAdam(0.01), ht.optim.Momentum(0.01)):
+            losses = [step.loss for step in job_of(ht.optim.KFAC(inner, damping=DAMPING)).run("train", steps=20)]
+            self.assertLess(losses[-1], losses[0])
+
+    def test_the_norm_that_clips_is_that_of_what_is_applied(self):
+        plain = job_of(ht.optim.SGD(RATE, clip_norm=0.5))
+        clipped = job_of(ht.optim.KFAC(ht.optim.SGD(RATE, clip_norm=0.5), damping=DAMPING))
+        before = {name: np.array(value) for name, value in clipped.weights().items()}
+        norms = [next(iter(job.run("train", steps=1))).gradient_norm for job in (plain, clipped)]
+        after = clipped.weights()
+        moved = np.sqrt(sum(np.square(np.array(after[name]) - value).sum() for name, value in before.items()))
+        self.assertNotAlmostEqual(norms[0], norms[1])
+        self.assertAlmostEqual(moved, RATE * min(0.5, norms[1]), delta=1e-5)
+
+
+class Pipelines(unittest.TestCase):
+    def test_have_the_updates_of_one_process(self):
+        expected = weights_after(job_of(kfac(), micro_batches=4))
+        for pipelines, stages, method, count in [(1, 3, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2),
+                                                 (1, 2, "chimera", 4), (2, 1, "dp", 2)]:
+            with self.subTest(grid=(pipelines, stages), method=method), tempfile.TemporaryDirectory() as folder:
+                words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages,
+                         method, count]
+                done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                found = {}
+                for file in pathlib.Path(folder).glob("*.npz"):
+                    for name, value in np.load(file).items():
+                        if name in found:
+                            np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
+                        found[name] = value
+                self.assertEqual(set(found), set(expected))
+                for name, value in expected.items():
+                    if (pipelines, method) in ((1, "1f1b"), (1, "zb-h1")):  # the same sums in the same order
+                        np.testing.assert_array_equal(found[name], value, err_msg=name)
+                    np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
+
+    def test_that_update_stage_by_stage_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "K-FAC goes with methods that update once per step"):
+            job_of(kfac(), method="pipedream")
+
+
+class Script(unittest.TestCase):
+    def test_flags(self):
+        script = [sys.executable, str(ROOT / "python" / "train_gpt.py"), "--family", "llama"]
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder) / "text.txt"
+            text.write_text("What is to be said is said again. " * 200)
+            words = [*script, "--data", text, "--model", "tiny", "--steps", "3", "--pipeline", "1f1b", "--batch-size", "4"]
+            fine = ["--optimizer", "kfac", "--inner", "adamw", "--damping", "0.1", "--curvature-every", "2"]
+            for more, said in [(fine, None),
+                               (["--optimizer", "kfac", "--damping", "0"], "kfac_damping"),
+                               (["--optimizer", "adamw", "--damping", "0.1"], "belong to --optimizer kfac"),
+                               (["--optimizer", "kfac", "--pipeline", "pipedream"], "K-FAC goes with methods that update")]:
+                with self.subTest(more):
+                    done = subprocess.run([str(w) for w in [*words, *more]], capture_output=True, text=True, cwd=folder)
+                    if said is None:
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        continue
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+                    self.assertIn(said, done.stderr)
+
+
+def train(folder, pipelines, stages, method, count):
+    job = job_of(kfac(), int(pipelines), int(stages), method, int(count))
+    for _ in job.run("train", steps=STEPS):
+        pass
+    found = {name: np.array(value) for name, value in job.weights().items()}
+    np.savez(pathlib.Path(folder) / f"worker{ht.job_info().worker}.npz", **found)
+
+
+if __name__ == "__main__":
+    if "--train" in sys.argv:
+        train(*sys.argv[2:])
+    else:
+        unittest.main()
