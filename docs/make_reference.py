@@ -86,13 +86,16 @@ torch.distributed.pipelining.
 
 ```
 {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1, "recompute": 1, "update": 0, "bytes_out": 0,
-  "activation_bytes": 0, "weight_bytes": 0, "reduce_grad": 0}], "link": {"latency": 0, "bandwidth": 0, "pairs": [
-  {"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "reduce_scalars": 0,
+  "activation_bytes": 0, "weight_bytes": 0, "reduce_grad": 0, "working_bytes": 0, "curvature": {"factors": 0,
+  "inversion": 0, "precondition": 0, "saved_bytes": 0, "factor_bytes": 0}}], "link": {"latency": 0, "bandwidth": 0,
+  "pairs": [{"from": 0, "to": 1, "latency": 0.2, "bandwidth": 1e6}]}, "allreduce": 0, "reduce_scalars": 0,
   "workers": [{"speed": 1, "memory_limit": 0}]}
 ```
 
 `"reduce_grad"` is the time of a step's sum of the stage's gradient over its copies, and of an average of its weights;
-where it is 0 (or `--allreduce` is given), `"allreduce"` stands for it. `"blocks"`, if there, holds one entry per block of
+where it is 0 (or `--allreduce` is given), `"allreduce"` stands for it. `"working_bytes"`: what a backward needs beside what
+is kept. `"curvature"`: K-FAC on the stage's linear layers, factors per micro-batch, inversion per refresh, preconditioning
+per step, and the output gradients (of a micro-batch) and factors that it keeps. `"blocks"`, if there, holds one entry per block of
 the model as `"stages"` does per stage, with `"weight"`, what training cuts by: the costs of plans of other numbers of
 stages ([compare.md](compare.md)). Pipelines that are not cut alike: `"cuts": [[0, 4], [0, 5]]`, the first block of each
 stage by pipeline, and `"stages"` has the stages of every pipeline, one after the other.

@@ -59,6 +59,12 @@ Costs costs_of_table(const std::string& text, const std::string& origin, const B
     c.input_grad = c.weight_grad = row["time_b"] * blocks / 2;
     c.activation_bytes = row["mem_act"] * blocks * kMiB;
     c.weight_bytes = row["mem_param"] * blocks * kMiB;
+    c.working_bytes = row["mem_peak_err"] * kMiB;  // of one block after another
+    c.curvature = {.factors = row["time_kron"] * blocks,
+                   .inversion = row["time_inv"] * blocks,
+                   .precondition = row["time_prec"] * blocks,
+                   .saved_bytes = row["mem_save_err"] * blocks * kMiB,
+                   .factor_bytes = row["mem_kron"] * blocks * kMiB};
     Costs costs;
     costs.unit = "ms";
     costs.per_worker = false;

@@ -25,6 +25,12 @@ void check_stage(const StageCost& c) {
   check_number(c.activation_bytes, "activation bytes");
   check_number(c.weight_bytes, "weight bytes");
   check_number(c.reduce_grad, "time of a gradient's sum");
+  check_number(c.working_bytes, "working bytes");
+  check_number(c.curvature.factors, "time of curvature factors");
+  check_number(c.curvature.inversion, "inversion time");
+  check_number(c.curvature.precondition, "preconditioning time");
+  check_number(c.curvature.saved_bytes, "bytes saved for curvature");
+  check_number(c.curvature.factor_bytes, "bytes of curvature factors");
 }
 
 void check_link(const LinkCost& l) {
@@ -62,6 +68,12 @@ void add(StageCost& sum, const StageCost& part, double share) {
   sum.activation_bytes += part.activation_bytes * share;
   sum.weight_bytes += part.weight_bytes * share;
   sum.reduce_grad += part.reduce_grad * share;
+  sum.working_bytes = std::max(sum.working_bytes, part.working_bytes);  // one block after another
+  sum.curvature.factors += part.curvature.factors * share;
+  sum.curvature.inversion += part.curvature.inversion * share;
+  sum.curvature.precondition += part.curvature.precondition * share;
+  sum.curvature.saved_bytes += part.curvature.saved_bytes * share;
+  sum.curvature.factor_bytes += part.curvature.factor_bytes * share;
 }
 
 constexpr StageCost kNothing{.forward = 0, .input_grad = 0, .weight_grad = 0};

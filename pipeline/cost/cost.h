@@ -9,6 +9,17 @@
 
 namespace hetu {
 
+/// K-FAC on the linear layers of a stage (docs/kfac.md), in the unit of the other times.
+struct CurvatureCost {
+  double factors = 0;       ///< both factors of every layer, of one micro-batch
+  double inversion = 0;     ///< the damped inverses of all factors, once per refresh
+  double precondition = 0;  ///< once per step
+  double saved_bytes = 0;   ///< output gradients of the layers, kept for it, of one micro-batch
+  double factor_bytes = 0;  ///< of all factors; their inverses take as much again
+
+  bool operator==(const CurvatureCost&) const = default;
+};
+
 /// Times of one model stage per micro-batch; a B costs input_grad + weight_grad.
 struct StageCost {
   double forward = 1;
@@ -22,6 +33,8 @@ struct StageCost {
   /// A step's sum of its gradient over its copies, a group's mean of its weights; 0:
   /// Costs::allreduce.
   double reduce_grad = 0;
+  double working_bytes = 0;  ///< most that a backward needs beside what is kept
+  CurvatureCost curvature = {};
 
   bool operator==(const StageCost&) const = default;
 };

@@ -69,10 +69,19 @@ double unit_of(const json& in, const std::string& origin) {
   return unit->second;
 }
 
+CurvatureCost curvature_from(const json& k, double ms, const std::string& at) {
+  check_keys(k, {"factors", "inversion", "precondition", "saved_bytes", "factor_bytes"}, at);
+  return {.factors = number(k, "factors", 0, at) * ms,
+          .inversion = number(k, "inversion", 0, at) * ms,
+          .precondition = number(k, "precondition", 0, at) * ms,
+          .saved_bytes = number(k, "saved_bytes", 0, at),
+          .factor_bytes = number(k, "factor_bytes", 0, at)};
+}
+
 StageCost stage_from(const json& s, double ms, const std::string& at, bool block = false) {
-  std::vector<const char*> known = {"forward",          "input_grad",   "weight_grad",
-                                    "recompute",        "update",       "bytes_out",
-                                    "activation_bytes", "weight_bytes", "reduce_grad"};
+  std::vector<const char*> known = {
+      "forward",          "input_grad",   "weight_grad", "recompute",     "update",   "bytes_out",
+      "activation_bytes", "weight_bytes", "reduce_grad", "working_bytes", "curvature"};
   if (block) known.push_back("weight");
   check_keys(s, known, at);
   StageCost c;
@@ -85,6 +94,8 @@ StageCost stage_from(const json& s, double ms, const std::string& at, bool block
   c.activation_bytes = number(s, "activation_bytes", 0, at);
   c.weight_bytes = number(s, "weight_bytes", 0, at);
   c.reduce_grad = number(s, "reduce_grad", 0, at) * ms;
+  c.working_bytes = number(s, "working_bytes", 0, at);
+  if (s.contains("curvature")) c.curvature = curvature_from(s["curvature"], ms, at + ": curvature");
   return c;
 }
 
@@ -186,15 +197,24 @@ std::vector<int> model_stages_of(const json& metadata, int stages) {
 }
 
 nlohmann::ordered_json stage_json(const StageCost& c, double chunk) {
-  return {{"forward", c.forward * chunk},
-          {"input_grad", c.input_grad * chunk},
-          {"weight_grad", c.weight_grad * chunk},
-          {"recompute", c.recompute * chunk},
-          {"update", c.update},
-          {"bytes_out", c.bytes_out},
-          {"activation_bytes", c.activation_bytes},
-          {"weight_bytes", c.weight_bytes},
-          {"reduce_grad", c.reduce_grad}};
+  nlohmann::ordered_json out = {{"forward", c.forward * chunk},
+                                {"input_grad", c.input_grad * chunk},
+                                {"weight_grad", c.weight_grad * chunk},
+                                {"recompute", c.recompute * chunk},
+                                {"update", c.update},
+                                {"bytes_out", c.bytes_out},
+                                {"activation_bytes", c.activation_bytes},
+                                {"weight_bytes", c.weight_bytes},
+                                {"reduce_grad", c.reduce_grad}};
+  if (c.working_bytes > 0) out["working_bytes"] = c.working_bytes;
+  const CurvatureCost& k = c.curvature;
+  if (k != CurvatureCost())
+    out["curvature"] = {{"factors", k.factors},
+                        {"inversion", k.inversion},
+                        {"precondition", k.precondition},
+                        {"saved_bytes", k.saved_bytes},
+                        {"factor_bytes", k.factor_bytes}};
+  return out;
 }
 
 // What times of instructions do not tell: links, bytes, blocks, limits, and, where every backward
@@ -214,6 +234,8 @@ void add_metadata(const json& metadata, const std::string& origin, bool split, C
     costs.stages[s].bytes_out = told.stages[s].bytes_out;
     costs.stages[s].activation_bytes = told.stages[s].activation_bytes;
     costs.stages[s].weight_bytes = told.stages[s].weight_bytes;
+    costs.stages[s].working_bytes = told.stages[s].working_bytes;
+    costs.stages[s].curvature = told.stages[s].curvature;
     if (costs.stages[s].reduce_grad == 0) costs.stages[s].reduce_grad = told.stages[s].reduce_grad;
     const double input = told.stages[s].input_grad, whole = input + told.stages[s].weight_grad;
     if (split || whole == 0) continue;

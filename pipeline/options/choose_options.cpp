@@ -65,7 +65,8 @@ namespace {
 
 void scale(StageCost& c, double by) {
   for (double* part :
-       {&c.forward, &c.input_grad, &c.weight_grad, &c.recompute, &c.bytes_out, &c.activation_bytes})
+       {&c.forward, &c.input_grad, &c.weight_grad, &c.recompute, &c.bytes_out, &c.activation_bytes,
+        &c.working_bytes, &c.curvature.factors, &c.curvature.saved_bytes})
     *part *= by;
 }
 
