@@ -7,7 +7,7 @@ line between documents.
 
     python3 python/train_bert.py --data corpus.txt --vocab vocab.txt --model tiny --steps 200 …
 
-Without heturun it trains in one process with one stage.
+Without heturun it trains in one process with one stage. Flags of Chimera's and PipeFisher's main_bert.py are taken too.
 
 The model is cut between blocks: the embeddings, each layer, the heads. Stages are cut so that the most expensive has
 the fewest floating-point operations; the run says how many blocks each has. The heads cost as much as several layers: base,
@@ -24,6 +24,7 @@ from typing import Any
 
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
+from hetu.job import chimera_flags
 
 STEPS_PER_EPOCH = 100
 HEADS = ("cls.", "pooler.")  # of which K-FAC has no factors, as PipeFisher's pipelines
@@ -47,21 +48,37 @@ def options() -> training.Parser:
     add("--schedule", choices=("constant", "linear", "bert_linear", "nvlamb"), default="constant",
         help="of the learning rate: constant or straight down to 0 after --warmup-steps; BertAdam's and NVIDIA's for LAMB, "
              "with --warmup-share (default %(default)s)")
-    add("--warmup-share", type=float, help="of the steps: bert_linear (default 0.1), nvlamb (default 0.2843)")
+    add("--warmup-share", type=float,
+        help="of the steps: bert_linear (default 0.1; the schedule if none is told), nvlamb (default 0.2843)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
     add("--max-rows", type=int, default=0, help="use only the first rows of the data (0 = all)")
     training.add_options(parser)
+    chimera_flags.add_also(parser)
     return parser
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    args = options().parse_args(arguments)
+    parser = options()
+    args = parser.parse_args(arguments)
+    chimera_flags.take(args, parser)
     training.check(args, evaluates=bool(args.eval_data))
-    if args.warmup_share is not None and args.schedule not in ("bert_linear", "nvlamb"):
-        raise ValueError(f"--warmup-share belongs to --schedule bert_linear and nvlamb; {args.schedule} has --warmup-steps")
-    if args.steps is None:
+    if args.warmup_share is not None and args.schedule == "linear":
+        raise ValueError("--warmup-share belongs to --schedule bert_linear and nvlamb; linear has --warmup-steps")
+    if args.warmup_share is not None and args.schedule == "constant":
+        args.schedule = "bert_linear"
+    if args.steps is None and args.num_epochs is None:
         args.steps = args.epochs * STEPS_PER_EPOCH
     return args
+
+
+def settle_steps(args: argparse.Namespace, batch: Any) -> None:
+    """--num_epochs in steps, and how long an epoch is: a pass over the data then, else 100 steps."""
+    args.epoch_steps = STEPS_PER_EPOCH
+    if args.num_epochs is None and args.log_interval is None:
+        return
+    args.epoch_steps = training.batches(batch, ht.devices.layout(args.devices).pipelines, "training")
+    if args.steps is None:
+        args.steps = args.num_epochs * args.epoch_steps
 
 
 def rate_of(args: argparse.Namespace) -> ht.lr.Rate:
@@ -92,6 +109,7 @@ def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None =
     """The model, its optimizer and this worker's part of the job. Unless told: `batch`, the rows, and `rate` as `args` have
     them; `coefficients` of the optimizer and `changes` of the configuration, none."""
     batch = batch or rows_of(args, args.data, args.max_rows)
+    settle_steps(args, batch)
     changes["vocab_size"] = batch.vocabulary_size
     if args.dropout is not None:
         changes.update(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
@@ -122,12 +140,25 @@ def train(args: argparse.Namespace, job: ht.Executor) -> None:
             print(f"{epoch.number} EVAL  {losses(seen)}", flush=True)
         return scalars | {"Validation/loss": seen.mean("loss")}
 
-    training.run(args, job, STEPS_PER_EPOCH, epoch_end, tokens=job.data.sequence_length)
+    if args.profile:
+        args.trace = str(chimera_flags.profile_trace(profile_name(args, job), job.is_chief))
+    lines = [chimera_flags.StepLines(args.log_interval, args.epoch_steps, args.observe_norm)] if args.log_interval else []
+    training.run(args, job, args.epoch_steps if args.num_epochs else STEPS_PER_EPOCH, epoch_end,
+                 tokens=job.data.sequence_length, hooks=lines)
+    if args.profile and job.is_chief:
+        chimera_flags.draw(Path(args.trace))
     if job.is_chief and len(last) == last.maxlen:
         print(
             f"MLM loss, mean of the last {len(last)} steps: {sum(last) / len(last):.4f}; "
             f"unigram entropy of the targets: {job.data.target_entropy():.4f}", flush=True,
         )
+
+
+def profile_name(args: argparse.Namespace, job: ht.Executor) -> str:
+    """Of its picture."""
+    stages, micros = job.layout.stages * (args.chunks or 1), args.micro_batches or 1
+    return chimera_flags.profile_name(args.model, args.pipeline_method or args.pipeline, stages, args.batch_size // micros,
+                                      max(1, micros // stages))
 
 
 def losses(epoch: training.Epoch) -> str:

@@ -8,20 +8,14 @@ import argparse
 import dataclasses
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from hetu import _hetu, averaging, lr, optim, options, schedule
 from hetu.job import executor
+from hetu.job.flags import Parser
 from hetu.job.hooks import Epoch, Log, Progress, TensorBoard
-
-
-class Parser(argparse.ArgumentParser):
-    """Complains in one line: every worker parses, one speaks."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; --help lists the options")
 
 
 def fields() -> list[options.Field]:
@@ -37,7 +31,7 @@ def _optimizer_fields() -> list[options.Field]:
     return [of_lamb["kind"], options.table("rate")["base"], of_lamb["weight_decay"], clip, lazy]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """The options of every script; a script sets defaults of its own with parser.set_defaults before."""
     add = parser.add_argument
     add("--epochs", type=int, default=100, help="default %(default)s")
@@ -45,6 +39,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_flags(parser, _optimizer_fields())
     kinds = next(action for action in parser._actions if action.dest == "optimizer")
     kinds.choices = [*(kinds.choices or ()), "kfac"]
+    for beta in ("beta1", "beta2"):
+        add(f"--{beta}", type=float, metavar="B", help=f"of adam, amsgrad, adamw, lamb, bertadam (default "
+                                                       f"{options.table('lamb')[beta].default:g})")
     add("--inner", choices=tuple(optim.KINDS), help="of kfac: what takes the gradients it has multiplied (default lamb)")
     add("--damping", type=float, help="of kfac: its root is added to the factors (default 0.01)")
     add("--curvature-every", type=int, metavar="N", help="of kfac: updates between two refreshes of inverses (default 1)")
@@ -75,6 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--compare-single", action="store_true",
         help="do every step in one process beside it; the first tensor that differs is named, and ends the job")
     add("--trace", metavar="FILE.json", help="write what happened beside what was planned; opens in Perfetto")
+    parser.add_config()
 
 
 def check(args: argparse.Namespace, evaluates: bool = False) -> None:
@@ -117,11 +115,28 @@ def _check_job(args: argparse.Namespace) -> None:
         raise ValueError(str(error).replace("--micro-batches", "--wave") if args.wave is not None else str(error)) from None
 
 
+def _betas(args: argparse.Namespace) -> tuple[float, float] | None:
+    """--beta1 and --beta2, of what is not told the optimizer's own; None if neither is."""
+    kind = (args.inner or "lamb") if args.optimizer == "kfac" else args.optimizer
+    told = {name: getattr(args, name) for name in ("beta1", "beta2") if getattr(args, name) is not None}
+    for name, value in told.items():
+        if name not in options.table(kind):
+            raise ValueError(f"--{name} belongs to adam, amsgrad, adamw, lamb and bertadam, and the optimizer is {kind}")
+        if not 0 <= value < 1:
+            raise ValueError(f"--{name} must be in [0, 1), got {value:g}")
+    if not told:
+        return None
+    beta1, beta2 = (told.get(name, options.table(kind)[name].default) for name in ("beta1", "beta2"))
+    return beta1, beta2
+
+
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *, without: tuple[str, ...] = (),
                  **settings: Any) -> optim.Optimizer:
-    """The optimizer of --optimizer, --weight-decay, --clip-norm and --lazy-rows, with further settings of its class; of
-    kfac, that of --inner inside; `without`: parts of names of weights that go without it unless --kfac-except says otherwise."""
-    told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows}
+    """The optimizer of --optimizer, --weight-decay, --clip-norm, --beta1, --beta2 and --lazy-rows, with further settings of
+    its class; of kfac, that of --inner inside; `without`: parts of names of weights that go without it unless --kfac-except
+    says otherwise."""
+    told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
+            "betas": _betas(args)}
     of_kfac = {"damping": args.damping, "every": args.curvature_every,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
     of_kfac = {name: value for name, value in of_kfac.items() if value is not None}
@@ -193,12 +208,15 @@ class _EpochEnd:
         epoch.scalars |= group_counts(job) | self.end(epoch)
 
 
-def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoch_end: EpochEnd, tokens: int = 0) -> None:
-    """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, TensorBoard; `tokens` per sample."""
+def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoch_end: EpochEnd, *, tokens: int = 0,
+        hooks: Sequence[Any] = ()) -> None:
+    """Trains for args.steps steps, with progress, log, epochs of `epoch_steps` steps, TensorBoard; `tokens` per sample, more
+    `hooks`."""
     if job.is_chief:
         announce(args, job, epoch_steps)
     folder = Path("runs") / (args.name or time.strftime("%b%d_%H-%M-%S"))
-    hooks = [
+    every = [
+        *hooks,
         _EpochEnd(epoch_end),
         *([Log(args.log, args.resume, "--log ")] if args.log else []),
         TensorBoard(folder, args.points_every, args.steps, epoch_steps, args.resume),
@@ -206,6 +224,6 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
     ]
     for _ in job.run(
         "train", until=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep, resume=args.resume,
-        trace=args.trace, drain=0 if args.no_drain else epoch_steps, hooks=hooks, epoch_steps=epoch_steps,
+        trace=args.trace, drain=0 if args.no_drain else epoch_steps, hooks=every, epoch_steps=epoch_steps,
     ):
         pass

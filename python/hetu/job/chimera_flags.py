@@ -1,0 +1,178 @@
+"""The flags of Chimera's and PipeFisher's main_bert.py, in the words of train_bert.py: where a name differs, both work."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetu import _hetu
+from hetu.job.flags import Parser
+
+METHODS = {"1f1b": "1f1b", "gpipe": "gpipe", "chimera": "chimera", "interleave": "interleaved-1f1b"}
+PROFILED_STEPS, PROFILED_LINES = 8, 10_000  # Chimera's profiles, of which the middle steps are drawn
+# Second names of flags that say the same.
+ALSO = {
+    "--data": "--corpus_path", "--vocab": "--vocab_path", "--model": "--bert_config_path",
+    "--sequence-length": "--max_seq_length", "--steps": "--num_optimization_steps",
+    "--learning-rate": "--adam_learning_rate", "--clip-norm": "--adam_max_grad_norm",
+    "--warmup-share": "--warmup_proportion", "--with-recompute": "--recompute",
+    "--checkpoint": "--checkpoint_dir", "--save-every": "--save_checkpoint_steps",
+    "--curvature-every": "--inv_interval",
+}
+
+
+def add_also(parser: Parser) -> None:
+    """Second names, and flags that come to others of train_bert.py (take)."""
+    for ours, theirs in ALSO.items():
+        parser.also(ours, theirs)
+    add = parser.add_argument_group("as in Chimera's main_bert.py").add_argument
+    add("--pipeline_method", choices=tuple(METHODS), help="the same as --pipeline; interleave is interleaved-1f1b")
+    add("--num_stages", type=int, help="of the model: the workers lie as --devices pipe_<replicas>_<workers of one>")
+    add("--gradient_accumulation_steps", type=int, help="times num_stages is --micro-batches (default 1)")
+    add("--micro_batch_size", type=int, help="times --micro-batches is --batch-size")
+    add("--num_pipelines", type=int, help="of chimera: directions, two for each of --pairs")
+    add("--num_epochs", type=int, help="passes over the data, in place of --steps")
+    add("--do_lower_case", action="store_true", help="text: small letters without accents, as unless --cased")
+    add("--num_workers", type=int, help="threads that make rows of a text, at most")
+    add("--profile", action="store_true", help="8 steps on 10,000 sentences, drawn as bert_prof/NAME.pdf")
+    add("--log_interval", type=int,
+        help="steps between lines `epochE stepS loss = X` (default: none; 100 with --observe_norm)")
+    add("--observe_norm", action="store_true", help="the norm of the gradients in each such line")
+    add_ignored(add)
+
+
+def add_ignored(add: Any) -> None:
+    """Flags that are taken, since their scripts have them, and not needed; and one that is refused."""
+    add("--on_memory", action="store_true", help="taken and not needed: the text is mapped into memory")
+    add("--p2p_backend", default="gloo", help="taken and not needed: HETU_TRANSPORT says how messages go")
+    add("--collective_backend", default="nccl", help="the same")
+    add("--wandb", action="store_true", help="not offered: --log writes a record per step")
+
+
+def refuse_wandb(args: argparse.Namespace) -> None:
+    """Throws ValueError if it is asked for."""
+    if args.wandb:
+        raise ValueError("--wandb is not offered; --log FILE.jsonl writes a record per step, runs/ has TensorBoard's")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the stages of --num_stages lie: `positions` workers of each of `copies` pipelines."""
+
+    positions: int
+    copies: int
+
+    @property
+    def devices(self) -> str:
+        """As --devices has it."""
+        return f"pipe_{self.copies}_{self.positions}"
+
+
+def grid_of(num_stages: int, chunks: int) -> Grid:
+    """Over the workers of this job. Throws ValueError where they make no whole pipelines."""
+    workers = int(_hetu.env()["workers"])
+    positions, rest = divmod(num_stages, chunks)
+    if rest:
+        raise ValueError(f"--num_stages {num_stages} with --chunks {chunks}: each worker of a pipeline has as many")
+    copies, rest = divmod(workers, positions)
+    if rest or not copies:
+        of_chunks = f" in --chunks {chunks}" if chunks > 1 else ""
+        raise ValueError(f"{workers} workers make no replicas of {positions}: --num_stages {num_stages}"
+                         f"{of_chunks} needs heturun -w {positions}, or a multiple")
+    return Grid(positions, copies)
+
+
+def pairs_of(num_pipelines: int) -> int:
+    """--pairs of chimera. Throws ValueError."""
+    if num_pipelines < 2 or num_pipelines % 2:
+        raise ValueError(f"--num_pipelines {num_pipelines}: chimera has two for each pair")
+    return num_pipelines // 2
+
+
+def check_counts(args: argparse.Namespace, *names: str) -> None:
+    """Throws ValueError, naming the flag, where a number that was told is none of 1 or more."""
+    for name in names:
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise ValueError(f"--{name} must be >= 1, got {getattr(args, name)}")
+
+
+def _set(args: argparse.Namespace, unless: Any, name: str, value: Any, said: str) -> None:
+    """Sets a flag of train_bert.py, which must not say otherwise: `unless` is its default."""
+    there = getattr(args, name)
+    if there not in (unless, value):
+        raise ValueError(f"{said} and --{name.replace('_', '-')} {there} say two things of one; give one of them")
+    setattr(args, name, value)
+
+
+def take(args: argparse.Namespace, parser: Parser) -> None:
+    """Brings what Chimera's flags were told into those of train_bert.py. Throws ValueError."""
+    refuse_wandb(args)
+    check_counts(args, "num_stages", "micro_batch_size", "gradient_accumulation_steps", "num_pipelines", "num_epochs",
+                 "num_workers", "log_interval")
+    if args.pipeline_method:
+        _set(args, parser.get_default("pipeline"), "pipeline", METHODS[args.pipeline_method],
+             f"--pipeline_method {args.pipeline_method}")
+    if args.num_pipelines is not None:
+        if args.pipeline != "chimera":
+            raise ValueError(f"--num_pipelines belongs to --pipeline_method chimera, and the method is {args.pipeline}")
+        _set(args, None, "pairs", pairs_of(args.num_pipelines), f"--num_pipelines {args.num_pipelines}")
+    if args.num_stages is not None:
+        interleaved = args.pipeline == "interleaved-1f1b"
+        if interleaved and args.chunks is None:
+            args.chunks = 2
+        grid = grid_of(args.num_stages, args.chunks if interleaved else 1)
+        _set(args, None, "devices", grid.devices, f"--num_stages {args.num_stages}")
+        count = args.num_stages * (args.gradient_accumulation_steps or 1)
+        if args.gradient_accumulation_steps is not None or args.micro_batches is None:
+            _set(args, None, "micro_batches", count, f"--num_stages {args.num_stages} x --gradient_accumulation_steps")
+    elif args.gradient_accumulation_steps is not None:
+        raise ValueError("--gradient_accumulation_steps counts in stages: it needs --num_stages (or give --micro-batches)")
+    if args.micro_batch_size is not None:
+        micros = args.micro_batches or _hetu.default_micro_batches(args.pipeline)
+        _set(args, parser.get_default("batch_size"), "batch_size", args.micro_batch_size * micros,
+             f"--micro_batch_size {args.micro_batch_size} x {micros} micro-batches")
+    if args.do_lower_case and args.cased:
+        raise ValueError("--do_lower_case and --cased say two things of one; give one of them")
+    if args.num_workers is not None:
+        args.row_threads = args.num_workers
+    if args.observe_norm and args.log_interval is None:
+        args.log_interval = 100
+    if args.profile:
+        args.steps, args.corpus_lines = PROFILED_STEPS, PROFILED_LINES
+
+
+class StepLines:
+    """`epochE stepS loss = X` every so many steps; a hook."""
+
+    def __init__(self, interval: int, per_epoch: int, norm: bool = False) -> None:
+        self.interval, self.per_epoch, self.norm = interval, per_epoch, norm
+
+    def on_step(self, job: Any, step: Any) -> None:
+        if not job.is_chief or (step.index + 1) % self.interval:
+            return
+        norm = f" norm = {step.gradient_norm:.6g}" if self.norm else ""
+        print(f"epoch{step.index // self.per_epoch + 1} step{step.index + 1} loss = {step.loss:.6f}{norm}", flush=True)
+
+
+def profile_name(model: str, method: str, stages: int, micro_batch_size: int, accumulation: int) -> str:
+    """bert-large_chimera_8stages_8gpus_microbs32_acc1, of this job's workers."""
+    short = Path(model).stem.removeprefix("bert_config_").removesuffix("-uncased")
+    return (f"{short}_{method}_{stages}stages_{_hetu.env()['workers']}gpus_microbs{micro_batch_size}_acc{accumulation}")
+
+
+def profile_trace(name: str, make: bool) -> Path:
+    """Where a profile's trace goes; `make`: and the folder."""
+    trace = Path("bert_prof") / f"{name}.json"
+    if make:
+        trace.parent.mkdir(exist_ok=True)
+    return trace
+
+
+def draw(trace: Path) -> None:
+    """The steps in the middle of a profile, as Chimera draws them."""
+    picture = trace.with_suffix(".pdf")
+    subprocess.run(["hetu", "timeline", trace, "--style", "profile", "--step", "5", "-o", picture], check=True)
+    print(f"{picture}: steps 5, 6, 7 of {trace}", flush=True)

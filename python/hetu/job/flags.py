@@ -1,0 +1,117 @@
+"""The parser of the scripts: complaints in one line, --config FILE.yml, second names of flags, `_` for `-` in them."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """Every worker parses, one speaks. A script that calls add_config() last has --config."""
+
+    has_config = False
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; --help lists the options")
+
+    def also(self, flag: str, other: str) -> None:
+        """Gives `flag` a second name."""
+        action = self._option_string_actions[flag]
+        action.option_strings = [*action.option_strings, other]
+        self._option_string_actions[other] = action
+
+    def add_config(self) -> None:
+        """--config: a file of flags."""
+        self.add_argument("--config", metavar="FILE.yml", help="lines of `flag: value`; they override what is typed")
+        self.has_config = True
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore
+        typed = [self._known(word) for word in (sys_arguments() if args is None else args)]
+        path = self._config_of(typed)
+        set_there = read_flags(path, self) if path else {}
+        required = [action for action in self._actions if action.required]
+        for action in required:
+            action.required = action.dest not in set_there
+        try:
+            parsed: argparse.Namespace = super().parse_args(typed, namespace)
+        finally:
+            for action in required:
+                action.required = True
+        vars(parsed).update(set_there)
+        return parsed
+
+    def _known(self, word: str) -> str:
+        """The word, a flag with `_` as it is named here."""
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") or name in self._option_string_actions:
+            return word
+        with_dashes = name.replace("_", "-")
+        return with_dashes + equals + value if with_dashes in self._option_string_actions else word
+
+    def _config_of(self, typed: Sequence[str]) -> str | None:
+        if not self.has_config:
+            return None
+        before = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        before.add_argument("--config")
+        try:
+            path: str | None = before.parse_known_args(list(typed))[0].config
+        except argparse.ArgumentError as error:
+            self.error(str(error))
+        return path
+
+    def flag_of(self, name: str) -> argparse.Action | None:
+        """What a key of --config is called by: a flag without its dashes."""
+        for flag in (f"--{name}", f"--{name.replace('_', '-')}"):
+            action = self._option_string_actions.get(flag)
+            if action is not None and action.dest not in ("help", "config"):
+                return action
+        return None
+
+
+def sys_arguments() -> list[str]:
+    """What was typed."""
+    import sys
+
+    return sys.argv[1:]
+
+
+def read_flags(path: str, parser: Parser) -> dict[str, Any]:
+    """Values by dest of a file of `flag: value` lines, each read as the flag would be. Throws ValueError with file and line,
+    OSError."""
+    found: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        if not (text := line.split(" #")[0].strip()) or text.startswith("#") or text == "---":
+            continue
+        name, colon, value = (part.strip() for part in text.partition(":"))
+        at = f"{path}:{number}"
+        if not colon or not value:
+            raise ValueError(f"{at}: '{text}' is no line of `flag: value`")
+        action = parser.flag_of(name)
+        if action is None:
+            known = [flag[2:] for flag in parser._option_string_actions if flag.startswith("--")]
+            near = difflib.get_close_matches(name, known, 1)
+            raise ValueError(f"{at}: unknown key '{name}'{f', {near[0]} is one' if near else ''}; keys are this "
+                             "script's flags")
+        if action.dest in found:
+            raise ValueError(f"{at}: {name} stands in line {lines[action.dest]} already")
+        found[action.dest], lines[action.dest] = _value(action, name, value.strip("'\""), at), number
+    return found
+
+
+def _value(action: argparse.Action, name: str, value: str, at: str) -> Any:
+    if action.nargs == 0:
+        if value not in ("true", "True", "false", "False"):
+            raise ValueError(f"{at}: {name} is true or false, got {value}")
+        return (value in ("true", "True")) == bool(getattr(action, "const", True))
+    kind: Any = action.type or str
+    try:
+        made = kind(value)
+    except ValueError:
+        raise ValueError(f"{at}: {name}: {value} is no {kind.__name__}") from None
+    if action.choices and made not in action.choices:
+        raise ValueError(f"{at}: {name} is one of {', '.join(map(str, action.choices))}, got {value}")
+    return [made] if isinstance(action.default, list) else made
