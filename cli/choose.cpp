@@ -11,8 +11,10 @@ namespace {
 std::string help() {
   ChooseOptions unused;
   return "usage: hetu choose --stages P [--costs FILE] [--memory-limit A] [options]\n"
+         "       hetu choose --workers P --global-batch S [--costs FILE [--blocks L]] [options]\n"
          "Ranks every method, number of micro-batches and recompute on or off by the predicted\n"
-         "time per sample, among those that fit the memory limit.\n\nOptions:\n" +
+         "time per sample, among those that fit the memory limit; or every grid of P workers.\n\n"
+         "Options:\n" +
          help_text(options_of(fields(unused)));
 }
 
@@ -23,9 +25,7 @@ int choose_command(const Arguments& arguments) {
   ChooseOptions o;
   const std::vector<std::string> rest = parse_options(arguments, options_of(fields(o)));
   require(rest.empty(), "takes options only, got '{}'", rest.empty() ? "" : rest[0]);
-  const Ranking ranking = ranking_of(o);
-  put(o.format == "json" ? to_json(ranking) : to_text(ranking, static_cast<std::size_t>(o.top)),
-      o.plan.output);
+  put(choice_of(o), o.plan.output);
   return 0;
 }
 

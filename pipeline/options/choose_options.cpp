@@ -46,6 +46,27 @@ Fields fields(ChooseOptions& r) {
             "costs in proportion to --micro-batch-size, which they are of",
         .range = {1, 1 << 28},
         .otherwise = "micro-batches as large as the costs have them"},
+       {.name = "workers",
+        .place = &r.workers,
+        .argument = "P",
+        .doc = "in place of --stages: searches W pipelines of D stages, W D = P, with gpipe, 1f1b "
+               "and chimera, by their closed forms; simulates the --top first ones",
+        .range = {1, 1 << 16},
+        .otherwise = ""},
+       {.name = "global_batch",
+        .place = &r.global_batch,
+        .argument = "S",
+        .doc = "with --workers: samples per step, of all pipelines",
+        .range = {1, 1 << 28},
+        .otherwise = ""},
+       {.name = "blocks",
+        .place = &r.blocks,
+        .argument = "L",
+        .doc =
+            "with --workers and a CSV of blocks: how many the model has, of which each stage has "
+            "L / D; --bytes is then of one sample",
+        .range = {1, 1 << 16},
+        .otherwise = ""},
        {.name = "asynchronous",
         .place = &r.rank.asynchronous,
         .doc = "methods that update within a step too; they train by another rule"},
@@ -92,8 +113,71 @@ Costs costs_of_micros(const ChooseOptions& r, int micro_batches) {
 
 }  // namespace
 
+namespace {
+
+// The costs of D stages and micro-batches of so many samples.
+Costs costs_of_grid(const ChooseOptions& r, int stages, int samples) {
+  PlanOptions o = r.plan;
+  if (r.blocks > 0) {
+    require(r.blocks % stages == 0, "{} blocks make no {} equal stages", r.blocks, stages);
+    o.costs.table = {.micro_batch_size = samples, .blocks_per_stage = r.blocks / stages};
+    o.costs.bytes *= samples;
+    return costs_of(o);
+  }
+  const double by = static_cast<double>(samples) / std::max(1, o.costs.table.micro_batch_size);
+  o.costs.table.micro_batch_size = 0;
+  Costs costs = costs_of(o);
+  for (StageCost& c : costs.stages) scale(c, by);
+  for (BlockCost& b : costs.blocks) scale(b.cost, by);
+  return recut(costs, stages);
+}
+
+void check_search(const ChooseOptions& r) {
+  for (const char* name : {"stages", "pipelines", "staleness"})
+    require(!r.plan.has(name), "--{} says how workers lie, and --workers searches that; give one",
+            name);
+  require(r.rank.micro_batches.empty() && r.batch_size == 0,
+          "--workers goes with --global-batch, not with --micro-batches or --batch-size");
+  require(r.global_batch > 0, "--workers needs --global-batch S");
+  require(!r.rank.asynchronous, "--workers searches methods with a flush after each step");
+  require(r.plan.costs.table.blocks_per_stage == 0,
+          "--workers: a stage has --blocks / D blocks; --blocks-per-stage says otherwise");
+  require(r.plan.sizes.memory_limit == 0, "--workers: --memory-limit is in bytes, as 16GiB");
+}
+
+}  // namespace
+
+Search search_of(ChooseOptions& r) {
+  check_search(r);
+  check_plan_options(r.plan);
+  SearchOptions search;
+  search.workers = r.workers;
+  search.global_batch = r.global_batch;
+  search.methods = r.rank.methods;
+  search.limit_bytes = r.plan.sizes.memory_bytes;
+  search.simulated = r.top;
+  search.sync = r.plan.sync;
+  search.run = r.plan.run;
+  // What is wrong with a file is said once, not of each grid.
+  if (!r.plan.costs.costs.empty() && r.blocks == 0) costs_of_grid(r, 1, 1);
+  return search_configurations(
+      search, [&](int stages, int samples) { return costs_of_grid(r, stages, samples); });
+}
+
+std::string choice_of(ChooseOptions& r) {
+  const auto top = static_cast<std::size_t>(r.top);
+  if (r.workers > 0) {
+    const Search search = search_of(r);
+    return r.format == "json" ? to_json(search, r.global_batch)
+                              : to_text(search, r.global_batch, top);
+  }
+  require(r.global_batch == 0 && r.blocks == 0, "--global-batch and --blocks go with --workers P");
+  const Ranking ranking = ranking_of(r);
+  return r.format == "json" ? to_json(ranking) : to_text(ranking, top);
+}
+
 Ranking ranking_of(ChooseOptions& r) {
-  require(r.plan.has("stages"), "needs --stages P");
+  require(r.plan.has("stages"), "needs --stages P, or --workers P with --global-batch S");
   check_plan_options(r.plan);
   RankOptions& rank = r.rank;
   rank.stages = r.plan.sizes.stages;

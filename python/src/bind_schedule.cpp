@@ -211,7 +211,8 @@ void bind_schedule(nb::module_& m) {
       [](const nb::dict& options) {
         ChooseOptions o;
         tell(fields(o), options);
-        return to_json(ranking_of(o));
+        o.format = "json";
+        return choice_of(o);
       },
       nb::arg("options"), "The JSON of `hetu choose` with these options.");
   m.def("block_times", &block_times, nb::arg("path"),

@@ -37,6 +37,28 @@ TEST(ChooseCommand, ReadsATableRowPerMicroBatchSize) {
                                                                       "   \"asynchronous\"")));
 }
 
+// Chimera's published choice for BERT-48 on 32 workers and 512 samples, W = 8, D = 4, B = 8, from
+// the times of BERT-large's block on a P100: 128 x (1024 + 1) floats of a sample between stages,
+// 10 GB/s, 20 us (assumed: unpublished).
+TEST(ChooseCommand, SearchesGridsOfWorkers) {
+  const std::string base =
+      "choose --workers 32 --global-batch 512 --blocks 48 --costs " HETU_SOURCE_DIR
+      "/config/costs/bert-large_p100.csv --bytes 524800 --latency 0.02 --bandwidth 1e7 ";
+  const Outcome o = hetu(base + "--memory-limit 16GiB --methods chimera");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("fastest simulated: chimera W=8 D=4 B=8 N=8\n"));
+  EXPECT_THAT(o.out, HasSubstr("chimera W=4 D=8 B=8 N=16 "));
+  EXPECT_THAT(o.out, HasSubstr("48 blocks make no 32 equal stages"));
+  const Outcome one = hetu(base + "--memory-limit 1GiB --methods gpipe --format json");
+  ASSERT_EQ(one.status, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("\"recompute\": true"));
+  EXPECT_THAT(one.out, HasSubstr("a worker needs more than 1024.0 MiB"));
+  // The unit costs of options: 8 workers, each stage 1 / D of F and B.
+  const Outcome units = hetu("choose --workers 8 --global-batch 8 --methods 1f1b");
+  ASSERT_EQ(units.status, 0) << units.err;
+  EXPECT_THAT(units.out, HasSubstr("1f1b W=8 D=1 B=1 N=1 "));
+}
+
 TEST(ChooseCommand, RefusesInOneLine) {
   for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
            {"", "needs --stages"},
@@ -44,6 +66,14 @@ TEST(ChooseCommand, RefusesInOneLine) {
            {"--stages 2 --methods nonsense", "unknown method 'nonsense'"},
            {"--stages 2 --costs missing.json", "missing.json: cannot be opened"},
            {"--stages 2 --micro-batches 0", "--micro-batches"},
+           {"--workers 4", "--workers needs --global-batch S"},
+           {"--workers 4 --global-batch 8 --stages 2", "--stages says how workers lie"},
+           {"--workers 4 --global-batch 8 --micro-batches 2", "not with --micro-batches"},
+           {"--workers 4 --global-batch 8 --methods zb-v", "knows gpipe, 1f1b and chimera"},
+           {"--workers 4 --global-batch 8 --memory-limit 3", "in bytes"},
+           {"--workers 4 --global-batch 8 --asynchronous", "a flush after each step"},
+           {"--workers 4 --global-batch 8 --blocks-per-stage 2", "--blocks / D"},
+           {"--stages 4 --global-batch 8", "go with --workers"},
            {"--stages 2 --format svg", "unknown 'svg'"}}) {
     const Outcome o = hetu("choose " + arguments);
     EXPECT_EQ(o.status, 2) << arguments;

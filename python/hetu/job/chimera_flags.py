@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ def add_also(parser: Parser) -> None:
     """Second names, and flags that come to others of train_bert.py (take)."""
     for ours, theirs in ALSO.items():
         parser.also(ours, theirs)
+    same = ", ".join(f"{theirs} = {ours}" for ours, theirs in ALSO.items())
+    parser.epilog = textwrap.fill(f"Names of Chimera's main_bert.py for flags above: {same}. - and _ are the same.", 100,
+                                  break_on_hyphens=False)
     add = parser.add_argument_group("as in Chimera's main_bert.py").add_argument
     add("--pipeline_method", choices=tuple(METHODS), help="the same as --pipeline; interleave is interleaved-1f1b")
     add("--num_stages", type=int, help="of the model: the workers lie as --devices pipe_<replicas>_<workers of one>")

@@ -18,10 +18,8 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; --help lists the options")
 
     def also(self, flag: str, other: str) -> None:
-        """Gives `flag` a second name."""
-        action = self._option_string_actions[flag]
-        action.option_strings = [*action.option_strings, other]
-        self._option_string_actions[other] = action
+        """Gives `flag` a second name, which its line of --help leaves out."""
+        self._option_string_actions[other] = self._option_string_actions[flag]
 
     def add_config(self) -> None:
         """--config: a file of flags."""
