@@ -13,6 +13,7 @@ Shape shape_of(const Graph& graph, const std::string& name, const char* asked) {
   std::string known;
   const auto add = [&](const std::string& one) { known += (known.empty() ? "" : ", ") + one; };
   for (const Parameter& p : graph.parameters) {
+    if (p.role != Parameter::Role::Weight) continue;  // a state of its weight
     add(p.name);
     if (p.name != name) continue;
     require(!p.served,

@@ -146,7 +146,8 @@ std::vector<BlockCost> block_costs(const Graph& graph, const std::vector<std::st
   for (const Parameter& p : graph.parameters) {
     const double one = bytes_of(graph, p.value, 1);  // a weight has no batch
     StageCost& c = blocks[graph.producer(p.value).block].cost;
-    c.weight_bytes += one * (2 + sizes.states);
+    // A factor has its sum and its inverse.
+    c.weight_bytes += one * (2 + (p.role == Parameter::Role::Weight ? sizes.states : 0));
     c.reduce_grad += one * sizes.sum_ms_per_byte;
   }
   return blocks;

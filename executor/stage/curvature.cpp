@@ -17,6 +17,26 @@ bool is_factor(const Graph& graph, const StageParameter& parameter) {
   return graph.parameters[parameter.parameter].role != Role::Weight;
 }
 
+namespace {
+
+// The bias that is added where `weight` is multiplied, if nothing else reads it: what comes through
+// several layers has no one factor.
+ValueId bias_of(const Graph& graph, ValueId weight) {
+  for (const Node& node : graph.nodes) {
+    if (node.op != "linear" && node.op != "conv2d") continue;
+    if (node.inputs[1] != weight || node.inputs.size() < 3) continue;
+    const ValueId bias = node.inputs[2];
+    const auto is_use = [&](const GradientUse& use) {
+      return graph.parameters[use.parameter].value == bias;
+    };
+    return std::count_if(graph.gradients.begin(), graph.gradients.end(), is_use) == 1 ? bias
+                                                                                      : kNone;
+  }
+  return kNone;
+}
+
+}  // namespace
+
 Curvature::Curvature(const Graph& graph, const Stage& stage, Device& device)
     : stage_(&stage), device_(&device) {
   const std::vector<StageParameter>& here = stage.plan().parameters;
@@ -34,12 +54,11 @@ Curvature::Curvature(const Graph& graph, const Stage& stage, Device& device)
     };
     const int input = factor(Role::InputFactor);
     if (weight.role != Role::Weight || input < 0) continue;
-    const Shape& shape = graph.values[weight.value].type.shape;
-    Layer layer{w, -1, input, factor(Role::GradientFactor), shape[1], shape[0]};
-    for (const Node& node : graph.nodes) {
-      if (node.op != "linear" || node.inputs[1] != weight.value || node.inputs.size() < 3) continue;
-      layer.bias = place_of([&](const Parameter& p) { return p.value == node.inputs[2]; });
-    }
+    const Shape& shape = graph.values[weight.value].type.shape;  // [outputs, …]
+    Layer layer{w,       -1, input, factor(Role::GradientFactor), element_count(shape) / shape[0],
+                shape[0]};
+    const ValueId bias = bias_of(graph, weight.value);
+    if (bias != kNone) layer.bias = place_of([&](const Parameter& p) { return p.value == bias; });
     HETU_ASSERT(layer.gradient >= 0);
     layers_.push_back(layer);
   }

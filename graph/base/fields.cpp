@@ -46,9 +46,11 @@ std::string spoken(std::string name) {
   return name;
 }
 
-// A key has no flag of its own.
+// A key has no flag of its own, nor has a keyword of Python's alone.
 std::string where(const OptionField& f) {
-  return f.within != nullptr ? spoken(f.name) : flag_of(f);
+  if (f.within != nullptr) return spoken(f.name);
+  const std::string flag = flag_of(f);
+  return flag.empty() ? f.name : flag;
 }
 
 // Bytes, with a unit or without.

@@ -160,9 +160,9 @@ class BertAdam(Optimizer):
 
 
 class KFAC(Optimizer):
-    """K-FAC (Martens, Grosse 2015; as PipeFisher has it) before another optimizer: gradients of linear layers are multiplied
-    by the damped inverses of their Kronecker factors, and `inner`, SGD or LAMB say, takes them as gradients, to be clipped
-    and applied.
+    """K-FAC (Martens, Grosse 2015; as PipeFisher has it) before another optimizer: gradients of linear layers and of
+    convolutions (Grosse, Martens 2016) are multiplied by the damped inverses of their Kronecker factors, and `inner`, SGD or
+    LAMB say, takes them as gradients, to be clipped and applied.
 
     `damping`: lambda, whose root is added to each factor. `every`: updates between two refreshes of the inverses, each of
     the batch of its step alone. Weights with a side above `largest`, and those with one of `but` in their names, go without.
@@ -170,6 +170,8 @@ class KFAC(Optimizer):
 
     def __init__(self, inner: Optimizer, damping: float = 0.01, every: int = 1, largest: int = 4096,
                  but: tuple[str, ...] = ()) -> None:
+        if not isinstance(inner, Optimizer) or isinstance(inner, KFAC):
+            refuse(f"KFAC: inner is an optimizer before which K-FAC is put, got {kind_of(inner)}")
         super().__init__(inner.learning_rate, inner.clip_norm)
         self.inner, self.largest, self.but, self.kind = inner, largest, tuple(but), inner.kind
         inner.kfac_damping, inner.curvature_every = float(damping), every
@@ -180,8 +182,8 @@ class KFAC(Optimizer):
     def add_to(self, builder: Any) -> None:
         if builder.add_factors(self.largest, list(self.but)) == 0:
             named = f" and none of {', '.join(self.but)} in its name" if self.but else ""
-            refuse("KFAC: no layer for it: a weight [out, in] that one ops.linear alone reads, with sides of at most "
-                   f"{self.largest}{named}")
+            refuse("KFAC: no layer for it: a weight that one ops.linear or a convolution of one group alone reads, "
+                   f"with sides of at most {self.largest}{named}")
 
 
 KINDS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {

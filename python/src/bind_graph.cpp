@@ -128,6 +128,7 @@ void bind_graph(nb::module_& m) {
                    [](const Graph& g) {
                      nb::list out;
                      for (const Parameter& p : g.parameters) {
+                       if (p.role != Parameter::Role::Weight) continue;
                        out.append(nb::make_tuple(p.name, g.values[p.value].type.shape));
                      }
                      return out;
