@@ -21,12 +21,12 @@ _TABLE = {
     "pipeline/lower": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate",
     "pipeline/generate": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower",
     "pipeline/compare": "graph/base pipeline/ir pipeline/verify pipeline/cost",
-    "pipeline/fill": "graph/base pipeline/ir",
+    "pipeline/fill": "graph/base pipeline/ir pipeline/cost pipeline/simulate",
     "pipeline/choose": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower "
                        "pipeline/generate",
     "pipeline/render": "graph/base pipeline/ir pipeline/cost pipeline/simulate pipeline/groups",
     "pipeline/options": "graph/base pipeline/groups pipeline/ir pipeline/verify pipeline/cost pipeline/simulate "
-                        "pipeline/lower pipeline/generate pipeline/choose pipeline/render",
+                        "pipeline/lower pipeline/generate pipeline/choose pipeline/render pipeline/fill",
     "ps/wire": "graph/base",
     "ps/coordinator": "graph/base config/curve pipeline/groups ps/wire",
     "ps/server": "graph/base ops config/curve ps/wire",
@@ -46,9 +46,10 @@ _TABLE = {
                      "executor/stage executor/sync",
     "executor/job": "graph/base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
                     "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
-                    "executor/comm executor/device executor/state executor/compile executor/stage executor/predict "
+                    "pipeline/fill executor/comm executor/device executor/state executor/compile executor/stage executor/predict "
                     "executor/sync executor/loop",
     "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
+                         "pipeline/fill "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}

@@ -53,7 +53,7 @@ struct KroneckerCall {
   std::int64_t inputs = 0, outputs = 0;
   double input_scale = 1, gradient_scale = 1;  ///< the factors are the sums times these
   double damping = 0;
-  float* input_inverse = nullptr;
+  float* input_inverse = nullptr;  ///< null: this inverse is not made
   float* gradient_inverse = nullptr;
 };
 

@@ -37,6 +37,10 @@ class Binder {
       action.peer = first_ + graph_.worker(far);
       action.tag_stage = is_send(instr.kind) ? instr.stage : far;
       action.tag_part = instr.part;
+    } else if (is_factor_sync(instr.kind)) {
+      action.tag_stage = lowered_.placements[instr.stage].model_stage;
+      action.tag_part = instr.part;
+      action.group = group(instr);
     } else if (instr.kind == Kind::ReduceGrad) {
       const std::int64_t number = reductions_.group(instr.stage, instr.part);
       const bool tied = number < 0;
@@ -51,7 +55,7 @@ class Binder {
     const int width = static_cast<int>(lowered_.workers.size());
     const bool alone = lowered_.lowering.average_weights;  // this pipeline shares no gradient
     // Added in the order of pipelines, and of replicas within one: that of their micro-batches.
-    std::vector<int> members = reductions_.members(reduce.stage, reduce.part);
+    std::vector<int> members = reductions_.members(reduce);
     std::sort(members.begin(), members.end());
     std::vector<int> group;
     for (int d = 0; d < pipelines_; ++d) {

@@ -47,8 +47,11 @@ class StageCompiler {
 
   StagePlan compile() {
     plan_.count = function(nodes_.count, {});
+    tapped_ = Tapped::Forward;
     plan_.forward = function(nodes_.forward, {});
+    tapped_ = Tapped::Nothing;
     if (options_.training) compile_backward();
+    if (options_.training) compile_curvature();
     add_scratch();
     plan_.arena_bytes = placement_.end();
     plan_.prepare = options_.prepare;
@@ -59,7 +62,9 @@ class StageCompiler {
  private:
   void compile_backward() {
     in_backward_ = true;
+    tapped_ = Tapped::Backward;
     plan_.backward = function(nodes_.backward, {});
+    tapped_ = Tapped::Nothing;
     if (options_.recompute) {
       recomputing_ = true;
       plan_.recompute = function(recomputed_nodes(), {});
@@ -70,8 +75,42 @@ class StageCompiler {
     for (const NodeId n : nodes_.backward) {
       (graph_.nodes[n].phase == Phase::InputGrad ? input_grad : weight_grad).push_back(n);
     }
+    tapped_ = Tapped::Backward;
     plan_.input_grad = function(input_grad, placement_.held);
+    tapped_ = Tapped::Nothing;
     plan_.weight_grad = function(weight_grad, placement_.held);
+  }
+
+  // Each factor by itself, from what was kept for it.
+  void compile_curvature() {
+    if (nodes_.factors.empty()) return;
+    if (options_.half_backward)
+      fail(Code::Unsupported,
+           "K-FAC reads whole micro-batches, and this plan's backwards run halves");
+    for (const NodeId n : nodes_.factors) {
+      const StageParameter& factor = parameter_of(n);
+      const bool inputs = factor.role == Parameter::Role::InputFactor;
+      std::vector<Function>& list = inputs ? plan_.curvature_a : plan_.curvature_b;
+      list.resize(std::max(list.size(), static_cast<std::size_t>(factor.layer) + 1));
+      list[factor.layer] = function({n}, placement_.taps);
+    }
+  }
+
+  const StageParameter& parameter_of(NodeId factor) const {
+    for (const GradientUse& g : graph_.gradients) {
+      if (g.gradient != graph_.nodes[factor].outputs[0]) continue;
+      return plan_.parameters[plan_.uses[use_index(g)].parameter];
+    }
+    fail(Code::Internal, "node '{}' makes no factor", graph_.nodes[factor].name);
+  }
+
+  // Every function of the plan.
+  std::vector<Function*> functions() {
+    std::vector<Function*> all = {&plan_.count,    &plan_.forward,    &plan_.recompute,
+                                  &plan_.backward, &plan_.input_grad, &plan_.weight_grad};
+    for (auto* list : {&plan_.curvature_a, &plan_.curvature_b})
+      for (Function& f : *list) all.push_back(&f);
+    return all;
   }
 
   // Of forward, what saved values come from; nothing that only others read.
@@ -126,7 +165,24 @@ class StageCompiler {
       out.launches.push_back(std::move(launch));
       if (options_.training) add_accumulates(out, list[i], local);
     }
+    add_taps(list, local, out);
     return out;
+  }
+
+  void add_taps(const std::vector<NodeId>& list, const std::map<ValueId, Loc>& local,
+                Function& out) const {
+    if (tapped_ == Tapped::Nothing) return;
+    for (const auto& [v, to] : placement_.taps) {
+      const bool forward = graph_.producer(v).phase == Phase::Forward;
+      if (forward != (tapped_ == Tapped::Forward)) continue;
+      const auto makes = [&](NodeId n) { return n == graph_.values[v].producer; };
+      const auto at = std::find_if(list.begin(), list.end(), makes);
+      const int after = at == list.end() ? -1 : static_cast<int>(at - list.begin());
+      out.taps.push_back(
+          {after, find(v, local), to, tensor_bytes(graph_.values[v].type, options_.micro_batch)});
+    }
+    std::sort(out.taps.begin(), out.taps.end(),
+              [](const Tap& a, const Tap& b) { return a.after_launch < b.after_launch; });
   }
 
   // Inputs of step_sums are read after the count function has ended.
@@ -221,22 +277,21 @@ class StageCompiler {
 
   // One scratch area for all functions: a worker runs one at a time.
   void add_scratch() {
-    for (const Function* f : {&plan_.count, &plan_.forward, &plan_.recompute, &plan_.backward,
-                              &plan_.input_grad, &plan_.weight_grad}) {
+    for (const Function* f : functions()) {
       plan_.memory.scratch = std::max(plan_.memory.scratch, f->scratch_bytes);
     }
     const std::int64_t base = placement_.take(plan_.memory.scratch);
     const auto move = [base](Loc& loc) {
       if (loc.region == Region::Scratch) loc.offset += base;
     };
-    for (Function* f : {&plan_.count, &plan_.forward, &plan_.recompute, &plan_.backward,
-                        &plan_.input_grad, &plan_.weight_grad}) {
+    for (Function* f : functions()) {
       for (Launch& launch : f->launches) {
         for (Loc& loc : launch.inputs) move(loc);
         for (Loc& loc : launch.outputs) move(loc);
         move(launch.scratch);
       }
       for (Accumulate& a : f->accumulates) move(a.gradient);
+      for (Tap& tap : f->taps) move(tap.from);
     }
     add_counts(base);
   }
@@ -267,6 +322,8 @@ class StageCompiler {
   StagePlacement placement_;
   StagePlan& plan_;
   const StageNodes& nodes_;
+  enum class Tapped : std::uint8_t { Nothing, Forward, Backward };
+  Tapped tapped_ = Tapped::Nothing;  // what of the function that is made is kept for K-FAC
   bool recomputing_ = false;
   bool in_backward_ = false;  // what runs once per backward: recompute too
   std::map<std::pair<NodeId, std::int64_t>, std::shared_ptr<const PreparedKernel>> kernels_;
@@ -309,13 +366,14 @@ std::string to_string(const MemoryPlan& m) {
   const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format(
       "weights {:.1f} MiB{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, held "
-      "{:.1f} x {}, boundaries {:.1f}, "
+      "{:.1f} x {}{}, boundaries {:.1f}, "
       "feeds {:.1f}, scratch {:.1f}; peak {:.1f} MiB",
       mib(m.weights), m.weight_copies > 1 ? fmt::format(" x {} versions", m.weight_copies) : "",
       m.buffers > 0 ? fmt::format(", buffers {:.1f}", mib(m.buffers)) : "", mib(m.optimizer),
       mib(m.gradients), m.averages > 0 ? fmt::format(", averages {:.1f}", mib(m.averages)) : "",
-      mib(m.saved), m.saved_copies, mib(m.held), m.held_copies, mib(m.boundaries), mib(m.feeds),
-      mib(m.scratch), mib(m.peak()));
+      mib(m.saved), m.saved_copies, mib(m.held), m.held_copies,
+      m.taps > 0 ? fmt::format(", K-FAC {:.1f} x {}", mib(m.taps), m.tap_copies) : "",
+      mib(m.boundaries), mib(m.feeds), mib(m.scratch), mib(m.peak()));
 }
 
 std::int64_t WorkerMemory::peak() const {

@@ -29,6 +29,7 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
   place_boundaries();
   place_saved();
   if (options.training && options.split_backward) place_held();
+  place_taps();
   place_outgoing();
   place_fetches();
   place_replacements();
@@ -76,7 +77,7 @@ void StagePlacement::put(ValueId v, const Loc& loc) {
 
 std::vector<ValueId> StagePlacement::read_sources(const char* op) const {
   std::set<ValueId> read;
-  for (const auto* list : {&nodes.count, &nodes.forward, &nodes.backward}) {
+  for (const auto* list : {&nodes.count, &nodes.forward, &nodes.backward, &nodes.factors}) {
     for (const NodeId n : *list) {
       for (const ValueId v : graph_.nodes[n].inputs) {
         if (nodes.is(v, op)) read.insert(v);
@@ -104,11 +105,13 @@ void StagePlacement::place_parameters() {
     out.parameter = p;
     out.elements = element_count(graph_.values[v].type.shape);
     out.served = graph_.parameters[p].served;
+    out.role = graph_.parameters[p].role;
     out.weight = {Region::Weights, kNoRing, take(bytes(v)), 0};
     plan.memory.weights += bytes(v);
     put(v, out.weight);
     plan.parameters.push_back(std::move(out));
   }
+  number_layers();
   plan.memory.weight_copies = options_.weight_copies;
   if (options_.weight_copies > 1) {  // every version is one slot: the range of all parameters
     const std::int64_t stride = end_ - first;
@@ -122,6 +125,23 @@ void StagePlacement::place_parameters() {
   if (!options_.training) return;
   place_state();
   place_accumulators();
+}
+
+// In the order of their input factors.
+void StagePlacement::number_layers() {
+  int layers = 0;
+  for (StageParameter& p : plan.parameters)
+    if (p.role == Parameter::Role::InputFactor) p.layer = layers++;
+  for (StageParameter& p : plan.parameters) {
+    if (p.role != Parameter::Role::GradientFactor) continue;
+    for (const StageParameter& input : plan.parameters) {
+      const bool pair =
+          input.layer != kNone && input.role == Parameter::Role::InputFactor &&
+          graph_.parameters[input.parameter].factor_of == graph_.parameters[p.parameter].factor_of;
+      if (pair) p.layer = input.layer;
+    }
+    HETU_ASSERT(p.layer != kNone);
+  }
 }
 
 void StagePlacement::place_buffers() {
@@ -152,7 +172,7 @@ void StagePlacement::place_replacements() {
 void StagePlacement::place_state() {
   for (StageParameter& p : plan.parameters) {
     // A factor's inverse is no weight of an optimizer's.
-    if (p.served || graph_.parameters[p.parameter].role != Parameter::Role::Weight) continue;
+    if (p.served || p.role != Parameter::Role::Weight) continue;
     const std::int64_t size = bytes(graph_.parameters[p.parameter].value);
     for (int i = 0; i < options_.optimizer_states; ++i) {
       p.state.push_back({Region::Optimizer, kNoRing, take(size), 0});
@@ -345,6 +365,18 @@ void StagePlacement::place_fetches() {
     const TensorType& type = graph_.values[v].type;
     plan.fetches.push_back(
         {name, v, place_[v], is_per_sample(type), tensor_bytes(type, options_.micro_batch)});
+  }
+}
+
+// What K-FAC reads of a micro-batch, whenever its plan lets it.
+void StagePlacement::place_taps() {
+  for (const NodeId n : nodes.factors) taps[graph_.nodes[n].inputs[0]] = {};
+  for (const auto& [v, loc] : taps) plan.memory.taps += bytes(v);
+  plan.memory.tap_copies = taps.empty() ? 0 : options_.tap_copies;
+  std::int64_t at = take(plan.memory.taps * plan.memory.tap_copies);
+  for (auto& [v, loc] : taps) {
+    loc = {Region::Tap, kTapRing, at, plan.memory.taps};
+    at += bytes(v);
   }
 }
 

@@ -20,6 +20,7 @@ class StagePlacement {
   StagePlan plan;
   StageNodes nodes;
   std::map<ValueId, Loc> held;  ///< values of I that W reads, where the two run apart
+  std::map<ValueId, Loc> taps;  ///< where what K-FAC reads is kept
 
   bool has(ValueId v) const { return placed_[v] != 0; }
   const Loc& place(ValueId v) const { return place_[v]; }
@@ -52,6 +53,8 @@ class StagePlacement {
   int boundary_slots(Boundary& boundary) const;
   void place_saved();
   void place_held();
+  void place_taps();
+  void number_layers();
   void place_outgoing();
   void place_fetches();
 

@@ -24,12 +24,21 @@ enum class Region : std::uint8_t {
   Feed,         ///< fed fields, and results of step_sum beside each micro-batch of their step
   Saved,        ///< from forward to backward
   Held,         ///< from input gradient to weight gradient
+  Tap,          ///< copies of layers' inputs and output gradients, until K-FAC has read them
   Boundary,     ///< received or sent tensors; which ring stands in Loc::ring
   Scratch,      ///< within one function
 };
 
 /// Ring numbers: where the slot of a Loc is looked up at run time.
-enum Ring : int { kNoRing = 0, kFeedRing, kSavedRing, kHeldRing, kWeightRing, kFirstBoundaryRing };
+enum Ring : int {
+  kNoRing = 0,
+  kFeedRing,
+  kSavedRing,
+  kHeldRing,
+  kWeightRing,
+  kTapRing,
+  kFirstBoundaryRing
+};
 
 /// A place in the worker's arena: offset + slot(ring) * stride bytes.
 struct Loc {
@@ -64,9 +73,17 @@ struct Accumulate {
       0;  ///< which output of the launch; rewritten to the accumulator for the first micro-batch
 };
 
+/// A layer's input or output gradient, copied for K-FAC in steps that feed its factors.
+struct Tap {
+  int after_launch = 0;  ///< index of the launch that makes it; -1: it is there before the first
+  Loc from, to;
+  std::int64_t bytes = 0;
+};
+
 /// A function of a stage: launches in order, and the gradients it leaves.
 struct Function {
   std::vector<Launch> launches;
+  std::vector<Tap> taps;                ///< ascending after_launch
   std::vector<Accumulate> accumulates;  ///< ascending after_launch
   std::int64_t scratch_bytes = 0;
 };
@@ -119,6 +136,8 @@ struct StageParameter {
   bool owner =
       true;  ///< the lowest stage that holds it: counts it in the norm and writes it to checkpoints
   bool served = false;  ///< a window of a table on parameter servers, see served_tables.h
+  Parameter::Role role = Parameter::Role::Weight;
+  int layer = kNone;  ///< of a factor: number of its layer among those of the stage that have them
 };
 
 /// A buffer that this stage holds: running statistics, say.
@@ -178,11 +197,13 @@ struct MemoryPlan {
   int saved_copies = 0;
   std::int64_t held = 0;  ///< between I and W, per micro-batch
   int held_copies = 0;
+  std::int64_t taps = 0;  ///< kept for K-FAC, per micro-batch
+  int tap_copies = 0;
   std::int64_t boundaries = 0;
   std::int64_t scratch = 0;
   std::int64_t peak() const {
     return weights * weight_copies + buffers + optimizer + gradients + averages + feeds +
-           saved * saved_copies + held * held_copies + boundaries + scratch;
+           saved * saved_copies + held * held_copies + taps * tap_copies + boundaries + scratch;
   }
 };
 
@@ -199,6 +220,7 @@ struct StagePlan {
   Function backward;    ///< I and W in one, in the order of the graph
   Function input_grad;  ///< compiled only where the schedule uses I and W apart
   Function weight_grad;
+  std::vector<Function> curvature_a, curvature_b;  ///< by layer with factors
   std::vector<Boundary> boundaries;
   std::vector<StageParameter> parameters;  ///< ascending index in the graph
   std::vector<StageBuffer> buffers;        ///< ascending index in the graph
@@ -238,6 +260,7 @@ struct CompileOptions {
   bool recompute = false;       ///< the schedule has R on this stage
   bool half_backward = false;   ///< backwards run half micro-batches, ids 2i and 2i + 1
   bool split_backward = false;  ///< the schedule uses I and W apart
+  int tap_copies = 0;           ///< most micro-batches kept for K-FAC at once (verifier)
   int optimizer_states = 0;     ///< float32 tensors per parameter
   bool dense_tables = false;    ///< no gradient goes by rows
   KernelChoice kernels = KernelChoice::Best;
@@ -246,6 +269,9 @@ struct CompileOptions {
 
 /// Every (from < to) pair of stages between which forward values go, ascending.
 std::vector<StagePair> stage_edges(const Graph& graph, const std::vector<int>& first_block);
+
+/// Layers that have factors of K-FAC (Builder::add_factors), by stage.
+std::vector<int> factor_layers(const Graph& graph, const std::vector<int>& first_block);
 
 /// Pairs of stages that hold the same parameter, ascending.
 std::vector<StagePair> tied_stages(const Graph& graph, const std::vector<int>& first_block);

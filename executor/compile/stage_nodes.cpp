@@ -11,6 +11,15 @@ bool is_source(const Node& node) { return is_leaf(node); }
 
 }  // namespace
 
+std::vector<char> makes_factor(const Graph& graph) {
+  std::vector<char> out(graph.nodes.size(), 0);
+  for (const GradientUse& use : graph.gradients) {
+    if (graph.parameters[use.parameter].role != Parameter::Role::Weight)
+      out[graph.values[use.gradient].producer] = 1;
+  }
+  return out;
+}
+
 StageNodes::StageNodes(const Graph& graph, const std::vector<int>& first_block, int stage,
                        bool training)
     : graph_(graph),
@@ -18,12 +27,15 @@ StageNodes::StageNodes(const Graph& graph, const std::vector<int>& first_block, 
       stage_(stage),
       read_backward_(graph.values.size(), 0),
       read_weight_grad_(graph.values.size(), 0) {
+  const std::vector<char> is_factor = makes_factor(graph);
   for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes.size()); ++n) {
     const Node& node = graph.nodes[n];
     if (is_source(node) || node.phase == Phase::Count || stage_of_block(node.block) != stage)
       continue;
     if (node.phase == Phase::Forward) {
       forward.push_back(n);
+    } else if (training && is_factor[n]) {
+      factors.push_back(n);
     } else if (training) {
       backward.push_back(n);
       for (const ValueId v : node.inputs) {
@@ -110,6 +122,16 @@ std::vector<StagePair> stage_edges(const Graph& graph, const std::vector<int>& f
     }
   }
   return out;
+}
+
+std::vector<int> factor_layers(const Graph& graph, const std::vector<int>& first_block) {
+  const StageNodes nodes(graph, first_block, 0, true);
+  std::vector<int> layers(first_block.size(), 0);
+  for (const GradientUse& use : graph.gradients) {
+    if (graph.parameters[use.parameter].role == Parameter::Role::InputFactor)
+      ++layers[nodes.stage_of_block(use.block)];
+  }
+  return layers;
 }
 
 std::vector<StagePair> tied_stages(const Graph& graph, const std::vector<int>& first_block) {

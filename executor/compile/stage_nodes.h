@@ -7,6 +7,9 @@
 
 namespace hetu {
 
+/// By node: whether it makes a factor of K-FAC.
+std::vector<char> makes_factor(const Graph& graph);
+
 /// The graph as one stage sees it.
 class StageNodes {
  public:
@@ -14,7 +17,8 @@ class StageNodes {
 
   std::vector<NodeId> count;  ///< Phase::Count, for the step_sums this stage reads
   std::vector<NodeId> forward;
-  std::vector<NodeId> backward;    ///< InputGrad and WeightGrad in graph order
+  std::vector<NodeId> backward;    ///< InputGrad and WeightGrad in graph order, but for `factors`
+  std::vector<NodeId> factors;     ///< what sums K-FAC's factors, in graph order
   std::vector<ValueId> step_sums;  ///< results of step_sum that this stage reads
 
   int stage_of_block(int block) const;

@@ -35,8 +35,8 @@ std::vector<TraceEvent> beside(const Trace& measured, const std::vector<PlannedR
   SimulateOptions options;
   options.events = true;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    // Runs of one step have one plan: it is simulated once.
-    const bool again = i > 0 && runs[i].plan.steps == runs[i - 1].plan.steps;
+    // Runs of one plan are simulated once.
+    const bool again = i > 0 && runs[i].plan == runs[i - 1].plan;
     if (!again) simulated = simulate(run_order(runs[i].plan, costs), costs, options);
     for (TraceEvent e : simulated.events) {
       e.step += runs[i].first_step;

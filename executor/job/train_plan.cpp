@@ -173,7 +173,6 @@ void check_updates(const Schedule& plan, const VerifyReport& report) {
   }
 }
 
-// The plan up to its proof.
 // Gradients are multiplied once they are whole, before their norm is known to all.
 void check_factors(const TrainPlan& job) {
   if (!has_factors(job.graph)) return;
@@ -186,6 +185,7 @@ void check_factors(const TrainPlan& job) {
           "updates; use --sync-method allreduce");
 }
 
+// The plan up to its proof.
 VerifyReport plan_schedule(TrainPlan& job) {
   job.one_step = compute_plan(job, 1);
   const TrainerOptions& o = job.options;
@@ -203,7 +203,11 @@ VerifyReport plan_schedule(TrainPlan& job) {
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
-  return verify(job.lowered);
+  VerifyReport report = verify(job.lowered);
+  if (has_factors(job.graph))
+    job.curvature = plan_curvature(job.graph, job.optimizer.kfac, job.lowered, o.first_block,
+                                   o.batch_size / o.micro_batches);
+  return report;
 }
 
 // As many messages of a boundary may be on their way as the plan needs to go on, and to go on at
@@ -280,6 +284,7 @@ void compile_stages(TrainPlan& job, const VerifyReport& report) {
     CompileOptions compile = compile_options(job, report.stages[i], slots[i]);
     compile.stage = placement.model_stage;
     compile.send_slots = sends;
+    if (job.curvature) compile.tap_copies = job.curvature->tap_copies[i];
     job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
     StagePlan& stage = *job.stage_plans[i];
     if (job.options.averaging) add_averages(*job.options.averaging, stage.memory);

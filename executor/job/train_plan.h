@@ -3,12 +3,14 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "executor/compile/plan.h"
 #include "executor/compile/row_needs.h"
 #include "executor/compile/served_tables.h"
+#include "executor/job/curvature_plan.h"
 #include "executor/job/train_options.h"
 #include "executor/stage/optimizer.h"
 #include "pipeline/ir/schedule.h"
@@ -54,8 +56,9 @@ struct TrainPlan {
   Schedule many_steps;
   /// What is proved and what stages are compiled for: of one_step or, if asynchronous, many_steps.
   Schedule lowered;
-  int micro_ids = 1;              ///< see StagesOptions
-  std::vector<StageHere> stages;  ///< by model stage, then replica
+  std::optional<CurvaturePlan> curvature;  ///< of a graph with factors
+  int micro_ids = 1;                       ///< see StagesOptions
+  std::vector<StageHere> stages;           ///< by model stage, then replica
   /// By placement, null for those of other workers; nothing once a runner has taken them.
   std::vector<std::unique_ptr<StagePlan>> stage_plans;
   std::vector<FeedSpec> fields;  ///< that this worker reads

@@ -39,8 +39,9 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
     blocks.push_back(blocks_in(one));
     all.events.insert(all.events.end(), one.events.begin(), one.events.end());
   }
-  const std::vector<PlannedRun> runs =
-      plan_.asynchronous ? std::exchange(runs_, {}) : runs_by_step(all, plan_.lowered);
+  const std::vector<PlannedRun> runs = plan_.asynchronous ? std::exchange(runs_, {})
+                                       : plan_.curvature  ? runs_by_cycle(all, *plan_.curvature)
+                                                          : runs_by_step(all, plan_.lowered);
   const TrainerOptions& job = plan_.options;
   const ModelBlocks model{block_costs(plan_.graph, blocks,
                                       {job.batch_size / job.micro_batches,

@@ -271,11 +271,19 @@ void Trainer::begin_asynchronous(int steps) {
   if (trace_) trace_->begin_run(first, std::move(plan));
 }
 
+// Of the step to come.
+const Schedule& Trainer::rows_of_step() {
+  if (!plan_.curvature) return plan_.lowered;
+  const int number = plan_.curvature->number_of(step_);
+  stages_->feed_factors(plan_.curvature->feeds(number));
+  return plan_.curvature->rows_of(number);
+}
+
 std::optional<StepReport> Trainer::next_report() {
   if (!is_asynchronous()) {
     stages_->set_training(true);
     stages_->set_fetches({});
-    run_->begin_step(plan_.lowered, static_cast<int>(step_), recorder());
+    run_->begin_step(rows_of_step(), static_cast<int>(step_), recorder());
   }
   std::optional<StepReport> report = run_->next_report();
   for (; !report; report = run_->next_report()) HETU_ASSERT(run_->advance());
@@ -374,6 +382,7 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
 
 void Trainer::set_step(std::int64_t step) {
   step_ = step;
+  if (plan_.curvature) plan_.curvature->begin_after(step);
   stages_->set_updates(step);
   if (groups_) groups_->averager().set_done(step);
 }

@@ -78,6 +78,11 @@ void Interpreter::Impl::run(const Action& action, int raised) {
   messages.post_ahead();
   int of_step = step_of(instr);
   if (is_compute(kind)) messages.await_room(instr);
+  if (kind == Kind::Precondition) wait_for_syncs(instr.stage);
+  if (is_inversion(kind)) {
+    messages.start_due_sends(true);
+    for (WeightSync* sync : links.syncs) sync->wait_for_factors();
+  }
   if (kind == Kind::ReduceScalars) wait_for_syncs(WeightSync::kAllStages);
   if (kind == Kind::Update) {
     wait_for_syncs(instr.stage);

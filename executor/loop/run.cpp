@@ -16,17 +16,29 @@ Run::Run(Stages& stages, const Interpreter::Links& links, std::size_t fetches, c
       channel_(links.transport, std::move(group), fetches + 2),
       averager_(averager) {}
 
-void Run::bind(const Schedule& plan) {
+Run::Bound Run::bind(const Schedule& plan) {
   Row row = bind_row(plan, links_.transport.worker(), plan.lowering.pipelines);
-  ahead_ = steps_before_answer(plan);
-  plan_steps_ = plan.steps;
-  plan_repeat_ = row.repeat;
-  steps_per_repeat_ = std::max(1, row.shift / plan.micro_batches);
-  loop_ = std::make_unique<Interpreter>(std::move(row), stages_, links_);
+  Bound bound;
+  bound.ahead = steps_before_answer(plan);
+  bound.steps = plan.steps;
+  bound.repeat = row.repeat;
+  bound.steps_per_repeat = std::max(1, row.shift / plan.micro_batches);
+  bound.loop = std::make_unique<Interpreter>(std::move(row), stages_, links_);
+  return bound;
 }
 
+// Sends of another loop end before this one's kernels write what they read.
 void Run::start(const Schedule& plan, int first_step, TraceRecorder* trace) {
-  if (!by_step_ || !loop_) bind(plan);
+  Bound* next = &of_run_;
+  if (by_step_) {
+    const auto [at, fresh] = of_steps_.try_emplace(&plan);
+    if (fresh) at->second = bind(plan);
+    next = &at->second;
+  } else {
+    of_run_ = bind(plan);
+  }
+  if (now_ != nullptr && now_ != next && now_->loop) now_->loop->finish();
+  now_ = next;
   trace_ = trace;
   first_step_ = first_step;
   started_ = reported_ = 0;
@@ -55,7 +67,7 @@ void Run::begin(const Schedule& plan, int first_step, int steps, TraceRecorder* 
   start(plan, first_step, trace);
   wanted_ = steps;
   const int lead = granted_at_once(plan);
-  margin_ = lead / 2 / steps_per_repeat_;
+  margin_ = lead / 2 / now_->steps_per_repeat;
   channel_.begin(first_step, {steps, grain > 0 ? plan.steps + lead : steps, lead});
 }
 
@@ -71,7 +83,7 @@ void Run::begin_averaged(const Schedule& plan, int first_step, TraceRecorder* tr
   require(run_grain(plan) == 1,
           "pipelines that stop one by one need a plan whose body is one step");
   // As many steps as need no answer; see grant_averaged.
-  channel_.begin(first_step, {std::numeric_limits<int>::max(), ahead_, 1});
+  channel_.begin(first_step, {std::numeric_limits<int>::max(), now_->ahead, 1});
 }
 
 // The stop of a pipeline is known with the answer after update u, early enough for step
@@ -81,7 +93,7 @@ void Run::grant_averaged() {
   const std::int64_t stop = averager_->stop_after();
   if (stop != groups::kRunsOn) {
     channel_.grant_to(static_cast<int>(stop), true);
-  } else if (const int next = static_cast<int>(averager_->answered()) + ahead_;
+  } else if (const int next = static_cast<int>(averager_->answered()) + now_->ahead;
              next > channel_.granted()) {
     channel_.grant_to(next, false);
   }
@@ -89,7 +101,7 @@ void Run::grant_averaged() {
 }
 
 int Run::repetitions() const {
-  return plan_repeat_ + (channel_.granted() - plan_steps_) / steps_per_repeat_;
+  return now_->repeat + (channel_.granted() - now_->steps) / now_->steps_per_repeat;
 }
 
 // Learns, or decides in worker 0, how far the run goes.
@@ -104,7 +116,7 @@ void Run::look_ahead() {
     channel_.hear(started_ >= repetitions());
   }
   if (channel_.is_final() || channel_.granted() > before)
-    loop_->expect({repetitions(), channel_.is_final()});
+    now_->loop->expect({repetitions(), channel_.is_final()});
 }
 
 bool Run::advance() {
@@ -112,14 +124,14 @@ bool Run::advance() {
   if (!begun_) {
     begun_ = true;
     const bool asks = by_step_ ? std::exchange(asks_to_stop_, false) : asks_to_stop_;
-    loop_->start(first_step_, {repetitions(), channel_.is_final()}, trace_, asks);
+    now_->loop->start(first_step_, {repetitions(), channel_.is_final()}, trace_, asks);
   } else if (look_ahead(); started_ < repetitions()) {
-    loop_->repeat();
+    now_->loop->repeat();
     ++started_;
   } else if (channel_.is_final()) {
-    loop_->drain();
+    now_->loop->drain();
     if (!by_step_) {
-      loop_->finish();
+      now_->loop->finish();
       asks_to_stop_ = false;
     }
     drained_ = true;
@@ -129,7 +141,7 @@ bool Run::advance() {
 }
 
 void Run::finish() {
-  if (loop_) loop_->finish();
+  if (now_ != nullptr && now_->loop) now_->loop->finish();
 }
 
 void Run::take_reports() {

@@ -3,6 +3,7 @@
 // per worker, driven by Trainer and by `hetu rehearse`; knows no method.
 #pragma once
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,8 +21,8 @@ class Run {
   Run(Stages& stages, const Interpreter::Links& links, std::size_t fetches, comm::Group group,
       Averager* averager = nullptr);
 
-  /// Begins a run of one step by a lowered plan that reduces its scalars: the same plan each time,
-  /// which is bound once.
+  /// Begins a run of one step by a lowered plan that reduces its scalars: one of few, each of which
+  /// is bound once and must outlive this.
   void begin_step(const Schedule& plan, int step, TraceRecorder* trace);
   /// Begins a run of `steps` steps, the first of which is `first_step` of the training, by a
   /// lowered plan of at most so many. If each of its rows has a body, the bodies repeat until
@@ -59,7 +60,13 @@ class Run {
  private:
   void take_reports();
   void start(const Schedule& plan, int first_step, TraceRecorder* trace);
-  void bind(const Schedule& plan);
+  // A plan bound to this worker.
+  struct Bound {
+    std::unique_ptr<Interpreter> loop;
+    int ahead = 1;  // steps_before_answer() of the plan
+    int steps = 0, repeat = 0, steps_per_repeat = 0;
+  };
+  Bound bind(const Schedule& plan);
   void look_ahead();
   void grant_averaged();
   int repetitions() const;
@@ -71,16 +78,16 @@ class Run {
   Interpreter::Links links_;
   RunChannel channel_;
   Averager* averager_ = nullptr;
-  int ahead_ = 1;  // steps_before_answer() of the plan
-  std::unique_ptr<Interpreter> loop_;
+  std::map<const Schedule*, Bound> of_steps_;  // plans of one step
+  Bound of_run_;
+  Bound* now_ = nullptr;
   bool by_step_ = false;
   std::deque<StepReport> own_;  // of this worker, where it needs no others'
   TraceRecorder* trace_ = nullptr;
   int wanted_ = 0;
   int first_step_ = 0;
-  int plan_steps_ = 0, plan_repeat_ = 0, steps_per_repeat_ = 0;  // of this worker's row
-  int started_ = 0;                                              // repetitions
-  int margin_ = 0;  // repetitions before the end of what is granted at which more is
+  int started_ = 0;  // repetitions
+  int margin_ = 0;   // repetitions before the end of what is granted at which more is
   int reported_ = 0;
   bool begun_ = false;
   bool drained_ = true;

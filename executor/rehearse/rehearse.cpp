@@ -170,7 +170,7 @@ class Rehearser {
         const Record& r = all[at];
         row.add(r.instr, plan_step(r.instr), r.start_ns, r.end_ns);
         const double end = static_cast<double>(r.end_ns) / pace_.unit_ns;
-        if (is_compute(r.instr.kind)) step.makespan = std::max(step.makespan, end);
+        if (is_work(r.instr.kind)) step.makespan = std::max(step.makespan, end);
         if (!is_send(r.instr.kind) && !is_recv(r.instr.kind))
           step.step_time = std::max(step.step_time, end);
       }

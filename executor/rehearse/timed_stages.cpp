@@ -54,6 +54,8 @@ Event TimedStages::run(const Instr& instr, int step) {
     reduce_scalars(step);
   } else if (instr.kind == Kind::Update) {
     count_update(step);
+  } else if (is_second_order(instr.kind)) {
+    take(timing_.second_order(instr, worker_));
   } else {
     const double at = static_cast<double>(free_ns_ - origin_ns_) / pace_.unit_ns;
     take(timing_.compute(instr, worker_, computed_++, at));

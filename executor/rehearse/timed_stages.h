@@ -59,7 +59,11 @@ class TimedStages final : public Stages {
   std::optional<Buffer> in_buffer(const Instr& recv) override;
   void received(const Instr& recv, std::int64_t arrival_ns) override;
   void overwrites(const Instr& compute, std::vector<const void*>& addresses) override;
-  std::vector<int> buckets(const Instr& reduce) override { return {reduce.part}; }
+  std::vector<int> buckets(const Instr& reduce) override {
+    constexpr int kFactors = 1024;  // beyond any part of a gradient
+    if (!is_factor_sync(reduce.kind)) return {reduce.part};
+    return {kFactors + 2 * reduce.part + (is_of_inputs(reduce.kind) ? 0 : 1)};
+  }
   Bucket bucket(int stage, int bucket) override;
   std::int64_t synchronised(const Instr& instr, std::int64_t done_ns) override;
 

@@ -104,11 +104,16 @@ Costs flop_costs(const Graph& graph, int stages) {
   costs.per_worker = false;
   costs.blocks.assign(graph.blocks,
                       BlockCost{{.forward = 0, .input_grad = 0, .weight_grad = 0}, 0});
+  const std::vector<char> is_factor = makes_factor(graph);
   for (const Node& node : graph.nodes) {
     if (is_leaf(node)) continue;
     BlockCost& block = costs.blocks[node.block];
     const double operations = flops(graph, node);
     block.weight += operations;
+    if (is_factor[static_cast<std::size_t>(&node - graph.nodes.data())]) {
+      block.cost.curvature.factors += operations;
+      continue;
+    }
     if (node.phase == Phase::InputGrad) block.cost.input_grad += operations;
     if (node.phase == Phase::WeightGrad) block.cost.weight_grad += operations;
     if (node.phase == Phase::Forward) block.cost.forward += operations;

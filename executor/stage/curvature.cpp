@@ -37,8 +37,8 @@ ValueId bias_of(const Graph& graph, ValueId weight) {
 
 }  // namespace
 
-Curvature::Curvature(const Graph& graph, const Stage& stage, Device& device)
-    : stage_(&stage), device_(&device) {
+Curvature::Curvature(const Graph& graph, Stage& stage, Device& device, std::int64_t samples)
+    : stage_(stage), device_(device), samples_(static_cast<double>(samples)) {
   const std::vector<StageParameter>& here = stage.plan().parameters;
   const auto place_of = [&](const auto& is_it) {
     const auto found = std::find_if(here.begin(), here.end(), [&](const StageParameter& p) {
@@ -46,57 +46,68 @@ Curvature::Curvature(const Graph& graph, const Stage& stage, Device& device)
     });
     return found == here.end() ? -1 : static_cast<int>(found - here.begin());
   };
-  for (int w = 0; w < static_cast<int>(here.size()); ++w) {
-    const Parameter& weight = graph.parameters[here[w].parameter];
-    const auto factor = [&](Role role) {
-      return place_of(
-          [&](const Parameter& p) { return p.role == role && p.factor_of == weight.name; });
-    };
-    const int input = factor(Role::InputFactor);
-    if (weight.role != Role::Weight || input < 0) continue;
-    const Shape& shape = graph.values[weight.value].type.shape;  // [outputs, …]
-    Layer layer{w,       -1, input, factor(Role::GradientFactor), element_count(shape) / shape[0],
-                shape[0]};
-    const ValueId bias = bias_of(graph, weight.value);
+  for (int i = 0; i < static_cast<int>(here.size()); ++i) {
+    if (here[i].role != Role::InputFactor) continue;
+    const std::string& name = graph.parameters[here[i].parameter].factor_of;
+    Layer layer;
+    layer.input = i;
+    layer.gradient = place_of(
+        [&](const Parameter& p) { return p.role == Role::GradientFactor && p.factor_of == name; });
+    layer.weight =
+        place_of([&](const Parameter& p) { return p.role == Role::Weight && p.name == name; });
+    HETU_ASSERT(layer.gradient >= 0 && layer.weight >= 0);
+    const ValueId weight = graph.parameters[here[layer.weight].parameter].value;
+    const Shape& shape = graph.values[weight].type.shape;
+    layer.outputs = shape[0];  // [outputs, …]
+    layer.inputs = element_count(shape) / shape[0];
+    const ValueId bias = bias_of(graph, weight);
     if (bias != kNone) layer.bias = place_of([&](const Parameter& p) { return p.value == bias; });
-    HETU_ASSERT(layer.gradient >= 0);
     layers_.push_back(layer);
   }
 }
 
-void Curvature::precondition(const Kfac& kfac, const StagesOptions& options,
-                             std::int64_t updates) const {
-  const std::int64_t samples = options.micro_batch * options.micro_batches * options.pipelines;
-  const bool refresh = updates % kfac.every == 0;
-  const auto sum = [&](int p) { return stage_->gradients().sum_of(p); };
-  const auto inverse = [&](int p) {
-    return stage_->memory().newest(stage_->plan().parameters[p].weight);
-  };
-  for (const Layer& layer : layers_) {
-    KroneckerCall call;
-    call.inputs = layer.inputs;
-    call.outputs = layer.outputs;
-    call.input_scale = 1 / static_cast<double>(samples);
-    call.gradient_scale = static_cast<double>(samples);
-    call.damping = kfac.damping;
-    call.input_sum = sum(layer.input);
-    call.gradient_sum = sum(layer.gradient);
-    call.input_inverse = inverse(layer.input);
-    call.gradient_inverse = inverse(layer.gradient);
-    float* const weight = sum(layer.weight);
-    float* const bias = layer.bias < 0 ? nullptr : sum(layer.bias);
-    device_->queue().run([=, &kernels = device_->kernels()](Reach at) {
-      KroneckerCall here = call;
-      here.input_sum = at(call.input_sum);
-      here.gradient_sum = at(call.gradient_sum);
+// The traces of both factors go into the damping of each, so that both stay until both are
+// inverted.
+void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
+  Layer& layer = layers_.at(static_cast<std::size_t>(number));
+  KroneckerCall call;
+  call.inputs = layer.inputs;
+  call.outputs = layer.outputs;
+  call.input_scale = 1 / samples_;
+  call.gradient_scale = samples_;
+  call.damping = kfac.damping;
+  call.input_sum = sum_of(layer.input);
+  call.gradient_sum = sum_of(layer.gradient);
+  if (inputs)
+    call.input_inverse = inverse_of(layer.input);
+  else
+    call.gradient_inverse = inverse_of(layer.gradient);
+  device_.queue().run([=, &kernels = device_.kernels()](Reach at) {
+    KroneckerCall here = call;
+    here.input_sum = at(call.input_sum);
+    here.gradient_sum = at(call.gradient_sum);
+    if (inputs)
       here.input_inverse = at(call.input_inverse);
+    else
       here.gradient_inverse = at(call.gradient_inverse);
-      if (refresh) kernels.invert_factors(here);
-      kernels.precondition(at(weight), call.outputs, call.inputs, here.gradient_inverse,
-                           here.input_inverse);
-      if (bias != nullptr)
-        kernels.precondition(at(bias), call.outputs, 1, here.gradient_inverse, nullptr);
-    });
+    kernels.invert_factors(here);
+  });
+  layer.half_inverted = !layer.half_inverted;
+  if (layer.half_inverted) return;
+  for (const int factor : {layer.input, layer.gradient}) stage_.gradients().begin_factor(factor);
+}
+
+void Curvature::precondition() {
+  for (const Layer& layer : layers_) {
+    float* const weight = stage_.gradients().sum_of(layer.weight);
+    float* const bias = layer.bias < 0 ? nullptr : stage_.gradients().sum_of(layer.bias);
+    const float* const a = inverse_of(layer.input);
+    const float* const b = inverse_of(layer.gradient);
+    device_.queue().run(
+        [=, &kernels = device_.kernels(), rows = layer.outputs, columns = layer.inputs](Reach at) {
+          kernels.precondition(at(weight), rows, columns, at(b), at(a));
+          if (bias != nullptr) kernels.precondition(at(bias), rows, 1, at(b), nullptr);
+        });
   }
 }
 

@@ -15,30 +15,38 @@ bool has_factors(const Graph& graph);
 /// Whether this is the inverse of a factor, and no weight.
 bool is_factor(const Graph& graph, const StageParameter& parameter);
 
-/// The weights of a stage that have factors. Per sample of the step, the input factor is A = sum x
-/// x^T / samples and the gradient factor B = samples * sum dy dy^T (of a loss that is a mean over
-/// the step), over all rows; with pi = sqrt((tr A / dim A) / (tr B / dim B)), dW becomes
-/// (B + sqrt(damping) / pi I)^-1 dW (A + pi sqrt(damping) I)^-1, and a bias (B + …)^-1 db. Source:
-/// Martens, Grosse 2015, section 6.3; Osawa et al. 2023 (PipeFisher), section 2.
+/// The weights of a stage that have factors. Per sample of the step that fed them, the input factor
+/// is A = sum x x^T / samples and the gradient factor B = samples * sum dy dy^T (of a loss that is
+/// a mean over the step), over all rows; with pi = sqrt((tr A / dim A) / (tr B / dim B)), dW
+/// becomes (B + sqrt(damping) / pi I)^-1 dW (A + pi sqrt(damping) I)^-1, and a bias (B + …)^-1 db.
+/// Source: Martens, Grosse 2015, section 6.3; Osawa et al. 2023 (PipeFisher), section 2.
 class Curvature {
  public:
-  Curvature() = default;
-  /// All must outlive it.
-  Curvature(const Graph& graph, const Stage& stage, Device& device);
+  /// All must outlive it. `samples`: of a step, over all pipelines.
+  Curvature(const Graph& graph, Stage& stage, Device& device, std::int64_t samples);
 
-  /// Once the stage's gradients are sums over all pipelines. `updates`: before this one; inverses
-  /// are made of this step's factors where they are a multiple of `kfac.every`, else they stay.
-  void precondition(const Kfac& kfac, const StagesOptions& options, std::int64_t updates) const;
+  /// INVERT_A, INVERT_B: of a layer both of whose factors are sums over all copies of the stage.
+  /// Once both are inverted, both are empty.
+  void invert(int layer, bool inputs, const Kfac& kfac);
+  /// PRECONDITION: once the stage's gradients are sums over all copies.
+  void precondition();
 
  private:
   struct Layer {
     int weight = 0, bias = -1, input = 0, gradient = 0;  // of the stage's parameters
     std::int64_t inputs = 0, outputs = 0;
+    bool half_inverted = false;
   };
 
-  const Stage* stage_ = nullptr;
-  Device* device_ = nullptr;
-  std::vector<Layer> layers_;
+  const float* sum_of(int parameter) const { return stage_.gradients().sum_of(parameter); }
+  float* inverse_of(int parameter) const {
+    return stage_.memory().newest(stage_.plan().parameters[parameter].weight);
+  }
+
+  Stage& stage_;
+  Device& device_;
+  double samples_;
+  std::vector<Layer> layers_;  // as StageParameter::layer numbers them
 };
 
 }  // namespace hetu

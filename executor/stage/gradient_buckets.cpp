@@ -15,6 +15,7 @@ GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memor
   for (int p = static_cast<int>(plan.parameters.size()) - 1; p >= 0; --p) {
     const StageParameter& parameter = plan.parameters[p];
     if (parameter.uses.empty() || parameter.served) continue;
+    if (parameter.role != Parameter::Role::Weight) continue;
     float* data = sum_of(p);
     const std::int64_t padded = align_up(parameter.elements * 4) / 4;
     Range* last = buckets_.empty() ? nullptr : &buckets_.back();
@@ -32,11 +33,23 @@ GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memor
     ++last->parameters;
     bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
   }
+  for (int p = 0; p < static_cast<int>(plan.parameters.size()); ++p) {
+    if (plan.parameters[p].role == Parameter::Role::Weight) continue;
+    buckets_.push_back({sum_of(p), plan.parameters[p].elements});
+    buckets_.back().factor = p;
+    bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
+  }
+  fresh_.assign(plan_.uses.size(), 1);
   begin_sums();
 }
 
+void GradientBuckets::begin_factor(int parameter) {
+  fresh_[plan_.parameters[parameter].uses[0]] = 1;
+}
+
 void GradientBuckets::begin_sums() {
-  fresh_.assign(plan_.uses.size(), 1);
+  for (std::size_t u = 0; u < fresh_.size(); ++u)
+    if (!is_factor(static_cast<int>(u))) fresh_[u] = 1;
   for (const StageUse& use : plan_.uses) {
     if (use.width == 0) continue;  // the first gradient replaces what is there
     device_.queue().run(
@@ -47,8 +60,10 @@ void GradientBuckets::begin_sums() {
 }
 
 void GradientBuckets::clear_if_unused() {
-  if (std::count(fresh_.begin(), fresh_.end(), 0) > 0) return;
+  for (std::size_t u = 0; u < fresh_.size(); ++u)
+    if (fresh_[u] == 0 && !is_factor(static_cast<int>(u))) return;
   for (std::size_t u = 0; u < fresh_.size(); ++u) {
+    if (is_factor(static_cast<int>(u))) continue;
     const StageUse& use = plan_.uses[u];
     fresh_[u] = 0;
     if (use.width > 0) continue;  // zero already
@@ -84,8 +99,19 @@ void GradientBuckets::join_uses() {
 std::vector<int> GradientBuckets::of(const Instr& reduce) const {
   const int pair = reduce.part == 0 ? kNone : reduce.part - 1;
   std::vector<int> out;
+  if (is_factor_sync(reduce.kind)) {
+    const auto role =
+        is_of_inputs(reduce.kind) ? Parameter::Role::InputFactor : Parameter::Role::GradientFactor;
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      if (buckets_[i].factor == kNone) continue;
+      const StageParameter& p = plan_.parameters[buckets_[i].factor];
+      if (p.role == role && p.layer == reduce.part) out.push_back(static_cast<int>(i));
+    }
+    return out;
+  }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (buckets_[i].tied_pair == pair) out.push_back(static_cast<int>(i));
+    if (buckets_[i].factor == kNone && buckets_[i].tied_pair == pair)
+      out.push_back(static_cast<int>(i));
   }
   return out;
 }

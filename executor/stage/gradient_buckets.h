@@ -22,8 +22,10 @@ class GradientBuckets {
   /// Called when a bucket is final, and may be summed at once.
   std::function<void(int bucket)> ready = [](int) {};
 
-  /// Nothing is in the sums.
+  /// Nothing is in the sums but for factors of K-FAC.
   void begin_sums();
+  /// Nothing is in the factor.
+  void begin_factor(int parameter);
   bool is_fresh(int use) const { return fresh_[use] != 0; }
   void filled(int use) { fresh_[use] = 0; }
   /// Nothing was added, since no micro-batch ran here: the sums are zero.
@@ -43,6 +45,7 @@ class GradientBuckets {
   TouchedRows rows_of(int parameter) const;
   /// The gradient was changed as a whole: rows that are not zero count as touched.
   void changed(int parameter);
+  bool is_factor_sum(int bucket) const { return buckets_[bucket].factor != kNone; }
   bool is_tied(int bucket) const { return buckets_[bucket].tied_pair != kNone; }
   int bucket_of(int parameter) const { return bucket_of_[parameter]; }
   /// Another stage of this worker adds to it: it is summed at its REDUCE_GRAD, when all gradients
@@ -50,7 +53,7 @@ class GradientBuckets {
   void share(int parameter) { buckets_[bucket_of_[parameter]].shared = true; }
 
   /// Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied
-  /// pair t.
+  /// pair t. Of a SYNC_A or SYNC_B it is the layer of the factor.
   std::vector<int> of(const Instr& reduce) const;
   Bucket bucket(int bucket);
   /// The sums of that instruction stand in host memory.
@@ -64,6 +67,7 @@ class GradientBuckets {
     int parameters = 0;  // how many gradients it waits for in the last backward
     int missing = 0;
     bool shared = false;
+    int factor = kNone;            // of K-FAC: the parameter
     int by_rows = kNone;           // the one parameter that it holds, where that goes by rows
     std::vector<float> host = {};  // where the device's memory is not the host's
   };
@@ -71,6 +75,10 @@ class GradientBuckets {
   const StagePlan& plan_;
   const StageMemory& memory_;
   Device& device_;
+  bool is_factor(int use) const {
+    return plan_.parameters[plan_.uses[use].parameter].role != Parameter::Role::Weight;
+  }
+
   std::vector<char> fresh_;     // by use: nothing accumulated yet in this step
   std::vector<int> bucket_of_;  // by parameter of the plan
   std::vector<Range> buckets_;

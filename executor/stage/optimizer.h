@@ -1,6 +1,7 @@
 // Optimizers as a user configures them: ops/optimizer.h with a learning rate and clipping.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "executor/stage/learning_rate.h"
 #include "ops/optimizer.h"
@@ -9,8 +10,10 @@ namespace hetu {
 
 /// Curvature of K-FAC, for graphs that have factors (Builder::add_factors).
 struct Kfac {
-  double damping = 0.01;   ///< lambda; its root goes to each factor
-  std::int64_t every = 1;  ///< updates between two refreshes of the inverses
+  double damping = 0.01;       ///< lambda; its root goes to each factor
+  std::int64_t every = 1;      ///< steps between two refreshes of the inverses, at least
+  std::string fill = "after";  ///< where its work stands: a FillRule of pipeline/fill/curvature.h
+  std::string costs = {};      ///< a file of costs, by which it is placed; empty: by FLOPs
 };
 
 /// What a user tells of an optimizer. Its kinds and coefficients are those of ops/optimizer.h.

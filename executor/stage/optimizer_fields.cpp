@@ -19,24 +19,27 @@ constexpr std::array kKinds = {Kind::Sgd,     Kind::Momentum, Kind::Nesterov,
 std::vector<std::string> taken(Kind kind) {
   switch (kind) {
     case Kind::Sgd:
-      return {"kind", "l2", "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
+      return {"kind", "l2",        "clip_norm", "lazy_rows", "kfac_damping", "curvature_every",
+              "fill", "fill_costs"};
     case Kind::Momentum:
     case Kind::Nesterov:
-      return {"kind",         "momentum",       "l2", "clip_norm", "lazy_rows",
-              "kfac_damping", "curvature_every"};
+      return {"kind",         "momentum",        "l2",   "clip_norm", "lazy_rows",
+              "kfac_damping", "curvature_every", "fill", "fill_costs"};
     case Kind::AdaGrad:
-      return {"kind", "epsilon", "l2", "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
+      return {"kind",         "epsilon",         "l2",   "clip_norm", "lazy_rows",
+              "kfac_damping", "curvature_every", "fill", "fill_costs"};
     case Kind::Adam:
     case Kind::AmsGrad:
-      return {"kind",      "beta1",     "beta2",        "epsilon",        "l2",
-              "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
+      return {"kind",      "beta1",        "beta2",           "epsilon", "l2",        "clip_norm",
+              "lazy_rows", "kfac_damping", "curvature_every", "fill",    "fill_costs"};
     case Kind::AdamW:
     case Kind::BertAdam:
-      return {"kind",      "beta1",     "beta2",        "epsilon",        "weight_decay",
-              "clip_norm", "lazy_rows", "kfac_damping", "curvature_every"};
+      return {"kind",      "beta1",     "beta2",        "epsilon",         "weight_decay",
+              "clip_norm", "lazy_rows", "kfac_damping", "curvature_every", "fill",
+              "fill_costs"};
     case Kind::Lamb:
-      return {"kind",         "beta1",     "beta2",        "epsilon",
-              "weight_decay", "clip_norm", "kfac_damping", "curvature_every"};
+      return {"kind",      "beta1",        "beta2",           "epsilon", "weight_decay",
+              "clip_norm", "kfac_damping", "curvature_every", "fill",    "fill_costs"};
   }
   return {};
 }
@@ -92,7 +95,9 @@ Fields fields(OptimizerConfig& c) {
       setting("kfac_damping", &c.kfac.damping, "of K-FAC: added to the factors, by its root",
               {.above = true}),
       setting("curvature_every", &c.kfac.every,
-              "of K-FAC: updates between two refreshes of inverses", {.least = 1}),
+              "of K-FAC: steps between two refreshes of inverses, at least", {.least = 1}),
+      setting("fill", &c.kfac.fill, "of K-FAC: where its work stands, after or best"),
+      setting("fill_costs", &c.kfac.costs, "of K-FAC: costs by which fill best places it"),
   };
   return only(all, taken(c.kind));
 }

@@ -49,6 +49,11 @@ class Stage {
 
   /// A compute instruction: the function of its kind.
   void run(Kind kind, int micro);
+  /// CURVATURE_A, CURVATURE_B: a micro-batch of the step that feeds factors goes into one. What was
+  /// kept of it is free once all have it.
+  void add_curvature(const Instr& instr);
+  /// The micro-batches of the step to come feed factors.
+  void begin_feeding();
   /// True if the micro-batch runs here, not on another replica.
   bool runs_here(int micro) const {
     return own_[static_cast<std::size_t>(micro) % own_.size()] != 0;
@@ -131,6 +136,7 @@ class Stage {
   std::vector<char> inputs_done_, weights_done_;  // by micro % micro_ids: I and W, of halves too
   int replica_ = 0;
   int copies_ = 1;
+  std::vector<int> unread_;       // by micro-batch that feeds factors: pieces of it to come
   std::vector<char> own_;         // by micro-batch, cyclic
   std::vector<char> recomputed_;  // the same: its backward follows a recompute
   int updates_ = 0;               // in this run of a plan by version

@@ -90,16 +90,19 @@ void StageFunctions::run(const Function& function, int micro, How how) {
   run.sample_offset = of_all * plan_.micro_batch;
   if (half && micro % 2 == 1) run.sample_offset += (plan_.micro_batch + 1) / 2;
   std::size_t next = 0;
-  BlockTimes* const times = context_.training ? context_.block_times : nullptr;
+  BlockTimes* const times = context_.training && how.timed ? context_.block_times : nullptr;
   const bool logs = context_.training && !half && context_.tensor_log != nullptr;
   if (times != nullptr) times->begin();
   const auto& accumulates = function.accumulates;
+  const bool taps = context_.feeds_factors && context_.training && !function.taps.empty();
+  if (taps) keep_taps(function, -1, micro);
   for (int i = 0; i < static_cast<int>(function.launches.size()); ++i) {
     const Launch& l = function.launches[i];
     if (!context_.needs(l.node)) continue;
     const std::size_t first = next;
     while (next < accumulates.size() && accumulates[next].after_launch == i) ++next;
     compute(l, {accumulates.data() + first, next - first}, micro, run);
+    if (taps) keep_taps(function, i, micro);
     if (logs) log(l, of_all);
     for (std::size_t a = first; a < next; ++a) accumulate(accumulates[a], micro, how.last);
     if (times == nullptr) continue;
@@ -107,6 +110,13 @@ void StageFunctions::run(const Function& function, int micro, How how) {
     times->ran(l.node);
   }
   if (times != nullptr) times->end();
+}
+
+void StageFunctions::keep_taps(const Function& function, int after_launch, int micro) {
+  for (const Tap& tap : function.taps) {
+    if (tap.after_launch == after_launch)
+      device_.queue().copy(memory_.at(tap.to, micro), memory_.at(tap.from, micro), tap.bytes);
+  }
 }
 
 void StageFunctions::run_samples(const Function& function, int micro) {

@@ -27,6 +27,7 @@ struct StepContext {
   bool by_version = false;  ///< weights go by version: the plan updates while it runs
   std::uint64_t seed = 0;
   bool training = true;
+  bool feeds_factors = false;            ///< the step's micro-batches go into K-FAC's factors
   std::vector<char> nodes = {};          ///< by node: whether this run needs it; empty: all
   std::int64_t rows = kWhole;            ///< of this pipeline in the step, where it may be short
   int step = 0;                          ///< the first of the run
@@ -57,6 +58,7 @@ class StageFunctions {
   /// How a function runs.
   struct How {
     bool half = false;  ///< the id is that of a half micro-batch
+    bool timed = true;  ///< it counts in the times of its block
     bool last = false;  ///< the last gradient before an update: sums of parameters are then final
   };
   void run(const Function& function, int micro, How how);
@@ -72,6 +74,7 @@ class StageFunctions {
                const RunContext& context);
   void add_rows(const Launch& launch, int micro);
   void add_staged(const StageUse& use);
+  void keep_taps(const Function& function, int after_launch, int micro);
   void accumulate(const Accumulate& a, int micro, bool last);
   void log(const Launch& launch, int of_all);
 

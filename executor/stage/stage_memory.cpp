@@ -122,6 +122,7 @@ StageMemory::StageMemory(const StagePlan& plan, int micros, Device& device)
   rings_[kFeedRing] = SlotRing(std::max(1, plan.memory.feed_slots), micros);
   rings_[kSavedRing] = SlotRing(std::max(1, plan.memory.saved_copies), micros);
   rings_[kHeldRing] = SlotRing(std::max(1, plan.memory.held_copies), micros);
+  rings_[kTapRing] = SlotRing(std::max(1, plan.memory.tap_copies), micros);
   for (const Boundary& boundary : plan.boundaries)
     rings_[boundary.ring] = SlotRing(boundary.slots, micros);
 }

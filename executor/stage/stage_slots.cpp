@@ -13,7 +13,7 @@ void Stage::run(Kind kind, int micro) {
     fail(Code::Internal, "stage {} has no function for {}", plan_->stage, kind_name(kind));
   (this->*w.before)(micro);
   if (context_.training)
-    functions_.run(*w.function, micro, {w.half, backwards_ == due() - 1});
+    functions_.run(*w.function, micro, {.half = w.half, .last = backwards_ == due() - 1});
   else
     functions_.run_samples(*w.function, micro);
   (this->*w.after)(micro);
@@ -46,6 +46,9 @@ void Stage::before_forward(int micro) {
   if (context_.training) context_.live_halves += 2;
   keep(micro);
   messages_.take_outgoing(false, micro);
+  if (!context_.feeds_factors || !context_.training || plan_->curvature_a.empty()) return;
+  memory_.ring(kTapRing).take(micro);
+  unread_[micro] = static_cast<int>(plan_->curvature_a.size() + plan_->curvature_b.size());
 }
 
 void Stage::after_forward(int micro) {
@@ -56,6 +59,22 @@ void Stage::after_forward(int micro) {
   if (context_.training) return;
   validated_ = micro;
   for (const bool backward : {false, true}) messages_.release_incoming(backward, micro);
+}
+
+void Stage::begin_feeding() {
+  if (plan_->curvature_a.empty()) return;
+  SlotRing& taps = memory_.ring(kTapRing);
+  for (int m = 0; m < context_.micro_batches; ++m) taps.release(m);
+  unread_.assign(context_.micro_batches, 0);
+}
+
+void Stage::add_curvature(const Instr& instr) {
+  const auto& list = is_of_inputs(instr.kind) ? plan_->curvature_a : plan_->curvature_b;
+  HETU_ASSERT(instr.part < static_cast<int>(list.size()));
+  if (memory_.ring(kTapRing).slot_of(instr.micro) == kNone)
+    fail(Code::Internal, "{}: nothing is kept of micro-batch {}", to_string(instr), instr.micro);
+  functions_.run(list[instr.part], instr.micro, {.timed = false});
+  if (--unread_[instr.micro] == 0) memory_.ring(kTapRing).release(instr.micro);
 }
 
 // In validation no backward gives slots back: a micro-batch's are free once the next one starts.

@@ -17,6 +17,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
       device_(device),
       transport_(transport),
       stages_(plans.size()),
+      curvatures_(plans.size()),
       ended_(plans.size()),
       tied_factors_(graph.parameters.size(), 1) {
   find_means();
@@ -37,7 +38,9 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   std::size_t parameters = 1;
   for (Stage* stage : here()) {
     connect(*stage);
-    if (has_factors(graph)) curvatures_.emplace_back(graph, *stage, device);
+    if (!stage->plan().curvature_a.empty())
+      curvatures_[stage->placement()] = std::make_unique<Curvature>(
+          graph, *stage, device, options.micro_batch * options.micro_batches * options.pipelines);
     parameters = std::max(parameters, stage->plan().parameters.size());
   }
   norms_ = device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)));
@@ -161,6 +164,8 @@ Event TrainStages::run(const Instr& instr, int step) {
     reduce_scalars(step);
   } else if (instr.kind == Kind::Update) {
     update(at(instr.stage));
+  } else if (is_second_order(instr.kind)) {
+    run_second_order(instr);
   } else {
     if (instr.kind == Kind::Forward)
       while (batches_ <= context_.step_of(instr.micro)) begin_batch();
@@ -169,15 +174,31 @@ Event TrainStages::run(const Instr& instr, int step) {
   return device_.queue().record();
 }
 
+void TrainStages::run_second_order(const Instr& instr) {
+  Stage& stage = at(instr.stage);
+  if (is_curvature(instr.kind)) return stage.add_curvature(instr);
+  Curvature& curvature = *curvatures_.at(static_cast<std::size_t>(instr.stage));
+  if (instr.kind == Kind::Precondition) return curvature.precondition();
+  curvature.invert(instr.part, is_of_inputs(instr.kind), optimizer_.kfac);
+}
+
+void TrainStages::feed_factors(bool feeds) {
+  context_.feeds_factors = feeds;
+  if (!feeds) return;
+  for (Stage* stage : here()) stage->begin_feeding();
+}
+
 Bucket TrainStages::bucket(int placement, int bucket) {
   Stage& stage = at(placement);
+  if (stage.gradients().is_factor_sum(bucket)) return stage.gradients().bucket(bucket);
   stage.gradients().clear_if_unused();
   shared_->join_into(stage, bucket);
   return stage.gradients().bucket(bucket);
 }
 
 std::int64_t TrainStages::synchronised(const Instr& instr, std::int64_t done_ns) {
-  if (instr.kind == Kind::ReduceGrad) at(instr.stage).gradients().summed(instr);
+  if (instr.kind == Kind::ReduceGrad || is_factor_sync(instr.kind))
+    at(instr.stage).gradients().summed(instr);
   return done_ns;
 }
 

@@ -149,6 +149,8 @@ class TrainStages final : public Stages {
   }
   /// Updates applied so far; learning rates count them.
   void set_updates(std::int64_t updates) { updates_ = updates; }
+  /// Whether the step to come feeds K-FAC's factors.
+  void feed_factors(bool feeds);
   void set_rate_factor(double factor) { optimizer_.rate.factor = factor; }
 
  private:
@@ -180,6 +182,7 @@ class TrainStages final : public Stages {
   void count(Stage& stage, int first, int micros);
   void connect(Stage& stage);
   void update(Stage& stage);
+  void run_second_order(const Instr& instr);
   void change_weights(Stage& stage, std::int64_t number);
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
@@ -197,7 +200,8 @@ class TrainStages final : public Stages {
   comm::Transport& transport_;
   StepContext context_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by placement id
-  std::vector<Curvature> curvatures_;           // of those here
+  std::vector<std::unique_ptr<Curvature>>
+      curvatures_;  // by placement id, where layers have factors
   std::unique_ptr<SharedGradients> shared_;
   std::unique_ptr<BufferMeans> buffers_;
   Device::Memory norms_;  // a float64 per parameter of a stage

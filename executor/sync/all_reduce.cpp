@@ -9,7 +9,7 @@ void AllReduce::follow(const Row& row) {
   Reductions found;
   for (const auto* part : {&row.prologue, &row.body, &row.drain}) {
     for (const Action& action : *part) {
-      if (action.instr.kind != Kind::ReduceGrad || find(found, action.instr) != nullptr) continue;
+      if (!carries_out(action.instr.kind) || find(found, action.instr) != nullptr) continue;
       found.push_back({&action, stages_.buckets(action.instr), 0, {}, 0});
     }
   }
@@ -32,7 +32,8 @@ void AllReduce::begin(const Row& row, int step, Note note) {
 
 AllReduce::Reduction* AllReduce::find(Reductions& reductions, const Instr& instr) {
   for (Reduction& r : reductions) {
-    if (r.action->instr.stage == instr.stage && r.action->instr.part == instr.part) return &r;
+    const Instr& i = r.action->instr;
+    if (i.kind == instr.kind && i.stage == instr.stage && i.part == instr.part) return &r;
   }
   return nullptr;
 }
@@ -43,7 +44,7 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
   const Action& action = *reduction.action;
   const Bucket bucket = stages_.bucket(action.instr.stage, reduction.buckets[k]);
   const comm::Tag tag =
-      comm::make_tag(static_cast<int>(Kind::ReduceGrad), action.tag_stage, static_cast<int>(k),
+      comm::make_tag(static_cast<int>(action.instr.kind), action.tag_stage, static_cast<int>(k),
                      action.tag_part, step_ + reduction.times);
   bucket.ready.wait();
   if (bucket.rows.bits != nullptr)
@@ -86,14 +87,24 @@ std::int64_t AllReduce::finish(const Sum& sum, comm::What what) {
 // All that have been reached: an update waits for every sum that its worker has started (progress.h
 // says the same).
 void AllReduce::wait(int /*stage*/) {
-  for (const Started& s : started_) {
-    std::int64_t done_ns = s.start_ns;
-    for (const auto& sum : s.sums)
-      done_ns = std::max(done_ns, finish(sum, [&] { return describe(s.instr, s.step); }));
-    const std::int64_t end_ns = stages_.synchronised(s.instr, done_ns);
-    note_(s.instr, s.step, s.start_ns, end_ns);
-  }
+  for (const Started& s : started_) finish(s);
   started_.clear();
+}
+
+// And all that were reached before the last of them.
+void AllReduce::wait_for_factors() {
+  const auto is_factor = [](const Started& s) { return is_factor_sync(s.instr.kind); };
+  const auto last = std::find_if(started_.rbegin(), started_.rend(), is_factor).base();
+  for (auto s = started_.begin(); s != last; ++s) finish(*s);
+  started_.erase(started_.begin(), last);
+}
+
+void AllReduce::finish(const Started& s) {
+  std::int64_t done_ns = s.start_ns;
+  for (const auto& sum : s.sums)
+    done_ns = std::max(done_ns, finish(sum, [&] { return describe(s.instr, s.step); }));
+  const std::int64_t end_ns = stages_.synchronised(s.instr, done_ns);
+  note_(s.instr, s.step, s.start_ns, end_ns);
 }
 
 }  // namespace hetu

@@ -1,4 +1,5 @@
-// Gradients summed over all copies of a stage, before every update: REDUCE_GRAD.
+// Gradients summed over all copies of a stage, before every update: REDUCE_GRAD; and K-FAC's
+// factors, before they are inverted: SYNC_A, SYNC_B.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,13 +21,16 @@ class AllReduce final : public WeightSync {
   AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer)
       : stages_(stages), transport_(transport), reducer_(reducer) {}
 
-  bool carries_out(Kind kind) const override { return kind == Kind::ReduceGrad; }
+  bool carries_out(Kind kind) const override {
+    return kind == Kind::ReduceGrad || is_factor_sync(kind);
+  }
   void follow(const Row& row) override;
   void forget(const Row& row) override;
   void begin(const Row& row, int step, Note note) override;
   void after_backward(const Action& at, int stage, int bucket) override;
   void reach(const Action& action, int step, std::int64_t now_ns) override;
   void wait(int stage) override;
+  void wait_for_factors() override;
   void end_of_run() override { wait(kAllStages); }
 
  private:
@@ -58,6 +62,7 @@ class AllReduce final : public WeightSync {
   static Reduction* find(Reductions& reductions, const Instr& instr);
   void start_sum(Reduction& reduction, std::size_t k);
   std::int64_t finish(const Sum& sum, comm::What what);
+  void finish(const Started& started);
 
   Stages& stages_;
   comm::Transport& transport_;

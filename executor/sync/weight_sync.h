@@ -18,7 +18,8 @@ class WeightSync {
 
   virtual ~WeightSync() = default;
 
-  /// Whether an instruction is its own: REDUCE_GRAD; PARTIAL_REDUCE; PUSH and PULL.
+  /// Whether an instruction is its own: REDUCE_GRAD, SYNC_A and SYNC_B; PARTIAL_REDUCE; PUSH and
+  /// PULL.
   virtual bool carries_out(Kind kind) const = 0;
   /// A run over several steps is to begin, from `step` on, of about `updates` updates per pipeline.
   virtual void begin_run(std::int64_t /*step*/, std::int64_t /*updates*/) {}
@@ -35,6 +36,8 @@ class WeightSync {
   /// Sleeps until what has begun of the stage, or of all, stands in its memory: before its next
   /// update, and before norms are taken.
   virtual void wait(int stage) = 0;
+  /// The same of K-FAC's factors alone, before one is inverted.
+  virtual void wait_for_factors() {}
   /// Around the change of a stage's weights by an update, after wait().
   virtual void before_update(int /*stage*/) {}
   virtual void after_update(int /*stage*/) {}

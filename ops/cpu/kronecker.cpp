@@ -107,10 +107,12 @@ void invert_factors(const KroneckerCall& c) {
   const bool is_empty = !(of_inputs > 0) || !(of_gradients > 0);
   const double pi = is_empty ? 1 : std::sqrt(of_inputs / of_gradients);
   const double root = std::sqrt(c.damping);
-  damped_inverse(c.input_sum, c.inputs, c.input_scale, std::max(pi * root, kLeastDamping),
-                 c.input_inverse);
-  damped_inverse(c.gradient_sum, c.outputs, c.gradient_scale, std::max(root / pi, kLeastDamping),
-                 c.gradient_inverse);
+  if (c.input_inverse != nullptr)
+    damped_inverse(c.input_sum, c.inputs, c.input_scale, std::max(pi * root, kLeastDamping),
+                   c.input_inverse);
+  if (c.gradient_inverse != nullptr)
+    damped_inverse(c.gradient_sum, c.outputs, c.gradient_scale, std::max(root / pi, kLeastDamping),
+                   c.gradient_inverse);
 }
 
 void precondition(float* gradient, std::int64_t rows, std::int64_t columns,

@@ -64,7 +64,7 @@ class Comparer {
         std::vector<double> end(rows.size(), 0), busy(rows.size(), 0);
         each_of(run, [&](int row, int position, std::int64_t cell) {
           const Span& span = run.at(source, cell);
-          if (!span.there() || !is_compute(index_.at(position).kind)) return;
+          if (!span.there() || !is_work(index_.at(position).kind)) return;
           end[row] = std::max(end[row], span.end_us);
           busy[row] += span.duration_us();
         });
@@ -138,7 +138,7 @@ class Comparer {
       const Kind kind = index_.at(p).kind;
       if (is_recv(kind)) {
         free = std::max(free, planned_arrival(run, p, cell - position));
-      } else if ((is_compute(kind) || kind == Kind::Update) && before.there()) {
+      } else if ((is_work(kind) || kind == Kind::Update) && before.there()) {
         return std::max(0.0, message.end_us - std::max(free, before.end_us));
       }
     }

@@ -17,7 +17,7 @@ RunGraph::RunGraph(const Progress& progress, const RunTimes& times)
 // Instructions that take a worker's time, and collectives; messages are ways between them.
 bool RunGraph::is_node(const Node& n) const {
   const Kind kind = index_.at(n.position).kind;
-  const bool counts = is_compute(kind) || kind == Kind::Update || is_collective(kind);
+  const bool counts = is_work(kind) || kind == Kind::Update || is_collective(kind);
   return counts && at(kPlan, n).there() && at(kRun, n).there();
 }
 

@@ -92,7 +92,7 @@ class Filler {
   bool shift(std::vector<Span>& spans) const {
     double origin = INFINITY;
     for (std::size_t c = 0; c < spans.size(); ++c) {
-      if (spans[c].there() && is_compute(index_.at(static_cast<int>(c) % index_.size()).kind))
+      if (spans[c].there() && is_work(index_.at(static_cast<int>(c) % index_.size()).kind))
         origin = std::min(origin, spans[c].start_us);
     }
     if (std::isinf(origin)) return false;
@@ -117,7 +117,7 @@ double last_end(const std::vector<Span>& spans, const PlanIndex& index, bool com
   double end = 0;
   for (std::size_t c = 0; c < spans.size(); ++c) {
     const Kind kind = index.at(static_cast<int>(c) % index.size()).kind;
-    const bool counts = compute_only ? is_compute(kind) : !is_send(kind) && !is_recv(kind);
+    const bool counts = compute_only ? is_work(kind) : !is_send(kind) && !is_recv(kind);
     if (counts && spans[c].there()) end = std::max(end, spans[c].end_us);
   }
   return end;

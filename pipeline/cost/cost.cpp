@@ -160,6 +160,16 @@ Costs recut(const Costs& costs, const Partition& partition, const PipelineDevice
   return cut;
 }
 
+namespace {
+
+// Each factor takes as long as any other.
+double factors_of(const Schedule& schedule, int placement) {
+  const auto& layers = schedule.lowering.factor_layers;
+  return layers.empty() ? 2 : 2.0 * std::max(1, layers[schedule.placements[placement].model_stage]);
+}
+
+}  // namespace
+
 double instr_time(const Costs& costs, const Schedule& schedule, const Instr& instr, int pipeline) {
   if (instr.stage < 0) return 0;
   const StageCost& c = stage_cost(costs, schedule.placements[instr.stage].model_stage, pipeline);
@@ -178,6 +188,14 @@ double instr_time(const Costs& costs, const Schedule& schedule, const Instr& ins
       return c.recompute * chunk * half;
     case Kind::Update:
       return c.update;
+    case Kind::CurvatureA:
+    case Kind::CurvatureB:
+      return c.curvature.factors * chunk / factors_of(schedule, instr.stage);
+    case Kind::InvertA:
+    case Kind::InvertB:
+      return c.curvature.inversion * chunk / factors_of(schedule, instr.stage);
+    case Kind::Precondition:
+      return c.curvature.precondition * chunk;
     default:
       return 0;
   }

@@ -235,7 +235,8 @@ void add_metadata(const json& metadata, const std::string& origin, bool split, C
     costs.stages[s].activation_bytes = told.stages[s].activation_bytes;
     costs.stages[s].weight_bytes = told.stages[s].weight_bytes;
     costs.stages[s].working_bytes = told.stages[s].working_bytes;
-    costs.stages[s].curvature = told.stages[s].curvature;
+    if (costs.stages[s].curvature == CurvatureCost())
+      costs.stages[s].curvature = told.stages[s].curvature;
     if (costs.stages[s].reduce_grad == 0) costs.stages[s].reduce_grad = told.stages[s].reduce_grad;
     const double input = told.stages[s].input_grad, whole = input + told.stages[s].weight_grad;
     if (split || whole == 0) continue;
@@ -255,6 +256,23 @@ int warm_up_step(const Trace& trace) {
   std::set<int> steps;
   for (const TraceEvent& e : trace.events) steps.insert(e.step);
   return first_warms_up(steps.size()) ? *steps.begin() : -1;
+}
+
+// Each of a stage's factors has its own size, so that sums count: over a micro-batch's pieces, over
+// all inversions.
+void add_curvature(std::map<std::string, std::vector<double>>& times, CurvatureCost& c) {
+  const auto sum = [&](const char* a, const char* b, int parts) {
+    double total = 0;
+    for (const char* kind : {a, b})
+      for (const double t : times[kind]) total += t;
+    return parts > 0 ? total / parts : 0;
+  };
+  const int layers = times["layers"].empty() ? 0 : static_cast<int>(times["layers"].back());
+  const auto count = [&](const char* kind) { return static_cast<int>(times[kind].size()); };
+  if (layers == 0) return;
+  c.factors = sum("CURVATURE_A", "CURVATURE_B", count("CURVATURE_A") / layers);
+  c.inversion = sum("INVERT_A", "INVERT_B", count("INVERT_A") / layers);
+  c.precondition = typical(times["PRECONDITION"]);
 }
 
 // Measured events count, where there are any, but not those of a step that warms up.
@@ -296,8 +314,12 @@ Costs from_trace(const std::string& text, const std::string& origin) {
       wrong(origin, fmt::format("an event of stage {} lasts {} us", e.stage, e.duration_us));
     const int pipeline = cuts.empty() ? 0 : e.worker / stages;
     if (pipeline >= pipelines) wrong(origin, fmt::format("worker {} has no cut", e.worker));
-    times[static_cast<std::size_t>(pipeline) * stages + model[e.stage]][e.kind].push_back(
-        e.duration_us * 1e-3);
+    auto& of_stage = times[static_cast<std::size_t>(pipeline) * stages + model[e.stage]];
+    of_stage[e.kind].push_back(e.duration_us * 1e-3);
+    if (e.kind == "INVERT_A") {
+      std::vector<double>& layers = of_stage["layers"];
+      layers.assign(1, std::max(layers.empty() ? 0.0 : layers.back(), e.part + 1.0));
+    }
   }
   Costs costs;
   costs.unit = "ms";
@@ -315,6 +337,7 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     c.weight_grad = t["W"].empty() ? typical(t["B"]) / 2 : typical(t["W"]);
     c.recompute = typical(t["R"]);
     c.update = typical(t["UPDATE"]);
+    add_curvature(t, c.curvature);
     costs.stages.push_back(c);
   }
   if (costs.stages.empty()) wrong(origin, "no events of any stage");

@@ -33,6 +33,10 @@ double Timing::update(const Instr& instr, int row) const {
   return instr_time(costs_, schedule_, instr, pipeline_of(row)) * slowness_[row];
 }
 
+double Timing::second_order(const Instr& instr, int row) const {
+  return instr_time(costs_, schedule_, instr, pipeline_of(row)) * slowness_[row];
+}
+
 double Timing::applied(int placement, int servers, int pipeline) const {
   if (!updates_at_servers(schedule_)) return 0;
   const Instr update = {.kind = Kind::Update, .stage = placement};
@@ -59,7 +63,18 @@ double Timing::answered(int placement, int servers, int pipeline) const {
 
 double Timing::collective(const Instr& instr) const {
   if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
+  if (is_factor_sync(instr.kind)) return factor_sum(instr.stage);
   return over_copies(instr.stage) / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
+}
+
+// An all-reduce moves what it sums twice. Where the costs name no bytes or no bandwidth, all
+// factors take as long as all gradients.
+double Timing::factor_sum(int placement) const {
+  const int stage = schedule_.placements[placement].model_stage;
+  const double bytes = stage_cost(costs_, stage).curvature.factor_bytes;
+  const bool known = bytes > 0 && costs_.link.bandwidth > 0;
+  const double all = known ? 2 * bytes / costs_.link.bandwidth : over_copies(placement);
+  return all / (2.0 * std::max(1, reductions_.factor_layers(placement)));
 }
 
 double Timing::message(const Instr& made, int user_stage, int from_row, int to_row) const {

@@ -23,11 +23,13 @@ class Timing {
   double compute(const Instr& instr, int row, std::int64_t index, double at) const;
   /// On the worker: none where servers make the updates.
   double update(const Instr& instr, int row) const;
+  /// A CURVATURE, INVERT or PRECONDITION of K-FAC.
+  double second_order(const Instr& instr, int row) const;
   /// The sum of a placement's whole gradient over the copies of its stage, or the mean of its
   /// weights over some of them. Where pipelines are not cut alike, of that pipeline's stage, here
   /// and below.
   double over_copies(int placement, int pipeline = 0) const;
-  /// REDUCE_GRAD or REDUCE_SCALARS, from the last member's post.
+  /// REDUCE_GRAD, REDUCE_SCALARS, SYNC_A or SYNC_B, from the last member's post.
   double collective(const Instr& instr) const;
   /// How long each of `servers` that share a placement's weights evenly is busy with them, one way:
   /// bytes / bandwidth of the common link. Where the costs name no bytes or no bandwidth half of
@@ -43,6 +45,7 @@ class Timing {
   double message(const Instr& made, int user_stage, int from_row, int to_row) const;
 
  private:
+  double factor_sum(int placement) const;
   int pipeline_of(int row) const { return row / static_cast<int>(schedule_.workers.size()); }
 
   const Schedule& schedule_;

@@ -43,6 +43,7 @@ bool is_bookkeeping(std::string_view cell) {
 struct Census {
   std::unordered_map<int, int> worker_of;  // stage id -> the first worker that has it
   std::unordered_map<int, int> parts_of;   // stage id -> number of reduction parts
+  std::unordered_map<int, int> layers_of;  // stage id -> layers with factors
   std::int64_t highest_stage = -1;
   std::int64_t highest_micro = -1;
   int highest_worker = -1;  // the first that has an instruction of it, which is `highest`
@@ -62,9 +63,10 @@ struct Census {
       worker_of.try_emplace(i.stage, worker);
       highest_stage = std::max<std::int64_t>(highest_stage, i.stage);
       if (i.kind == Kind::ReduceGrad) parts_of[i.stage] = std::max(parts_of[i.stage], i.part + 1);
+      if (is_curvature(i.kind)) layers_of[i.stage] = std::max(layers_of[i.stage], i.part + 1);
       if (i.micro < 0) continue;
-      const bool forward =
-          i.kind == Kind::Forward || i.kind == Kind::SendForward || i.kind == Kind::RecvForward;
+      const bool forward = i.kind == Kind::Forward || i.kind == Kind::SendForward ||
+                           i.kind == Kind::RecvForward || is_curvature(i.kind);
       const std::int64_t micro = i.micro + raise;
       const std::int64_t whole = half_micros && !forward ? micro / 2 : micro;
       if (whole <= highest_micro) continue;
@@ -133,6 +135,13 @@ void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
     most = std::max(most, own);
   }
   if (most > 1) s.lowering.gradient_buckets = buckets;
+  if (census.layers_of.empty()) return;
+  s.lowering.factor_layers.assign(buckets.size(), 0);
+  for (const auto& [stage, layers] : census.layers_of) {
+    if (stage >= static_cast<int>(s.placements.size())) continue;
+    int& own = s.lowering.factor_layers[s.placements[stage].model_stage];
+    own = std::max(own, layers);
+  }
 }
 
 }  // namespace
@@ -169,6 +178,7 @@ bool ends_in_flush(const Schedule& s) {
     return !is_compute(i.kind) && i.kind != Kind::Update;
   };
   if (!holds(s, Kind::Update) || holds(s, Kind::Push) || !any_instr(s, is_added)) return false;
+  if (holds(s, Kind::Precondition)) return true;  // K-FAC's cycle of several steps
   for (const Program& p : s.workers) {
     bool updated = false;
     for (const Instr& i : unroll(p)) {

@@ -102,14 +102,14 @@ void PlanIndex::check_pair(int position, int end) const {
 void PlanIndex::check(int position) const {
   const Instr& i = instrs_[position];
   const bool step_level = is_collective(i.kind) || i.kind >= Kind::Update;
-  if (step_level) return;
-  const bool forward =
-      i.kind == Kind::Forward || i.kind == Kind::SendForward || i.kind == Kind::RecvForward;
+  if (step_level && !is_curvature(i.kind)) return;
+  const bool forward = i.kind == Kind::Forward || i.kind == Kind::SendForward ||
+                       i.kind == Kind::RecvForward || is_curvature(i.kind);
   const int ids = forward ? forward_micros() : backward_micros();
   if (i.micro < 0 || i.micro >= ids)
     fail(Code::Plan, "{} has an unknown micro-batch:\n  {}, but the ids are 0…{}", to_string(i),
          describe(position), ids - 1);
-  if (is_compute(i.kind)) return;
+  if (is_compute(i.kind) || is_curvature(i.kind)) return;
   const bool out = i.kind == Kind::SendForward || i.kind == Kind::RecvBackward;
   const auto& edges = out ? graph_.outputs(i.stage, i.micro) : graph_.inputs(i.stage, i.micro);
   const auto needed = std::any_of(edges.begin(), edges.end(), [&](const StageEdge& e) {
@@ -153,7 +153,14 @@ void PlanIndex::enter(int position) {
     case Kind::ReduceGrad:
     case Kind::ReduceScalars:
     case Kind::Update:
+    case Kind::SyncA:
+    case Kind::SyncB:
+    case Kind::InvertA:
+    case Kind::InvertB:
+    case Kind::Precondition:
       return step_level_.push_back(position);
+    case Kind::CurvatureA:  // several layers, and in any order
+    case Kind::CurvatureB:
     case Kind::PartialReduce:  // whom it concerns is known at run time only
     case Kind::Push:
     case Kind::Pull:

@@ -154,7 +154,7 @@ void read_workers(const Reader& in, const std::string& origin, Schedule& s) {
 void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule& s) {
   const Reader in(v, origin + ": lowering",
                   {"pipelines", "extra_edges", "tied", "gradient_buckets", "reduce_scalars", "sync",
-                   "average_weights", "servers", "staleness", "flush"});
+                   "average_weights", "servers", "staleness", "flush", "factor_layers"});
   Lowering& how = s.lowering;
   how.pipelines = in.integer("pipelines", 1, 1);
   how.extra_edges = in.stage_pairs("extra_edges");
@@ -165,6 +165,7 @@ void read_lowering(const nlohmann::json& v, const std::string& origin, Schedule&
   how.servers = in.flag("servers", false);
   how.staleness = in.integer("staleness", 0, kAnyStaleness);
   how.flush = in.flag("flush", false);
+  how.factor_layers = in.integers("factor_layers");
   try {
     how.sync = parse_sync_place(in.text("sync", "eager"));
   } catch (const Error& e) {
@@ -216,6 +217,8 @@ std::string to_json(const Schedule& s) {
                        {"sync", sync_place_name(s.lowering.sync)},
                        {"flush", s.lowering.flush}};
   if (s.lowering.average_weights) out["lowering"]["average_weights"] = true;
+  if (!s.lowering.factor_layers.empty())
+    out["lowering"]["factor_layers"] = s.lowering.factor_layers;
   if (s.lowering.servers) {
     out["lowering"]["servers"] = true;
     out["lowering"]["staleness"] = s.lowering.staleness;

@@ -109,8 +109,10 @@ void StageGraph::producers(const Instr& instr, Visit&& visit) const {
       }
       break;
     case Kind::WeightGrad:
+    case Kind::CurvatureB:
       needs(Kind::InputGrad, s, m);
       break;
+    case Kind::CurvatureA:
     case Kind::SendForward:
       needs(Kind::Forward, s, m);
       break;

@@ -46,15 +46,18 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
   require(how.gradient_buckets.empty() || static_cast<int>(how.gradient_buckets.size()) == n,
           "gradient buckets: one number per model stage, {}, or none; got {}", n,
           how.gradient_buckets.size());
-  std::vector<int> copies(n, 0);
+  require(how.factor_layers.empty() || static_cast<int>(how.factor_layers.size()) == n,
+          "layers with factors: one number per model stage, {}, or none; got {}", n,
+          how.factor_layers.size());
+  copies_.assign(n, 0);
   const int sharers = how.average_weights || how.servers ? 1 : how.pipelines;
-  for (const Placement& p : schedule.placements) copies[p.model_stage] += sharers;
+  for (const Placement& p : schedule.placements) copies_[p.model_stage] += sharers;
   parts_.resize(schedule.placements.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const int s = schedule.placements[i].model_stage;
     require(buckets(s) >= 1 && buckets(s) <= 1024,
             "gradient buckets of model stage {}: 1…1024, got {}", s, buckets(s));
-    if (copies[s] > 1)
+    if (copies_[s] > 1)
       for (int b = 0; b < buckets(s); ++b) parts_[i].push_back(b);
   }
   for (std::size_t t = 0; t < how.tied.size(); ++t) {
@@ -89,6 +92,23 @@ std::int64_t Reductions::group(int stage, int part) const {
   const int tie = part - buckets(s);
   if (tie >= 0) return -1 - tie;
   return static_cast<std::int64_t>(s) * 1024 + part;
+}
+
+// Above all buckets, which are at most 1024 of a model stage.
+std::int64_t Reductions::group(const Instr& sum) const {
+  if (!is_factor_sync(sum.kind)) return group(sum.stage, sum.part);
+  constexpr std::int64_t kFactors = std::int64_t{1} << 48;
+  const int layer = 2 * sum.part + (is_of_inputs(sum.kind) ? 0 : 1);
+  return kFactors + schedule_.placements[sum.stage].model_stage * (std::int64_t{1} << 17) + layer;
+}
+
+std::vector<int> Reductions::members(const Instr& sum) const {
+  return members(sum.stage, is_factor_sync(sum.kind) ? 0 : sum.part);
+}
+
+int Reductions::factor_layers(int stage) const {
+  const auto& layers = schedule_.lowering.factor_layers;
+  return layers.empty() ? 0 : layers[schedule_.placements[stage].model_stage];
 }
 
 std::vector<int> Reductions::members(int stage, int part) const {

@@ -31,9 +31,20 @@ class Reductions {
 
   /// A number that all members of one reduction share: (model stage, part), or the tied pair.
   std::int64_t group(int stage, int part) const;
+  /// The same of a REDUCE_GRAD, SYNC_A or SYNC_B.
+  std::int64_t group(const Instr& sum) const;
 
   /// Placements of one pipeline that take part in the reduction, one per worker.
   std::vector<int> members(int stage, int part) const;
+  /// The same of a REDUCE_GRAD, SYNC_A or SYNC_B.
+  std::vector<int> members(const Instr& sum) const;
+
+  /// Whether the placement's factors are sums over copies of its stage.
+  bool syncs_factors(int stage) const {
+    return copies_[schedule_.placements[stage].model_stage] > 1;
+  }
+  /// Layers of the placement that have factors.
+  int factor_layers(int stage) const;
 
   /// True if the plan sums scalars; over one worker too, since that is where a step has its norm.
   bool scalars() const { return scalars_; }
@@ -43,6 +54,7 @@ class Reductions {
 
   const Schedule& schedule_;
   std::vector<std::vector<int>> parts_;
+  std::vector<int> copies_;  // by model stage: those that share its gradients
   bool scalars_ = false;
 };
 

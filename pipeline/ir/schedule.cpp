@@ -33,6 +33,13 @@ const KindRow kKinds[] = {
     {Kind::PartialReduce, "PARTIAL_REDUCE", true, false},
     {Kind::Push, "PUSH", true, false},
     {Kind::Pull, "PULL", true, false},
+    {Kind::CurvatureA, "CURVATURE_A", true, true},
+    {Kind::CurvatureB, "CURVATURE_B", true, true},
+    {Kind::SyncA, "SYNC_A", true, false},
+    {Kind::SyncB, "SYNC_B", true, false},
+    {Kind::InvertA, "INVERT_A", true, false},
+    {Kind::InvertB, "INVERT_B", true, false},
+    {Kind::Precondition, "PRECONDITION", true, false},
 };
 
 const KindRow& row(Kind kind) { return kKinds[static_cast<int>(kind)]; }

@@ -31,9 +31,17 @@ enum class Kind : std::uint8_t {
   Pull,  ///< PULL: the servers' weights of the stage, with that push and as many of the other
          ///< pipelines' as Lowering::staleness asks for, take the place of what its own were at
          ///< the push; updates since then are kept; no micro
+  CurvatureA,  ///< CURVATURE_A: x x^T of a layer's inputs goes into its input factor; part = layer
+               ///< of the stage, here and below
+  CurvatureB,  ///< CURVATURE_B: dy dy^T of its output gradients into its gradient factor
+  SyncA,       ///< SYNC_A: all-reduce of an input factor over the copies of the stage; no micro
+  SyncB,       ///< SYNC_B: the same of a gradient factor
+  InvertA,     ///< INVERT_A: the damped inverse of an input factor, which then is empty; no micro
+  InvertB,     ///< INVERT_B: the same of a gradient factor
+  Precondition,  ///< PRECONDITION: the stage's gradients times its inverses; no micro
 };
 
-constexpr int kKindCount = static_cast<int>(Kind::Pull) + 1;
+constexpr int kKindCount = static_cast<int>(Kind::Precondition) + 1;
 
 /// One instruction. 16 bytes: a plan of 1,024 workers x 4,096 micro-batches fits in memory.
 struct Instr {
@@ -57,14 +65,35 @@ constexpr bool is_send(Kind kind) {
 constexpr bool is_recv(Kind kind) {
   return kind == Kind::RecvForward || kind == Kind::RecvBackward;
 }
+/// Of K-FAC (pipeline/fill).
+constexpr bool is_curvature(Kind kind) {
+  return kind == Kind::CurvatureA || kind == Kind::CurvatureB;
+}
+constexpr bool is_factor_sync(Kind kind) { return kind == Kind::SyncA || kind == Kind::SyncB; }
+constexpr bool is_inversion(Kind kind) { return kind == Kind::InvertA || kind == Kind::InvertB; }
+/// What a device computes of K-FAC.
+constexpr bool is_second_order(Kind kind) {
+  return is_curvature(kind) || is_inversion(kind) || kind == Kind::Precondition;
+}
+/// What counts as busy.
+constexpr bool is_work(Kind kind) { return is_compute(kind) || is_second_order(kind); }
+/// Whether it is about input factors (A) or gradient factors (B).
+constexpr bool is_of_inputs(Kind kind) {
+  return kind == Kind::CurvatureA || kind == Kind::SyncA || kind == Kind::InvertA;
+}
+
 constexpr bool is_collective(Kind kind) {
-  return kind == Kind::ReduceGrad || kind == Kind::ReduceScalars;
+  return kind == Kind::ReduceGrad || kind == Kind::ReduceScalars || is_factor_sync(kind);
+}
+/// It waits for sums that its worker has posted: all, or, of an inversion, those of factors.
+constexpr bool awaits_sums(Kind kind) {
+  return kind == Kind::Update || is_inversion(kind) || kind == Kind::Precondition;
 }
 
 /// Copies of a stage agree on its weights: weight synchronisation (executor/sync).
 constexpr bool is_weight_sync(Kind kind) {
   return kind == Kind::ReduceGrad || kind == Kind::PartialReduce || kind == Kind::Push ||
-         kind == Kind::Pull;
+         kind == Kind::Pull || is_factor_sync(kind);
 }
 
 /// Where a copy of a model stage stands. One worker today; a list so that tensor parallelism fits
@@ -149,6 +178,8 @@ struct Lowering {
   int staleness = 0;
   /// What lowering has found: the plan had no update, so each step got one at its end, a flush.
   bool flush = false;
+  /// Of a plan with K-FAC's work: layers with factors, by model stage; empty: none.
+  std::vector<int> factor_layers = {};
 
   bool operator==(const Lowering&) const = default;
 };

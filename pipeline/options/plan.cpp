@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "graph/base/error.h"
+#include "pipeline/fill/curvature.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/ir/reduction.h"
@@ -189,9 +190,18 @@ void refuse_sizes(const PlanOptions& o) {
 }
 
 Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
-  if (!is_lowered_already(plan)) return lower(plan, lowering_of(o, plan));
-  check_lowered(o, plan);
-  return plan;
+  const bool lowered = is_lowered_already(plan);
+  if (lowered) check_lowered(o, plan);
+  Lowering how = plan.lowering;
+  if (!lowered) how = lowering_of(o, plan);
+  how.reduce_scalars |= !o.fill.empty();  // all workers' steps end together, as in training
+  Schedule made = lowered ? plan : lower(plan, how);
+  if (o.fill.empty()) return made;
+  CurvatureOptions curvature;
+  curvature.layers.assign(model_stages(plan), o.factor_layers);
+  curvature.every = o.curvature_every;
+  curvature.rule = parse_fill_rule(o.fill);
+  return with_curvature(made, curvature, costs_for(o, made));
 }
 
 bool is_of_servers(const std::string& sync_method) {

@@ -2,6 +2,7 @@
 
 #include "graph/base/error.h"
 #include "graph/base/words.h"
+#include "pipeline/fill/curvature.h"
 
 namespace hetu {
 namespace {
@@ -72,6 +73,16 @@ Fields of_runs(PlanOptions& o) {
   }
   return joined(joined(joined(fields(static_cast<Stragglers&>(o.run)), {slots}), side_by_side),
                 policy);
+}
+
+Fields of_curvature(PlanOptions& o) {
+  return {fill_field(o.fill),
+          {.name = "factor_layers",
+           .place = &o.factor_layers,
+           .argument = "L",
+           .doc = "with --fill: layers with factors on each model stage",
+           .range = {1, INT16_MAX}},
+          every_field(o.curvature_every)};
 }
 
 Fields of_output(PlanOptions& o) {
@@ -163,6 +174,7 @@ Fields fields(PlanOptions& o) {
   all = joined(joined(std::move(all), fields(o.costs)),
                {speed_field(o.speed), partition_field(o.partition)});
   all = joined(joined(std::move(all), of_runs(o)), {sync_field(o.sync), memory});
+  all = joined(std::move(all), of_curvature(o));
   return recorded(joined(std::move(all), of_output(o)), o.given);
 }
 
@@ -186,6 +198,9 @@ void check_plan_options(const PlanOptions& o) {
           "--overlap is for pipelines that average; those of --sync-method {} push to servers "
           "beside all else",
           o.sync_method);
+  for (const char* option : {"factor_layers", "curvature_every"})
+    require(!o.has(option) || !o.fill.empty(), "{} is of K-FAC's work, which --fill adds",
+            std::string_view(option) == "factor_layers" ? "--factor-layers" : "--curvature-every");
   require(!(o.has("backward") && (o.has("input_grad") || o.has("weight_grad"))),
           "--backward and --input-grad or --weight-grad exclude each other");
   const bool times = o.has("forward") || o.has("backward") || o.has("input_grad") ||

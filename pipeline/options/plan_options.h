@@ -50,6 +50,9 @@ struct PlanOptions {
   std::string sync_method = "allreduce";  ///< not given: of versions by waves, hetpipe
   int staleness = Lowering().staleness;   ///< of hetpipe, D
   groups::Options policy = {};            ///< of the sync methods that average in groups
+  std::string fill = {};  ///< K-FAC's work, see pipeline/fill/curvature.h; none if empty
+  int factor_layers = 1;  ///< on each model stage
+  std::int64_t curvature_every = 1;
   bool lowered = false;
   std::string format = {}, output = {}, style = "timeline";
   std::set<std::string> given = {};

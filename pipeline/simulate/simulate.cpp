@@ -32,6 +32,9 @@ class Simulator : public Progress::Listener {
     network_free_.assign(rows, 0);
     computed_.assign(rows, 0);
     collective_end_.assign(progress.collectives().size(), 0);
+    updates_.assign(rows, 0);
+    stages_on_.assign(workers_, 0);
+    for (const Placement& p : schedule_.placements) ++stages_on_[p.workers[0]];
     result_.workers.resize(rows);
     for (WorkerTiming& w : result_.workers) w.start = -1;
   }
@@ -109,9 +112,11 @@ class Simulator : public Progress::Listener {
     const Instr& i = index_.at(position);
     if (!is_compute(i.kind)) {
       if (is_send(i.kind)) note_message(pipeline, row, position, at);
+      if (is_second_order(i.kind)) return run_second_order(row, position, at);
       if (i.kind != Kind::Update) return 0;
       const double time = timing_.update(i, row);
       add_event(row, position, at, time);
+      ++updates_[row];
       return time;
     }
     const double time = timing_.compute(i, row, computed_[row]++, at);
@@ -124,12 +129,27 @@ class Simulator : public Progress::Listener {
     return time;
   }
 
+  double run_second_order(int row, int position, double at) {
+    const double time = timing_.second_order(index_.at(position), row);
+    WorkerTiming& w = result_.workers[row];
+    w.busy += time;
+    w.end = std::max(w.end, at + time);
+    add_event(row, position, at, time);
+    return time;
+  }
+
+  // By micro-batch, or in a plan of several steps with flushes by the updates before it.
+  int step_of(const Instr& i, int row) const {
+    if (schedule_.lowering.flush && schedule_.steps > 1)
+      return updates_[row] / std::max(1, stages_on_[row % workers_]);
+    return i.micro >= 0 ? index_.graph().forward_micro(i.micro) / schedule_.micro_batches : 0;
+  }
+
   void add_event(int row, int position, double at, double time) {
     if (!options_.events) return;
     const Instr& i = index_.at(position);
     const double us = unit_us(costs_);
-    const int micro = i.micro >= 0 ? index_.graph().forward_micro(i.micro) : -1;
-    const int step = micro >= 0 ? micro / schedule_.micro_batches : 0;
+    const int step = step_of(i, row);
     result_.events.push_back({TraceSource::Predicted, row, kind_name(i.kind), i.stage, i.micro,
                               i.part, step, at * us, time * us});
   }
@@ -157,6 +177,8 @@ class Simulator : public Progress::Listener {
   std::vector<double> free_, network_free_;
   std::vector<std::int64_t> computed_;
   std::vector<double> collective_end_;
+  std::vector<int> updates_;        // of a row so far
+  std::vector<int> stages_on_;      // by worker
   std::vector<MiddleHalf> middle_;  // of worker 0 of each pipeline
   Simulation result_;
 };

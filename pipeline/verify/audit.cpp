@@ -4,6 +4,7 @@
 
 #include "graph/base/error.h"
 #include "pipeline/ir/reduction.h"
+#include "pipeline/verify/factor_audit.h"
 #include "pipeline/verify/wave_audit.h"
 
 namespace hetu {
@@ -42,6 +43,7 @@ struct StageState {
   int last_gradient = -1;  // position of the last B or W
   int last_update = -1;
   int last_average = -1;
+  int last_precondition = -1;
   std::vector<int> last_reduction;  // per part of Reductions::parts
 };
 
@@ -53,6 +55,7 @@ class Auditor {
         reductions_(schedule_),
         halves_(schedule_.half_micros ? 2 : 1),
         waves_(index),
+        factors_(index, reductions_),
         stages_(index.graph().stages()) {
     report_.stages.resize(stages_.size());
     const std::size_t cells = stages_.size() * index.forward_micros();
@@ -84,6 +87,7 @@ class Auditor {
     else if (reduced_)
       check_sums();
     waves_.finish(report_);
+    factors_.finish(report_);
     report_.versions = std::move(version_);
     return std::move(report_);
   }
@@ -119,6 +123,17 @@ class Auditor {
         return waves_.push(position, stages_[i.stage].updates);
       case Kind::Pull:
         return waves_.pull(position);
+      case Kind::CurvatureA:
+      case Kind::CurvatureB:
+        return factors_.curvature(position);
+      case Kind::SyncA:
+      case Kind::SyncB:
+        return factors_.sync(position);
+      case Kind::InvertA:
+      case Kind::InvertB:
+        return factors_.inversion(position);
+      case Kind::Precondition:
+        return precondition(i, position);
       default:
         return;
     }
@@ -131,6 +146,7 @@ class Auditor {
     most_held_ = std::max(most_held_, held_);
     most.forward_copies = std::max(most.forward_copies, ++s.now.forward_copies);
     most.live_copies = std::max(most.live_copies, ++s.now.live_copies);
+    factors_.forward(position);
     if (!updates_) return;
     const int version = version_of(i.micro, s.updates);
     if (version > s.updates)
@@ -180,6 +196,26 @@ class Auditor {
     reduced_ = true;
   }
 
+  // Of whole gradients, before their norm is taken.
+  void precondition(const Instr& i, int position) {
+    StageState& s = stages_[i.stage];
+    factors_.precondition(position, s.updates);
+    if (s.last_precondition > s.last_update) doubled(s.last_precondition, position);
+    s.last_precondition = position;
+  }
+
+  void check_preconditioned(const Instr& i, int position) {
+    if (reductions_.factor_layers(i.stage) == 0) return;
+    const StageState& s = stages_[i.stage];
+    int whole = std::max(s.last_gradient, s.last_update);
+    for (const int at : s.last_reduction) whole = std::max(whole, at);
+    if (s.last_precondition < whole)
+      fail(Code::Plan,
+           "{} comes before its gradient is multiplied by inverses:\n  {} needs {}PRECONDITION "
+           "after {}",
+           to_string(i), index_.describe(position), i.stage, to_string(index_.at(whole)));
+  }
+
   void update(const Instr& i, int position) {
     StageState& s = stages_[i.stage];
     // A copy that has run nothing gets its gradient from the sum.
@@ -192,7 +228,8 @@ class Auditor {
            index_.describe(position), sum_of(i.stage, part),
            since < 0 ? "" : " after " + to_string(index_.at(since)));
     }
-    int summed = gradient_at_;
+    check_preconditioned(i, position);
+    int summed = std::max(gradient_at_, s.last_precondition);
     for (const int at : s.last_reduction) summed = std::max(summed, at);
     if (reductions_.scalars() && scalars_at_ < summed)
       fail(Code::Plan,
@@ -322,6 +359,7 @@ class Auditor {
   const Reductions reductions_;
   const int halves_;
   WaveAudit waves_;
+  FactorAudit factors_;
   std::vector<StageState> stages_;
   VerifyReport report_;
   bool updates_ = false, reduced_ = false;

@@ -13,6 +13,7 @@ struct StageNeeds {
   int live_copies = 0;      ///< micro-batches between F and the end of their backward
   int weight_versions = 1;  ///< weight versions alive at once
   int updates = 0;          ///< in the whole plan
+  int tap_copies = 0;       ///< micro-batches kept for K-FAC, from F to the last CURVATURE
 };
 
 struct VerifyReport {
@@ -28,6 +29,9 @@ struct VerifyReport {
   /// + 1) M + M - 2; D with a flush; all where any staleness goes).
   int local_staleness = 0;
   int global_staleness = 0;
+  /// Of plans with K-FAC's work: the most steps between the micro-batches of a factor and a
+  /// gradient that its inverse multiplies, in this plan.
+  int oldest_inverse = 0;
 };
 
 }  // namespace hetu

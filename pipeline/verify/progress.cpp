@@ -25,17 +25,21 @@ void Progress::find_collectives() {
   constexpr std::int64_t kScalars = INT64_MIN;
   std::map<std::pair<std::int64_t, int>, int> posted;       // (group, worker) -> times so far
   std::map<std::pair<std::int64_t, int>, int> collectives;  // (group, time) -> collective
+  std::vector<int> factor_sum(index_.workers(), -1);        // the last one posted
   queues_.resize(index_.workers());
   for (const int position : index_.step_level()) {
     const Instr& i = index_.at(position);
     const int worker = index_.worker_of(position);
     std::vector<int>& queue = queues_[worker];
-    if (i.kind == Kind::Update) {
+    if (is_inversion(i.kind)) {
+      collective_of_.push_back(factor_sum[worker]);
+      continue;
+    }
+    if (awaits_sums(i.kind)) {
       collective_of_.push_back(queue.empty() ? -1 : queue.back());
       continue;
     }
-    const std::int64_t group =
-        i.kind == Kind::ReduceScalars ? kScalars : reductions.group(i.stage, i.part);
+    const std::int64_t group = i.kind == Kind::ReduceScalars ? kScalars : reductions.group(i);
     const int time = posted[{group, worker}]++;
     const auto [at, fresh] =
         collectives.try_emplace({group, time}, static_cast<int>(collectives_.size()));
@@ -43,6 +47,7 @@ void Progress::find_collectives() {
     collectives_[at->second].posts.push_back(position);
     collective_of_.push_back(at->second);
     queue.push_back(at->second);
+    if (is_factor_sync(i.kind)) factor_sum[worker] = at->second;
   }
 }
 

@@ -5,8 +5,8 @@
 // free slot of its channel (ordered pair of workers): with K slots the n-th send waits for the
 // (n-K)-th receive; with 0 slots sender and receiver meet. A reduction is posted without waiting;
 // it is done when all members have posted it and each has finished the ones it posted before; an
-// update waits for all reductions that its worker has posted, and whatever stands behind a
-// reduction of scalars for that one.
+// update and K-FAC's preconditioning wait for all reductions that their worker has posted, an
+// inversion for those of factors, and whatever stands behind a reduction of scalars for that one.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -72,7 +72,7 @@ class Progress {
   int pipelines() const { return pipelines_; }
   const std::vector<Collective>& collectives() const { return collectives_; }
 
-  /// The collective that the position posts, or that an update there waits for; -1 if none.
+  /// The collective that the position posts, or that what stands there awaits; -1 if none.
   int collective_at(int position) const;
 
   /// After run: the position at which a row stands, its row_end if it finished.
@@ -126,7 +126,7 @@ void Progress::waits(int position, Visit&& visit) const {
   };
   collective(scalars_before(position));
   if (is_collective(instr.kind)) return;
-  if (instr.kind == Kind::Update) {
+  if (awaits_sums(instr.kind)) {
     collective(collective_at(position));
     return;
   }

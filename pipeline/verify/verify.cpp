@@ -221,8 +221,8 @@ void check_members(const Progress& progress) {
   for (const Collective& c : progress.collectives()) {
     const Instr& i = index.at(c.posts[0]);
     const bool scalars = i.kind == Kind::ReduceScalars;
-    const std::size_t members = scalars ? static_cast<std::size_t>(index.workers())
-                                        : reductions.members(i.stage, i.part).size();
+    const std::size_t members =
+        scalars ? static_cast<std::size_t>(index.workers()) : reductions.members(i).size();
     if (c.posts.size() == members) continue;
     std::string lines;
     for (const int post : c.posts) lines += fmt::format("\n  {}", index.describe(post));

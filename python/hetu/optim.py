@@ -49,11 +49,13 @@ class Optimizer:
     kind: str = field(default="sgd", init=False)
     kfac_damping: float = field(default=_of("sgd", "kfac_damping"), init=False)  # KFAC sets them
     curvature_every: int = field(default=_of("sgd", "curvature_every"), init=False)
+    fill: str = field(default=_of("sgd", "fill"), init=False)
+    fill_costs: str = field(default=_of("sgd", "fill_costs"), init=False)
 
     def settings(self) -> dict[str, Any]:
         """As the C++ side reads them."""
         given = {**self.__dict__, "kind": self.kind, "kfac_damping": self.kfac_damping,
-                 "curvature_every": self.curvature_every}
+                 "curvature_every": self.curvature_every, "fill": self.fill, "fill_costs": self.fill_costs}
         if "betas" in given:
             given["beta1"], given["beta2"] = given["betas"]
         settings = {name: given[name] for name in options.table(self.kind)}
@@ -164,17 +166,20 @@ class KFAC(Optimizer):
     convolutions (Grosse, Martens 2016) are multiplied by the damped inverses of their Kronecker factors, and `inner`, SGD or
     LAMB say, takes them as gradients, to be clipped and applied.
 
-    `damping`: lambda, whose root is added to each factor. `every`: updates between two refreshes of the inverses, each of
-    the batch of its step alone. Weights with a side above `largest`, and those with one of `but` in their names, go without.
+    `damping`: lambda, whose root is added to each factor. `every`: steps between two refreshes of the inverses, at least,
+    each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, or "best", in the
+    bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs). Weights with a side
+    above `largest`, and those with one of `but` in their names, go without.
     """
 
     def __init__(self, inner: Optimizer, damping: float = 0.01, every: int = 1, largest: int = 4096,
-                 but: tuple[str, ...] = ()) -> None:
+                 but: tuple[str, ...] = (), *, fill: str = "after", costs: str = "") -> None:
         if not isinstance(inner, Optimizer) or isinstance(inner, KFAC):
             refuse(f"KFAC: inner is an optimizer before which K-FAC is put, got {kind_of(inner)}")
         super().__init__(inner.learning_rate, inner.clip_norm)
         self.inner, self.largest, self.but, self.kind = inner, largest, tuple(but), inner.kind
         inner.kfac_damping, inner.curvature_every = float(damping), every
+        inner.fill, inner.fill_costs = fill, costs
 
     def settings(self) -> dict[str, Any]:
         return self.inner.settings()

@@ -58,13 +58,16 @@ def weights_after(job, steps=STEPS):
     return {name: np.array(value) for name, value in job.weights().items()}
 
 
-def reference(every=1, but=()):
-    """The same in float64, by numpy.linalg."""
+def reference(every=1, but=(), steps=STEPS, makes=None, uses=None):
+    """The same in float64, by numpy.linalg. Inverses are made of the batch of each step that `makes`, and multiply from the
+    step on that `uses` them of a layer."""
+    makes = makes or (lambda step: step % every == 0)
+    uses = uses or (lambda step, layer: makes(step))
     x, y, weights, biases = (np.asarray(v, float) if isinstance(v, np.ndarray) else v for v in numbers())
     weights = [w.astype(float) for w in weights]
     biases = [None if b is None else b.astype(float) for b in biases]
-    inverses = {}
-    for step in range(STEPS):
+    made, inverses = {}, {}
+    for step in range(steps):
         inputs = [x]
         for i, (w, b) in enumerate(zip(weights, biases, strict=True)):
             z = inputs[-1] @ w.T + (0 if b is None else b)
@@ -73,11 +76,13 @@ def reference(every=1, but=()):
         changes = []
         for i in reversed(LAYERS):
             a, w = inputs[i], weights[i]
-            if step % every == 0:
+            if makes(step):
                 factor_a, factor_b = a.T @ a / SAMPLES, d.T @ d * SAMPLES
                 pi = np.sqrt(np.trace(factor_a) / len(factor_a) / (np.trace(factor_b) / len(factor_b)))
-                inverses[i] = (np.linalg.inv(factor_b + np.sqrt(DAMPING) / pi * np.eye(len(factor_b))),
-                               np.linalg.inv(factor_a + np.sqrt(DAMPING) * pi * np.eye(len(factor_a))))
+                made[i] = (np.linalg.inv(factor_b + np.sqrt(DAMPING) / pi * np.eye(len(factor_b))),
+                           np.linalg.inv(factor_a + np.sqrt(DAMPING) * pi * np.eye(len(factor_a))))
+            if uses(step, i):
+                inverses[i] = made[i]
             of_b, of_a = (np.eye(len(w)), np.eye(w.shape[1])) if f"w{i}" in but else inverses[i]
             changes.append((i, of_b @ (d.T @ a) @ of_a, of_b @ d.sum(0)))
             if i:
@@ -240,6 +245,10 @@ def train(folder, pipelines, stages, method, count):
     job = job_of(kfac(), int(pipelines), int(stages), method, int(count))
     for _ in job.run("train", steps=STEPS):
         pass
+    save_weights(job, folder)
+
+
+def save_weights(job, folder):
     found = {name: np.array(value) for name, value in job.weights().items()}
     np.savez(pathlib.Path(folder) / f"worker{ht.job_info().worker}.npz", **found)
 

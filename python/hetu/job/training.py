@@ -44,7 +44,12 @@ def add_options(parser: Parser) -> None:
                                                        f"{options.table('lamb')[beta].default:g})")
     add("--inner", choices=tuple(optim.KINDS), help="of kfac: what takes the gradients it has multiplied (default lamb)")
     add("--damping", type=float, help="of kfac: its root is added to the factors (default 0.01)")
-    add("--curvature-every", type=int, metavar="N", help="of kfac: updates between two refreshes of inverses (default 1)")
+    add("--curvature-every", type=int, metavar="N", help="of kfac: steps between two refreshes of inverses, at least "
+        "(default 1)")
+    add("--fill", choices=("after", "best"), help="of kfac: where the work of a refresh stands: after the compute of a step, or in "
+        "the bubbles of as many steps as it needs (default after)")
+    add("--fill-costs", metavar="FILE", help="of --fill best: costs, or the trace of a run, by which it is placed (default: the "
+        "operations of the model)")
     add("--kfac-except", metavar="TEXT,…", help="of kfac: weights with one of these in their names go without (default: "
                                                 "those of heads, as the script has it)")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
@@ -137,13 +142,13 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
     says otherwise."""
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
             "betas": _betas(args)}
-    of_kfac = {"damping": args.damping, "every": args.curvature_every,
+    of_kfac = {"damping": args.damping, "every": args.curvature_every, "fill": args.fill, "costs": args.fill_costs,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
     of_kfac = {name: value for name, value in of_kfac.items() if value is not None}
     if args.optimizer == "kfac":
         return optim.KFAC(optim.named(args.inner or "lamb", rate, **told, **settings), **{"but": without} | of_kfac)
     if of_kfac or args.inner:
-        raise ValueError(f"--inner, --damping, --curvature-every and --kfac-except belong to --optimizer kfac, and the "
+        raise ValueError(f"--inner, --damping, --curvature-every, --fill, --fill-costs and --kfac-except belong to --optimizer kfac, and the "
                          f"optimizer is {args.optimizer}")
     return optim.named(args.optimizer, rate, **told, **settings)
 

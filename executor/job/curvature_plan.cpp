@@ -1,0 +1,124 @@
+#include "executor/job/curvature_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "executor/compile/plan.h"
+#include "executor/stage/block_times.h"
+#include "graph/base/error.h"
+#include "pipeline/fill/curvature.h"
+#include "pipeline/ir/event_instr.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+void note_needs(const VerifyReport& report, std::vector<int>& copies) {
+  copies.resize(report.stages.size(), 0);
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    copies[i] = std::max(copies[i], report.stages[i].tap_copies);
+}
+
+// Operations of the work that is not by sample, as flop_costs counts the rest by one: a Cholesky
+// factor, its inverse and their product take 2 n^3 together, in float64 and by short sums, so that
+// each counts as four; a gradient [o, i] meets two squares.
+Costs costs_by_flops(const Graph& graph, const std::vector<int>& first_block,
+                     std::int64_t micro_batch) {
+  constexpr double kInverse = 8;
+  const int stages = static_cast<int>(first_block.size());
+  Costs costs = flop_costs(graph, stages);
+  const auto stage_of = [&](int block) {
+    return std::upper_bound(first_block.begin(), first_block.end(), block) - first_block.begin() -
+           1;
+  };
+  const auto samples = static_cast<double>(micro_batch);
+  for (const GradientUse& use : graph.gradients) {
+    const Parameter& factor = graph.parameters[use.parameter];
+    if (factor.role == Parameter::Role::Weight) continue;
+    CurvatureCost& c = costs.stages[stage_of(use.block)].curvature;
+    const auto n = static_cast<double>(graph.values[factor.value].type.shape[0]);
+    c.inversion += kInverse * n * n * n / samples;
+    for (const Parameter& weight : graph.parameters) {
+      if (weight.name != factor.factor_of) continue;
+      c.precondition += 2 * n *
+                        static_cast<double>(element_count(graph.values[weight.value].type.shape)) /
+                        samples;
+    }
+  }
+  return costs;
+}
+
+}  // namespace
+
+void CurvaturePlan::begin_after(std::int64_t done) {
+  const bool at_end = done > 0 && (done - 1) % static_cast<std::int64_t>(steps.size()) == 0;
+  origin = at_end ? 0 : done;
+}
+
+int CurvaturePlan::number_of(std::int64_t step) const {
+  const auto length = static_cast<std::int64_t>(steps.size());
+  if (whole.empty()) return static_cast<int>(step % length);
+  return step <= origin ? -1 : static_cast<int>((step - origin - 1) % length);
+}
+
+bool CurvaturePlan::feeds(int number) const { return number < 0 || feeds_factors(cycle, number); }
+
+std::vector<PlannedRun> runs_by_cycle(Trace& measured, const CurvaturePlan& plan) {
+  std::set<int> there;
+  for (const TraceEvent& e : measured.events) there.insert(e.step);
+  const auto length = static_cast<int>(plan.steps.size());
+  std::vector<PlannedRun> runs;
+  std::map<int, int> number;  // of the steps that have a plan
+  for (const int step : there) {
+    const int at = plan.number_of(step);
+    if (at > 0) continue;
+    if (at < 0) {
+      runs.push_back({step, plan.whole.front()});
+      number[step] = 0;
+      continue;
+    }
+    bool whole = true;
+    for (int k = 0; k < length; ++k) whole = whole && there.count(step + k) > 0;
+    if (!whole) continue;
+    runs.push_back({step, plan.cycle});
+    for (int k = 0; k < length; ++k) number[step + k] = k;
+  }
+  std::erase_if(measured.events, [&](const TraceEvent& e) { return number.count(e.step) == 0; });
+  for (TraceEvent& e : measured.events) {
+    const std::optional<Instr> instr = instr_of(e);
+    if (e.micro >= 0 && instr && !is_curvature(instr->kind))
+      e.micro += number.at(e.step) * plan.cycle.micro_batches;
+  }
+  return runs;
+}
+
+CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedule& lowered,
+                             const std::vector<int>& first_block, std::int64_t micro_batch) {
+  CurvatureOptions how;
+  how.layers = factor_layers(graph, first_block);
+  how.every = kfac.every;
+  how.rule = parse_fill_rule(kfac.fill);
+  const bool filled = how.rule != FillRule::After;
+  require(filled || kfac.costs.empty(),
+          "costs of K-FAC are for fill best, which places its work by them; fill {} does not",
+          kfac.fill);
+  Costs costs;
+  if (filled)
+    costs = kfac.costs.empty() ? costs_by_flops(graph, first_block, micro_batch)
+                               : read_costs(kfac.costs);
+  CurvaturePlan plan;
+  plan.cycle = with_curvature(lowered, how, costs);
+  note_needs(verify(plan.cycle), plan.tap_copies);
+  plan.steps = steps_of(plan.cycle);
+  if (!filled) return plan;
+  how.rule = FillRule::After;
+  how.every = 1;
+  const Schedule whole = with_curvature(lowered, how, costs);
+  note_needs(verify(whole), plan.tap_copies);
+  plan.whole = steps_of(whole);
+  return plan;
+}
+
+}  // namespace hetu

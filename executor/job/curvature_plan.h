@@ -1,0 +1,44 @@
+// K-FAC's work in a job's plan: which rows each step of the training runs. Part of train_plan.h.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "executor/job/run_trace.h"
+#include "executor/stage/optimizer.h"
+#include "graph/graph.h"
+#include "pipeline/ir/schedule.h"
+#include "pipeline/verify/needs.h"
+
+namespace hetu {
+
+/// Of a graph with factors. Where the work stands after the compute of a step, the first step of a
+/// cycle has all of it. In bubbles it takes several steps, so that a job, or what goes on from a
+/// checkpoint within a cycle, begins with a step that has all of it, and cycles follow.
+struct CurvaturePlan {
+  Schedule cycle;               ///< proved
+  std::vector<Schedule> steps;  ///< of the cycle, see steps_of()
+  std::vector<Schedule> whole;  ///< one step with all of the work; none where the cycle has that
+  std::vector<int> tap_copies;  ///< by placement: most micro-batches kept
+
+  std::int64_t origin = 0;  ///< where `whole` runs; cycles follow
+
+  /// The training goes on after `done` steps.
+  void begin_after(std::int64_t done);
+  /// Number of a step in its cycle; -1: `whole`.
+  int number_of(std::int64_t step) const;
+  const Schedule& rows_of(int number) const { return number < 0 ? whole.front() : steps[number]; }
+  /// Whether that step feeds factors.
+  bool feeds(int number) const;
+};
+
+/// `lowered`: one step, proved; `first_block`: of each model stage; `micro_batch`: samples. Throws
+/// InvalidArgument, Config and Io (costs), Plan.
+CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedule& lowered,
+                             const std::vector<int>& first_block, std::int64_t micro_batch);
+
+/// The runs of a trace of such a job: cycles that are there from their first step to their last,
+/// and steps with all of the work. Ids of micro-batches in its events become those of the cycles.
+/// What stands in part of a cycle has no plan to be laid over, and is left out.
+std::vector<PlannedRun> runs_by_cycle(Trace& measured, const CurvaturePlan& plan);
+
+}  // namespace hetu

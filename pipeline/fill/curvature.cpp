@@ -1,0 +1,245 @@
+#include "pipeline/fill/curvature.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/base/error.h"
+#include "pipeline/fill/bubbles.h"
+#include "pipeline/ir/reduction.h"
+
+namespace hetu {
+namespace {
+
+using Row = std::vector<Instr>;
+
+Instr of_layer(Kind kind, int stage, int layer, int micro = -1) {
+  return {kind, false, static_cast<std::int16_t>(layer), stage, micro};
+}
+
+// Stages of each worker, the last of the model first, as their all-reduces stand.
+std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
+  std::vector<std::vector<int>> of(s.workers.size());
+  for (std::size_t i = 0; i < s.placements.size(); ++i)
+    of[s.placements[i].workers[0]].push_back(static_cast<int>(i));
+  for (auto& list : of) {
+    std::sort(list.begin(), list.end(), [&](int a, int b) {
+      return s.placements[a].model_stage > s.placements[b].model_stage;
+    });
+  }
+  return of;
+}
+
+void check(const Schedule& step, const CurvatureOptions& how) {
+  const char* found = !step.lowering.flush    ? "has no flush at the end of its step"
+                      : step.steps != 1       ? "is of several steps"
+                      : step.half_micros      ? "has backwards by half micro-batches"
+                      : step.lowering.servers ? "leaves its updates to servers"
+                      : step.run_policy != RunPolicy::AsPlanned ? "is reordered at run time"
+                                                                : nullptr;
+  require(found == nullptr,
+          "K-FAC goes into plans of one step with a flush, as 1f1b, zb-h1 and chimera are; '{}' {}",
+          step.method, found);
+  require(static_cast<int>(how.layers.size()) == model_stages(step),
+          "layers with factors: one number per model stage, {}, wanted; got {}", model_stages(step),
+          how.layers.size());
+  require(std::any_of(how.layers.begin(), how.layers.end(), [](int n) { return n > 0; }) &&
+              std::all_of(how.layers.begin(), how.layers.end(),
+                          [](int n) { return n >= 0 && n <= INT16_MAX; }),
+          "layers with factors: at least 0 on each stage and some on one");
+  require(how.every >= 1, "steps between two refreshes: at least 1, got {}", how.every);
+  require(how.slack >= 1, "slack: at least 1, got {}", how.slack);
+  for (const std::vector<int>& here : stages_by_worker(step)) {
+    for (std::size_t k = 1; k < here.size(); ++k)
+      require(step.placements[here[k]].model_stage != step.placements[here[k - 1]].model_stage,
+              "'{}' has two copies of stage {} on one worker, and K-FAC sums factors over workers",
+              step.method, step.placements[here[k]].model_stage);
+  }
+}
+
+// Where what needs whole gradients stands: before the norm, or, without one, the first update.
+std::size_t end_of_step(const Row& row) {
+  const auto at = std::find_if(row.begin(), row.end(), [](const Instr& i) {
+    return i.kind == Kind::ReduceScalars || i.kind == Kind::Update;
+  });
+  return static_cast<std::size_t>(at - row.begin());
+}
+
+class Cycle {
+ public:
+  Cycle(const Schedule& step, const CurvatureOptions& how)
+      : how_(how), cycle_(step), stages_(stages_by_worker(step)) {
+    check(step, how);
+    cycle_.lowering.factor_layers = how.layers;
+    for (const Program& p : step.workers) rows_.push_back(unroll(p));
+  }
+
+  Schedule after() {
+    Bubbles::Extra first(rows_.size());
+    const Reductions reductions(cycle_);
+    for (std::size_t w = 0; w < rows_.size(); ++w) {
+      Row work;
+      for (const int stage : stages_[w]) {
+        for (int layer = 0; layer < layers(stage); ++layer) {
+          for (const Kind kind : {Kind::CurvatureA, Kind::CurvatureB})
+            for (const int micro : micros(w, stage))
+              work.push_back(of_layer(kind, stage, layer, micro));
+        }
+      }
+      add_each({Kind::SyncA, Kind::SyncB}, w, reductions, work);
+      add_each({Kind::InvertA, Kind::InvertB}, w, reductions, work);
+      first[w][end_of_step(rows_[w])] = std::move(work);
+    }
+    std::vector<Bubbles::Extra> steps(static_cast<std::size_t>(how_.every),
+                                      Bubbles::Extra(rows_.size()));
+    steps.front() = std::move(first);
+    return laid_out(steps);
+  }
+
+  Schedule best(const Costs& costs) {
+    // The bubbles of a step that multiplies its gradients.
+    const Schedule plain = laid_out({Bubbles::Extra(rows_.size())});
+    Bubbles bubbles(plain, rows_, costs, how_.slack);
+    std::vector<Bubbles::Extra> steps = bubbles.fill(work());
+    steps.resize(std::max(steps.size(), static_cast<std::size_t>(how_.every)),
+                 Bubbles::Extra(rows_.size()));
+    return laid_out(steps);
+  }
+
+ private:
+  int layers(int stage) const { return how_.layers[cycle_.placements[stage].model_stage]; }
+
+  std::vector<int> micros(std::size_t worker, int stage) const {
+    std::vector<int> out;
+    for (const Instr& i : rows_[worker])
+      if (i.kind == Kind::Forward && i.stage == stage) out.push_back(i.micro);
+    return out;
+  }
+
+  void add_each(std::initializer_list<Kind> kinds, std::size_t w, const Reductions& reductions,
+                Row& out) const {
+    for (const int stage : stages_[w]) {
+      for (int layer = 0; layer < layers(stage); ++layer) {
+        for (const Kind kind : kinds)
+          if (!is_factor_sync(kind) || reductions.syncs_factors(stage))
+            out.push_back(of_layer(kind, stage, layer));
+      }
+    }
+  }
+
+  // Of each worker, what is to be placed. By micro-batch, so that what it leaves is soon free.
+  std::vector<Bubbles::Work> work() const {
+    const Reductions reductions(cycle_);
+    std::vector<Bubbles::Work> all(rows_.size());
+    for (std::size_t w = 0; w < rows_.size(); ++w) {
+      for (const int stage : stages_[w]) {
+        for (const int micro : micros(w, stage)) {
+          for (const Kind kind : {Kind::CurvatureA, Kind::CurvatureB})
+            for (int layer = 0; layer < layers(stage); ++layer)
+              all[w].pieces.push_back(of_layer(kind, stage, layer, micro));
+        }
+        for (int layer = 0; layer < layers(stage); ++layer) {
+          all[w].inversions.push_back(of_layer(Kind::InvertA, stage, layer));
+          if (reductions.syncs_factors(stage)) all[w].summed.push_back({stage, layer});
+        }
+      }
+    }
+    return all;
+  }
+
+  // The steps one after the other, each with its extra work before the instruction of that number.
+  Schedule laid_out(const std::vector<Bubbles::Extra>& steps) const {
+    Schedule s = cycle_;
+    s.steps = static_cast<int>(steps.size());
+    for (std::size_t w = 0; w < rows_.size(); ++w) {
+      Row row;
+      for (int k = 0; k < s.steps; ++k) {
+        const std::size_t end = end_of_step(rows_[w]);
+        for (std::size_t i = 0; i < rows_[w].size(); ++i) {
+          if (const auto extra = steps[k][w].find(i); extra != steps[k][w].end())
+            row.insert(row.end(), extra->second.begin(), extra->second.end());
+          if (i == end) multiply(w, row);
+          row.push_back(rows_[w][i]);
+          if (row.back().micro >= 0) row.back().micro += k * s.micro_batches;
+        }
+      }
+      s.workers[w] = {{}, {}, 0, 0, std::move(row)};
+    }
+    return s;
+  }
+
+  void multiply(std::size_t worker, Row& row) const {
+    for (const int stage : stages_[worker])
+      if (layers(stage) > 0) row.push_back({.kind = Kind::Precondition, .stage = stage});
+  }
+
+  const CurvatureOptions& how_;
+  Schedule cycle_;
+  std::vector<std::vector<int>> stages_;  // by worker
+  std::vector<Row> rows_;                 // of one step
+};
+
+}  // namespace
+
+const char* fill_rule_name(FillRule rule) { return rule == FillRule::After ? "after" : "best"; }
+
+FillRule parse_fill_rule(const std::string& name) {
+  for (const FillRule rule : {FillRule::After, FillRule::Best})
+    if (name == fill_rule_name(rule)) return rule;
+  fail(Code::InvalidArgument, "unknown place of K-FAC's work '{}'; known: after, best", name);
+}
+
+OptionField fill_field(std::string& rule) {
+  return {.name = "fill",
+          .place = &rule,
+          .argument = "WHERE",
+          .doc =
+              "K-FAC's work: after the compute of a step, or in the bubbles of as many steps as it "
+              "needs (best)",
+          .choices = {"after", "best"},
+          .otherwise = ""};
+}
+
+OptionField every_field(std::int64_t& every) {
+  return {.name = "curvature_every",
+          .place = &every,
+          .argument = "N",
+          .doc = "of K-FAC: steps between two refreshes of inverses, at least",
+          .range = {1, 1 << 16}};
+}
+
+Schedule with_curvature(const Schedule& step, const CurvatureOptions& how, const Costs& costs) {
+  Cycle cycle(step, how);
+  return how.rule == FillRule::After ? cycle.after() : cycle.best(costs);
+}
+
+std::vector<Schedule> steps_of(const Schedule& cycle) {
+  require(holds(cycle, Kind::Precondition), "'{}' holds none of K-FAC's work", cycle.method);
+  std::vector<Schedule> steps(cycle.steps, cycle);
+  const int micros = cycle.micro_batches;
+  for (Schedule& s : steps) {
+    s.steps = 1;
+    for (Program& p : s.workers) p = {};
+  }
+  for (std::size_t w = 0; w < cycle.workers.size(); ++w) {
+    int step = 0;
+    const Row row = unroll(cycle.workers[w]);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      Instr instr = row[i];
+      if (instr.micro >= 0)
+        instr.micro -= (is_curvature(instr.kind) ? instr.micro / micros : step) * micros;
+      steps[step].workers[w].drain.push_back(instr);
+      const bool last =
+          instr.kind == Kind::Update && (i + 1 == row.size() || row[i + 1].kind != Kind::Update);
+      if (last && step + 1 < cycle.steps) ++step;
+    }
+  }
+  return steps;
+}
+
+bool feeds_factors(const Schedule& cycle, int step) {
+  return any_instr(cycle, [&](const Instr& i) {
+    return is_curvature(i.kind) && i.micro / cycle.micro_batches == step;
+  });
+}
+
+}  // namespace hetu

@@ -1,0 +1,55 @@
+// K-FAC's work in a plan: a synchronous step, lowered, becomes a cycle of several, of which the
+// first feeds the factors; what it feeds is summed, inverted and used from then on. Read by
+// training, rehearsals and the tool.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/base/fields.h"
+#include "pipeline/cost/cost.h"
+#include "pipeline/ir/schedule.h"
+
+namespace hetu {
+
+/// Where the work stands: directly before a step's all-reduces are waited for, behind all compute
+/// of the worker (after), or in the bubbles of as many steps as that takes (best).
+enum class FillRule : std::uint8_t { After, Best };
+
+/// "after", "best".
+const char* fill_rule_name(FillRule rule);
+/// The inverse. Throws InvalidArgument naming the known ones.
+FillRule parse_fill_rule(const std::string& name);
+
+struct CurvatureOptions {
+  std::vector<int> layers;  ///< with factors, by model stage
+  std::int64_t every = 1;   ///< steps between two refreshes, at least
+  FillRule rule = FillRule::After;
+  /// A piece is placed in a gap that is at least so many times as long.
+  double slack = 1;
+};
+
+/// `--fill`, `--curvature-every`. The same for the tool and for training.
+OptionField fill_field(std::string& rule);
+OptionField every_field(std::int64_t& every);
+
+/// The cycle, proved by nobody yet: `every` steps or, by FillRule::Best, as many more as its work
+/// needs. Each step multiplies its gradients by the newest inverses (PRECONDITION); by
+/// FillRule::After those are of its own micro-batches in the first step. Factors of a stage with
+/// several copies are summed at the end of a step (After) or at the beginning of the one after the
+/// last piece (Best), in the same order by all. What fits no gap of two steps that follow each
+/// other stands at the end of the second one. Bubbles are those of simulate() under `costs`.
+/// Source: Osawa et al. 2023 (PipeFisher), section 3; differences in docs/kfac.md.
+/// Throws InvalidArgument for a plan that is not lowered, is not of one step with a flush, has
+/// backwards by half micro-batches, or two copies of a stage on one worker; layers that do not fit.
+Schedule with_curvature(const Schedule& step, const CurvatureOptions& how, const Costs& costs);
+
+/// A cycle in its steps, each as a plan of one step whose computations and messages have ids 0…M-1;
+/// the ids of a CURVATURE are those of the step that feeds it. Throws InvalidArgument for a plan
+/// without K-FAC's work.
+std::vector<Schedule> steps_of(const Schedule& cycle);
+
+/// Whether that step of a cycle feeds factors.
+bool feeds_factors(const Schedule& cycle, int step);
+
+}  // namespace hetu

@@ -1,0 +1,123 @@
+"""K-FAC in the bubbles: updates of filled plans beside a dense reference that replays them, over pipelines and methods; cycles,
+resumed runs, traces, what is refused.
+
+`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES STEPS FIRST` is a worker of the jobs that it starts.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import kfac_test
+from kfac_test import kfac
+from train_cases import HETURUN
+
+STEPS = 12
+COSTS = {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1,
+                                   "curvature": {"factors": 0.5, "inversion": 0.8, "precondition": 0.1}}]}
+GRIDS = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (1, 2, "zb-v", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4)]
+
+
+def plan_of(trace):
+    found = json.loads(pathlib.Path(trace).read_text())
+    return found["metadata"]["plan"] if "metadata" in found else found["otherData"]["plan"]
+
+
+def rows_of(plan):
+    for worker in plan["workers"]:
+        yield [*worker.get("prologue", []), *worker.get("body", []) * worker.get("repeat", 0), *worker.get("drain", [])]
+
+
+def switches(plan):
+    """Of each model stage and layer: the step of the cycle from which on its new inverses multiply; and the cycle's length."""
+    steps, length = {}, 0
+    for row in rows_of(plan):
+        step, updates = 0, 0
+        here = sum(1 for cell in row if cell.endswith("UPDATE")) // plan["steps"]
+        for cell in row:
+            if "INVERT_A" in cell:
+                stage, _, rest = cell.partition("INVERT_A")
+                model_stage = plan["placements"][int(stage)]["model_stage"]
+                steps[model_stage, int(rest[1:] or 0)] = step
+            if cell.endswith("UPDATE"):
+                updates += 1
+                step = updates // here
+        length = max(length, step)
+    return steps, length
+
+
+def replayed(plan):
+    """The training in float64, each step with the inverses that the plan has there: those of the first step of its cycle from
+    the step on in which they are made. Before the first cycle stands a step that has all of the work."""
+    switch, length = switches(plan)
+    at = [switch[key] for key in sorted(switch)]  # model order: stages ascending, layers of a stage in theirs
+    return kfac_test.reference(steps=STEPS, makes=lambda step: step == 0 or (step - 1) % length == 0,
+                               uses=lambda step, layer: step == 0 or (step - 1) % length == at[layer])
+
+
+def trained(folder, grid, steps=STEPS, first=0):
+    pipelines, stages, method, count = grid
+    (pathlib.Path(folder) / "costs.json").write_text(json.dumps(COSTS))
+    words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method, count, steps,
+             first]
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    found = {}
+    for file in pathlib.Path(folder).glob("*.npz"):
+        for name, value in np.load(file).items():
+            if name in found:
+                np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
+            found[name] = value
+    return found
+
+
+class Filled(unittest.TestCase):
+    def test_plans_train_as_a_replay_of_them(self):
+        for grid in GRIDS:
+            with self.subTest(grid), tempfile.TemporaryDirectory() as folder:
+                found = trained(folder, grid)
+                plan = plan_of(f"{folder}/run.json")
+                _, length = switches(plan)
+                self.assertEqual(length, plan["steps"])
+                self.assertGreater(length, 1, "everything fits one step, so that nothing waits")
+                expected = replayed(plan)
+                self.assertEqual(set(found), set(expected))
+                for name, value in expected.items():
+                    np.testing.assert_allclose(found[name], value, rtol=0, atol=3e-6, err_msg=name)
+
+    def test_a_run_that_goes_on_at_the_end_of_a_cycle_is_the_same(self):
+        grid = GRIDS[0]
+        with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as parts:
+            expected = trained(whole, grid)
+            length = switches(plan_of(f"{whole}/run.json"))[1]
+            trained(parts, grid, steps=1 + length)
+            found = trained(parts, grid, first=1 + length)
+            for name, value in expected.items():
+                np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+    def test_what_does_not_fit_is_refused(self):
+        for more, said in [({"fill": "most"}, "unknown place of K-FAC's work 'most'; known: after, best"),
+                           ({"costs": "x.json"}, "costs of K-FAC are for fill best"),
+                           ({"fill": "best", "costs": "none.json"}, "none.json")]:
+            with self.subTest(more), self.assertRaisesRegex(Exception, said):
+                kfac_test.job_of(kfac(**more))
+
+
+def train(folder, pipelines, stages, method, count, steps, first):
+    costs = pathlib.Path(folder) / "costs.json"
+    job = kfac_test.job_of(kfac(fill="best", costs=str(costs)), int(pipelines), int(stages), method, int(count))
+    for _ in job.run("train", until=int(steps), trace=f"{folder}/run.json", checkpoint=f"{folder}/ckpt", resume=int(first) > 0):
+        pass
+    kfac_test.save_weights(job, folder)
+
+
+if __name__ == "__main__":
+    if "--train" in sys.argv:
+        train(*sys.argv[2:])
+    else:
+        unittest.main()
