@@ -1,5 +1,7 @@
 // Kronecker factors: damped inverses beside a reference by Gauss and Jordan, of any side, damping
 // and number of threads; gradients multiplied by them.
+#include "ops/cpu/kronecker.h"
+
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -95,6 +97,50 @@ TEST(Kronecker, InversesAreThoseOfGaussAndJordan) {
       check(a, n, 0.25, pi * std::sqrt(damping), found.input);
       check(b, m, 4, std::sqrt(damping) / pi, found.gradient);
     }
+  }
+}
+
+// All of it in float64, beside a dense reference: to what float64 holds.
+TEST(Kronecker, InFloat64IsThatOfTheReferenceToTenDigits) {
+  for (const std::int64_t n : {1, 3, 64, 65, 131, 230}) {
+    const std::int64_t m = n / 2 + 3;
+    const std::vector<float> a = factor_of(n, 2 * n, 1), b = factor_of(m, m / 2 + 1, 2);
+    const Matrix input(a.begin(), a.end()), gradient(b.begin(), b.end());
+    const cpu::FactorDamping added =
+        cpu::damping_of(0.25 * cpu::diagonal_mean(input.data(), n),
+                        4 * cpu::diagonal_mean(gradient.data(), m), 0.01);
+    const double pi =
+        std::sqrt((0.25 * trace_of(a, n) / double(n)) / (4 * trace_of(b, m) / double(m)));
+    EXPECT_NEAR(added.input, 0.1 * pi, 1e-10 * pi);
+    EXPECT_NEAR(added.gradient, 0.1 / pi, 1e-10 / pi);
+    const auto damped = [](Matrix x, std::int64_t side, double scale, double more) {
+      for (double& value : x) value *= scale;
+      for (std::int64_t i = 0; i < side; ++i) x[i * side + i] += more;
+      return inverse_of(x, side);
+    };
+    Matrix of_input(input.size()), of_gradient(gradient.size());
+    cpu::damped_inverse(gradient.data(), m, 4, added.gradient, of_gradient.data());
+    cpu::damped_inverse(input.data(), n, 0.25, added.input, of_input.data());
+    const auto near = [&](const Matrix& found, const Matrix& expected) {
+      double largest = 0;
+      for (const double x : expected) largest = std::max(largest, std::abs(x));
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        ASSERT_NEAR(found[i], expected[i], 1e-10 * largest) << n << " sides, element " << i;
+    };
+    const Matrix left = damped(gradient, m, 4, 0.1 / pi), right = damped(input, n, 0.25, 0.1 * pi);
+    near(of_input, right);
+    near(of_gradient, left);
+    Matrix w(static_cast<std::size_t>(m * n)), half(w.size(), 0), expected(w.size(), 0);
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = std::sin(double(i));
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t k = 0; k < m; ++k)
+        for (std::int64_t j = 0; j < n; ++j) half[i * n + j] += left[i * m + k] * w[k * n + j];
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t k = 0; k < n; ++k)
+        for (std::int64_t j = 0; j < n; ++j)
+          expected[i * n + j] += half[i * n + k] * right[k * n + j];
+    cpu::precondition(w.data(), m, n, of_gradient.data(), of_input.data());
+    near(w, expected);
   }
 }
 

@@ -48,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--inner", choices=tuple(optim.KINDS), help="of kfac: what takes the gradients it has multiplied (default lamb)")
     add("--damping", type=float, help="of kfac: its root is added to the factors (default 0.01)")
     add("--curvature-every", type=int, metavar="N", help="of kfac: updates between two refreshes of inverses (default 1)")
+    add("--kfac-largest", type=int, metavar="N", help="of kfac: weights with a side above it go without (default 4096)")
     add("--kfac-except", metavar="TEXT,…", help="of kfac: weights with one of these in their names go without (default: "
                                                 "those of heads, as the script has it)")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
@@ -122,14 +123,14 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
     """The optimizer of --optimizer, --weight-decay, --clip-norm and --lazy-rows, with further settings of its class; of
     kfac, that of --inner inside; `without`: parts of names of weights that go without it unless --kfac-except says otherwise."""
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows}
-    of_kfac = {"damping": args.damping, "every": args.curvature_every,
+    of_kfac = {"damping": args.damping, "every": args.curvature_every, "largest": args.kfac_largest,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
     of_kfac = {name: value for name, value in of_kfac.items() if value is not None}
     if args.optimizer == "kfac":
         return optim.KFAC(optim.named(args.inner or "lamb", rate, **told, **settings), **{"but": without} | of_kfac)
     if of_kfac or args.inner:
-        raise ValueError(f"--inner, --damping, --curvature-every and --kfac-except belong to --optimizer kfac, and the "
-                         f"optimizer is {args.optimizer}")
+        raise ValueError(f"--inner, --damping, --curvature-every, --kfac-largest and --kfac-except belong to --optimizer "
+                         f"kfac, and the optimizer is {args.optimizer}")
     return optim.named(args.optimizer, rate, **told, **settings)
 
 
