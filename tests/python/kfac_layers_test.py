@@ -1,5 +1,7 @@
 """K-FAC of linear layers, convolutions and transposed convolutions beside a dense reference in float64: factors, inverses,
-gradients and updates; whatever the micro-batches."""
+gradients and updates; whatever the micro-batches. And beside a public one, kfac-jax (tests/fixtures/make_kfac_jax.py)."""
+import json
+import pathlib
 import unittest
 
 import numpy as np
@@ -167,6 +169,45 @@ class Layers(unittest.TestCase):
         one, eight = (run(job_of(count), 1)[1] for count in (1, 8))
         for key, value in one.items():
             self.near(eight[key], value, key, 1e-6)
+
+
+class Public(unittest.TestCase):
+    """Factors and gradients of kfac-jax, to 5e-6 of their norms."""
+
+    def near(self, found, wanted, what):
+        self.assertEqual(list(found.shape), wanted["shape"], what)
+        flat, norm = found.ravel(), wanted["norm"]
+        some = flat[np.linspace(0, flat.size - 1, len(wanted["some"])).astype(int)]
+        self.assertLess(abs(np.linalg.norm(flat) - norm) / norm, 5e-6, what)
+        self.assertLess(abs(flat.sum() - wanted["sum"]) / norm, 5e-6 * np.sqrt(flat.size), what)
+        self.assertLess(np.abs(some - wanted["some"]).max() / norm, 5e-6, what)
+
+    def test_factors_and_gradients_are_those_of_kfac_jax(self):
+        fixture = json.loads((pathlib.Path(__file__).parents[1] / "fixtures" / "kfac_jax.json").read_text())
+        drawn = np.random.default_rng(11)
+        x, y = (drawn.standard_normal((SAMPLES, *shape)).astype(np.float32) for shape in ((3, 9, 9), (3,)))
+        shapes = {"first": (4, 3, 3, 3), "second": (5, 4, 3, 2), "third": (6, 60), "end": (3, 6)}
+        self.assertEqual(set(shapes), set(fixture["layers"]))
+        ht.graph.new_graph()
+        data = ht.data.Batches([{"x": x, "y": y}], batch_size=SAMPLES)
+        w = {name: ht.graph.parameter(name, list(shape), ht.graph.constant(0.0)) for name, shape in shapes.items()}
+        h = ht.ops.tanh(ht.ops.conv2d(data.x, w["first"], stride=2, padding=1))
+        h = ht.ops.reshape(ht.ops.tanh(ht.ops.conv2d(h, w["second"])), shape=[-1, 60])
+        error = ht.ops.linear(ht.ops.tanh(ht.ops.linear(h, w["third"])), w["end"]) - data.y
+        loss = ht.ops.sum(error * error) * (1 / SAMPLES)
+        train = ht.optim.KFAC(ht.optim.SGD(RATE), damping=fixture["damping"]).minimize(loss)
+        job = ht.Executor({"train": [loss, train]}, "pipe_1_1", "1f1b")
+        job.set_weights({name: (drawn.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+                         for name, shape in shapes.items()})
+        _, states, gradients = run(job, 1)
+        for name, wanted in fixture["layers"].items():
+            self.near(gradients[name], wanted["gradient"], f"gradient of {name}")
+            means = [np.array([wanted[which]["mean"]]) for which in ("a", "b")]
+            pi = np.sqrt(means[0] / means[1])
+            for which, (factor, added) in enumerate((("a", pi), ("b", 1 / pi))):
+                inverse = np.linalg.inv(states[name, which])
+                found = inverse - added * np.sqrt(fixture["damping"]) * np.eye(len(inverse))
+                self.near(found, wanted[factor], f"factor {factor} of {name}")
 
 
 if __name__ == "__main__":
