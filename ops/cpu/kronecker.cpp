@@ -84,14 +84,19 @@ void subtract_tile(RowsOfDoubles a, RowsOfDoubles b, std::int64_t depth, RowsOfD
       subtract_tile<1, 1>({a.row(r), 0}, {b.row(c), 0}, depth, {to.row(r) + c, 0});
 }
 
-// to[r][c] -= a_r b_c over elements [from, end) of the rows.
+struct Elements {
+  std::int64_t begin, end;
+};
+
+// to[r][c] -= a_r b_c over some elements of the rows.
 void subtract_products(RowsOfDoubles a, std::int64_t rows, RowsOfDoubles b, std::int64_t columns,
-                       std::int64_t from, std::int64_t end, RowsOfDoubles to) {
-  for (std::int64_t l = from; l < end; l += kDepth)
+                       Elements of, RowsOfDoubles to) {
+  for (std::int64_t l = of.begin; l < of.end; l += kDepth)
     for (std::int64_t r = 0; r < rows; r += kTileRows)
       for (std::int64_t c = 0; c < columns; c += kTileColumns)
-        subtract_tile({a.row(r) + l, a.stride}, {b.row(c) + l, b.stride}, std::min(kDepth, end - l),
-                      {to.row(r) + c, to.stride}, std::min<std::int64_t>(kTileRows, rows - r),
+        subtract_tile({a.row(r) + l, a.stride}, {b.row(c) + l, b.stride},
+                      std::min(kDepth, of.end - l), {to.row(r) + c, to.stride},
+                      std::min<std::int64_t>(kTileRows, rows - r),
                       std::min<std::int64_t>(kTileColumns, columns - c));
 }
 
@@ -99,7 +104,7 @@ void subtract_products(RowsOfDoubles a, std::int64_t rows, RowsOfDoubles b, std:
 // and what is before is zero.
 void solve(RowsOfDoubles y, std::int64_t rows, Square& l, std::int64_t from, std::int64_t first,
            std::int64_t end) {
-  subtract_products(y, rows, l.rows(first), end - first, from, first, {y.data + first, y.stride});
+  subtract_products(y, rows, l.rows(first), end - first, {from, first}, {y.data + first, y.stride});
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t j = first; j < end; ++j)
       y.row(r)[j] =
@@ -112,7 +117,7 @@ void factorise(Square& m) {
   const std::int64_t n = m.side();
   for (std::int64_t first = 0; first < n; first += kBlock) {
     const std::int64_t end = std::min(n, first + kBlock);
-    subtract_products(m.rows(first), end - first, m.rows(first), end - first, 0, first,
+    subtract_products(m.rows(first), end - first, m.rows(first), end - first, {0, first},
                       {m.row(first) + first, n});
     for (std::int64_t i = first; i < end; ++i) {
       for (std::int64_t j = first; j < i; ++j)
@@ -146,7 +151,7 @@ void multiply_triangle(Square& x, Square& to) {
     const std::int64_t rows = std::min(kGroup, n - i);
     for (std::int64_t r = i; r < i + rows; ++r) std::fill_n(to.row(r), i + rows, 0.0);
     for (std::int64_t j = 0; j < i + rows; j += kBlock)
-      subtract_products(x.rows(i), rows, x.rows(j), std::min(kBlock, i + rows - j), i, n,
+      subtract_products(x.rows(i), rows, x.rows(j), std::min(kBlock, i + rows - j), {i, n},
                         {to.row(i) + j, n});
   }
 }

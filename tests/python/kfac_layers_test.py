@@ -1,5 +1,5 @@
 """K-FAC of linear layers, convolutions and transposed convolutions beside a dense reference in float64: factors, inverses,
-gradients and updates; whatever the micro-batches. And beside a public one, kfac-jax (tests/fixtures/make_kfac_jax.py)."""
+gradients and updates; whatever the micro-batches. And beside a public one, kfac-jax (make_kfac_fixture.py)."""
 import json
 import pathlib
 import unittest
