@@ -105,10 +105,10 @@ double TrainStages::checked_square(double square, int parameter, int step) const
 void TrainStages::reduce_scalars(int step) {
   const bool training = context_.training;
   if (training) shared_->join_all();
-  if (training && gradients_whole_) gradients_whole_();
   if (training)  // every copy of a stage does the same, so that all have the same bits
     for (const Curvature& curvature : curvatures_)
       curvature.precondition(optimizer_.kfac, options_, updates_);
+  if (training && gradients_whole_) gradients_whole_();  // they are what the optimizer gets
   std::vector<double> values = step_scalars();
   if (training) values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport_);

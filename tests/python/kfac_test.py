@@ -34,7 +34,7 @@ def numbers():
     return x, y, weights, [np.full(7, 0.1, np.float32), None, np.full(4, 0.2, np.float32), np.full(3, -0.1, np.float32)]
 
 
-def job_of(optimizer, pipelines=1, stages=1, method="1f1b", micro_batches=1):
+def job_of(optimizer, pipelines=1, stages=1, method="1f1b", micro_batches=1, **options):
     ht.graph.new_graph()
     x, y, weights, biases = numbers()
     data = ht.data.Batches([{"x": x, "y": y}], batch_size=SAMPLES // pipelines)
@@ -47,7 +47,8 @@ def job_of(optimizer, pipelines=1, stages=1, method="1f1b", micro_batches=1):
         ht.cut()
     error = h - data.y
     loss = ht.ops.sum(error * error) * (1 / SAMPLES)
-    job = ht.Executor({"train": [loss, optimizer.minimize(loss)]}, f"pipe_{pipelines}_{stages}", method, micro_batches)
+    job = ht.Executor({"train": [loss, optimizer.minimize(loss)]}, f"pipe_{pipelines}_{stages}", method, micro_batches,
+                      **options)
     job.set_weights({f"w{i}": weight for i, weight in enumerate(weights)})
     return job
 
@@ -237,7 +238,7 @@ class Script(unittest.TestCase):
 
 
 def train(folder, pipelines, stages, method, count):
-    job = job_of(kfac(), int(pipelines), int(stages), method, int(count))
+    job = job_of(kfac(), int(pipelines), int(stages), method, int(count), compare_single=True)
     for _ in job.run("train", steps=STEPS):
         pass
     found = {name: np.array(value) for name, value in job.weights().items()}
