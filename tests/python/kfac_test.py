@@ -19,7 +19,7 @@ LAYERS = range(len(SIZES) - 1)
 
 # Pipelines, stages, method, micro-batches: what always runs, and all. One pipeline, whose stages are each on one worker, adds
 # as one process does.
-SAMPLE = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4), (2, 1, "dp", 2)]
+SAMPLE = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4), (1, 2, "zb-v", 4), (2, 1, "dp", 2)]
 WHOLE = [*SAMPLE, *((1, stages, method, 4) for stages in (2, 4) for method in
                     ("gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "interleaved-1f1b", "hanayo", "chimera", "gems",
                      "dualpipe", "dualpipev", "varuna")),
