@@ -230,33 +230,61 @@ void Builder::differentiate(ValueId loss) {
   phase_ = Phase::Forward;
 }
 
+namespace {
+
+// Of the weight whose gradient `made` makes, [outputs, …]: the tensor that a factor is a sum over,
+// the operator that makes it, and its attributes.
+struct FactorSource {
+  ValueId tensor = kNone;
+  const char* op = nullptr;  // nullptr: none
+  Attrs attrs = {};
+};
+
+// A convolution's input factor is of windows, its gradient's of single elements. Of a transposed
+// one, whose weight's gradient is made by the same operator, the two are exchanged.
+FactorSource factor_source(const Node& made, bool is_input) {
+  if (made.op == "linear_weight_grad") return {made.inputs[is_input ? 0 : 1], "kronecker_factor"};
+  if (made.op != "conv2d_weight_grad" || made.attrs.integer("groups") != 1) return {};
+  if (!is_input)
+    return {
+        made.inputs[1], "conv2d_factor", {{"height", std::int64_t{1}}, {"width", std::int64_t{1}}}};
+  Attrs windows = {{"mean", std::int64_t{1}}};
+  for (const char* name : {"stride", "padding", "dilation", "height", "width"})
+    windows.set(name, made.attrs.integer(name));
+  return {made.inputs[0], "conv2d_factor", windows};
+}
+
+}  // namespace
+
 int Builder::add_factors(std::int64_t most, const std::vector<std::string>& but) {
   require(graph_.loss != kNone, "add_factors: the graph is to be differentiated before");
   int count = 0;
   const std::vector<GradientUse> uses = graph_.gradients;
-  for (std::size_t i = 0; i < uses.size(); ++i) {
-    const GradientUse& use = uses[i];
+  for (const GradientUse& use : uses) {
     const Node made = graph_.producer(use.gradient);
     const auto is_same = [&](const GradientUse& u) { return u.parameter == use.parameter; };
-    if (made.op != "linear_weight_grad" || std::count_if(uses.begin(), uses.end(), is_same) != 1)
+    if (factor_source(made, true).op == nullptr ||
+        std::count_if(uses.begin(), uses.end(), is_same) != 1)
       continue;
     const std::string name = graph_.parameters[use.parameter].name;
     const Shape& shape = type(use.gradient).shape;
     const auto is_in = [&](const std::string& part) {
       return name.find(part) != std::string::npos;
     };
-    if (std::max(shape[0], shape[1]) > most || std::any_of(but.begin(), but.end(), is_in)) continue;
-    add_factor(use, made.inputs[0], Parameter::Role::InputFactor);
-    add_factor(use, made.inputs[1], Parameter::Role::GradientFactor);
+    const std::int64_t inputs = element_count(shape) / shape[0];
+    if (std::max(shape[0], inputs) > most || std::any_of(but.begin(), but.end(), is_in)) continue;
+    add_factor(use, made, Parameter::Role::InputFactor, inputs);
+    add_factor(use, made, Parameter::Role::GradientFactor, shape[0]);
     ++count;
   }
   return count;
 }
 
-void Builder::add_factor(const GradientUse& of, ValueId tensor, Parameter::Role role) {
+void Builder::add_factor(const GradientUse& of, const Node& made, Parameter::Role role,
+                         std::int64_t side) {
   const std::string weight = graph_.parameters[of.parameter].name;
   const bool is_input = role == Parameter::Role::InputFactor;
-  const std::int64_t side = type(tensor).shape.back();
+  const FactorSource source = factor_source(made, is_input);
   block_ = of.block;
   phase_ = Phase::Forward;
   scopes_ = {};
@@ -267,7 +295,8 @@ void Builder::add_factor(const GradientUse& of, ValueId tensor, Parameter::Role 
   factor.role = role;
   factor.factor_of = weight;
   phase_ = Phase::WeightGrad;
-  const ValueId sum = apply("kronecker_factor", {tensor, factor.value}, {}, factor.name + ".sum");
+  const ValueId sum =
+      apply(source.op, {source.tensor, factor.value}, source.attrs, factor.name + ".sum");
   graph_.gradients.push_back({static_cast<int>(graph_.parameters.size()), 0, sum, of.block});
   graph_.parameters.push_back(std::move(factor));
 }

@@ -61,10 +61,12 @@ class Builder {
   /// or if a parameter does not reach the loss (named).
   void differentiate(ValueId loss);
 
-  /// What K-FAC needs of every `linear` whose weight it alone reads, once the graph is
-  /// differentiated: two parameters per weight, NAME.input_factor and NAME.gradient_factor, whose
-  /// gradients are the sums over all rows of x x^T and of dy dy^T. Left out: weights with a side
-  /// above `most`, and those whose name has one of `but` in it. Returns how many weights have them.
+  /// What K-FAC needs of every weight of one `linear` or convolution of one group, once the graph
+  /// is differentiated: two parameters per weight, NAME.input_factor and NAME.gradient_factor,
+  /// whose gradients are the sums over all rows of x x^T and of dy dy^T; of convolutions, x is a
+  /// window of the images, whose sum is divided by the windows of a sample (graph/autodiff.cpp).
+  /// Left out: weights with a side above `most`, and those whose name has one of `but` in it.
+  /// Returns how many weights have them.
   int add_factors(std::int64_t most, const std::vector<std::string>& but);
 
   const TensorType& type(ValueId v) const { return graph_.values[v].type; }
@@ -78,7 +80,7 @@ class Builder {
   friend class Differentiator;
   ValueId add_leaf(const char* op, const std::string& name, TensorType type);
   ValueId make_leaf(const char* op, const std::string& name, TensorType type);
-  void add_factor(const GradientUse& of, ValueId tensor, Parameter::Role role);
+  void add_factor(const GradientUse& of, const Node& made, Parameter::Role role, std::int64_t side);
   NodeId add_node(Node node, const std::vector<TensorType>& outputs);
   void check_buffers(const OpDef& def, const std::string& name,
                      const std::vector<ValueId>& inputs) const;

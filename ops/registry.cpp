@@ -19,6 +19,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
                                                           &vector_reduce_axes_rows(),
                                                           &vector_loss_rows(),
                                                           &conv_rows(),
+                                                          &kronecker_rows(),
                                                           &vector_batch_norm_rows(),
                                                           &vector_pool_rows(),
                                                           &vector_interaction_rows(),

@@ -47,15 +47,17 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
   return values;
 }
 
-// Of each parameter's gradient but for tables on servers. Comes back from the device at once for
-// all of them.
+// Of each parameter's gradient but for tables on servers and K-FAC's factors, which have none. Comes
+// back from the device at once for all of them; the places of others hold what was there before.
 std::vector<double> TrainStages::squares_of(const Stage& stage) {
   const auto& parameters = stage.plan().parameters;
   std::vector<double> squares(parameters.size(), 0);
   auto* const results = reinterpret_cast<double*>(norms_.get());
+  const auto has_none = [&](const StageParameter& p) {
+    return p.uses.empty() || p.served || is_factor(graph_, p);
+  };
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].uses.empty() || parameters[p].served || is_factor(graph_, parameters[p]))
-      continue;
+    if (has_none(parameters[p])) continue;
     const float* const x = stage.gradients().sum_of(static_cast<int>(p));
     const TouchedRows rows = stage.gradients().rows_of(static_cast<int>(p));
     device_.queue().run([x, rows, n = parameters[p].elements, to = results + p,
@@ -69,6 +71,8 @@ std::vector<double> TrainStages::squares_of(const Stage& stage) {
   device_.queue().download(squares.data(), results,
                            static_cast<std::int64_t>(squares.size() * sizeof(double)));
   device_.queue().record().wait();
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    if (has_none(parameters[p])) squares[p] = 0;
   return squares;
 }
 
@@ -105,7 +109,7 @@ double TrainStages::checked_square(double square, int parameter, int step) const
 void TrainStages::reduce_scalars(int step) {
   const bool training = context_.training;
   if (training) shared_->join_all();
-  if (training && gradients_whole_) gradients_whole_();
+  if (training && gradients_whole_) gradients_whole_();  // they are what the optimizer gets
   std::vector<double> values = step_scalars();
   if (training) values.push_back(asks_to_stop_ ? 1 : 0);
   const comm::Group all = comm::everyone(transport_);

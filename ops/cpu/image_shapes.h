@@ -68,6 +68,29 @@ inline ConvShape conv_shape(const KernelDesc& d) {
           d.attrs->integer("groups")};
 }
 
+/// The windows of conv2d_factor over its images, as rows of elements in the order of w's [channels,
+/// height, width].
+struct WindowRows {
+  Images x;
+  Windows w;
+  std::int64_t height = 0, width = 0;  ///< windows of a sample, down and across
+  std::int64_t per_sample() const { return height * width; }
+  std::int64_t rows() const { return x.n * per_sample(); }
+  std::int64_t columns() const { return x.channels * w.height * w.width; }
+};
+
+inline WindowRows window_rows(const KernelDesc& d) {
+  WindowRows r{images_of(d.inputs[0]),
+               {d.attrs->integer("height"), d.attrs->integer("width"), d.attrs->integer("stride"),
+                d.attrs->integer("padding"), d.attrs->integer("dilation")}};
+  const auto count = [&](std::int64_t size, std::int64_t kernel) {
+    return (size + 2 * r.w.padding - r.w.dilation * (kernel - 1) - 1) / r.w.stride + 1;
+  };
+  r.height = count(r.x.height, r.w.height);
+  r.width = count(r.x.width, r.w.width);
+  return r;
+}
+
 /// Batch statistics of one element mean nothing. Throws InvalidArgument, naming the node.
 inline void check_batch(const std::string& node, std::int64_t per_channel) {
   require(per_channel > 1,

@@ -10,26 +10,38 @@ namespace hetu::cpu {
 namespace {
 
 constexpr double kLeastDamping = 1e-7;
+constexpr std::int64_t kBlock = 64;   // columns that are solved for at once
+constexpr std::int64_t kGroup = 32;   // rows that one thread takes
+constexpr std::int64_t kDepth = 512;  // of kBlock rows, that stay in a second cache
+constexpr std::int64_t kSmall = 64;   // sides not worth other threads
 
-// Rows of a square matrix, one after the other.
+// One register, as the compiler says; a tile of sums fills most of them.
+constexpr int kLanes = __BIGGEST_ALIGNMENT__ / 8;
+using Vec = double __attribute__((vector_size(kLanes * 8)));
+using UnalignedVec = double __attribute__((vector_size(kLanes * 8), aligned(8)));
+constexpr int kTileRows = 4, kTileColumns = 3;
+
+// Rows of a matrix, `stride` elements apart.
+struct RowsOfDoubles {
+  double* data;
+  std::int64_t stride;
+  double* row(std::int64_t i) const { return data + i * stride; }
+};
+
+// A square matrix of float64.
 class Square {
  public:
   explicit Square(std::int64_t side)
       : side_(side), values_(static_cast<std::size_t>(side * side)) {}
   double* row(std::int64_t i) { return values_.data() + i * side_; }
   const double* row(std::int64_t i) const { return values_.data() + i * side_; }
+  RowsOfDoubles rows(std::int64_t first) { return {row(first), side_}; }
   std::int64_t side() const { return side_; }
 
  private:
   std::int64_t side_;
   std::vector<double> values_;
 };
-
-double trace(const float* x, std::int64_t side) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < side; ++i) sum += static_cast<double>(x[i * side + i]);
-  return sum;
-}
 
 double dot(const double* a, const double* b, std::int64_t n) {
   double sum = 0;
@@ -38,55 +50,110 @@ double dot(const double* a, const double* b, std::int64_t n) {
   return sum;
 }
 
-// The lower triangle of M becomes L with M = L L^T. A row of L needs those above it, an element of
-// it those to its left: columns of a block of rows are shared out among threads, and no sum's order
-// depends on how.
+// to[r][c] -= a_r b_c over `depth` elements, of R rows a and C rows b.
+template <int R, int C>
+void subtract_tile(RowsOfDoubles a, RowsOfDoubles b, std::int64_t depth, RowsOfDoubles to) {
+  Vec sums[R][C] = {};
+  std::int64_t l = 0;
+  for (; l + kLanes <= depth; l += kLanes) {
+    Vec of_b[C];
+    for (int c = 0; c < C; ++c) of_b[c] = *reinterpret_cast<const UnalignedVec*>(b.row(c) + l);
+    for (int r = 0; r < R; ++r) {
+      const Vec of_a = *reinterpret_cast<const UnalignedVec*>(a.row(r) + l);
+      for (int c = 0; c < C; ++c) sums[r][c] += of_a * of_b[c];
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) {
+      double sum = 0;
+      for (int i = 0; i < kLanes; ++i) sum += sums[r][c][i];
+      for (std::int64_t k = l; k < depth; ++k) sum += a.row(r)[k] * b.row(c)[k];
+      to.row(r)[c] -= sum;
+    }
+}
+
+// The same of as many as are left.
+void subtract_tile(RowsOfDoubles a, RowsOfDoubles b, std::int64_t depth, RowsOfDoubles to,
+                   std::int64_t rows, std::int64_t columns) {
+  if (rows == kTileRows && columns == kTileColumns) {
+    subtract_tile<kTileRows, kTileColumns>(a, b, depth, to);
+    return;
+  }
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      subtract_tile<1, 1>({a.row(r), 0}, {b.row(c), 0}, depth, {to.row(r) + c, 0});
+}
+
+struct Elements {
+  std::int64_t begin, end;
+};
+
+// to[r][c] -= a_r b_c over some elements of the rows.
+void subtract_products(RowsOfDoubles a, std::int64_t rows, RowsOfDoubles b, std::int64_t columns,
+                       Elements of, RowsOfDoubles to) {
+  for (std::int64_t l = of.begin; l < of.end; l += kDepth)
+    for (std::int64_t r = 0; r < rows; r += kTileRows)
+      for (std::int64_t c = 0; c < columns; c += kTileColumns)
+        subtract_tile({a.row(r) + l, a.stride}, {b.row(c) + l, b.stride},
+                      std::min(kDepth, of.end - l), {to.row(r) + c, to.stride},
+                      std::min<std::int64_t>(kTileRows, rows - r),
+                      std::min<std::int64_t>(kTileColumns, columns - c));
+}
+
+// Columns [first, end) of rows y with y L^T = what they held, where columns [from, first) are done
+// and what is before is zero.
+void solve(RowsOfDoubles y, std::int64_t rows, Square& l, std::int64_t from, std::int64_t first,
+           std::int64_t end) {
+  subtract_products(y, rows, l.rows(first), end - first, {from, first}, {y.data + first, y.stride});
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = first; j < end; ++j)
+      y.row(r)[j] =
+          (y.row(r)[j] - dot(y.row(r) + first, l.row(j) + first, j - first)) / l.row(j)[j];
+}
+
+// The lower triangle of M becomes L with M = L L^T. Groups of rows are shared out among threads,
+// and no sum's order depends on how.
 void factorise(Square& m) {
-  constexpr std::int64_t kBlock = 64;
   const std::int64_t n = m.side();
   for (std::int64_t first = 0; first < n; first += kBlock) {
     const std::int64_t end = std::min(n, first + kBlock);
+    subtract_products(m.rows(first), end - first, m.rows(first), end - first, {0, first},
+                      {m.row(first) + first, n});
     for (std::int64_t i = first; i < end; ++i) {
       for (std::int64_t j = first; j < i; ++j)
-        m.row(i)[j] = (m.row(i)[j] - dot(m.row(i), m.row(j), j)) / m.row(j)[j];
-      m.row(i)[i] = std::sqrt(m.row(i)[i] - dot(m.row(i), m.row(i), i));
+        m.row(i)[j] =
+            (m.row(i)[j] - dot(m.row(i) + first, m.row(j) + first, j - first)) / m.row(j)[j];
+      m.row(i)[i] = std::sqrt(m.row(i)[i] - dot(m.row(i) + first, m.row(i) + first, i - first));
     }
-#pragma omp parallel for schedule(static) if (parallel : n - end > kBlock)
-    for (std::int64_t i = end; i < n; ++i)
-      for (std::int64_t j = first; j < end; ++j)
-        m.row(i)[j] = (m.row(i)[j] - dot(m.row(i), m.row(j), j)) / m.row(j)[j];
+#pragma omp parallel for schedule(dynamic) if (parallel : n - end > kSmall)
+    for (std::int64_t i = end; i < n; i += kGroup)
+      solve(m.rows(i), std::min(kGroup, n - i), m, 0, first, end);
   }
 }
 
-// The transpose of L^-1: row j of `out` is column j of the inverse, from its diagonal on.
-void invert_triangle(const Square& l, Square& out) {
+// The transpose of L^-1: row j of `out`, zero at first, is column j of the inverse.
+void invert_triangle(Square& l, Square& out) {
   const std::int64_t n = l.side();
-#pragma omp parallel for schedule(dynamic, 8) if (parallel : n > 64)
-  for (std::int64_t j = 0; j < n; ++j) {
-    double* x = out.row(j);
-    std::fill_n(x, j, 0.0);
-    x[j] = 1 / l.row(j)[j];
-    for (std::int64_t i = j + 1; i < n; ++i) x[i] = -dot(l.row(i) + j, x + j, i - j) / l.row(i)[i];
+#pragma omp parallel for schedule(dynamic) if (parallel : n > kSmall)
+  for (std::int64_t i = 0; i < n; i += kGroup) {
+    const std::int64_t rows = std::min(kGroup, n - i);
+    for (std::int64_t r = 0; r < rows; ++r) out.row(i + r)[i + r] = 1;
+    for (std::int64_t first = i; first < n; first += kBlock)
+      solve(out.rows(i), rows, l, i, first, std::min(n, first + kBlock));
   }
 }
 
-// to = (scale * factor + damping * I)^-1, of the lower triangle of the factor.
-void damped_inverse(const float* factor, std::int64_t n, double scale, double damping, float* to) {
-  Square m(n), inverse(n);
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j <= i; ++j)
-      m.row(i)[j] = scale * static_cast<double>(factor[i * n + j]);
-    m.row(i)[i] += damping;
+// The lower triangle of -X X^T of an upper triangle X, and more than that.
+void multiply_triangle(Square& x, Square& to) {
+  const std::int64_t n = x.side();
+#pragma omp parallel for schedule(dynamic) if (parallel : n > kSmall)
+  for (std::int64_t i = 0; i < n; i += kGroup) {
+    const std::int64_t rows = std::min(kGroup, n - i);
+    for (std::int64_t r = i; r < i + rows; ++r) std::fill_n(to.row(r), i + rows, 0.0);
+    for (std::int64_t j = 0; j < i + rows; j += kBlock)
+      subtract_products(x.rows(i), rows, x.rows(j), std::min(kBlock, i + rows - j), {i, n},
+                        {to.row(i) + j, n});
   }
-  factorise(m);
-  invert_triangle(m, inverse);
-#pragma omp parallel for schedule(dynamic, 8) if (parallel : n > 64)
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j <= i; ++j)
-      m.row(i)[j] = dot(inverse.row(i) + i, inverse.row(j) + i, n - i);
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
-      to[i * n + j] = static_cast<float>(i >= j ? m.row(i)[j] : m.row(j)[i]);
 }
 
 void multiply(const ProductShape& shape, const float* a, const float* b, float* to) {
@@ -97,27 +164,63 @@ void multiply(const ProductShape& shape, const float* a, const float* b, float* 
   product.run(a, b, nullptr, to, scratch);
 }
 
+// Plain loops, for checks.
+void multiply(const ProductShape& s, const double* a, const double* b, double* to) {
+  for (std::int64_t i = 0; i < s.m; ++i)
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < s.k; ++l) sum += a[i * s.k + l] * b[l * s.n + j];
+      to[i * s.n + j] = sum;
+    }
+}
+
 }  // namespace
 
+FactorDamping damping_of(double input, double gradient, double damping) {
+  const bool is_empty = !(input > 0) || !(gradient > 0);
+  const double pi = is_empty ? 1 : std::sqrt(input / gradient), root = std::sqrt(damping);
+  return {std::max(pi * root, kLeastDamping), std::max(root / pi, kLeastDamping)};
+}
+
+template <class T>
+double diagonal_mean(const T* factor, std::int64_t side) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < side; ++i) sum += static_cast<double>(factor[i * side + i]);
+  return sum / static_cast<double>(side);
+}
+
+template <class T>
+void damped_inverse(const T* factor, std::int64_t n, double scale, double damping, T* to) {
+  Square m(n), inverse(n);
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j <= i; ++j)
+      m.row(i)[j] = scale * static_cast<double>(factor[i * n + j]);
+    m.row(i)[i] += damping;
+  }
+  factorise(m);
+  invert_triangle(m, inverse);
+  multiply_triangle(inverse, m);
+#pragma omp parallel for schedule(static) if (parallel : n > kSmall)
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      to[i * n + j] = static_cast<T>(-(i >= j ? m.row(i)[j] : m.row(j)[i]));
+}
+
 void invert_factors(const KroneckerCall& c) {
-  const double of_inputs = c.input_scale * trace(c.input_sum, c.inputs) / double(c.inputs);
-  const double of_gradients =
-      c.gradient_scale * trace(c.gradient_sum, c.outputs) / double(c.outputs);
-  // A layer that nothing has come through, or that nothing has changed, keeps its gradient.
-  const bool is_empty = !(of_inputs > 0) || !(of_gradients > 0);
-  const double pi = is_empty ? 1 : std::sqrt(of_inputs / of_gradients);
-  const double root = std::sqrt(c.damping);
+  const FactorDamping damping =
+      damping_of(c.input_scale * diagonal_mean(c.input_sum, c.inputs),
+                 c.gradient_scale * diagonal_mean(c.gradient_sum, c.outputs), c.damping);
   if (c.input_inverse != nullptr)
-    damped_inverse(c.input_sum, c.inputs, c.input_scale, std::max(pi * root, kLeastDamping),
-                   c.input_inverse);
+    damped_inverse(c.input_sum, c.inputs, c.input_scale, damping.input, c.input_inverse);
   if (c.gradient_inverse != nullptr)
-    damped_inverse(c.gradient_sum, c.outputs, c.gradient_scale, std::max(root / pi, kLeastDamping),
+    damped_inverse(c.gradient_sum, c.outputs, c.gradient_scale, damping.gradient,
                    c.gradient_inverse);
 }
 
-void precondition(float* gradient, std::int64_t rows, std::int64_t columns,
-                  const float* gradient_inverse, const float* input_inverse) {
-  std::vector<float> half(static_cast<std::size_t>(rows * columns));
+template <class T>
+void precondition(T* gradient, std::int64_t rows, std::int64_t columns, const T* gradient_inverse,
+                  const T* input_inverse) {
+  std::vector<T> half(static_cast<std::size_t>(rows * columns));
   multiply({1, rows, columns, rows, false, false, false}, gradient_inverse, gradient, half.data());
   if (input_inverse == nullptr)
     std::copy(half.begin(), half.end(), gradient);
@@ -125,5 +228,12 @@ void precondition(float* gradient, std::int64_t rows, std::int64_t columns,
     multiply({1, rows, columns, columns, false, false, false}, half.data(), input_inverse,
              gradient);
 }
+
+template double diagonal_mean(const float*, std::int64_t);
+template double diagonal_mean(const double*, std::int64_t);
+template void damped_inverse(const float*, std::int64_t, double, double, float*);
+template void damped_inverse(const double*, std::int64_t, double, double, double*);
+template void precondition(float*, std::int64_t, std::int64_t, const float*, const float*);
+template void precondition(double*, std::int64_t, std::int64_t, const double*, const double*);
 
 }  // namespace hetu::cpu

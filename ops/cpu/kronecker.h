@@ -6,8 +6,30 @@
 
 namespace hetu::cpu {
 
+/// What is added to the diagonals of the two factors.
+struct FactorDamping {
+  double input = 0, gradient = 0;
+};
+
+/// With pi = sqrt(input / gradient) of the means of the factors' diagonals: pi and 1 / pi times the
+/// root of `damping`, each at least 1e-7. pi is 1 where a mean is not positive: a layer that
+/// nothing came through, or that nothing changes, keeps its gradient's direction.
+FactorDamping damping_of(double input, double gradient, double damping);
+
+/// The mean of the diagonal of a factor [side, side].
+template <class T>
+double diagonal_mean(const T* factor, std::int64_t side);
+
+/// to = (scale factor + damping I)^-1, both [side, side], of the factor's lower triangle, by
+/// Cholesky in float64; float and double alike. NaN where the sum is not positive.
+template <class T>
+void damped_inverse(const T* factor, std::int64_t side, double scale, double damping, T* to);
+
 void invert_factors(const KroneckerCall& call);
-void precondition(float* gradient, std::int64_t rows, std::int64_t columns,
-                  const float* gradient_inverse, const float* input_inverse);
+
+/// As TensorKernels has it, of float and double.
+template <class T>
+void precondition(T* gradient, std::int64_t rows, std::int64_t columns, const T* gradient_inverse,
+                  const T* input_inverse);
 
 }  // namespace hetu::cpu

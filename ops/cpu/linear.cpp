@@ -39,11 +39,6 @@ PreparedKernel linear_weight_grad(const KernelDesc& d) {
   return multiply({1, dy.columns, x.columns, x.rows, true, false, false}, 1, 0, -1);
 }
 
-PreparedKernel kronecker_factor(const KernelDesc& d) {
-  const Rows x = rows_of(d.inputs[0]);
-  return multiply({1, x.columns, x.columns, x.rows, true, false, false}, 0, 0, -1);
-}
-
 PreparedKernel matmul(const KernelDesc& d) {
   const bool ta = d.attrs->integer("transpose_a") != 0, tb = d.attrs->integer("transpose_b") != 0;
   const Shape &a = d.inputs[0].shape, &y = d.outputs[0].shape;
@@ -59,7 +54,6 @@ const KernelTable& linear_rows() {
       {"linear", "blocked", fits, linear},
       {"linear_input_grad", "blocked", fits, linear_input_grad},
       {"linear_weight_grad", "blocked", fits, linear_weight_grad},
-      {"kronecker_factor", "blocked", fits, kronecker_factor},
       {"matmul", "blocked", fits, matmul},
   };
   return kRows;

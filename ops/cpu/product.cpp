@@ -235,6 +235,7 @@ Product::Product(const ProductShape& shape) : s_(shape) {
   chunk_ = up(parts(depth_, std::clamp<std::int64_t>(depth_ / 128, 1, most)), 4);
   chunks_ = parts(depth_, chunk_);
   HETU_ASSERT(chunks_ == 1 || (rows_ >= s_.m && columns_ >= s_.n));
+  HETU_ASSERT(s_.transpose_a || !(s_.adds || s_.lower));
   in_place_ = s_.transpose_a ? s_.m % kAliased != 0 && s_.n <= kFewColumns : s_.k % kAliased != 0;
 }
 
@@ -296,7 +297,7 @@ void Product::run_one(const float* a, const float* b, const float* bias, float* 
                            .columns = std::min(most.columns, s_.n - j),
                            .depth = depth,
                            .chunk = chunks_ > 1 ? (l - group) / chunk_ : 0,
-                           .adds = (chunks_ > 1 ? group : l) > 0,
+                           .adds = s_.adds || (chunks_ > 1 ? group : l) > 0,
                            .a = {a + i * ra + l * la, ra, la},
                            .b = {b + j * cb + l * lb, cb, lb},
                            .packed_a = scratch,
@@ -361,6 +362,7 @@ void Product::compute_tile(const Slab& slab, std::int64_t piece, float* c, float
       for (std::int64_t i = top; i < bottom; i += kPanelRows) {
         const std::int64_t rows = std::min<std::int64_t>(kPanelRows, bottom - i);
         const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, right - j);
+        if (s_.lower && slab.column + j >= slab.row + i + rows) continue;
         const float* b = slab.packed_b + j * slab.depth + l * kPanelColumns;
         const Into into = {to + i * stride + j, stride, adds,
                            bias == nullptr ? nullptr : bias + slab.column + j};
@@ -385,10 +387,11 @@ void Product::add_chunks(std::int64_t group, const float* bias, float* c,
 #pragma omp for schedule(static)
   for (std::int64_t row = 0; row < s_.m; ++row) {
     float* to = c + row * s_.n;
+    const std::int64_t columns = s_.lower ? std::min(s_.n, row + 1) : s_.n;
     for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
       const float* from = partial + ((chunk - 1) * rows_ + row) * columns_;
 #pragma omp simd
-      for (std::int64_t j = 0; j < s_.n; ++j) to[j] += from[j];
+      for (std::int64_t j = 0; j < columns; ++j) to[j] += from[j];
     }
     if (bias != nullptr)
 #pragma omp simd

@@ -10,6 +10,9 @@ struct ProductShape {
   std::int64_t batch = 1, m = 1, n = 1, k = 1;
   bool transpose_a = false, transpose_b = false;
   bool bias = false;
+  /// With transpose_a alone: C holds sums already, to which more come; and of each row of C only
+  /// what stands up to its diagonal is made, the rest is anything.
+  bool adds = false, lower = false;
 };
 
 }  // namespace hetu::cpu

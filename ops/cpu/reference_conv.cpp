@@ -155,6 +155,39 @@ struct Conv2dWeightGrad {
   }
 };
 
+template <class T>
+struct Conv2dFactor {
+  WindowRows s;
+  bool mean;
+  explicit Conv2dFactor(const KernelDesc& d)
+      : s(window_rows(d)), mean(d.attrs->integer("mean") != 0) {}
+  void operator()(const KernelCall& call) const {
+    const std::int64_t side = s.columns();
+    const double scale = mean ? 1 / double(s.per_sample()) : 1;
+    std::vector<double> rows(static_cast<std::size_t>(s.rows() * side));
+    for (std::int64_t r = 0; r < s.rows(); ++r)
+      for (std::int64_t a = 0; a < side; ++a)
+        rows[r * side + a] = double(element(call.in<T>(0), r, a));
+    for (std::int64_t a = 0; a < side; ++a)
+      for (std::int64_t b = 0; b < side; ++b) {
+        double sum = 0;
+        for (std::int64_t r = 0; r < s.rows(); ++r) sum += rows[r * side + a] * rows[r * side + b];
+        call.out<T>(0)[a * side + b] = static_cast<T>(scale * sum);
+      }
+  }
+
+ private:
+  T element(const T* x, std::int64_t row, std::int64_t column) const {
+    const std::int64_t n = row / s.per_sample(), i = row / s.width % s.height, j = row % s.width;
+    const std::int64_t taps = s.w.height * s.w.width;
+    const std::int64_t p = column % taps / s.w.width, q = column % s.w.width;
+    const std::int64_t down = i * s.w.stride - s.w.padding + p * s.w.dilation;
+    const std::int64_t across = j * s.w.stride - s.w.padding + q * s.w.dilation;
+    if (down < 0 || down >= s.x.height || across < 0 || across >= s.x.width) return 0;
+    return x[((n * s.x.channels + column / taps) * s.x.height + down) * s.x.width + across];
+  }
+};
+
 }  // namespace
 
 const KernelTable& reference_conv_rows() {
@@ -163,6 +196,7 @@ const KernelTable& reference_conv_rows() {
       {"conv2d_input_grad", "reference", nullptr, reference<Conv2dInputGrad>},
       {"conv2d_weight_grad", "reference", nullptr, reference<Conv2dWeightGrad>},
       {"conv_transpose2d", "reference", nullptr, reference<Conv2dInputGrad>},
+      {"conv2d_factor", "reference", nullptr, reference<Conv2dFactor>},
   };
   return kRows;
 }

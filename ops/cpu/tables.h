@@ -28,6 +28,7 @@ const KernelTable& vector_reduce_rows();
 const KernelTable& vector_reduce_axes_rows();
 const KernelTable& vector_loss_rows();
 const KernelTable& conv_rows();
+const KernelTable& kronecker_rows();
 const KernelTable& vector_batch_norm_rows();
 const KernelTable& vector_pool_rows();
 const KernelTable& vector_interaction_rows();

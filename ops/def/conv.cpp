@@ -207,6 +207,66 @@ OpDef conv2d_weight_grad() {
   };
 }
 
+// Its parameter says where the factor goes, as of kronecker_factor.
+OpDef conv2d_factor() {
+  return {
+      .name = "conv2d_factor",
+      .doc =
+          "A factor of K-FAC for conv2d (KFC: Grosse, Martens 2016): the sum of p p^T over samples "
+          "and windows of x, p a window's elements [C, height, width], zeros where it reaches "
+          "beyond "
+          "x; `inverse`, whose values are not read, is the parameter whose gradient it is.",
+      .inputs = {"x", "inverse"},
+      .attrs = {kStride,
+                kPadding,
+                kDilation,
+                kHeightOfW,
+                kWidthOfW,
+                {"mean", std::int64_t{0}, false, "1: the mean over the windows of a sample"}},
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_float(a);
+        want_images(a, 0);
+        const Shape& x = a.inputs[0].shape;
+        const std::int64_t height = a.attrs.integer("height"), width = a.attrs.integer("width");
+        want(height > 0 && width > 0, a, "a window has at least one row and column, got {} x {}",
+             height, width);
+        window_count(a, x[2], span(a, height));
+        window_count(a, x[3], span(a, width));
+        const std::int64_t mean = a.attrs.integer("mean"), side = x[1] * height * width;
+        want(mean == 0 || mean == 1, a, "mean must be 0 or 1, got {}", mean);
+        want_shape(a, 1, {side, side}, "by channels, height and width");
+        return {float32({side, side})};
+      },
+      .flops =
+          [](const InferArgs& a) {  // of one half, for it is symmetric
+            const Shape& x = a.inputs[0].shape;
+            const std::int64_t side = a.inputs[1].shape[0];
+            const std::int64_t windows = window_count(a, x[2], span(a, a.attrs.integer("height"))) *
+                                         window_count(a, x[3], span(a, a.attrs.integer("width")));
+            return elements(float32({x[0]})) * windows * side * (side + 1);
+          },
+      .samples = {{.shapes = {{2, 3, 5, 4}, {27, 27}},
+                   .attrs = {{"padding", std::int64_t{1}},
+                             {"height", std::int64_t{3}},
+                             {"width", std::int64_t{3}}}},
+                  {.shapes = {{kBatch, 2, 7, 6}, {12, 12}},
+                   .attrs = {{"stride", std::int64_t{2}},
+                             {"padding", std::int64_t{1}},
+                             {"height", std::int64_t{3}},
+                             {"width", std::int64_t{2}},
+                             {"mean", std::int64_t{1}}}},
+                  {.shapes = {{kBatch, 4, 3, 3}, {4, 4}},
+                   .attrs = {{"height", std::int64_t{1}}, {"width", std::int64_t{1}}}},
+                  {.shapes = {{2, 2, 7, 8}, {18, 18}},
+                   .attrs = {{"padding", std::int64_t{2}},
+                             {"dilation", std::int64_t{2}},
+                             {"height", std::int64_t{3}},
+                             {"width", std::int64_t{3}},
+                             {"mean", std::int64_t{1}}}}},
+      .images = {{0}, {}, false},
+  };
+}
+
 // Rows or columns that windows at each of `count` places of x cover.
 std::int64_t covered(const InferArgs& a, std::int64_t count, std::int64_t kernel) {
   const std::int64_t stride = a.attrs.integer("stride"), padding = a.attrs.integer("padding");
@@ -281,7 +341,7 @@ OpDef conv_transpose2d() {
 }  // namespace
 
 std::vector<OpDef> conv() {
-  return {conv2d(), conv2d_input_grad(), conv2d_weight_grad(), conv_transpose2d()};
+  return {conv2d(), conv2d_input_grad(), conv2d_weight_grad(), conv2d_factor(), conv_transpose2d()};
 }
 
 }  // namespace hetu::def

@@ -106,8 +106,9 @@ OpDef kronecker_factor() {
   return {
       .name = "kronecker_factor",
       .doc =
-          "A factor of K-FAC (Martens, Grosse 2015): the sum of x x^T over all rows. `inverse` is "
-          "the parameter whose gradient it is; its values are not read.",
+          "A factor of K-FAC (Martens, Grosse 2015): the sum of x x^T over all rows; `inverse`, "
+          "whose "
+          "values are not read, is the parameter whose gradient it is.",
       .inputs = {"x", "inverse"},
       .outputs = {"y"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
@@ -119,7 +120,9 @@ OpDef kronecker_factor() {
         return {float32({side, side})};
       },
       .flops =
-          [](const InferArgs& a) { return 2 * elements(a.inputs[0]) * a.inputs[0].shape.back(); },
+          [](const InferArgs& a) {  // of one half, for it is symmetric
+            return elements(a.inputs[0]) * (a.inputs[0].shape.back() + 1);
+          },
       .samples = {{.shapes = {{5, 3}, {3, 3}}},
                   {.shapes = {{2, 3, 7}, {7, 7}}},
                   {.shapes = {{33, 17}, {17, 17}}},

@@ -115,6 +115,8 @@ TEST_P(EveryOp, InfersWithASymbolicBatch) {
       {"linear", {0}},
       {"linear_input_grad", {0}},
       {"linear_weight_grad", {0, 1}},
+      {"kronecker_factor", {0}},
+      {"conv2d_factor", {0}},
       {"div_scalar", {0}},
       {"expand", {1}},
       {"embedding", {1}},

@@ -155,6 +155,12 @@ inline void add_sequences(std::vector<KernelCase>& cases) {
   cases.push_back({"rotary", {{{3, 70, 128}, {3, 70}}, two, {f, DType::Int32}, 2000}});
 }
 
+inline Attrs windows(std::int64_t size, std::int64_t stride, std::int64_t padding,
+                     std::int64_t dilation) {
+  return {{"height", size},     {"width", size},        {"stride", stride},
+          {"padding", padding}, {"dilation", dilation}, {"mean", std::int64_t{1}}};
+}
+
 inline std::vector<KernelCase> kernel_cases() {
   const DType f = DType::Float32, i = DType::Int32;
   const Attrs heads = {{"heads", std::int64_t{3}}};
@@ -175,6 +181,12 @@ inline std::vector<KernelCase> kernel_cases() {
       {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
       {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
       {"linear_weight_grad", {{{4, 33, 70}, {4, 33, 130}}, {}}},
+      {"kronecker_factor", {{{1500, 70}, {70, 70}}, {}}},  // sums of chunks
+      {"kronecker_factor", {{{4, 33, 430}, {430, 430}}, {}}},
+      {"conv2d_factor", {{{2, 1, 182, 180}, {9, 9}}, windows(3, 1, 1, 1)}},  // by pieces
+      {"conv2d_factor", {{{3, 5, 23, 31}, {45, 45}}, windows(3, 2, 1, 1)}},
+      {"conv2d_factor", {{{3, 33, 9, 10}, {132, 132}}, windows(2, 1, 0, 3)}},
+      {"conv2d_factor", {{{3, 40, 9, 10}, {40, 40}}, windows(1, 1, 0, 1)}},
       {"matmul",
        {{{3, 2, 33, 20}, {3, 2, 20, 17}},
         {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{0}}}}},

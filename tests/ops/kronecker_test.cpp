@@ -1,5 +1,7 @@
 // Kronecker factors: damped inverses beside a reference by Gauss and Jordan, of any side, damping
 // and number of threads; gradients multiplied by them.
+#include "ops/cpu/kronecker.h"
+
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -48,9 +50,9 @@ struct Inverses {
   std::vector<float> input, gradient;
 };
 
-Inverses invert(const std::vector<float>& a, std::int64_t n, const std::vector<float>& b,
-                std::int64_t m, double damping) {
-  Inverses out{std::vector<float>(a.size()), std::vector<float>(b.size())};
+// Of which no inverse is made.
+KroneckerCall call_of(const std::vector<float>& a, std::int64_t n, const std::vector<float>& b,
+                      std::int64_t m, double damping) {
   KroneckerCall call;
   call.input_sum = a.data();
   call.gradient_sum = b.data();
@@ -59,6 +61,13 @@ Inverses invert(const std::vector<float>& a, std::int64_t n, const std::vector<f
   call.input_scale = 0.25;
   call.gradient_scale = 4;
   call.damping = damping;
+  return call;
+}
+
+Inverses invert(const std::vector<float>& a, std::int64_t n, const std::vector<float>& b,
+                std::int64_t m, double damping) {
+  Inverses out{std::vector<float>(a.size()), std::vector<float>(b.size())};
+  KroneckerCall call = call_of(a, n, b, m, damping);
   call.input_inverse = out.input.data();
   call.gradient_inverse = out.gradient.data();
   cpu_tensor_kernels().invert_factors(call);
@@ -98,6 +107,50 @@ TEST(Kronecker, InversesAreThoseOfGaussAndJordan) {
   }
 }
 
+// All of it in float64, beside a dense reference: to what float64 holds.
+TEST(Kronecker, InFloat64IsThatOfTheReferenceToTenDigits) {
+  for (const std::int64_t n : {1, 3, 64, 65, 131, 230}) {
+    const std::int64_t m = n / 2 + 3;
+    const std::vector<float> a = factor_of(n, 2 * n, 1), b = factor_of(m, m / 2 + 1, 2);
+    const Matrix input(a.begin(), a.end()), gradient(b.begin(), b.end());
+    const cpu::FactorDamping added =
+        cpu::damping_of(0.25 * cpu::diagonal_mean(input.data(), n),
+                        4 * cpu::diagonal_mean(gradient.data(), m), 0.01);
+    const double pi =
+        std::sqrt((0.25 * trace_of(a, n) / double(n)) / (4 * trace_of(b, m) / double(m)));
+    EXPECT_NEAR(added.input, 0.1 * pi, 1e-10 * pi);
+    EXPECT_NEAR(added.gradient, 0.1 / pi, 1e-10 / pi);
+    const auto damped = [](Matrix x, std::int64_t side, double scale, double more) {
+      for (double& value : x) value *= scale;
+      for (std::int64_t i = 0; i < side; ++i) x[i * side + i] += more;
+      return inverse_of(x, side);
+    };
+    Matrix of_input(input.size()), of_gradient(gradient.size());
+    cpu::damped_inverse(gradient.data(), m, 4, added.gradient, of_gradient.data());
+    cpu::damped_inverse(input.data(), n, 0.25, added.input, of_input.data());
+    const auto near = [&](const Matrix& found, const Matrix& expected) {
+      double largest = 0;
+      for (const double x : expected) largest = std::max(largest, std::abs(x));
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        ASSERT_NEAR(found[i], expected[i], 1e-10 * largest) << n << " sides, element " << i;
+    };
+    const Matrix left = damped(gradient, m, 4, 0.1 / pi), right = damped(input, n, 0.25, 0.1 * pi);
+    near(of_input, right);
+    near(of_gradient, left);
+    Matrix w(static_cast<std::size_t>(m * n)), half(w.size(), 0), expected(w.size(), 0);
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = std::sin(double(i));
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t k = 0; k < m; ++k)
+        for (std::int64_t j = 0; j < n; ++j) half[i * n + j] += left[i * m + k] * w[k * n + j];
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t k = 0; k < n; ++k)
+        for (std::int64_t j = 0; j < n; ++j)
+          expected[i * n + j] += half[i * n + k] * right[k * n + j];
+    cpu::precondition(w.data(), m, n, of_gradient.data(), of_input.data());
+    near(w, expected);
+  }
+}
+
 TEST(Kronecker, NoBitDependsOnTheNumberOfThreads) {
   const std::vector<float> a = factor_of(333, 100, 1), b = factor_of(170, 100, 2);
   const int before = omp_get_max_threads();
@@ -110,6 +163,23 @@ TEST(Kronecker, NoBitDependsOnTheNumberOfThreads) {
     EXPECT_EQ(one.gradient, many.gradient);
   }
   omp_set_num_threads(before);
+}
+
+// Each factor's damping is of both traces, so neither inversion may wait for, or spoil, the other.
+TEST(Kronecker, TheOrderOfInversionsChangesNoBit) {
+  const std::vector<float> a = factor_of(70, 100, 1), b = factor_of(33, 20, 2);
+  const Inverses both = invert(a, 70, b, 33, 0.01);
+  for (const bool input_first : {true, false}) {
+    Inverses out{std::vector<float>(a.size()), std::vector<float>(b.size())};
+    for (const bool input : {input_first, !input_first}) {
+      KroneckerCall call = call_of(a, 70, b, 33, 0.01);
+      (input ? call.input_inverse : call.gradient_inverse) =
+          input ? out.input.data() : out.gradient.data();
+      cpu_tensor_kernels().invert_factors(call);
+    }
+    EXPECT_EQ(out.input, both.input);
+    EXPECT_EQ(out.gradient, both.gradient);
+  }
 }
 
 TEST(Kronecker, AGradientIsMultipliedFromBothSides) {

@@ -91,6 +91,8 @@ double tolerance(const std::string& op) {
                                               "conv2d_input_grad",
                                               "conv2d_weight_grad",
                                               "conv_transpose2d",
+                                              "conv2d_factor",
+                                              "kronecker_factor",
                                               "batch_norm",
                                               "batch_norm_grad",
                                               "batch_norm_relu",

@@ -19,7 +19,7 @@ LAYERS = range(len(SIZES) - 1)
 
 # Pipelines, stages, method, micro-batches: what always runs, and all. One pipeline, whose stages are each on one worker, adds
 # as one process does.
-SAMPLE = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4), (2, 1, "dp", 2)]
+SAMPLE = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4), (1, 2, "zb-v", 4), (2, 1, "dp", 2)]
 WHOLE = [*SAMPLE, *((1, stages, method, 4) for stages in (2, 4) for method in
                     ("gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "interleaved-1f1b", "hanayo", "chimera", "gems",
                      "dualpipe", "dualpipev", "varuna")),
@@ -34,7 +34,7 @@ def numbers():
     return x, y, weights, [np.full(7, 0.1, np.float32), None, np.full(4, 0.2, np.float32), np.full(3, -0.1, np.float32)]
 
 
-def job_of(optimizer, pipelines=1, stages=1, method="1f1b", micro_batches=1):
+def job_of(optimizer, pipelines=1, stages=1, method="1f1b", micro_batches=1, **options):
     ht.graph.new_graph()
     x, y, weights, biases = numbers()
     data = ht.data.Batches([{"x": x, "y": y}], batch_size=SAMPLES // pipelines)
@@ -47,7 +47,8 @@ def job_of(optimizer, pipelines=1, stages=1, method="1f1b", micro_batches=1):
         ht.cut()
     error = h - data.y
     loss = ht.ops.sum(error * error) * (1 / SAMPLES)
-    job = ht.Executor({"train": [loss, optimizer.minimize(loss)]}, f"pipe_{pipelines}_{stages}", method, micro_batches)
+    job = ht.Executor({"train": [loss, optimizer.minimize(loss)]}, f"pipe_{pipelines}_{stages}", method, micro_batches,
+                      **options)
     job.set_weights({f"w{i}": weight for i, weight in enumerate(weights)})
     return job
 
@@ -242,7 +243,7 @@ class Script(unittest.TestCase):
 
 
 def train(folder, pipelines, stages, method, count):
-    job = job_of(kfac(), int(pipelines), int(stages), method, int(count))
+    job = job_of(kfac(), int(pipelines), int(stages), method, int(count), compare_single=True)
     for _ in job.run("train", steps=STEPS):
         pass
     save_weights(job, folder)

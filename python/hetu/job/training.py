@@ -50,6 +50,7 @@ def add_options(parser: Parser) -> None:
         "the bubbles of as many steps as it needs (default after)")
     add("--fill-costs", metavar="FILE", help="of --fill best: costs, or the trace of a run, by which it is placed (default: the "
         "operations of the model)")
+    add("--kfac-largest", type=int, metavar="N", help="of kfac: weights with a side above it go without (default 4096)")
     add("--kfac-except", metavar="TEXT,…", help="of kfac: weights with one of these in their names go without (default: "
                                                 "those of heads, as the script has it)")
     add("--pipeline", default="pipedream", metavar="NAME|FILE|MODULE:FUNCTION",
@@ -143,13 +144,14 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
             "betas": _betas(args)}
     of_kfac = {"damping": args.damping, "every": args.curvature_every, "fill": args.fill, "costs": args.fill_costs,
+               "largest": args.kfac_largest,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
     of_kfac = {name: value for name, value in of_kfac.items() if value is not None}
     if args.optimizer == "kfac":
         return optim.KFAC(optim.named(args.inner or "lamb", rate, **told, **settings), **{"but": without} | of_kfac)
     if of_kfac or args.inner:
-        raise ValueError(f"--inner, --damping, --curvature-every, --fill, --fill-costs and --kfac-except belong to --optimizer kfac, and the "
-                         f"optimizer is {args.optimizer}")
+        raise ValueError("--inner, --damping, --curvature-every, --fill, --fill-costs, --kfac-largest and --kfac-except belong to "
+                         f"--optimizer kfac, and the optimizer is {args.optimizer}")
     return optim.named(args.optimizer, rate, **told, **settings)
 
 
