@@ -39,7 +39,7 @@ const std::vector<Command>& commands() {
        nullptr, "sample"},
       {"profile-blocks",
        "measures a transformer block on this machine: the table of costs that --costs reads",
-       nullptr, "job.profile_blocks"},
+       nullptr, "profile.blocks"},
       {"rehearse", "runs a plan on real workers with kernels that wait, beside its prediction",
        rehearse_command, nullptr},
       {"checkpoint", "shows, compares, exports and imports what trainings save", checkpoint_command,

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from hetu.job import profile_blocks
+from hetu.profile import blocks as profile_blocks
 from train_cases import ROOT
 
 COSTS = ROOT / "config" / "costs"
