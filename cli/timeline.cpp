@@ -1,6 +1,10 @@
 // `hetu timeline`: traces as pictures, predicted above measured.
+#include "pipeline/render/timeline.h"
+
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "cli/command.h"
@@ -29,6 +33,7 @@ struct Request {
 /// A trace and the plan in its metadata, if it has one.
 struct Run {
   std::string name;
+  std::string label;  ///< of a run whose results mean nothing
   Trace trace;
   std::optional<Schedule> plan;
 };
@@ -92,10 +97,15 @@ Run read_run(const std::string& path) {
   check_nesting(text, path);
   run.trace = trace_from_json(text, path);
   run.plan = plan_of_trace(run.trace, path);
+  const auto metadata = nlohmann::json::parse(run.trace.metadata_json, nullptr, false);
+  if (metadata.is_object() && metadata.contains("meaningless") &&
+      metadata["meaningless"].is_string())
+    run.label = ", meaningless (--payload " +
+                one_line(metadata["meaningless"].get<std::string>().substr(0, 40)) + ")";
   return run;
 }
 
-std::string title_of(const Request& request, const std::vector<Run>& runs) {
+std::string plain_title(const Request& request, const std::vector<Run>& runs) {
   if (!request.title.empty()) return request.title;
   const std::optional<Schedule>& plan = runs.front().plan;
   const bool same = std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
@@ -104,6 +114,25 @@ std::string title_of(const Request& request, const std::vector<Run>& runs) {
   });
   if (same) return picture_title(plan->method, plan->stages, plan->micro_batches);
   return runs.size() == 1 ? runs.front().name : "";
+}
+
+// Chimera's scripts print the mean duration of what they draw.
+std::string durations(const std::vector<TimelineRowSet>& sets) {
+  std::string text;
+  for (const TimelineRowSet& set : sets) {
+    const std::vector<double> times = iteration_times(set.events);
+    const double sum = std::accumulate(times.begin(), times.end(), 0.0);
+    text += fmt::format("{}: an iteration takes {:.2f} ms, mean of {}\n", set.title,
+                        times.empty() ? 0 : sum / static_cast<double>(times.size()), times.size());
+  }
+  return text;
+}
+
+// Whatever it is, a run whose results mean nothing says so.
+std::string title_of(const Request& request, const std::vector<Run>& runs) {
+  for (const Run& run : runs)
+    if (!run.label.empty()) return plain_title(request, runs) + run.label;
+  return plain_title(request, runs);
 }
 
 std::string grids(const std::vector<TimelineRowSet>& sets, const Request& request,
@@ -184,9 +213,11 @@ int timeline_command(const Arguments& arguments) {
     }
   }
   const std::string title = title_of(request, runs);
+  const bool says = request.style == "profile" && !request.output.empty();
   put(is_page(request.format) ? page(request.format, sets, page_options(request, title, runs))
                               : grids(sets, request, title),
       request.output);
+  if (says) put(durations(sets), "");
   return 0;
 }
 

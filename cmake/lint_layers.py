@@ -62,6 +62,7 @@ _PACKAGES = {
     "python/hetu/nn": "python/hetu",
     "python/hetu/models": "python/hetu python/hetu/nn",
     "python/hetu/sample": "python/hetu",
+    "python/hetu/profile": "python/hetu python/hetu/process python/hetu/job python/hetu/nn python/hetu/models",
     "python/hetu/launch": "python/hetu",
 }
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})

@@ -19,7 +19,8 @@ PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
     "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu choose", "hetu timeline",
     "hetu compare", "hetu fill", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
-    "hetu data sample", "hetu data vocabulary", "hetu data prepare", "hetu doctor", "hetu completion", "heturun",
+    "hetu data sample", "hetu data vocabulary", "hetu data prepare", "hetu profile-blocks",
+    "hetu doctor", "hetu completion", "heturun",
     "train_bert.py", "main_bert.py", "train_gpt.py", "train_resnet.py", "train_ctr.py",
 ]
 HEAD = """# Reference
@@ -96,9 +97,9 @@ torch.distributed.pipelining.
 where it is 0 (or `--allreduce` is given), `"allreduce"` stands for it. `"working_bytes"`: what a backward needs beside
 what is kept. `"curvature"`: K-FAC on the stage's linear layers, factors per micro-batch, inversion per refresh,
 preconditioning per step, and the output gradients (of a micro-batch) and factors that it keeps. `"blocks"`, if there, holds
-one entry per block of the model as `"stages"` does per stage, with `"weight"`, what training cuts by: the costs of plans of other numbers of
-stages ([compare.md](compare.md)). Pipelines that are not cut alike: `"cuts": [[0, 4], [0, 5]]`, the first block of each
-stage by pipeline, and `"stages"` has the stages of every pipeline, one after the other.
+one entry per block of the model as `"stages"` does per stage, with `"weight"`, what training cuts by: the costs of plans of
+other numbers of stages ([compare.md](compare.md)). Pipelines that are not cut alike: `"cuts": [[0, 4], [0, 5]]`, the first
+block of each stage by pipeline, and `"stages"` has the stages of every pipeline, one after the other.
 
 **Trace** (`--trace`, `--format trace`): Chrome trace events, for Perfetto; `pid` 0 predicted, 1 measured; `tid` the worker;
 `args` kind, stage, micro, part, step; `ts` and `dur` in microseconds.

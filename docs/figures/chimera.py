@@ -210,6 +210,31 @@ def wide_bert(layers: int) -> Any:
     return bert_graph(config)
 
 
+def gpt_counts() -> dict[str, int]:
+    """Parameters of GPT-2 with 64 layers of width 1280 and a head of its own, by name."""
+    gpt = models.Gpt.from_config("gpt2", n_embd=1280, n_layer=64, n_head=20, tie_word_embeddings=False)
+    return {name: math.prod(parameter.shape) for name, parameter in gpt.named_parameters()}
+
+
+def gpt_sizes(page: Page) -> list[list[str]]:
+    """Rows of the table of sizes."""
+    counts = gpt_counts()
+
+    def total(*starts: str) -> int:
+        return sum(count for name, count in counts.items() if name.startswith(starts))
+
+    found = {"a layer of GPT-2, width 1280": total("transformer.h.0."), "GPT-2 with 64 layers": total("")}
+    rows = [[f"parameters of {name}", page.cell(f"parameters of {name}", known, found[name])]
+            for name, known in published.GPT_PARAMETERS.items()]
+    for depth, known in published.GPT_FIRST_STAGES.items():
+        layers = [f"transformer.h.{i}." for i in range(64 // depth)]
+        name = f"parameters of its first stage, D = {depth}"
+        count = total("transformer.wte.", "transformer.wpe.", *layers)
+        rows.append([name, page.cell(f"GPT-2: {name}", known, count)])
+    name = "floats between its stages, 1 sample of 632 tokens"
+    return [*rows, [name, page.cell(name, published.GPT_BOUNDARY_FLOATS, 632 * 1280)]]
+
+
 def blocks_of_stages(model: Any, stages: int) -> list[int]:
     """How many blocks each stage has where a model is cut by operations."""
     starts = [*_hetu.balance_stages(model, stages), model.blocks]
@@ -221,7 +246,7 @@ def sizes(page: Page) -> None:
         "Sizes of the models, counted in the graph that `hetu.models.Bert` builds (width 1024, 128 tokens, decoder untied);",
         "the published ones are those of Chimera's code for BERT with 48 layers, whose first stage on 16 workers "
         "is BERT-Large's on 8:",
-        "the embeddings and 3 layers.",
+        "the embeddings and 3 layers. GPT-2 with 64 layers of width 1280 has a head of its own, and embeddings in stage 0.",
     )
     counts = {name: math.prod(shape) for name, shape in wide_bert(48).parameters}
 
@@ -249,7 +274,7 @@ def sizes(page: Page) -> None:
     for samples, known in published.BOUNDARY_FLOATS.items():
         name = f"floats between stages with the mask, {samples} samples"
         rows.append([name, page.cell(name, known, samples * 128 * (1024 + 1))])
-    page.table(["size", "published / Hetu"], rows)
+    page.table(["size", "published / Hetu"], [*rows, *gpt_sizes(page)])
 
 
 def profile(page: Page) -> str:

@@ -133,5 +133,9 @@ PARAMETERS = {
     "its decoder": 31254528, "its bias": 30522, "the NSP head": 2050, "BERT with 48 layers": 669790012,
 }  # fmt: skip
 FIRST_STAGES = {2: 334092288, 4: 182937600, 8: 107360256, 16: 69571584}
+# GPT-2 with 64 layers, width 1280, head untied; 632 tokens between stages.
+GPT_PARAMETERS = {"a layer of GPT-2, width 1280": 19677440, "GPT-2 with 64 layers": 1389327360}
+GPT_FIRST_STAGES = {8: 223059200, 16: 144349440, 32: 104994560, 64: 85317120}
+GPT_BOUNDARY_FLOATS = 808960
 # BERT-Large, chimera, 8 stages on 8 P100, 32 samples: busy share of the measured run (PipeFisher, without its work).
 MEASURED_BUSY = 59.8

@@ -1,6 +1,8 @@
 #include "executor/comm/transport.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "graph/base/error.h"
 
@@ -46,12 +48,22 @@ void Transport::check_peer(int peer) const {
           peer, workers_ - 1);
 }
 
+void Transport::carry_one_byte(int kind) {
+  HETU_ASSERT(kind >= 0 && kind < 64);
+  one_byte_ |= std::uint64_t{1} << kind;
+}
+
+std::size_t Transport::carried(Tag tag, std::size_t bytes) const {
+  const bool one = (one_byte_ >> (tag >> 57 & 63) & 1) != 0;
+  return one ? std::min<std::size_t>(1, bytes) : bytes;
+}
+
 std::unique_ptr<Request> Transport::send(int peer, Tag tag, const void* data, std::size_t bytes,
                                          Signal* signal) {
   check_peer(peer);
   std::unique_ptr<Request> request(new Request(*this, true, peer, tag, signal));
   request->source_ = static_cast<const std::byte*>(data);
-  request->bytes_ = bytes;
+  request->bytes_ = carried(tag, bytes);
   post(*request);
   return request;
 }
@@ -61,7 +73,8 @@ std::unique_ptr<Request> Transport::recv(int peer, Tag tag, void* data, std::siz
   check_peer(peer);
   std::unique_ptr<Request> request(new Request(*this, false, peer, tag, signal));
   request->target_ = static_cast<std::byte*>(data);
-  request->bytes_ = bytes;
+  request->bytes_ = carried(tag, bytes);
+  if (request->bytes_ < bytes) std::memset(data, 0, bytes);
   post(*request);
   return request;
 }

@@ -149,6 +149,11 @@ class Transport {
   std::unique_ptr<Request> recv(int peer, Tag tag, void* data, std::size_t bytes,
                                 Signal* signal = nullptr);
 
+  /// From here on a message whose tag has this kind carries one byte, however long it is; the rest
+  /// of what is received is zero. To take communication out of a run, whose results mean nothing
+  /// then: on every worker, before any such message.
+  void carry_one_byte(int kind);
+
   /// Sleeps until the request is done. Throws Timeout (naming peer, `what` and what the peer last
   /// reported) after options().timeout_s, Comm if the peer or the link failed or the sizes of the
   /// two sides differ.
@@ -194,9 +199,11 @@ class Transport {
  private:
   friend class Request;
   void check_peer(int peer) const;
+  std::size_t carried(Tag tag, std::size_t bytes) const;
   int worker_;
   int workers_;
   Options options_;
+  std::uint64_t one_byte_ = 0;  // a bit per kind of tag
   std::mutex reporter_mutex_;
   std::function<std::string()> reporter_;
 };

@@ -161,6 +161,12 @@ void add_tables(Trace& to, const std::vector<Trace>& workers) {
   to.metadata_json = metadata.dump();
 }
 
+void label(Trace& trace, const std::string& payload) {
+  auto metadata = nlohmann::ordered_json::parse(trace.metadata_json);
+  metadata["meaningless"] = payload;
+  trace.metadata_json = metadata.dump();
+}
+
 void write_beside(const std::string& path, const std::string& text) {
   const std::string beside = path + ".part";
   try {

@@ -41,6 +41,10 @@ void add_tables(Trace& to, const std::vector<Trace>& workers);
 /// One run of `plan` per step that the trace holds.
 std::vector<PlannedRun> runs_by_step(const Trace& measured, const Schedule& plan);
 
+/// Says in the metadata that the results of this run mean nothing, since its messages are
+/// `payload`.
+void label(Trace& trace, const std::string& payload);
+
 /// Writes a file beside and renames it. Throws Io.
 void write_beside(const std::string& path, const std::string& text);
 

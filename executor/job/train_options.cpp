@@ -71,6 +71,14 @@ Fields fields(TrainerOptions& o) {
        .argument = "BYTES",
        .doc = "per worker, e.g. 4GiB; refused at the start if the plan needs more; 0 = none",
        .unit = "bytes"},
+      {.name = "payload",
+       .place = &o.payload,
+       .argument = "WHAT",
+       .doc =
+           "what goes between workers: whole; or one-byte:allreduce, one-byte:p2p, one-byte:both: "
+           "a byte for each sum of gradients or message between stages, to see what "
+           "communication costs; results mean nothing, are labelled so and not saved",
+       .choices = {"whole", "one-byte:allreduce", "one-byte:p2p", "one-byte:both"}},
       {.name = "dense_tables",
        .place = &o.dense_tables,
        .doc = "gradients of embedding tables as whole tensors, not by the rows looked up: the same "
@@ -102,6 +110,17 @@ void check_training_options(const TrainerOptions& o) {
   require(o.batch_size % o.micro_batches == 0,
           "--batch-size {} is not divided by --micro-batches {}; choose a multiple of {}",
           o.batch_size, o.micro_batches, o.micro_batches);
+  require(
+      !ablation_of(o.payload).any() || (!o.averaging && !wants_servers(o)),
+      "--payload {}: of pipelines that sum gradients, not of those that average weights or share "
+      "them over servers",
+      o.payload);
+}
+
+Ablation ablation_of(const std::string& payload) {
+  const bool both = payload == "one-byte:both";
+  return {.messages = both || payload == "one-byte:p2p",
+          .sums = both || payload == "one-byte:allreduce"};
 }
 
 int model_stages_of(const TrainerOptions& o) {

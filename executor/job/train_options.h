@@ -49,6 +49,16 @@ struct Servers {
   std::function<void(const PulledWave&)> observe = {};  ///< see WavesOptions
 };
 
+/// What of a job's communication is left out: messages between stages, sums of gradients. Such a
+/// run shows what communication costs; its results mean nothing, and are not saved.
+struct Ablation {
+  bool messages = false, sums = false;
+  bool any() const { return messages || sums; }
+};
+
+/// Of --payload.
+Ablation ablation_of(const std::string& payload);
+
 /// What may be told of averaging, but for sizes.
 Fields fields(Averaging& averaging);
 
@@ -83,9 +93,10 @@ struct TrainerOptions : Sizes {
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
   /// How to reach the job's servers: wanted where wants_servers(), and of tables on servers.
   std::optional<Servers> servers = {};
-  int staleness = 0;                 ///< with servers; see Lowering
-  ps::CacheOptions cache;            ///< of tables on servers
-  Stragglers stragglers = {};        ///< hetero, slow and seed count; see straggler_injector.h
+  int staleness = 0;              ///< with servers; see Lowering
+  ps::CacheOptions cache;         ///< of tables on servers
+  std::string payload = "whole";  ///< or one-byte:…: what messages and sums carry; see Ablation
+  Stragglers stragglers = {};     ///< hetero, slow and seed count; see straggler_injector.h
   std::set<std::string> given = {};  ///< names of what was told by fields; see refuse_foreign
 };
 

@@ -49,6 +49,7 @@ void TrainTrace::write(const std::string& path, comm::Transport& transport, comm
                           job.first_block, job.cuts};
   Trace both = with_prediction(std::move(all), runs, model);
   add_tables(both, workers);
+  if (ablation_of(job.payload).any()) label(both, job.payload);
   write_beside(path, trace_to_json(both));
 }
 

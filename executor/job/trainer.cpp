@@ -101,6 +101,12 @@ void Trainer::build() {
   forwards_ = plan_.of_validation();
   validation_ = std::make_unique<Run>(*stages_, links, fetches, all);
   SyncSeat seat{transport_, *stages_, reducer_};
+  const Ablation ablation = ablation_of(job.payload);
+  seat.one_element_sums = ablation.sums;
+  if (ablation.sums) transport_.carry_one_byte(static_cast<int>(Kind::ReduceGrad));
+  if (ablation.messages)
+    for (const Kind kind : {Kind::SendForward, Kind::SendBackward})
+      transport_.carry_one_byte(static_cast<int>(kind));
   if (groups_) {
     seat.placement = plan_.stages.front().placement;
     seat.averager = averager();
@@ -178,6 +184,10 @@ void Trainer::load(const Manifest& manifest) {
 }
 
 std::vector<SavePart> Trainer::save_parts() const {
+  const std::string& payload = plan_.options.payload;
+  require(!ablation_of(payload).any(),
+          "the weights of a run with --payload {} mean nothing: they are neither saved nor shown",
+          payload);
   std::vector<SavePart> parts;
   for (const StageHere& here : plan_.stages) {
     if (!speaks_for(here)) continue;

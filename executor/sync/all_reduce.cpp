@@ -47,11 +47,12 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
       comm::make_tag(static_cast<int>(action.instr.kind), action.tag_stage, static_cast<int>(k),
                      action.tag_part, step_ + reduction.times);
   bucket.ready.wait();
-  if (bucket.rows.bits != nullptr)
+  const std::int64_t count = one_element_ ? std::min<std::int64_t>(1, bucket.count) : bucket.count;
+  if (bucket.rows.bits != nullptr && !one_element_)
     reduction.sums[k].rows = std::make_shared<RowSum>(transport_, action.group, bucket, tag);
   else
     reduction.sums[k].whole =
-        reducer_.start_sum(action.group, bucket.dtype, bucket.data, bucket.count, tag);
+        reducer_.start_sum(action.group, bucket.dtype, bucket.data, count, tag);
 }
 
 // The bucket belongs to the next REDUCE_GRAD of its stage that has it.

@@ -17,9 +17,11 @@ namespace hetu {
 /// from the REDUCE_GRAD on.
 class AllReduce final : public WeightSync {
  public:
-  /// All must outlive it.
-  AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer)
-      : stages_(stages), transport_(transport), reducer_(reducer) {}
+  /// All must outlive it. `one_element`: of each bucket the first element alone is summed, in a run
+  /// whose results mean nothing.
+  AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer,
+            bool one_element = false)
+      : stages_(stages), transport_(transport), reducer_(reducer), one_element_(one_element) {}
 
   bool carries_out(Kind kind) const override {
     return kind == Kind::ReduceGrad || is_factor_sync(kind);
@@ -67,6 +69,7 @@ class AllReduce final : public WeightSync {
   Stages& stages_;
   comm::Transport& transport_;
   comm::Reducer& reducer_;
+  bool one_element_;
   Note note_;
   int step_ = 0;  // the run's first
   std::map<const Row*, Reductions> by_row_;

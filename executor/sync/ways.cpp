@@ -13,7 +13,8 @@ struct Way {
 };
 
 std::unique_ptr<WeightSync> all_reduce(const Schedule& /*plan*/, const SyncSeat& seat) {
-  return std::make_unique<AllReduce>(seat.stages, seat.transport, seat.reducer);
+  return std::make_unique<AllReduce>(seat.stages, seat.transport, seat.reducer,
+                                     seat.one_element_sums);
 }
 
 std::unique_ptr<WeightSync> group_average(const Schedule& /*plan*/, const SyncSeat& seat) {

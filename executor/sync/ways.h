@@ -22,6 +22,7 @@ struct SyncSeat {
   Averager* averager = nullptr;            ///< null unless the plan averages weights
   ps::ParameterClient* servers = nullptr;  ///< null unless the plan pushes to them
   WavesOptions waves = {};                 ///< to servers
+  bool one_element_sums = false;           ///< see AllReduce
 };
 
 /// The ways that a lowered plan has instructions of.

@@ -21,6 +21,13 @@ const std::vector<KindLook>& profile_looks() {
       {"B", "B", 'B', "backward", 0xff7f0e, false, false, Lane::Main, true, 208},
       {"I", "I", 'I', "input gradient", 0xff7f0e, false, false, Lane::Main, true, 208},
       {"W", "W", 'W', "weight gradient", 0xffbb78, false, false, Lane::Main, true, 215},
+      {"CURVATURE_A", "CA", 'C', "curvature", 0x2ca02c, false, true, Lane::Main, true, 34},
+      {"CURVATURE_B", "CB", 'C', "curvature", 0x2ca02c, false, true, Lane::Main, true, 34},
+      {"INVERT_A", "IA", 'V', "inverse", 0x9467bd, false, true, Lane::Main, true, 97},
+      {"INVERT_B", "IB", 'V', "inverse", 0x9467bd, false, true, Lane::Main, true, 97},
+      {"PRECONDITION", "PC", 'P', "precondition", 0xbcbd22, false, false, Lane::Main, true, 142},
+      {"SYNC_A", "YA", 'Y', "curvature sync", 0x17becf, true, false, Lane::Collective, false, 44},
+      {"SYNC_B", "YB", 'Y', "curvature sync", 0x17becf, true, false, Lane::Collective, false, 44},
       {"REDUCE_GRAD", "G", 'G', "gradient sync", 0x7f7f7f, true, false, Lane::Collective, false,
        244, 0.5},
       {"", "X", '?', "", 0xffffff, false, false, Lane::Send, false, 231},
@@ -157,7 +164,8 @@ void ProfileLayout::add_set(const TimelineRowSet& set, const Facts& facts) {
        {11, Anchor::Middle, kGrey});
   y_ += 14;
   const double top = y_;
-  const double pitch = std::clamp(590.0 / (facts.workers * sets_.size()), 4.0, 150.0);
+  // One set of 4 workers and more is 8 inches high.
+  const double pitch = std::clamp(592.0 / (facts.workers * sets_.size()), 4.0, 150.0);
   add_rows(set, facts, pitch);
   out_.front.push_back({left_, top - 4, plot_, y_ - top + 8, nullptr, kInk, 1});
   y_ += 4;
@@ -180,12 +188,14 @@ void ProfileLayout::add_key() {
   double x = left_;
   y_ += 16;
   bool several = false;
+  std::string_view before;  // kinds of one name have one look
   for (const KindLook& look : profile_looks()) {
     const bool present = std::any_of(sets_.begin(), sets_.end(), [&](const TimelineRowSet& set) {
       return std::any_of(set.events.begin(), set.events.end(),
                          [&](const TraceEvent& e) { return e.kind == look.kind; });
     });
-    if (!present || look.kind.empty()) continue;
+    if (!present || look.kind.empty() || look.name == before) continue;
+    before = look.name;
     out_.front.push_back({x, y_ - 11, 26, 13, &look, 0, 0});
     word(x + 32, y_, std::string(look.name), {13});
     x += 32 + text_width(std::string(look.name), 13) + 22;
@@ -223,6 +233,21 @@ Picture ProfileLayout::build() {
 }
 
 }  // namespace
+
+std::vector<double> iteration_times(const std::vector<TraceEvent>& events) {
+  std::map<int, std::pair<double, double>> spans;  // of each step: from, to
+  for (const TraceEvent& e : events) {
+    if (!drawn(e)) continue;
+    const double end = e.start_us + e.duration_us;
+    const auto [at, added] = spans.try_emplace(e.step, e.start_us, end);
+    if (added) continue;
+    at->second.first = std::min(at->second.first, e.start_us);
+    at->second.second = std::max(at->second.second, end);
+  }
+  std::vector<double> times;
+  for (const auto& [step, span] : spans) times.push_back((span.second - span.first) * 1e-3);
+  return times;
+}
 
 Picture lay_out_profile(const std::vector<TimelineRowSet>& sets, const SvgOptions& options) {
   return ProfileLayout(sets, options).build();

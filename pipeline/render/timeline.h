@@ -25,6 +25,9 @@ struct Usage {
 /// finite, a duration < 0.
 Usage usage_of(const std::vector<TraceEvent>& events);
 
+/// Of each step, how long it takes from the first event that a profile draws to the last, ms.
+std::vector<double> iteration_times(const std::vector<TraceEvent>& events);
+
 /// The unit, or, where it has no name, us, ms or s, whichever suits a span of span_us.
 TimeUnit resolve_unit(const TimeUnit& unit, double span_us);
 

@@ -1,9 +1,11 @@
 // What a graph and a job of it come to, for hetu.summary.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "executor/job/train_tables.h"
 #include "executor/job/trainer.h"
+#include "ops/curvature_times.h"
 #include "ops/registry.h"
 #include "python/src/bindings.h"
 #include "python/src/settings.h"
@@ -57,9 +59,34 @@ nb::list plan_memory(const Graph& graph, const nb::dict& optimizer, const Traine
   return out;
 }
 
+std::vector<LinearSides> sides_of(const std::vector<std::pair<std::int64_t, std::int64_t>>& told) {
+  std::vector<LinearSides> layers;
+  for (const auto& [inputs, outputs] : told) layers.push_back({inputs, outputs});
+  return layers;
+}
+
 }  // namespace
 
 void bind_summary(nb::module_& m) {
+  using Sides = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  m.def(
+      "time_factors",
+      [](const Sides& layers, std::int64_t rows, int warm_up, int timed) {
+        const nb::gil_scoped_release free;
+        return time_factors(sides_of(layers), rows, {warm_up, timed});
+      },
+      nb::arg("layers"), nb::arg("rows"), nb::arg("warm_up"), nb::arg("timed"),
+      "Milliseconds of each timed run of both Kronecker factors of linear layers (inputs, outputs) "
+      "for so many rows.");
+  m.def(
+      "time_inverses",
+      [](const Sides& layers, int warm_up, int timed) {
+        const nb::gil_scoped_release free;
+        const CurvatureTimes times = time_inverses(sides_of(layers), {warm_up, timed});
+        return std::make_pair(times.inversion, times.precondition);
+      },
+      nb::arg("layers"), nb::arg("warm_up"), nb::arg("timed"),
+      "The same of their damped inverses, and of gradients multiplied by them.");
   m.def("graph_nodes", &graph_nodes,
         "The nodes of a graph, in an order in which inputs come first: name, op, block, whether it "
         "is of the backward pass, values, types, operations for one sample.");

@@ -76,6 +76,28 @@ TEST_F(TimelineCommand, DrawsTwoTracesOnOneHtmlPage) {
   EXPECT_THAT(two, HasSubstr("\"knowsInputs\":true"));
 }
 
+// 20 x 8 inches, and on standard output what an iteration takes: D F + (2D - 2) B = 16 ms.
+TEST_F(TimelineCommand, SaysWhatAnIterationOfAProfileTakes) {
+  ASSERT_EQ(hetu("simulate chimera --stages 4 --micro-batches 4 --format trace -o c.json").status,
+            0);
+  const Outcome o = hetu("timeline c.json --style profile -o p.svg");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.out, "predicted: an iteration takes 16.00 ms, mean of 1\n");
+  EXPECT_THAT(read_text(folder() / "p.svg"), HasSubstr("width=\"1920\" height=\"768\""));
+  EXPECT_EQ(hetu("timeline plan.json -o q.svg").out, "");
+}
+
+TEST_F(TimelineCommand, LabelsARunThatMeansNothing) {
+  std::string text = read_text(folder() / "plan.json");
+  const std::size_t at = text.find("\"plan\":");
+  ASSERT_NE(at, std::string::npos);
+  text.insert(at, "\"meaningless\":\"one-byte:p2p\",");
+  file("half.json", text);
+  const Outcome o = hetu("timeline half.json --title mine");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, StartsWith("mine, meaningless (--payload one-byte:p2p)\n"));
+}
+
 TEST_F(TimelineCommand, PrintsAGridWithoutAFile) {
   const Outcome o = hetu("timeline plan.json");
   EXPECT_EQ(o.status, 0) << o.err;

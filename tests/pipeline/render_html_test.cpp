@@ -313,5 +313,26 @@ TEST(Profile, CountsTimeThatTwoEventsShareOnce) {
   EXPECT_THROW(render_svg({set}, options), Error);
 }
 
+// Source: Chimera's and PipeFisher's pictures: matplotlib's C2, C4, C8 and, hatched, C9.
+TEST(Profile, ColoursCurvature) {
+  TimelineRowSet set;
+  double at = 0;
+  for (const char* kind : {"F", "CURVATURE_A", "SYNC_A", "INVERT_A", "B", "CURVATURE_B", "SYNC_B",
+                           "INVERT_B", "PRECONDITION"})
+    set.events.push_back({TraceSource::Measured, 0, kind, 0, 0, 0, 0, at++ * 1000, 1000});
+  EXPECT_EQ(iteration_times(set.events), std::vector<double>{9});
+  SvgOptions options;
+  options.style = PictureStyle::Profile;
+  const std::string svg = render_svg({set}, options);
+  for (const char* look : {".CA{stroke:#2ca02c}", ".CB{stroke:#2ca02c}", ".IA{stroke:#9467bd}",
+                           ".IB{stroke:#9467bd}", ".PC{stroke:#bcbd22}", "fill=\"#17becf\"/><rect"})
+    EXPECT_THAT(svg, HasSubstr(look));
+  for (const char* name : {">curvature<", ">inverse<", ">precondition<", ">curvature sync<"}) {
+    ASSERT_THAT(svg, HasSubstr(name));
+    EXPECT_EQ(svg.find(name), svg.rfind(name)) << name << " stands once in the key";
+  }
+  EXPECT_NEAR(use_in_title(svg), 100, 1e-9) << "all of it is coloured";
+}
+
 }  // namespace
 }  // namespace hetu

@@ -61,6 +61,8 @@ CHECKS = {
     "partial_reduce": ["`--preduce`", "`--adpsgd`", "`--hetero`", "`DEBUG_HETERO`"],
     "chimera_and_varuna": ["training by its schedule"],
     "chimera_pdf": ["`scripts/plot_cuda_timeline.sh`: `bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf`"],
+    "block_profiler": ["its block profiler, `{model}_time_memory_{gpu}.csv`"],
+    "one_byte": ['"single byte" all-reduce, send and receive'],
     "chimera_copies": ["BERT by Chimera, 4 or 8 stages, several copies"],
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
 }
@@ -385,6 +387,19 @@ class Checks(TrainCase):
         self.assertEqual(pdf[:5], b"%PDF-")
         title = b"/Title (chimera: 8 stages, 8 micro-batches, rehearsed with bert-large_p100.csv)"
         self.assertIn(title, pdf)
+
+    def test_block_profiler(self):
+        sizes = {"model_type": "opt", "hidden_size": 16, "num_attention_heads": 2, "ffn_dim": 32}
+        (self.folder / "opt.json").write_text(json.dumps(sizes))
+        self.run_words("hetu", "profile-blocks", "opt.json", "-o", "t.csv", "--largest", 2, "--sequence-length", 8,
+                       "--warm-up", 1, "--runs", 1, "--threads", 1, cwd=self.folder)
+        text = (self.folder / "t.csv").read_text()
+        self.assertTrue(text.startswith("bs,time_f,time_b,time_kron,time_inv,time_prec,mem_param,mem_act,"), text)
+        self.assertEqual(text.count("\n"), 3)
+
+    def test_one_byte(self):
+        done = self.train((2, 2), "--pipeline", "1f1b", "--micro-batches", 2, "--steps", 2, "--payload", "one-byte:both")
+        self.assertIn("meaningless (--payload one-byte:both): ", str(done))
 
     def test_chimera_copies(self):
         """From shards of `hetu data sample`; the losses are those of one process with the same batch."""

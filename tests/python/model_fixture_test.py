@@ -53,6 +53,15 @@ class Configurations(unittest.TestCase):
             parameters = make.from_config(name).parameters()
             self.assertEqual(sum(int(np.prod(p.shape)) for p in parameters), count, name)
 
+    def test_chimeras_gpt(self):
+        """64 layers of width 1280, head untied: 1.39 B (Li and Hoefler 2021), and those of its first stages."""
+        gpt = ht.models.Gpt.from_config("gpt2", n_embd=1280, n_layer=64, n_head=20, tie_word_embeddings=False)
+        counts = {name: int(np.prod(p.shape)) for name, p in gpt.named_parameters()}
+        self.assertEqual(sum(counts.values()), 1389327360)
+        for stages, count in ((8, 223059200), (16, 144349440), (32, 104994560), (64, 85317120)):
+            starts = ("transformer.wte.", "transformer.wpe.", *(f"transformer.h.{i}." for i in range(64 // stages)))
+            self.assertEqual(sum(n for name, n in counts.items() if name.startswith(starts)), count, stages)
+
     def test_what_is_wrong_is_said(self):
         gpt, llama, vit = ht.models.Gpt.from_config, ht.models.Llama.from_config, ht.models.ViT.from_config
         for says, make in (

@@ -144,6 +144,10 @@ class Executor(Predicting, Reach, Planning):
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
             raise SystemExit(0)
+        payload = told.get("payload") or "whole"
+        self.meaningless = "" if payload == "whole" else f"payload {payload}"
+        if self.meaningless and compare_single:
+            raise ValueError(f"payload {payload} and compare_single: results of such messages are those of no other run")
         self.compares = compare_single
         if links:
             self.crew = Crew(self, links, lambda member: member._join(options))
@@ -290,6 +294,8 @@ class Executor(Predicting, Reach, Planning):
                trace: str | None, drain: int, beside: Hooks) -> Iterator[Step]:
         self.stopped = False
         checkpoint, every, keep, resume = saves
+        if checkpoint and self.meaningless:
+            raise ValueError(f"{self.meaningless}: the weights of this run mean nothing, so it takes no checkpoint folder")
         store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         end = until if until is not None else self.step + (steps or 1)
         self.job.record(trace is not None)
@@ -357,7 +363,8 @@ class Executor(Predicting, Reach, Planning):
         found = [{fetch: value for fetch, value in result[kind].items() if fetch in names}
                  for kind in ("scalars", "samples", "sums")]
         return Step(result["step"], Scalars(found[0]), result["gradient_norm"], result["learning_rate"], seconds, samples,
-                    last=result["last"], own_samples=own, samples_of=found[1], sums=found[2])
+                    last=result["last"], own_samples=own, samples_of=found[1], sums=found[2],
+                    meaningless=self.meaningless)
 
     def __repr__(self) -> str:
         return f"<hetu.Executor: {self.describe()}; step {self.step}>" if hasattr(self, "loader") else "<hetu.Executor>"
@@ -365,8 +372,9 @@ class Executor(Predicting, Reach, Planning):
     def describe(self) -> str:
         """One line: method, grid, blocks of the model per stage, micro-batches, memory of this worker."""
         cut = self.cuts.describe(self.job, self.graph.blocks)
+        label = f"meaningless ({self.meaningless}): " if self.meaningless else ""
         return (
-            f"{self.method}, {self.layout.describe()}{cut}, {self.micro_batches} micro-batches; "
+            f"{label}{self.method}, {self.layout.describe()}{cut}, {self.micro_batches} micro-batches; "
             f"worker {self.transport.worker} (pipeline {self.job.pipeline}, stage {self.job.stage}): {self.job.memory}"
         )
 

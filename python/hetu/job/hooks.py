@@ -203,7 +203,8 @@ class Progress:
             self.reporter = self.reporter or Reporter(self.total)
             rate = {"tokens_per_s": step.samples_per_s * self.tokens} if self.tokens else {}
             done = min(step.index + 1, self.total or step.index + 1)
-            self.reporter.update(done, loss=step.loss, samples_per_s=step.samples_per_s, **rate)
+            label = {"meaningless": step.meaningless} if step.meaningless else None
+            self.reporter.update(done, loss=step.loss, samples_per_s=step.samples_per_s, **rate, extra=label)
 
     def on_start(self, job: Executor) -> None:
         if job.is_chief:

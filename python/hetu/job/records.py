@@ -7,7 +7,7 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from hetu.job.step import Step
 
@@ -36,9 +36,10 @@ def bytes_before(log: bytes, step: int, is_csv: bool = False) -> int:
     return end
 
 
-def row_of(step: Step) -> dict[str, float]:
+def row_of(step: Step) -> dict[str, Any]:
     """What a record holds."""
     return {
+        **({"meaningless": step.meaningless} if step.meaningless else {}),
         "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2), "seconds": round(step.seconds, 6),
         "learning_rate": step.learning_rate, "gradient_norm": step.gradient_norm,
     }
@@ -66,7 +67,7 @@ class Records:
                              ) from None
         self._goes_on = False
 
-    def _line(self, record: dict[str, float]) -> str:
+    def _line(self, record: dict[str, Any]) -> str:
         if not self.is_csv:
             return json.dumps(record) + "\n"
         assert self.file is not None

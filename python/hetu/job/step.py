@@ -27,6 +27,7 @@ class Step:
     samples: int
     extra: dict[str, float] = field(default_factory=dict)
     last: bool = False  # of its run: every update is applied
+    meaningless: str = ""  # what of its messages was left out (payload=), so that no figure says anything
     own_samples: int = 0  # those that the scalars are of: all, or this pipeline's where pipelines average weights
     samples_of: dict[str, Any] = field(default_factory=dict)  # by fetch, of a run that does not train: arrays [samples, ...]
     sums: dict[str, Any] = field(default_factory=dict)  # the same: arrays without the batch axis

@@ -7,6 +7,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import io
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -83,6 +85,8 @@ def add_options(parser: Parser) -> None:
 
 def check(args: argparse.Namespace, evaluates: bool = False) -> None:
     """Throws ValueError, in the words of the command line. `evaluates`: the script does after each epoch."""
+    if args.payload != "whole":
+        _check_payload(args)
     args.averaging, args.stragglers = averaging.averaging_of(args), averaging.stragglers_of(args)
     if args.averaging and args.pipeline == "dp":
         args.pipeline = "pipedream"  # one stage, which updates after each batch
@@ -97,6 +101,36 @@ def check(args: argparse.Namespace, evaluates: bool = False) -> None:
         raise ValueError("--no-drain: an evaluation after each epoch wants a drained pipeline; leave --no-drain out")
     if args.resume and not args.checkpoint:
         raise ValueError("--resume needs --checkpoint DIR")
+
+
+class Labelled(io.TextIOBase):
+    """A stream of which every line begins with a label."""
+
+    def __init__(self, stream: Any, label: str) -> None:
+        self.stream, self.label, self._begins = stream, label, True
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines(keepends=True):
+            self.stream.write(f"{self.label}{line}" if self._begins else line)
+            self._begins = line.endswith(("\n", "\r"))
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        return bool(self.stream.isatty())
+
+    def fileno(self) -> int:
+        return int(self.stream.fileno())
+
+
+def _check_payload(args: argparse.Namespace) -> None:
+    """Of a run whose results mean nothing: every line that it prints says so, and nothing is saved."""
+    for name in ("checkpoint", "compare_single", "resume"):
+        if getattr(args, name):
+            raise ValueError(f"--payload {args.payload}: results mean nothing, so --{name.replace('_', '-')} is refused")
+    sys.stdout = Labelled(sys.stdout, f"meaningless (--payload {args.payload}): ")  # type: ignore[assignment]
 
 
 def _take_wave(args: argparse.Namespace) -> None:

@@ -13,9 +13,12 @@ from hetu.models.losses import (
     mean_kl_divergence,
     mean_squared_error,
 )
+from hetu.models.opt import OptConfig, OptLayer
 from hetu.models.resnet import ResNet
+from hetu.models.t5 import T5Block, T5Config
 from hetu.models.vit import ViT, ViTConfig
 
-__all__ = ["Bert", "BertConfig", "Dlrm", "Generator", "Gpt", "GptConfig", "Llama", "LlamaConfig", "ResNet", "ViT",
-           "ViTConfig", "WideDeep", "mean_absolute_error", "mean_binary_cross_entropy", "mean_cross_entropy", "mean_huber",
-           "mean_kl_divergence", "mean_squared_error", "save_generator"]
+__all__ = ["Bert", "BertConfig", "Dlrm", "Generator", "Gpt", "GptConfig", "Llama", "LlamaConfig", "OptConfig", "OptLayer",
+           "ResNet", "T5Block", "T5Config", "ViT", "ViTConfig", "WideDeep", "mean_absolute_error",
+           "mean_binary_cross_entropy", "mean_cross_entropy", "mean_huber", "mean_kl_divergence", "mean_squared_error",
+           "save_generator"]
