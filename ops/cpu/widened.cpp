@@ -5,20 +5,23 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cpu/broadcast_walk.h"
+#include "graph/base/error.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
 namespace {
 
-constexpr std::size_t kArguments = 8;  // inputs, or outputs, of a node at most
+constexpr std::size_t kArguments = 8;     // inputs, or outputs, of a node at most
+constexpr std::int64_t kChunk = 1 << 14;  // elements that a thread takes
 
 template <class From, class To>
 void convert(const From* x, To* y, std::int64_t n) {
-  for_row_chunks(1, n, [=](std::int64_t, std::int64_t begin, std::int64_t end) {
+#pragma omp parallel for schedule(static) if (n > kChunk)
+  for (std::int64_t begin = 0; begin < n; begin += kChunk) {
+    const std::int64_t end = std::min(n, begin + kChunk);
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) y[i] = static_cast<To>(x[i]);
-  });
+  }
 }
 
 /// A float32 copy of an argument, `offset` bytes into scratch.
@@ -32,7 +35,7 @@ std::vector<Copy> copies_of(const std::vector<TensorType>& types, std::int64_t& 
   std::vector<Copy> copies;
   for (std::size_t i = 0; i < types.size(); ++i) {
     if (types[i].dtype != DType::BFloat16) continue;
-    const std::int64_t n = count_of(types[i]);
+    const std::int64_t n = element_count(types[i].shape);
     copies.push_back({static_cast<int>(i), n, end});
     end += (n * std::int64_t{sizeof(float)} + 63) / 64 * 64;
   }
@@ -66,7 +69,7 @@ struct Widened {
 
 template <class From, class To>
 PreparedKernel conversion(const KernelDesc& d) {
-  return {[n = count_of(d.outputs[0])](const KernelCall& c) {
+  return {[n = element_count(d.outputs[0].shape)](const KernelCall& c) {
             convert(c.in<From>(0), c.out<To>(0), n);
           },
           0, "vector"};

@@ -43,7 +43,8 @@ def main() -> int:
         return 0
     batch = drawn_batch(args.rows, args.length)
     compare(f"BERT-base step, {args.rows} x {args.length}, bf16 / float32, {args.threads} threads",
-            hetu_step(batch, args.threads, "bf16"), lambda: hetu_step(batch, args.threads, "float32"), args.steps)
+            hetu_step(batch, args.threads, "bf16"), lambda: hetu_step(batch, args.threads, "float32"), args.steps,
+            names=("bf16", "float32"))
     return 0
 
 
