@@ -62,6 +62,19 @@ struct ImageArgs {
   bool worth = false;  ///< worth laying a graph's images out for
 };
 
+/// What an operator does with values of bfloat16, and what mixed precision makes of it
+/// (graph/passes/mixed_precision.h). Its arithmetic is float32's in any case.
+struct NarrowArgs {
+  enum class Rule : std::uint8_t {
+    None,     ///< takes float32 alone
+    Follows,  ///< its floats are all float32 or all bfloat16
+    Product,  ///< the same, and worth casting to bfloat16 for
+  };
+  Rule rule = Rule::None;
+  std::vector<int> wide_inputs = {};   ///< float32 in any case: statistics, gains, biases
+  std::vector<int> wide_outputs = {};  ///< the same: statistics, gradients of parameters
+};
+
 struct OpDef {
   std::string name;
   std::string doc;                       ///< one sentence; fixes the point that could differ
@@ -80,7 +93,12 @@ struct OpDef {
                                                    ///< buffer, the output replaces it after a
                                                    ///< training forward
   ImageArgs images = {};
+  NarrowArgs narrow = {};
 };
+
+/// Whether input i, or output o, stays float32 where the operator computes with bfloat16.
+bool is_wide_input(const OpDef& def, std::size_t i);
+bool is_wide_output(const OpDef& def, std::size_t o);
 
 /// The operators of a build. Made once from explicit tables (ops/registry.h), then read only.
 class OpSet {
@@ -98,7 +116,8 @@ class OpSet {
 };
 
 /// Types of a node's outputs by its record, after the count of inputs and the attributes were
-/// checked and defaults filled in. A symbolic batch may only stand on axis 0. Throws
+/// checked and defaults filled in. A symbolic batch may only stand on axis 0. Rules of records know
+/// float32 alone; of an operator that takes bfloat16 they hold for it, too. Throws
 /// InvalidArgument naming the node, what was found and what is right.
 std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
                                     const std::vector<TensorType>& inputs, Attrs& attrs);

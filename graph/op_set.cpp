@@ -56,6 +56,35 @@ void complete_attrs(const OpDef& def, std::string_view name, Attrs& attrs) {
   }
 }
 
+bool holds(const std::vector<int>& list, std::size_t i) {
+  return std::find(list.begin(), list.end(), static_cast<int>(i)) != list.end();
+}
+
+bool takes_narrow(const OpDef& def, const std::vector<TensorType>& inputs) {
+  return def.narrow.rule != NarrowArgs::Rule::None &&
+         std::any_of(inputs.begin(), inputs.end(),
+                     [](const TensorType& t) { return t.dtype == DType::BFloat16; });
+}
+
+// The outputs where some input is bfloat16: the record's rule is asked as if all were float32.
+std::vector<TensorType> infer_narrow(const OpDef& def, std::string_view name,
+                                     const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  std::vector<TensorType> wide = inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const DType wanted = is_wide_input(def, i) ? DType::Float32 : DType::BFloat16;
+    require(!is_floating(inputs[i].dtype) || inputs[i].dtype == wanted,
+            "{} '{}': input {} is {}, wanted {} beside bfloat16; use cast", def.name, name, i,
+            to_string(inputs[i]), dtype_name(wanted));
+    if (is_floating(inputs[i].dtype)) wide[i].dtype = DType::Float32;
+  }
+  std::vector<TensorType> outputs = def.infer({def, name, wide, attrs});
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o].dtype == DType::Float32 && !is_wide_output(def, o))
+      outputs[o].dtype = DType::BFloat16;
+  }
+  return outputs;
+}
+
 std::vector<TensorType> input_types(const Graph& graph, const Node& node) {
   std::vector<TensorType> types;
   for (const ValueId v : node.inputs) types.push_back(graph.values[v].type);
@@ -63,6 +92,9 @@ std::vector<TensorType> input_types(const Graph& graph, const Node& node) {
 }
 
 }  // namespace
+
+bool is_wide_input(const OpDef& def, std::size_t i) { return holds(def.narrow.wide_inputs, i); }
+bool is_wide_output(const OpDef& def, std::size_t o) { return holds(def.narrow.wide_outputs, o); }
 
 OpSet::OpSet(std::vector<OpDef> defs) : defs_(std::move(defs)) {
   std::sort(defs_.begin(), defs_.end(),
@@ -98,7 +130,9 @@ std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
                                     const std::vector<TensorType>& inputs, Attrs& attrs) {
   check_inputs(def, name, inputs.size());
   complete_attrs(def, name, attrs);
-  std::vector<TensorType> outputs = def.infer({def, name, inputs, attrs});
+  std::vector<TensorType> outputs = takes_narrow(def, inputs)
+                                        ? infer_narrow(def, name, inputs, attrs)
+                                        : def.infer({def, name, inputs, attrs});
   if (outputs.size() != def.outputs.size()) {
     fail(Code::Internal, "{} '{}': the record names {} outputs, inference gave {}", def.name, name,
          def.outputs.size(), outputs.size());

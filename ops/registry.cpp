@@ -2,13 +2,56 @@
 #include "ops/registry.h"
 
 #include "graph/base/error.h"
+#include "ops/cpu/dnnl_product.h"
+#include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu {
+namespace {
+
+constexpr std::string_view kWidened = "widened";
+
+// The best row for the node in float32; null if only the reference takes it.
+const KernelRow* row_if_wide(const KernelDesc& d) {
+  if (cpu::computing_type(d) != DType::BFloat16) return nullptr;
+  const KernelDesc wide = cpu::widened(d);
+  const std::vector<const KernelRow*> rows = cpu_kernels(d.op);
+  for (std::size_t i = 0; i + 1 < rows.size(); ++i)
+    if (rows[i]->implementation != kWidened && rows[i]->takes(wide)) return rows[i];
+  return nullptr;
+}
+
+// One for each operator that takes bfloat16.
+const cpu::KernelTable& widened_rows() {
+  const auto make = [] {
+    cpu::KernelTable rows;
+    for (const OpDef& def : op_set().all()) {
+      if (def.narrow.rule == NarrowArgs::Rule::None) continue;
+      rows.push_back(
+          {def.name.c_str(), kWidened.data(),
+           [](const KernelDesc& d) { return row_if_wide(d) != nullptr; },
+           [](const KernelDesc& d) { return cpu::widened_kernel(d, row_if_wide(d)->prepare); },
+           ImageLayouts::Both});
+    }
+    return rows;
+  };
+  static const cpu::KernelTable kRows = make();
+  return kRows;
+}
+
+const KernelRow* widened_row(std::string_view op) {
+  for (const KernelRow& row : widened_rows())
+    if (op == row.op) return &row;
+  return nullptr;
+}
+
+}  // namespace
 
 std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
   using namespace cpu;
-  static const std::vector<const KernelTable*> kTables = {&linear_rows(),
+  static const std::vector<const KernelTable*> kTables = {&vector_cast_rows(),
+                                                          &dnnl_product_rows(),
+                                                          &linear_rows(),
                                                           &vector_elementwise_rows(),
                                                           &vector_norm_rows(),
                                                           &vector_dropout_rows(),
@@ -43,9 +86,14 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
   for (const KernelTable* table : kTables)
     for (const KernelRow& row : *table)
       if (op == row.op) rows.push_back(&row);
+  // A reference that stands alone widens for itself.
+  if (const KernelRow* widened = widened_row(op); widened != nullptr && rows.size() > 1)
+    rows.insert(rows.end() - 1, widened);
   if (rows.empty()) fail(Code::Unsupported, "operator '{}' has no kernel for the CPU", op);
   return rows;
 }
+
+std::string lacks_for_bfloat16() { return cpu::lacks_for_bfloat16(); }
 
 PreparedKernel prepare_cpu(const KernelDesc& desc, KernelChoice choice) {
   const std::vector<const KernelRow*> rows = cpu_kernels(desc.op);

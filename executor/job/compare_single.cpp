@@ -27,6 +27,7 @@ TrainerOptions alone(const TrainerOptions& run) {
   one.seed = run.seed;
   one.threads = threads() == 1 ? 2 : 1;
   one.kernels = run.kernels;
+  one.dtype = run.dtype;
   return one;
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "executor/device/device.h"
+#include "executor/job/precision.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -62,6 +63,13 @@ Fields fields(TrainerOptions& o) {
        .doc = "what a worker computes on: auto, cuda, cpu, or far, the device of tests",
        .choices = device_choices(),
        .otherwise = "auto"},
+      {.name = "dtype",
+       .place = &o.dtype,
+       .argument = "WHAT",
+       .doc = "of activations and of what matrices are multiplied in: float32; bf16, with weights, "
+              "sums, losses and what optimizers see in float32; or bf16-emulated, for processors "
+              "without its instructions",
+       .choices = {std::begin(kDTypes), std::end(kDTypes)}},
       {.name = "threads",
        .place = &o.threads,
        .argument = "N",

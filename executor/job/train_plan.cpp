@@ -6,6 +6,7 @@
 #include "executor/device/device.h"
 #include "executor/device/threads.h"
 #include "executor/job/cuts.h"
+#include "executor/job/precision.h"
 #include "executor/job/table_checks.h"
 #include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
@@ -337,6 +338,7 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   job.graph = with_windows(graph, options.batch_size, job.tables);
   if (options.kernels == KernelChoice::Best)
     job.graph = channels_last(fuse_norm(job.graph), op_set());
+  job.graph = in_precision(job.graph, options.dtype);
   job.optimizer = optimizer;
   job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
     const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "graph/base/bfloat16.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
 #include "graph/base/mix.h"
@@ -35,6 +36,9 @@ TensorSketch sketch_of(const void* data, DType dtype, std::int64_t elements) {
   switch (dtype) {
     case DType::Float32:
       add_elements(static_cast<const float*>(data), elements, sketch);
+      break;
+    case DType::BFloat16:
+      add_elements(static_cast<const BFloat16*>(data), elements, sketch);
       break;
     case DType::Int32:
       add_elements(static_cast<const std::int32_t*>(data), elements, sketch);

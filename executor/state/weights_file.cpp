@@ -12,6 +12,7 @@
 
 #include "executor/comm/inproc.h"
 #include "executor/state/checkpoint.h"
+#include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -63,9 +64,7 @@ float from_half(std::uint16_t bits) {
   return bits >> 15 ? -size : size;
 }
 
-float from_bfloat16(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+float from_bfloat16(std::uint16_t bits) { return std::bit_cast<BFloat16>(bits); }
 
 bool same(const Weight& a, const Weight& b) {
   return a.shape == b.shape &&

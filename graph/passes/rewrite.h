@@ -30,6 +30,10 @@ class GraphRewriter {
   void set_layout(ValueId value, Layout layout) { to_.values[value].layout = layout; }
   Layout layout(ValueId value) const { return to_.values[value].layout; }
 
+  /// The dtype of a new value; that of the old one copied, unless set.
+  void set_dtype(ValueId value, DType dtype) { to_.values[value].type.dtype = dtype; }
+  DType dtype(ValueId value) const { return to_.values[value].type.dtype; }
+
   /// From now on the new value stands for the old one.
   void replace(ValueId old, ValueId value) { map_[old] = value; }
 

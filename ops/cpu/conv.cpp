@@ -1,14 +1,19 @@
 // conv2d and its gradients as oneDNN convolutions, plain and channels-last, or products.
 #include "ops/cpu/dnnl_conv.h"
+#include "ops/cpu/dnnl_product.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/product.h"
+#include "ops/cpu/product_kernels.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
 namespace {
 
+// Of bfloat16 a bias is added by the float32 kernel, between conversions.
 bool fits(const KernelDesc& d) {
-  return is_float32(d) && count_of(d.inputs[0]) > 0 && count_of(d.inputs[1]) > 0;
+  const bool takes =
+      is_float32(d) || (is_bfloat16(d) && d.inputs.size() == 2 && lacks_for_bfloat16().empty());
+  return takes && count_of(d.inputs[0]) > 0 && count_of(d.inputs[1]) > 0;
 }
 
 /// A convolution of single pixels that lie channels-last is a product of matrices, pixels by
@@ -43,9 +48,10 @@ struct Bias {
 };
 
 /// `a` and `b` say which inputs the operands are.
-PreparedKernel multiply(const ProductShape& shape, int a, int b, const Bias& bias) {
-  const Product product(shape);
-  return {[=](const KernelCall& c) {
+PreparedKernel multiply(const KernelDesc& d, const ProductOperands& o, const Bias& bias) {
+  if (is_bfloat16(d)) return dnnl_product_kernel(d, o);
+  const Product product(o.shape);
+  return {[product, bias, a = o.a, b = o.b](const KernelCall& c) {
             product.run(c.in<float>(a), c.in<float>(b), nullptr, c.out<float>(0), c.scratch);
             bias.add(c);
           },
@@ -56,12 +62,12 @@ PreparedKernel conv2d(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   const Bias bias(d, s.y);
   if (is_product(s, d)) {
-    return multiply({1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1,
-                    bias);
+    return multiply(
+        d, {{1, s.x.per_channel(), s.y.channels, s.x.channels, false, true, false}, 0, 1}, bias);
   }
-  const DnnlConv conv(s, ConvResult::Output, d.images);
+  const DnnlConv conv(s, ConvResult::Output, d.images, d.inputs[0].dtype);
   return {[=](const KernelCall& c) {
-            conv.run(c.in<float>(0), c.in<float>(1), c.out<float>(0), c.scratch);
+            conv.run(c.inputs[0], c.inputs[1], c.outputs[0], c.scratch);
             bias.add(c);
           },
           conv.scratch_bytes(), "onednn"};
@@ -72,12 +78,12 @@ PreparedKernel conv2d_input_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   const Bias bias(d, s.x);
   if (is_product(s, d)) {
-    return multiply({1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1,
-                    bias);
+    return multiply(
+        d, {{1, s.x.per_channel(), s.x.channels, s.y.channels, false, false, false}, 0, 1}, bias);
   }
-  const DnnlConv conv(s, ConvResult::InputGrad, d.images);
+  const DnnlConv conv(s, ConvResult::InputGrad, d.images, d.inputs[0].dtype);
   return {[=](const KernelCall& c) {
-            conv.run(c.out<float>(0), c.in<float>(1), c.in<float>(0), c.scratch);
+            conv.run(c.outputs[0], c.inputs[1], c.inputs[0], c.scratch);
             bias.add(c);
           },
           conv.scratch_bytes(), "onednn"};
@@ -86,13 +92,12 @@ PreparedKernel conv2d_input_grad(const KernelDesc& d) {
 PreparedKernel conv2d_weight_grad(const KernelDesc& d) {
   const ConvShape s = conv_shape(d);
   if (is_product(s, d)) {
-    return multiply({1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0,
+    return multiply(d,
+                    {{1, s.y.channels, s.x.channels, s.x.per_channel(), true, false, false}, 1, 0},
                     {d, s.x});
   }
-  const DnnlConv conv(s, ConvResult::WeightGrad, d.images);
-  return {[=](const KernelCall& c) {
-            conv.run(c.in<float>(0), c.out<float>(0), c.in<float>(1), c.scratch);
-          },
+  const DnnlConv conv(s, ConvResult::WeightGrad, d.images, d.inputs[0].dtype);
+  return {[=](const KernelCall& c) { conv.run(c.inputs[0], c.outputs[0], c.inputs[1], c.scratch); },
           conv.scratch_bytes(), "onednn"};
 }
 

@@ -16,7 +16,10 @@ using Forward = dnnl::convolution_forward;
 using BackwardData = dnnl::convolution_backward_data;
 using BackwardWeights = dnnl::convolution_backward_weights;
 
-constexpr auto kFloat = memory::data_type::f32;
+memory::data_type type_of(DType dtype) {
+  return dtype == DType::BFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
 // Sums of weights' gradients that pieces may have of their own: 4 MiB. Above, to add them costs
@@ -66,15 +69,22 @@ ConvShape piece_of(ConvShape s, ConvResult result, const Cut& c) {
 
 struct Forms {
   memory::desc x, w, y;
+  memory::desc values;   ///< the weights that x is multiplied with, where `w` is their gradient
   memory::desc outside;  ///< a slice's weights as the caller has them
   memory::dims stride, dilation, padding;
 };
 
-Forms forms_of(const ConvShape& s, Layout images, std::int64_t all_inputs) {
+/// What images and weights are, and how they lie.
+struct Elements {
+  Layout images;
+  DType values, weights;
+};
+
+Forms forms_of(const ConvShape& s, const Elements& of, std::int64_t all_inputs) {
   const auto tag =
-      images == Layout::ChannelsLast ? memory::format_tag::nhwc : memory::format_tag::nchw;
+      of.images == Layout::ChannelsLast ? memory::format_tag::nhwc : memory::format_tag::nchw;
   const auto desc = [&](const Images& i) {
-    return memory::desc({i.n, i.channels, i.height, i.width}, kFloat, tag);
+    return memory::desc({i.n, i.channels, i.height, i.width}, type_of(of.values), tag);
   };
   const std::int64_t window = s.w.height * s.w.width;
   memory::dims w = {s.group_outputs(), s.group_inputs(), s.w.height, s.w.width};
@@ -84,9 +94,10 @@ Forms forms_of(const ConvShape& s, Layout images, std::int64_t all_inputs) {
     w.insert(w.begin(), s.groups);
   }
   return {desc(s.x),
-          {w, kFloat, memory::format_tag::any},
+          {w, type_of(of.weights), memory::format_tag::any},
           desc(s.y),
-          {w, kFloat, steps},
+          {w, type_of(of.values), memory::format_tag::any},
+          {w, type_of(of.weights), steps},
           {s.w.stride, s.w.stride},
           {s.w.dilation - 1, s.w.dilation - 1},  // oneDNN counts what is skipped
           {s.w.padding, s.w.padding}};
@@ -94,8 +105,8 @@ Forms forms_of(const ConvShape& s, Layout images, std::int64_t all_inputs) {
 
 #if DNNL_VERSION_MAJOR >= 3
 Forward::primitive_desc forward(const Forms& f, prop_kind kind) {
-  return {dnnl_cpu().engine, kind,      kDirect,          f.x, f.w, f.y, f.stride, f.dilation,
-          f.padding,         f.padding, dnnl_attributes()};
+  return {dnnl_cpu().engine, kind,       kDirect,   f.x,       f.values,         f.y,
+          f.stride,          f.dilation, f.padding, f.padding, dnnl_attributes()};
 }
 template <class Gradient>
 typename Gradient::primitive_desc gradient(const Forms& f) {
@@ -106,8 +117,9 @@ typename Gradient::primitive_desc gradient(const Forms& f) {
 }
 #else
 Forward::primitive_desc forward(const Forms& f, prop_kind kind) {
-  return {Forward::desc(kind, kDirect, f.x, f.w, f.y, f.stride, f.dilation, f.padding, f.padding),
-          dnnl_attributes(), dnnl_cpu().engine};
+  return {
+      Forward::desc(kind, kDirect, f.x, f.values, f.y, f.stride, f.dilation, f.padding, f.padding),
+      dnnl_attributes(), dnnl_cpu().engine};
 }
 template <class Gradient>
 typename Gradient::primitive_desc gradient(const Forms& f) {
@@ -124,29 +136,31 @@ std::int64_t aligned(std::size_t bytes) {
 /// Copies a slice of the channels of images out of them, or back.
 class SliceCopy {
  public:
-  SliceCopy(const Images& whole, Layout layout, const Cut& c)
-      : rows_(whole.n / c.groups), row_(whole.elements() / whole.n), width_(row_ / c.slices) {
-    if (layout == Layout::Plain) return;
-    rows_ *= whole.plane();
-    row_ = whole.channels;
+  SliceCopy(const Images& whole, const Elements& of, const Cut& c)
+      : rows_(whole.n / c.groups), row_(whole.elements() / whole.n) {
+    if (of.images == Layout::ChannelsLast) {
+      rows_ *= whole.plane();
+      row_ = whole.channels;
+    }
+    row_ *= dtype_bytes(of.values);
     width_ = row_ / c.slices;
   }
-  std::int64_t elements() const { return rows_ * width_; }
-  /// Where the slice begins among all images.
+  std::int64_t bytes() const { return rows_ * width_; }
+  /// The byte at which the slice begins among all images.
   std::int64_t begin(std::int64_t group, std::int64_t slice) const {
     return group * rows_ * row_ + slice * width_;
   }
-  void out(const float* whole, float* slice) const {
+  void out(const char* whole, char* slice) const {
     for (std::int64_t r = 0; r < rows_; ++r)
       std::copy_n(whole + r * row_, width_, slice + r * width_);
   }
-  void back(const float* slice, float* whole) const {
+  void back(const char* slice, char* whole) const {
     for (std::int64_t r = 0; r < rows_; ++r)
       std::copy_n(slice + r * width_, width_, whole + r * row_);
   }
 
  private:
-  std::int64_t rows_, row_, width_;
+  std::int64_t rows_, row_, width_;  // of a row and of its slice in bytes
 };
 
 /// A convolution, and the numbers of its arguments.
@@ -162,26 +176,30 @@ struct Piece {
 struct DnnlConv::State {
   Cut c;
   ConvResult result;
-  Images x, y;
+  Elements elements;
+  std::int64_t x_group, y_group;   // bytes of the images of a group
   std::vector<Piece> pieces;       // group by group
   std::vector<DnnlCall> reorders;  // by slice; none where the weights lie as the caller's
   SliceCopy slice;
-  std::int64_t slice_weights;  // from one slice's weights to the next, outside
+  std::int64_t slice_weights;  // elements from one slice's weights to the next, outside
   std::int64_t inside = 0;     // elements of a slice's weights in scratch
+  std::int64_t each;           // bytes of a weight
   std::int64_t weight_bytes = 0, slice_bytes = 0, pad_bytes = 0;
   std::string implementation;
 
-  State(const ConvShape& shape, ConvResult what, Layout images)
+  State(const ConvShape& shape, ConvResult what, Layout images, DType values)
       : c(cut(shape, what)),
         result(what),
-        x(shape.x),
-        y(shape.y),
-        slice(what == ConvResult::InputGrad ? shape.x : shape.y, images, c) {
+        elements{images, values, what == ConvResult::WeightGrad ? DType::Float32 : values},
+        x_group(shape.x.elements() / c.groups * dtype_bytes(values)),
+        y_group(shape.y.elements() / c.groups * dtype_bytes(values)),
+        slice(what == ConvResult::InputGrad ? shape.x : shape.y, elements, c),
+        each(dtype_bytes(elements.weights)) {
     const std::int64_t window = shape.w.height * shape.w.width;
     slice_weights = what == ConvResult::InputGrad
                         ? shape.x.channels / c.slices * window
                         : shape.y.channels / c.slices * shape.group_inputs() * window;
-    const Forms f = forms_of(piece_of(shape, what, c), images, shape.x.channels);
+    const Forms f = forms_of(piece_of(shape, what, c), elements, shape.x.channels);
     memory::desc wanted;
     {
       const OneThread alone;
@@ -190,8 +208,7 @@ struct DnnlConv::State {
                    ? make<BackwardData>(gradient<BackwardData>(f))
                    : make<BackwardWeights>(gradient<BackwardWeights>(f));
     }
-    if (c.slices > 1)
-      slice_bytes = aligned(static_cast<std::size_t>(slice.elements()) * sizeof(float));
+    if (c.slices > 1) slice_bytes = aligned(static_cast<std::size_t>(slice.bytes()));
     make_reorders(wanted, f.outside);
   }
 
@@ -229,7 +246,7 @@ struct DnnlConv::State {
   void make_reorders(const memory::desc& wanted, const memory::desc& outside) {
     const bool gradient = result == ConvResult::WeightGrad;
     const std::int64_t bytes = aligned(std::max(wanted.get_size(), std::size_t{1}));
-    inside = bytes / std::int64_t{sizeof(float)};
+    inside = bytes / each;
     if (wanted != outside) {
       const memory::desc &from = gradient ? wanted : outside, &to = gradient ? outside : wanted;
       const auto make_one = [&] {
@@ -256,11 +273,12 @@ struct DnnlConv::State {
     weight_bytes = kept * bytes;
   }
 
-  // Between the caller's weights and those in scratch, as float arrays.
-  void move_weights(const float* outside, const float* in_scratch) {
+  // Between the caller's weights and those in scratch.
+  void move_weights(const char* outside, const char* in_scratch) {
     const auto move = [&](std::int64_t i) {
       DnnlCall& r = reorders[static_cast<std::size_t>(i)];
-      const float *here = outside + i * slice_weights, *there = in_scratch + i * inside;
+      const char* here = outside + i * slice_weights * each;
+      const char* there = in_scratch + i * inside * each;
       r.bind(0, result == ConvResult::WeightGrad ? there : here);
       r.bind(1, result == ConvResult::WeightGrad ? here : there);
       r.run();
@@ -272,14 +290,13 @@ struct DnnlConv::State {
   }
 
   // Piece i, with its weights or their gradient at `w`.
-  void run_piece(std::int64_t i, const float* xs, const float* w, const float* ys, char* slices,
+  void run_piece(std::int64_t i, const char* xs, const char* w, const char* ys, char* slices,
                  char* pads) {
     const std::int64_t group = i / c.slices, part = i % c.slices;
     const bool data = result == ConvResult::InputGrad;
-    const float* px = xs + group * (x.elements() / c.groups);
-    const float* py = ys + group * (y.elements() / c.groups);
-    auto* copy = reinterpret_cast<float*>(slices + i * slice_bytes);
-    const float* whole = (data ? xs : ys) + slice.begin(group, part);
+    const char *px = xs + group * x_group, *py = ys + group * y_group;
+    char* copy = slices + i * slice_bytes;
+    const char* whole = (data ? xs : ys) + slice.begin(group, part);
     if (c.slices > 1) {
       (data ? px : py) = copy;
       if (result == ConvResult::WeightGrad) slice.out(whole, copy);
@@ -291,7 +308,7 @@ struct DnnlConv::State {
     p.call.bind(p.pad, pads + i * pad_bytes);
     p.call.run();
     if (c.slices > 1 && result != ConvResult::WeightGrad)
-      slice.back(copy, const_cast<float*>(whole));
+      slice.back(copy, const_cast<char*>(whole));
   }
 
   // Adds the gradients of the groups in order: slice by slice to `to`, `step` elements apart.
@@ -314,14 +331,14 @@ struct DnnlConv::State {
   }
 };
 
-DnnlConv::DnnlConv(const ConvShape& shape, ConvResult result, Layout images) {
+DnnlConv::DnnlConv(const ConvShape& shape, ConvResult result, Layout images, DType values) {
   try {
-    state_ = std::make_shared<State>(shape, result, images);
+    state_ = std::make_shared<State>(shape, result, images, values);
   } catch (const dnnl::error& e) {
     fail(Code::Unsupported,
-         "oneDNN has no float32 convolution of {} images [{}, {}, {}] to [{}, {}, {}]: {}",
-         shape.x.n, shape.x.channels, shape.x.height, shape.x.width, shape.y.channels,
-         shape.y.height, shape.y.width, e.what());
+         "oneDNN has no {} convolution of {} images [{}, {}, {}] to [{}, {}, {}]: {}",
+         dtype_name(values), shape.x.n, shape.x.channels, shape.x.height, shape.x.width,
+         shape.y.channels, shape.y.height, shape.y.width, e.what());
   }
 }
 
@@ -333,23 +350,27 @@ std::int64_t DnnlConv::scratch_bytes() const {
 
 const char* DnnlConv::implementation() const { return state_->implementation.c_str(); }
 
-void DnnlConv::run(const float* x, const float* w, const float* y, void* scratch) const {
+void DnnlConv::run(const void* x, const void* weights, const void* y, void* scratch) const {
   State& s = *state_;
   const auto count = static_cast<std::int64_t>(s.pieces.size());
-  auto* kept = static_cast<float*>(scratch);
+  const char* w = static_cast<const char*>(weights);
+  char* kept = static_cast<char*>(scratch);
   char* slices = static_cast<char*>(scratch) + s.weight_bytes;
   char* pads = slices + count * s.slice_bytes;
   const bool gradient = s.result == ConvResult::WeightGrad, in_scratch = s.weight_bytes > 0;
   if (!gradient && in_scratch) s.move_weights(w, kept);
   share_out(count, [&](std::int64_t i) {
     const std::int64_t at = gradient ? i : i % s.c.slices;
-    s.run_piece(i, x, in_scratch ? kept + at * s.inside : w + at * s.slice_weights, y, slices,
-                pads);
+    s.run_piece(i, static_cast<const char*>(x),
+                in_scratch ? kept + at * s.inside * s.each : w + at * s.slice_weights * s.each,
+                static_cast<const char*>(y), slices, pads);
   });
   if (!gradient || !in_scratch) return;
   const bool moves = !s.reorders.empty();
   if (s.c.groups > 1)
-    s.add_groups(kept, moves ? kept : const_cast<float*>(w), moves ? s.inside : s.slice_weights);
+    s.add_groups(reinterpret_cast<float*>(kept),
+                 reinterpret_cast<float*>(moves ? kept : const_cast<char*>(w)),
+                 moves ? s.inside : s.slice_weights);
   if (moves) s.move_weights(w, kept);
 }
 

@@ -1,5 +1,6 @@
-// Convolutions through oneDNN, under either layout of images; weights are [O, C, height, width]
-// outside and reordered in scratch where oneDNN wants them otherwise.
+// Convolutions through oneDNN, of float32 or bfloat16, under either layout of images; weights are
+// [O, C, height, width] outside and reordered in scratch where oneDNN wants them otherwise. Sums
+// are float32, and so are the gradients of weights.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,8 +17,9 @@ enum class ConvResult : std::uint8_t { Output, InputGrad, WeightGrad };
 /// One thread may run it at a time, with a team. Copies share the primitives.
 class DnnlConv {
  public:
-  /// Throws Unsupported with oneDNN's message if it has no implementation.
-  DnnlConv(const ConvShape& shape, ConvResult result, Layout images);
+  /// Images and weights are `values`, float32 or bfloat16; a weight's gradient is float32. Throws
+  /// Unsupported with oneDNN's message if it has no implementation.
+  DnnlConv(const ConvShape& shape, ConvResult result, Layout images, DType values);
 
   /// Bytes that run() needs at `scratch`; oneDNN never allocates scratch of its own.
   std::int64_t scratch_bytes() const;
@@ -27,7 +29,7 @@ class DnnlConv {
 
   /// x, w and y stand for their gradients where those are computed or given; of WeightGrad and
   /// InputGrad, w and x are written. Throws Internal if oneDNN reports a failure.
-  void run(const float* x, const float* w, const float* y, void* scratch) const;
+  void run(const void* x, const void* w, const void* y, void* scratch) const;
 
  private:
   struct State;

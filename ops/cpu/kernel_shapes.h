@@ -1,10 +1,12 @@
 // What kernels read out of a KernelDesc, and how a reference kernel is made for float32 and float64
-// alike. Reference kernels take float64 too, so that gradients can be checked to many digits.
+// alike. Reference kernels take float64 too, so that gradients can be checked to many digits, and
+// bfloat16 by widening it.
 #pragma once
 #include <cstdint>
 #include <string>
 
 #include "graph/base/error.h"
+#include "ops/cpu/widened.h"
 #include "ops/kernel.h"
 
 namespace hetu::cpu {
@@ -44,21 +46,25 @@ inline DType computing_type(const KernelDesc& d) {
   return DType::Float32;
 }
 
-/// The condition of every fast row: float32 throughout.
+/// The condition of most fast rows: float32 throughout.
 inline bool is_float32(const KernelDesc& d) { return computing_type(d) == DType::Float32; }
+
+inline bool is_bfloat16(const KernelDesc& d) { return computing_type(d) == DType::BFloat16; }
 
 /// A reference row from `Body<T>`: constructed from the KernelDesc, called with the KernelCall.
 template <template <class> class Body>
 PreparedKernel reference(const KernelDesc& d) {
   switch (computing_type(d)) {
+    case DType::BFloat16:
+      return widened_kernel(d, reference<Body>);
     case DType::Float32:
       return {Body<float>(d), 0, "reference"};
     case DType::Float64:
       return {Body<double>(d), 0, "reference"};
     default:
       fail(Code::Unsupported,
-           "{} '{}': no CPU kernel for {}; float32 (and float64 for checks) is there", d.op, d.name,
-           dtype_name(computing_type(d)));
+           "{} '{}': no CPU kernel for {}; float32 and bfloat16 (and float64 for checks) are there",
+           d.op, d.name, dtype_name(computing_type(d)));
   }
 }
 
@@ -66,6 +72,15 @@ PreparedKernel reference(const KernelDesc& d) {
 template <class Body>
 PreparedKernel vector_kernel(const KernelDesc& d) {
   return {Body(d), 0, "vector"};
+}
+
+/// The condition of fast rows whose body loads and stores either.
+inline bool is_float32_or_bfloat16(const KernelDesc& d) { return is_float32(d) || is_bfloat16(d); }
+
+/// A fast row from `Body<T>`, of T as the floats lie in memory; it computes in float32.
+template <template <class> class Body>
+PreparedKernel vector_either(const KernelDesc& d) {
+  return is_bfloat16(d) ? vector_kernel<Body<BFloat16>>(d) : vector_kernel<Body<float>>(d);
 }
 
 /// Throws InvalidArgument, naming the node, unless every index is in [0, below) or, where allowed,

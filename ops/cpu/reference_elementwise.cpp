@@ -117,6 +117,8 @@ PreparedKernel compare_as(const KernelDesc& d) {
 template <class F>
 PreparedKernel compare(const KernelDesc& d) {
   switch (d.inputs[0].dtype) {
+    case DType::BFloat16:
+      return widened_kernel(d, compare<F>);
     case DType::Float32:
       return compare_as<float, F>(d);
     case DType::Float64:

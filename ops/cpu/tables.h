@@ -17,7 +17,9 @@ inline KernelTable any_layout(KernelTable rows) {
 }
 
 // Fast rows: blocked where matrices are multiplied, onednn for convolutions, vector elsewhere.
+const KernelTable& vector_cast_rows();
 const KernelTable& linear_rows();
+const KernelTable& dnnl_product_rows();
 const KernelTable& vector_elementwise_rows();
 const KernelTable& vector_norm_rows();
 const KernelTable& vector_dropout_rows();

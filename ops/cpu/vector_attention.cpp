@@ -2,6 +2,8 @@
 // rows, and softmax with dropout on a block while it is in cache. Keys that no row of a block sees
 // by its place are skipped. Tasks share nothing but their inputs, so the bits depend neither on
 // threads nor on the other samples of the micro-batch.
+// T is float or BFloat16, as values lie in memory; what is bfloat16 is widened head by head, and
+// products, softmax and the sums of gradients are float32's.
 // Shape letters: S keys, P keys padded to whole vectors, D columns of a head, R rows of a block.
 #include <omp.h>
 
@@ -87,31 +89,79 @@ struct Heads : AttentionShape {
   }
 };
 
+/// Rows of a head as floats.
+template <class Float>
+struct HeadRows {
+  Float* data;
+  std::int64_t stride;  ///< from one row to the next
+};
+
+/// Where they lie, or a copy in `room`.
+HeadRows<const float> floats_of(const float* x, std::int64_t, std::int64_t, std::int64_t stride,
+                                float*) {
+  return {x, stride};
+}
+HeadRows<const float> floats_of(const BFloat16* x, std::int64_t rows, std::int64_t columns,
+                                std::int64_t stride, float* room) {
+  for (std::int64_t r = 0; r < rows; ++r)
+#pragma omp simd
+    for (std::int64_t j = 0; j < columns; ++j) room[r * columns + j] = float(x[r * stride + j]);
+  return {room, columns};
+}
+
+/// Where sums for rows are made: there, or in `room`, from where store() rounds them.
+HeadRows<float> sums_for(float* y, std::int64_t, std::int64_t stride, float*) {
+  return {y, stride};
+}
+HeadRows<float> sums_for(BFloat16*, std::int64_t columns, std::int64_t, float* room) {
+  return {room, columns};
+}
+void store(const HeadRows<float>&, std::int64_t, std::int64_t, float*, std::int64_t) {}
+void store(const HeadRows<float>& from, std::int64_t rows, std::int64_t columns, BFloat16* y,
+           std::int64_t stride) {
+  for (std::int64_t r = 0; r < rows; ++r)
+#pragma omp simd
+    for (std::int64_t j = 0; j < columns; ++j)
+      y[r * stride + j] = BFloat16(from.data[r * from.stride + j]);
+}
+
 bool fits(const KernelDesc& d) {
   return is_float32(d) && count_of(d.inputs[0]) > 0 && count_of(d.inputs[1]) > 0 &&
          (d.inputs[0].shape[2] / d.attrs->integer("heads")) % kVector == 0;
 }
 
+bool fits_either(const KernelDesc& d) { return is_bfloat16(d) ? fits(widened(d)) : fits(d); }
+
+template <class T>
 struct Attention : Heads {
   AttentionMask mask;
   explicit Attention(const KernelDesc& d) : Heads(d), mask(d) {
-    scratch = D * P + P + 2 * kBlockRows * P;  // K^T, bias, tile, factors
+    scratch = D * P + P + 2 * kBlockRows * P;                 // K^T, bias, tile, factors
+    if (is_bfloat16(d)) scratch += (S + 2 * kBlockRows) * D;  // K or V; rows of q and y
   }
 
   void operator()(const KernelCall& c) const {
     for_heads(c, [&](std::int64_t b, std::int64_t g, float* kt) {
-      float *bias = kt + D * P, *tile = bias + P;
-      pack_transposed(c.in<float>(1) + kv(b, g), S, D, kv_width, kt);
+      float *bias = kt + D * P, *tile = bias + P, *room = tile + 2 * kBlockRows * P;
+      const auto k = floats_of(c.in<T>(1) + kv(b, g), S, D, kv_width, room);
+      pack_transposed(k.data, S, D, k.stride, kt);
+      const auto v = floats_of(c.in<T>(2) + kv(b, g), S, D, kv_width, room);
       for (std::int64_t j = 0; j < S; ++j)
         bias[j] = mask.padding() ? static_cast<float>(mask.padding_row(c, b)[j] - 1) * 10000.0f : 0;
-      for_blocks(b, g, [&](const Block& one) { block(c, one, kt, bias, tile); });
+      for_blocks(b, g, [&](const Block& one) { block(c, one, {kt, bias, tile, room + S * D}, v); });
     });
   }
 
-  void block(const KernelCall& c, const Block& b, const float* kt, float* bias, float* tile) const {
+  struct Room {
+    float *kt, *bias, *tile, *rows;
+  };
+
+  void block(const KernelCall& c, const Block& b, const Room& room,
+             const HeadRows<const float>& v) const {
     const std::int64_t n = b.keys.size(), from = b.keys.begin;
-    small_gemm({b.rows, padded(n), D, width, 1, P, P}, c.in<float>(0) + query(b), kt + from, tile,
-               false);
+    float *bias = room.bias, *tile = room.tile;
+    const auto q = floats_of(c.in<T>(0) + query(b), b.rows, D, width, room.rows);
+    small_gemm({b.rows, padded(n), D, q.stride, 1, P, P}, q.data, room.kt + from, tile, false);
     for (std::int64_t r = 0; r < b.rows; ++r) score(c, b, r, bias, tile + r * P);
     if (drops(c.run)) {
       float* keep = tile + kBlockRows * P;
@@ -122,15 +172,18 @@ struct Attention : Heads {
         for (std::int64_t j = 0; j < n; ++j) to[j] *= f[j];
       }
     }
-    const float* v = c.in<float>(2) + kv(b.sample, b.head / group) + from * kv_width;
-    small_gemm({b.rows, D, n, P, 1, kv_width, width}, tile, v, c.out<float>(0) + query(b), false);
+    T* to = c.out<T>(0) + query(b);
+    const HeadRows<float> y = sums_for(to, D, width, room.rows + kBlockRows * D);
+    small_gemm({b.rows, D, n, P, 1, v.stride, y.stride}, tile, v.data + from * v.stride, y.data,
+               false);
+    store(y, b.rows, D, to, width);
   }
 
   /// From row r of a block's products to its weights, in place and in probs.
   void score(const KernelCall& c, const Block& b, std::int64_t r, float* bias, float* tile) const {
     const ScoreRow at{b.sample, b.head, b.first + r};
     const KeyRange seen = range(at.query);
-    float* probs = c.out<float>(1) + weights(b) + r * S;
+    T* probs = c.out<T>(1) + weights(b) + r * S;
     const std::int64_t from = b.keys.begin;
     bool some = !mask.hides_all(c, at, seen);
     if (some) {
@@ -142,8 +195,8 @@ struct Attention : Heads {
     const KeyRange kept = some ? seen : KeyRange{from, from};
     std::fill(tile, tile + kept.begin - from, 0.0f);
     std::fill(tile + kept.end - from, tile + b.keys.size(), 0.0f);
-    std::fill(probs, probs + kept.begin, 0.0f);
-    std::fill(probs + kept.end, probs + S, 0.0f);
+    std::fill(probs, probs + kept.begin, T(0.0f));
+    std::fill(probs + kept.end, probs + S, T(0.0f));
   }
 
   void hide(const std::uint8_t* shown, KeyRange seen, float* bias) const {
@@ -153,7 +206,7 @@ struct Attention : Heads {
   }
 
   /// In place, and a copy to `probs`. False if what was added hides all n keys.
-  bool softmax(float* row, const float* bias, std::int64_t n, float* probs) const {
+  bool softmax(float* row, const float* bias, std::int64_t n, T* probs) const {
     float top = -kInfinity, sum = 0;
 #pragma omp simd reduction(max : top)
     for (std::int64_t j = 0; j < n; ++j) {
@@ -168,7 +221,7 @@ struct Attention : Heads {
     for (std::int64_t j = 0; j < n; ++j) sum += row[j] = VectorMath::exp(row[j] - top);
     const float inverse = 1.0f / sum;
 #pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) probs[j] = row[j] *= inverse;
+    for (std::int64_t j = 0; j < n; ++j) probs[j] = T(row[j] *= inverse);
     return true;
   }
 };
@@ -182,7 +235,8 @@ struct ScoresGrad : Heads {
   }
 
   /// Of row r of a block: rows of `probs`, `dropped` and `ds` from the block's first key on.
-  void scores_grad(const Block& b, std::int64_t r, const float* probs, bool drop, float* dropped,
+  template <class T>
+  void scores_grad(const Block& b, std::int64_t r, const T* probs, bool drop, float* dropped,
                    float* ds) const {
     const KeyRange seen = range(b.first + r);
     const std::int64_t begin = seen.begin - b.keys.begin, end = seen.end - b.keys.begin;
@@ -194,60 +248,84 @@ struct ScoresGrad : Heads {
   }
 
   /// From factors to dropped probs, and from the gradient of dropped probs to that of raw scores.
-  void softmax_grad(const float* probs, bool drop, std::int64_t n, float* dropped,
-                    float* ds) const {
+  template <class T>
+  void softmax_grad(const T* probs, bool drop, std::int64_t n, float* dropped, float* ds) const {
     float dot = 0;
     if (drop) {
 #pragma omp simd reduction(+ : dot)
       for (std::int64_t j = 0; j < n; ++j) {
         ds[j] *= dropped[j];
-        dropped[j] *= probs[j];
-        dot += probs[j] * ds[j];
+        dropped[j] *= float(probs[j]);
+        dot += float(probs[j]) * ds[j];
       }
     } else {
 #pragma omp simd reduction(+ : dot)
       for (std::int64_t j = 0; j < n; ++j) {
-        dropped[j] = probs[j];
-        dot += probs[j] * ds[j];
+        dropped[j] = float(probs[j]);
+        dot += float(probs[j]) * ds[j];
       }
     }
 #pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) ds[j] = probs[j] * (ds[j] - dot) * slope;
+    for (std::int64_t j = 0; j < n; ++j) ds[j] = float(probs[j]) * (ds[j] - dot) * slope;
   }
 };
 
+template <class T>
 struct AttentionGrad : ScoresGrad {
   explicit AttentionGrad(const KernelDesc& d)
-      : ScoresGrad(d, static_cast<float>(AttentionShape(d).scale)) {}
+      : ScoresGrad(d, static_cast<float>(AttentionShape(d).scale)) {
+    if (is_bfloat16(d)) scratch += 3 * (S + kBlockRows) * D;
+  }
+
+  /// Of a head of keys; `rows` has room for three blocks of queries.
+  struct Room {
+    float *vt, *rows;
+    HeadRows<const float> k;
+    HeadRows<float> dk, dv;
+  };
 
   void operator()(const KernelCall& c) const {
     for_heads(c, [&](std::int64_t b, std::int64_t g, float* vt) {
-      pack_transposed(c.in<float>(2) + kv(b, g), S, D, kv_width, vt);
+      const std::int64_t at = kv(b, g);
+      float* room = vt + D * P + 2 * kBlockRows * P;
+      const auto v = floats_of(c.in<T>(2) + at, S, D, kv_width, room);
+      pack_transposed(v.data, S, D, v.stride, vt);
+      const Room own = {vt, room + 3 * S * D, floats_of(c.in<T>(1) + at, S, D, kv_width, room),
+                        sums_for(c.out<T>(1) + at, D, kv_width, room + S * D),
+                        sums_for(c.out<T>(2) + at, D, kv_width, room + 2 * S * D)};
       // Where all keys are seen, the first block writes all gradients and the others add to them.
       bool more = !whole();
       for (std::int64_t j = 0; more && j < S; ++j)
-        for (int o = 1; o < 3; ++o) std::fill_n(c.out<float>(o) + kv(b, g) + j * kv_width, D, 0.0f);
+        for (const HeadRows<float>& sum : {own.dk, own.dv})
+          std::fill_n(sum.data + j * sum.stride, D, 0.0f);
       for_blocks(b, g, [&](const Block& one) {
-        block(c, one, vt, more);
+        block(c, one, own, more);
         more = true;
       });
+      store(own.dk, S, D, c.out<T>(1) + at, kv_width);
+      store(own.dv, S, D, c.out<T>(2) + at, kv_width);
     });
   }
 
-  void block(const KernelCall& c, const Block& b, float* vt, bool more) const {
-    float *dropped = vt + D * P, *ds = dropped + kBlockRows * P;
+  void block(const KernelCall& c, const Block& b, const Room& room, bool more) const {
+    float *dropped = room.vt + D * P, *ds = dropped + kBlockRows * P;
     const std::int64_t n = b.keys.size(), from = b.keys.begin;
-    const std::int64_t at = kv(b.sample, b.head / group) + from * kv_width;
-    const float *q = c.in<float>(0) + query(b), *k = c.in<float>(1) + at;
-    const float* dy = c.in<float>(4) + query(b);
-    const float* probs = c.in<float>(3) + weights(b) + from;
-    small_gemm({b.rows, padded(n), D, width, 1, P, P}, dy, vt + from, ds, false);
+    const auto q = floats_of(c.in<T>(0) + query(b), b.rows, D, width, room.rows);
+    const auto dy = floats_of(c.in<T>(4) + query(b), b.rows, D, width, room.rows + kBlockRows * D);
+    T* to = c.out<T>(0) + query(b);
+    const HeadRows<float> dq = sums_for(to, D, width, room.rows + 2 * kBlockRows * D);
+    const T* probs = c.in<T>(3) + weights(b) + from;
+    small_gemm({b.rows, padded(n), D, dy.stride, 1, P, P}, dy.data, room.vt + from, ds, false);
     if (drops(c.run)) factors(c.run, b, dropped);
     for (std::int64_t r = 0; r < b.rows; ++r)
       scores_grad(b, r, probs + r * S, drops(c.run), dropped + r * P, ds + r * P);
-    small_gemm({b.rows, D, n, P, 1, kv_width, width}, ds, k, c.out<float>(0) + query(b), false);
-    small_gemm({n, D, b.rows, 1, P, width, kv_width}, ds, q, c.out<float>(1) + at, more);
-    small_gemm({n, D, b.rows, 1, P, width, kv_width}, dropped, dy, c.out<float>(2) + at, more);
+    small_gemm({b.rows, D, n, P, 1, room.k.stride, dq.stride}, ds,
+               room.k.data + from * room.k.stride, dq.data, false);
+    store(dq, b.rows, D, to, width);
+    small_gemm({n, D, b.rows, 1, P, q.stride, room.dk.stride}, ds, q.data,
+               room.dk.data + from * room.dk.stride, more);
+    small_gemm({n, D, b.rows, 1, P, dy.stride, room.dv.stride}, dropped, dy.data,
+               room.dv.data + from * room.dv.stride, more);
   }
 };
 
@@ -284,12 +362,17 @@ PreparedKernel prepare(const KernelDesc& d) {
   return {body, body.scratch_bytes(), "vector"};
 }
 
+template <template <class> class Body>
+PreparedKernel prepare_either(const KernelDesc& d) {
+  return is_bfloat16(d) ? prepare<Body<BFloat16>>(d) : prepare<Body<float>>(d);
+}
+
 }  // namespace
 
 const KernelTable& vector_attention_rows() {
   static const KernelTable kRows = {
-      {"attention", "vector", fits, prepare<Attention>},
-      {"attention_grad", "vector", fits, prepare<AttentionGrad>},
+      {"attention", "vector", fits_either, prepare_either<Attention>},
+      {"attention_grad", "vector", fits_either, prepare_either<AttentionGrad>},
       {"attention_scores_grad", "vector", fits, prepare<AttentionScoresGrad>},
   };
   return kRows;

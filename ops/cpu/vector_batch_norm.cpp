@@ -1,6 +1,7 @@
 // Batch normalisation of channels-last images: a matrix of pixels by channels. Threads take whole
 // blocks of pixels, each small enough to stay in cache for two passes, and blocks are joined in
 // order, so the bits do not depend on the number of threads and memory is read once per sum.
+// T is float or BFloat16, as images lie in memory; all else is float32.
 // Shape letters: P pixels (n * height * width), C channels, K blocks.
 #include <algorithm>
 #include <array>
@@ -86,6 +87,7 @@ struct Line {
   }
 };
 
+template <class T>
 struct BatchNorm {
   std::string name;
   Blocks blocks;
@@ -116,15 +118,16 @@ struct BatchNorm {
   // Mean and sum of squares about it of one block.
   void statistics_of(std::int64_t k, const KernelCall& call) const {
     const std::int64_t channels = blocks.channels, begin = blocks.begin(k), end = blocks.end(k);
-    const float* x = call.in<float>(0);
+    const T* x = call.in<T>(0);
     float *mean = blocks.first(call.scratch, k), *squares = blocks.second(call.scratch, k);
     std::fill_n(mean, 2 * channels, 0.0f);
-    blocks.add_up<1>(k, {mean}, [=](std::int64_t, std::int64_t at) { return std::array{x[at]}; });
+    blocks.add_up<1>(k, {mean},
+                     [=](std::int64_t, std::int64_t at) { return std::array{float(x[at])}; });
     const float per = 1.0f / float(end - begin);
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) mean[c] *= per;
     blocks.add_up<1>(k, {squares}, [=](std::int64_t c, std::int64_t at) {
-      return std::array{(x[at] - mean[c]) * (x[at] - mean[c])};
+      return std::array{(float(x[at]) - mean[c]) * (float(x[at]) - mean[c])};
     });
   }
 
@@ -153,11 +156,11 @@ struct BatchNorm {
     const Line line(blocks,
                     {call.in<float>(1), call.in<float>(2), call.out<float>(1), call.out<float>(2)},
                     epsilon, call.scratch);
-    const float* other = skip ? call.in<float>(5) : nullptr;
+    const T* other = skip ? call.in<T>(5) : nullptr;
     const float *scale = line.scale, *shift = line.shift;
     if (skip) {
       sweep(call, [=](float x, std::int64_t c, std::int64_t at) {
-        return fn::Relu()(x * scale[c] + shift[c] + other[at]);
+        return fn::Relu()(x * scale[c] + shift[c] + float(other[at]));
       });
     } else if (relu) {
       sweep(call, [=](float x, std::int64_t c, std::int64_t) {
@@ -172,18 +175,20 @@ struct BatchNorm {
   template <class Of>
   void sweep(const KernelCall& call, const Of& of) const {
     const std::int64_t channels = blocks.channels;
-    const float* x = call.in<float>(0);
-    float* y = call.out<float>(0);
+    const T* x = call.in<T>(0);
+    T* y = call.out<T>(0);
     blocks.each([=, this](std::int64_t k) {
       for (std::int64_t p = blocks.begin(k); p < blocks.end(k); ++p) {
         const std::int64_t row = p * channels;
 #pragma omp simd
-        for (std::int64_t c = 0; c < channels; ++c) y[row + c] = of(x[row + c], c, row + c);
+        for (std::int64_t c = 0; c < channels; ++c)
+          y[row + c] = T(of(float(x[row + c]), c, row + c));
       }
     });
   }
 };
 
+template <class T>
 struct BatchNormGrad {
   Blocks blocks;
   double epsilon;
@@ -194,9 +199,9 @@ struct BatchNormGrad {
         relu(d.op == "batch_norm_relu_grad") {}
 
   void operator()(const KernelCall& call) const {
-    const float* dy = call.in<float>(relu ? 5 : 4);
+    const T* dy = call.in<T>(relu ? 5 : 4);
     if (!relu) {
-      run(call, [=](float, std::int64_t, std::int64_t at) { return dy[at]; });
+      run(call, [=](float, std::int64_t, std::int64_t at) { return float(dy[at]); });
       return;
     }
     const Line line(blocks,
@@ -204,7 +209,7 @@ struct BatchNormGrad {
                     epsilon, call.scratch);
     const float *scale = line.scale, *shift = line.shift;
     run(call, [=](float x, std::int64_t c, std::int64_t at) {
-      const float g = dy[at];  // read in any case, so that the loop becomes vector code
+      const float g = float(dy[at]);  // read in any case, so that the loop becomes vector code
       return x * scale[c] + shift[c] > 0.0f ? g : 0.0f;
     });
   }
@@ -221,12 +226,13 @@ struct BatchNormGrad {
   // Sums of slopes and of slopes * (x - mean) of one block.
   template <class Slope>
   void sums_of(std::int64_t k, const KernelCall& call, Slope slope) const {
-    const float *x = call.in<float>(0), *mean = call.in<float>(2);
+    const T* x = call.in<T>(0);
+    const float* mean = call.in<float>(2);
     float *sum = blocks.first(call.scratch, k), *dot = blocks.second(call.scratch, k);
     std::fill_n(sum, 2 * blocks.channels, 0.0f);
     blocks.add_up<2>(k, {sum, dot}, [=](std::int64_t c, std::int64_t at) {
-      const float g = slope(x[at], c, at);
-      return std::array{g, g * (x[at] - mean[c])};
+      const float v = float(x[at]), g = slope(v, c, at);
+      return std::array{g, g * (v - mean[c])};
     });
   }
 
@@ -255,27 +261,32 @@ struct BatchNormGrad {
   template <class Slope>
   void spread(const KernelCall& call, const Slope& slope) const {
     const std::int64_t channels = blocks.channels;
-    const float *x = call.in<float>(0), *mean = call.in<float>(2);
+    const T* x = call.in<T>(0);
+    const float* mean = call.in<float>(2);
     const float* a = blocks.first(call.scratch, blocks.count + 1);
     const float *b = a + channels, *d = b + channels;
-    float* dx = call.out<float>(0);
+    T* dx = call.out<T>(0);
     blocks.each([=, this](std::int64_t k) {
       for (std::int64_t p = blocks.begin(k); p < blocks.end(k); ++p) {
         const std::int64_t row = p * channels;
 #pragma omp simd
-        for (std::int64_t c = 0; c < channels; ++c)
-          dx[row + c] = slope(x[row + c], c, row + c) * a[c] + (x[row + c] - mean[c]) * b[c] + d[c];
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const float v = float(x[row + c]);
+          dx[row + c] = T(slope(v, c, row + c) * a[c] + (v - mean[c]) * b[c] + d[c]);
+        }
       }
     });
   }
 };
 
-template <class Body>
+template <template <class> class Body>
 PreparedKernel in_blocks(const KernelDesc& d) {
-  return {Body(d), Blocks(images_of(d.inputs[0])).scratch_bytes(), "vector"};
+  const std::int64_t scratch = Blocks(images_of(d.inputs[0])).scratch_bytes();
+  if (is_bfloat16(d)) return {Body<BFloat16>(d), scratch, "vector"};
+  return {Body<float>(d), scratch, "vector"};
 }
 
-bool fits(const KernelDesc& d) { return is_float32(d) && count_of(d.inputs[0]) > 0; }
+bool fits(const KernelDesc& d) { return is_float32_or_bfloat16(d) && count_of(d.inputs[0]) > 0; }
 
 }  // namespace
 

@@ -64,15 +64,25 @@ void for_groups(const DropoutStream& s, const DropoutRate& rate, std::int64_t be
 
 /// y = x * factor, and 0 for a dropped NaN. Not inlined: inside the closure the loop stayed scalar,
 /// or the compiler warned of elements that the loop never reads.
-[[gnu::noinline]] void multiply(const float* factor, const float* x, float* y, std::int64_t n) {
+template <class T>
+[[gnu::noinline]] void multiply(const float* factor, const T* x, T* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t j = 0; j < n; ++j) {
-    const float kept = x[j] * factor[j];
-    y[j] = factor[j] == 0.0f ? 0.0f : kept;
+    const float kept = float(x[j]) * factor[j];
+    y[j] = T(factor[j] == 0.0f ? 0.0f : kept);
   }
 }
 
+template <class T>
+void apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin, std::int64_t n,
+           const T* x, T* y) {
+  for_groups(stream, rate, begin, n, [=](std::int64_t at, const float* f, std::int64_t count) {
+    multiply(f, x + at, y + at, count);
+  });
+}
+
 /// Forward and gradient alike.
+template <class T>
 struct Dropout {
   // Pieces that threads share out; whole groups, so that none is made twice.
   static constexpr std::int64_t kPiece = 32 * kGroup;
@@ -87,8 +97,8 @@ struct Dropout {
         rate(DropoutRate::of(d.attrs->real("p"))) {}
 
   void operator()(const KernelCall& c) const {
-    const float* x = c.in<float>(0);
-    float* y = c.out<float>(0);
+    const T* x = c.in<T>(0);
+    T* y = c.out<T>(0);
     if (!c.run.training || rate.threshold == 0) {
       std::copy_n(x, samples * elements, y);
       return;
@@ -100,7 +110,7 @@ struct Dropout {
         const auto stream =
             DropoutStream::of(c.run.seed, name_hash, c.run.step, c.run.sample_offset + s);
         const std::int64_t begin = p * kPiece, at = s * elements + begin;
-        dropout_apply(stream, rate, begin, std::min(kPiece, elements - begin), x + at, y + at);
+        apply(stream, rate, begin, std::min(kPiece, elements - begin), x + at, y + at);
       }
   }
 };
@@ -116,15 +126,13 @@ void dropout_factors(const DropoutStream& stream, const DropoutRate& rate, std::
 
 void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
                    std::int64_t n, const float* x, float* y) {
-  for_groups(stream, rate, begin, n, [=](std::int64_t at, const float* f, std::int64_t count) {
-    multiply(f, x + at, y + at, count);
-  });
+  apply(stream, rate, begin, n, x, y);
 }
 
 const KernelTable& vector_dropout_rows() {
   static const KernelTable kRows = {
-      {"dropout", "vector", is_float32, vector_kernel<Dropout>},
-      {"dropout_grad", "vector", is_float32, vector_kernel<Dropout>},
+      {"dropout", "vector", is_float32_or_bfloat16, vector_either<Dropout>},
+      {"dropout_grad", "vector", is_float32_or_bfloat16, vector_either<Dropout>},
   };
   return kRows;
 }

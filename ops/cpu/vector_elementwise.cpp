@@ -1,4 +1,5 @@
-// Loops over ops/scalar_fns.h in vector registers, several threads for large tensors.
+// Loops over ops/scalar_fns.h in vector registers, several threads for large tensors. T is float or
+// BFloat16, as values lie in memory; functions are float32's.
 #include "ops/cpu/attr_fns.h"
 #include "ops/cpu/broadcast_walk.h"
 #include "ops/cpu/kernel_shapes.h"
@@ -15,81 +16,82 @@ void for_chunks(std::int64_t n, const Body& body) {
                  [&](std::int64_t, std::int64_t begin, std::int64_t end) { body(begin, end); });
 }
 
-template <class F>
+template <class F, class T = float>
 struct Unary {
   std::int64_t n;
   explicit Unary(const KernelDesc& d) : n(count_of(d.outputs[0])) {}
   void operator()(const KernelCall& c) const {
-    const float* x = c.in<float>(0);
-    float* y = c.out<float>(0);
+    const T* x = c.in<T>(0);
+    T* y = c.out<T>(0);
     for_chunks(n, [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = F()(x[i]);
+      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(float(x[i])));
     });
   }
 };
 
 /// Operands that broadcast: in a row both move, or one stands still.
-template <class F>
+template <class F, class T = float>
 struct Binary {
   BroadcastWalk<2> walk;
   explicit Binary(const KernelDesc& d) : walk(d) {}
   void operator()(const KernelCall& c) const {
-    const float *first = c.in<float>(0), *second = c.in<float>(1);
-    float* out = c.out<float>(0);
+    const T *first = c.in<T>(0), *second = c.in<T>(1);
+    T* out = c.out<T>(0);
     for_row_chunks(walk.rows(), walk.row_size(),
                    [=, this](std::int64_t row, std::int64_t begin, std::int64_t end) {
                      const auto [at_a, at_b] = walk.begin(row);
                      run(first + at_a, second + at_b, out + row * walk.row_size(), begin, end);
                    });
   }
-  void run(const float* a, const float* b, float* y, std::int64_t begin, std::int64_t end) const {
+  void run(const T* a, const T* b, T* y, std::int64_t begin, std::int64_t end) const {
     if (walk.step(0) == walk.step(1)) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = F()(a[i], b[i]);
+      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(float(a[i]), float(b[i])));
     } else if (walk.step(0) == 0) {
       const float one = *a;
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = F()(one, b[i]);
+      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(one, float(b[i])));
     } else {
       const float one = *b;
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = F()(a[i], one);
+      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(float(a[i]), one));
     }
   }
 };
 
 /// A function with constants from the node's attributes.
-template <template <class> class F>
+template <template <class> class F, class T = float>
 struct UnaryWith {
   std::int64_t n;
   F<float> f;
   explicit UnaryWith(const KernelDesc& d) : n(count_of(d.outputs[0])), f(*d.attrs) {}
   void operator()(const KernelCall& c) const {
-    const float* x = c.in<float>(0);
-    float* y = c.out<float>(0);
+    const T* x = c.in<T>(0);
+    T* y = c.out<T>(0);
     for_chunks(n, [x, y, f = f](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = f(x[i]);
+      for (std::int64_t i = begin; i < end; ++i) y[i] = T(f(float(x[i])));
     });
   }
 };
 
 /// condition ? a : b, where any of them may stand still in a row.
+template <class T>
 struct Where {
   BroadcastWalk<3> walk;
   explicit Where(const KernelDesc& d) : walk(d) {}
   void operator()(const KernelCall& call) const {
     const auto* condition = call.in<std::uint8_t>(0);
-    const float *first = call.in<float>(1), *second = call.in<float>(2);
-    float* out = call.out<float>(0);
+    const T *first = call.in<T>(1), *second = call.in<T>(2);
+    T* out = call.out<T>(0);
     const std::int64_t step_c = walk.step(0), step_a = walk.step(1), step_b = walk.step(2);
     for_row_chunks(walk.rows(), walk.row_size(),
                    [=, this](std::int64_t row, std::int64_t begin, std::int64_t end) {
                      const auto [at_c, at_a, at_b] = walk.begin(row);
                      const std::uint8_t* c = condition + at_c;
-                     const float *a = first + at_a, *b = second + at_b;
-                     float* y = out + row * walk.row_size();
+                     const T *a = first + at_a, *b = second + at_b;
+                     T* y = out + row * walk.row_size();
 #pragma omp simd
                      for (std::int64_t i = begin; i < end; ++i)
                        y[i] = c[i * step_c] != 0 ? a[i * step_a] : b[i * step_b];
@@ -117,6 +119,20 @@ struct Comparison {
   }
 };
 
+/// Bodies by T alone, for rows that take either.
+template <class F>
+struct Of {
+  template <class T>
+  using One = Unary<F, T>;
+  template <class T>
+  using Two = Binary<F, T>;
+};
+template <template <class> class F>
+struct With {
+  template <class T>
+  using One = UnaryWith<F, T>;
+};
+
 /// A row whose loop is no vector code; threads share it out.
 template <class Body>
 PreparedKernel threads_kernel(const KernelDesc& d) {
@@ -128,40 +144,41 @@ bool compares_float32(const KernelDesc& d) { return d.inputs[0].dtype == DType::
 }  // namespace
 
 const KernelTable& vector_elementwise_rows() {
+  constexpr auto kEither = is_float32_or_bfloat16;
   static const KernelTable kRows = any_layout({
-      {"add", "vector", is_float32, vector_kernel<Binary<fn::Add>>},
-      {"sub", "vector", is_float32, vector_kernel<Binary<fn::Sub>>},
-      {"mul", "vector", is_float32, vector_kernel<Binary<fn::Mul>>},
-      {"relu", "vector", is_float32, vector_kernel<Unary<fn::Relu>>},
-      {"relu_grad", "vector", is_float32, vector_kernel<Binary<fn::ReluGrad>>},
-      {"gelu", "vector", is_float32, vector_kernel<Unary<fn::Gelu<VectorMath>>>},
-      {"gelu_grad", "vector", is_float32, vector_kernel<Binary<fn::GeluGrad<VectorMath>>>},
-      {"tanh", "vector", is_float32, vector_kernel<Unary<fn::Tanh<VectorMath>>>},
-      {"tanh_grad", "vector", is_float32, vector_kernel<Binary<fn::TanhGrad>>},
-      {"scale", "vector", is_float32, vector_kernel<UnaryWith<Scale>>},
-      {"div", "vector", is_float32, vector_kernel<Binary<fn::Div>>},
-      {"maximum", "vector", is_float32, vector_kernel<Binary<fn::Maximum>>},
-      {"minimum", "vector", is_float32, vector_kernel<Binary<fn::Minimum>>},
+      {"add", "vector", kEither, vector_either<Of<fn::Add>::Two>},
+      {"sub", "vector", kEither, vector_either<Of<fn::Sub>::Two>},
+      {"mul", "vector", kEither, vector_either<Of<fn::Mul>::Two>},
+      {"relu", "vector", kEither, vector_either<Of<fn::Relu>::One>},
+      {"relu_grad", "vector", kEither, vector_either<Of<fn::ReluGrad>::Two>},
+      {"gelu", "vector", kEither, vector_either<Of<fn::Gelu<VectorMath>>::One>},
+      {"gelu_grad", "vector", kEither, vector_either<Of<fn::GeluGrad<VectorMath>>::Two>},
+      {"tanh", "vector", kEither, vector_either<Of<fn::Tanh<VectorMath>>::One>},
+      {"tanh_grad", "vector", kEither, vector_either<Of<fn::TanhGrad>::Two>},
+      {"scale", "vector", kEither, vector_either<With<Scale>::One>},
+      {"div", "vector", kEither, vector_either<Of<fn::Div>::Two>},
+      {"maximum", "vector", kEither, vector_either<Of<fn::Maximum>::Two>},
+      {"minimum", "vector", kEither, vector_either<Of<fn::Minimum>::Two>},
       {"exp", "vector", is_float32, vector_kernel<Unary<fn::Exp<VectorMath>>>},
       {"log", "vector", is_float32, vector_kernel<Unary<fn::Log<VectorMath>>>},
       {"sqrt", "vector", is_float32, vector_kernel<Unary<fn::Sqrt>>},
       {"rsqrt", "vector", is_float32, vector_kernel<Unary<fn::Rsqrt>>},
-      {"abs", "vector", is_float32, vector_kernel<Unary<fn::Abs>>},
-      {"sign", "vector", is_float32, vector_kernel<Unary<fn::Sign>>},
-      {"clip", "vector", is_float32, vector_kernel<UnaryWith<Clip>>},
-      {"sigmoid", "vector", is_float32, vector_kernel<Unary<fn::Sigmoid<VectorMath>>>},
-      {"silu", "vector", is_float32, vector_kernel<Unary<fn::Silu<VectorMath>>>},
-      {"silu_grad", "vector", is_float32, vector_kernel<Binary<fn::SiluGrad<VectorMath>>>},
-      {"gelu_tanh", "vector", is_float32, vector_kernel<Unary<fn::GeluTanh<VectorMath>>>},
-      {"gelu_tanh_grad", "vector", is_float32, vector_kernel<Binary<fn::GeluTanhGrad<VectorMath>>>},
-      {"softplus", "vector", is_float32, vector_kernel<Unary<fn::Softplus<VectorMath>>>},
-      {"leaky_relu", "vector", is_float32, vector_kernel<UnaryWith<LeakyRelu>>},
+      {"abs", "vector", kEither, vector_either<Of<fn::Abs>::One>},
+      {"sign", "vector", kEither, vector_either<Of<fn::Sign>::One>},
+      {"clip", "vector", kEither, vector_either<With<Clip>::One>},
+      {"sigmoid", "vector", kEither, vector_either<Of<fn::Sigmoid<VectorMath>>::One>},
+      {"silu", "vector", kEither, vector_either<Of<fn::Silu<VectorMath>>::One>},
+      {"silu_grad", "vector", kEither, vector_either<Of<fn::SiluGrad<VectorMath>>::Two>},
+      {"gelu_tanh", "vector", kEither, vector_either<Of<fn::GeluTanh<VectorMath>>::One>},
+      {"gelu_tanh_grad", "vector", kEither, vector_either<Of<fn::GeluTanhGrad<VectorMath>>::Two>},
+      {"softplus", "vector", kEither, vector_either<Of<fn::Softplus<VectorMath>>::One>},
+      {"leaky_relu", "vector", kEither, vector_either<With<LeakyRelu>::One>},
       // No vector forms; threads share the work.
       {"sin", "threads", is_float32, threads_kernel<Unary<fn::Sin>>},
       {"cos", "threads", is_float32, threads_kernel<Unary<fn::Cos>>},
       {"power", "vector", is_float32, vector_kernel<UnaryWith<Power>>},
       {"pow", "threads", is_float32, threads_kernel<Binary<fn::Pow>>},
-      {"where", "vector", is_float32, vector_kernel<Where>},
+      {"where", "vector", kEither, vector_either<Where>},
       {"less", "vector", compares_float32, vector_kernel<Comparison<fn::Less>>},
       {"less_equal", "vector", compares_float32, vector_kernel<Comparison<fn::LessEqual>>},
       {"greater", "vector", compares_float32, vector_kernel<Comparison<fn::Swapped<fn::Less>>>},

@@ -1,5 +1,5 @@
 // Layer normalisation and softmax: threads over rows, vectors along them. A row's result depends on
-// that row alone.
+// that row alone. T is float or BFloat16, as values lie in memory.
 #include <cmath>
 #include <limits>
 
@@ -11,62 +11,66 @@ namespace hetu::cpu {
 namespace {
 
 // Two passes over a row that stays in the first-level cache: the mean, then squares about it.
+template <class T>
 struct LayerNorm {
   Rows x;
   float eps;
   explicit LayerNorm(const KernelDesc& d)
       : x(rows_of(d.inputs[0])), eps(static_cast<float>(d.attrs->real("eps"))) {}
   void operator()(const KernelCall& c) const {
-    const float *in = c.in<float>(0), *gamma = c.in<float>(1), *beta = c.in<float>(2);
-    float *y = c.out<float>(0), *mean = c.out<float>(1), *rstd = c.out<float>(2);
+    const T* in = c.in<T>(0);
+    const float *gamma = c.in<float>(1), *beta = c.in<float>(2);
+    T* y = c.out<T>(0);
+    float *mean = c.out<float>(1), *rstd = c.out<float>(2);
 #pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
     for (std::int64_t i = 0; i < x.rows; ++i) {
       const std::int64_t at = i * x.columns;
       row(in + at, gamma, beta, y + at, mean + i, rstd + i);
     }
   }
-  void row(const float* in, const float* gamma, const float* beta, float* y, float* mean,
+  void row(const T* in, const float* gamma, const float* beta, T* y, float* mean,
            float* rstd) const {
     const std::int64_t n = x.columns;
     float sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < n; ++j) sum += in[j];
+    for (std::int64_t j = 0; j < n; ++j) sum += float(in[j]);
     const float m = sum / float(n);
 #pragma omp simd reduction(+ : squares)
-    for (std::int64_t j = 0; j < n; ++j) squares += (in[j] - m) * (in[j] - m);
+    for (std::int64_t j = 0; j < n; ++j) squares += (float(in[j]) - m) * (float(in[j]) - m);
     const float r = 1.0f / std::sqrt(squares / float(n) + eps);
 #pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) y[j] = (in[j] - m) * r * gamma[j] + beta[j];
+    for (std::int64_t j = 0; j < n; ++j) y[j] = T((float(in[j]) - m) * r * gamma[j] + beta[j]);
     *mean = m;
     *rstd = r;
   }
 };
 
+template <class T>
 struct LayerNormInputGrad {
   Rows x;
   explicit LayerNormInputGrad(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
   void operator()(const KernelCall& c) const {
-    const float *in = c.in<float>(0), *gamma = c.in<float>(1), *mean = c.in<float>(2);
-    const float *rstd = c.in<float>(3), *dy = c.in<float>(4);
-    float* dx = c.out<float>(0);
+    const T *in = c.in<T>(0), *dy = c.in<T>(4);
+    const float *gamma = c.in<float>(1), *mean = c.in<float>(2), *rstd = c.in<float>(3);
+    T* dx = c.out<T>(0);
     const std::int64_t n = x.columns;
 #pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
     for (std::int64_t i = 0; i < x.rows; ++i) {
-      const float *row = in + i * n, *g = dy + i * n;
+      const T *row = in + i * n, *g = dy + i * n;
       const float m = mean[i], r = rstd[i];
-      float* out = dx + i * n;
+      T* out = dx + i * n;
       float sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
       for (std::int64_t j = 0; j < n; ++j) {
-        const float t = g[j] * gamma[j];
+        const float t = float(g[j]) * gamma[j];
         sum += t;
-        dot += t * (row[j] - m);
+        dot += t * (float(row[j]) - m);
       }
       sum /= float(n);
       dot *= r * r / float(n);
 #pragma omp simd
       for (std::int64_t j = 0; j < n; ++j)
-        out[j] = r * (g[j] * gamma[j] - sum - (row[j] - m) * dot);
+        out[j] = T(r * (float(g[j]) * gamma[j] - sum - (float(row[j]) - m) * dot));
     }
   }
 };
@@ -123,8 +127,9 @@ struct SoftmaxGrad {
 
 const KernelTable& vector_norm_rows() {
   static const KernelTable kRows = {
-      {"layer_norm", "vector", is_float32, vector_kernel<LayerNorm>},
-      {"layer_norm_input_grad", "vector", is_float32, vector_kernel<LayerNormInputGrad>},
+      {"layer_norm", "vector", is_float32_or_bfloat16, vector_either<LayerNorm>},
+      {"layer_norm_input_grad", "vector", is_float32_or_bfloat16,
+       vector_either<LayerNormInputGrad>},
       {"softmax", "vector", is_float32, vector_kernel<Softmax>},
       {"softmax_grad", "vector", is_float32, vector_kernel<SoftmaxGrad>},
   };

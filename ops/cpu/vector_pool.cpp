@@ -9,14 +9,15 @@
 namespace hetu::cpu {
 namespace {
 
+template <class T>
 struct MaxPool2d {
   Images x, y;
   Windows w;
   explicit MaxPool2d(const KernelDesc& d)
       : x(images_of(d.inputs[0])), y(images_of(d.outputs[0])), w(pool_windows(*d.attrs)) {}
   void operator()(const KernelCall& call) const {
-    const float* in = call.in<float>(0);
-    float* out = call.out<float>(0);
+    const T* in = call.in<T>(0);
+    T* out = call.out<T>(0);
     auto* index = call.out<std::int32_t>(1);
 #pragma omp parallel for schedule(static) if (y.elements() > kParallelElements)
     for (std::int64_t row = 0; row < y.n * y.height; ++row)
@@ -28,15 +29,14 @@ struct MaxPool2d {
   }
 
  private:
-  void window(const float* in, std::int64_t i, std::int64_t j, float* y_C,
-              std::int32_t* index_C) const {
+  void window(const T* in, std::int64_t i, std::int64_t j, T* y_C, std::int32_t* index_C) const {
     const std::int64_t top = i * w.stride - w.padding, left = j * w.stride - w.padding;
     const Span rows = inside(top, w.height, x.height), columns = inside(left, w.width, x.width);
     bool first = true;
     for (std::int64_t p = rows.begin; p < rows.end; ++p)
       for (std::int64_t q = columns.begin; q < columns.end; ++q, first = false) {
         const auto at = static_cast<std::int32_t>((top + p) * x.width + left + q);
-        const float* x_C = in + at * x.channels;
+        const T* x_C = in + at * x.channels;
         if (first) {
           std::copy_n(x_C, x.channels, y_C);
           std::fill_n(index_C, x.channels, at);
@@ -45,8 +45,9 @@ struct MaxPool2d {
 #pragma omp simd
         for (std::int64_t c = 0; c < x.channels; ++c) {
           // Not "smaller or equal": a NaN beats everything, the last one stays.
-          const bool more = !(x_C[c] <= y_C[c]) && !(y_C[c] != y_C[c] && x_C[c] == x_C[c]);
-          y_C[c] = more ? x_C[c] : y_C[c];
+          const float v = float(x_C[c]), best = float(y_C[c]);
+          const bool more = !(v <= best) && !(best != best && v == v);
+          y_C[c] = T(more ? v : best);
           index_C[c] = more ? at : index_C[c];
         }
       }
@@ -74,11 +75,12 @@ struct MaxPool2dGrad {
   }
 };
 
+template <class T>
 struct GlobalAvgPool {
   Images x;
   explicit GlobalAvgPool(const KernelDesc& d) : x(images_of(d.inputs[0])) {}
   void operator()(const KernelCall& call) const {
-    const float* in = call.in<float>(0);
+    const T* in = call.in<T>(0);
     float* out = call.out<float>(0);
     const std::int64_t channels = x.channels;
 #pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
@@ -87,7 +89,7 @@ struct GlobalAvgPool {
       std::fill_n(mean, channels, 0.0f);
       for (std::int64_t p = n * x.plane(); p < (n + 1) * x.plane(); ++p)
 #pragma omp simd
-        for (std::int64_t c = 0; c < channels; ++c) mean[c] += in[p * channels + c];
+        for (std::int64_t c = 0; c < channels; ++c) mean[c] += float(in[p * channels + c]);
       const auto count = float(x.plane());
 #pragma omp simd
       for (std::int64_t c = 0; c < channels; ++c) mean[c] /= count;
@@ -95,19 +97,20 @@ struct GlobalAvgPool {
   }
 };
 
+template <class T>
 struct GlobalAvgPoolGrad {
   Images x;
   explicit GlobalAvgPoolGrad(const KernelDesc& d) : x(images_of(d.outputs[0])) {}
   void operator()(const KernelCall& call) const {
-    const float* dy = call.in<float>(0);
-    float* dx = call.out<float>(0);
+    const T* dy = call.in<T>(0);
+    T* dx = call.out<T>(0);
     const std::int64_t channels = x.channels;
     const auto count = float(x.plane());
 #pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
     for (std::int64_t p = 0; p < x.per_channel(); ++p)
 #pragma omp simd
       for (std::int64_t c = 0; c < channels; ++c)
-        dx[p * channels + c] = dy[p / x.plane() * channels + c] / count;
+        dx[p * channels + c] = T(float(dy[p / x.plane() * channels + c]) / count);
   }
 };
 
@@ -144,10 +147,11 @@ struct Reorder {
 const KernelTable& vector_pool_rows() {
   constexpr auto kLast = ImageLayouts::ChannelsLast;
   static const KernelTable kRows = {
-      {"max_pool2d", "vector", is_float32, vector_kernel<MaxPool2d>, kLast},
+      {"max_pool2d", "vector", is_float32_or_bfloat16, vector_either<MaxPool2d>, kLast},
       {"max_pool2d_grad", "vector", is_float32, vector_kernel<MaxPool2dGrad>, kLast},
-      {"global_avg_pool", "vector", is_float32, vector_kernel<GlobalAvgPool>, kLast},
-      {"global_avg_pool_grad", "vector", is_float32, vector_kernel<GlobalAvgPoolGrad>, kLast},
+      {"global_avg_pool", "vector", is_float32_or_bfloat16, vector_either<GlobalAvgPool>, kLast},
+      {"global_avg_pool_grad", "vector", is_float32_or_bfloat16, vector_either<GlobalAvgPoolGrad>,
+       kLast},
       {"channels_last", "reference", nullptr, reference<Reorder>},
       {"plain", "reference", nullptr, reference<Reorder>},
   };

@@ -36,34 +36,37 @@ void sum_columns(Rows x, float* out, const AddRow& add_row) {
   }
 }
 
+template <class T>
 struct SumRows {
   Rows x;
   explicit SumRows(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
   void operator()(const KernelCall& c) const {
-    const float* in = c.in<float>(0);
+    const T* in = c.in<T>(0);
     const std::int64_t columns = x.columns;
     sum_columns(x, c.out<float>(0),
                 [=](std::int64_t i, std::int64_t begin, std::int64_t width, float* part) {
-                  const float* row = in + i * columns + begin;
+                  const T* row = in + i * columns + begin;
 #pragma omp simd
-                  for (std::int64_t j = 0; j < width; ++j) part[j] += row[j];
+                  for (std::int64_t j = 0; j < width; ++j) part[j] += float(row[j]);
                 });
   }
 };
 
+template <class T>
 struct LayerNormGammaGrad {
   Rows x;
   explicit LayerNormGammaGrad(const KernelDesc& d) : x(rows_of(d.inputs[0])) {}
   void operator()(const KernelCall& c) const {
-    const float *in = c.in<float>(0), *mean = c.in<float>(1), *rstd = c.in<float>(2);
-    const float* dy = c.in<float>(3);
+    const T *in = c.in<T>(0), *dy = c.in<T>(3);
+    const float *mean = c.in<float>(1), *rstd = c.in<float>(2);
     const std::int64_t columns = x.columns;
     sum_columns(x, c.out<float>(0),
                 [=](std::int64_t i, std::int64_t begin, std::int64_t width, float* part) {
-                  const float *row = in + i * columns + begin, *g = dy + i * columns + begin;
+                  const T *row = in + i * columns + begin, *g = dy + i * columns + begin;
                   const float m = mean[i], r = rstd[i];
 #pragma omp simd
-                  for (std::int64_t j = 0; j < width; ++j) part[j] += g[j] * ((row[j] - m) * r);
+                  for (std::int64_t j = 0; j < width; ++j)
+                    part[j] += float(g[j]) * ((float(row[j]) - m) * r);
                 });
   }
 };
@@ -153,8 +156,9 @@ struct EmbeddingGrad {
 const KernelTable& vector_reduce_rows() {
   static const KernelTable kRows = {
       {"sum", "vector", is_float32, sum},
-      {"sum_rows", "vector", is_float32, vector_kernel<SumRows>},
-      {"layer_norm_gamma_grad", "vector", is_float32, vector_kernel<LayerNormGammaGrad>},
+      {"sum_rows", "vector", is_float32_or_bfloat16, vector_either<SumRows>},
+      {"layer_norm_gamma_grad", "vector", is_float32_or_bfloat16,
+       vector_either<LayerNormGammaGrad>},
       {"embedding", "vector", is_float32, vector_kernel<Embedding>},
       {"embedding_grad", "vector", is_float32, vector_kernel<EmbeddingGrad>},
   };

@@ -183,21 +183,16 @@ OpDef softmax_grad() {
 }  // namespace
 
 std::vector<OpDef> activation() {
-  return {relu(),
-          gradient_of("relu_grad", "dy where x > 0, else 0.", "x"),
-          gelu(),
-          gradient_of("gelu_grad", "dy times the derivative of gelu at x.", "x"),
-          tanh(),
-          gradient_of("tanh_grad", "dy * (1 - y*y), from the output y of tanh.", "y"),
-          softmax(),
-          softmax_grad(),
-          gelu_tanh(),
-          gradient_of("gelu_tanh_grad", "dy times the derivative of gelu_tanh at x.", "x"),
-          sigmoid(),
-          silu(),
-          gradient_of("silu_grad", "dy times the derivative of silu at x.", "x"),
-          softplus(),
-          leaky_relu()};
+  std::vector<OpDef> all = following(
+      {relu(), gradient_of("relu_grad", "dy where x > 0, else 0.", "x"), gelu(),
+       gradient_of("gelu_grad", "dy times the derivative of gelu at x.", "x"), tanh(),
+       gradient_of("tanh_grad", "dy * (1 - y*y), from the output y of tanh.", "y"), gelu_tanh(),
+       gradient_of("gelu_tanh_grad", "dy times the derivative of gelu_tanh at x.", "x"), sigmoid(),
+       silu(), gradient_of("silu_grad", "dy times the derivative of silu at x.", "x"), softplus(),
+       leaky_relu()});
+  all.push_back(softmax());
+  all.push_back(softmax_grad());
+  return all;
 }
 
 }  // namespace hetu::def

@@ -245,7 +245,8 @@ OpDef attention_scores_grad() {
 }  // namespace
 
 std::vector<OpDef> attention() {
-  return {attention_op(), attention_grad(), attention_scores_grad()};
+  return {product_of(attention_op(), {3}), product_of(attention_grad()),
+          product_of(attention_scores_grad())};
 }
 
 }  // namespace hetu::def

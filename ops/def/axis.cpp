@@ -346,8 +346,10 @@ OpDef top_k_grad() {
 }  // namespace
 
 std::vector<OpDef> axis() {
-  return {concat(), slice(),  slice_grad(), pad(),       flip(),
-          cumsum(), argmax(), top_k(),      top_k_grad()};
+  std::vector<OpDef> all = following({concat(), slice(), slice_grad(), pad(), flip()});
+  for (OpDef& def : std::vector<OpDef>{cumsum(), argmax(), top_k(), top_k_grad()})
+    all.push_back(std::move(def));
+  return all;
 }
 
 }  // namespace hetu::def

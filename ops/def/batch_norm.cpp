@@ -51,6 +51,7 @@ OpDef forward(const std::string& name, const std::string& doc) {
                    .attrs = {{"epsilon", 1e-1}}}},
       .replaces = {{3, 3}, {4, 4}},
       .images = {{0}, {0}},
+      .narrow = {NarrowArgs::Rule::Follows, {1, 2, 3, 4}, {1, 2, 3, 4}},
   };
 }
 
@@ -114,10 +115,12 @@ OpDef backward(const std::string& name, const std::string& doc, bool relu) {
                   {.shapes = {{7, 17, 1, 1}, {17}, {17}, {17}, {7, 17, 1, 1}},
                    .attrs = {{"epsilon", 5.0}}}},
       .images = {{0, 4}, {0}},
+      .narrow = {NarrowArgs::Rule::Follows, {1, 2, 3}, {1, 2}},
   };
   if (!relu) return def;
   def.inputs = {"x", "gamma", "mean", "variance", "beta", "dy"};
   def.images = {{0, 5}, {0}};
+  def.narrow.wide_inputs.push_back(4);
   for (Sample& sample : def.samples) {
     sample.shapes.insert(sample.shapes.begin() + 4, sample.shapes[1]);
   }

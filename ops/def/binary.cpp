@@ -55,7 +55,8 @@ OpDef arithmetic(const std::string& name, const std::string& doc) {
           .inputs = {"a", "b"},
           .infer = infer_broadcast,
           .samples = pairs(),
-          .images = {{0, 1}, {0}}};
+          .images = {{0, 1}, {0}},
+          .narrow = {NarrowArgs::Rule::Follows}};
 }
 
 OpDef add() {
@@ -104,6 +105,7 @@ OpDef pow() {
                          "b is 0, at b is 0 where a is 0 and b >= 0.");
   def.samples = pairs(DType::Float32, true);
   def.images = {};
+  def.narrow = {};
   def.grad = [](Builder& b, const GradArgs& g) -> Values {
     const ValueId zero = number(b, 0);
     ValueId of_a = kNone;
@@ -169,7 +171,8 @@ OpDef comparison(const std::string& name, const std::string& sign) {
           .doc = "Whether a " + sign + " b, elementwise, as bool; shapes broadcast as in NumPy.",
           .inputs = {"a", "b"},
           .infer = infer_comparison,
-          .samples = std::move(samples)};
+          .samples = std::move(samples),
+          .narrow = {NarrowArgs::Rule::Follows}};
 }
 
 std::vector<TensorType> infer_logical(const InferArgs& a) {
@@ -228,7 +231,8 @@ OpDef where() {
             const ValueId of_a = summed(g, 1, b, "where", {g.inputs[0], g.dy[0], zero});
             return {kNone, of_a, summed(g, 2, b, "where", {g.inputs[0], zero, g.dy[0]})};
           },
-          .samples = std::move(samples)};
+          .samples = std::move(samples),
+          .narrow = {NarrowArgs::Rule::Follows}};
 }
 
 }  // namespace

@@ -341,7 +341,8 @@ OpDef conv_transpose2d() {
 }  // namespace
 
 std::vector<OpDef> conv() {
-  return {conv2d(), conv2d_input_grad(), conv2d_weight_grad(), conv2d_factor(), conv_transpose2d()};
+  return {product_of(conv2d(), {2}), product_of(conv2d_input_grad()),
+          product_of(conv2d_weight_grad(), {}, {0}), product_of(conv_transpose2d(), {2})};
 }
 
 }  // namespace hetu::def

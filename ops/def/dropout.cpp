@@ -56,7 +56,7 @@ std::vector<OpDef> dropout() {
       .flops = ten_per_element,
       .samples = samples({{"key", std::string("layer/dropout")}}),
   };
-  return {forward, backward};
+  return following({forward, backward});
 }
 
 }  // namespace hetu::def

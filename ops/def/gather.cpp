@@ -120,6 +120,10 @@ OpDef scatter_add() {
 
 }  // namespace
 
-std::vector<OpDef> gather_family() { return {gather(), scatter_add()}; }
+std::vector<OpDef> gather_family() {
+  OpDef picked = gather();
+  picked.narrow.rule = NarrowArgs::Rule::Follows;
+  return {picked, scatter_add()};
+}
 
 }  // namespace hetu::def

@@ -209,7 +209,8 @@ OpDef matmul() {
 }  // namespace
 
 std::vector<OpDef> linear() {
-  return {linear_op(), linear_input_grad(), linear_weight_grad(), kronecker_factor(), matmul()};
+  return {product_of(linear_op(), {2}), product_of(linear_input_grad()),
+          product_of(linear_weight_grad(), {}, {0}), kronecker_factor(), product_of(matmul())};
 }
 
 }  // namespace hetu::def

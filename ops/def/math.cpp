@@ -74,6 +74,7 @@ OpDef scale() {
                   {.shapes = {{0}}, .attrs = {{"factor", 3.0}}},
                   {.shapes = {{2, 3, 2, 5}}, .attrs = {{"factor", 0.5}}}},
       .images = {{0}, {0}},
+      .narrow = {NarrowArgs::Rule::Follows},
   };
 }
 
@@ -102,21 +103,38 @@ OpDef cast() {
   return {
       .name = "cast",
       .doc =
-          "x as another dtype; float32 to int32 truncates toward zero and has no gradient, what is "
-          "not 0 is true.",
+          "x as another dtype; float32 to int32 truncates toward zero and has no gradient, to "
+          "bfloat16 it is rounded to the nearest, ties to even, and what is not 0 is true.",
       .inputs = {"x"},
-      .attrs = {{"dtype", std::string("float32"), true, "float32, int32 or bool"}},
+      .attrs = {{"dtype", std::string("float32"), true, "float32, bfloat16, int32 or bool"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const std::string& name = a.attrs.text("dtype");
-        for (const DType d : {a.inputs[0].dtype, parse_dtype(name)}) {
-          want(d == DType::Float32 || d == DType::Int32 || d == DType::Bool, a,
-               "casts between float32, int32 and bool, not from {} to {}", to_string(a.inputs[0]),
-               name);
+        const DType from = a.inputs[0].dtype, to = parse_dtype(name);
+        const auto is = [&](DType one, DType other) {
+          return (from == one && to == other) || (from == other && to == one) ||
+                 (from == one && to == one);
+        };
+        for (const DType d : {from, to}) {
+          want(d == DType::Float32 || d == DType::Int32 || d == DType::Bool ||
+                   is(DType::BFloat16, DType::Float32),
+               a,
+               "casts between float32, int32 and bool, and bfloat16 and float32, not from {} to {}",
+               to_string(a.inputs[0]), name);
         }
-        return {{parse_dtype(name), a.inputs[0].shape}};
+        return {{to, a.inputs[0].shape}};
       },
-      .grad = [](Builder&, const GradArgs& g) -> Values { return {g.dy[0]}; },
+      .grad = [](Builder& b, const GradArgs& g) -> Values {
+        const DType from = b.type(g.inputs[0]).dtype;
+        if (b.type(g.dy[0]).dtype == from) return {g.dy[0]};
+        return {b.apply("cast", {g.dy[0]}, {{"dtype", std::string(dtype_name(from))}})};
+      },
       .samples = {{.shapes = {{2, 3}}, .attrs = {{"dtype", std::string("float32")}}},
+                  {.shapes = {{2, 3}}, .attrs = {{"dtype", std::string("bfloat16")}}},
+                  {.shapes = {{kBatch, 3, 17}}, .attrs = {{"dtype", std::string("bfloat16")}}},
+                  {.shapes = {{3, 17}},
+                   .attrs = {{"dtype", std::string("float32")}},
+                   .dtypes = {DType::BFloat16}},
+                  {.shapes = {{0}}, .attrs = {{"dtype", std::string("bfloat16")}}},
                   {.shapes = {{5}},
                    .attrs = {{"dtype", std::string("float32")}},
                    .dtypes = {DType::Int32}},

@@ -96,7 +96,12 @@ OpDef layer_norm_gamma_grad() {
 }  // namespace
 
 std::vector<OpDef> norm() {
-  return {layer_norm(), layer_norm_input_grad(), layer_norm_gamma_grad()};
+  OpDef forward = layer_norm(), of_x = layer_norm_input_grad(), of_gamma = layer_norm_gamma_grad();
+  constexpr auto kFollows = NarrowArgs::Rule::Follows;
+  forward.narrow = {kFollows, {1, 2}, {1, 2}};
+  of_x.narrow = {kFollows, {1, 2, 3}, {}};
+  of_gamma.narrow = {kFollows, {1, 2}, {0}};
+  return {forward, of_x, of_gamma};
 }
 
 }  // namespace hetu::def

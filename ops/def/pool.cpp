@@ -54,6 +54,7 @@ OpDef max_pool2d() {
                    .attrs = {{"kernel", std::int64_t{2}}, {"stride", std::int64_t{2}}}},
                   {.shapes = {{1, 2, 3, 3}}, .attrs = {{"kernel", std::int64_t{2}}}}},
       .images = {{0}, {0, 1}},
+      .narrow = {NarrowArgs::Rule::Follows},
   };
 }
 
@@ -92,6 +93,7 @@ OpDef max_pool2d_grad() {
                    .dtypes = {DType::Float32, DType::Int32},
                    .integers_below = 4}},
       .images = {{0, 1}, {0}},
+      .narrow = {NarrowArgs::Rule::Follows},
   };
 }
 
@@ -113,6 +115,7 @@ OpDef global_avg_pool() {
       .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
       .samples = {{.shapes = {{2, 3, 5, 4}}}, {.shapes = {{kBatch, 4, 1, 1}}}},
       .images = {{0}, {}},
+      .narrow = {NarrowArgs::Rule::Follows, {}, {0}},
   };
 }
 
@@ -137,6 +140,7 @@ OpDef global_avg_pool_grad() {
                   {.shapes = {{kBatch, 4}},
                    .attrs = {{"height", std::int64_t{1}}, {"width", std::int64_t{1}}}}},
       .images = {{}, {0}},
+      .narrow = {NarrowArgs::Rule::Follows},
   };
 }
 
@@ -150,7 +154,8 @@ OpDef reorder(const std::string& name, const std::string& doc) {
             return {a.inputs[0]};
           },
           .flops = [](const InferArgs&) { return std::int64_t{0}; },
-          .samples = {{.shapes = {{2, 3, 5, 4}}}, {.shapes = {{kBatch, 4, 1, 7}}}}};
+          .samples = {{.shapes = {{2, 3, 5, 4}}}, {.shapes = {{kBatch, 4, 1, 7}}}},
+          .narrow = {NarrowArgs::Rule::Follows}};
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ OpDef sum_rows() {
                   {.shapes = {{3, 5, 7}}},
                   {.shapes = {{4}}},
                   {.shapes = {{0, 3}}}},
+      .narrow = {NarrowArgs::Rule::Follows, {}, {0}},
   };
 }
 
@@ -118,6 +119,7 @@ OpDef expand_last() {
                   {.shapes = {{1}}, .attrs = sized(1)},
                   {.shapes = {{3, 5}}, .attrs = sized(17)},
                   {.shapes = {{0}}, .attrs = sized(3)}},
+      .narrow = {NarrowArgs::Rule::Follows},
   };
 }
 

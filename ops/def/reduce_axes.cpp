@@ -190,7 +190,8 @@ OpDef broadcast_to() {
                       {.shapes = {{}}, .attrs = to({2, 17})},
                       {.shapes = {{2, 1, 5}}, .attrs = to({2, 3, 5})},
                       {.shapes = {{1, 5, 1}}, .attrs = to({2, 3, 5, 7})},
-                      {.shapes = {{1}}, .attrs = to({0})}}};
+                      {.shapes = {{1}}, .attrs = to({0})}},
+          .narrow = {NarrowArgs::Rule::Follows}};
 }
 
 }  // namespace

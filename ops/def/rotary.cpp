@@ -90,6 +90,6 @@ OpDef rotary_op() {
 
 }  // namespace
 
-std::vector<OpDef> rotary() { return {rotary_op()}; }
+std::vector<OpDef> rotary() { return following({rotary_op()}); }
 
 }  // namespace hetu::def

@@ -26,6 +26,16 @@ void want_rank(const InferArgs& a, std::size_t i, std::size_t least) {
        input_name(a, i), least, to_string(a.inputs[i]));
 }
 
+std::vector<OpDef> following(std::vector<OpDef> defs) {
+  for (OpDef& def : defs) def.narrow.rule = NarrowArgs::Rule::Follows;
+  return defs;
+}
+
+OpDef product_of(OpDef def, std::vector<int> wide_inputs, std::vector<int> wide_outputs) {
+  def.narrow = {NarrowArgs::Rule::Product, std::move(wide_inputs), std::move(wide_outputs)};
+  return def;
+}
+
 void want_images(const InferArgs& a, std::size_t i) {
   const Shape& shape = a.inputs[i].shape;
   want(shape.size() == 4 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0, a,

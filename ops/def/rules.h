@@ -40,6 +40,14 @@ std::string to_fit(const InferArgs& a, std::size_t i);
 /// Outputs: one, like input 0; all inputs float32 and of one shape. For elementwise operators.
 std::vector<TensorType> same_as_input(const InferArgs& a);
 
+/// The records, of which each takes float32 or bfloat16 throughout (NarrowArgs) unless it says
+/// more.
+std::vector<OpDef> following(std::vector<OpDef> defs);
+
+/// The same of operators that are worth bfloat16 for its products; `wide_inputs` and `wide_outputs`
+/// stay float32.
+OpDef product_of(OpDef def, std::vector<int> wide_inputs = {}, std::vector<int> wide_outputs = {});
+
 /// Input i is images [N, C, H, W] with at least one row and column.
 void want_images(const InferArgs& a, std::size_t i);
 

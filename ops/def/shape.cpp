@@ -146,6 +146,6 @@ OpDef select_grad() {
 
 }  // namespace
 
-std::vector<OpDef> shape() { return {reshape(), transpose(), select(), select_grad()}; }
+std::vector<OpDef> shape() { return following({reshape(), transpose(), select(), select_grad()}); }
 
 }  // namespace hetu::def

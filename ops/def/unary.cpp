@@ -140,7 +140,11 @@ OpDef clip() {
 }  // namespace
 
 std::vector<OpDef> unary() {
-  return {exp(), log(), sqrt(), rsqrt(), abs(), sign(), sin(), cos(), power(), clip()};
+  std::vector<OpDef> all = following({abs(), sign(), clip()});
+  for (OpDef& def :
+       std::vector<OpDef>{exp(), log(), sqrt(), rsqrt(), sin(), cos(), power()})  // float32 alone
+    all.push_back(std::move(def));
+  return all;
 }
 
 }  // namespace hetu::def

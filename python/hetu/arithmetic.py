@@ -217,7 +217,7 @@ class Arithmetic:
         return self if to == self.shape else self._one("broadcast_to", shape=to)  # type: ignore[return-value]
 
     def cast(self, dtype: str) -> Value:
-        """As float32, int32 or bool."""
+        """As float32, bfloat16, int32 or bool."""
         return self if dtype == self.dtype else self._one("cast", dtype=dtype)  # type: ignore[return-value]
 
     # -- functions and reductions ------------------------------------------------------------------------------------

@@ -99,6 +99,9 @@ nb::list operator_records() {
 
 void bind_graph(nb::module_& m) {
   m.def("operator_records", &operator_records, "Every operator of this build, as dicts.");
+  m.def("lacks_for_bfloat16", &lacks_for_bfloat16,
+        "What this processor lacks to multiply bfloat16 by instructions of its own; '' if it has "
+        "them.");
   m.attr("BATCH") = kBatch;
 
   nb::class_<Graph>(m, "Graph", "A finished operator graph.")

@@ -27,7 +27,8 @@ def in_turn(ours: Callable[[], object], theirs: Callable[[], object] | None, ste
     return a[2:], b[2:]
 
 
-def compare(title: str, ours: Callable[[], object], make_theirs: Callable[[], Callable[[], object]], steps: int) -> None:
+def compare(title: str, ours: Callable[[], object], make_theirs: Callable[[], Callable[[], object]], steps: int,
+            names: tuple[str, str] = ("Hetu", "PyTorch")) -> None:
     """Times both sides in turn and prints them; only ours where the other side's packages are not installed."""
     theirs = None
     try:
@@ -35,16 +36,16 @@ def compare(title: str, ours: Callable[[], object], make_theirs: Callable[[], Ca
     except ImportError as error:
         print(f"{title}: {error.name} is not installed here; only Hetu is timed", file=sys.stderr)
     print(f"{title}, {steps} steps in turn")
-    report(*in_turn(ours, theirs, steps))
+    report(*in_turn(ours, theirs, steps), names)
 
 
-def report(ours: list[float], theirs: list[float]) -> None:
+def report(ours: list[float], theirs: list[float], names: tuple[str, str] = ("Hetu", "PyTorch")) -> None:
     """Three lines: each side's median and spread, then the ratio."""
-    for name, times in (("Hetu", ours), ("PyTorch", theirs)):
+    for name, times in zip(names, (ours, theirs), strict=True):
         middle, low, high = 1e3 * statistics.median(times), 1e3 * min(times), 1e3 * max(times)
         print(f"  {name:8} median {middle:8.1f} ms, {low:.1f} to {high:.1f}")
     ratios = [x / y for x, y in zip(ours, theirs, strict=True)]
-    print(f"  ratio Hetu / PyTorch: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
+    print(f"  ratio {names[0]} / {names[1]}: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
 
 
 def processor_seconds() -> tuple[float, float]:

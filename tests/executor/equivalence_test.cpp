@@ -13,6 +13,7 @@
 #include "executor/comm/inproc.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
+#include "ops/registry.h"
 #include "pipeline/generate/generate.h"
 #include "tests/executor/small_model.h"
 #include "tests/executor/test_options.h"
@@ -76,6 +77,36 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, OnePipeline, testing::ValuesIn(cases()), case_name);
+
+// What this processor multiplies bfloat16 with.
+const char* bf16() { return lacks_for_bfloat16().empty() ? "bf16" : "bf16-emulated"; }
+
+// Mixed precision is chosen before the graph is cut: no method, cut or number of threads changes a
+// bit of it. What crosses a cut is half as large.
+TEST(MixedPrecision, EqualsOneProcessBitwise) {
+  for (const char* method : {"gpipe", "1f1b", "zb-h1"}) {
+    for (int c = 0; c < 8; ++c) {
+      Setting one;
+      one.optimizer = (c & 1) != 0 ? adamw() : sgd();
+      one.model.tied = (c & 2) != 0;
+      one.model.skip = (c & 4) != 0;
+      one.tell = [](TrainerOptions& o) { o.dtype = bf16(); };
+      Setting many = one, wide = one;
+      many.method = method;
+      many.stages = c % 3 == 0 ? 3 : 2;
+      many.tell = [](TrainerOptions& o) {
+        o.dtype = bf16();
+        o.threads = 3;
+      };
+      wide.tell = [](TrainerOptions&) {};
+      const Outcome a = train(one), b = train(many), f = train(wide);
+      const std::string where = fmt::format("{} in {}, case {}", method, bf16(), c);
+      expect_equal(a, b, true, (c & 1) != 0, where);
+      EXPECT_NE(a.losses, f.losses) << "float32, " << where;
+      EXPECT_NEAR(a.losses.back(), f.losses.back(), 0.02 * f.losses.back()) << where;
+    }
+  }
+}
 
 // 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
 // ones every third stays whole.

@@ -1,5 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <bit>
+#include <cmath>
+
+#include "graph/base/bfloat16.h"
 #include "graph/base/dtype.h"
 #include "graph/base/error.h"
 #include "graph/base/shape.h"
@@ -32,6 +36,28 @@ TEST(DType, NamesRoundTrip) {
     EXPECT_EQ(parse_dtype(dtype_name(t)), t);
   }
   EXPECT_THROW(parse_dtype("float"), Error);
+}
+
+// Every bfloat16, and float32 at, beside and between two of them: the nearest, and the even one in
+// the middle.
+TEST(BFloat16, RoundsToTheNearestEven) {
+  for (std::uint32_t upper = 0; upper < 1U << 16; ++upper) {
+    const auto exact = std::bit_cast<BFloat16>(static_cast<std::uint16_t>(upper));
+    const float low = exact;
+    if (std::isnan(low)) {
+      EXPECT_TRUE(std::isnan(float(BFloat16(low)))) << upper;
+      continue;
+    }
+    EXPECT_EQ(BFloat16(low).bits, upper);
+    if (std::isinf(low)) continue;
+    const auto next = static_cast<std::uint16_t>(upper + 1);  // away from 0; infinity at last
+    for (const std::uint32_t below : {0x1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
+      const bool up = below > 0x8000U || (below == 0x8000U && (upper & 1U) != 0);
+      EXPECT_EQ(BFloat16(std::bit_cast<float>(upper << 16 | below)).bits, up ? next : upper);
+    }
+  }
+  // A NaN whose payload lies in the lower half does not become infinite.
+  EXPECT_TRUE(std::isnan(float(BFloat16(std::bit_cast<float>(0x7f800001U)))));
 }
 
 TEST(Trace, JsonRoundTrips) {

@@ -95,6 +95,7 @@ Tensor slice(const Tensor& t, std::int64_t batch, std::int64_t begin, std::int64
 
 void check_split(const Split& s, const KernelRow& row, std::int64_t batch, std::int64_t first) {
   const Case whole = bound(s, batch);
+  if (!row.takes(whole.desc())) return;
   std::mt19937_64 random(5);
   std::vector<Tensor> inputs;
   for (const TensorType& t : whole.inputs) inputs.push_back(random_tensor(t, random, 2));
@@ -137,7 +138,9 @@ TEST(Batch, WithoutTrainingDropoutIsTheIdentity) {
   std::mt19937_64 random(7);
   const std::vector<Tensor> x = {random_tensor(c.inputs[0], random)};
   for (const KernelRow* row : cpu_kernels(s.op))
-    EXPECT_TRUE(run_row(*row, c, x, {1, 2, 3, false})[0].same_bits(x[0]));
+    if (row->takes(c.desc())) {
+      EXPECT_TRUE(run_row(*row, c, x, {1, 2, 3, false})[0].same_bits(x[0]));
+    }
 }
 
 TEST(Batch, IndicesOutsideATableAreRefusedByName) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "graph/base/bfloat16.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
 #include "tests/ops/kernel_cases.h"
@@ -44,11 +45,14 @@ std::int64_t batch_of(const Sample& s) {
   return std::any_of(s.shapes.begin(), s.shapes.end(), is_symbolic) ? 2 : 1;
 }
 
-Case make_case(const OpDef& def, const Sample& s) {
+/// In float32 as the sample says, or with bfloat16 wherever the operator takes it.
+Case make_case(const OpDef& def, const Sample& s, DType floats = DType::Float32) {
   const std::int64_t batch = batch_of(s);
   Case c{def.name, {}, {}, s.attrs, batch};
-  for (std::size_t i = 0; i < s.shapes.size(); ++i)
+  for (std::size_t i = 0; i < s.shapes.size(); ++i) {
     c.inputs.push_back({dtype_of(s, i), bind_batch(s.shapes[i], batch)});
+    if (c.inputs[i].dtype == DType::Float32 && !is_wide_input(def, i)) c.inputs[i].dtype = floats;
+  }
   c.outputs = infer_types(def, "grid/node", c.inputs, c.attrs);
   return c;
 }
@@ -68,8 +72,16 @@ std::vector<Sample> samples_of(const OpDef& def) {
   return all;
 }
 
-/// Relative to the norm of an output: what float32 rounding of sums of some thousands allows.
-double tolerance(const std::string& op) {
+/// The dtypes of floats that an operator takes.
+std::vector<DType> floats_of(const OpDef& def) {
+  if (def.narrow.rule == NarrowArgs::Rule::None) return {DType::Float32};
+  return {DType::Float32, DType::BFloat16};
+}
+
+/// Relative to the norm of an output: what float32 rounding of sums of some thousands allows, and
+/// where the output is bfloat16, one rounding to a number of 8 bits.
+double tolerance(const std::string& op, DType output) {
+  if (output == DType::BFloat16) return 1.0 / 256;
   static const std::set<std::string> kSums = {"linear",
                                               "linear_input_grad",
                                               "linear_weight_grad",
@@ -104,10 +116,9 @@ double tolerance(const std::string& op) {
 
 /// What the reference row gives in float64.
 std::vector<Tensor> in_float64(Case c, const std::vector<Tensor>& inputs, const RunContext& run) {
-  for (TensorType& t : c.inputs)
-    if (t.dtype == DType::Float32) t.dtype = DType::Float64;
-  for (TensorType& t : c.outputs)
-    if (t.dtype == DType::Float32) t.dtype = DType::Float64;
+  for (auto* types : {&c.inputs, &c.outputs})
+    for (TensorType& t : *types)
+      if (is_floating(t.dtype)) t.dtype = DType::Float64;
   std::vector<Tensor> wide;
   for (const Tensor& t : inputs) wide.push_back(t.converted(DType::Float64));
   return run_row(*cpu_kernels(c.op).back(), c, wide, run);
@@ -121,17 +132,18 @@ class EveryOperator : public testing::TestWithParam<std::string> {
   /// Calls body(case, inputs, row) for every sample and every kernel row that takes it.
   template <class Body>
   void for_rows(const Body& body) {
-    for (const Sample& s : samples_of(def())) {
-      const Case c = make_case(def(), s);
-      const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
-      for (const KernelRow* row : cpu_kernels(def().name)) {
-        if (!row->takes(c.desc())) continue;
-        std::string shapes;
-        for (const TensorType& t : c.inputs) shapes += fmt::format(" {}", to_string(t));
-        SCOPED_TRACE(fmt::format("{} [{}]{}, seed {}", c.op, row->implementation, shapes, kSeed));
-        body(c, inputs, *row);
+    for (const DType floats : floats_of(def()))
+      for (const Sample& s : samples_of(def())) {
+        const Case c = make_case(def(), s, floats);
+        const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+        for (const KernelRow* row : cpu_kernels(def().name)) {
+          if (!row->takes(c.desc())) continue;
+          std::string shapes;
+          for (const TensorType& t : c.inputs) shapes += fmt::format(" {}", to_string(t));
+          SCOPED_TRACE(fmt::format("{} [{}]{}, seed {}", c.op, row->implementation, shapes, kSeed));
+          body(c, inputs, *row);
+        }
       }
-    }
   }
 };
 
@@ -159,7 +171,8 @@ TEST_P(EveryOperator, EveryRowAgreesWithFloat64) {
     const std::vector<Tensor> want = in_float64(c, inputs, run());
     const std::vector<Tensor> got = run_row(row, c, inputs, run());
     for (std::size_t i = 0; i < got.size(); ++i)
-      EXPECT_LE(relative_difference(got[i].values(), want[i].values()), tolerance(c.op))
+      EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
+                tolerance(c.op, got[i].type().dtype))
           << "output " << i;
   });
 }
@@ -181,8 +194,11 @@ TEST_P(EveryOperator, ChannelsLastRowsAgreeWithFloat64) {
   if (images.inputs.empty() && images.outputs.empty()) GTEST_SKIP() << "no images";
   const int before = omp_get_max_threads();
   int rows = 0;
-  for (const Sample& s : samples_of(def())) {
-    Case c = make_case(def(), s);
+  std::vector<std::pair<DType, Sample>> all;
+  for (const DType floats : floats_of(def()))
+    for (const Sample& s : samples_of(def())) all.emplace_back(floats, s);
+  for (const auto& [floats, s] : all) {
+    Case c = make_case(def(), s, floats);
     if (!std::all_of(images.inputs.begin(), images.inputs.end(),
                      [&](int i) { return c.inputs[i].shape.size() == 4; }))
       continue;
@@ -201,7 +217,8 @@ TEST_P(EveryOperator, ChannelsLastRowsAgreeWithFloat64) {
       }
       const std::vector<Tensor> got = moved(images.outputs, results[0], "plain");
       for (std::size_t i = 0; i < got.size(); ++i) {
-        EXPECT_LE(relative_difference(got[i].values(), want[i].values()), tolerance(c.op))
+        EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
+                  tolerance(c.op, got[i].type().dtype))
             << "output " << i;
         for (std::size_t k = 1; k < results.size(); ++k)
           EXPECT_TRUE(results[0][i].same_bits(results[k][i]))
@@ -267,7 +284,9 @@ TEST_P(EveryOperator, GradientRuleAgreesWithDifferences) {
   for (const Sample& s : def().samples)
     for (std::size_t i = 0; i < s.shapes.size(); ++i) {
       if (dtype_of(s, i) != DType::Float32 || kNoGradient.count({def().name, i}) != 0) continue;
-      if (!is_floating(make_case(def(), s).outputs[0].dtype)) continue;
+      const DType made = make_case(def(), s).outputs[0].dtype;
+      // Of what rounds to 8 bits no difference is a slope: see Cast.PassesItsGradientOn.
+      if (!is_floating(made) || made == DType::BFloat16) continue;
       const Probe p = make_probe(def(), s, i);
       const auto loss = [&](std::int64_t element, double step) {
         std::map<ValueId, Tensor> feeds = p.feeds;
@@ -300,6 +319,28 @@ TEST_P(EveryOperator, GradientRuleAgreesWithDifferences) {
       }
       EXPECT_LE(worst, 1e-5 * (norm + 1)) << def().name << " input " << i << " in float32";
     }
+}
+
+// From bfloat16 and to it, the gradient is rounded as values are.
+TEST(Cast, PassesItsGradientOn) {
+  Builder b(op_set());
+  const ValueId x = b.parameter("x", {3, 17}, {});
+  const auto as = [&](ValueId v, const char* dtype) {
+    return b.apply("cast", {v}, {{"dtype", std::string(dtype)}});
+  };
+  const ValueId r = b.placeholder("r", DType::Float32, {3, 17});
+  const ValueId narrow = b.apply("mul", {as(x, "bfloat16"), as(r, "bfloat16")});
+  b.differentiate(b.apply("sum", {as(narrow, "float32")}));
+  const Graph g = b.finish();
+  std::mt19937_64 random(kSeed);
+  std::map<ValueId, Tensor> feeds;
+  for (const ValueId v : {x, r}) feeds[v] = random_tensor({DType::Float32, {3, 17}}, random);
+  const auto values = evaluate(g, feeds, DType::Float32, KernelChoice::Best, {kSeed, 7, 40, true});
+  const Tensor& gradient = values.at(g.gradients.at(0).gradient);
+  EXPECT_EQ(gradient.type().dtype, DType::Float32);
+  for (std::int64_t i = 0; i < gradient.count(); ++i)
+    EXPECT_EQ(gradient.at(i), float(BFloat16(static_cast<float>(feeds[r].at(i)))))
+        << "seed " << kSeed;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, EveryOperator, testing::ValuesIn(operators()),

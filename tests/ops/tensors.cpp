@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
 #include "ops/registry.h"
 
@@ -44,6 +45,8 @@ double Tensor::at(std::int64_t i) const {
       return as<float>()[i];
     case DType::Float64:
       return as<double>()[i];
+    case DType::BFloat16:
+      return float(as<BFloat16>()[i]);
     case DType::Int32:
       return as<std::int32_t>()[i];
     case DType::Int64:
@@ -62,6 +65,9 @@ void Tensor::set(std::int64_t i, double value) {
       break;
     case DType::Float64:
       as<double>()[i] = value;
+      break;
+    case DType::BFloat16:
+      as<BFloat16>()[i] = BFloat16(static_cast<float>(value));
       break;
     case DType::Int32:
       as<std::int32_t>()[i] = static_cast<std::int32_t>(value);
@@ -128,11 +134,12 @@ std::map<ValueId, Tensor> evaluate(const Graph& graph, const std::map<ValueId, T
                                    DType floats, KernelChoice choice, const RunContext& run) {
   const auto type_of = [&](ValueId v) {
     TensorType t = graph.values[static_cast<std::size_t>(v)].type;
-    if (t.dtype == DType::Float32) t.dtype = floats;
+    if (t.dtype == DType::Float32 || (t.dtype == DType::BFloat16 && floats == DType::Float64))
+      t.dtype = floats;
     return t;
   };
   std::map<ValueId, Tensor> values;
-  for (const auto& [v, tensor] : feeds) values[v] = tensor.converted(floats);
+  for (const auto& [v, tensor] : feeds) values[v] = tensor.converted(type_of(v).dtype);
   for (const Node& node : graph.nodes) {
     if (node.op == "placeholder" || node.op == "parameter") continue;
     KernelDesc d{node.op, node.name, {}, {}, &node.attrs, 1, 0};

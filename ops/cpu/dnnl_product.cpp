@@ -1,0 +1,185 @@
+#include "ops/cpu/dnnl_product.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "graph/base/error.h"
+#include "ops/cpu/dnnl_engine.h"
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu::cpu {
+namespace {
+
+using dnnl::memory;
+
+constexpr std::int64_t kPieces = 16;
+constexpr std::int64_t kColumns = 64, kRows = 64;  // of a piece at least: what is packed pays off
+constexpr std::int64_t kFew = 1 << 17;             // products of fewer steps are one piece
+
+std::int64_t parts(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
+
+/// Sizes of pieces that cut n into at most `most`, in whole units.
+std::int64_t piece_size(std::int64_t n, std::int64_t most, std::int64_t unit) {
+  return std::min(n, parts(parts(n, std::max<std::int64_t>(most, 1)), unit) * unit);
+}
+
+/// How a product is cut: by matrices of the batch, then columns of C, then its rows.
+struct Cut {
+  std::int64_t matrices, columns, rows;  // of a piece, but for the last
+  explicit Cut(const ProductShape& s) : matrices(s.batch), columns(s.n), rows(s.m) {
+    if (s.batch * s.m * s.n * s.k < kFew) return;
+    matrices = piece_size(s.batch, kPieces, 1);
+    std::int64_t pieces = parts(s.batch, matrices);
+    columns = piece_size(s.n, kPieces / pieces, kColumns);
+    pieces *= parts(s.n, columns);
+    rows = piece_size(s.m, kPieces / pieces, kRows);
+  }
+};
+
+memory::desc matrix(std::int64_t batch, const memory::dims& sides, memory::data_type type,
+                    const memory::dims& steps, std::int64_t apart) {
+  if (batch == 1) return {sides, type, steps};
+  return {{batch, sides[0], sides[1]}, type, {apart, steps[0], steps[1]}};
+}
+
+dnnl::matmul::primitive_desc product(const memory::desc& a, const memory::desc& b,
+                                     const memory::desc& bias, const memory::desc& c) {
+#if DNNL_VERSION_MAJOR >= 3
+  if (bias.is_zero()) return {dnnl_cpu().engine, a, b, c, dnnl_attributes()};
+  return {dnnl_cpu().engine, a, b, bias, c, dnnl_attributes()};
+#else
+  const auto what =
+      bias.is_zero() ? dnnl::matmul::desc(a, b, c) : dnnl::matmul::desc(a, b, bias, c);
+  return {what, dnnl_attributes(), dnnl_cpu().engine};
+#endif
+}
+
+}  // namespace
+
+std::string lacks_for_bfloat16() {
+  const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (has & wanted) == wanted ? "" : "AVX-512-BF16 or AMX";
+}
+
+// Scratch holds a pad per piece.
+struct DnnlProduct::State {
+  struct Piece {
+    DnnlCall call;
+    std::int64_t a, b, bias, c;  // where it begins, in bytes
+  };
+  std::vector<Piece> pieces;
+  std::int64_t pad_bytes = 0;
+
+  State(const ProductShape& s, DType to) {
+    const OneThread alone;
+    const Cut cut(s);
+    for (std::int64_t i = 0; i < s.batch; i += cut.matrices)
+      for (std::int64_t j = 0; j < s.n; j += cut.columns)
+        for (std::int64_t r = 0; r < s.m; r += cut.rows) {
+          ProductShape one = s;
+          one.batch = std::min(cut.matrices, s.batch - i);
+          one.n = std::min(cut.columns, s.n - j);
+          one.m = std::min(cut.rows, s.m - r);
+          add(s, one, to);
+          const std::int64_t narrow = dtype_bytes(DType::BFloat16), wide = dtype_bytes(to);
+          Piece& p = pieces.back();
+          p.a = (i * s.m * s.k + r * (s.transpose_a ? 1 : s.k)) * narrow;
+          p.b = (i * s.k * s.n + j * (s.transpose_b ? s.k : 1)) * narrow;
+          p.bias = j;
+          p.c = ((i * s.m + r) * s.n + j) * wide;
+        }
+  }
+
+  // A piece of the shape `one`, of matrices as large as `s`.
+  void add(const ProductShape& s, const ProductShape& one, DType to) {
+    constexpr auto kNarrow = memory::data_type::bf16, kWide = memory::data_type::f32;
+    const memory::dims along = {s.transpose_a ? 1 : s.k, s.transpose_a ? s.m : 1};
+    const memory::dims across = {s.transpose_b ? 1 : s.n, s.transpose_b ? s.k : 1};
+    const memory::desc a = matrix(one.batch, {one.m, s.k}, kNarrow, along, s.m * s.k);
+    const memory::desc b = matrix(one.batch, {s.k, one.n}, kNarrow, across, s.k * s.n);
+    const memory::desc c = matrix(one.batch, {one.m, one.n}, to == DType::Float32 ? kWide : kNarrow,
+                                  {s.n, 1}, s.m * s.n);
+    memory::desc bias;
+    if (s.bias) bias = matrix(one.batch, {1, one.n}, kWide, {one.n, 1}, 0);
+    const dnnl::matmul::primitive_desc d = product(a, b, bias, c);
+    Piece p{DnnlCall(dnnl::matmul(d)), 0, 0, 0, 0};
+    p.call.add(DNNL_ARG_SRC, a);
+    p.call.add(DNNL_ARG_WEIGHTS, b);
+    p.call.add(DNNL_ARG_DST, c);
+    p.call.add(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
+    if (s.bias) p.call.add(DNNL_ARG_BIAS, bias);
+    const auto pad = static_cast<std::int64_t>(d.scratchpad_desc().get_size());
+    pad_bytes = std::max(pad_bytes, (pad + 63) / 64 * 64);
+    pieces.push_back(std::move(p));
+  }
+};
+
+DnnlProduct::DnnlProduct(const ProductShape& shape, DType to) {
+  HETU_ASSERT(!shape.bias || shape.batch == 1);
+  try {
+    state_ = std::make_shared<State>(shape, to);
+  } catch (const dnnl::error& e) {
+    fail(Code::Unsupported, "oneDNN has no bfloat16 product of [{}, {}] and [{}, {}]: {}", shape.m,
+         shape.k, shape.k, shape.n, e.what());
+  }
+}
+
+std::int64_t DnnlProduct::scratch_bytes() const {
+  return static_cast<std::int64_t>(state_->pieces.size()) * state_->pad_bytes;
+}
+
+void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c,
+                      void* scratch) const {
+  State& s = *state_;
+  const auto at = [](const void* from, std::int64_t bytes) {
+    return static_cast<const char*>(from) + bytes;
+  };
+  share_out(static_cast<std::int64_t>(s.pieces.size()), [&](std::int64_t i) {
+    State::Piece& p = s.pieces[static_cast<std::size_t>(i)];
+    p.call.bind(0, at(a, p.a));
+    p.call.bind(1, at(b, p.b));
+    p.call.bind(2, at(c, p.c));
+    p.call.bind(3, at(scratch, i * s.pad_bytes));
+    if (bias != nullptr) p.call.bind(4, bias + p.bias);
+    p.call.run();
+  });
+}
+
+PreparedKernel dnnl_product_kernel(const KernelDesc& d, const ProductOperands& o) {
+  const DnnlProduct product(o.shape, d.outputs[0].dtype);
+  return {[product, a = o.a, b = o.b, bias = o.bias](const KernelCall& c) {
+            product.run(c.inputs[a], c.inputs[b], bias < 0 ? nullptr : c.in<float>(bias),
+                        c.outputs[0], c.scratch);
+          },
+          product.scratch_bytes(), "onednn"};
+}
+
+namespace {
+
+bool fits(const KernelDesc& d) {
+  if (!is_bfloat16(d) || !lacks_for_bfloat16().empty()) return false;
+  return std::all_of(d.inputs.begin(), d.inputs.end(),
+                     [](const TensorType& t) { return count_of(t) > 0; });
+}
+
+template <ProductOperands (*operands)(const KernelDesc&)>
+PreparedKernel multiply(const KernelDesc& d) {
+  return dnnl_product_kernel(d, operands(d));
+}
+
+}  // namespace
+
+const KernelTable& dnnl_product_rows() {
+  static const KernelTable kRows = {
+      {"linear", "onednn", fits, multiply<linear_operands>},
+      {"linear_input_grad", "onednn", fits, multiply<linear_input_grad_operands>},
+      {"linear_weight_grad", "onednn", fits, multiply<linear_weight_grad_operands>},
+      {"matmul", "onednn", fits, multiply<matmul_operands>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cpu

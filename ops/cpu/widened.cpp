@@ -1,0 +1,116 @@
+#include "ops/cpu/widened.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "graph/base/error.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu::cpu {
+namespace {
+
+constexpr std::size_t kArguments = 8;     // inputs, or outputs, of a node at most
+constexpr std::int64_t kChunk = 1 << 14;  // elements that a thread takes
+
+template <class From, class To>
+void convert(const From* x, To* y, std::int64_t n) {
+#pragma omp parallel for schedule(static) if (n > kChunk)
+  for (std::int64_t begin = 0; begin < n; begin += kChunk) {
+    const std::int64_t end = std::min(n, begin + kChunk);
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) y[i] = static_cast<To>(x[i]);
+  }
+}
+
+/// A float32 copy of an argument, `offset` bytes into scratch.
+struct Copy {
+  int argument;
+  std::int64_t elements, offset;
+};
+
+/// Lays copies out from `end` on.
+std::vector<Copy> copies_of(const std::vector<TensorType>& types, std::int64_t& end) {
+  std::vector<Copy> copies;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i].dtype != DType::BFloat16) continue;
+    const std::int64_t n = element_count(types[i].shape);
+    copies.push_back({static_cast<int>(i), n, end});
+    end += (n * std::int64_t{sizeof(float)} + 63) / 64 * 64;
+  }
+  return copies;
+}
+
+struct Widened {
+  PreparedKernel inner;
+  std::vector<Copy> inputs, outputs;
+  std::size_t given, made;  // inputs and outputs of the node
+
+  void operator()(const KernelCall& c) const {
+    char* scratch = static_cast<char*>(c.scratch);
+    std::array<const void*, kArguments> in;
+    std::array<void*, kArguments> out;
+    std::copy_n(c.inputs, given, in.begin());
+    std::copy_n(c.outputs, made, out.begin());
+    for (const Copy& copy : inputs) {
+      auto* wide = reinterpret_cast<float*>(scratch + copy.offset);
+      widen(c.in<BFloat16>(copy.argument), wide, copy.elements);
+      in[static_cast<std::size_t>(copy.argument)] = wide;
+    }
+    for (const Copy& copy : outputs)
+      out[static_cast<std::size_t>(copy.argument)] = scratch + copy.offset;
+    inner.run({in.data(), out.data(), c.scratch, c.run});
+    for (const Copy& copy : outputs)
+      narrow(reinterpret_cast<const float*>(scratch + copy.offset), c.out<BFloat16>(copy.argument),
+             copy.elements);
+  }
+};
+
+template <class From, class To>
+PreparedKernel conversion(const KernelDesc& d) {
+  return {[n = element_count(d.outputs[0].shape)](const KernelCall& c) {
+            convert(c.in<From>(0), c.out<To>(0), n);
+          },
+          0, "vector"};
+}
+
+PreparedKernel cast(const KernelDesc& d) {
+  return d.outputs[0].dtype == DType::BFloat16 ? conversion<float, BFloat16>(d)
+                                               : conversion<BFloat16, float>(d);
+}
+
+bool casts_narrow(const KernelDesc& d) {
+  const DType from = d.inputs[0].dtype, to = d.outputs[0].dtype;
+  return (from == DType::Float32 && to == DType::BFloat16) ||
+         (from == DType::BFloat16 && to == DType::Float32);
+}
+
+}  // namespace
+
+KernelDesc widened(KernelDesc d) {
+  for (auto* types : {&d.inputs, &d.outputs})
+    for (TensorType& t : *types)
+      if (t.dtype == DType::BFloat16) t.dtype = DType::Float32;
+  return d;
+}
+
+PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&)) {
+  HETU_ASSERT(d.inputs.size() <= kArguments && d.outputs.size() <= kArguments);
+  Widened k{prepare(widened(d)), {}, {}, d.inputs.size(), d.outputs.size()};
+  std::int64_t end = (k.inner.scratch_bytes + 63) / 64 * 64;
+  k.inputs = copies_of(d.inputs, end);
+  k.outputs = copies_of(d.outputs, end);
+  const char* name = k.inner.implementation;
+  return {std::move(k), end, name};
+}
+
+void widen(const BFloat16* x, float* y, std::int64_t n) { convert(x, y, n); }
+void narrow(const float* x, BFloat16* y, std::int64_t n) { convert(x, y, n); }
+
+const KernelTable& vector_cast_rows() {
+  static const KernelTable kRows = any_layout({{"cast", "vector", casts_narrow, cast}});
+  return kRows;
+}
+
+}  // namespace hetu::cpu

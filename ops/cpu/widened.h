@@ -1,0 +1,22 @@
+// Kernels of float32 for values of bfloat16: what is read is widened into scratch, what is made is
+// rounded on its way out. What no kernel of its own has, runs so.
+#pragma once
+#include <cstdint>
+
+#include "graph/base/bfloat16.h"
+#include "ops/kernel.h"
+
+namespace hetu::cpu {
+
+/// The same node with float32 in place of bfloat16.
+KernelDesc widened(KernelDesc d);
+
+/// What `prepare` makes of the widened node, for the node as it is. Inputs are widened and outputs
+/// rounded to the nearest, to even; scratch holds a float32 copy of each.
+PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&));
+
+/// y = x for n elements, by all threads.
+void widen(const BFloat16* x, float* y, std::int64_t n);
+void narrow(const float* x, BFloat16* y, std::int64_t n);
+
+}  // namespace hetu::cpu

@@ -1,0 +1,127 @@
+"""Mixed precision through the scripts: losses beside float32's, pipelines beside one process bit for bit, checkpoints that
+either dtype goes on from, and what is refused.
+
+usage: precision_test.py [--whole]    (else a few steps of the samples)
+"""
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import unittest
+
+from train_cases import HETURUN, ROOT, TrainCase, checksums, manifest_of, tensors
+
+WHOLE = "--whole" in sys.argv
+NO_BF16 = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}  # hides its instructions from oneDNN
+SECONDS = 1500
+
+
+class Precision(TrainCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        said = subprocess.run([sys.executable, "-c", "from hetu import _hetu; print(_hetu.lacks_for_bfloat16())"],
+                              capture_output=True, text=True, check=True)
+        cls.lacks = said.stdout.strip()
+        cls.bf16 = "bf16-emulated" if cls.lacks else "bf16"
+        print(f"in {cls.bf16}" + (f": this processor has no {cls.lacks}" if cls.lacks else ""))
+
+    def test_pipelines_equal_one_process(self):
+        """Bit for bit: 1f1b and zb-h1 on two stages, on one thread and two; and not what float32 gives."""
+        saved = {}
+        for name, grid, options in (
+            ("one", (1, 1), ()), ("threads", (1, 1), ("--threads", 2)), ("1f1b", (1, 2), ()),
+            ("zb-h1", (1, 2), ("--pipeline", "zb-h1")), ("float32", (1, 1), ("--dtype", "float32")),
+        ):
+            folder = self.folder / name
+            saved[name] = self.train(grid, "--dtype", self.bf16, "--steps", 6, "--checkpoint", folder, *options).losses
+            saved[name + " sums"] = checksums(folder)
+        for name in ("threads", "1f1b", "zb-h1"):
+            self.assertEqual(saved[name], saved["one"], name)
+            self.assertEqual(saved[name + " sums"], saved["one sums"], name)
+        self.assertNotEqual(saved["float32"], saved["one"])
+
+    def test_every_tensor_is_that_of_one_process(self):
+        done = self.train((1, 2), "--dtype", self.bf16, "--steps", 2, "--compare-single")
+        self.assertIn("equal in 2 steps", done.out + done.err)
+
+    def test_checkpoints_hold_float32_and_go_on_in_either_dtype(self):
+        for first, then in ((self.bf16, "float32"), ("float32", self.bf16), (self.bf16, self.bf16)):
+            with self.subTest(first=first, then=then):
+                folder = self.folder / f"{first}-{then}"
+                whole = self.train((1, 1), "--dtype", first, "--steps", 6)
+                self.train((1, 1), "--dtype", first, "--steps", 3, "--checkpoint", folder)
+                for row in manifest_of(folder)[1]["tensors"]:
+                    self.assertEqual(row.get("dtype", "float32"), "float32", row)
+                weights = [w for (name, state), w in tensors(folder).items() if name.endswith("dense.weight") and not state]
+                self.assertTrue(any((w.view("uint32") & 0xffff).any() for w in weights), "no weight has float32's digits")
+                done = self.train((1, 2), "--dtype", then, "--steps", 6, "--checkpoint", folder, "--resume")
+                self.assertEqual(done.steps, [3, 4, 5])
+                if first == then:
+                    self.assertEqual(done.losses, whole.losses[3:])
+                else:
+                    for loss, other in zip(done.losses, whole.losses[3:], strict=True):
+                        self.assertAlmostEqual(loss, other, delta=0.02 * other)
+
+    def test_a_processor_without_the_instructions(self):
+        self.env |= NO_BF16
+        done = self.run_job((1, 1), "--dtype", "bf16", "--steps", 1)
+        self.assertNotEqual(done.code, 0, str(done))
+        self.assertEqual(len(done.words()), 1, str(done))
+        self.assertIn("--dtype bf16 wants a processor with AVX-512-BF16 or AMX, and this one has none: use --dtype float32, or "
+                      "bf16-emulated", done.words()[0])
+        emulated = self.train((1, 1), "--dtype", "bf16-emulated", "--steps", 3)
+        if not self.lacks:
+            del self.env["ONEDNN_MAX_CPU_ISA"]
+            native = self.train((1, 1), "--dtype", "bf16", "--steps", 3)
+            for loss, other in zip(emulated.losses, native.losses, strict=True):
+                self.assertAlmostEqual(loss, other, delta=0.005 * other)
+
+    def test_what_is_refused(self):
+        for options, says in ((("--dtype", "bfloat"), "bf16"),
+                              (("--dtype", self.bf16, "--optimizer", "kfac"),
+                               f"--dtype {self.bf16} does not go with K-FAC, whose factors and inverses are float32")):
+            done = self.run_job((1, 1), *options, "--steps", 1)
+            self.assertNotEqual(done.code, 0, str(done))
+            self.assertEqual(len(done.words()), 1, str(done))
+            self.assertIn(says, done.words()[0])
+
+    def run_words(self, *words):
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=SECONDS, cwd=self.folder,
+                              env=self.env)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def losses(self, script, column, *options):
+        """Of the same training in both dtypes: the mean of the last fifth of its steps."""
+        found = []
+        for dtype in ("float32", self.bf16):
+            log = self.folder / f"{script}-{dtype}.csv"
+            self.run_words(*HETURUN, "-w", 2, sys.executable, ROOT / "python" / script, *options, "--devices", "pipe_1_2",
+                           "--dtype", dtype, "--log", log, "--pipeline", "1f1b", "--threads", 1)
+            names, *rows = [line.split(",") for line in log.read_text().splitlines()]
+            values = [float(row[names.index(column)]) for row in rows]
+            found.append(statistics.mean(values[-max(1, len(values) // 5):]))
+            print(f"{script} in {dtype}: {column} {values[0]:.4f}, after {len(values)} steps {found[-1]:.4f}")
+        return found
+
+    def test_samples_reach_the_loss_of_float32(self):
+        """Within 2 %: BERT-tiny on the sample's shards, ResNet-18 on its images."""
+        shards, images = self.folder / "shards", self.folder / "images"
+        self.run_words("hetu", "data", "sample", shards)
+        self.run_words("hetu", "data", "sample", "--kind", "images", images)
+        for script, options in (
+            ("train_bert.py", ("--data", shards, "--model", "tiny", "--batch-size", 32, "--micro-batches", 4,
+                               "--learning-rate", 1e-3, "--warmup-steps", 20, "--steps", 200 if WHOLE else 15)),
+            ("train_resnet.py", ("--data", images, "--dataset", "imagenet", "--size", 64, "--model", "resnet18",
+                                 "--batch-size", 32, "--micro-batches", 2, "--learning-rate", 0.015,
+                                 "--steps", 200 if WHOLE else 10)),
+        ):
+            with self.subTest(script=script):
+                wide, narrow = self.losses(script, "loss", *options)
+                self.assertAlmostEqual(narrow, wide, delta=0.02 * wide)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[a for a in sys.argv if a != "--whole"])
