@@ -95,8 +95,9 @@ std::vector<Variable> user_variables() {
        [](Env& e, const std::string&, const std::string& v) { e.device = v; }},
       {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
        [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},
-      {{"HETU_TRANSPORT", "mpi", "user",
-        "What carries messages between workers; a row of executor/comm/connect.cpp."},
+      {{"HETU_TRANSPORT", "auto", "user",
+        "What carries messages between workers, a row of executor/comm/connect.cpp; auto: mpi "
+        "where Open MPI has started them, else sockets."},
        [](Env& e, const std::string&, const std::string& v) { e.transport = v; }},
       {{"HETU_THREADS", "0", "user",
         "Compute threads per worker, as --threads, which wins; 0: cores / workers of the host."},
@@ -110,6 +111,48 @@ std::vector<Variable> user_variables() {
       {{"IMAGENET_VAL_ROOT", "", "user",
         "Folder of ImageNet's validation images, laid out as the training ones."},
        [](Env& e, const std::string&, const std::string& v) { e.imagenet_val_root = v; }},
+  };
+}
+
+// A job whose processes nobody starts together: names of torch.distributed and of Slurm.
+std::vector<Variable> by_hand_variables() {
+  return {
+      {{"RANK", "", "user, torchrun",
+        "Number of this worker, in a job started by hand; not read under Open MPI."},
+       nullptr},
+      {{"WORLD_SIZE", "", "user, torchrun", "Workers of a job started by hand."}, nullptr},
+      {{"MASTER_ADDR", "127.0.0.1", "user, torchrun",
+        "Host where RANK 0 of a job started by hand is; under srun the step's first host."},
+       [](Env& e, const std::string&, const std::string& v) { e.master_address = v; }},
+      {{"MASTER_PORT", "1234", "user, torchrun",
+        "Port where the workers of a job started by hand meet; under srun one that follows from "
+        "job and step."},
+       [](Env& e, const std::string& n, const std::string& v) {
+         e.master_port = parse_int(n, v, 1, 65535);
+       }},
+      {{"LOCAL_WORLD_SIZE, LOCAL_SIZE", "", "user, torchrun",
+        "Workers of a job started by hand on this host; where they are all, it opens no port."},
+       nullptr},
+      {{"TORCHELASTIC_USE_AGENT_STORE", "", "torchrun",
+        "True: torchrun itself holds MASTER_PORT, and the workers meet at the port above it."},
+       nullptr},
+      {{"LOCAL_RANK", "", "user, torchrun",
+        "Not needed: workers of a host are counted when they meet."},
+       nullptr},
+      {{"HETU_JOB_SECRET", "", "user",
+        "What proves that a process on another host belongs to a job started by hand, at least 16 "
+        "characters, the same for all; without it .config/hetu/job_secret of the home folder."},
+       [](Env& e, const std::string&, const std::string& v) { e.job_secret = v; }},
+      {{"SLURM_PROCID, SLURM_NTASKS", "", "Slurm",
+        "In a step of srun (SLURM_STEP_ID, SLURM_STEP_NUM_TASKS): number of this worker, and how "
+        "many there are."},
+       nullptr},
+      {{"SLURM_LOCALID, SLURM_NTASKS_PER_NODE", "", "Slurm",
+        "Not needed: workers of a host are counted when they meet."},
+       nullptr},
+      {{"PMIX_NAMESPACE", "", "Open MPI",
+        "Name of the job, under which its workers meet where HETU_TRANSPORT is sockets."},
+       nullptr},
   };
 }
 
@@ -208,9 +251,102 @@ std::vector<Variable> variables() {
   std::vector<Variable> all;
   append(all, user_variables());
   append(all, launcher_variables());
+  append(all, by_hand_variables());
   append(all, service_variables());
   append(all, other_variables());
   return all;
+}
+
+void in_range(const char* name, int number, const char* of, int count) {
+  if (number >= count) {
+    wrong(name, std::to_string(number), fmt::format("below {} = {}", of, count));
+  }
+}
+
+/// Variables that mean something together.
+struct Set {
+  const EnvLookup& lookup;
+
+  /// The first of these that is set; "" if none is.
+  std::string operator()(const char* name, const char* otherwise = nullptr) const {
+    const char* value = lookup(name);
+    if (value != nullptr && *value != '\0') return value;
+    return otherwise != nullptr ? (*this)(otherwise) : "";
+  }
+  int number(const char* name, int low) const {
+    return parse_int(name, (*this)(name), low, kMostWorkers);
+  }
+};
+
+/// The first host of Slurm's "w[03-07,9],x".
+std::string first_host(const std::string& list) {
+  std::string host;
+  for (std::size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const std::size_t close = std::min(list.find(']', i), list.size());
+    host += list.substr(i + 1, list.find_first_of(",-]", i) - i - 1);
+    i = close;
+  }
+  return host;
+}
+
+// RANK and WORLD_SIZE, as torch.distributed has them.
+void read_ranks(const Set& set, Env& e) {
+  for (const auto& [missing, there] : {std::pair("RANK", "WORLD_SIZE"), {"WORLD_SIZE", "RANK"}}) {
+    if (!set(missing).empty()) continue;
+    e.start_fault = fmt::format(
+        "environment variable {} is set and {} is not; a worker of a job started by hand needs "
+        "both, one process alone neither",
+        there, missing);
+    return;
+  }
+  e.workers = set.number("WORLD_SIZE", 1);
+  e.worker = set.number("RANK", 0);
+  in_range("RANK", e.worker, "WORLD_SIZE", e.workers);
+  const char* const local = set("LOCAL_WORLD_SIZE").empty() ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE";
+  e.one_host = !set(local).empty() && set.number(local, 1) == e.workers;
+  if (set("TORCHELASTIC_USE_AGENT_STORE") == "True" && e.master_port < 65535) ++e.master_port;
+}
+
+// A task of srun. A batch script has SLURM_PROCID too, but no step, and is one process.
+void read_step(const Set& set, Env& e) {
+  const char* const tasks =
+      set("SLURM_STEP_NUM_TASKS").empty() ? "SLURM_NTASKS" : "SLURM_STEP_NUM_TASKS";
+  if (set(tasks).empty()) return;
+  e.workers = set.number(tasks, 1);
+  e.worker = set.number("SLURM_PROCID", 0);
+  in_range("SLURM_PROCID", e.worker, tasks, e.workers);
+  const std::string step = set("SLURM_JOB_ID", "SLURM_JOBID") + "." + set("SLURM_STEP_ID");
+  if (set("SLURM_STEP_NUM_NODES", "SLURM_NNODES") == "1") {
+    e.one_host = true;
+    e.launch_name = "slurm-" + step;
+    return;
+  }
+  if (set("MASTER_ADDR").empty())
+    e.master_address = first_host(set("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"));
+  if (set("MASTER_PORT").empty()) {
+    std::uint32_t hash = 2166136261U;  // FNV-1a
+    for (const char c : step) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619U;
+    e.master_port = 10000 + static_cast<int>(hash % 20000);
+  }
+}
+
+// Who started this process as one of several workers, where Open MPI did not.
+void read_start(const Set& set, Env& e) {
+  if (e.check) return;
+  if (!set("OMPI_COMM_WORLD_SIZE").empty()) {
+    e.launch_name = set("PMIX_NAMESPACE", "HETU_JOB");
+    return;
+  }
+  if (!set("RANK").empty() || !set("WORLD_SIZE").empty()) {
+    read_ranks(set, e);
+  } else if (!set("SLURM_STEP_ID").empty() && !set("SLURM_PROCID").empty()) {
+    read_step(set, e);
+  }
+  e.by_hand = e.workers > 1;
 }
 
 }  // namespace
@@ -222,14 +358,10 @@ Env read_env(const EnvLookup& lookup) {
     const char* value = lookup(variable.row.name.c_str());
     if (value != nullptr && *value != '\0') variable.store(result, variable.row.name, value);
   }
-  const auto in_range = [](const char* name, int number, const char* of, int count) {
-    if (number >= count) {
-      wrong(name, std::to_string(number), fmt::format("below {} = {}", of, count));
-    }
-  };
   in_range("OMPI_COMM_WORLD_RANK", result.worker, "OMPI_COMM_WORLD_SIZE", result.workers);
   in_range("OMPI_COMM_WORLD_LOCAL_RANK", result.local_worker, "OMPI_COMM_WORLD_LOCAL_SIZE",
            result.local_workers);
+  read_start(Set{lookup}, result);
   if (result.pipelines > 1) {
     in_range("HETU_FIRST_WORKER", result.first_worker, "workers of all pipelines",
              result.workers * result.pipelines);

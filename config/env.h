@@ -25,7 +25,7 @@ struct Env {
   KernelChoice kernels = KernelChoice::Best;
   std::string device = "auto";
   std::string devices;
-  std::string transport = "mpi";
+  std::string transport = "auto";
   int threads = 0;
   std::string imagenet_train_root;
   std::string imagenet_val_root;
@@ -45,6 +45,14 @@ struct Env {
   int local_worker = 0;
   int local_workers = 1;
 
+  bool by_hand = false;     ///< several workers that neither heturun nor Open MPI has started
+  bool one_host = false;    ///< of these, as their launcher says; false: unknown
+  std::string launch_name;  ///< of the job on this host, by whoever started it; "" by hand
+  std::string master_address = "127.0.0.1";
+  int master_port = 1234;
+  std::string job_secret;
+  std::string start_fault;  ///< why nobody knows whether this is one of several workers; else ""
+
   std::string source_dir;
   std::string build_dir;
 };
@@ -53,7 +61,7 @@ struct Env {
 struct EnvRow {
   std::string name;
   std::string fallback;  ///< the value that stands if the variable is not set; "" for none
-  std::string set_by;    ///< "user", "heturun", "Open MPI", "tests"; "reserved" is not read
+  std::string set_by;  ///< "user", "heturun", "Open MPI", "Slurm", "tests"; "reserved" is not read
   std::string meaning;
 };
 

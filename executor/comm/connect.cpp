@@ -3,6 +3,7 @@
 #include <string>
 
 #include "executor/comm/mpi.h"
+#include "executor/comm/sockets.h"
 #include "graph/base/error.h"
 
 namespace hetu::comm {
@@ -13,7 +14,7 @@ struct Row {
   std::unique_ptr<Transport> (*connect)(const Options& options);
 };
 
-constexpr Row kRows[] = {{"mpi", &connect_mpi}};
+constexpr Row kRows[] = {{"mpi", &connect_mpi}, {"sockets", &connect_sockets}};
 
 }  // namespace
 

@@ -64,8 +64,9 @@ bool Doorbell::ring(int worker) const {
   return sent == 1 || errno == EAGAIN;  // a full queue wakes just as well
 }
 
-void Doorbell::sleep(std::int64_t timeout_ns) const {
-  std::array<pollfd, 2> sources = {pollfd{socket_, POLLIN, 0}, pollfd{event_, POLLIN, 0}};
+void Doorbell::sleep(std::int64_t timeout_ns, int also) const {
+  std::array<pollfd, 3> sources = {pollfd{socket_, POLLIN, 0}, pollfd{event_, POLLIN, 0},
+                                   pollfd{also, POLLIN, 0}};
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   if (::ppoll(sources.data(), sources.size(), &timeout, nullptr) <= 0) return;
   std::array<char, 8> sink{};

@@ -20,9 +20,9 @@ class Doorbell {
   void wake() const;
   /// Wakes another worker of the job; false if nobody listens under that name here.
   bool ring(int worker) const;
-  /// Sleeps until woken or until timeout_ns have passed; returns at once if woken since the last
-  /// call.
-  void sleep(std::int64_t timeout_ns) const;
+  /// Sleeps until woken, until `also` (a file descriptor, -1: none) is readable or until timeout_ns
+  /// have passed; returns at once if woken since the last call.
+  void sleep(std::int64_t timeout_ns, int also = -1) const;
 
  private:
   std::string job_;

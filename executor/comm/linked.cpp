@@ -19,6 +19,8 @@ namespace hetu::comm {
 
 namespace {
 
+constexpr double kGrace_s = 2;  // whoever meets has a deadline of its own, and knows who is missing
+
 /// What the progress thread knows once it has joined the job.
 struct Joined {
   Roster roster;
@@ -68,8 +70,8 @@ Linked::Linked(std::shared_ptr<Wire> wire, Joined joined, const Options& options
       progress_(*wire_, peers_, matching_, [this] { return own_position(); }) {
   for (int w = 0; w < workers(); ++w) {
     // A bell that cannot be rung (another container, say) makes its worker remote, whatever the
-    // names.
-    peers_.local.push_back(w == worker() ||
+    // names; where the wire itself wakes who waits, nobody need look.
+    peers_.local.push_back(w == worker() || wire_->descriptor() >= 0 ||
                            (options.local_doorbells && same_clock(w) && peers_.bell->ring(w)));
   }
 }
@@ -119,6 +121,7 @@ void Linked::give_up(const std::string& reason) {
 void Linked::abort(int status, const std::string& reason) {
   if (!reason.empty()) log(Level::Error, "worker {} ends the job: {}", worker(), reason);
   const int nonzero = status == 0 ? exit_status(Code::Internal) : status;
+  progress_.set_note(reason);
   progress_.end_process(nonzero);
   // The progress thread ends the process; should it hang in the wire, this does.
   if (thread.joinable()) std::this_thread::sleep_for(std::chrono::seconds(5));
@@ -170,10 +173,18 @@ std::unique_ptr<Transport> link_workers(std::unique_ptr<Wire> wire, const Option
   std::thread thread(join_and_run, shared, sizeof(Header) + options.inline_bytes, std::move(joined),
                      transport.get_future());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (result.wait_for(std::chrono::duration<double>(options.timeout_s)) !=
-      std::future_status::ready) {
-    thread.detach();
-    fail(Code::Timeout, "the workers did not come together within {:g} s", options.timeout_s);
+  const auto until =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration<double>(options.timeout_s + (options.met ? kGrace_s : 0));
+  while (result.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) {
+    try {
+      if (options.while_waiting) options.while_waiting();
+      if (std::chrono::steady_clock::now() >= until)
+        fail(Code::Timeout, "the workers did not come together within {:g} s", options.timeout_s);
+    } catch (...) {
+      thread.detach();
+      throw;
+    }
   }
   std::unique_ptr<Linked> linked;
   try {

@@ -67,6 +67,12 @@ void ProgressThread::run() {
   if (end_status_.load() != 0) wire_.abort(end_status_.load());
 }
 
+// Where the wire has no power over the other processes, they hear why.
+void ProgressThread::end_now(int status) {
+  if (!wire_.ends_others()) say_giving_up();
+  wire_.abort(status);
+}
+
 // What was sent before goes first. The end of MPI is left out: it would wait for the others.
 void ProgressThread::say_giving_up() {
   run_commands();
@@ -77,7 +83,7 @@ void ProgressThread::say_giving_up() {
     take_long();
     slow_.clear();
     wire_.slow_peers(slow_);
-    if (!slow_.empty()) peers_.bell->sleep(kLongTick);
+    if (!slow_.empty()) peers_.bell->sleep(kLongTick, wire_.descriptor());
   } while (!slow_.empty() && now_ns() < until);
   break_links("this worker has given up: " + note(), Code::Comm);
 }
@@ -96,12 +102,12 @@ void ProgressThread::turn() {
   wire_.slow_peers(slow_);
   for (const int peer : slow_) to_ring_[peer] = 1;
   ring_marked();
-  if (const int status = end_status_.load(); status != 0) wire_.abort(status);
+  if (const int status = end_status_.load(); status != 0) end_now(status);
   const std::int64_t now = now_ns();
   watch_neighbours(now);
   take_leave(now);
   if (news) last_news_ = now;
-  if (!news) peers_.bell->sleep(tick(now));
+  if (!news) peers_.bell->sleep(tick(now), wire_.descriptor());
 }
 
 bool ProgressThread::run_commands() {
@@ -221,8 +227,10 @@ void ProgressThread::send_text(int peer, FrameKind kind, const std::string& text
 }
 
 void ProgressThread::ring_marked() {
+  const bool by_bell = wire_.descriptor() < 0;
   for (int peer = 0; peer < peers_.workers(); ++peer) {
-    if (to_ring_[peer] && peers_.local[peer] && peer != peers_.worker()) peers_.bell->ring(peer);
+    if (by_bell && to_ring_[peer] && peers_.local[peer] && peer != peers_.worker())
+      peers_.bell->ring(peer);
     to_ring_[peer] = 0;
   }
 }
@@ -230,6 +238,7 @@ void ProgressThread::ring_marked() {
 // A wait for another host is looked at less often the longer it lasts, so that waiting costs
 // little.
 std::int64_t ProgressThread::tick(std::int64_t now) const {
+  if (wire_.descriptor() >= 0) return kIdleTick;
   if (wire_.long_under_way()) return kLongTick;
   if (!slow_.empty() || matching_.awaits_remote() || said_bye_)
     return std::clamp((now - last_news_) / kRemotePatience, kRemoteTick, kRemoteTickMax);

@@ -49,6 +49,7 @@ class ProgressThread {
   void watch_neighbours(std::int64_t now);
   void take_leave(std::int64_t now);
   void say_giving_up();
+  void end_now(int status);
   std::int64_t tick(std::int64_t now) const;
   std::string note();
 

@@ -59,6 +59,7 @@ struct Signal {
   std::uint64_t count = 0;  ///< completions so far; guarded by mutex
 };
 
+class Rendezvous;
 class Transport;
 
 /// One message under way. The buffer is the caller's and must live until the request is done;
@@ -122,8 +123,10 @@ struct Options {
   std::size_t inline_bytes =
       16384;        ///< messages up to this are copied at once, larger ones wait for their receive
   int number = -1;  ///< of this worker, where it is not its rank: each of 0…n-1 once
-  int progress_fd = -1;         ///< where heturun hears that MPI starts here (HETU_PROGRESS_FD)
-  bool local_doorbells = true;  ///< false: treat every worker as if on another host (tests)
+  int progress_fd = -1;             ///< where heturun hears that MPI starts here (HETU_PROGRESS_FD)
+  bool local_doorbells = true;      ///< false: treat every worker as if on another host (tests)
+  std::shared_ptr<Rendezvous> met;  ///< the processes of the job, where no MPI has started them
+  std::function<void()> while_waiting = {};  ///< called while workers come; may throw (Ctrl-C)
 };
 
 /// One worker's end of the links to all workers. send, recv and wait may be called from several

@@ -47,9 +47,15 @@ class Wire {
   /// Appends the peers to which frames are still on the way out.
   virtual void slow_peers(std::vector<int>& peers) const = 0;
 
+  /// Becomes readable when a frame or a piece of a long message has come, or one that waited can go
+  /// out; -1 where nothing says so, and doorbells and looks must do.
+  virtual int descriptor() const { return -1; }
+
   /// Leaves the job in order; all workers do.
   virtual void close() = 0;
-  /// Ends every process of the job. Does not return.
+  /// Whether abort() is the end of the others too; where not, they are told before.
+  virtual bool ends_others() const { return true; }
+  /// Ends this process and, if ends_others(), every process of the job. Does not return.
   [[noreturn]] virtual void abort(int status) = 0;
 };
 

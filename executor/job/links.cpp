@@ -1,23 +1,92 @@
 #include "executor/job/links.h"
 
-#include "config/env.h"
+#include <algorithm>
+
 #include "executor/comm/connect.h"
 #include "executor/comm/inproc.h"
+#include "executor/comm/rendezvous.h"
+#include "graph/base/error.h"
 
 namespace hetu {
+namespace {
 
-comm::Options link_options(int number) {
+constexpr const char* kSockets = "sockets";
+
+// Only who joins a job minds what the environment says of one.
+void check_start() {
+  if (!env().start_fault.empty()) fail(Code::Config, "{}", env().start_fault);
+}
+
+std::string transport_name() {
+  const std::string& name = env().transport;
+  if (name == "auto") return env().by_hand ? kSockets : "mpi";
+  if (env().by_hand && name != kSockets)
+    fail(Code::Config,
+         "environment variable HETU_TRANSPORT: got '{}', which needs heturun; a job started by "
+         "hand (RANK, WORLD_SIZE) or by srun has {}, or leave the variable out",
+         name, kSockets);
+  return name;
+}
+
+std::shared_ptr<comm::Rendezvous> meet_others(const WhileWaiting& while_waiting) {
+  const Env& e = env();
+  if (!e.by_hand && (e.hosts.size() > 1 || e.launch_name.empty()))
+    fail(Code::Unsupported,
+         "HETU_TRANSPORT={} is for jobs of heturun on one host, and for jobs "
+         "started by hand; leave it out",
+         kSockets);
+  comm::RendezvousPlace place;
+  place.workers = e.workers / e.pipelines;
+  place.rank = e.worker - e.first_worker;
+  place.address = e.master_address;
+  place.port = e.master_port;
+  place.name = e.launch_name;
+  place.one_host = e.one_host;
+  place.secret = e.job_secret;
+  place.timeout_s = e.timeout_s;
+  place.while_waiting = while_waiting;
+  return comm::meet(place);
+}
+
+// Once per process: those who meet there go on from there.
+std::shared_ptr<comm::Rendezvous> meeting(const WhileWaiting& while_waiting) {
+  static const std::shared_ptr<comm::Rendezvous> met = meet_others(while_waiting);
+  return met;
+}
+
+}  // namespace
+
+StartedWorkers started_workers(const WhileWaiting& while_waiting) {
+  check_start();
+  if (!env().by_hand) return {env().hosts, env().local_workers};
+  const auto met = meeting(while_waiting);
+  const auto& members = met->members();
+  StartedWorkers started;
+  started.local_workers = 0;
+  for (const comm::Member& member : members) {
+    if (started.hosts.empty() || started.hosts.back().host != member.host)
+      started.hosts.push_back({member.host, 0});
+    ++started.hosts.back().workers;
+    if (member.domain == members[met->rank()].domain) ++started.local_workers;
+  }
+  return started;
+}
+
+comm::Options link_options(int number, const WhileWaiting& while_waiting) {
   comm::Options options;
   options.timeout_s = env().timeout_s;
   options.number = number;
   options.progress_fd = env().progress_fd;
+  options.while_waiting = while_waiting;
+  if (transport_name() == kSockets) options.met = meeting(while_waiting);
   return options;
 }
 
-std::unique_ptr<comm::Transport> open_links(int number) {
-  const comm::Options options = link_options(number);
-  if (env().workers > 1) return comm::connect(env().transport, options);
-  return std::move(comm::make_inproc(1, options)[0]);
+std::unique_ptr<comm::Transport> open_links(int number, const WhileWaiting& while_waiting) {
+  check_start();
+  if (env().workers <= 1) return std::move(comm::make_inproc(1, {.timeout_s = env().timeout_s})[0]);
+  const comm::Options options = link_options(number, while_waiting);
+  return comm::connect(transport_name(), options);
 }
 
 }  // namespace hetu

@@ -153,10 +153,11 @@ def rows_of_devices(name: str, rows: Sequence) -> list[list[Device]]:
 def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
     """Lays a list over the started workers. Raises DeviceError with row and entry where it does not fit."""
     grid = rows_of_devices(name, rows)
-    first: dict[str, int] = {}
-    count: dict[str, int] = {}
+    workers_of: dict[str, list[int]] = {}
+    total = 0
     for host, workers in hosts:
-        first[host], count[host] = sum(count.values()), workers
+        workers_of.setdefault(host, []).extend(range(total, total + workers))
+        total += workers
     fused: list[list[int]] = []  # the rows of each stage
     for r in range(len(grid)):
         if r and grid[r] == grid[r - 1]:
@@ -172,10 +173,11 @@ def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
             host = _same_host(device.host, hosts) or ""
             if not host:
                 raise DeviceError(f"{where} is on a host that was not started; started: {_started(hosts)}")
-            if device.index >= count[host]:
-                raise DeviceError(f"{where}: host {host} has {_many(count[host], 'worker')}; the index must be below "
-                                  f"{count[host]}")
-            worker = first[host] + device.index
+            count = len(workers_of[host])
+            if device.index >= count:
+                raise DeviceError(f"{where}: host {host} has {_many(count, 'worker')}; the index must be below "
+                                  f"{count}")
+            worker = workers_of[host][device.index]
             if worker in seen:
                 row, entry = seen[worker]
                 raise DeviceError(f"{where} already stands in row {row}, entry {entry}; a worker stands once, and only "
@@ -183,14 +185,13 @@ def fit(name: str, rows: Sequence, hosts: Hosts) -> Layout:
             seen[worker] = (stage[0], e)
             numbers.append(worker)
         stages.append(numbers)
-    total = sum(count.values())
     unused = [w for w in range(total) if w not in seen]
     if unused:
-        owner = next(h for h in first if first[h] <= unused[0] < first[h] + count[h])
+        owner = next(host for host, numbers in workers_of.items() if unused[0] in numbers)
         raise DeviceError(f"device list {name}: {_many(total, 'worker')} started, but the list's rows of "
                           f"{', '.join(str(len(s)) for s in stages)} entries name {len(seen)}; worker {unused[0]} "
-                          f"({owner}:gpu:{unused[0] - first[owner]}) has no entry; start {_many(len(seen), 'worker')}, "
-                          "or choose another list with --devices")
+                          f"({owner}:gpu:{workers_of[owner].index(unused[0])}) has no entry; start "
+                          f"{_many(len(seen), 'worker')}, or choose another list with --devices")
     rows_of, lengths = tuple(map(tuple, fused)), tuple(len(stage) for stage in stages)
     if len(set(lengths)) > 1:
         everyone = tuple(number for numbers in stages for number in numbers)
@@ -251,9 +252,10 @@ def lists_of(module) -> dict[str, Sequence]:
 
 
 def started_hosts() -> list[tuple[str, int]]:
-    """The hosts of this job and their workers, as heturun (or Open MPI alone) started them. Raises DeviceError."""
+    """The hosts of this job and their workers, as heturun (or Open MPI alone) started them; of a job started by hand, whose
+    workers this waits for, a host stands once for each run of its ranks. Raises DeviceError."""
     env = _compiled().env()
-    hosts = [tuple(host) for host in env["hosts"]] or [(LOCAL, env["workers"])]
+    hosts = [tuple(host) for host in _compiled().started()[0]] or [(LOCAL, env["workers"])]
     total = sum(workers for _, workers in hosts)
     if total != env["workers"]:
         raise DeviceError(f"HETU_HOSTS names {_many(total, 'worker')}, Open MPI started {env['workers']}; start the "

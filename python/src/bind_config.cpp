@@ -50,6 +50,7 @@ nb::dict env_for_python() {
   values["progress_fd"] = e.progress_fd;
   values["pipelines"] = e.pipelines;
   values["check"] = e.check;
+  values["by_hand"] = e.by_hand;
   values["worker"] = e.worker;
   values["workers"] = e.workers;
   values["local_worker"] = e.local_worker;

@@ -9,6 +9,27 @@
 namespace nb = nanobind;
 
 namespace hetu {
+namespace {
+
+// Ctrl-C ends a wait for other workers, as it would a wait of Python's own.
+void look_at_signals() {
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+nb::tuple started_for_python() {
+  StartedWorkers started;
+  {
+    const nb::gil_scoped_release free;
+    started = started_workers(look_at_signals);
+  }
+  nb::list hosts;
+  for (const HostWorkers& host : started.hosts)
+    hosts.append(nb::make_tuple(host.host, host.workers));
+  return nb::make_tuple(hosts, started.local_workers);
+}
+
+}  // namespace
 
 void bind_links(nb::module_& m) {
   nb::class_<comm::Transport>(m, "Transport", "Links of this worker to the others of its job.")
@@ -18,7 +39,12 @@ void bind_links(nb::module_& m) {
       .def("abort", &comm::Transport::abort, nb::call_guard<nb::gil_scoped_release>())
       .def("leave", &comm::Transport::leave, nb::call_guard<nb::gil_scoped_release>())
       .def("give_up", &comm::Transport::give_up, nb::call_guard<nb::gil_scoped_release>());
-  m.def("connect", &open_links, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "connect", [](int number) { return open_links(number, look_at_signals); },
+      nb::call_guard<nb::gil_scoped_release>());
+  m.def("started", &started_for_python,
+        "Who takes part in the job: (hosts as (name, workers), empty if unknown; workers on this "
+        "host). In a job started by hand the first call waits for all workers.");
   m.def(
       "thread_links",
       [](int workers) {

@@ -95,6 +95,68 @@ TEST(Env, OfACheckCountsTheWorkersToCome) {
   EXPECT_EQ(e.worker, 0);
 }
 
+TEST(Env, OfAJobStartedByHandHasItsRanks) {
+  const Env e = read_from({{"RANK", "2"},
+                           {"WORLD_SIZE", "4"},
+                           {"MASTER_ADDR", "w7"},
+                           {"MASTER_PORT", "29500"},
+                           {"LOCAL_WORLD_SIZE", "2"},
+                           {"HETU_JOB_SECRET", "sesame"}});
+  EXPECT_TRUE(e.by_hand);
+  EXPECT_FALSE(e.one_host);
+  EXPECT_EQ(std::tie(e.worker, e.workers, e.master_address, e.master_port, e.job_secret),
+            std::make_tuple(2, 4, "w7", 29500, "sesame"));
+  EXPECT_TRUE(read_from({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_SIZE", "4"}}).one_host);
+  EXPECT_EQ(read_from({{"RANK", "0"},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_PORT", "29500"},
+                       {"TORCHELASTIC_USE_AGENT_STORE", "True"}})
+                .master_port,
+            29501);
+  EXPECT_FALSE(read_from({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).by_hand);
+  EXPECT_FALSE(read_from({{"HETU_CHECK", "4"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}}).by_hand);
+  const Env under_mpi = read_from({{"OMPI_COMM_WORLD_RANK", "1"},
+                                   {"OMPI_COMM_WORLD_SIZE", "3"},
+                                   {"PMIX_NAMESPACE", "job7"},
+                                   {"RANK", "5"},
+                                   {"WORLD_SIZE", "8"}});
+  EXPECT_FALSE(under_mpi.by_hand);
+  EXPECT_EQ(std::tie(under_mpi.worker, under_mpi.workers, under_mpi.launch_name),
+            std::make_tuple(1, 3, "job7"));
+}
+
+TEST(Env, OfATaskOfSrunHasItsStep) {
+  std::map<std::string, std::string> task{{"SLURM_PROCID", "3"},
+                                          {"SLURM_NTASKS", "8"},
+                                          {"SLURM_STEP_ID", "1"},
+                                          {"SLURM_STEP_NUM_TASKS", "4"},
+                                          {"SLURM_JOB_ID", "77"},
+                                          {"SLURM_STEP_NUM_NODES", "1"},
+                                          {"SLURM_STEP_NODELIST", "w[03-04,9]"}};
+  const Env one = read_from(task);
+  EXPECT_TRUE(one.by_hand && one.one_host);
+  EXPECT_EQ(std::tie(one.worker, one.workers, one.launch_name),
+            std::make_tuple(3, 4, "slurm-77.1"));
+  task["SLURM_STEP_NUM_NODES"] = "2";
+  const Env two = read_from(task);
+  EXPECT_FALSE(two.one_host);
+  EXPECT_EQ(two.launch_name, "");
+  EXPECT_EQ(two.master_address, "w03");
+  EXPECT_TRUE(two.master_port >= 10000 && two.master_port < 30000);
+  for (const auto& [list, first] : {std::pair("a7,b", "a7"), {"r[2,5]n[01-02]x,b", "r2n01x"}}) {
+    task["SLURM_STEP_NODELIST"] = list;
+    EXPECT_EQ(read_from(task).master_address, first);
+  }
+  task["SLURM_STEP_ID"] = "2";
+  EXPECT_NE(read_from(task).master_port, two.master_port);
+  task["MASTER_ADDR"] = "chosen";
+  task["MASTER_PORT"] = "5000";
+  EXPECT_EQ(read_from(task).master_address, "chosen");
+  EXPECT_EQ(read_from(task).master_port, 5000);
+  task.erase("SLURM_STEP_ID");  // a batch script: one process
+  EXPECT_FALSE(read_from(task).by_hand);
+}
+
 TEST(Env, WrongValuesNameVariableValueAndRight) {
   struct Case {
     const char* name;
@@ -120,6 +182,7 @@ TEST(Env, WrongValuesNameVariableValueAndRight) {
       {"OMPI_COMM_WORLD_RANK", "x", "a whole number"},
       {"OMPI_COMM_WORLD_RANK", "1", "below OMPI_COMM_WORLD_SIZE = 1"},
       {"OMPI_COMM_WORLD_SIZE", "0", "a whole number from 1"},
+      {"MASTER_PORT", "65536", "a whole number from 1 to 65535"},
       {"OMPI_COMM_WORLD_LOCAL_RANK", "3", "below OMPI_COMM_WORLD_LOCAL_SIZE = 1"},
   };
   for (const Case& c : cases) {

@@ -22,10 +22,17 @@ def parse_bytes(text: str) -> int:
     return int(_hetu.TrainingOptions({"memory_limit": text}).memory_limit)
 
 
+def _speaks_first() -> bool:
+    try:
+        return _hetu.env()["worker"] == 0
+    except ValueError:  # the environment itself is what is wrong
+        return True
+
+
 def report(program: str, message: str) -> None:
     """One line on standard error; a plan that is refused has one more per worker concerned, indented. Workers that
     fail alike leave the word to the first: it ends the job before they speak."""
-    if _hetu.env()["worker"] != 0:
+    if not _speaks_first():
         time.sleep(1.0)
     first, *concerned = message.split("\n  ")
     lines = [f"{program}: {' '.join(first.split())}", *(f"  {' '.join(line.split())}" for line in concerned)]

@@ -45,8 +45,8 @@ def follower_status(kind: type[BaseException]) -> int:
 
 
 def transport(number: int = 0) -> Any:
-    """The links of this process, opened once: MPI under heturun, else a job of one. `number` is this worker's place in the
-    layout, pipeline * stages + stage."""
+    """The links of this process, opened once: MPI under heturun, sockets where its worker was started by hand, else a job of
+    one. `number` is this worker's place in the layout, pipeline * stages + stage."""
     global _transport
     if _transport is None:
         _transport = _hetu.connect(number)
