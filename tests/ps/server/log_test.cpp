@@ -386,6 +386,22 @@ class FullDisk {
   rlimit before_{};
 };
 
+TEST(Log, WrittenOverAnOldOneHalfARecordIsNone) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 draw(seed);
+  for (unsigned i = 0; i < 20; ++i) {
+    const TemporaryFolder folder;
+    OldFile file(folder, seed + i);
+    file.write({100, 2000});
+    {
+      const FullDisk full(static_cast<rlim_t>(file.bytes()) + OldFile::kHead + 1 + draw() % 2900);
+      EXPECT_THROW(file.write({3000}), Error);
+    }
+    EXPECT_EQ(read_over(file.path()), file.kept());
+  }
+}
+
 TEST(Log, AFullDiskAnswersNobodyAndLosesNothing) {
   set_log_level(Level::Error);
   for (const std::int64_t elements : {3, 20'000}) {
