@@ -51,7 +51,7 @@ std::vector<Option> options_of(Request& r) {
            [&r](const std::string& text) {
              const std::optional<double> bytes = to_bytes(text);
              require(bytes && *bytes >= kLeastMemory && *bytes <= kMostMemory,
-                     "--memory: must be 1MiB to 1024TiB, not '{}'", shortened(text));
+                     "must be 1MiB to 1024TiB, not '{}'", shortened(text));
              r.memory = static_cast<std::int64_t>(*bytes);
            }}};
 }

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 /// What a record is: a change by its Of, or this.
 constexpr std::uint8_t kPiece = 16, kEnd = 17, kBeginning = 18;
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kHeadBytes = 1 + 8 + 4;  // what it is, who, bytes of the words
 
 void add(RecordWriter& to, std::uint8_t what, std::uint64_t who, const Payload& words,
@@ -75,7 +75,7 @@ Log::Log(LogOptions options) : options_(std::move(options)) {
   find_sources();
   std::error_code ignored;
   fs::remove(unfinished(), ignored);
-  if (sources_.empty()) changes_ = begin(path("log", 0), 0);
+  if (sources_.empty()) changes_ = begin(path("log", 0), "log", 0);
 }
 
 std::string Log::path(const char* kind, int generation) const {
@@ -84,6 +84,10 @@ std::string Log::path(const char* kind, int generation) const {
 
 std::string Log::unfinished() const {
   return fmt::format("{}/server-{}.unfinished", options_.folder, options_.server);
+}
+
+std::string Log::spare(const char* kind) const {
+  return fmt::format("{}/server-{}.spare-{}", options_.folder, options_.server, kind);
 }
 
 void Log::find_sources() {
@@ -105,28 +109,35 @@ void Log::find_sources() {
   }
 }
 
-// A file of its own kind begins with what it is of.
-std::unique_ptr<RecordWriter> Log::begin(const std::string& path, int generation) {
-  auto file = std::make_unique<RecordWriter>(path, 0);
+// A file of its own kind begins with what it is of. One that is written over a spare has its name
+// once that is in it.
+std::unique_ptr<RecordWriter> Log::begin(const std::string& path, const char* kind,
+                                         int generation) {
+  const std::string old = spare(kind);
+  std::error_code ignored;
+  const bool is_over = !options_.sync && fs::exists(old, ignored);
+  auto file = is_over ? std::make_unique<RecordWriter>(old, RecordWriter::Over{})
+                      : std::make_unique<RecordWriter>(path, 0);
   ByteWriter to(kVersion, kBeginning);
   to.text(options_.job);
   to.number(options_.server);
   to.number(options_.servers);
   to.number(generation);
+  to.number(is_over ? 1 : 0);
   const Bytes words = to.take();
   add(*file, kBeginning, 0, of(words), {});
   file->flush();
+  if (is_over) file->move_to(path);
   return file;
 }
 
-void Log::check_beginning(const RecordReader& from, const Bytes& record,
-                          const Source& source) const {
+void Log::check_beginning(RecordReader& from, const Bytes& record, const Source& source) const {
   const auto parts = take_apart(record);
   if (!parts || parts->what != kBeginning) {
     from.fail_at(0, "this is no log of a parameter server; remove it, or choose another folder");
   }
   std::string job;
-  int server = 0, servers = 0, generation = 0;
+  int server = 0, servers = 0, generation = 0, is_over = 0;
   try {
     ByteReader words(parts->words.data, parts->words.bytes);
     words.head(kVersion);
@@ -134,6 +145,7 @@ void Log::check_beginning(const RecordReader& from, const Bytes& record,
     server = words.number<int>();
     servers = words.number<int>();
     generation = words.number<int>();
+    is_over = words.number<int>();
     words.end();
   } catch (const Error& error) {
     from.fail_at(0, error.what());
@@ -149,6 +161,7 @@ void Log::check_beginning(const RecordReader& from, const Bytes& record,
                                 generation, server, servers, source.generation, options_.server,
                                 options_.servers));
   }
+  if (is_over != 0) from.ends_at_zeros();
 }
 
 bool Log::recover(Store& store, std::int64_t bytes) {
@@ -214,7 +227,7 @@ void Log::end_source(const Source& source, RecordReader::Found end) {
   } else if (begun_) {
     changes_ = std::make_unique<RecordWriter>(source.path, bytes);
   } else {
-    changes_ = begin(source.path, generation_);
+    changes_ = begin(source.path, "log", generation_);
   }
 }
 
@@ -249,9 +262,9 @@ void Log::begin_snapshot(Store& store) {
   commit();
   before_ += changes_->bytes();
   ++generation_;
-  changes_ = begin(path("log", generation_), generation_);
+  changes_ = begin(path("log", generation_), "log", generation_);
   synced_ = 0;
-  next_ = begin(unfinished(), generation_);
+  next_ = begin(unfinished(), "snapshot", generation_);
   std::vector<Piece> pieces = store.save();
   pieces_.assign(std::make_move_iterator(pieces.begin()), std::make_move_iterator(pieces.end()));
 }
@@ -259,6 +272,7 @@ void Log::begin_snapshot(Store& store) {
 void Log::finish_snapshot() {
   add(*next_, kEnd, 0, {}, {});
   next_->flush();
+  next_->cut();
   if (options_.sync) next_->sync();
   last_bytes_ = next_->bytes();
   next_.reset();
@@ -271,7 +285,12 @@ void Log::finish_snapshot() {
   for (const char* kind : {"log", "snapshot"}) {
     const std::string prefix = fmt::format("server-{}.{}.", options_.server, kind);
     for (const auto& [generation, name] : files(options_.folder, prefix)) {
-      if (generation < generation_) fs::remove(name, ignored);
+      if (generation >= generation_) continue;
+      if (options_.sync) {
+        fs::remove(name, ignored);
+      } else {
+        fs::rename(name, spare(kind), ignored);
+      }
     }
   }
 }

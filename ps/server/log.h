@@ -23,13 +23,15 @@ struct LogOptions {
   bool sync = false;
   /// A snapshot is written when the changes have grown to so many times the bytes of the last one,
   /// and to the bytes below.
-  double snapshot_after = 4;
+  double snapshot_after = 2;
   std::int64_t least_bytes = std::int64_t{16} << 20;
 };
 
 /// The log of one server: "server-K.log.G", changes after the snapshot "server-K.snapshot.G" (or
 /// from the beginning, G = 0), and then those of G + 1, while the next snapshot is being written.
-/// At most about 2 + snapshot_after times the bytes of the tables.
+/// What a snapshot replaces becomes a spare, "server-K.spare-log" or "-snapshot", which the next
+/// file of its kind is written over (but with sync). At most about 2 + 2 snapshot_after times the
+/// bytes of the tables.
 ///
 /// recover() first, to its end. Then append() and commit(), in this order, before an answer leaves.
 /// Everything throws Io, in one line, which names the file and, where something is wrong with what
@@ -65,8 +67,9 @@ class Log {
   std::string path(const char* kind, int generation) const;
   std::string unfinished() const;
   void find_sources();
-  std::unique_ptr<RecordWriter> begin(const std::string& path, int generation);
-  void check_beginning(const RecordReader& from, const Bytes& record, const Source& source) const;
+  std::string spare(const char* kind) const;
+  std::unique_ptr<RecordWriter> begin(const std::string& path, const char* kind, int generation);
+  void check_beginning(RecordReader& from, const Bytes& record, const Source& source) const;
   void take(Store& store, const Source& source, const Bytes& record);
   void end_source(const Source& source, RecordReader::Found end);
   void begin_snapshot(Store& store);

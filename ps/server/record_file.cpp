@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -34,22 +35,37 @@ void append(Bytes& to, const void* data, std::size_t bytes) {
 }  // namespace
 
 RecordWriter::RecordWriter(std::string path, std::int64_t bytes)
-    : path_(std::move(path)), bytes_(bytes), written_(bytes) {
+    : path_(std::move(path)), is_over_(false), bytes_(bytes), written_(bytes) {
   fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (fd_ < 0) fail_to("open");
-  if (ftruncate(fd_, bytes) != 0 || lseek(fd_, bytes, SEEK_SET) != bytes) {
+  if (fd_ < 0) fail_to("open", bytes);
+  if (ftruncate(fd_, bytes) != 0) {
     const int error = errno;
     close(fd_);
     errno = error;
-    fail_to("cut");
+    fail_to("cut", bytes);
   }
+}
+
+RecordWriter::RecordWriter(std::string path, Over /*over*/)
+    : path_(std::move(path)), is_over_(true) {
+  fd_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd_ < 0) fail_to("open", 0);
 }
 
 RecordWriter::~RecordWriter() { close(fd_); }
 
-void RecordWriter::fail_to(const char* act) const {
+void RecordWriter::fail_to(const char* act, std::int64_t after) const {
   fail(Code::Io, "cannot {} {}: {}, after {} bytes; make room, or choose another folder for logs",
-       act, path_, std::strerror(errno), written_);
+       act, path_, std::strerror(errno), after);
+}
+
+void RecordWriter::move_to(const std::string& path) {
+  if (std::rename(path_.c_str(), path.c_str()) != 0) fail_to("rename", written_);
+  path_ = path;
+}
+
+void RecordWriter::cut() {
+  if (ftruncate(fd_, written_) != 0) fail_to("cut", written_);
 }
 
 void RecordWriter::add(std::initializer_list<Payload> pieces) {
@@ -62,39 +78,60 @@ void RecordWriter::add(std::initializer_list<Payload> pieces) {
   HETU_ASSERT(bytes <= std::numeric_limits<std::uint32_t>::max());
   const Head head = head_of(bytes, checksum);
   append(pending_, head.data(), sizeof head);
+  std::vector<Payload> rest;  // from the first large one on
   for (const Payload& piece : pieces) {
-    if (piece.bytes >= kLarge)
-      write_all(piece);
-    else
+    if (rest.empty() && piece.bytes < kLarge)
       append(pending_, piece.data, piece.bytes);
+    else
+      rest.push_back(piece);
   }
   bytes_ += static_cast<std::int64_t>(sizeof head + bytes);
-  if (pending_.size() >= kGathered) flush();
+  if (!rest.empty() || pending_.size() >= kGathered) write(rest);
 }
 
-void RecordWriter::flush() { write_all({}); }
+void RecordWriter::flush() { write({}); }
 
-// What is pending, and after it what is too large to wait with it.
-void RecordWriter::write_all(const Payload& large) {
-  std::size_t at = 0;
-  const std::size_t total = pending_.size() + large.bytes;
-  while (at < total) {
-    const std::size_t begun = std::min(at, pending_.size());
-    const std::size_t begun_large = at - begun;
-    const std::array<iovec, 2> rest = {
-        {{pending_.data() + begun, pending_.size() - begun},
-         {const_cast<std::byte*>(large.data) + begun_large, large.bytes - begun_large}}};
-    const ssize_t count = writev(fd_, rest.data(), 2);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail_to("write");
-    at += static_cast<std::size_t>(count);
-    written_ += count;
+// What is pending, and after it what is too large to wait with it: whole records.
+void RecordWriter::write(const std::vector<Payload>& more) {
+  if (pending_.empty()) return;
+  if (error_ != 0) {  // half a record may be there
+    errno = error_;
+    fail_to("write", written_);
   }
+  const Head zeros{};
+  const std::size_t first = is_over_ ? sizeof(Head) : 0;
+  std::vector<Payload> pieces = {{pending_.data() + first, pending_.size() - first}};
+  pieces.insert(pieces.end(), more.begin(), more.end());
+  if (is_over_) pieces.push_back({reinterpret_cast<const std::byte*>(zeros.data()), sizeof zeros});
+  write_at(written_ + static_cast<std::int64_t>(first), pieces);
+  if (is_over_) write_at(written_, {{pending_.data(), first}});
+  written_ = bytes_;
   pending_.clear();
 }
 
+void RecordWriter::write_at(std::int64_t at, const std::vector<Payload>& pieces) {
+  std::vector<iovec> left;
+  for (const Payload& piece : pieces)
+    if (piece.bytes > 0) left.push_back({const_cast<std::byte*>(piece.data), piece.bytes});
+  for (std::size_t done = 0; done < left.size();) {
+    const ssize_t count =
+        pwritev(fd_, left.data() + done, static_cast<int>(left.size() - done), at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      error_ = errno;
+      fail_to("write", at);
+    }
+    at += count;
+    auto taken = static_cast<std::size_t>(count);
+    for (; done < left.size() && taken >= left[done].iov_len; ++done) taken -= left[done].iov_len;
+    if (done == left.size()) break;
+    left[done].iov_base = static_cast<std::byte*>(left[done].iov_base) + taken;
+    left[done].iov_len -= taken;
+  }
+}
+
 void RecordWriter::sync() {
-  if (fdatasync(fd_) != 0) fail_to("sync");
+  if (fdatasync(fd_) != 0) fail_to("sync", written_);
 }
 
 RecordReader::RecordReader(std::string path)
@@ -118,6 +155,18 @@ bool RecordReader::is_zero_from(std::int64_t byte) {
   return std::all_of(std::istreambuf_iterator<char>(in_), {}, [](char c) { return c == 0; });
 }
 
+// Of a file that was written over an old one: no head has been written there, or a kill came
+// between the two pages that it lies in.
+bool RecordReader::is_end(const std::byte* head) {
+  constexpr std::int64_t kPage = 4096;
+  const std::int64_t to_next_page = kPage - bytes_ % kPage;
+  const std::byte* end = head + sizeof(Head);
+  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+  return std::all_of(head, end, is_zero) ||
+         (to_next_page < static_cast<std::int64_t>(sizeof(Head)) &&
+          std::all_of(head + to_next_page, end, is_zero));
+}
+
 RecordReader::Found RecordReader::next(Bytes& record) {
   const std::int64_t left = size_ - bytes_;
   Head head{};
@@ -126,6 +175,9 @@ RecordReader::Found RecordReader::next(Bytes& record) {
   read(head.data(), sizeof head);
   const auto [bytes, checksum, of_head] = head;
   if (head != head_of(bytes, checksum)) {
+    if (ends_at_zeros_ && is_end(reinterpret_cast<const std::byte*>(head.data()))) {
+      return Found::End;
+    }
     if (is_zero_from(bytes_)) return Found::Torn;
     fail_at(bytes_, fmt::format("the log is damaged: no record begins here, and {} bytes follow",
                                 left - static_cast<std::int64_t>(sizeof head)));

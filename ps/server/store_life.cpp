@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t kSecond_us = 1'000'000;
 constexpr std::int64_t kCheck_us = kSecond_us;
 constexpr std::int64_t kStopped_us = 3 * kSecond_us;  // then this process itself stood still
+constexpr int kSilentNamed = 5;  // at a time: whoever comes under ever new names fills no disk
 }  // namespace
 
 void Store::go_on() {
@@ -45,14 +46,21 @@ void Store::tick(std::int64_t now_us) {
   looked_us_ = now_us;
   if (options_.dead_after_s <= 0) return;
   const auto limit_us = static_cast<std::int64_t>(options_.dead_after_s * kSecond_us);
+  int silent = 0;
   for (const auto& [session, seat] : state_->seats) {
     if (seat->gone()) continue;
     if (stood_still) seat->heard_us = now_us;
     if (now_us - seat->heard_us > limit_us) {
-      log(Level::Warning, "parameter server {}: worker {} is silent for {:g} s", options_.server,
-          seat->worker, options_.dead_after_s);
+      if (++silent <= kSilentNamed) {
+        log(Level::Warning, "parameter server {}: worker {} is silent for {:g} s", options_.server,
+            seat->worker, options_.dead_after_s);
+      }
       end_session(*seat, fmt::format("is silent for {:g} s", options_.dead_after_s));
     }
+  }
+  if (silent > kSilentNamed) {
+    log(Level::Warning, "parameter server {}: and {} more are silent", options_.server,
+        silent - kSilentNamed);
   }
 }
 

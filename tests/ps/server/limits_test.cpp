@@ -1,6 +1,7 @@
 // What one client may make a server keep, and that others go on when it wants more.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -293,6 +294,16 @@ TEST(Limits, ClientsThatComeAndGoAreForgotten) {
               AllOf(HasSubstr("has 65536 clients"), HasSubstr("worker 327679")));
   honest.step();
   set_log_level(Level::Info);
+}
+
+TEST(Limits, ManyWhoAreSilentAreCounted) {
+  Hall hall({.dead_after_s = 1});
+  for (Peer peer = 1; peer <= 40; ++peer) hall.come(peer);
+  testing::internal::CaptureStderr();
+  for (std::int64_t now_us = 0; now_us <= 2'000'000; now_us += 1'000'000) hall.store().tick(now_us);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 6) << said;
+  EXPECT_THAT(said, HasSubstr("and 35 more are silent"));
 }
 
 }  // namespace
