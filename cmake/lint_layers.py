@@ -49,7 +49,6 @@ _TABLE = {
                     "pipeline/fill executor/comm executor/device executor/state executor/compile executor/stage executor/predict "
                     "executor/sync executor/loop",
     "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
-                         "pipeline/fill "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}

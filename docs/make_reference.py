@@ -61,6 +61,10 @@ IDS = """## Ids, units, instructions
 | `REDUCE_SCALARS` | loss, norm and the like over all workers |
 | `2UPDATE` | optimizer step |
 | `2PARTIAL_REDUCE` | mean of the stage's weights with those of some other pipelines |
+| `2CURVATURE_A7:3` `2CURVATURE_B7:3` | K-FAC: micro-batch 7 goes into the input or gradient factor of layer 3 of the stage |
+| `2SYNC_A:3` `2SYNC_B:3` | all-reduce of such a factor over the copies of the stage |
+| `2INVERT_A:3` `2INVERT_B:3` | its damped inverse |
+| `2PRECONDITION` | the stage's gradients times its inverses |
 | `2PUSH` | what a wave's updates have changed goes to the servers; of pipelines that meet there |
 | `2PULL` | the servers' weights, with the updates since the push on top; waits until nobody is too far behind |
 | `(0F1;3B0)OVERLAP_F_B` | two instructions that run as one |

@@ -1,0 +1,75 @@
+"""K-FAC in pipeline bubbles, on a clock: steps of BERT blocks at their published P100 times, predicted and rehearsed.
+
+    python3 tests/bench/kfac_rehearsed.py [--repeat N]     # prints the table of docs/kfac.md; processes: stages
+
+Per model and method: the step alone; with K-FAC's work behind its compute, a refresh as rarely as the filled plan has one; in
+its bubbles; and the bound, the step alone and preconditioning. Median of N rehearsed cycles after one that warms up.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HETURUN = [sys.executable, str(ROOT / "python" / "heturun")]
+FACTOR_LAYERS = 6  # of a BERT block: query, key, value, attention output, feed-forward in and out
+
+
+def words_of(model, method, stages, blocks):
+    return [method, "--stages", stages, "--micro-batches", stages, "--costs", ROOT / "config" / "costs" / f"{model}_p100.csv",
+            "--micro-batch-size", 32, "--blocks-per-stage", blocks]
+
+
+def filled(rule, blocks, every=1):
+    return ["--fill", rule, "--factor-layers", FACTOR_LAYERS * blocks, "--curvature-every", every]
+
+
+def rehearsed(words, workers, repeat):
+    done = subprocess.run([str(w) for w in [*HETURUN, "-w", workers, "hetu", "rehearse", *words, "--repeat", repeat]],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stdout + done.stderr)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("step time"))
+    return [float(cell) for cell in line.split()[2:4]]  # predicted, measured
+
+
+def steps_of(words):
+    """Steps of the cycle that a filled plan has."""
+    done = subprocess.run([str(w) for w in ["hetu", "schedule", *words, "--lowered", "--format", "json"]], capture_output=True,
+                          text=True, check=True)
+    return json.loads(done.stdout)["steps"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=5)
+    repeat = parser.parse_args().repeat
+    print("| model, stages | method | alone | K-FAC behind it | in bubbles | bound | refresh every | rehearsed / bound |\n"
+          "|---|---|---|---|---|---|---|---|")
+    for model, stages, blocks in (("bert-base", 4, 1), ("bert-base", 4, 3), ("bert-large", 8, 3)):
+        for method in ("gpipe", "1f1b", "chimera"):
+            words = words_of(model, method, stages, blocks)
+            steps = steps_of([*words, *filled("best", blocks)])
+            alone, _ = rehearsed(words, stages, 1)
+            behind = [value / steps for value in rehearsed([*words, *filled("after", blocks, steps)], stages, repeat)]
+            inside = [value / steps for value in rehearsed([*words, *filled("best", blocks)], stages, repeat)]
+            bound = alone + preconditioning(model, blocks) * stages_per_worker(method)
+            print(f"| {model}, {blocks} block(s) on each of {stages} | {method} | {alone:.1f} | {behind[0]:.1f}, rehearsed "
+                  f"{behind[1]:.1f} | {inside[0]:.1f}, rehearsed {inside[1]:.1f} | {bound:.1f} | {steps} steps | "
+                  f"{inside[1] / bound:.3f} |", flush=True)
+
+
+def preconditioning(model, blocks):
+    table = (ROOT / "config" / "costs" / f"{model}_p100.csv").read_text().splitlines()
+    names, row = table[0].split(","), next(line.split(",") for line in table[1:] if line.startswith("32,"))
+    return blocks * float(row[names.index("time_prec")])
+
+
+def stages_per_worker(method):
+    """Copies of a stage that a worker multiplies for: chimera's are two."""
+    return 2 if method == "chimera" else 1
+
+
+if __name__ == "__main__":
+    main()
