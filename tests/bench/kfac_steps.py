@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Does K-FAC need fewer steps than LAMB? BERT-tiny on the text of `hetu data sample`, one process; each optimizer is tuned over
-as many trials as the other: LAMB over eight learning rates, K-FAC before LAMB over four rates by two dampings.
+"""Does K-FAC need fewer steps than LAMB? BERT-tiny on the text of `hetu data sample`, one process; each optimizer is tuned
+over as many trials as the other: LAMB over eight learning rates, K-FAC before LAMB over four rates by two dampings.
 
 usage: kfac_steps.py --keep FILE.json [--steps 150] [--batch-size 16] [--every 5] [--threads 1] [-o FILE.svg]
 
-*Steps to the goal*: until the mean masked-LM loss of the last 20 steps is as low as the best trial of LAMB has it at its end;
-a trial that does not come there has a dash. Prints all trials, and the best of each beside the other; draws the best curves.
+*Steps to the goal*: until the mean masked-LM loss of the last 20 steps is as low as the best trial of LAMB has it at its
+end; a trial that does not come there has a dash. Prints all trials, and the best of each beside the other; draws the best
+curves.
 Trials run one after the other, in turns of LAMB and K-FAC, so that the machine's mood is about the same for both; each is
 written to --keep at once, and what is there is not run again, so that a session that is cut off goes on.
 """
@@ -37,13 +38,15 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return f"LAMB, rate {self.rate:g}" if self.damping is None else f"K-FAC, rate {self.rate:g}, damping {self.damping:g}"
+        if self.damping is None:
+            return f"LAMB, rate {self.rate:g}"
+        return f"K-FAC, rate {self.rate:g}, damping {self.damping:g}"
 
     def options(self, every: int) -> list[str]:
         if self.damping is None:
             return ["--optimizer", "lamb", "--learning-rate", f"{self.rate:g}"]
-        return ["--optimizer", "kfac", "--inner", "lamb", "--learning-rate", f"{self.rate:g}", "--damping", f"{self.damping:g}",
-                "--curvature-every", f"{every}"]
+        return ["--optimizer", "kfac", "--inner", "lamb", "--learning-rate", f"{self.rate:g}",
+                "--damping", f"{self.damping:g}", "--curvature-every", f"{every}"]
 
 
 LAMB = [Trial(rate) for rate in LAMB_RATES]
@@ -57,8 +60,9 @@ def smoothed(losses: list[float]) -> list[float]:
 def train(trial: Trial, data: Path, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hetu-kfac-") as folder:
         log = Path(folder) / "log.jsonl"
-        command = [sys.executable, str(ROOT / "python" / "train_bert.py"), "--data", str(data), "--model", "tiny", "--pipeline",
-                   "1f1b", "--batch-size", str(args.batch_size), "--steps", str(args.steps), "--warmup-steps", "10",
+        command = [sys.executable, str(ROOT / "python" / "train_bert.py"), "--data", str(data), "--model", "tiny",
+                   "--pipeline", "1f1b", "--batch-size", str(args.batch_size), "--steps", str(args.steps),
+                   "--warmup-steps", "10",
                    "--threads", str(args.threads), "--log", str(log), *trial.options(args.every)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         records = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -79,12 +83,13 @@ def steps_to(run: dict[str, Any], goal: float) -> int | None:
 
 
 def show(runs: dict[str, dict[str, Any]], picture: Path | None) -> None:
-    mine = {kind: [trial.name for trial in trials if trial.name in runs] for kind, trials in (("LAMB", LAMB), ("K-FAC", KFAC))}
+    mine = {kind: [trial.name for trial in trials if trial.name in runs]
+            for kind, trials in (("LAMB", LAMB), ("K-FAC", KFAC))}
     if not all(mine.values()):
         return
     goal = min(final(runs[name]) for name in mine["LAMB"])
-    print(f"goal: MLM loss {goal:.4f}, mean of {SMOOTHED} steps\n{'trial':<34}{'loss at the end':>16}{'steps to the goal':>19}"
-          f"{'ms per step':>13}")
+    print(f"goal: MLM loss {goal:.4f}, mean of {SMOOTHED} steps\n"
+          f"{'trial':<34}{'loss at the end':>16}{'steps to the goal':>19}{'ms per step':>13}")
     for name in [*mine["LAMB"], *mine["K-FAC"]]:
         steps = steps_to(runs[name], goal)
         print(f"{name:<34}{final(runs[name]):>16.4f}{'-' if steps is None else steps:>19}{runs[name]['median_ms']:>13.1f}")

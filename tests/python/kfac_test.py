@@ -17,8 +17,8 @@ SAMPLES, STEPS, RATE, DAMPING = 16, 4, 0.1, 0.03
 SIZES = [5, 7, 6, 4, 3]  # of layers; the second one has no bias
 LAYERS = range(len(SIZES) - 1)
 
-# Pipelines, stages, method, micro-batches: what always runs, and all. One pipeline, whose stages are each on one worker, adds
-# as one process does.
+# Pipelines, stages, method, micro-batches: what always runs, and all. One pipeline whose stages are each on one worker adds as
+# one process does.
 SAMPLE = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4), (1, 2, "zb-v", 4), (2, 1, "dp", 2)]
 ONE_CHUNK = ("gpipe", "1f1b", "zb-h1", "zb-h2", "chimera", "gems", "varuna")
 TWO_CHUNKS = ("zb-v", "v-half", "v-min", "interleaved-1f1b", "hanayo", "dualpipe", "dualpipev")  # the model has 5 blocks
@@ -136,7 +136,8 @@ class Updates(unittest.TestCase):
             ht.graph.new_graph()
             x, y, weights, _ = numbers()
             data = ht.data.Batches([{"x": x, "y": y}], batch_size=SAMPLES)
-            w = [ht.graph.parameter(f"w{i}", [size, 5], ht.graph.constant(0.1 * i + 0.1)) for i, size in enumerate((5, 5, 3))]
+            w = [ht.graph.parameter(f"w{i}", [size, 5], ht.graph.constant(0.1 * i + 0.1))
+                 for i, size in enumerate((5, 5, 3))]
             shared = ht.graph.parameter("shared", [5], ht.graph.constant(0.2))
             h = ht.ops.linear(ht.ops.tanh(ht.ops.linear(data.x, w[0], shared)), w[1], shared)
             error = ht.ops.linear(ht.ops.tanh(h), w[2]) - data.y
