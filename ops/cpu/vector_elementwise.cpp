@@ -123,15 +123,16 @@ PreparedKernel threads_kernel(const KernelDesc& d) {
   return {Body(d), 0, "threads"};
 }
 
-bool compares_float32(const KernelDesc& d) { return d.inputs[0].dtype == DType::Float32; }
+/// Of operators that take int32, too.
+bool takes_float32(const KernelDesc& d) { return d.inputs[0].dtype == DType::Float32; }
 
 }  // namespace
 
 const KernelTable& vector_elementwise_rows() {
   static const KernelTable kRows = any_layout({
-      {"add", "vector", is_float32, vector_kernel<Binary<fn::Add>>},
-      {"sub", "vector", is_float32, vector_kernel<Binary<fn::Sub>>},
-      {"mul", "vector", is_float32, vector_kernel<Binary<fn::Mul>>},
+      {"add", "vector", takes_float32, vector_kernel<Binary<fn::Add>>},
+      {"sub", "vector", takes_float32, vector_kernel<Binary<fn::Sub>>},
+      {"mul", "vector", takes_float32, vector_kernel<Binary<fn::Mul>>},
       {"relu", "vector", is_float32, vector_kernel<Unary<fn::Relu>>},
       {"relu_grad", "vector", is_float32, vector_kernel<Binary<fn::ReluGrad>>},
       {"gelu", "vector", is_float32, vector_kernel<Unary<fn::Gelu<VectorMath>>>},
@@ -140,8 +141,8 @@ const KernelTable& vector_elementwise_rows() {
       {"tanh_grad", "vector", is_float32, vector_kernel<Binary<fn::TanhGrad>>},
       {"scale", "vector", is_float32, vector_kernel<UnaryWith<Scale>>},
       {"div", "vector", is_float32, vector_kernel<Binary<fn::Div>>},
-      {"maximum", "vector", is_float32, vector_kernel<Binary<fn::Maximum>>},
-      {"minimum", "vector", is_float32, vector_kernel<Binary<fn::Minimum>>},
+      {"maximum", "vector", takes_float32, vector_kernel<Binary<fn::Maximum>>},
+      {"minimum", "vector", takes_float32, vector_kernel<Binary<fn::Minimum>>},
       {"exp", "vector", is_float32, vector_kernel<Unary<fn::Exp<VectorMath>>>},
       {"log", "vector", is_float32, vector_kernel<Unary<fn::Log<VectorMath>>>},
       {"sqrt", "vector", is_float32, vector_kernel<Unary<fn::Sqrt>>},
@@ -162,13 +163,13 @@ const KernelTable& vector_elementwise_rows() {
       {"power", "vector", is_float32, vector_kernel<UnaryWith<Power>>},
       {"pow", "threads", is_float32, threads_kernel<Binary<fn::Pow>>},
       {"where", "vector", is_float32, vector_kernel<Where>},
-      {"less", "vector", compares_float32, vector_kernel<Comparison<fn::Less>>},
-      {"less_equal", "vector", compares_float32, vector_kernel<Comparison<fn::LessEqual>>},
-      {"greater", "vector", compares_float32, vector_kernel<Comparison<fn::Swapped<fn::Less>>>},
-      {"greater_equal", "vector", compares_float32,
+      {"less", "vector", takes_float32, vector_kernel<Comparison<fn::Less>>},
+      {"less_equal", "vector", takes_float32, vector_kernel<Comparison<fn::LessEqual>>},
+      {"greater", "vector", takes_float32, vector_kernel<Comparison<fn::Swapped<fn::Less>>>},
+      {"greater_equal", "vector", takes_float32,
        vector_kernel<Comparison<fn::Swapped<fn::LessEqual>>>},
-      {"equal", "vector", compares_float32, vector_kernel<Comparison<fn::Equal>>},
-      {"not_equal", "vector", compares_float32, vector_kernel<Comparison<fn::NotEqual>>},
+      {"equal", "vector", takes_float32, vector_kernel<Comparison<fn::Equal>>},
+      {"not_equal", "vector", takes_float32, vector_kernel<Comparison<fn::NotEqual>>},
   });
   return kRows;
 }
