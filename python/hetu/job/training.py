@@ -121,7 +121,7 @@ def _check_job(args: argparse.Namespace) -> None:
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *, without: tuple[str, ...] = (),
                  **settings: Any) -> optim.Optimizer:
     """The optimizer of --optimizer, --weight-decay, --clip-norm and --lazy-rows, with further settings of its class; of
-    kfac, that of --inner inside; `without`: parts of names of weights that go without it unless --kfac-except says otherwise."""
+    kfac, that of --inner inside; `without`: parts of names of weights that go without it unless --kfac-except tells."""
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows}
     of_kfac = {"damping": args.damping, "every": args.curvature_every,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
