@@ -1,5 +1,7 @@
 #include "ops/layers.h"
 
+#include <fmt/format.h>
+
 #include "graph/base/error.h"
 
 namespace hetu::ops {
@@ -22,6 +24,30 @@ std::int64_t channels_of(const Builder& b, ValueId x, const char* layer, const s
   require(type.shape.size() == 4, "{} '{}': x must be images [N, C, H, W], got {}", layer, name,
           to_string(type));
   return type.shape[1];
+}
+
+// x and what a part makes of it, normed before or after: the `number`th of a Transformer layer.
+template <class Part>
+ValueId added(Builder& b, ValueId x, int number, const TransformerOptions& options,
+              const Part& part) {
+  const auto norm = [&](ValueId v) {
+    return layer_norm(b, v, fmt::format("norm{}", number), options.eps);
+  };
+  const ValueId made = part(options.norm_first ? norm(x) : x);
+  const ValueId dropped = dropout(b, made, options.dropout, fmt::format("dropout{}", number));
+  const ValueId sum = b.apply("add", {x, dropped});
+  return options.norm_first ? sum : norm(sum);
+}
+
+ValueId added_feed_forward(Builder& b, ValueId x, int number, const TransformerOptions& options) {
+  const std::int64_t width = width_of(b, x, "transformer_layer", "linear2");
+  const LinearOptions weights = {true, kKaimingUniform};
+  return added(b, x, number, options, [&](ValueId in) {
+    const ValueId wide = linear(b, in, options.wide, "linear1", weights);
+    const ValueId shown =
+        dropout(b, b.apply(options.activation, {wide}), options.dropout, "dropout");
+    return linear(b, shown, width, "linear2", weights);
+  });
 }
 
 }  // namespace
@@ -88,73 +114,72 @@ ValueId batch_norm(Builder& b, ValueId x, const std::string& name, double moment
                  {{"momentum", momentum}, {"epsilon", eps}});
 }
 
-ValueId self_attention(Builder& b, ValueId x, const std::string& name,
-                       const AttentionOptions& options) {
-  const std::int64_t width = width_of(b, x, "self_attention", name);
+ValueId attention(Builder& b, ValueId x, ValueId memory, const std::string& name,
+                  const AttentionOptions& options) {
+  const std::int64_t width = width_of(b, x, "attention", name);
   const Scope scope(b, name);
-  std::vector<ValueId> inputs = {x,
-                                 b.parameter("in_proj_weight", {3 * width, width}, kXavierUniform)};
-  if (options.bias) inputs.push_back(b.parameter("in_proj_bias", {3 * width}, kZeros, false));
-  const ValueId all = b.apply("linear", inputs, {}, "in_proj");
-  std::vector<ValueId> parts;
-  for (const std::int64_t part : {0, 1, 2}) {
-    parts.push_back(b.apply(
-        "slice", {all}, {{"axis", std::int64_t{-1}}, {"first", part * width}, {"size", width}}));
+  const ValueId weight = b.parameter("in_proj_weight", {3 * width, width}, kXavierUniform);
+  const ValueId bias =
+      options.bias ? b.parameter("in_proj_bias", {3 * width}, kZeros, /*decay=*/false) : kNone;
+  const auto part = [&](ValueId of, std::int64_t axis, std::int64_t number) {
+    return b.apply("slice", {of}, {{"axis", axis}, {"first", number * width}, {"size", width}});
+  };
+  const auto projected = [&](ValueId in, ValueId w, ValueId added) {
+    return b.apply("linear", added == kNone ? std::vector{in, w} : std::vector{in, w, added}, {},
+                   "in_proj");
+  };
+  std::vector<ValueId> inputs;
+  if (x == memory) {  // all three at once
+    const ValueId all = projected(x, weight, bias);
+    for (const std::int64_t number : {0, 1, 2}) inputs.push_back(part(all, -1, number));
+  } else {
+    for (const std::int64_t number : {0, 1, 2}) {
+      inputs.push_back(projected(number == 0 ? x : memory, part(weight, 0, number),
+                                 bias == kNone ? kNone : part(bias, 0, number)));
+    }
   }
-  if (options.mask != kNone) parts.push_back(options.mask);
-  const ValueId context = b.apply("attention", parts,
+  if (options.mask != kNone) inputs.push_back(options.mask);
+  const ValueId context = b.apply("attention", inputs,
                                   {{"heads", options.heads},
                                    {"dropout", options.dropout},
                                    {"causal", std::int64_t{options.causal}}});
   return linear(b, context, width, "out_proj", {options.bias, kKaimingUniform});
 }
 
+ValueId self_attention(Builder& b, ValueId x, const std::string& name,
+                       const AttentionOptions& options) {
+  return attention(b, x, x, name, options);
+}
+
 ValueId transformer_layer(Builder& b, ValueId x, const std::string& name,
                           const TransformerOptions& options) {
-  const std::int64_t width = width_of(b, x, "transformer_layer", name);
   const Scope scope(b, name);
-  const LinearOptions weights = {true, kKaimingUniform};
-  const auto feed_forward = [&](ValueId in) {
-    const ValueId wide = linear(b, in, options.wide, "linear1", weights);
-    const ValueId shown =
-        dropout(b, b.apply(options.activation, {wide}), options.dropout, "dropout");
-    return linear(b, shown, width, "linear2", weights);
-  };
   const auto attend = [&](ValueId in) {
     return self_attention(b, in, "self_attn", options.attention);
   };
-  const auto added = [&](ValueId in, const std::string& number, const auto& part) {
-    const auto norm = [&](ValueId v) { return layer_norm(b, v, "norm" + number, options.eps); };
-    const ValueId made = part(options.norm_first ? norm(in) : in);
-    const ValueId sum = b.apply("add", {in, dropout(b, made, options.dropout, "dropout" + number)});
-    return options.norm_first ? sum : norm(sum);
+  return added_feed_forward(b, added(b, x, 1, options, attend), 2, options);
+}
+
+ValueId decoder_layer(Builder& b, ValueId x, ValueId memory, const std::string& name,
+                      const TransformerOptions& options, ValueId memory_mask) {
+  const Scope scope(b, name);
+  const auto attend = [&](ValueId in) {
+    return self_attention(b, in, "self_attn", options.attention);
   };
-  return added(added(x, "1", attend), "2", feed_forward);
+  const auto look = [&](ValueId in) {
+    AttentionOptions of_memory = options.attention;
+    of_memory.causal = false;
+    of_memory.mask = memory_mask;
+    return attention(b, in, memory, "multihead_attn", of_memory);
+  };
+  x = added(b, added(b, x, 1, options, attend), 2, options, look);
+  return added_feed_forward(b, x, 3, options);
 }
 
 ValueId embedding(Builder& b, ValueId ids, std::int64_t rows, std::int64_t width,
                   const std::string& name, const Initializer& init) {
   const Scope scope(b, name);
   return b.apply("embedding", {b.parameter("weight", {rows, width}, init), ids});
-}
-
-ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels, std::int64_t ignore,
-                              const std::string& name) {
-  const Scope scope(b, name);
-  const std::int64_t classes = width_of(b, logits, "softmax_cross_entropy", name);
-  // Leading axes become rows; the batch stays a factor of axis 0.
-  std::int64_t rows = 1;
-  for (const std::int64_t dim : b.type(labels).shape) rows *= dim;
-  if (b.type(logits).shape.size() != 2) {
-    logits = b.apply("reshape", {logits}, {{"shape", Shape{rows, classes}}});
-  }
-  if (b.type(labels).shape.size() != 1) {
-    labels = b.apply("reshape", {labels}, {{"shape", Shape{rows}}});
-  }
-  const Attrs attrs = {{"ignore", ignore}};
-  const ValueId sum = b.apply("softmax_cross_entropy", {logits, labels}, attrs);
-  const ValueId count = b.apply("step_sum", {b.apply("count_labels", {labels}, attrs)});
-  return b.apply("div_scalar", {sum, count}, {}, "mean");
 }
 
 }  // namespace hetu::ops

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "graph/builder.h"
+#include "ops/losses.h"
 
 namespace hetu::ops {
 
@@ -64,8 +65,13 @@ struct AttentionOptions {
   ValueId mask = kNone;  ///< as the attention operator takes it
 };
 
-/// x [batch, tokens, width] -> the same, with torch.nn.MultiheadAttention's parameters:
-/// "name/in_proj_weight" [3 width, width], "name/out_proj/weight" and their biases.
+/// torch.nn.MultiheadAttention, with its parameters: x [batch, tokens, width] looks at memory
+/// [batch, others, width] -> [batch, tokens, width]. "name/in_proj_weight" [3 width, width],
+/// "name/out_proj/weight" and their biases.
+ValueId attention(Builder& b, ValueId x, ValueId memory, const std::string& name,
+                  const AttentionOptions& options);
+
+/// Of x to itself.
 ValueId self_attention(Builder& b, ValueId x, const std::string& name,
                        const AttentionOptions& options);
 
@@ -83,16 +89,14 @@ struct TransformerOptions {
 ValueId transformer_layer(Builder& b, ValueId x, const std::string& name,
                           const TransformerOptions& options);
 
+/// torch.nn.TransformerDecoderLayer: as an encoder's, with attention to memory [batch, others,
+/// width] between its parts, "name/multihead_attn/...", and a third norm. `memory_mask`: what of
+/// memory a token sees, as the attention operator takes it; the options' mask is that of x.
+ValueId decoder_layer(Builder& b, ValueId x, ValueId memory, const std::string& name,
+                      const TransformerOptions& options, ValueId memory_mask = kNone);
+
 /// ids [...] -> [..., width], from a table "name/weight" of `rows` rows.
 ValueId embedding(Builder& b, ValueId ids, std::int64_t rows, std::int64_t width,
                   const std::string& name, const Initializer& init = kNormal002);
-
-/// The mean loss over the labels of the whole step that are not `ignore`: the sum over this
-/// micro-batch's rows, divided by step_sum(count_labels(labels)), so that the sum over
-/// micro-batches and pipelines is the mean over the step however labels fall on them. logits [...,
-/// C], labels
-/// [...] int32 -> scalar. Labels must come from placeholders.
-ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels, std::int64_t ignore = -1,
-                              const std::string& name = "loss");
 
 }  // namespace hetu::ops

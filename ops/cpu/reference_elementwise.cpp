@@ -133,6 +133,13 @@ PreparedKernel compare(const KernelDesc& d) {
   }
 }
 
+/// Of floats, or of int32 as T, whose bits are those of int32: sums of unsigned ones wrap around.
+template <class F, class T>
+PreparedKernel arithmetic(const KernelDesc& d) {
+  if (d.inputs[0].dtype != DType::Int32) return reference<Of<F>::template Two>(d);
+  return {[body = Binary<T, F>(d)](const KernelCall& c) { body(c); }, 0, "reference"};
+}
+
 PreparedKernel logical_not(const KernelDesc& d) {
   return {[n = count_of(d.outputs[0])](const KernelCall& c) {
             for (std::int64_t i = 0; i < n; ++i) c.out<bool>(0)[i] = c.in<std::uint8_t>(0)[i] == 0;
@@ -144,9 +151,9 @@ PreparedKernel logical_not(const KernelDesc& d) {
 
 const KernelTable& reference_elementwise_rows() {
   static const KernelTable kRows = any_layout({
-      {"add", "reference", nullptr, reference<Of<fn::Add>::Two>},
-      {"sub", "reference", nullptr, reference<Of<fn::Sub>::Two>},
-      {"mul", "reference", nullptr, reference<Of<fn::Mul>::Two>},
+      {"add", "reference", nullptr, arithmetic<fn::Add, std::uint32_t>},
+      {"sub", "reference", nullptr, arithmetic<fn::Sub, std::uint32_t>},
+      {"mul", "reference", nullptr, arithmetic<fn::Mul, std::uint32_t>},
       {"relu", "reference", nullptr, reference<Of<fn::Relu>::One>},
       {"relu_grad", "reference", nullptr, reference<Of<fn::ReluGrad>::Two>},
       {"gelu", "reference", nullptr, reference<Of<fn::Gelu<>>::One>},
@@ -159,8 +166,8 @@ const KernelTable& reference_elementwise_rows() {
       {"expand", "reference", nullptr, reference<Expand>},
       {"div", "reference", nullptr, reference<Of<fn::Div>::Two>},
       {"pow", "reference", nullptr, reference<Of<fn::Pow>::Two>},
-      {"maximum", "reference", nullptr, reference<Of<fn::Maximum>::Two>},
-      {"minimum", "reference", nullptr, reference<Of<fn::Minimum>::Two>},
+      {"maximum", "reference", nullptr, arithmetic<fn::Maximum, std::int32_t>},
+      {"minimum", "reference", nullptr, arithmetic<fn::Minimum, std::int32_t>},
       {"less", "reference", nullptr, compare<fn::Less>},
       {"less_equal", "reference", nullptr, compare<fn::LessEqual>},
       {"greater", "reference", nullptr, compare<fn::Swapped<fn::Less>>},

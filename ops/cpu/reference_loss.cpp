@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cpu/class_targets.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 
@@ -14,9 +15,11 @@ struct CrossEntropy {
   std::string name;
   Rows x;
   std::int64_t ignore;
+  SmoothedClasses classes;
   explicit CrossEntropy(const KernelDesc& d)
-      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")), classes(d, 2) {}
   void operator()(const KernelCall& c) const {
+    const ClassTargets<T> targets(classes, c);
     const auto* labels = c.in<std::int32_t>(1);
     check_indices(name, labels, x.rows, x.columns, ignore);
     double loss = 0;
@@ -29,7 +32,11 @@ struct CrossEntropy {
       for (std::int64_t j = 0; j < x.columns; ++j) sum += std::exp(row[j] - top);
       const double lse = top + std::log(sum);
       c.out<T>(1)[i] = static_cast<T>(lse);
-      loss += lse - row[labels[i]];
+      loss += targets.of_label(labels[i]) * (lse - row[labels[i]]);
+      if (targets.smoothing == 0) continue;
+      double rest = 0;
+      for (std::int64_t j = 0; j < x.columns; ++j) rest += targets.weight_of(j) * (lse - row[j]);
+      loss += targets.share() * rest;
     }
     c.out<T>(0)[0] = static_cast<T>(loss);
   }
@@ -40,18 +47,26 @@ struct CrossEntropyGrad {
   std::string name;
   Rows x;
   std::int64_t ignore;
+  SmoothedClasses classes;
   explicit CrossEntropyGrad(const KernelDesc& d)
-      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+      : name(d.name), x(rows_of(d.inputs[0])), ignore(d.attrs->integer("ignore")), classes(d, 4) {}
   void operator()(const KernelCall& c) const {
+    const ClassTargets<T> targets(classes, c);
+    const double share = targets.share(), shares = targets.shares();
     const auto* labels = c.in<std::int32_t>(1);
     check_indices(name, labels, x.rows, x.columns, ignore);
     const T dloss = c.in<T>(3)[0];
-    for (std::int64_t i = 0; i < x.rows; ++i)
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      T* dx = c.out<T>(0) + i * x.columns;
+      std::fill(dx, dx + x.columns, T(0));
+      if (labels[i] == ignore) continue;
+      const double own = targets.of_label(labels[i]);
       for (std::int64_t j = 0; j < x.columns; ++j) {
-        const std::int64_t at = i * x.columns + j;
-        const T p = std::exp(c.in<T>(0)[at] - c.in<T>(2)[i]);
-        c.out<T>(0)[at] = labels[i] == ignore ? T(0) : dloss * (p - T(j == labels[i] ? 1 : 0));
+        const T p = std::exp(c.in<T>(0)[i * x.columns + j] - c.in<T>(2)[i]);
+        const double wanted = (j == labels[i] ? own : 0) + share * targets.weight_of(j);
+        dx[j] = dloss * (p * T(own + shares) - T(wanted));
       }
+    }
   }
 };
 
@@ -94,13 +109,19 @@ struct SigmoidCrossEntropyGrad {
 
 template <class T>
 struct CountLabels {
-  std::int64_t n, ignore;
+  std::string name;
+  std::int64_t n, ignore, classes = 0;
   explicit CountLabels(const KernelDesc& d)
-      : n(count_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {}
+      : name(d.name), n(count_of(d.inputs[0])), ignore(d.attrs->integer("ignore")) {
+    if (d.inputs.size() > 1) classes = count_of(d.inputs[1]);
+  }
   void operator()(const KernelCall& c) const {
     const auto* labels = c.in<std::int32_t>(0);
-    c.out<T>(0)[0] = static_cast<T>(
-        std::count_if(labels, labels + n, [this](std::int32_t l) { return l != ignore; }));
+    if (classes > 0) check_indices(name, labels, n, classes, ignore);
+    double count = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (labels[i] != ignore) count += classes > 0 ? double(c.in<T>(1)[labels[i]]) : 1.0;
+    c.out<T>(0)[0] = static_cast<T>(count);
   }
 };
 

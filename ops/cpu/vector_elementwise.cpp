@@ -139,7 +139,8 @@ PreparedKernel threads_kernel(const KernelDesc& d) {
   return {Body(d), 0, "threads"};
 }
 
-bool compares_float32(const KernelDesc& d) { return d.inputs[0].dtype == DType::Float32; }
+/// Of operators that take int32, too.
+bool takes_float32(const KernelDesc& d) { return d.inputs[0].dtype == DType::Float32; }
 
 }  // namespace
 
@@ -179,13 +180,13 @@ const KernelTable& vector_elementwise_rows() {
       {"power", "vector", is_float32, vector_kernel<UnaryWith<Power>>},
       {"pow", "threads", is_float32, threads_kernel<Binary<fn::Pow>>},
       {"where", "vector", kEither, vector_either<Where>},
-      {"less", "vector", compares_float32, vector_kernel<Comparison<fn::Less>>},
-      {"less_equal", "vector", compares_float32, vector_kernel<Comparison<fn::LessEqual>>},
-      {"greater", "vector", compares_float32, vector_kernel<Comparison<fn::Swapped<fn::Less>>>},
-      {"greater_equal", "vector", compares_float32,
+      {"less", "vector", takes_float32, vector_kernel<Comparison<fn::Less>>},
+      {"less_equal", "vector", takes_float32, vector_kernel<Comparison<fn::LessEqual>>},
+      {"greater", "vector", takes_float32, vector_kernel<Comparison<fn::Swapped<fn::Less>>>},
+      {"greater_equal", "vector", takes_float32,
        vector_kernel<Comparison<fn::Swapped<fn::LessEqual>>>},
-      {"equal", "vector", compares_float32, vector_kernel<Comparison<fn::Equal>>},
-      {"not_equal", "vector", compares_float32, vector_kernel<Comparison<fn::NotEqual>>},
+      {"equal", "vector", takes_float32, vector_kernel<Comparison<fn::Equal>>},
+      {"not_equal", "vector", takes_float32, vector_kernel<Comparison<fn::NotEqual>>},
   });
   return kRows;
 }

@@ -35,6 +35,13 @@ std::vector<Sample> pairs(DType dtype = DType::Float32, bool positive = false) {
   return all;
 }
 
+void want_float32_or_int32(const InferArgs& a) {
+  const DType dtype = a.inputs[0].dtype;
+  want((dtype == DType::Float32 || dtype == DType::Int32) && a.inputs[1].dtype == dtype, a,
+       "a and b must have one dtype, float32 or int32, got {} and {}; use cast",
+       to_string(a.inputs[0]), to_string(a.inputs[1]));
+}
+
 Shape shape_of(const Builder& b, const GradArgs& g, std::size_t i) {
   return b.type(g.inputs[i]).shape;
 }
@@ -59,8 +66,21 @@ OpDef arithmetic(const std::string& name, const std::string& doc) {
           .narrow = {NarrowArgs::Rule::Follows}};
 }
 
+// The same for int32, too, which has no gradient.
+std::vector<TensorType> infer_whole(const InferArgs& a) {
+  want_float32_or_int32(a);
+  return {{a.inputs[0].dtype, broadcast_inputs(a)}};
+}
+
+OpDef of_whole(OpDef def) {
+  def.infer = infer_whole;
+  for (Sample& s : pairs(DType::Int32)) def.samples.push_back(std::move(s));
+  return def;
+}
+
 OpDef add() {
-  OpDef def = arithmetic("add", "a + b, elementwise; shapes broadcast as in NumPy.");
+  OpDef def = of_whole(
+      arithmetic("add", "a + b, elementwise, of float32 or int32; shapes broadcast as in NumPy."));
   def.grad = [](Builder& b, const GradArgs& g) -> Values {
     return {passed_on(b, g, 0), passed_on(b, g, 1)};
   };
@@ -68,7 +88,8 @@ OpDef add() {
 }
 
 OpDef sub() {
-  OpDef def = arithmetic("sub", "a - b, elementwise; shapes broadcast as in NumPy.");
+  OpDef def = of_whole(
+      arithmetic("sub", "a - b, elementwise, of float32 or int32; shapes broadcast as in NumPy."));
   def.grad = [](Builder& b, const GradArgs& g) -> Values {
     const ValueId of_a = passed_on(b, g, 0);
     return {of_a, if_wanted(g.wanted[1], b, "scale", {passed_on(b, g, 1)}, {{"factor", -1.0}})};
@@ -77,7 +98,8 @@ OpDef sub() {
 }
 
 OpDef mul() {
-  OpDef def = arithmetic("mul", "a * b, elementwise; shapes broadcast as in NumPy.");
+  OpDef def = of_whole(
+      arithmetic("mul", "a * b, elementwise, of float32 or int32; shapes broadcast as in NumPy."));
   def.grad = [](Builder& b, const GradArgs& g) -> Values {
     const ValueId of_a = summed(g, 0, b, "mul", {g.dy[0], g.inputs[1]});
     return {of_a, summed(g, 1, b, "mul", {g.dy[0], g.inputs[0]})};
@@ -139,28 +161,23 @@ Values choice_grad(Builder& b, const GradArgs& g, const char* loses) {
 }
 
 OpDef maximum() {
-  OpDef def = arithmetic("maximum",
-                         "The larger of a and b, elementwise, NaN where either is; equal operands "
-                         "share the gradient by half.");
+  OpDef def = of_whole(arithmetic("maximum",
+                                  "The larger of a and b, elementwise, of float32 or int32, NaN "
+                                  "where either is; equal operands share the gradient by half."));
   def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "less"); };
   return def;
 }
 
 OpDef minimum() {
-  OpDef def = arithmetic("minimum",
-                         "The smaller of a and b, elementwise, NaN where either is; equal operands "
-                         "share the gradient by half.");
+  OpDef def = of_whole(arithmetic("minimum",
+                                  "The smaller of a and b, elementwise, of float32 or int32, NaN "
+                                  "where either is; equal operands share the gradient by half."));
   def.grad = [](Builder& b, const GradArgs& g) { return choice_grad(b, g, "greater"); };
   return def;
 }
 
 std::vector<TensorType> infer_comparison(const InferArgs& a) {
-  const DType dtype = a.inputs[0].dtype;
-  want(dtype == DType::Float32 || dtype == DType::Int32, a,
-       "compares float32 or int32, got a {} and b {}", to_string(a.inputs[0]),
-       to_string(a.inputs[1]));
-  want(a.inputs[1].dtype == dtype, a, "a and b must have one dtype, got {} and {}; use cast",
-       to_string(a.inputs[0]), to_string(a.inputs[1]));
+  want_float32_or_int32(a);
   return {{DType::Bool, broadcast_inputs(a)}};
 }
 

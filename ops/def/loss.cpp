@@ -9,6 +9,29 @@ using Values = std::vector<ValueId>;
 
 const AttrSpec kIgnore = {"ignore", std::int64_t{-1}, false, "rows with this label do not count"};
 
+const AttrSpec kSmoothing = {"smoothing", 0.0, false,
+                             "of the target, in [0, 1]: all classes share it evenly"};
+
+// `weight` [C] of classes, where it is input i; a smoothing in [0, 1].
+void want_classes(const InferArgs& a, std::size_t i) {
+  const double smoothing = a.attrs.real("smoothing");
+  want(smoothing >= 0 && smoothing <= 1, a, "smoothing must be in [0, 1], got {}", smoothing);
+  if (a.inputs.size() <= i) return;
+  want_dtype(a, i, DType::Float32);
+  want_shape(a, i, {a.inputs[0].shape[1]}, "(one for each class)");
+}
+
+// The node's inputs with its class weights at the end, if it has them.
+Values with_weight(const GradArgs& g, Values inputs) {
+  if (g.inputs.size() > 2) {
+    require(!g.wanted[2],
+            "softmax_cross_entropy '{}': weight has no gradient; it is a constant of each class",
+            g.node.name);
+    inputs.push_back(g.inputs[2]);
+  }
+  return inputs;
+}
+
 // logits [N, C] and labels int32 [N].
 void want_logits_and_labels(const InferArgs& a) {
   want_dtype(a, 0, DType::Float32);
@@ -23,18 +46,22 @@ OpDef softmax_cross_entropy() {
       .name = "softmax_cross_entropy",
       .doc =
           "The sum (not the mean) of -log softmax(logits)[label] over rows whose label is not "
-          "ignored, added in row order in float64; lse is log sum exp of each row.",
+          "ignored, added in row order in float64, times the weight [classes] of the label where "
+          "weights are given; lse is log sum exp of each row.",
       .inputs = {"logits", "labels"},
+      .optional_inputs = {"weight"},
       .outputs = {"loss", "lse"},
-      .attrs = {kIgnore},
+      .attrs = {kIgnore, kSmoothing},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_logits_and_labels(a);
+        want_classes(a, 2);
         return {float32({}), float32(rows(a.inputs[0].shape))};
       },
       .grad = [](Builder& b, const GradArgs& g) -> Values {
-        return {if_wanted(g.wanted[0], b, "softmax_cross_entropy_grad",
-                          {g.inputs[0], g.inputs[1], g.outputs[1], only_dy(g)}, g.node.attrs),
-                kNone};
+        Values dx(g.inputs.size(), kNone);
+        const Values inputs = with_weight(g, {g.inputs[0], g.inputs[1], g.outputs[1], only_dy(g)});
+        dx[0] = if_wanted(g.wanted[0], b, "softmax_cross_entropy_grad", inputs, g.node.attrs);
+        return dx;
       },
       .flops = [](const InferArgs& a) { return 10 * elements(a.inputs[0]); },
       .samples = {{.shapes = {{2, 3}, {2}}, .dtypes = {DType::Float32, DType::Int32}},
@@ -45,7 +72,16 @@ OpDef softmax_cross_entropy() {
                   {.shapes = {{1, 1}, {1}},
                    .dtypes = {DType::Float32, DType::Int32},
                    .integers_below = 1},
-                  {.shapes = {{0, 3}, {0}}, .dtypes = {DType::Float32, DType::Int32}}},
+                  {.shapes = {{0, 3}, {0}}, .dtypes = {DType::Float32, DType::Int32}},
+                  {.shapes = {{7, 5}, {7}, {5}},
+                   .attrs = {{"smoothing", 0.2}},
+                   .dtypes = {DType::Float32, DType::Int32},
+                   .integers_below = 5,
+                   .negative_integers = true},
+                  {.shapes = {{4, 3}, {4}},
+                   .attrs = {{"smoothing", 1.0}},
+                   .dtypes = {DType::Float32, DType::Int32}},
+                  {.shapes = {{4, 3}, {4}, {3}}, .dtypes = {DType::Float32, DType::Int32}}},
   };
 }
 
@@ -53,12 +89,16 @@ OpDef softmax_cross_entropy_grad() {
   const std::vector<DType> dtypes = {DType::Float32, DType::Int32, DType::Float32, DType::Float32};
   return {
       .name = "softmax_cross_entropy_grad",
-      .doc = "dloss * (exp(logits - lse) - onehot(label)) per row, 0 for ignored rows.",
+      .doc =
+          "dloss * (exp(logits - lse) * sum(target) - target) per row, the target that of the "
+          "label, smoothed and weighted; 0 for ignored rows.",
       .inputs = {"logits", "labels", "lse", "dloss"},
+      .optional_inputs = {"weight"},
       .outputs = {"dlogits"},
-      .attrs = {kIgnore},
+      .attrs = {kIgnore, kSmoothing},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_logits_and_labels(a);
+        want_classes(a, 4);
         want_dtype(a, 2, DType::Float32);
         want_shape(a, 2, rows(a.inputs[0].shape), to_fit(a, 0));
         want_dtype(a, 3, DType::Float32);
@@ -72,7 +112,15 @@ OpDef softmax_cross_entropy_grad() {
                    .integers_below = 5,
                    .negative_integers = true},
                   {.shapes = {{1, 1}, {1}, {1}, {}}, .dtypes = dtypes, .integers_below = 1},
-                  {.shapes = {{0, 3}, {0}, {0}, {}}, .dtypes = dtypes}},
+                  {.shapes = {{0, 3}, {0}, {0}, {}}, .dtypes = dtypes},
+                  {.shapes = {{7, 5}, {7}, {7}, {}, {5}},
+                   .attrs = {{"smoothing", 0.2}},
+                   .dtypes = dtypes,
+                   .integers_below = 5,
+                   .negative_integers = true},
+                  {.shapes = {{4, 3}, {4}, {4}, {}},
+                   .attrs = {{"smoothing", 0.5}},
+                   .dtypes = dtypes}},
   };
 }
 
@@ -142,17 +190,28 @@ OpDef sigmoid_cross_entropy_grad() {
 OpDef count_labels() {
   return {
       .name = "count_labels",
-      .doc = "The number of labels that are not ignored, as a float32 scalar.",
+      .doc =
+          "The number of labels that are not ignored, as a float32 scalar, each counted by the "
+          "weight [classes] of its class where weights are given.",
       .inputs = {"labels"},
+      .optional_inputs = {"weight"},
       .attrs = {kIgnore},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         want_dtype(a, 0, DType::Int32);
+        if (a.inputs.size() > 1) {
+          want_dtype(a, 1, DType::Float32);
+          want_rank(a, 1, 1);
+        }
         return {float32({})};
       },
       .flops = [](const InferArgs& a) { return elements(a.inputs[0]); },
       .samples = {{.shapes = {{7}}, .dtypes = {DType::Int32}, .negative_integers = true},
                   {.shapes = {{1}}, .dtypes = {DType::Int32}},
                   {.shapes = {{3, 5}}, .dtypes = {DType::Int32}, .negative_integers = true},
+                  {.shapes = {{3, 5}, {4}},
+                   .dtypes = {DType::Int32},
+                   .integers_below = 4,
+                   .negative_integers = true},
                   {.shapes = {{0}}, .dtypes = {DType::Int32}}},
   };
 }

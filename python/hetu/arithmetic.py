@@ -6,12 +6,14 @@ beside a value is a constant; an array is not taken for one: hetu.constant makes
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetu.indexing import index
+from hetu.place import refuse
 
 if TYPE_CHECKING:
     from hetu.graph import GraphBuilder, Value
@@ -38,6 +40,10 @@ class Arithmetic:
     dtype: str
     shape: list[int]
     __array_ufunc__ = None  # NumPy's numbers and arrays leave the operators to us
+
+    def __array_function__(self, function: Any, *_: Any) -> Any:
+        refuse(f"numpy.{function.__name__} takes arrays, and a Value is computed when the graph runs; values have methods "
+               "and operators, others are functions of hetu and hetu.ops")
 
     # -- operands ----------------------------------------------------------------------------------------------------
 
@@ -96,6 +102,8 @@ class Arithmetic:
         return self._two("pow", other, swapped=True)
 
     def __neg__(self) -> Value:
+        if self.dtype == "int32":
+            return self._two("sub", 0, swapped=True)
         return self._one("scale", factor=-1.0)
 
     def __abs__(self) -> Value:
@@ -234,7 +242,8 @@ class Arithmetic:
     def abs(self) -> Value:
         return self._one("abs")
 
-    def clip(self, low: float, high: float) -> Value:
+    def clip(self, low: float = -math.inf, high: float = math.inf) -> Value:
+        """min(max(x, low), high)."""
         return self._one("clip", low=float(low), high=float(high))
 
     def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
@@ -315,6 +324,29 @@ def _listed(given: tuple[Any, ...]) -> list[int]:
     if len(given) == 1 and isinstance(given[0], Sequence):
         return list(given[0])
     return list(given)
+
+
+# What other libraries call what a Value has under another name.
+_CALLED = {
+    "view": ".reshape", "size": ".shape", "dim": ".ndim", "transpose": ".permute or .swapaxes", "T": ".permute()",
+    "float": '.cast("float32")', "int": '.cast("int32")', "long": '.cast("int32")', "bool": '.cast("bool")',
+    "to": ".cast", "astype": ".cast", "type": ".dtype", "clamp": ".clip", "amax": ".max", "amin": ".min", "chunk": ".split",
+    "item": "what a run reports: step.scalars of a scalar in its list", "numpy": "what a run reports: job.predict",
+    "detach": "no gradient anyway where nothing leads to a parameter", "backward": "optim.….minimize(loss)",
+    "dtypes": ".dtype", "cat": "hetu.concat", "masked_fill": "hetu.where", "matmul": "@", "mm": "@", "bmm": "@",
+}
+
+
+def elsewhere(name: str) -> str:
+    """Where to look for what a Value has not."""
+    if name in _CALLED:
+        return f"; here it is {_CALLED[name]}"
+    from hetu import _hetu  # not for those who only plan
+
+    if any(record["name"] == name for record in _hetu.operator_records()):
+        return f"; hetu.ops.{name} is a function of values"
+    close = difflib.get_close_matches(name, [known for known in dir(Arithmetic) if known[:1] != "_"], 1)
+    return f"; did you mean .{close[0]}?" if close else "; its methods: help(hetu.Value), functions: help(hetu.ops)"
 
 
 def kind_of(other: Any) -> str:

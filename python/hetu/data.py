@@ -6,6 +6,7 @@ Every step takes the next global batch of one order that depends on seed and epo
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from copy import copy
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
-from hetu.place import place, refuse
+from hetu.place import place, placed, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 class Data:
     """Fields of rows: (name, dtype, shape of one row). Subclasses open loaders."""
 
+    fields: list[tuple[str, str, list[int]]]
+    batch_size: int
     _once = False  # its loaders give one epoch, every row of it
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+        if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral) or batch_size < 1:
+            refuse(f"{type(self).__name__}: batch_size must be a whole number >= 1, got {batch_size!r}")
         self.fields = fields
-        self.batch_size = batch_size
+        self.batch_size = int(batch_size)
 
     def __getattr__(self, name: str) -> Value:
         """The value of a field in the current graph."""
@@ -202,6 +205,7 @@ class Batches(Data):
     drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
     """
 
+    @placed()
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
                  dtypes: Mapping[str, str] | None = None) -> None:
         self.items: Any = items  # a sequence, by what it has rather than by what it is

@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hetu import _hetu
-from hetu.arithmetic import Arithmetic, kind_of
+from hetu.arithmetic import Arithmetic, elsewhere, kind_of
 from hetu.arrays import TAKEN
 from hetu.init import Init as Init
 from hetu.init import constant as constant
 from hetu.init import normal as normal
 from hetu.init import uniform as uniform
 from hetu.init import xavier_normal as xavier_normal
-from hetu.place import refuse
+from hetu.place import place, refuse
 
 BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
@@ -31,6 +31,13 @@ class Value(Arithmetic):
         self.graph = graph
         self.number = number
         self.dtype, self.shape = graph.builder.type_of(number)
+
+    if not TYPE_CHECKING:  # what is there is checked; of what is not, a name of another library says where to look
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name[:1] == "_" or "graph" not in self.__dict__:
+                raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+            raise AttributeError(f"{place()}a Value has no '{name}'{elsewhere(name)}")
 
     @property
     def name(self) -> str:
@@ -124,6 +131,8 @@ class GraphBuilder:
         """A trainable float32 tensor (see `parameter`)."""
         if placement not in PLACEMENTS:
             self.refuse(f"parameter '{name}': unknown placement {placement!r}; known: {', '.join(PLACEMENTS)}")
+        if init is not None and not isinstance(init, Init):
+            self.refuse(f"parameter '{name}': init is one of hetu.init, such as hetu.init.normal(0.02), got {init!r}")
         if init is not None:
             sizes, served = self.checked_shape("parameter", name, shape), placement == "server"
             made = Value(self, self._told(self.builder.parameter, name, sizes, init.kind, init.a, init.b, decay, served))

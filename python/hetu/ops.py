@@ -6,15 +6,17 @@ gives a tuple. `help(hetu.ops.linear)` shows its record.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hetu import _hetu
 from hetu.graph import Value, current
+from hetu.place import place
 
-if TYPE_CHECKING:  # the functions are made below, from the records
-
-    def __getattr__(name: str) -> Callable[..., Any]: ...
+# Those that Value has as operators, and their like: numbers may stand on either side.
+_BESIDE_NUMBERS = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
+                   "greater", "greater_equal")
 
 
 def _docstring(record: dict[str, Any]) -> str:
@@ -33,13 +35,24 @@ def _docstring(record: dict[str, Any]) -> str:
 def _function(record: dict[str, Any]) -> Callable[..., Value | tuple[Value, ...]]:
     op, single = record["name"], len(record["outputs"]) == 1
 
-    def function(*inputs: Value, name: str = "", **attrs: Any) -> Value | tuple[Value, ...]:
+    def function(*inputs: Any, name: str = "", **attrs: Any) -> Value | tuple[Value, ...]:
+        beside = next((x for x in inputs if isinstance(x, Value)), None) if op in _BESIDE_NUMBERS else None
+        if beside is not None:
+            inputs = tuple(beside._operand(x, op) for x in inputs)
         outputs = current().apply_all(op, inputs, name, **attrs)
         return outputs[0] if single else tuple(outputs)
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = _docstring(record)
     return function
+
+
+def __getattr__(name: str) -> Any:
+    if name[:2] == "__":
+        raise AttributeError(f"module 'hetu.ops' has no attribute '{name}'")
+    close = difflib.get_close_matches(name, __all__, 3)
+    raise AttributeError(f"{place()}hetu.ops has no '{name}'; "
+                         + (f"did you mean {' or '.join(close)}?" if close else "help(hetu.ops) lists what it has"))
 
 
 __all__ = []

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,12 @@ def _default(field: Field) -> Any:
     if field.type.startswith(("list", "records")):
         return list(field.default or ())
     return field.default
+
+
+def as_keywords(text: str) -> str:
+    """A message about options in the words of Python: `micro_batches`, where the command line has --micro-batches."""
+    text = re.sub(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?=[^\w-]|$)", lambda flag: flag[1].replace("-", "_"), text)
+    return text.replace("help lists them", "help(hetu.Executor) lists them")
 
 
 def documented(fields: Iterable[Field]) -> str:

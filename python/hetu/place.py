@@ -5,15 +5,31 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
+_of_flags = False  # what is said is of the flags of a command line, whose script's lines say nothing to who typed them
+
+
+@contextlib.contextmanager
+def of_flags() -> Iterator[None]:
+    """Inside, nothing is said with a line of the script: its flags were typed."""
+    global _of_flags
+    before, _of_flags = _of_flags, True
+    try:
+        yield
+    finally:
+        _of_flags = before
+
+
 def place() -> str:
     """The line of the user's script that stands behind a call, as "mine.py:12: ": the nearest frame outside this package."""
+    if _of_flags:
+        return ""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -30,14 +46,14 @@ def refuse(message: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def placed() -> Iterator[None]:
-    """What is refused inside is said with the line of the user's script, once."""
+def placed(words: Callable[[str], str] = str) -> Iterator[None]:
+    """What is refused inside is said with the line of the user's script, once, and in these words."""
     try:
         yield
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, OSError) as error:
         where, kind = place(), type(error)
-        if kind.__module__.split(".")[0] not in ("builtins", "hetu") or isinstance(error, UnicodeError):
-            raise  # it may be made of more than a message
-        if str(error).startswith(where):
+        if kind.__module__.split(".")[0] not in ("builtins", "hetu") or len(error.args) != 1:
+            raise  # it is made of more than a message
+        if not where or str(error).startswith(where):
             raise
-        raise kind(f"{where}{error}") from None
+        raise kind(f"{where}{words(str(error))}") from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu
 from hetu.arrays import converted
 from hetu.graph import Value, current
+from hetu.place import placed
 
 if TYPE_CHECKING:
     import numpy
@@ -78,6 +79,7 @@ class Predictor:
         return f"Predictor({' -> '.join(sides)})"
 
 
+@placed()
 def load(folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> Predictor:
     """The model of a folder (see Predictor)."""
     return Predictor(folder, rows, threads, device)

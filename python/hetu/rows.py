@@ -179,7 +179,11 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
     except ImportError:
         raise NotImplementedError(f"{called}: {ending[1:]} files are read by pyarrow, which is not installed: "
                                   "pip install pyarrow") from None
-    table = getattr(reader, f"read_{'table' if known[ending] != 'csv' else 'csv'}")(path)
+    try:
+        table = getattr(reader, f"read_{'table' if known[ending] != 'csv' else 'csv'}")(path)
+    except (OSError, ValueError) as error:  # pyarrow's own are of these
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
+        refuse(f"{called}: {why}")
 
     def column(name: str) -> Any:
         if name not in table.column_names:
@@ -187,15 +191,28 @@ def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> d
         found = table.column(name)
         if found.null_count:
             refuse(f"{called}: column '{name}' has {found.null_count} empty cells of {len(found)}")
-        values = np.asarray(found.to_pylist())
+        values = found.to_numpy()
+        if values.dtype.kind == "O" and len(values) and all(hasattr(row, "__len__") for row in values):  # of lists
+            lengths = {len(row) for row in values}
+            if len(lengths) > 1:
+                refuse(f"{called}: column '{name}' has lists of {min(lengths)} to {max(lengths)} elements; rows of one "
+                       "length are wanted")
+            values = np.stack(values)
         if values.dtype.kind not in "fiub":
             refuse(f"{called}: column '{name}' is {found.type}; numbers are wanted: choose columns with fields=")
         return values
 
+    def side_by_side(name: str, of: Any) -> Any:
+        columns = [column(one) for one in of]
+        if not columns or any(values.ndim > 1 for values in columns):
+            refuse(f"{called}: field '{name}' is made of {list(of)}; a column, or columns of numbers beside each other")
+        return np.stack(columns, axis=1)
+
     if fields is None:
         return {name: column(name) for name in table.column_names}
-    return {name: column(of) if isinstance(of, str) else np.stack([column(one) for one in of], axis=1)
-            for name, of in fields.items()}
+    if not isinstance(fields, Mapping):
+        refuse(f"{called}: fields= names columns by field, such as {{'x': ['age', 'height'], 'y': 'label'}}, got {fields!r}")
+    return {name: column(of) if isinstance(of, str) else side_by_side(name, of) for name, of in fields.items()}
 
 
 def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], Sequence[int]] | None, pad: int) -> Arrays:

@@ -14,6 +14,7 @@ from typing import Any
 
 from hetu import _hetu
 from hetu.graph import GraphBuilder, Value, current
+from hetu.place import placed
 
 
 @dataclass
@@ -133,6 +134,7 @@ class _Loading:
             self.graph.start_from(self.leaves[name], values)
 
 
+@placed()
 def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Sequence[str] = ()) -> Loaded:
     """The parameters and buffers of the current graph start from a safetensors file, or from a dict of arrays by name; the
     chief prints what was taken. To be called when the model has been, and before an Executor is made.

@@ -191,7 +191,7 @@ TEST(Builder, ErrorsOfTheRecords) {
         "axis 1 of x float32[2, 0] has no elements");
   apply("where", {{i32, {2}}, {f32, {2}}, {f32, {2}}}, {}, "condition is int32[2], wanted bool");
   apply("less", {{i32, {2}}, {f32, {2}}}, {},
-        "a and b must have one dtype, got int32[2] and float32[2]; use cast");
+        "a and b must have one dtype, float32 or int32, got int32[2] and float32[2]; use cast");
   apply("relu", {{i32, {2}}}, {}, "x is int32[2], wanted float32");
   apply("fill", {}, {{"shape", Shape{kBatch}}, {"value", 0.0}},
         "shape [B] must not depend on the batch");

@@ -98,6 +98,74 @@ TEST(Layers, ACausalLayerSeesNoLaterToken) {
   }
 }
 
+// Attention of x to memory, and the slopes of one token of the result.
+TEST(Layers, ADecoderSeesNoLaterTokenAndAllOfMemoryThatIsNotHidden) {
+  constexpr std::int64_t kOthers = 3;
+  for (const bool norm_first : {false, true}) {
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      SCOPED_TRACE(testing::Message() << "token " << token << ", norm first " << norm_first);
+      const Graph g = graph_of({1, kTokens, kWidth}, {1, kWidth}, [&](Builder& b, ValueId x) {
+        ops::TransformerOptions o = options();
+        o.norm_first = norm_first;
+        const ValueId memory = b.parameter("memory", {1, kOthers, kWidth}, {});
+        const ValueId mask = b.placeholder("mask", DType::Int32, {1, kOthers});
+        return b.apply("select", {ops::decoder_layer(b, x, memory, "layer", o, mask)},
+                       {{"axis", std::int64_t{1}}, {"index", token}});
+      });
+      NamedTensors leaves = drawn(g, 8);
+      leaves["mask"] = {1, 1, 0};
+      const auto found = evaluate(g, 1, leaves, DType::Float64).gradients;
+      const auto most = [&](const std::string& of, std::int64_t at) {
+        double largest = 0;
+        for (std::int64_t i = 0; i < kWidth; ++i)
+          largest =
+              std::max(largest, std::abs(found.at(of)[static_cast<std::size_t>(at * kWidth + i)]));
+        return largest;
+      };
+      for (std::int64_t other = 0; other < kTokens; ++other)
+        EXPECT_EQ(most("x", other) > 1e-6, other <= token) << "of token " << other;
+      for (std::int64_t other = 0; other < kOthers; ++other)
+        EXPECT_EQ(most("memory", other) > 1e-6, other < 2) << "of memory " << other;
+    }
+  }
+}
+
+TEST(Layers, ADecoderLayerHasPyTorchsParameters) {
+  const Shape shape = {2, kTokens, kWidth};
+  const Graph g = graph_of(shape, shape, [&](Builder& b, ValueId x) {
+    return ops::decoder_layer(b, x, b.parameter("memory", shape, {}), "layer", options());
+  });
+  std::vector<std::string> wanted = {"x", "r", "memory"};
+  for (const char* name :
+       {"self_attn/in_proj_weight", "self_attn/in_proj_bias", "self_attn/out_proj/weight",
+        "self_attn/out_proj/bias", "norm1/weight", "norm1/bias", "multihead_attn/in_proj_weight",
+        "multihead_attn/in_proj_bias", "multihead_attn/out_proj/weight",
+        "multihead_attn/out_proj/bias", "norm2/weight", "norm2/bias", "linear1/weight",
+        "linear1/bias", "linear2/weight", "linear2/bias", "norm3/weight", "norm3/bias"})
+    wanted.push_back(std::string("layer/") + name);
+  EXPECT_THAT(names(g), testing::UnorderedElementsAreArray(wanted));
+}
+
+TEST(Layers, AttentionToACopyIsSelfAttention) {
+  const Shape shape = {2, kTokens, kWidth};
+  for (const bool bias : {true, false}) {
+    const auto made = [&](bool copied) {
+      return graph_of(shape, shape, [&](Builder& b, ValueId x) {
+        const ops::AttentionOptions o = {.heads = 3, .causal = true, .bias = bias};
+        const ValueId memory = copied ? b.apply("scale", {x}, {{"factor", 1.0}}) : x;
+        return ops::attention(b, x, memory, "attention", o);
+      });
+    };
+    const Graph one = made(false), two = made(true);
+    const NamedTensors leaves = drawn(one, 9);
+    const auto a = evaluate(one, 1, leaves, DType::Float64).gradients;
+    const auto c = evaluate(two, 1, leaves, DType::Float64).gradients;
+    for (const auto& [name, slopes] : a)
+      for (std::size_t i = 0; i < slopes.size(); ++i)
+        EXPECT_NEAR(c.at(name)[i], slopes[i], 1e-12) << name;
+  }
+}
+
 TEST(Layers, PartsThatGiveNothingLeaveWhatTheyAreAddedTo) {
   const Shape shape = {2, kTokens, kWidth};
   const Graph g = graph_of(shape, shape, [](Builder& b, ValueId x) {

@@ -22,10 +22,11 @@ constexpr int kThreads[] = {1, 2, 3, 4, 7};
 
 // Inputs with a floating type that have no gradient by design.
 const std::set<std::pair<std::string, std::size_t>> kNoGradient = {
-    {"div_scalar", 1},  // refused: the divisor is a count
-    {"expand", 1},      // only its shape is read
-    {"step_sum", 0},    // depends on placeholders only
-    {"batch_norm", 3},  // buffers: training does not read them
+    {"div_scalar", 1},             // refused: the divisor is a count
+    {"expand", 1},                 // only its shape is read
+    {"step_sum", 0},               // depends on placeholders only
+    {"softmax_cross_entropy", 2},  // refused: weights of classes are constants
+    {"batch_norm", 3},             // buffers: training does not read them
     {"batch_norm", 4},
 };
 

@@ -232,6 +232,8 @@ def _reductions() -> dict[str, Case]:
 @functools.cache
 def cases() -> dict[str, Case]:
     """All, by name."""
+    import operator_edges  # which makes its cases of the kinds here
+
     out: dict[str, Case] = {}
     pairs = np.array([(a, b) for a in FEW for b in FEW], dtype=np.float32).T
     for name, binary in BINARY.items():
@@ -262,6 +264,7 @@ def cases() -> dict[str, Case]:
     out.update(_images())
     out.update(_gathers())
     out.update(_recurrent())
+    out.update(operator_edges.cases())
     return out
 
 

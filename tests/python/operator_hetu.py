@@ -82,6 +82,12 @@ class Functions:
     def avg_pool2d(self, x: ht.Value, kernel: int, stride: int, padding: int, count: int) -> ht.Value:
         return ht.ops.avg_pool2d(x, kernel=kernel, stride=stride, padding=padding, count_padding=count)
 
+    def layer_norm(self, x: ht.Value, w: ht.Value, b: ht.Value) -> ht.Value:
+        return ht.ops.layer_norm(x, w, b, eps=1e-5)[0]
+
+    def max_pool2d(self, x: ht.Value, kernel: int, stride: int, padding: int) -> ht.Value:
+        return ht.ops.max_pool2d(x, kernel=kernel, stride=stride, padding=padding)[0]
+
     def resize(self, x: ht.Value, height: int, width: int, linear: int, align: int) -> ht.Value:
         return ht.ops.resize2d(x, height=height, width=width, linear=linear, align_corners=align)
 

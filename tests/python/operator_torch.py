@@ -18,6 +18,12 @@ class Functions:
     silu, gelu, softplus = map(staticmethod, (functional.silu, functional.gelu, functional.softplus))
     leaky_relu = staticmethod(functional.leaky_relu)
     split = staticmethod(lambda x, sizes, axis: torch.split(x, sizes, axis))
+    linear = staticmethod(functional.linear)
+    softmax = staticmethod(lambda x: torch.softmax(x, -1))
+    layer_norm = staticmethod(lambda x, w, b: functional.layer_norm(x, w.shape, w, b))
+    max_pool2d = staticmethod(lambda x, kernel, stride, padding: functional.max_pool2d(x, kernel, stride, padding))
+    global_avg_pool = staticmethod(lambda x: x.mean((2, 3)))
+    embedding = staticmethod(lambda table, ids: functional.embedding(ids.long(), table))
     gelu_tanh = staticmethod(lambda x: functional.gelu(x, approximate="tanh"))
 
     def __getattr__(self, op: str) -> Any:

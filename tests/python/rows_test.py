@@ -171,8 +171,10 @@ class Files(unittest.TestCase):
         import pyarrow.feather
         import pyarrow.parquet
 
-        table = pyarrow.table({"a": [1.5, 2.5, 3.5], "b": [1, 2, 3], "city": ["x", "y", "z"], "v": [[1, 2], [3, 4], [5, 6]]})
-        pyarrow.csv.write_csv(table.drop(["v"]), str(self.folder / "t.csv"))
+        table = pyarrow.table({"a": [1.5, 2.5, 3.5], "b": [1, 2, 3], "city": ["x", "y", "z"],
+                               "v": [[1, 2], [3, 4], [5, 6]], "uneven": [[1], [1, 2], [1, 2, 3]],
+                               "right": [True, False, True], "half": np.ones(3, np.float16)})
+        pyarrow.csv.write_csv(table.drop(["v", "uneven", "half"]), str(self.folder / "t.csv"))
         pyarrow.parquet.write_table(table, str(self.folder / "t.parquet"))
         pyarrow.feather.write_feather(table, str(self.folder / "t.feather"))
         for name in ("t.csv", "t.parquet", "t.feather"):
@@ -182,9 +184,23 @@ class Files(unittest.TestCase):
             self.assertEqual((got["y"].tolist(), got["y"].dtype), ([1, 2, 3], np.int32))
         data = ht.data.Table(str(self.folder / "t.parquet"), 1, fields={"v": "v"}, shuffle=False)
         self.assertEqual(batches(data, 2)[0][1]["v"].tolist(), [[3, 4]])
-        for fields, says in ((None, "column 'city' is string; numbers are wanted"), ({"x": "c"}, "there is no column 'c'")):
-            with self.assertRaisesRegex(ValueError, rf"^rows_test\.py:\d+: Table .*: {says}"):
-                ht.data.Table(str(self.folder / "t.parquet"), 1, fields=fields)
+        data = ht.data.Table(str(self.folder / "t.parquet"), 1, fields={"r": "right", "h": "half"}, shuffle=False)
+        self.assertEqual(data.fields, [("r", "bool", []), ("h", "float32", [])])
+        (self.folder / "junk.parquet").write_text("hello")
+        (self.folder / "short.csv").write_text("a,b\n1,2\n3\n")
+        for name, fields, says in (
+            ("t.parquet", None, "column 'city' is string; numbers are wanted"),
+            ("t.parquet", {"x": "c"}, "there is no column 'c'"),
+            ("t.parquet", {"x": "uneven"}, "column 'uneven' has lists of 1 to 3 elements"),
+            ("t.parquet", {"x": ["a", "v"]}, r"field 'x' is made of \['a', 'v'\]; a column, or"),
+            ("t.parquet", {"x": []}, r"field 'x' is made of \[\]"),
+            ("t.parquet", ["a", "b"], "fields= names columns by field, such as"),
+            ("none.parquet", None, "there is no such file"),
+            ("junk.parquet", None, "Could not open Parquet input source"),
+            ("short.csv", None, "CSV parse error: Expected 2 columns, got 1"),
+        ):
+            with self.subTest(says), self.assertRaisesRegex(ValueError, rf"^rows_test\.py:\d+: Table .*{name}: .*{says}.*$"):
+                ht.data.Table(str(self.folder / name), 1, fields=fields)
 
     def test_columns_as_a_reader_gives_them(self):
         """What is done with a reader's columns, where pyarrow need not be."""
@@ -195,8 +211,8 @@ class Files(unittest.TestCase):
             def __len__(self):
                 return len(self.values)
 
-            def to_pylist(self):
-                return self.values
+            def to_numpy(self):
+                return np.array(self.values)
 
         class Read:
             columns = {"a": Column([1.0, 2.0]), "b": Column([3, 4]), "gaps": Column([1, None])}

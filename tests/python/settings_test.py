@@ -36,7 +36,7 @@ class Words(unittest.TestCase):
 
     def test_devices(self):
         self.assertEqual(job(device="cpu").device, "cpu")
-        with self.assertRaisesRegex(ValueError, "--device tpu: it must be one of auto, cuda, cpu, far"):
+        with self.assertRaisesRegex(ValueError, "device tpu: it must be one of auto, cuda, cpu, far"):
             job(device="tpu")
         with mock.patch("hetu.job.executor.resolve_device", lambda name, **_: name):  # as where CUDA is found
             with self.assertRaisesRegex(NotImplementedError, "training on 'cuda' is to come"):

@@ -106,6 +106,44 @@ class Batches(unittest.TestCase):
             self.assertAlmostEqual(step.loss, want, 5, f"{micro_batches} micro-batches, seed {SEED}")
 
 
+class Integers(unittest.TestCase):
+    def test_they_stay_integers(self):
+        """Of a job's kernels, beside NumPy, overflow included."""
+        random = np.random.default_rng(SEED)
+        a = random.integers(-2**31, 2**31, (8, 1, 3), np.int32)
+        b = random.integers(-9, 9, (8, 4, 1), np.int32)
+        ht.new_graph()
+        data = ht.data.Batches([{"a": a, "b": b, "x": np.ones((8, 1), np.float32)}], 8)
+        x, y = data.a, data.b
+        made = {"x + y": x + y, "x - y": x - y, "x * y": x * y, "3 - y": 3 - y, "y * 2": y * 2, "-y": -y,
+                "larger": ht.ops.maximum(x, y), "smaller": ht.ops.minimum(y, 3), "seen": x - y >= 0}
+        with np.errstate(over="ignore"):
+            wanted = {"x + y": a + b, "x - y": a - b, "x * y": a * b, "3 - y": 3 - b, "y * 2": b * 2, "-y": -b,
+                      "larger": np.maximum(a, b), "smaller": np.minimum(b, 3), "seen": a - b >= 0}
+        loss = ht.step_mean(ht.nn.Linear(1, 1)(data.x))
+        job = ht.Executor({"train": [ht.optim.SGD(0.0).minimize(loss)], "predict": list(made.values())}, threads=1)
+        found = job.predict()
+        for (name, want), got in zip(wanted.items(), found.values(), strict=True):
+            with self.subTest(name, seed=SEED):
+                self.assertEqual(got.dtype, want.dtype)
+                np.testing.assert_array_equal(got, want)
+
+    def test_losses_take_them_as_targets(self):
+        x, y = np.random.default_rng(SEED).standard_normal(6), np.array([0, 1, 1, 0, 1, 0])
+        for loss, kinds in ((ht.models.mean_squared_error, 3), (ht.models.mean_absolute_error, 3), (ht.models.mean_huber, 3),
+                            (ht.models.mean_binary_cross_entropy, 3), (ht.models.mean_cross_entropy, 2)):
+            found = []
+            for kind in (np.int64, bool, np.float64)[:kinds]:
+                ht.new_graph()
+                data = ht.data.Arrays(x=x, y=y.astype(kind), batch_size=6)
+                w = ht.parameter("w", np.array([0.5, -1.0]))
+                scores = data.x[:, None] * w
+                value = loss(scores if kinds == 2 else scores[:, 0] + w.sum(), data.y)
+                (step,) = ht.Executor({"train": [ht.optim.SGD(0.0).minimize(value)]}, threads=1).run()
+                found.append(step.loss)
+            self.assertEqual(len(set(found)), 1, loss.__name__)
+
+
 class Page(unittest.TestCase):
     def test_its_lines_run(self):
         page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "values.md"
@@ -178,7 +216,9 @@ class Traps(unittest.TestCase):
             ("where 'where': condition is float32[B, 3], wanted bool", lambda x, _: ht.where(x, x, 0)),
             ("relu: input 0 must be a hetu Value, got int", lambda *_: ht.ops.relu(3)),
             ("a float32[B, 3] and b float32[4] do not broadcast: 3 and 4 on axis 1 from the last", lambda x, _: x + w),
-            ("a is int32[B, 4], wanted float32", lambda _, ids: ids + 1),
+            ("a and b must have one dtype, float32 or int32, got float32[B, 3] and int32[B, 3]; use cast",
+             lambda x, ids: x + ids[:, 1:]),
+            ("x is int32[B, 4], wanted float32", lambda _, ids: ids ** 2),
             ("less: beside Value(int32[-1, 4]) stands the number 0.5; use .cast", lambda _, ids: ids < 0.5),
             ("a shape is wanted, a list of integers such as [2, 3], got an array of shape [2, 2]",
              lambda *_: ht.parameter("u", np.ones((2, 2)), ht.graph.constant(0.0))),

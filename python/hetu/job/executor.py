@@ -23,7 +23,7 @@ from hetu.job.hooks import Hooks
 from hetu.job.planning import Planning
 from hetu.job.predict import Predicting
 from hetu.job.reach import Reach
-from hetu.job.step import Scalars, Step
+from hetu.job.step import Reported, Step
 from hetu.job.table_counters import TableCounters
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
@@ -79,6 +79,7 @@ class Executor(Predicting, Reach, Planning):
     compare_single: the chief does every training step in one process too, and a tensor that differs ends the job.
     """
 
+    @placed(tables.as_keywords)
     def __init__(
         self,
         fetches: dict[str, list[Value | Train]],
@@ -94,8 +95,7 @@ class Executor(Predicting, Reach, Planning):
         compare_single: bool = False,
         **told: Any,
     ) -> None:
-        with placed():
-            self.fetches = read(fetches)
+        self.fetches = read(fetches)
         self.train_handle = self.fetches.train
         graph: GraphBuilder = self.train_handle.graph
         self.data = self._one_source(graph)
@@ -352,7 +352,8 @@ class Executor(Predicting, Reach, Planning):
         training, names = self.fetches.trains[name], reports or self.fetches.names[name]
         self.stepper = threading.get_ident()
         start = time.monotonic()
-        result = function(loader)
+        with placed():
+            result = function(loader)
         if result is None:
             return None
         seconds = time.monotonic() - start
@@ -360,9 +361,9 @@ class Executor(Predicting, Reach, Planning):
             self.stopped = result["stop_asked"]
         samples = result["rows"] or self.data.batch_size * result["batches"]
         own = self.data.batch_size if self.averages and training else samples
-        found = [{fetch: value for fetch, value in result[kind].items() if fetch in names}
-                 for kind in ("scalars", "samples", "sums")]
-        return Step(result["step"], Scalars(found[0]), result["gradient_norm"], result["learning_rate"], seconds, samples,
+        found: list[Reported[Any]] = [Reported({fetch: value for fetch, value in result[kind].items() if fetch in names})
+                                      for kind in ("scalars", "samples", "sums")]
+        return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
                     last=result["last"], own_samples=own, samples_of=found[1], sums=found[2],
                     meaningless=self.meaningless)
 

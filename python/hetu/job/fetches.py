@@ -99,6 +99,9 @@ def _name_of(graph: GraphBuilder, run: str, value: Value, trains: bool) -> str:
 
 def _train_of(fetches: Mapping[str, Sequence[Value | Train]]) -> Train:
     """The one minimize() handle of the lists, which are looked through."""
+    if not isinstance(fetches, Mapping) or not fetches:
+        current().refuse("Executor: lists of values by name are wanted, such as {'train': [loss, train]}, got "
+                         f"{fetches!r}")
     handles = []
     for run, items in fetches.items():
         if not isinstance(items, (list, tuple)) or not items:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hetu.arithmetic import kind_of
 from hetu.data import Batches, Data
 from hetu.graph import Value, current
 
@@ -139,8 +140,11 @@ class Predicting:
     def _data_of(self, data: Rows | None) -> Data:
         if data is None:
             return self.data
-        if not isinstance(data, Mapping):
+        if isinstance(data, Data):
             return data
+        if not isinstance(data, Mapping):
+            current().refuse(f"arrays by field are wanted, such as {{'{self.data.fields[0][0]}': rows}}, or a data object "
+                             f"of hetu.data; got {kind_of(data).split(',')[0]}")
         rows = {name: len(array) for name, array in data.items()}
         if len(set(rows.values())) != 1 or 0 in rows.values():
             current().refuse(f"the arrays must have equally many rows, at least one; they have {rows}")
@@ -148,10 +152,7 @@ class Predicting:
         count = next(iter(rows.values()))
         items = [{name: array[row:row + each] for name, array in data.items()} for row in range(0, count, each)]
         dtypes = {name: dtype for name, dtype, _ in self.data.fields if name in data}
-        try:
-            return Batches(items, self.data.batch_size, "arrays", dtypes)
-        except ValueError as error:
-            current().refuse(str(error))
+        return Batches(items, self.data.batch_size, "arrays", dtypes)
 
     def _forward(self, run: str, names: list[str], data: Data, batches: int | None) -> Iterator[Step]:
         """So many batches from the start of `data`; None: every row of it once. Reports, and computes, those names alone."""

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, NoReturn, TypeVar
+
+from hetu.place import place
+
+V = TypeVar("V")
 
 
-class Scalars(dict[str, float]):
+def _refuse(name: str, known: Iterable[str]) -> NoReturn:
+    raise KeyError(f"{place()}this step reports no '{name}'; its list has: {', '.join(known) or 'nothing of this kind'}")
+
+
+class Reported(dict[str, V], Generic[V]):
     """By name of a fetch; of a name that the step does not report a KeyError says what it does."""
 
-    def __missing__(self, name: str) -> float:
-        raise KeyError(f"this step reports no '{name}'; its list has: {', '.join(self)}")
+    def __missing__(self, name: str) -> V:
+        _refuse(name, self)
 
 
 @dataclass
@@ -36,11 +45,15 @@ class Step:
         for values in (self.scalars, self.samples_of, self.sums):
             if name in values:
                 return values[name]
-        known = ", ".join([*self.scalars, *self.samples_of, *self.sums])
-        raise KeyError(f"a step reports nothing as '{name}'; there are: {known}")
+        _refuse(name, self._known())
+
+    def _known(self) -> list[str]:
+        return [*self.scalars, *self.samples_of, *self.sums]
 
     @property
     def loss(self) -> float:
+        if "loss" not in self.scalars:
+            _refuse("loss", self._known())
         return self.scalars["loss"]
 
     @property

@@ -18,6 +18,7 @@ from hetu import _hetu, averaging, lr, optim, options, schedule
 from hetu.job import executor
 from hetu.job.flags import Parser
 from hetu.job.hooks import Epoch, Log, Progress, TensorBoard
+from hetu.place import of_flags
 
 
 def fields() -> list[options.Field]:
@@ -191,11 +192,12 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
 
 def executor_of(args: argparse.Namespace, fetches: dict[str, list[Any]], first_blocks: Any = None) -> executor.Executor:
     """This worker's part of the job that the options describe; `first_blocks` as Executor has it."""
-    return executor.Executor(
-        fetches, devices=args.devices, pipeline=args.pipeline, costs=args.costs, first_blocks=first_blocks,
-        averaging=args.averaging, stragglers=args.stragglers, compare_single=args.compare_single,
-        **{name: told for name, told in options.of_args(args, fields()).items() if name != "batch_size"},
-    )
+    with of_flags():
+        return executor.Executor(
+            fetches, devices=args.devices, pipeline=args.pipeline, costs=args.costs, first_blocks=first_blocks,
+            averaging=args.averaging, stragglers=args.stragglers, compare_single=args.compare_single,
+            **{name: told for name, told in options.of_args(args, fields()).items() if name != "batch_size"},
+        )
 
 
 def batches(data: Any, pipelines: int, of: str) -> int:
@@ -263,8 +265,10 @@ def run(args: argparse.Namespace, job: executor.Executor, epoch_steps: int, epoc
         TensorBoard(folder, args.points_every, args.steps, epoch_steps, args.resume),
         Progress(args.steps, tokens),
     ]
-    for _ in job.run(
-        "train", until=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep, resume=args.resume,
-        trace=args.trace, drain=0 if args.no_drain else epoch_steps, hooks=every, epoch_steps=epoch_steps,
-    ):
-        pass
+    with of_flags():
+        for _ in job.run(
+            "train", until=args.steps, checkpoint=args.checkpoint, every=args.save_every, keep=args.keep,
+            resume=args.resume, trace=args.trace, drain=0 if args.no_drain else epoch_steps, hooks=every,
+            epoch_steps=epoch_steps,
+        ):
+            pass

@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hetu.place import placed
+
 C = TypeVar("C")
 # Functions of hidden layers, as config.json calls them: operators of hetu.ops.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
@@ -32,6 +34,7 @@ def _known_values(kind: type, loaded: Any, path: str) -> dict[str, Any]:
     return values
 
 
+@placed()
 def read(kind: type[C], name: str, configs: Mapping[str, dict[str, Any]], changes: Mapping[str, Any]) -> C:
     """A configuration that is known by name, or the path of a JSON file; `changes` replace single fields."""
     if name in configs:

@@ -1,0 +1,110 @@
+#include "ops/losses.h"
+
+#include <algorithm>
+
+#include "graph/base/error.h"
+
+namespace hetu::ops {
+namespace {
+
+std::int64_t elements_of_a_sample(const Shape& shape) {
+  std::int64_t n = 1;
+  for (std::size_t axis = 1; axis < shape.size(); ++axis) n *= shape[axis];
+  return n;
+}
+
+// The placeholder of fewest bytes that has a row per sample: the stage that counts has to be fed.
+ValueId smallest_field(const Builder& b, const std::string& name) {
+  std::vector<ValueId> fed;
+  for (const ValueId v : b.graph().placeholders) {
+    const Shape& shape = b.type(v).shape;
+    if (!shape.empty() && shape[0] == kBatch) fed.push_back(v);
+  }
+  require(
+      !fed.empty(),
+      "step_mean '{}': no placeholder of this graph has the batch on its first axis, so nothing "
+      "says how many samples a step has",
+      name);
+  return *std::min_element(fed.begin(), fed.end(), [&b](ValueId one, ValueId other) {
+    return elements_of_a_sample(b.type(one).shape) < elements_of_a_sample(b.type(other).shape);
+  });
+}
+
+ValueId scaled(Builder& b, ValueId x, double factor) {
+  return b.apply("scale", {x}, {{"factor", factor}});
+}
+
+ValueId apart(Builder& b, ValueId x, ValueId target) {
+  return b.apply("abs", {b.apply("sub", {x, target})});
+}
+
+}  // namespace
+
+ValueId step_mean(Builder& b, ValueId x, const std::string& name) {
+  const TensorType type = b.type(x);
+  require(!type.shape.empty() && type.shape[0] < 0,
+          "step_mean '{}': {} has no batch on its first axis; use reduce_mean", name,
+          to_string(type));
+  const ValueId field = smallest_field(b, name);
+  const Scope scope(b, name);
+  const ValueId count = b.apply("step_sum", {b.apply("count_samples", {field})});
+  ValueId total = b.apply("sum", {x});
+  const std::int64_t each = -type.shape[0] * elements_of_a_sample(type.shape);
+  if (each != 1) total = scaled(b, total, 1.0 / static_cast<double>(each));
+  return b.apply("div_scalar", {total, count}, {}, "mean");
+}
+
+ValueId mean_squared_error(Builder& b, ValueId x, ValueId target, const std::string& name) {
+  const ValueId difference = b.apply("sub", {x, target});
+  return step_mean(b, b.apply("power", {difference}, {{"exponent", 2.0}}), name);
+}
+
+ValueId mean_absolute_error(Builder& b, ValueId x, ValueId target, const std::string& name) {
+  return step_mean(b, apart(b, x, target), name);
+}
+
+ValueId mean_huber(Builder& b, ValueId x, ValueId target, double delta, const std::string& name) {
+  require(delta > 0, "mean_huber '{}': delta must be above 0, got {}", name, delta);
+  const ValueId far = apart(b, x, target);
+  // far or delta: one expression, with no square that overflows in a branch not taken.
+  const ValueId near = b.apply("clip", {far}, {{"low", 0.0}, {"high", delta}});
+  const ValueId rest = b.apply("sub", {far, scaled(b, near, 0.5)});
+  return step_mean(b, b.apply("mul", {near, rest}), name);
+}
+
+ValueId mean_binary_cross_entropy(Builder& b, ValueId logits, ValueId target,
+                                  const std::string& name) {
+  const ValueId soft = b.apply("softplus", {logits});
+  return step_mean(b, b.apply("sub", {soft, b.apply("mul", {logits, target})}), name);
+}
+
+ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels,
+                              const CrossEntropyOptions& options, const std::string& name) {
+  const Scope scope(b, name);
+  const TensorType type = b.type(logits);
+  require(!type.shape.empty() && type.shape.back() >= 0,
+          "softmax_cross_entropy '{}': logits must have a static last axis, got {}", name,
+          to_string(type));
+  // Leading axes become rows; the batch stays a factor of axis 0.
+  std::int64_t rows = 1;
+  for (const std::int64_t dim : b.type(labels).shape) rows *= dim;
+  if (type.shape.size() != 2) {
+    logits = b.apply("reshape", {logits}, {{"shape", Shape{rows, type.shape.back()}}});
+  }
+  if (b.type(labels).shape.size() != 1) {
+    labels = b.apply("reshape", {labels}, {{"shape", Shape{rows}}});
+  }
+  std::vector<ValueId> of_loss = {logits, labels}, of_count = {labels};
+  if (options.weight != kNone) {
+    of_loss.push_back(options.weight);
+    of_count.push_back(options.weight);
+  }
+  const Attrs ignore = {{"ignore", options.ignore}};
+  Attrs attrs = ignore;
+  attrs.set("smoothing", options.smoothing);
+  const ValueId sum = b.apply("softmax_cross_entropy", of_loss, attrs);
+  const ValueId count = b.apply("step_sum", {b.apply("count_labels", of_count, ignore)});
+  return b.apply("div_scalar", {sum, count}, {}, "mean");
+}
+
+}  // namespace hetu::ops
