@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import argparse
 import collections
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import hetu as ht
-from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
+from hetu import _hetu, hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.job import chimera_flags
 
 STEPS_PER_EPOCH = 100
@@ -51,6 +52,9 @@ def options() -> training.Parser:
     add("--warmup-share", type=float,
         help="of the steps: bert_linear (default 0.1; the schedule if none is told), nvlamb (default 0.2843)")
     add("--dropout", type=float, default=None, help="replaces the configuration's dropout")
+    add("--plan-only", action="store_true",
+        help="print the model, the plan of --devices pipe_<pipelines>_<stages>, which need not be started, its rate and the "
+             "memory of each stage's worker, and end")
     add("--max-rows", type=int, default=0, help="use only the first rows of the data (0 = all)")
     training.add_options(parser)
     chimera_flags.add_also(parser)
@@ -71,12 +75,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def settle_steps(args: argparse.Namespace, batch: Any) -> None:
+def settle_steps(args: argparse.Namespace, batch: Any, pipelines: int) -> None:
     """--num_epochs in steps, and how long an epoch is: a pass over the data then, else 100 steps."""
     args.epoch_steps = STEPS_PER_EPOCH
     if args.num_epochs is None and args.log_interval is None:
         return
-    args.epoch_steps = training.batches(batch, ht.devices.layout(args.devices).pipelines, "training")
+    args.epoch_steps = training.batches(batch, pipelines, "training")
     if args.steps is None:
         args.steps = args.num_epochs * args.epoch_steps
 
@@ -104,21 +108,44 @@ def rows_of(args: argparse.Namespace, path: str, max_rows: int = 0) -> ht.data.B
                             corpus_lines=args.corpus_lines, max_rows=max_rows, threads=getattr(args, "row_threads", 0))
 
 
-def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None = None,
-          coefficients: dict[str, Any] | None = None, **changes: Any) -> ht.Executor:
-    """The model, its optimizer and this worker's part of the job. Unless told: `batch`, the rows, and `rate` as `args` have
-    them; `coefficients` of the optimizer and `changes` of the configuration, none."""
-    batch = batch or rows_of(args, args.data, args.max_rows)
-    settle_steps(args, batch)
+def trained(args: argparse.Namespace, batch: Any, rate: ht.lr.Rate | None = None,
+            **changes: Any) -> tuple[ht.Value, ht.optim.Train]:
+    """The loss of the model on `batch`, and what brings it down; `changes` of the configuration."""
     changes["vocab_size"] = batch.vocabulary_size
     if args.dropout is not None:
         changes.update(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
     model = ht.models.Bert.from_config(args.model, **changes)
     loss = model.pretraining_loss(batch)
     epsilon = {"epsilon": 1e-7} if args.optimizer in ("adam", "amsgrad", "adamw") else {}
-    more = epsilon | (coefficients or {})
-    train = training.optimizer_of(args, rate or rate_of(args), without=HEADS, **more).minimize(loss)
+    return loss, training.optimizer_of(args, rate or rate_of(args), without=HEADS, **epsilon).minimize(loss)
+
+
+def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None = None, **changes: Any) -> ht.Executor:
+    """The model, its optimizer and this worker's part of the job. Unless told: `batch`, the rows, and `rate` as `args` have
+    them; `changes` of the configuration, none."""
+    batch = batch or rows_of(args, args.data, args.max_rows)
+    settle_steps(args, batch, ht.devices.layout(args.devices).pipelines)
+    loss, train = trained(args, batch, rate, **changes)
     return training.executor_of(args, {"train": [loss, train], "validate": [loss]})
+
+
+def show_plan(args: argparse.Namespace) -> None:
+    """What --plan-only prints. Throws ValueError."""
+    grid = re.fullmatch(r"pipe_(\d+)_(\d+)", args.devices or "pipe_1_1")
+    if grid is None or not ht.schedule.is_method(args.pipeline):
+        raise ValueError(f"--plan-only: --devices pipe_<pipelines>_<stages> and a method are wanted, got --devices "
+                         f"{args.devices} --pipeline {args.pipeline}")
+    pipelines, stages = int(grid[1]), int(grid[2])
+    batch = rows_of(args, args.data, args.max_rows)
+    settle_steps(args, batch, pipelines)
+    rate = rate_of(args)
+    micros = args.micro_batches or _hetu.default_micro_batches(args.pipeline)
+    print(f"{args.pipeline}: {pipelines} pipelines of {stages} stages, {micros} micro-batches of "
+          f"{args.batch_size // micros} samples, {pipelines * args.batch_size} per step; {args.steps} steps of "
+          f"{args.optimizer}")
+    print(ht.lr.describe(rate, args.steps, "step"))
+    print(ht.summary(trained(args, batch, rate)[1], stages=stages, depth=2, batch_size=args.batch_size, micro_batches=micros,
+                     pipeline=args.pipeline))
 
 
 def train(args: argparse.Namespace, job: ht.Executor) -> None:
@@ -169,7 +196,10 @@ def losses(epoch: training.Epoch) -> str:
 def main(arguments: list[str] | None = None) -> int:
     with ht.one_line_errors("train_bert.py"):
         args = parse(arguments)
-        train(args, build(args))
+        if args.plan_only:
+            show_plan(args)
+        else:
+            train(args, build(args))
     return 0
 
 

@@ -62,6 +62,7 @@ CHECKS = {
     "chimera_and_varuna": ["training by its schedule"],
     "chimera_pdf": ["`scripts/plot_cuda_timeline.sh`: `bert_prof/bert-large_chimera_8stages_8gpus_microbs32_acc1.pdf`"],
     "block_profiler": ["its block profiler, `{model}_time_memory_{gpu}.csv`"],
+    "phase_one": ["`scripts/train.sh`: NVLAMB", "`scripts/train_kfac.sh`"],
     "one_byte": ['"single byte" all-reduce, send and receive'],
     "chimera_copies": ["BERT by Chimera, 4 or 8 stages, several copies"],
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
@@ -396,6 +397,11 @@ class Checks(TrainCase):
         text = (self.folder / "t.csv").read_text()
         self.assertTrue(text.startswith("bs,time_f,time_b,time_kron,time_inv,time_prec,mem_param,mem_act,"), text)
         self.assertEqual(text.count("\n"), 3)
+
+    def test_phase_one(self):
+        for recipe in ("lamb", "kfac"):
+            self.train((1, 2), "--pipeline", "1f1b", "--micro-batches", 2, "--steps", 2, "--config",
+                       ROOT / "config" / "recipes" / f"phase1_{recipe}.yml")
 
     def test_one_byte(self):
         done = self.train((2, 2), "--pipeline", "1f1b", "--micro-batches", 2, "--steps", 2, "--payload", "one-byte:both")

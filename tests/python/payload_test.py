@@ -20,8 +20,8 @@ class Payload(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        subprocess.run(["hetu", "data", "sample", cls.folder / "bert", "--rows", "64", "--sequence-length", "16"], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(["hetu", "data", "sample", cls.folder / "bert", "--rows", "64", "--sequence-length", "16"],
+                       check=True, stdout=subprocess.DEVNULL)
 
     def start(self, *more):
         words = ["--data", "bert", "--model", "tiny", "--devices", "pipe_2_2", "--pipeline", "1f1b", "--batch-size", 4,
