@@ -1,6 +1,6 @@
 // Stream sockets as processes use them that were started by hand: Unix sockets in the abstract
 // namespace on one host, TCP between hosts; packets over them, with deadlines. Read by
-// rendezvous.cpp and sockets.cpp.
+// rendezvous_*.cpp and sockets.cpp.
 #pragma once
 #include <sys/socket.h>
 #include <sys/types.h>

@@ -25,6 +25,7 @@ constexpr std::size_t kMostKinds = 50;
 struct Visitor {
   Socket socket;
   bool is_remote = false;
+  std::string from;  ///< IP address, which is not to be had once it has hung up
   std::int64_t since = 0;
   std::string nonce;
   PacketReader reader{kLongestHello};
@@ -147,14 +148,15 @@ void Host::listen_tcp() {
 void Host::warn(const Visitor& visitor, const std::string& why) {
   if (warned_.size() < kMostKinds && ++warned_[why] <= kWarnings)
     log(Level::Warning, "{}: {} was turned away: {}", where(),
-        visitor.is_remote ? peer_address(visitor.socket).host() : "a process of this host", why);
+        visitor.is_remote ? visitor.from : "a process of this host", why);
 }
 
 // Greets all who have connected.
 void Host::take_visitors(const Socket& listener) {
   while (Socket socket = accept_from(listener)) {
     const bool is_remote = !own_address(socket).is_unix();
-    Visitor visitor{std::move(socket), is_remote, now_ns(), random_bytes(16)};
+    const std::string from = peer_address(socket).host();
+    Visitor visitor{std::move(socket), is_remote, from, now_ns(), random_bytes(16)};
     if (!visitor.is_remote && owner_of(visitor.socket).user != geteuid()) {
       warn(visitor, fmt::format("it belongs to user {}", owner_of(visitor.socket).user));
       continue;
@@ -217,7 +219,7 @@ bool Host::take_hello(Visitor& visitor) {
     send_packet(visitor.socket, pack_fields({kNo, fault, code_name(Code::Config)}), now_ns());
     return false;
   }
-  if (visitor.is_remote) hello->member.address = peer_address(visitor.socket).host();
+  if (visitor.is_remote) hello->member.address = visitor.from;
   if (hello->words != own_.words)
     log(Level::Warning, "{} was started as `{}`, rank 0 as `{}`",
         name_of(hello->rank, hello->member), hello->words, own_.words);

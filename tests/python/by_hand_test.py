@@ -119,7 +119,7 @@ class Training(ByHand):
         both = self.shells(words[words.index(sys.executable, len(HETURUN)):], 2)
         said = [process.communicate(timeout=MANY_S)[1] for process in both]
         self.assertEqual([process.returncode for process in both], [2, 2], said)
-        self.assertIn("HETU_COORDINATOR is not set; start the command under heturun", said[0])
+        self.assertIn("but is not set; start the command under heturun", said[0])
 
     @slow
     def test_every_script(self):

@@ -46,7 +46,7 @@ TEST_P(OneJob, WorksWhereNoDoorbellReaches) {
 }
 
 TEST(MpiJob, WorksOverTcp) {
-  const Ended job = run_job(3, std::string(HETU_RANKS_PROGRAM) + " all 0 remote",
+  const Ended job = run_job(3, "env HETU_TRANSPORT=mpi " HETU_RANKS_PROGRAM " all 0 remote",
                             "--mca btl tcp,self --mca btl_tcp_if_include lo");
   EXPECT_EQ(job.status, 0) << job.output;
 }

@@ -1,4 +1,4 @@
-#include "executor/comm/rendezvous.h"
+#include "executor/comm/rendezvous_words.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,7 +12,6 @@
 #include <iterator>
 
 #include "executor/comm/doorbell.h"
-#include "executor/comm/rendezvous_words.h"
 #include "executor/comm/secret.h"
 #include "executor/comm/sha256.h"
 #include "graph/base/error.h"
