@@ -209,9 +209,17 @@ bounded is used up once, so that the slowest sets the pace as with an all-reduce
 every update: by the clock of the tables above, where kernels wait instead of computing, as many samples take 0.92 (D =
 0), 0.79 (D = 1) and 0.56 (D = 4) of all-reduce's time over so few waves, and nearer to 1 the more there are. Here
 processors were short: four workers and a server on two cores that others filled, more or less (hence ratios from 0.9 to
-1.6). Then processor time decides, and 20 mini-batches of both pipelines of ResNet-18 take 8.6 s of it by all-reduce, 13.8
-s by hetpipe (12.1 s without the servers' log; 16.9 s when Unix sockets were encrypted, too): a wave sends 45 MB there and
-back. Who has a pipeline that is always slow has more of `--preduce`.
+1.6). Then processor time decides, and 20 mini-batches of both pipelines of ResNet-18 took 8.6 s of it by all-reduce, 13.8
+s by hetpipe: a wave sends 45 MB there and back. Since the log is written over old files and waves use memory again, 4
+epochs (80 mini-batches, start and end included) take 26 s by all-reduce, 35 s by hetpipe with the log and 34.5 s without.
+
+With `--least 0.3` a forward or backward of the fast pipeline lasts 0.3 s, of the slow one 0.6 s, longer than it takes to
+compute here, as where each worker has a processor of its own. ResNet-18, seed 0, seconds of training for as many samples,
+two runs: all-reduce 207 and 156, D = 1 228 and 171, D = 4 194 and 196; the slow pipeline's own forwards and backwards are
+144. So what the machine did otherwise (load 10 to 28) is as large as the difference: less time is not shown. With waves of
+two mini-batches on two stages a `PUSH` is followed by its `PULL` at once in stage 0, so that the way to the servers and
+back hides behind nothing; all-reduce has its own at every update. Who has a pipeline that is always slow has more of
+`--preduce`.
 
 When nothing is slow, partial reduce costs nothing: BERT-tiny in 2 pipelines x 2 stages has at least 0.95 of the throughput
 by an all-reduce (`tests/bench/preduce_overhead.py`, which `./run bench` runs); 1.146 of it were measured on 2026-11-22.

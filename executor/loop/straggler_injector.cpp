@@ -31,8 +31,9 @@ void StragglerInjector::before() {
 void StragglerInjector::after(std::int64_t start_ns) {
   if (options_.slow.empty()) return;
   const double at = static_cast<double>(start_ns - origin_ns_) * 1e-9;
-  const double factor = slow_factor(options_.slow, pipeline_, worker_, at);
-  if (factor > 1) sleep_s((factor - 1) * static_cast<double>(comm::now_ns() - start_ns) * 1e-9);
+  const double took_s = static_cast<double>(comm::now_ns() - start_ns) * 1e-9;
+  const double lasts_s = slowed_time(options_.slow, pipeline_, worker_, at, took_s);
+  if (lasts_s > took_s) sleep_s(lasts_s - took_s);
 }
 
 void check_injection(const Stragglers& options, int pipelines, int workers) {

@@ -1,5 +1,6 @@
 #include "pipeline/cost/stragglers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "graph/base/error.h"
@@ -25,14 +26,17 @@ double jitter_factor(std::uint64_t seed, int worker, std::int64_t index, double 
   return 1 + strength * std::fabs(radius * std::cos(kTau * uniform(seed, worker, index, 2)));
 }
 
-double slow_factor(const std::vector<Slowdown>& slow, int pipeline, int worker, double at) {
-  double factor = 1;
+double slowed_time(const std::vector<Slowdown>& slow, int pipeline, int worker, double at,
+                   double time) {
+  double least = 0;
   for (const Slowdown& s : slow) {
     if ((s.pipeline < 0 || s.pipeline == pipeline) && (s.worker < 0 || s.worker == worker) &&
-        at >= s.from && at < s.to)
-      factor *= s.factor;
+        at >= s.from && at < s.to) {
+      time *= s.factor;
+      least = std::max(least, s.least);
+    }
   }
-  return factor;
+  return std::max(time, least);
 }
 
 bool pauses(std::uint64_t seed, int worker, std::int64_t index) {
@@ -56,6 +60,11 @@ Fields fields(Slowdown& s) {
            .doc = "how many times as long what it starts takes",
            .range = {.least = 0, .above = true},
            .otherwise = ""},
+          {.name = "least",
+           .place = &s.least,
+           .doc = "what it starts takes so long at least",
+           .range = {.least = 0},
+           .otherwise = ""},
           {.name = "from", .place = &s.from, .doc = "the time from which on"},
           {.name = "to", .place = &s.to, .doc = "the time until which", .otherwise = "the end"}};
 }
@@ -65,8 +74,10 @@ Fields fields(Stragglers& o) {
     Slowdown made;
     std::set<std::string> given;
     fill(recorded(fields(made), given));
-    require(given.count("factor") > 0 && given.count("pipeline") != given.count("worker"),
-            "needs a pipeline or a worker, not both, and a factor: \"pipeline=1,factor=2\"");
+    require(given.count("factor") + given.count("least") > 0 &&
+                given.count("pipeline") != given.count("worker"),
+            "needs a pipeline or a worker, not both, and a factor or a least time: "
+            "\"pipeline=1,factor=2\"");
     o.slow.push_back(made);
   }};
   return {{.name = "jitter",
@@ -92,7 +103,7 @@ void check_stragglers(const Stragglers& o, int pipelines, int workers) {
   for (Slowdown s : o.slow) {
     require(s.pipeline >= 0 || s.worker >= 0,
             "slow: names neither a pipeline nor a worker, as \"pipeline=1,factor=2\" does");
-    check_fields(only(fields(s), {"factor"}));
+    check_fields(only(fields(s), {"factor", "least"}));
     require(s.pipeline < pipelines, "slow: pipeline {}, the job has pipelines 0…{}", s.pipeline,
             pipelines - 1);
     require(s.worker < workers, "slow: worker {}, the job has workers 0…{}", s.worker, workers - 1);

@@ -18,12 +18,14 @@ double jitter_factor(std::uint64_t seed, int worker, std::int64_t index, double 
 /// above.
 bool pauses(std::uint64_t seed, int worker, std::int64_t index);
 
-/// A worker, or all workers of a pipeline, that takes `factor` times as long
+/// A worker, or all workers of a pipeline, that takes `factor` times as long, and `least` at least,
 /// for what it starts in [from, to).
 struct Slowdown {
   int pipeline = -1;
   int worker = -1;
   double factor = 1;
+  double least =
+      0;  ///< and nothing takes less: a device whose speed no other load on the machine moves
   double from = 0;
   double to = std::numeric_limits<double>::infinity();
 };
@@ -31,9 +33,10 @@ struct Slowdown {
 /// What may be told of a slowdown: the keys of --slow.
 Fields fields(Slowdown& slow);
 
-/// Factor of the time of what `worker` of `pipeline` starts at `at`: the product of those that meet
-/// it.
-double slow_factor(const std::vector<Slowdown>& slow, int pipeline, int worker, double at);
+/// What `time` becomes of what `worker` of `pipeline` starts at `at`: times the factors of all that
+/// meet it, and the longest of their least times.
+double slowed_time(const std::vector<Slowdown>& slow, int pipeline, int worker, double at,
+                   double time);
 
 /// What is injected into a run.
 struct Stragglers {
@@ -44,7 +47,7 @@ struct Stragglers {
 };
 
 /// What may be told of stragglers. `slow` takes one slowdown at a time, and refuses one that names
-/// no factor, or neither or both of pipeline and worker.
+/// neither factor nor least, or neither or both of pipeline and worker.
 Fields fields(Stragglers& stragglers);
 
 /// Throws InvalidArgument: stragglers of nothing that is there, or by no number. `workers` counts

@@ -23,7 +23,7 @@ double Timing::compute(const Instr& instr, int row, std::int64_t index, double a
   const int pipeline = pipeline_of(row);
   double time = instr_time(costs_, schedule_, instr, pipeline) * slowness_[row] *
                 jitter_factor(stragglers_.seed, row, index, stragglers_.jitter);
-  time *= slow_factor(stragglers_.slow, pipeline, row, at);
+  time = slowed_time(stragglers_.slow, pipeline, row, at, time);
   if (stragglers_.hetero > 0 && pauses(stragglers_.seed, row, index)) time += stragglers_.hetero;
   return time;
 }

@@ -2,7 +2,7 @@
 """Do pipelines that share weights in other ways than an all-reduce learn as well, and sooner where one of them is slow?
 
 usage: group_convergence.py [--models resnet18,bert-tiny] [--methods "HetPipe, D = 1;…"] [--seeds 3] [--factor 2]
-                            [--keep FILE.json] [-o FILE.svg]
+                            [--least SECONDS] [--keep FILE.json] [-o FILE.svg]
 
 2 pipelines x 2 stages, pipeline 1 slower by --factor (`--slow`): ResNet-18 on drawn images and BERT-tiny on sample shards,
 all methods on as many samples and with mini-batches of one size, by train_resnet.py and train_bert.py through heturun. An
@@ -15,6 +15,10 @@ hetpipe ResNet-18, which momentum drives beyond the optimum when gradients are s
 dropout. *Time to the same loss*: seconds of training until the mean loss of the last steps is as low as that of the worst
 method at its end. Each is in parts of an all-reduce in the same order of forwards and backwards. Prints both beside their
 bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond its bound.
+
+--least: a forward or a backward takes so many seconds at least, --factor times as many in pipeline 1. With more than one takes
+on this machine a worker waits most of its time, and runs take as long as where each worker has a processor of that speed of
+its own: what a machine with fewer cores than workers, or with other work, cannot say otherwise.
 
 --keep: every run is written there at once, and what is there already is not run again, so that a session that is cut off
 goes on. Runs of one seed go one after the other, so that the machine's mood is about the same for all.
@@ -115,11 +119,17 @@ def smoothed(losses: list[float], steps: int) -> list[float]:
     return [sum(losses[i - steps:i]) / steps for i in range(steps, len(losses) + 1)]
 
 
-def train(model: Model, options: list[str], method: Method, seed: int, factor: float, folder: Path) -> Run:
+def slowness(factor: float, least: float) -> list[str]:
+    """The options that make pipeline 1 slower."""
+    if not least:
+        return ["--slow", f"pipeline=1,factor={factor:g}"]
+    return [word for d in range(PIPELINES) for word in ("--slow", f"pipeline={d},least={least * (factor if d else 1):g}")]
+
+
+def train(model: Model, options: list[str], method: Method, seed: int, slow: list[str], folder: Path) -> Run:
     log = folder / "log.jsonl"
     command = ["heturun", "-w", "4", sys.executable, str(ROOT / "python" / model.script), *options, *model.sizes(method),
-               *method.words, "--devices", f"pipe_{PIPELINES}_2", "--seed", str(seed), "--log", str(log),
-               "--slow", f"pipeline=1,factor={factor:g}"]
+               *method.words, "--devices", f"pipe_{PIPELINES}_2", "--seed", str(seed), "--log", str(log), *slow]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -168,6 +178,7 @@ def main() -> int:
     parser.add_argument("--methods", default=";".join(METHODS), help='";" between them (default: all)')
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--factor", type=float, default=2)
+    parser.add_argument("--least", type=float, default=0, metavar="SECONDS")
     parser.add_argument("--keep", metavar="FILE.json", type=Path, help="write all curves there, with fewer points; "
                         "runs that are there are not run again")
     parser.add_argument("-o", dest="picture", metavar="FILE.svg", type=Path)
@@ -184,7 +195,8 @@ def main() -> int:
                     if name not in options:
                         place.mkdir()
                         options[name] = MODELS[name].prepare(place)
-                    run = train(MODELS[name], options[name], METHODS[method], seed, args.factor, place)
+                    run = train(MODELS[name], options[name], METHODS[method], seed,
+                                slowness(args.factor, args.least), place)
                     kept.add(name, method, seed, run)
                     print(f"{name}, seed {seed}, {method}: {run.final:.4f} after {run.seconds[-1]:.1f} s",
                           file=sys.stderr, flush=True)

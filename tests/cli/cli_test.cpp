@@ -307,6 +307,8 @@ TEST(Cli, BadInputIsOneLineAndExitsWithTwo) {
            {"simulate " + plan + "--slow pipeline=0,worker=1,factor=2", "a worker, not both"},
            {"simulate " + plan + "--slow worker=1,factor=2,factor=3", "'factor' stands twice"},
            {"simulate " + plan + "--slow worker=-1,factor=2", "worker: expected a whole number"},
+           {"simulate " + plan + "--slow worker=1,least=-1",
+            "least: expected a finite number >= 0"},
            {"simulate " + plan + "--slow worker=1,factor=inf", "factor: expected a finite number"},
            {"simulate " + plan + "--slow host=1,factor=2", "--slow: unknown 'host'; known: pipel"},
            {"simulate " + plan + "--sync-method preduce --pipelines 2",

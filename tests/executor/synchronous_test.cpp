@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "executor/loop/straggler_injector.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"
@@ -231,6 +232,16 @@ TEST(RunTimeRule, EqualsOneProcess) {
     const Schedule plan = generate("varuna", {.stages = 4, .micro_batches = 8});
     EXPECT_GT(many.kept.at(2), verify(plan).peak_activations[2]);
   }
+}
+
+TEST(Stragglers, LastAsLongAsTheyAreToldAtLeast) {
+  StragglerInjector injector({.slow = {{.pipeline = 1, .factor = 1, .least = 0.05}}}, 2, 2);
+  const std::int64_t start_ns = comm::now_ns();
+  injector.after(start_ns);
+  const std::int64_t after_ns = comm::now_ns();
+  EXPECT_GE(after_ns - start_ns, 50'000'000);
+  injector.after(start_ns);  // that one has lasted as long
+  EXPECT_LT(comm::now_ns() - after_ns, 50'000'000);
 }
 
 TEST(RunTimeRule, IsForMethodsThatHaveIt) {

@@ -143,6 +143,12 @@ TEST(Simulate, OneSlowPipelineHoldsUpTheReductionOfAll) {
   EXPECT_DOUBLE_EQ(slow, 2 * even);
   const Simulation late = simulate(s, c, {{.slow = {{.worker = 5, .factor = 10, .from = 1e6}}}});
   EXPECT_DOUBLE_EQ(late.step_time, even);
+  const auto least = [&](double factor, double time) {
+    return simulate(s, c, {{.slow = {{.pipeline = 1, .factor = factor, .least = time}}}}).step_time;
+  };
+  EXPECT_DOUBLE_EQ(least(1, 1), even);
+  EXPECT_DOUBLE_EQ(least(1, 3), 3 * even);
+  EXPECT_DOUBLE_EQ(least(4, 3), 4 * even);
 }
 
 TEST(Simulate, SendSlotsDelayAndRendezvousDeadlocks) {

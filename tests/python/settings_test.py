@@ -10,7 +10,8 @@ import hetu as ht
 from hetu import _hetu, averaging, training
 from hetu.averaging import Averaging, Stragglers
 
-SLOW = ["pipeline=0,factor=2", "worker=1,factor=1.5,from=100,to=300", " worker = 1 , factor = 2 ", "worker=0,factor=1e1",
+SLOW = ["pipeline=0,factor=2", "worker=0,least=0.5", "pipeline=0,factor=2,least=1e-3", "least=1", "worker=0,least=-1",
+        "worker=1,factor=1.5,from=100,to=300", " worker = 1 , factor = 2 ", "worker=0,factor=1e1",
         "", "factor=2", "worker=1", "pipeline=0,worker=1,factor=2", "worker=1,factor=2,factor=3", "worker=-1,factor=2",
         "worker=1.5,factor=2", "worker=1,factor=0", "worker=1,factor=-2", "worker=1,factor=nan", "worker=1,factor=inf",
         "worker=1,factor=1_0", "worker=1,factor=2,form=3", "worker=1;factor=2", "worker,factor=2"]
@@ -62,7 +63,7 @@ class Words(unittest.TestCase):
                 with self.assertRaises(ValueError) as refused:
                     averaging.stragglers_of(given)
                 self.assertEqual(tool.stderr, f"hetu simulate: {refused.exception}\n")
-        self.assertEqual(taken, 4)
+        self.assertEqual(taken, 6)
         self.assertIsNotNone(job(stragglers=Stragglers(slow=[{"worker": 0, "factor": 1}])))
         for slow, says in (({"wroker": 0, "factor": 2}, "slow 'wroker=0,factor=2': unknown 'wroker'"),
                            ({"worker": 0, "factor": "x"}, "factor: expected a finite number"),
