@@ -69,6 +69,7 @@ class Searcher {
       const Costs costs = costs_(one.sizes.stages, one.micro_batch_size);
       result_.time_unit = costs.unit;
       one.closed = closed_step(one.method, one.sizes, one.pipelines, costs);
+      one.curvature = closed_curvature(one.method, one.sizes, one.pipelines, costs);
       if (o_.limit_bytes == 0 || one.closed.bytes <= o_.limit_bytes) return true;
       ++excluded_[fmt::format("a worker needs more than {:.1f} MiB", o_.limit_bytes / (1 << 20))];
     } catch (const Error& e) {

@@ -36,6 +36,7 @@ struct Configuration {
   /// Whether no larger B of this method and grid fits: what the published search takes.
   bool largest = false;
   ClosedStep closed;
+  ClosedCurvature curvature;   ///< of costs that know K-FAC's; else nothing takes time
   double simulated_step = 0;   ///< 0: not simulated
   double simulated_bytes = 0;  ///< activations and weights, without working memory
 };

@@ -85,6 +85,11 @@ std::string to_json(const Search& search, int global_batch) {
       row["simulated_step"] = c.simulated_step;
       row["simulated_bytes"] = c.simulated_bytes;
     }
+    if (c.curvature.unfilled_step > c.closed.step)  // the costs know K-FAC's
+      row["kfac"] = {{"refresh_steps", c.curvature.refresh_steps},
+                     {"filled_step", c.curvature.filled_step},
+                     {"unfilled_step", c.curvature.unfilled_step},
+                     {"closed_bytes", c.curvature.bytes}};
     out["found"].push_back(std::move(row));
   }
   for (const Excluded& e : search.excluded)

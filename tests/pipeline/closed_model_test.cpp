@@ -228,6 +228,16 @@ TEST(Search, SimulatesWhatItRanks) {
   const auto json = nlohmann::json::parse(to_json(search, 64));
   EXPECT_EQ(json["found"].size(), search.found.size());
   EXPECT_NEAR(json["found"][0]["closed_step"].get<double>(), search.found[0].closed.step, 1e-9);
+  const Configuration& first = search.found[0];
+  const double prec = json["found"][0]["kfac"]["filled_step"].get<double>() - first.closed.step;
+  EXPECT_NEAR(prec, 6.81, 1e-9) << "a step and the preconditioning";
+  for (std::size_t i = 0; i < search.found.size(); ++i) {
+    const double steps = search.found[i].curvature.refresh_steps;
+    const auto& told = json["found"][i]["kfac"]["refresh_steps"];
+    EXPECT_EQ(told.is_null(), std::isinf(steps)) << "without a bubble no number of them does";
+    if (told.is_null()) continue;
+    EXPECT_NEAR(told.get<double>(), steps, 1e-9);
+  }
   EXPECT_THAT(to_text(search, 64, 3), HasSubstr("fastest simulated: "));
 }
 

@@ -49,8 +49,8 @@ class PhaseOne(unittest.TestCase):
     def test_the_full_sizes_plan_and_memory_are_printed(self):
         for grid, stages, batch, micros in (("pipe_8_4", 4, 1024, 32), ("pipe_32_1", 1, 256, 8)):
             for name in ("lamb", "kfac"):
-                said = self.run_words([sys.executable, SCRIPT, *self.words, "--plan-only", "--model", BASE, "--devices", grid,
-                                       "--batch-size", batch, "--micro-batches", micros, "--steps", 7038, "--config",
+                said = self.run_words([sys.executable, SCRIPT, *self.words, "--plan-only", "--model", BASE, "--devices",
+                                       grid, "--batch-size", batch, "--micro-batches", micros, "--steps", 7038, "--config",
                                        RECIPES / f"phase1_{name}.yml"])
                 self.assertIn(f"{micros} micro-batches of 32 samples, 8192 per step; 7038 steps of {name}\n", said)
                 share = {"lamb": "28.43", "kfac": "8.525"}[name]
@@ -69,7 +69,8 @@ class PhaseOne(unittest.TestCase):
             self.assertLess(sum(losses[-3:]), sum(losses[:3]), said)
 
     def test_what_has_no_plan_is_said(self):
-        said = self.run_words([sys.executable, SCRIPT, *self.words, "--plan-only", "--model", "tiny", "--devices", "mine"], 2)
+        said = self.run_words([sys.executable, SCRIPT, *self.words, "--plan-only", "--model", "tiny", "--devices",
+                               "mine"], 2)
         self.assertIn("--plan-only: --devices pipe_<pipelines>_<stages> and a method are wanted, got --devices mine", said)
 
 
