@@ -79,6 +79,13 @@ struct TrainPlan {
   /// Most activations that this worker keeps at once.
   ActivationPeak planned_peak() const;
 
+  /// What a step of a synchronous plan runs, and whether it feeds factors of K-FAC.
+  const Schedule& rows_of(std::int64_t step) const {
+    return curvature ? curvature->rows_of(curvature->number_of(step)) : lowered;
+  }
+  bool feeds_factors(std::int64_t step) const {
+    return curvature && curvature->feeds(curvature->number_of(step));
+  }
   /// The lowered plan of an asynchronous run of `steps` steps: as long as it needs to be for every
   /// row to have its body, and by whole repetitions shorter than the run. A user's own rows are
   /// never cut, and may be longer. Throws Plan where they cannot be so long.

@@ -281,19 +281,12 @@ void Trainer::begin_asynchronous(int steps) {
   if (trace_) trace_->begin_run(first, std::move(plan));
 }
 
-// Of the step to come.
-const Schedule& Trainer::rows_of_step() {
-  if (!plan_.curvature) return plan_.lowered;
-  const int number = plan_.curvature->number_of(step_);
-  stages_->feed_factors(plan_.curvature->feeds(number));
-  return plan_.curvature->rows_of(number);
-}
-
 std::optional<StepReport> Trainer::next_report() {
   if (!is_asynchronous()) {
     stages_->set_training(true);
     stages_->set_fetches({});
-    run_->begin_step(rows_of_step(), static_cast<int>(step_), recorder());
+    stages_->feed_factors(plan_.feeds_factors(step_));
+    run_->begin_step(plan_.rows_of(step_), static_cast<int>(step_), recorder());
   }
   std::optional<StepReport> report = run_->next_report();
   for (; !report; report = run_->next_report()) HETU_ASSERT(run_->advance());

@@ -200,7 +200,6 @@ class Trainer {
   void report_fetches(StepReport& report, bool knows, StepResult& result) const;
   void begin_asynchronous(int steps);
   std::optional<StepReport> next_report();
-  const Schedule& rows_of_step();
   void end_run();
   void check_hosts();
   void feed(const FieldLookup& lookup, bool training);

@@ -111,4 +111,26 @@ void Curvature::precondition() {
   }
 }
 
+Curvatures::Curvatures(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages,
+                       Device& device, std::int64_t samples)
+    : stages_(stages), of_stages_(stages.size()) {
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    if (stages[i] && !stages[i]->plan().curvature_a.empty())
+      of_stages_[i] = std::make_unique<Curvature>(graph, *stages[i], device, samples);
+  }
+}
+
+void Curvatures::run(const Instr& instr, const Kfac& kfac) {
+  const auto at = static_cast<std::size_t>(instr.stage);
+  if (is_curvature(instr.kind)) return stages_.at(at)->add_curvature(instr);
+  Curvature& curvature = *of_stages_.at(at);
+  if (instr.kind == Kind::Precondition) return curvature.precondition();
+  curvature.invert(instr.part, is_of_inputs(instr.kind), kfac);
+}
+
+void Curvatures::begin_feeding() {
+  for (const auto& stage : stages_)
+    if (stage) stage->begin_feeding();
+}
+
 }  // namespace hetu

@@ -2,6 +2,7 @@
 // factors. Read by train_stages.h.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "executor/stage/optimizer.h"
@@ -47,6 +48,24 @@ class Curvature {
   Device& device_;
   double samples_;
   std::vector<Layer> layers_;  // as StageParameter::layer numbers them
+};
+
+/// Those of the stages of a worker.
+class Curvatures {
+ public:
+  /// `stages` by placement id, null where another worker has it. All must outlive it; `samples`: of
+  /// a step, over all pipelines.
+  Curvatures(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages, Device& device,
+             std::int64_t samples);
+
+  /// An instruction of K-FAC's.
+  void run(const Instr& instr, const Kfac& kfac);
+  /// The micro-batches of the step to come feed factors.
+  void begin_feeding();
+
+ private:
+  const std::vector<std::unique_ptr<Stage>>& stages_;
+  std::vector<std::unique_ptr<Curvature>> of_stages_;  // null where no layer has factors
 };
 
 }  // namespace hetu

@@ -47,35 +47,6 @@ std::vector<double> TrainStages::fetch_sums(int step) const {
   return values;
 }
 
-// Of each parameter's gradient but for tables on servers and K-FAC's factors, which have none. Comes
-// back from the device at once for all of them; the places of others hold what was there before.
-std::vector<double> TrainStages::squares_of(const Stage& stage) {
-  const auto& parameters = stage.plan().parameters;
-  std::vector<double> squares(parameters.size(), 0);
-  auto* const results = reinterpret_cast<double*>(norms_.get());
-  const auto has_none = [&](const StageParameter& p) {
-    return p.uses.empty() || p.served || is_factor(graph_, p);
-  };
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    if (has_none(parameters[p])) continue;
-    const float* const x = stage.gradients().sum_of(static_cast<int>(p));
-    const TouchedRows rows = stage.gradients().rows_of(static_cast<int>(p));
-    device_.queue().run([x, rows, n = parameters[p].elements, to = results + p,
-                         &kernels = device_.kernels()](Reach at) {
-      if (rows.bits != nullptr)
-        kernels.sum_of_squares_rows(at(x), reached(rows, at), at(to));
-      else
-        kernels.sum_of_squares(at(x), n, at(to));
-    });
-  }
-  device_.queue().download(squares.data(), results,
-                           static_cast<std::int64_t>(squares.size() * sizeof(double)));
-  device_.queue().record().wait();
-  for (std::size_t p = 0; p < parameters.size(); ++p)
-    if (has_none(parameters[p])) squares[p] = 0;
-  return squares;
-}
-
 std::vector<double> TrainStages::step_scalars() {
   const std::size_t fetches = graph_.fetches.size();
   std::vector<double> values = fetch_sums(0);
@@ -87,23 +58,13 @@ std::vector<double> TrainStages::step_scalars() {
   values.resize(fetches + graph_.parameters.size(), 0);
   for (const Stage* stage : here()) {
     if (!counts_for_all(*stage)) continue;
-    const std::vector<double> squares = squares_of(*stage);
+    const std::vector<double> squares = norms_->squares_of(*stage);
     for (std::size_t p = 0; p < squares.size(); ++p) {
       const StageParameter& parameter = stage->plan().parameters[p];
       if (parameter.owner) values[fetches + parameter.parameter] = squares[p];
     }
   }
   return values;
-}
-
-double TrainStages::checked_square(double square, int parameter, int step) const {
-  if (!std::isfinite(square)) {
-    fail(Code::InvalidArgument,
-         "the norm of the gradient of '{}' is {} at step {}; lower the learning rate or clip "
-         "gradients",
-         graph_.parameters[parameter].name, std::sqrt(square), step);
-  }
-  return square;
 }
 
 void TrainStages::reduce_scalars(int step) {
@@ -127,7 +88,7 @@ void TrainStages::reduce_scalars(int step) {
     report.stop_asked = values.back() > 0;
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
       report.squares +=
-          checked_square(values[graph_.fetches.size() + p], static_cast<int>(p), step);
+          norms_->checked(values[graph_.fetches.size() + p], static_cast<int>(p), step);
     factor_ = clip_factor(optimizer_, std::sqrt(report.squares));
     ++updates_;
   }
@@ -140,11 +101,11 @@ void TrainStages::reduce_scalars(int step) {
 void TrainStages::begin_update(int placement, int step) {
   if (!options_.by_version) return;
   Stage& stage = at(placement);
-  const std::vector<double> all = squares_of(stage);
+  const std::vector<double> all = norms_->squares_of(stage);
   double squares = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const StageParameter& p = stage.plan().parameters[i];
-    const double square = checked_square(all[i], p.parameter, step);
+    const double square = norms_->checked(all[i], p.parameter, step);
     if (p.tied_pair == kNone)
       squares += square;
     else

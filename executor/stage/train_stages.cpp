@@ -17,7 +17,6 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
       device_(device),
       transport_(transport),
       stages_(plans.size()),
-      curvatures_(plans.size()),
       ended_(plans.size()),
       tied_factors_(graph.parameters.size(), 1) {
   find_means();
@@ -38,13 +37,11 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
   std::size_t parameters = 1;
   for (Stage* stage : here()) {
     connect(*stage);
-    if (!stage->plan().curvature_a.empty())
-      curvatures_[stage->placement()] = std::make_unique<Curvature>(
-          graph, *stage, device, options.micro_batch * options.micro_batches * options.pipelines);
     parameters = std::max(parameters, stage->plan().parameters.size());
   }
-  norms_ = device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)));
-  require(norms_ != nullptr, "device {} has no memory for norms", device.name());
+  curvatures_ = std::make_unique<Curvatures>(
+      graph, stages_, device, options.micro_batch * options.micro_batches * options.pipelines);
+  norms_ = std::make_unique<GradientNorms>(graph, device, parameters);
   shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
   buffers_ = std::make_unique<BufferMeans>(graph, options_, here(), device, transport);
 }
@@ -165,27 +162,13 @@ Event TrainStages::run(const Instr& instr, int step) {
   } else if (instr.kind == Kind::Update) {
     update(at(instr.stage));
   } else if (is_second_order(instr.kind)) {
-    run_second_order(instr);
+    curvatures_->run(instr, optimizer_.kfac);
   } else {
     if (instr.kind == Kind::Forward)
       while (batches_ <= context_.step_of(instr.micro)) begin_batch();
     at(instr.stage).run(instr.kind, instr.micro);
   }
   return device_.queue().record();
-}
-
-void TrainStages::run_second_order(const Instr& instr) {
-  Stage& stage = at(instr.stage);
-  if (is_curvature(instr.kind)) return stage.add_curvature(instr);
-  Curvature& curvature = *curvatures_.at(static_cast<std::size_t>(instr.stage));
-  if (instr.kind == Kind::Precondition) return curvature.precondition();
-  curvature.invert(instr.part, is_of_inputs(instr.kind), optimizer_.kfac);
-}
-
-void TrainStages::feed_factors(bool feeds) {
-  context_.feeds_factors = feeds;
-  if (!feeds) return;
-  for (Stage* stage : here()) stage->begin_feeding();
 }
 
 Bucket TrainStages::bucket(int placement, int bucket) {

@@ -15,6 +15,7 @@
 #include "executor/stage/buffer_means.h"
 #include "executor/stage/curvature.h"
 #include "executor/stage/fetch_tensors.h"
+#include "executor/stage/gradient_norms.h"
 #include "executor/stage/optimizer.h"
 #include "executor/stage/shared_gradients.h"
 #include "executor/stage/stage.h"
@@ -150,7 +151,10 @@ class TrainStages final : public Stages {
   /// Updates applied so far; learning rates count them.
   void set_updates(std::int64_t updates) { updates_ = updates; }
   /// Whether the step to come feeds K-FAC's factors.
-  void feed_factors(bool feeds);
+  void feed_factors(bool feeds) {
+    context_.feeds_factors = feeds;
+    if (feeds) curvatures_->begin_feeding();
+  }
   void set_rate_factor(double factor) { optimizer_.rate.factor = factor; }
 
  private:
@@ -182,15 +186,12 @@ class TrainStages final : public Stages {
   void count(Stage& stage, int first, int micros);
   void connect(Stage& stage);
   void update(Stage& stage);
-  void run_second_order(const Instr& instr);
   void change_weights(Stage& stage, std::int64_t number);
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
   std::vector<double> fetch_sums(int step) const;
   FetchTensors tensors() const { return {graph_, options_, context_, stages_}; }
   std::vector<double> step_scalars();
-  std::vector<double> squares_of(const Stage& stage);
-  double checked_square(double square, int parameter, int step) const;
   std::vector<Stage*> here() const;
 
   const Graph& graph_;
@@ -200,11 +201,10 @@ class TrainStages final : public Stages {
   comm::Transport& transport_;
   StepContext context_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by placement id
-  std::vector<std::unique_ptr<Curvature>>
-      curvatures_;  // by placement id, where layers have factors
+  std::unique_ptr<Curvatures> curvatures_;
   std::unique_ptr<SharedGradients> shared_;
   std::unique_ptr<BufferMeans> buffers_;
-  Device::Memory norms_;  // a float64 per parameter of a stage
+  std::unique_ptr<GradientNorms> norms_;
   std::vector<FeedField> fields_;
   std::function<void()> gradients_whole_;
   std::function<void(int, double)> tables_update_;

@@ -96,6 +96,8 @@ class Everywhere(unittest.TestCase):
                     with self.subTest(table=table, field=field.name):
                         alone = table != "plan" or field.name not in options.table("averaging") or field.name == "overlap"
                         rest = {} if alone or field.name == "seed" else {"sync_method": "preduce"}
+                        if table == "plan" and field.name in ("factor_layers", "curvature_every"):
+                            rest = {"fill": "after"}
                         _hetu.check_options(table, {field.name: field.default, **rest})
         plan = schedule.generate("1f1b", stages=2, micro_batches=2)
         for field in options.table("plan").values():

@@ -1,0 +1,55 @@
+#include "executor/stage/gradient_norms.h"
+
+#include <cmath>
+
+#include "executor/stage/curvature.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+
+GradientNorms::GradientNorms(const Graph& graph, Device& device, std::size_t parameters)
+    : graph_(graph),
+      device_(device),
+      results_(device.alloc(static_cast<std::int64_t>(parameters * sizeof(double)))) {
+  require(results_ != nullptr, "device {} has no memory for norms", device.name());
+}
+
+// The places of parameters that have none hold what was there before.
+std::vector<double> GradientNorms::squares_of(const Stage& stage) const {
+  const auto& parameters = stage.plan().parameters;
+  std::vector<double> squares(parameters.size(), 0);
+  auto* const results = reinterpret_cast<double*>(results_.get());
+  const auto has_none = [&](const StageParameter& p) {
+    return p.uses.empty() || p.served || is_factor(graph_, p);
+  };
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    if (has_none(parameters[p])) continue;
+    const float* const x = stage.gradients().sum_of(static_cast<int>(p));
+    const TouchedRows rows = stage.gradients().rows_of(static_cast<int>(p));
+    device_.queue().run([x, rows, n = parameters[p].elements, to = results + p,
+                         &kernels = device_.kernels()](Reach at) {
+      if (rows.bits != nullptr)
+        kernels.sum_of_squares_rows(at(x), reached(rows, at), at(to));
+      else
+        kernels.sum_of_squares(at(x), n, at(to));
+    });
+  }
+  device_.queue().download(squares.data(), results,
+                           static_cast<std::int64_t>(squares.size() * sizeof(double)));
+  device_.queue().record().wait();
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    if (has_none(parameters[p])) squares[p] = 0;
+  return squares;
+}
+
+double GradientNorms::checked(double square, int parameter, int step) const {
+  if (!std::isfinite(square)) {
+    fail(Code::InvalidArgument,
+         "the norm of the gradient of '{}' is {} at step {}; lower the learning rate or clip "
+         "gradients",
+         graph_.parameters[parameter].name, std::sqrt(square), step);
+  }
+  return square;
+}
+
+}  // namespace hetu
