@@ -75,18 +75,19 @@ OpDef softmax_cross_entropy() {
                   {.shapes = {{0, 3}, {0}}, .dtypes = {DType::Float32, DType::Int32}},
                   {.shapes = {{7, 5}, {7}, {5}},
                    .attrs = {{"smoothing", 0.2}},
-                   .dtypes = {DType::Float32, DType::Int32},
+                   .dtypes = {DType::Float32, DType::Int32, DType::Float32},
                    .integers_below = 5,
                    .negative_integers = true},
                   {.shapes = {{4, 3}, {4}},
                    .attrs = {{"smoothing", 1.0}},
                    .dtypes = {DType::Float32, DType::Int32}},
-                  {.shapes = {{4, 3}, {4}, {3}}, .dtypes = {DType::Float32, DType::Int32}}},
+                  {.shapes = {{4, 3}, {4}, {3}}, .dtypes = {DType::Float32, DType::Int32, DType::Float32}}},
   };
 }
 
 OpDef softmax_cross_entropy_grad() {
-  const std::vector<DType> dtypes = {DType::Float32, DType::Int32, DType::Float32, DType::Float32};
+  const std::vector<DType> dtypes = {DType::Float32, DType::Int32, DType::Float32, DType::Float32,
+                                     DType::Float32};
   return {
       .name = "softmax_cross_entropy_grad",
       .doc =
@@ -209,7 +210,7 @@ OpDef count_labels() {
                   {.shapes = {{1}}, .dtypes = {DType::Int32}},
                   {.shapes = {{3, 5}}, .dtypes = {DType::Int32}, .negative_integers = true},
                   {.shapes = {{3, 5}, {4}},
-                   .dtypes = {DType::Int32},
+                   .dtypes = {DType::Int32, DType::Float32},
                    .integers_below = 4,
                    .negative_integers = true},
                   {.shapes = {{0}}, .dtypes = {DType::Int32}}},

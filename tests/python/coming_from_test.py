@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,8 @@ CHECKS = {
     "shards_are_read": ["HDF5 shards by NVIDIA's BERT scripts", "`wikicorpus_en_training_<i>.hdf5`"],
     "main_bert": ["`main_bert.py --pipeline_method chimera`", "`main_bert.py --profile`, `bert_prof/NAME.pdf`",
                   "its flags, `--config FILE.yml`"],
+    "by_hand": ["`scripts/manual.sh`: a command for each process, 1 node x 2", "`scripts/manual4.sh`: 2 nodes x 2",
+                "`LOCAL_RANK`, `LOCAL_SIZE`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`"],
     "text_is_read": ["`bert_data/wikipedia.segmented.nltk.txt`"],
     "every_row_once": ["pipeline d reads files d, d+N, … without shuffling"],
     "shipped_files": ["`config/w0_w1.yml`", "`config/w2_w3.yml`", "`config/w4_w5.yml`", "`config/w6_w7.yml`",
@@ -227,6 +230,21 @@ class Checks(TrainCase):
                               "--micro_batch_size", 1, "--profile", "--log_interval", 4, cwd=self.folder)
         self.assertRegex(said.stdout, r"num_replica: 2\n(.*\n)+.*epoch1 step8 loss = (.*\n)+.*Finished\.")
         self.assertTrue((self.folder / "bert_prof" / "tiny_chimera_4stages_4gpus_microbs1_acc1.pdf").is_file())
+
+    def test_by_hand(self):
+        """On one host; tests/hosts/by_hand_test.py has two."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        words = [sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(), "--bert_config_path", "tiny",
+                 "--pipeline_method", "1f1b", "--num_stages", 2, "--max_seq_length", 16, "--micro_batch_size", 1,
+                 "--num_optimization_steps", 2]
+        shells = [subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
+                                   env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                                        "MASTER_PORT": str(port)}) for rank in (0, 1)]
+        said = [shell.communicate(timeout=MANY_S) for shell in shells]
+        self.assertEqual([shell.returncode for shell in shells], [0, 0], said)
+        self.assertIn("Finished.", said[0][0])
 
     def test_every_row_once(self):
         source = data.BertHdf5(str(self.data), batch_size=12, seed=3)
