@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import hetu as ht
-from hetu import _hetu, hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
+from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
 from hetu.job import chimera_flags
 
 STEPS_PER_EPOCH = 100
@@ -131,6 +131,8 @@ def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None =
 
 def show_plan(args: argparse.Namespace) -> None:
     """What --plan-only prints. Throws ValueError."""
+    from hetu import _hetu  # above it would come before `hold`
+
     grid = re.fullmatch(r"pipe_(\d+)_(\d+)", args.devices or "pipe_1_1")
     if grid is None or not ht.schedule.is_method(args.pipeline):
         raise ValueError(f"--plan-only: --devices pipe_<pipelines>_<stages> and a method are wanted, got --devices "
