@@ -141,15 +141,16 @@ PreparedKernel threads_kernel(const KernelDesc& d) {
 
 /// Of operators that take int32, too.
 bool takes_float32(const KernelDesc& d) { return d.inputs[0].dtype == DType::Float32; }
+bool takes_floats(const KernelDesc& d) { return takes_float32(d) || is_bfloat16(d); }
 
 }  // namespace
 
 const KernelTable& vector_elementwise_rows() {
   constexpr auto kEither = is_float32_or_bfloat16;
   static const KernelTable kRows = any_layout({
-      {"add", "vector", kEither, vector_either<Of<fn::Add>::Two>},
-      {"sub", "vector", kEither, vector_either<Of<fn::Sub>::Two>},
-      {"mul", "vector", kEither, vector_either<Of<fn::Mul>::Two>},
+      {"add", "vector", takes_floats, vector_either<Of<fn::Add>::Two>},
+      {"sub", "vector", takes_floats, vector_either<Of<fn::Sub>::Two>},
+      {"mul", "vector", takes_floats, vector_either<Of<fn::Mul>::Two>},
       {"relu", "vector", kEither, vector_either<Of<fn::Relu>::One>},
       {"relu_grad", "vector", kEither, vector_either<Of<fn::ReluGrad>::Two>},
       {"gelu", "vector", kEither, vector_either<Of<fn::Gelu<VectorMath>>::One>},
@@ -158,8 +159,8 @@ const KernelTable& vector_elementwise_rows() {
       {"tanh_grad", "vector", kEither, vector_either<Of<fn::TanhGrad>::Two>},
       {"scale", "vector", kEither, vector_either<With<Scale>::One>},
       {"div", "vector", kEither, vector_either<Of<fn::Div>::Two>},
-      {"maximum", "vector", kEither, vector_either<Of<fn::Maximum>::Two>},
-      {"minimum", "vector", kEither, vector_either<Of<fn::Minimum>::Two>},
+      {"maximum", "vector", takes_floats, vector_either<Of<fn::Maximum>::Two>},
+      {"minimum", "vector", takes_floats, vector_either<Of<fn::Minimum>::Two>},
       {"exp", "vector", is_float32, vector_kernel<Unary<fn::Exp<VectorMath>>>},
       {"log", "vector", is_float32, vector_kernel<Unary<fn::Log<VectorMath>>>},
       {"sqrt", "vector", is_float32, vector_kernel<Unary<fn::Sqrt>>},

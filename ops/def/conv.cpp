@@ -342,7 +342,8 @@ OpDef conv_transpose2d() {
 
 std::vector<OpDef> conv() {
   return {product_of(conv2d(), {2}), product_of(conv2d_input_grad()),
-          product_of(conv2d_weight_grad(), {}, {0}), product_of(conv_transpose2d(), {2})};
+          product_of(conv2d_weight_grad(), {}, {0}), conv2d_factor(),
+          product_of(conv_transpose2d(), {2})};
 }
 
 }  // namespace hetu::def

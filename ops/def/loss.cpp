@@ -81,7 +81,8 @@ OpDef softmax_cross_entropy() {
                   {.shapes = {{4, 3}, {4}},
                    .attrs = {{"smoothing", 1.0}},
                    .dtypes = {DType::Float32, DType::Int32}},
-                  {.shapes = {{4, 3}, {4}, {3}}, .dtypes = {DType::Float32, DType::Int32, DType::Float32}}},
+                  {.shapes = {{4, 3}, {4}, {3}},
+                   .dtypes = {DType::Float32, DType::Int32, DType::Float32}}},
   };
 }
 

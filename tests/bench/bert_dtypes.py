@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy
 
 import hetu as ht
-from hetu import _hetu
 from bert_step import BASE, drawn_batch, masked_alone
+from hetu import _hetu
 from turns import compare
 
 

@@ -85,8 +85,9 @@ TEST_P(EveryOp, GradientsHaveTheTypesOfTheInputs) {
       const std::string name = "in" + std::to_string(inputs.size());
       // The divisor of div_scalar, the shape giver of expand and the weights of classes have no
       // gradient.
-      const bool fixed = (name == "in1" && (def().name == "div_scalar" || def().name == "expand")) ||
-                         (name == "in2" && def().name == "softmax_cross_entropy");
+      const bool fixed =
+          (name == "in1" && (def().name == "div_scalar" || def().name == "expand")) ||
+          (name == "in2" && def().name == "softmax_cross_entropy");
       const auto& replaces = def().replaces;
       const bool buffer = std::any_of(replaces.begin(), replaces.end(), [&](const auto& pair) {
         return pair.first == static_cast<int>(inputs.size());

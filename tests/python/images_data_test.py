@@ -91,7 +91,7 @@ class ImageFolder(unittest.TestCase):
     def test_wrong_input_is_one_line(self):
         for make, kind, words in (
             (lambda: ht.data.ImageFolder(str(self.root / "none"), 2), OSError, "none: No such file"),
-            (lambda: ht.data.ImageFolder(str(self.root / "train"), 0), ValueError, "batch_size must be >= 1"),
+            (lambda: ht.data.ImageFolder(str(self.root / "train"), 0), ValueError, "batch_size must be a whole number >= 1"),
             (lambda: ht.data.ImageFolder(str(self.root / "train"), 2, size=0), ValueError, "size 0"),
             (lambda: ht.data.ImageFolder(str(self.root / "train"), 99).loader(1, 0, []), ValueError, "15 rows is shorter"),
         ):

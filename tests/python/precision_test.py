@@ -3,8 +3,6 @@ either dtype goes on from, and what is refused.
 
 usage: precision_test.py [--whole]    (else a few steps of the samples)
 """
-import pathlib
-import re
 import statistics
 import subprocess
 import sys

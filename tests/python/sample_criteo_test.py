@@ -81,7 +81,7 @@ class Clicks(unittest.TestCase):
         train = str(self.root / "a" / "train")
         for path, options, kind, says in (
             (train, {"hash_size": 0}, ValueError, "a hash size of 0 does not do: 1 to 82595524 rows"),
-            (train, {"batch_size": 0}, ValueError, "batch_size must be >= 1"),
+            (train, {"batch_size": 0}, ValueError, "batch_size must be a whole number >= 1"),
             (train, {"max_rows": -1}, ValueError, "at most -1 rows"),
             (str(self.root / "b"), {}, OSError, "b: no such file or folder"),
             (str(self.root / "a"), {}, OSError, "a: has no click logs; expected day_0, day_1, …, or"),
