@@ -85,6 +85,8 @@ class PacketReader {
  public:
   enum class State : std::uint8_t { Waiting, Whole, Ended, Foreign };
   explicit PacketReader(std::size_t longest) : longest_(longest) {}
+  /// Of packets from here on, from someone who is known better.
+  void allow(std::size_t longest) { longest_ = longest; }
   /// Reads what there is, up to the end of a packet.
   State read(const Socket& socket);
   /// The packet that was read; the next read begins another one.

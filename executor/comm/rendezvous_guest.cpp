@@ -48,7 +48,7 @@ class Guest final : public Rendezvous {
   bool said_ = false;
   std::vector<Address> candidates_;
   Socket socket_;
-  PacketReader reader_{kLongestPacket};
+  PacketReader reader_{kLongestHello};  // until it has spoken as rank 0 does
   std::string host_nonce_;
   int refusal_ = 0;  // errno of the last attempt
 };
@@ -156,6 +156,7 @@ void Guest::greet() {
          "rank 0 at {} runs another version of Hetu than rank {} (it meets by "
          "protocol {}, this one by {}); all need the same",
          where(), rank(), greeting[1], kProtocol);
+  reader_.allow(kLongestPacket);
   host_nonce_ = greeting[2];
   if (!greeting[3].empty())
     fail(Code::Config, "rank {} of {} comes too late or to the wrong job: {}", rank(), workers(),
