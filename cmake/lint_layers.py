@@ -46,8 +46,8 @@ _TABLE = {
                      "executor/stage executor/sync",
     "executor/job": "graph/base config graph ops datasets ps/client ps/coordinator pipeline/groups pipeline/ir "
                     "pipeline/verify pipeline/cost pipeline/simulate pipeline/lower pipeline/generate pipeline/compare "
-                    "pipeline/fill executor/comm executor/device executor/state executor/compile executor/stage executor/predict "
-                    "executor/sync executor/loop",
+                    "pipeline/fill executor/comm executor/device executor/state executor/compile executor/stage "
+                    "executor/predict executor/sync executor/loop",
     "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
 }

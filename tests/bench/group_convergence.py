@@ -16,9 +16,9 @@ dropout. *Time to the same loss*: seconds of training until the mean loss of the
 method at its end. Each is in parts of an all-reduce in the same order of forwards and backwards. Prints both beside their
 bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond its bound.
 
---least: a forward or a backward takes so many seconds at least, --factor times as many in pipeline 1. With more than one takes
-on this machine a worker waits most of its time, and runs take as long as where each worker has a processor of that speed of
-its own: what a machine with fewer cores than workers, or with other work, cannot say otherwise.
+--least: a forward or a backward takes so many seconds at least, --factor times as many in pipeline 1. With more than one
+takes on this machine a worker waits most of its time, and runs take as long as where each worker has a processor of that
+speed of its own: what a machine with fewer cores than workers, or with other work, cannot say otherwise.
 
 --keep: every run is written there at once, and what is there already is not run again, so that a session that is cut off
 goes on. Runs of one seed go one after the other, so that the machine's mood is about the same for all.

@@ -2,8 +2,8 @@
 
     python3 tests/bench/kfac_rehearsed.py [--repeat N]     # prints the table of docs/kfac.md; processes: stages
 
-Per model and method: the step alone; with K-FAC's work behind its compute, a refresh as rarely as the filled plan has one; in
-its bubbles; and the bound, the step alone and preconditioning. Median of N rehearsed cycles after one that warms up.
+Per model and method: the step alone; with K-FAC's work behind its compute, a refresh as rarely as the filled plan has one;
+in its bubbles; and the bound, the step alone and preconditioning. Median of N rehearsed cycles after one that warms up.
 """
 import argparse
 import json
@@ -17,7 +17,8 @@ FACTOR_LAYERS = 6  # of a BERT block: query, key, value, attention output, feed-
 
 
 def words_of(model, method, stages, blocks):
-    return [method, "--stages", stages, "--micro-batches", stages, "--costs", ROOT / "config" / "costs" / f"{model}_p100.csv",
+    return [method, "--stages", stages, "--micro-batches", stages,
+            "--costs", ROOT / "config" / "costs" / f"{model}_p100.csv",
             "--micro-batch-size", 32, "--blocks-per-stage", blocks]
 
 
@@ -36,8 +37,8 @@ def rehearsed(words, workers, repeat):
 
 def steps_of(words):
     """Steps of the cycle that a filled plan has."""
-    done = subprocess.run([str(w) for w in ["hetu", "schedule", *words, "--lowered", "--format", "json"]], capture_output=True,
-                          text=True, check=True)
+    done = subprocess.run([str(w) for w in ["hetu", "schedule", *words, "--lowered", "--format", "json"]],
+                          capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["steps"]
 
 

@@ -239,9 +239,10 @@ class Checks(TrainCase):
         words = [sys.executable, ROOT / "python" / "main_bert.py", *self.text_words(), "--bert_config_path", "tiny",
                  "--pipeline_method", "1f1b", "--num_stages", 2, "--max_seq_length", 16, "--micro_batch_size", 1,
                  "--num_optimization_steps", 2]
-        shells = [subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
-                                   env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                                        "MASTER_PORT": str(port)}) for rank in (0, 1)]
+        shells = [subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   cwd=self.folder, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2",
+                                                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+                  for rank in (0, 1)]
         said = [shell.communicate(timeout=MANY_S) for shell in shells]
         self.assertEqual([shell.returncode for shell in shells], [0, 0], said)
         self.assertIn("Finished.", said[0][0])

@@ -1,5 +1,5 @@
-"""K-FAC in the bubbles: updates of filled plans beside a dense reference that replays them, over pipelines and methods; cycles,
-resumed runs, traces, what is refused.
+"""K-FAC in the bubbles: updates of filled plans beside a dense reference that replays them, over pipelines and
+methods; cycles, resumed runs, traces, what is refused.
 
 `--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES STEPS FIRST` is a worker of the jobs that it starts.
 """
@@ -33,7 +33,7 @@ def rows_of(plan):
 
 
 def switches(plan):
-    """Of each model stage and layer: the step of the cycle from which on its new inverses multiply; and the cycle's length."""
+    """Of each model stage and layer: the step of the cycle from which on its new inverses multiply; and how long that is."""
     steps, length = {}, 0
     for row in rows_of(plan):
         step, updates = 0, 0
@@ -51,8 +51,8 @@ def switches(plan):
 
 
 def replayed(plan):
-    """The training in float64, each step with the inverses that the plan has there: those of the first step of its cycle from
-    the step on in which they are made. Before the first cycle stands a step that has all of the work."""
+    """The training in float64, each step with the inverses that the plan has there: those of the first step of its cycle
+    from the step on in which they are made. Before the first cycle stands a step that has all of the work."""
     switch, length = switches(plan)
     at = [switch[key] for key in sorted(switch)]  # model order: stages ascending, layers of a stage in theirs
     return kfac_test.reference(steps=STEPS, makes=lambda step: step == 0 or (step - 1) % length == 0,
@@ -62,8 +62,8 @@ def replayed(plan):
 def trained(folder, grid, steps=STEPS, first=0):
     pipelines, stages, method, count = grid
     (pathlib.Path(folder) / "costs.json").write_text(json.dumps(COSTS))
-    words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method, count, steps,
-             first]
+    words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method,
+             count, steps, first]
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
@@ -111,7 +111,8 @@ class Filled(unittest.TestCase):
 def train(folder, pipelines, stages, method, count, steps, first):
     costs = pathlib.Path(folder) / "costs.json"
     job = kfac_test.job_of(kfac(fill="best", costs=str(costs)), int(pipelines), int(stages), method, int(count))
-    for _ in job.run("train", until=int(steps), trace=f"{folder}/run.json", checkpoint=f"{folder}/ckpt", resume=int(first) > 0):
+    for _ in job.run("train", until=int(steps), trace=f"{folder}/run.json", checkpoint=f"{folder}/ckpt",
+                     resume=int(first) > 0):
         pass
     kfac_test.save_weights(job, folder)
 

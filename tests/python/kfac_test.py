@@ -17,8 +17,8 @@ SAMPLES, STEPS, RATE, DAMPING = 16, 4, 0.1, 0.03
 SIZES = [5, 7, 6, 4, 3]  # of layers; the second one has no bias
 LAYERS = range(len(SIZES) - 1)
 
-# Pipelines, stages, method, micro-batches: what always runs, and all. One pipeline whose stages are each on one worker adds as
-# one process does.
+# Pipelines, stages, method, micro-batches: what always runs, and all. One pipeline whose stages are each on one worker adds
+# as one process does.
 SAMPLE = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4), (1, 2, "zb-v", 4), (2, 1, "dp", 2)]
 ONE_CHUNK = ("gpipe", "1f1b", "zb-h1", "zb-h2", "chimera", "gems", "varuna")
 TWO_CHUNKS = ("zb-v", "v-half", "v-min", "interleaved-1f1b", "hanayo", "dualpipe", "dualpipev")  # the model has 5 blocks

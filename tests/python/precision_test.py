@@ -67,8 +67,8 @@ class Precision(TrainCase):
         done = self.run_job((1, 1), "--dtype", "bf16", "--steps", 1)
         self.assertNotEqual(done.code, 0, str(done))
         self.assertEqual(len(done.words()), 1, str(done))
-        self.assertIn("--dtype bf16 wants a processor with AVX-512-BF16 or AMX, and this one has none: use --dtype float32, or "
-                      "bf16-emulated", done.words()[0])
+        self.assertIn("--dtype bf16 wants a processor with AVX-512-BF16 or AMX, and this one has none: use --dtype float32, "
+                      "or bf16-emulated", done.words()[0])
         emulated = self.train((1, 1), "--dtype", "bf16-emulated", "--steps", 3)
         if not self.lacks:
             del self.env["ONEDNN_MAX_CPU_ISA"]

@@ -49,10 +49,10 @@ def add_options(parser: Parser) -> None:
     add("--damping", type=float, help="of kfac: its root is added to the factors (default 0.01)")
     add("--curvature-every", type=int, metavar="N", help="of kfac: steps between two refreshes of inverses, at least "
         "(default 1)")
-    add("--fill", choices=("after", "best"), help="of kfac: where the work of a refresh stands: after the compute of a step, or in "
-        "the bubbles of as many steps as it needs (default after)")
-    add("--fill-costs", metavar="FILE", help="of --fill best: costs, or the trace of a run, by which it is placed (default: the "
-        "operations of the model)")
+    add("--fill", choices=("after", "best"), help="of kfac: where the work of a refresh stands: after the compute of a "
+        "step, or in the bubbles of as many steps as it needs (default after)")
+    add("--fill-costs", metavar="FILE", help="of --fill best: costs, or the trace of a run, by which it is placed (default: "
+        "the operations of the model)")
     add("--kfac-largest", type=int, metavar="N", help="of kfac: weights with a side above it go without (default 4096)")
     add("--kfac-except", metavar="TEXT,…", help="of kfac: weights with one of these in their names go without (default: "
                                                 "those of heads, as the script has it)")
@@ -185,8 +185,8 @@ def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *
     if args.optimizer == "kfac":
         return optim.KFAC(optim.named(args.inner or "lamb", rate, **told, **settings), **{"but": without} | of_kfac)
     if of_kfac or args.inner:
-        raise ValueError("--inner, --damping, --curvature-every, --fill, --fill-costs, --kfac-largest and --kfac-except belong to "
-                         f"--optimizer kfac, and the optimizer is {args.optimizer}")
+        raise ValueError("--inner, --damping, --curvature-every, --fill, --fill-costs, --kfac-largest and --kfac-except "
+                         f"belong to --optimizer kfac, and the optimizer is {args.optimizer}")
     return optim.named(args.optimizer, rate, **told, **settings)
 
 
