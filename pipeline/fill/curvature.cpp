@@ -16,19 +16,6 @@ Instr of_layer(Kind kind, int stage, int layer, int micro = -1) {
   return {kind, false, static_cast<std::int16_t>(layer), stage, micro};
 }
 
-// Stages of each worker, the last of the model first, as their all-reduces stand.
-std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
-  std::vector<std::vector<int>> of(s.workers.size());
-  for (std::size_t i = 0; i < s.placements.size(); ++i)
-    of[s.placements[i].workers[0]].push_back(static_cast<int>(i));
-  for (auto& list : of) {
-    std::sort(list.begin(), list.end(), [&](int a, int b) {
-      return s.placements[a].model_stage > s.placements[b].model_stage;
-    });
-  }
-  return of;
-}
-
 void check(const Schedule& step, const CurvatureOptions& how) {
   const char* found = !step.lowering.flush    ? "has no flush at the end of its step"
                       : step.steps != 1       ? "is of several steps"

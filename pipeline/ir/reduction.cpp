@@ -39,6 +39,19 @@ void check_pipelines(const Schedule& schedule, const Lowering& how) {
           schedule.method);
 }
 
+std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
+  std::vector<std::vector<int>> of(s.workers.size());
+  for (std::size_t i = 0; i < s.placements.size(); ++i)
+    of[s.placements[i].workers[0]].push_back(static_cast<int>(i));
+  for (auto& list : of) {
+    std::sort(list.begin(), list.end(), [&](int a, int b) {
+      const Placement &x = s.placements[a], &y = s.placements[b];
+      return x.model_stage != y.model_stage ? x.model_stage > y.model_stage : a < b;
+    });
+  }
+  return of;
+}
+
 Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
   const Lowering& how = schedule.lowering;
   const int n = model_stages(schedule);

@@ -13,6 +13,11 @@ namespace hetu {
 /// that is none or with servers.
 void check_pipelines(const Schedule& schedule, const Lowering& how);
 
+/// Placements of each worker in descending model stage: all members of a group launch their sums in
+/// this order, in which the gradients become whole too, but for uneven numbers of micro-batches per
+/// copy.
+std::vector<std::vector<int>> stages_by_worker(const Schedule& schedule);
+
 /// The reductions of a plan. A model stage with more than one copy (replicas x pipelines) reduces
 /// its buckets over all of them; a tied pair is reduced over all copies of both stages. Where
 /// weights are averaged or on servers instead, only over those of one pipeline.

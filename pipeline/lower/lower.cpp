@@ -112,21 +112,6 @@ void insert_eagerly(Program& program, const Row& block, int stage) {
   program.drain.insert(program.drain.begin() + at, block.begin(), block.end());
 }
 
-// Stages of each worker in descending model stage: all members of a group launch in this order, in
-// which the gradients become whole too, but for uneven numbers of micro-batches per copy.
-std::vector<std::vector<int>> stages_by_worker(const Schedule& s) {
-  std::vector<std::vector<int>> of(s.workers.size());
-  for (std::size_t i = 0; i < s.placements.size(); ++i)
-    of[s.placements[i].workers[0]].push_back(static_cast<int>(i));
-  for (auto& list : of) {
-    std::sort(list.begin(), list.end(), [&](int a, int b) {
-      const Placement &x = s.placements[a], &y = s.placements[b];
-      return x.model_stage != y.model_stage ? x.model_stage > y.model_stage : a < b;
-    });
-  }
-  return of;
-}
-
 // Per placement: its reduction may start before its worker's last compute. That pays where the
 // worker idles in between; one that waits makes those after it wait, since all members of a group
 // launch in one order.
