@@ -15,7 +15,8 @@ from train_cases import KILLED_STEPS, MANY_S, MODEL, TrainCase, checksums, manif
 
 PS = ("--micro-batches", 4, "--sync-method", "ps")
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
-JOBS = 17 if "--whole" in sys.argv else 1  # with three kills each
+WHOLE = "--whole" in sys.argv
+JOBS = 17 if WHOLE else 1  # with three kills each
 ALL_REDUCE = ("--micro-batches", 4)
 
 
@@ -28,14 +29,15 @@ class SyncPs(TrainCase):
 
     def test_rounds_equal_an_all_reduce(self):
         """Also over a stop: what the servers' optimizer has kept and counted goes on."""
-        cases = (("1f1b", (2, 2), "adamw"), ("gpipe", (2, 1), "momentum"), ("dp", (2, 1), "adagrad"))
-        for pipeline, grid, optimizer in cases:
+        cases = (("1f1b", (2, 2), "adamw", 3), ("gpipe", (2, 1), "momentum", 3 if WHOLE else 0),
+                 ("dp", (2, 1), "adagrad", 2))
+        for pipeline, grid, optimizer, stop in cases:
             with self.subTest(pipeline=pipeline):
                 how = ("--pipeline", pipeline, "--optimizer", optimizer, "--learning-rate", "3e-3")
                 want = self.train(grid, *ALL_REDUCE, *how, "--steps", 6, "--checkpoint", self.folder / f"{pipeline}-sum")
                 saved = ("--checkpoint", self.folder / f"{pipeline}-ps")
-                got = self.train(grid, *PS, *how, "--steps", 3, *saved).losses
-                got += self.train(grid, *PS, *how, "--steps", 6, *saved, "--resume").losses
+                got = self.train(grid, *PS, *how, "--steps", stop, *saved).losses if stop else []
+                got += self.train(grid, *PS, *how, "--steps", 6, *saved, *(["--resume"] if stop else [])).losses
                 self.assertEqual(got, want.losses)
                 self.assertEqual(checksums(self.folder / f"{pipeline}-ps"), checksums(self.folder / f"{pipeline}-sum"))
 
@@ -66,6 +68,8 @@ class SyncPs(TrainCase):
             first = self.train((2, 2), *how, *ahead, "--steps", 30)
             self.assertEqual(first.steps, list(range(30)))
             self.assertLess(sum(first.losses[-5:]), sum(first.losses[:5]))
+            if staleness == 1 and not WHOLE:  # both are saved and resumed by the same code
+                continue
             words, log = self.command((4, 1), *how, *PS, "--batch-size", 4, "--resume", "--steps", 36)
             at = words.index("-w")
             words[at:at] = ["-s", "3"]
