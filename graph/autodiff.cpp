@@ -83,8 +83,9 @@ class Differentiator {
     require(needs_[loss_] && n.op != "parameter",
             "differentiate: the loss '{}' is not computed from any parameter", n.name);
     derive_from(n);
-    const ValueId one =
-        builder_.apply("fill", {}, {{"shape", std::vector<std::int64_t>{}}, {"value", 1.0}});
+    const ValueId one = builder_.apply(
+        "fill", {},
+        {{"shape", std::vector<std::int64_t>{}}, {"value", 1.0}, {"of_loss", std::int64_t{1}}});
     contribute(loss_, {std::numeric_limits<NodeId>::max(), 0, one});
   }
 

@@ -203,7 +203,7 @@ void Builder::fetch(const std::string& name, ValueId value) {
           "fetch '{}': '{}' is {}; what is reported has the batch as its first axis, or is float32 "
           "or int32 without it, which is summed over micro-batches",
           name, graph_.producer(value).name, to_string(type(value)));
-  require(type(value).dtype != DType::BFloat16,
+  require(!is_narrow(type(value).dtype),
           "fetch '{}': '{}' is {}; what is reported is float32 or whole numbers: use cast", name,
           graph_.producer(value).name, to_string(type(value)));
   const std::string& op = graph_.producer(value).op;

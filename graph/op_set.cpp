@@ -60,27 +60,29 @@ bool holds(const std::vector<int>& list, std::size_t i) {
   return std::find(list.begin(), list.end(), static_cast<int>(i)) != list.end();
 }
 
-bool takes_narrow(const OpDef& def, const std::vector<TensorType>& inputs) {
-  return def.narrow.rule != NarrowArgs::Rule::None &&
-         std::any_of(inputs.begin(), inputs.end(),
-                     [](const TensorType& t) { return t.dtype == DType::BFloat16; });
+// The dtype of two bytes that a node computes with: that of its first such input; float32 if none.
+DType narrow_of(const OpDef& def, const std::vector<TensorType>& inputs) {
+  if (def.narrow.rule == NarrowArgs::Rule::None) return DType::Float32;
+  const auto at = std::find_if(inputs.begin(), inputs.end(),
+                               [](const TensorType& t) { return is_narrow(t.dtype); });
+  return at == inputs.end() ? DType::Float32 : at->dtype;
 }
 
-// The outputs where some input is bfloat16: the record's rule is asked as if all were float32.
+// The outputs where some input is `narrow`: the record's rule is asked as if all were float32.
 std::vector<TensorType> infer_narrow(const OpDef& def, std::string_view name,
-                                     const std::vector<TensorType>& inputs, const Attrs& attrs) {
+                                     const std::vector<TensorType>& inputs, const Attrs& attrs,
+                                     DType narrow) {
   std::vector<TensorType> wide = inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const DType wanted = is_wide_input(def, i) ? DType::Float32 : DType::BFloat16;
+    const DType wanted = is_wide_input(def, i) ? DType::Float32 : narrow;
     require(!is_floating(inputs[i].dtype) || inputs[i].dtype == wanted,
-            "{} '{}': input {} is {}, wanted {} beside bfloat16; use cast", def.name, name, i,
-            to_string(inputs[i]), dtype_name(wanted));
+            "{} '{}': input {} is {}, wanted {} beside {}; use cast", def.name, name, i,
+            to_string(inputs[i]), dtype_name(wanted), dtype_name(narrow));
     if (is_floating(inputs[i].dtype)) wide[i].dtype = DType::Float32;
   }
   std::vector<TensorType> outputs = def.infer({def, name, wide, attrs});
   for (std::size_t o = 0; o < outputs.size(); ++o) {
-    if (outputs[o].dtype == DType::Float32 && !is_wide_output(def, o))
-      outputs[o].dtype = DType::BFloat16;
+    if (outputs[o].dtype == DType::Float32 && !is_wide_output(def, o)) outputs[o].dtype = narrow;
   }
   return outputs;
 }
@@ -130,8 +132,9 @@ std::vector<TensorType> infer_types(const OpDef& def, std::string_view name,
                                     const std::vector<TensorType>& inputs, Attrs& attrs) {
   check_inputs(def, name, inputs.size());
   complete_attrs(def, name, attrs);
-  std::vector<TensorType> outputs = takes_narrow(def, inputs)
-                                        ? infer_narrow(def, name, inputs, attrs)
+  const DType narrow = narrow_of(def, inputs);
+  std::vector<TensorType> outputs = is_narrow(narrow)
+                                        ? infer_narrow(def, name, inputs, attrs, narrow)
                                         : def.infer({def, name, inputs, attrs});
   if (outputs.size() != def.outputs.size()) {
     fail(Code::Internal, "{} '{}': the record names {} outputs, inference gave {}", def.name, name,

@@ -61,7 +61,7 @@ class Evaluator {
   TensorType type(ValueId v) const {
     TensorType t = graph_.values[v].type;
     // In float64 nothing is rounded, to bfloat16 neither.
-    if (t.dtype == DType::Float32 || (t.dtype == DType::BFloat16 && floats_ == DType::Float64))
+    if (t.dtype == DType::Float32 || (is_narrow(t.dtype) && floats_ == DType::Float64))
       t.dtype = floats_;
     t.shape = bind_batch(t.shape, batch_);
     return t;

@@ -19,6 +19,7 @@ struct RunContext {
   std::int64_t sample_offset =
       0;                 ///< index within the global batch of this micro-batch's first sample
   bool training = true;  ///< false: dropout passes its input through
+  float loss_scale = 1;  ///< of the gradient of the loss, and so of every gradient
 };
 
 /// What is known when a kernel is prepared: types with the batch bound, attributes, and the key of

@@ -13,7 +13,7 @@ constexpr std::string_view kWidened = "widened";
 
 // The best row for the node in float32; null if only the reference takes it.
 const KernelRow* row_if_wide(const KernelDesc& d) {
-  if (cpu::computing_type(d) != DType::BFloat16) return nullptr;
+  if (!is_narrow(cpu::computing_type(d))) return nullptr;
   const KernelDesc wide = cpu::widened(d);
   const std::vector<const KernelRow*> rows = cpu_kernels(d.op);
   for (std::size_t i = 0; i + 1 < rows.size(); ++i)
@@ -21,7 +21,7 @@ const KernelRow* row_if_wide(const KernelDesc& d) {
   return nullptr;
 }
 
-// One for each operator that takes bfloat16.
+// One for each operator that takes floats of two bytes.
 const cpu::KernelTable& widened_rows() {
   const auto make = [] {
     cpu::KernelTable rows;

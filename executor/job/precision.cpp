@@ -10,7 +10,13 @@ namespace hetu {
 Graph in_precision(const Graph& graph, const std::string& dtype) {
   if (dtype == kDTypes[0]) return graph;
   const std::string lacks = lacks_for_bfloat16();
-  if (dtype == kDTypes[1] && !lacks.empty()) {
+  if (dtype == "fp16") {
+    fail(Code::Unsupported,
+         "--dtype fp16 wants a device with arithmetic of float16, and the CPU's kernels have none: "
+         "use --dtype bf16 or float32, or fp16-emulated, which rounds the same and is slower than "
+         "float32");
+  }
+  if (dtype == "bf16" && !lacks.empty()) {
     fail(Code::Unsupported,
          "--dtype bf16 wants a processor with {}, and this one has none: use --dtype float32, or "
          "bf16-emulated, which rounds the same and is slower than float32",
@@ -20,7 +26,10 @@ Graph in_precision(const Graph& graph, const std::string& dtype) {
           "--dtype {} does not go with K-FAC, whose factors and inverses are float32 throughout: "
           "use --dtype float32, or leave K-FAC out",
           dtype);
-  return mixed_precision(graph, op_set());
+  return mixed_precision(graph, op_set(),
+                         wants_loss_scale(dtype) ? DType::Float16 : DType::BFloat16);
 }
+
+bool wants_loss_scale(const std::string& dtype) { return dtype.starts_with("fp16"); }
 
 }  // namespace hetu

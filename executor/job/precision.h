@@ -6,9 +6,14 @@
 
 namespace hetu {
 
-/// What --dtype may say: "float32"; "bf16", mixed precision by the processor's own instructions; or
-/// "bf16-emulated", the same where it has none, rounded at the same places and slower than float32.
-inline constexpr const char* kDTypes[] = {"float32", "bf16", "bf16-emulated"};
+/// What --dtype may say: "float32"; "bf16" or "fp16", mixed precision by the device's own
+/// instructions; "bf16-emulated" or "fp16-emulated", the same where it has none, rounded at the
+/// same places and slower than float32.
+inline constexpr const char* kDTypes[] = {"float32", "bf16", "bf16-emulated", "fp16",
+                                          "fp16-emulated"};
+
+/// Whether its range is so small that gradients want a loss scale: of the two of float16.
+bool wants_loss_scale(const std::string& dtype);
 
 /// The training graph with values of that dtype (graph/passes/mixed_precision.h). Throws
 /// Unsupported, with what the processor lacks, and InvalidArgument for what does not go with it.

@@ -5,6 +5,7 @@
 
 #include "executor/device/device.h"
 #include "executor/job/precision.h"
+#include "executor/stage/loss_scale.h"
 #include "graph/base/error.h"
 
 namespace hetu {
@@ -66,10 +67,16 @@ Fields fields(TrainerOptions& o) {
       {.name = "dtype",
        .place = &o.dtype,
        .argument = "WHAT",
-       .doc = "of activations and of what matrices are multiplied in: float32; bf16, with weights, "
-              "sums, losses and what optimizers see in float32; or bf16-emulated, for processors "
-              "without its instructions",
+       .doc = "of activations and of what matrices are multiplied in: float32; bf16 or fp16, with "
+              "weights, sums, losses and what optimizers see in float32; or bf16-emulated, "
+              "fp16-emulated, for processors without their instructions",
        .choices = {std::begin(kDTypes), std::end(kDTypes)}},
+      {.name = "loss_scale",
+       .place = &o.loss_scale,
+       .argument = "WHAT",
+       .doc =
+           "of fp16: dynamic, from 2^20, halved by a step whose gradients overflow, which updates "
+           "nothing, and doubled after 2000 without; or a number that stays"},
       {.name = "threads",
        .place = &o.threads,
        .argument = "N",
@@ -118,6 +125,9 @@ void check_training_options(const TrainerOptions& o) {
   require(o.batch_size % o.micro_batches == 0,
           "--batch-size {} is not divided by --micro-batches {}; choose a multiple of {}",
           o.batch_size, o.micro_batches, o.micro_batches);
+  require(o.loss_scale == "dynamic" || wants_loss_scale(o.dtype),
+          "--loss-scale is of --dtype fp16 and fp16-emulated; {} has float32's range", o.dtype);
+  parse_loss_scaling(o.loss_scale);
   require(
       !ablation_of(o.payload).any() || (!o.averaging && !wants_servers(o)),
       "--payload {}: of pipelines that sum gradients, not of those that average weights or share "

@@ -88,8 +88,9 @@ struct TrainerOptions : Sizes {
   int threads = 0;               ///< per worker; 0: as OpenMP says
   std::int64_t limit_bytes = 0;  ///< per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
-  std::string dtype = "float32";  ///< see precision.h
-  bool dense_tables = false;      ///< see CompileOptions
+  std::string dtype = "float32";       ///< see precision.h
+  std::string loss_scale = "dynamic";  ///< of float16; see stage/loss_scale.h
+  bool dense_tables = false;           ///< see CompileOptions
   std::optional<Averaging> averaging = {};
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
   /// How to reach the job's servers: wanted where wants_servers(), and of tables on servers.

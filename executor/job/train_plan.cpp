@@ -186,6 +186,20 @@ void check_factors(const TrainPlan& job) {
           "updates; use --sync-method allreduce");
 }
 
+// An update that is left out is left out by all, who must know before the first of them.
+void check_loss_scale(const TrainPlan& job) {
+  if (!wants_loss_scale(job.options.dtype)) return;
+  const std::string& dtype = job.options.dtype;
+  require(!job.asynchronous,
+          "--dtype {} goes with methods that update once per step, such as 1f1b, zb-h1 or chimera; "
+          "'{}' updates stage by stage: use bf16",
+          dtype, job.one_step.method);
+  require(!job.how.servers && job.tables.empty(),
+          "--dtype {} leaves out updates whose gradients overflow, and parameter servers know of "
+          "none: use bf16, or leave the servers out",
+          dtype);
+}
+
 // The plan up to its proof.
 VerifyReport plan_schedule(TrainPlan& job) {
   job.one_step = compute_plan(job, 1);
@@ -198,6 +212,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
   check_averaging(job);
   check_factors(job);
+  check_loss_scale(job);
   check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
   check_cuts(job.graph, o, job.one_step, job.how.servers);
   check_servers(job);

@@ -11,6 +11,7 @@
 #include "executor/device/threads.h"
 #include "executor/job/cuts.h"
 #include "executor/job/host_memory.h"
+#include "executor/job/precision.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 #include "graph/passes/dead.h"
@@ -92,6 +93,8 @@ void Trainer::build() {
   device_ = open_device(job.device);
   stages_ = std::make_unique<TrainStages>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
                                           how, *device_, transport_);
+  if (wants_loss_scale(job.dtype))
+    stages_->set_loss_scale(LossScale(parse_loss_scaling(job.loss_scale)));
   if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
     injector_ = std::make_unique<StragglerInjector>(job.stragglers, plan_.number(), plan_.width());
   Interpreter::Links links{transport_, {}};
@@ -321,7 +324,10 @@ StepResult Trainer::result_of(StepReport report) const {
   result.step = report.step;
   report_fetches(report, knows, result);
   result.gradient_norm = knows ? std::sqrt(report.squares) : std::nan("");
-  result.learning_rate = optimizer_.rate.at(report.step + 1);
+  const LossScale& scale = stages_->loss_scale();
+  result.skipped = scale.skips();
+  result.loss_scale = scale.scale();
+  result.learning_rate = optimizer_.rate.at(report.step + 1 - scale.state().skipped);
   result.last = is_asynchronous() ? run_->is_last(report.step) : run_left_ == 0;
   result.stop_asked =
       report.stop_asked || (is_asynchronous() && result.last &&
@@ -386,8 +392,17 @@ StepResult Trainer::validate(const FieldLookup& lookup, const ValidateOptions& h
 void Trainer::set_step(std::int64_t step) {
   step_ = step;
   if (plan_.curvature) plan_.curvature->begin_after(step);
-  stages_->set_updates(step);
+  stages_->set_updates(step - stages_->loss_scale().state().skipped);
   if (groups_) groups_->averager().set_done(step);
+}
+
+void Trainer::resume_loss_scale(const LossScale::State& state) {
+  require(state.skipped <= step_, "a loss scale that has skipped {} updates in {} steps",
+          state.skipped, step_);
+  LossScale scale = stages_->loss_scale();
+  scale.resume(state);
+  stages_->set_loss_scale(scale);
+  set_step(step_);
 }
 
 void Trainer::set_rate_factor(double factor) {

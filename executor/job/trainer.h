@@ -50,6 +50,8 @@ struct StepResult {
   std::vector<NamedTensor> tensors;
   double gradient_norm = 0;  ///< before clipping; 0 in validation
   double learning_rate = 0;  ///< of this step's update
+  bool skipped = false;      ///< of float16: a gradient was not finite, and nobody has updated
+  double loss_scale = 1;     ///< of float16: that of the next step
   bool stop_asked = false;   ///< a worker had called ask_to_stop() before this step
   bool last = false;         ///< of its run: every update is applied
   /// Batches of all pipelines since the result before. Where pipelines average weights: as far as
@@ -139,6 +141,12 @@ class Trainer {
   /// Goes on as if `step` steps had been done; for resuming.
   void set_step(std::int64_t step);
 
+  /// Of float16. Resuming, it is told after load(); of another dtype only what it says of updates
+  /// that were left out goes on. Throws InvalidArgument: no state of one.
+  const LossScale& loss_scale() const { return stages_->loss_scale(); }
+  double gradient_scale() const { return stages_->gradient_scale(); }
+  void resume_loss_scale(const LossScale::State& state);
+
   /// Multiplies the learning rate of the updates that follow; the same on every worker. Throws
   /// InvalidArgument.
   void set_rate_factor(double factor);
@@ -176,8 +184,8 @@ class Trainer {
   int stage() const { return plan_.stage(); }
   /// What this worker writes to checkpoints: its stages of which it has the first copy.
   std::vector<SavePart> save_parts() const;
-  /// Gradient sums of the last step, before clipping, of the same stages: each parameter once in
-  /// the job.
+  /// Gradient sums of the last step, times gradient_scale(), before clipping, of the same stages:
+  /// each parameter once in the job.
   std::vector<StateTensor> gradient_parts() const;
   /// Throws InvalidArgument where state and gradients are of no one moment: in the middle of a run
   /// without a flush. `asked` is in the message.

@@ -64,13 +64,19 @@ TensorsByName gradients_of(const Trainer& trainer, const std::vector<std::string
                            comm::Transport& transport) {
   for (const std::string& name : names) shape_of(trainer.graph(), name, "gradients");
   check_step(trainer);
-  return gather_tensors(chosen(trainer.gradient_parts(), names), names, transport);
+  TensorsByName out = gather_tensors(chosen(trainer.gradient_parts(), names), names, transport);
+  const auto scale = static_cast<float>(trainer.gradient_scale());
+  for (auto& [name, tensor] : out)
+    for (float& value : tensor.values) value /= scale;
+  return out;
 }
 
 std::map<std::string, double> gradient_norms_of(const Trainer& trainer,
                                                 comm::Transport& transport) {
   check_step(trainer);
-  return gather_norms(trainer.gradient_parts(), transport);
+  std::map<std::string, double> out = gather_norms(trainer.gradient_parts(), transport);
+  for (auto& [name, norm] : out) norm /= trainer.gradient_scale();
+  return out;
 }
 
 void set_weights(const std::vector<Trainer*>& trainers, const TensorsByName& values,

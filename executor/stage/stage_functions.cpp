@@ -86,6 +86,7 @@ void StageFunctions::run(const Function& function, int micro, How how) {
   RunContext run;
   run.seed = context_.seed;
   run.training = context_.training;
+  run.loss_scale = context_.loss_scale;
   run.step = context_.step + context_.step_of(whole);
   run.sample_offset = of_all * plan_.micro_batch;
   if (half && micro % 2 == 1) run.sample_offset += (plan_.micro_batch + 1) / 2;

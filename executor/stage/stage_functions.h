@@ -27,6 +27,7 @@ struct StepContext {
   bool by_version = false;  ///< weights go by version: the plan updates while it runs
   std::uint64_t seed = 0;
   bool training = true;
+  float loss_scale = 1;                  ///< of every gradient, until the optimizer
   bool feeds_factors = false;            ///< the step's micro-batches go into K-FAC's factors
   std::vector<char> nodes = {};          ///< by node: whether this run needs it; empty: all
   std::int64_t rows = kWhole;            ///< of this pipeline in the step, where it may be short

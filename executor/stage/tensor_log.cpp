@@ -8,6 +8,7 @@
 #include "graph/base/bfloat16.h"
 #include "graph/base/checksum.h"
 #include "graph/base/error.h"
+#include "graph/base/float16.h"
 #include "graph/base/mix.h"
 
 namespace hetu {
@@ -39,6 +40,9 @@ TensorSketch sketch_of(const void* data, DType dtype, std::int64_t elements) {
       break;
     case DType::BFloat16:
       add_elements(static_cast<const BFloat16*>(data), elements, sketch);
+      break;
+    case DType::Float16:
+      add_elements(static_cast<const Float16*>(data), elements, sketch);
       break;
     case DType::Int32:
       add_elements(static_cast<const std::int32_t*>(data), elements, sketch);

@@ -1,6 +1,7 @@
 // The end of a training step: its scalars and gradient norm, the update, and the state after it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "executor/comm/tag_kinds.h"
@@ -67,6 +68,17 @@ std::vector<double> TrainStages::step_scalars() {
   return values;
 }
 
+// Of all parameters, as if the loss were not scaled. At a scale of 1 what is not finite ends the
+// job: no smaller one helps.
+double TrainStages::gradient_squares(const std::vector<double>& values, int step) const {
+  const double scale = loss_scale_.scale();
+  double sum = 0;
+  for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
+    sum += scale > 1 ? values[p] / (scale * scale)
+                     : norms_->checked(values[p], static_cast<int>(p), step);
+  return std::isfinite(sum) ? sum : std::numeric_limits<double>::infinity();
+}
+
 void TrainStages::reduce_scalars(int step) {
   const bool training = context_.training;
   if (training) shared_->join_all();
@@ -86,11 +98,10 @@ void TrainStages::reduce_scalars(int step) {
     report.tensors = tensors().gather({values.begin() + fetches, values.end()}, transport_, step);
   if (training) {
     report.stop_asked = values.back() > 0;
-    for (std::size_t p = 0; p < graph_.parameters.size(); ++p)
-      report.squares +=
-          norms_->checked(values[graph_.fetches.size() + p], static_cast<int>(p), step);
-    factor_ = clip_factor(optimizer_, std::sqrt(report.squares));
-    ++updates_;
+    report.squares = gradient_squares({values.begin() + fetches, values.end()}, step);
+    factor_ = clip_factor(optimizer_, std::sqrt(report.squares)) / loss_scale_.scale();
+    loss_scale_.ended(std::isfinite(report.squares));
+    if (!loss_scale_.skips()) ++updates_;
   }
   reports_.push_back(std::move(report));
 }
@@ -138,6 +149,7 @@ void TrainStages::end_gradient(Stage& stage, std::int64_t number) {
 }
 
 void TrainStages::update(Stage& stage) {
+  if (loss_scale_.skips()) return;
   const int per_step = updates_per_step();
   std::int64_t number = updates_;  // of the step, from 1
   if (options_.by_version) number += (stage.updates() + per_step - 1) / per_step;

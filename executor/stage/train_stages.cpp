@@ -109,6 +109,7 @@ void TrainStages::begin_run(int first_step, bool asks_to_stop) {
   batches_ = 0;
   squares_ = 0;
   asks_to_stop_ = asks_to_stop;
+  context_.loss_scale = static_cast<float>(loss_scale_.scale());
   reports_.clear();
   shared_->begin_run();
   for (Stage* stage : here()) stage->begin_run();

@@ -16,6 +16,7 @@
 #include "executor/stage/curvature.h"
 #include "executor/stage/fetch_tensors.h"
 #include "executor/stage/gradient_norms.h"
+#include "executor/stage/loss_scale.h"
 #include "executor/stage/optimizer.h"
 #include "executor/stage/shared_gradients.h"
 #include "executor/stage/stage.h"
@@ -150,6 +151,13 @@ class TrainStages final : public Stages {
   }
   /// Updates applied so far; learning rates count them.
   void set_updates(std::int64_t updates) { updates_ = updates; }
+  std::int64_t updates() const { return updates_; }
+  /// Of a plan with one update per step for all pipelines: each step's gradients are this much
+  /// larger, and where one is not finite no stage updates.
+  void set_loss_scale(const LossScale& scale) { loss_scale_ = scale; }
+  const LossScale& loss_scale() const { return loss_scale_; }
+  /// How much larger than it is the last step's gradient lies there.
+  double gradient_scale() const { return context_.loss_scale; }
   /// Whether the step to come feeds K-FAC's factors.
   void feed_factors(bool feeds) {
     context_.feeds_factors = feeds;
@@ -189,6 +197,7 @@ class TrainStages final : public Stages {
   void change_weights(Stage& stage, std::int64_t number);
   void end_gradient(Stage& stage, std::int64_t number);
   void reduce_scalars(int step);
+  double gradient_squares(const std::vector<double>& values, int step) const;
   std::vector<double> fetch_sums(int step) const;
   FetchTensors tensors() const { return {graph_, options_, context_, stages_}; }
   std::vector<double> step_scalars();
@@ -214,6 +223,7 @@ class TrainStages final : public Stages {
   std::vector<EndedGradient> ended_;  // by placement, of a plan whose servers make the updates
   int batches_ = 0;                   // steps of the run whose fields are in
   std::optional<std::pair<bool, std::vector<ValueId>>> reported_;  // what context_.nodes is for
+  LossScale loss_scale_;
   double factor_ = 1;
   double squares_ = 0;         // of this step's updates so far, of a plan by version
   std::vector<char> is_mean_;  // by fetch: scaled by a count, so that over updates it is a mean

@@ -19,4 +19,9 @@ DType parse_dtype(std::string_view name);
 /// True for float32, float64, bfloat16 and float16.
 bool is_floating(DType dtype);
 
+/// True for the floats of two bytes, which kernels widen: bfloat16 and float16.
+constexpr bool is_narrow(DType dtype) {
+  return dtype == DType::BFloat16 || dtype == DType::Float16;
+}
+
 }  // namespace hetu

@@ -60,18 +60,22 @@ class Folder {
       n.inputs = from.inputs;
       n.attrs.set("perm", std::move(perm));
     } else if (from.op == "fill" && n.op == "reshape" && !is_symbolic(type(n.outputs[0]).shape)) {
-      make_fill(n, from.attrs.real("value"));
+      make_fill(n, from, from.attrs.real("value"));
     } else if (from.op == "fill" && n.op == "scale") {
       // The product of float32 numbers, as the kernel would have it.
-      make_fill(n, static_cast<float>(from.attrs.real("value")) *
-                       static_cast<float>(n.attrs.real("factor")));
+      make_fill(n, from,
+                static_cast<float>(from.attrs.real("value")) *
+                    static_cast<float>(n.attrs.real("factor")));
     }
   }
 
-  void make_fill(Node& n, double value) const {
+  // What is proportional to the gradient of the loss stays so.
+  void make_fill(Node& n, const Node& from, double value) const {
     n.op = "fill";
     n.inputs.clear();
-    n.attrs = {{"shape", type(n.outputs[0]).shape}, {"value", value}};
+    n.attrs = {{"shape", type(n.outputs[0]).shape},
+               {"value", value},
+               {"of_loss", from.attrs.has("of_loss") ? from.attrs.integer("of_loss") : 0}};
   }
 
   bool is_identity(const Node& n) const {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/base/error.h"
 #include "graph/passes/rewrite.h"
 
 namespace hetu {
@@ -14,9 +15,10 @@ namespace {
 
 class Narrower {
  public:
-  Narrower(const Graph& graph, const OpSet& ops)
+  Narrower(const Graph& graph, const OpSet& ops, DType narrow)
       : from_(graph),
         ops_(ops),
+        to_(narrow),
         out_(graph),
         is_narrow_(graph.values.size(), false),
         computes_(graph.nodes.size(), false),
@@ -44,7 +46,7 @@ class Narrower {
     });
   }
 
-  // Whether a node computes with bfloat16. One that did before this pass stays as it is.
+  // Whether a node computes with two bytes. One that did before this pass stays as it is.
   void decide(NodeId id) {
     const Node& n = from_.nodes[id];
     if (is_leaf(n) || n.phase == Phase::Count) return;
@@ -52,7 +54,7 @@ class Narrower {
     if (def.narrow.rule == NarrowArgs::Rule::None) return;
     bool some = false, narrow = false, given = false;
     for (std::size_t i = 0; i < n.inputs.size(); ++i) {
-      given = given || dtype(n.inputs[i]) == DType::BFloat16;
+      given = given || is_narrow(dtype(n.inputs[i]));
       if (is_wide_input(def, i) || dtype(n.inputs[i]) != DType::Float32) continue;
       some = true;
       narrow = narrow || is_narrow_[n.inputs[i]];
@@ -74,10 +76,10 @@ class Narrower {
     const DType was = dtype(n.inputs[i]);
     const bool rounds =
         computes_[id] && was == DType::Float32 && !is_wide_input(ops_.find(n.op), i);
-    return rounds ? DType::BFloat16 : was;
+    return rounds ? to_ : was;
   }
 
-  // Float32 values of nodes that some node reads as bfloat16.
+  // Float32 values of nodes that some node reads rounded.
   void find_rounded(NodeId id) {
     const Node& n = from_.nodes[id];
     for (std::size_t i = 0; i < n.inputs.size(); ++i) {
@@ -93,8 +95,8 @@ class Narrower {
       node.inputs[i] = as(n.inputs[i], wanted(id, i), n);
     out_.copy_as(id, std::move(node));
     for (const ValueId v : n.outputs) {
-      if (is_narrow_[v]) out_.set_dtype(out_.mapped(v), DType::BFloat16);
-      if (is_rounded_[v]) rounded_[v] = cast(v, DType::BFloat16, n);
+      if (is_narrow_[v]) out_.set_dtype(out_.mapped(v), to_);
+      if (is_rounded_[v]) rounded_[v] = cast(v, to_, n);
       if (is_narrow_[v] && is_fetched(v)) out_.report_as(v, as(v, DType::Float32, n));
     }
   }
@@ -108,8 +110,7 @@ class Narrower {
   ValueId as(ValueId old, DType to, const Node& reader) {
     const ValueId now = out_.mapped(old);
     if (out_.dtype(now) == to) return now;
-    if (const auto at = rounded_.find(old); to == DType::BFloat16 && at != rounded_.end())
-      return at->second;
+    if (const auto at = rounded_.find(old); to == to_ && at != rounded_.end()) return at->second;
     const auto [at, fresh] = local_.emplace(std::tuple(old, reader.block, reader.phase), kNone);
     if (fresh) at->second = cast(old, to, reader);
     return at->second;
@@ -131,16 +132,20 @@ class Narrower {
 
   const Graph& from_;
   const OpSet& ops_;
+  const DType to_;
   GraphRewriter out_;
-  std::vector<bool> is_narrow_;   ///< float32 values that become bfloat16
-  std::vector<bool> computes_;    ///< nodes that compute with bfloat16
-  std::vector<bool> is_rounded_;  ///< values with a copy in bfloat16
+  std::vector<bool> is_narrow_;   ///< float32 values that become narrow
+  std::vector<bool> computes_;    ///< nodes that compute with two bytes
+  std::vector<bool> is_rounded_;  ///< values with a rounded copy
   std::map<ValueId, ValueId> rounded_;
   std::map<std::tuple<ValueId, int, Phase>, ValueId> local_;
 };
 
 }  // namespace
 
-Graph mixed_precision(const Graph& graph, const OpSet& ops) { return Narrower(graph, ops).run(); }
+Graph mixed_precision(const Graph& graph, const OpSet& ops, DType narrow) {
+  HETU_ASSERT(is_narrow(narrow));
+  return Narrower(graph, ops, narrow).run();
+}
 
 }  // namespace hetu

@@ -56,6 +56,7 @@ template <template <class> class Body>
 PreparedKernel reference(const KernelDesc& d) {
   switch (computing_type(d)) {
     case DType::BFloat16:
+    case DType::Float16:
       return widened_kernel(d, reference<Body>);
     case DType::Float32:
       return {Body<float>(d), 0, "reference"};
@@ -63,7 +64,9 @@ PreparedKernel reference(const KernelDesc& d) {
       return {Body<double>(d), 0, "reference"};
     default:
       fail(Code::Unsupported,
-           "{} '{}': no CPU kernel for {}; float32 and bfloat16 (and float64 for checks) are there",
+           "{} '{}': no CPU kernel for {}; float32, bfloat16 and float16 (and float64 for checks) "
+           "are "
+           "there",
            d.op, d.name, dtype_name(computing_type(d)));
   }
 }

@@ -72,10 +72,14 @@ template <class T>
 struct Fill {
   std::int64_t n;
   T value;
+  bool of_loss;
   explicit Fill(const KernelDesc& d)
-      : n(count_of(d.outputs[0])), value(static_cast<T>(d.attrs->real("value"))) {}
+      : n(count_of(d.outputs[0])),
+        value(static_cast<T>(d.attrs->real("value"))),
+        of_loss(d.attrs->has("of_loss") && d.attrs->integer("of_loss") != 0) {}
   void operator()(const KernelCall& c) const {
-    for (std::int64_t i = 0; i < n; ++i) c.out<T>(0)[i] = value;
+    const T x = of_loss ? value * static_cast<T>(c.run.loss_scale) : value;
+    std::fill_n(c.out<T>(0), n, x);
   }
 };
 

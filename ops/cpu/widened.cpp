@@ -27,6 +27,7 @@ void convert(const From* x, To* y, std::int64_t n) {
 /// A float32 copy of an argument, `offset` bytes into scratch.
 struct Copy {
   int argument;
+  DType dtype;  // of what it is a copy
   std::int64_t elements, offset;
 };
 
@@ -34,9 +35,9 @@ struct Copy {
 std::vector<Copy> copies_of(const std::vector<TensorType>& types, std::int64_t& end) {
   std::vector<Copy> copies;
   for (std::size_t i = 0; i < types.size(); ++i) {
-    if (types[i].dtype != DType::BFloat16) continue;
+    if (!is_narrow(types[i].dtype)) continue;
     const std::int64_t n = element_count(types[i].shape);
-    copies.push_back({static_cast<int>(i), n, end});
+    copies.push_back({static_cast<int>(i), types[i].dtype, n, end});
     end += (n * std::int64_t{sizeof(float)} + 63) / 64 * 64;
   }
   return copies;
@@ -55,15 +56,22 @@ struct Widened {
     std::copy_n(c.outputs, made, out.begin());
     for (const Copy& copy : inputs) {
       auto* wide = reinterpret_cast<float*>(scratch + copy.offset);
-      widen(c.in<BFloat16>(copy.argument), wide, copy.elements);
+      if (copy.dtype == DType::BFloat16)
+        widen(c.in<BFloat16>(copy.argument), wide, copy.elements);
+      else
+        widen(c.in<Float16>(copy.argument), wide, copy.elements);
       in[static_cast<std::size_t>(copy.argument)] = wide;
     }
     for (const Copy& copy : outputs)
       out[static_cast<std::size_t>(copy.argument)] = scratch + copy.offset;
     inner.run({in.data(), out.data(), c.scratch, c.run});
-    for (const Copy& copy : outputs)
-      narrow(reinterpret_cast<const float*>(scratch + copy.offset), c.out<BFloat16>(copy.argument),
-             copy.elements);
+    for (const Copy& copy : outputs) {
+      const auto* wide = reinterpret_cast<const float*>(scratch + copy.offset);
+      if (copy.dtype == DType::BFloat16)
+        narrow(wide, c.out<BFloat16>(copy.argument), copy.elements);
+      else
+        narrow(wide, c.out<Float16>(copy.argument), copy.elements);
+    }
   }
 };
 
@@ -75,15 +83,20 @@ PreparedKernel conversion(const KernelDesc& d) {
           0, "vector"};
 }
 
+template <class Narrow>
+PreparedKernel cast_of(const KernelDesc& d) {
+  return is_narrow(d.outputs[0].dtype) ? conversion<float, Narrow>(d)
+                                       : conversion<Narrow, float>(d);
+}
+
 PreparedKernel cast(const KernelDesc& d) {
-  return d.outputs[0].dtype == DType::BFloat16 ? conversion<float, BFloat16>(d)
-                                               : conversion<BFloat16, float>(d);
+  const bool half = d.outputs[0].dtype == DType::Float16 || d.inputs[0].dtype == DType::Float16;
+  return half ? cast_of<Float16>(d) : cast_of<BFloat16>(d);
 }
 
 bool casts_narrow(const KernelDesc& d) {
   const DType from = d.inputs[0].dtype, to = d.outputs[0].dtype;
-  return (from == DType::Float32 && to == DType::BFloat16) ||
-         (from == DType::BFloat16 && to == DType::Float32);
+  return (from == DType::Float32 && is_narrow(to)) || (is_narrow(from) && to == DType::Float32);
 }
 
 }  // namespace
@@ -91,7 +104,7 @@ bool casts_narrow(const KernelDesc& d) {
 KernelDesc widened(KernelDesc d) {
   for (auto* types : {&d.inputs, &d.outputs})
     for (TensorType& t : *types)
-      if (t.dtype == DType::BFloat16) t.dtype = DType::Float32;
+      if (is_narrow(t.dtype)) t.dtype = DType::Float32;
   return d;
 }
 
@@ -106,7 +119,9 @@ PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(con
 }
 
 void widen(const BFloat16* x, float* y, std::int64_t n) { convert(x, y, n); }
+void widen(const Float16* x, float* y, std::int64_t n) { convert(x, y, n); }
 void narrow(const float* x, BFloat16* y, std::int64_t n) { convert(x, y, n); }
+void narrow(const float* x, Float16* y, std::int64_t n) { convert(x, y, n); }
 
 const KernelTable& vector_cast_rows() {
   static const KernelTable kRows = any_layout({{"cast", "vector", casts_narrow, cast}});

@@ -1,14 +1,15 @@
-// Kernels of float32 for values of bfloat16: what is read is widened into scratch, what is made is
-// rounded on its way out. What no kernel of its own has, runs so.
+// Kernels of float32 for values of bfloat16 and float16: what is read is widened into scratch, what
+// is made is rounded on its way out. What no kernel of its own has, runs so.
 #pragma once
 #include <cstdint>
 
 #include "graph/base/bfloat16.h"
+#include "graph/base/float16.h"
 #include "ops/kernel.h"
 
 namespace hetu::cpu {
 
-/// The same node with float32 in place of bfloat16.
+/// The same node with float32 in place of bfloat16 and float16.
 KernelDesc widened(KernelDesc d);
 
 /// What `prepare` makes of the widened node, for the node as it is. Inputs are widened and outputs
@@ -17,6 +18,8 @@ PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(con
 
 /// y = x for n elements, by all threads.
 void widen(const BFloat16* x, float* y, std::int64_t n);
+void widen(const Float16* x, float* y, std::int64_t n);
 void narrow(const float* x, BFloat16* y, std::int64_t n);
+void narrow(const float* x, Float16* y, std::int64_t n);
 
 }  // namespace hetu::cpu

@@ -13,7 +13,9 @@ OpDef fill() {
       .name = "fill",
       .doc = "A float32 constant of a static shape, every element equal to value.",
       .attrs = {{"shape", std::vector<std::int64_t>{}, true, "dimensions, without the batch"},
-                {"value", 0.0, true, "every element"}},
+                {"value", 0.0, true, "every element"},
+                {"of_loss", std::int64_t{0}, false,
+                 "1: times the step's loss scale, as the gradient of the loss is"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const Shape& shape = a.attrs.integers("shape");
         want(!is_symbolic(shape), a, "shape {} must not depend on the batch; use expand",
@@ -104,9 +106,11 @@ OpDef cast() {
       .name = "cast",
       .doc =
           "x as another dtype; float32 to int32 truncates toward zero and has no gradient, to "
-          "bfloat16 it is rounded to the nearest, ties to even, and what is not 0 is true.",
+          "bfloat16 and float16 it is rounded to the nearest, ties to even, and what is not 0 is "
+          "true.",
       .inputs = {"x"},
-      .attrs = {{"dtype", std::string("float32"), true, "float32, bfloat16, int32 or bool"}},
+      .attrs = {{"dtype", std::string("float32"), true,
+                 "float32, bfloat16, float16, int32 or bool"}},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
         const std::string& name = a.attrs.text("dtype");
         const DType from = a.inputs[0].dtype, to = parse_dtype(name);
@@ -115,11 +119,13 @@ OpDef cast() {
                  (from == one && to == one);
         };
         for (const DType d : {from, to}) {
-          want(d == DType::Float32 || d == DType::Int32 || d == DType::Bool ||
-                   is(DType::BFloat16, DType::Float32),
-               a,
-               "casts between float32, int32 and bool, and bfloat16 and float32, not from {} to {}",
-               to_string(a.inputs[0]), name);
+          want(
+              d == DType::Float32 || d == DType::Int32 || d == DType::Bool ||
+                  is(DType::BFloat16, DType::Float32) || is(DType::Float16, DType::Float32),
+              a,
+              "casts between float32, int32 and bool, and between bfloat16 or float16 and float32, "
+              "not from {} to {}",
+              to_string(a.inputs[0]), name);
         }
         return {{to, a.inputs[0].shape}};
       },
@@ -134,6 +140,10 @@ OpDef cast() {
                   {.shapes = {{3, 17}},
                    .attrs = {{"dtype", std::string("float32")}},
                    .dtypes = {DType::BFloat16}},
+                  {.shapes = {{3, 17}}, .attrs = {{"dtype", std::string("float16")}}},
+                  {.shapes = {{3, 17}},
+                   .attrs = {{"dtype", std::string("float32")}},
+                   .dtypes = {DType::Float16}},
                   {.shapes = {{0}}, .attrs = {{"dtype", std::string("bfloat16")}}},
                   {.shapes = {{5}},
                    .attrs = {{"dtype", std::string("float32")}},

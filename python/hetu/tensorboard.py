@@ -137,5 +137,6 @@ class Course:
             return
         rate = self._samples / self._seconds if self._seconds > 0 else 0.0
         self._events.add(done, {"Step/loss": step.loss, "Step/learning_rate": step.learning_rate,
-                                "Step/gradient_norm": step.gradient_norm, "Step/samples_per_s": rate})
+                                "Step/gradient_norm": step.gradient_norm, "Step/samples_per_s": rate,
+                                **({"Step/loss_scale": step.loss_scale} if step.loss_scale is not None else {})})
         self._last, self._samples, self._seconds = done, 0, 0.0

@@ -50,6 +50,8 @@ nb::dict result_dict(StepResult r) {
   out["rows"] = r.rows;
   out["gradient_norm"] = r.gradient_norm;
   out["learning_rate"] = r.learning_rate;
+  out["skipped"] = r.skipped;
+  out["loss_scale"] = r.loss_scale;
   out["stop_asked"] = r.stop_asked;
   out["last"] = r.last;
   out["batches"] = r.batches;
@@ -338,6 +340,27 @@ void bind_state(JobClass& job) {
           },
           nb::call_guard<nb::gil_scoped_release>(),
           "The graph that predicts these fetches, and its weights; every worker calls it.")
+      .def(
+          "loss_scale",
+          [](const Job& j) -> nb::object {
+            const LossScale& scale = j.trainer.loss_scale();
+            if (!scale.is_on() && scale.state().skipped == 0) return nb::none();
+            nb::dict out;
+            out["scale"] = scale.state().scale;
+            out["clean"] = scale.state().clean;
+            out["skipped"] = scale.state().skipped;
+            return out;
+          },
+          "Of float16, what goes on from a checkpoint; None of another dtype.")
+      .def(
+          "resume_loss_scale",
+          [](Job& j, double scale, std::int64_t clean, std::int64_t skipped) {
+            j.each([&](Trainer& t) { t.resume_loss_scale({scale, clean, skipped}); });
+          },
+          nb::arg("scale"), nb::arg("clean"), nb::arg("skipped"))
+      .def_prop_ro(
+          "scales_loss", [](const Job& j) { return j.trainer.loss_scale().is_on(); },
+          "Whether the job computes in float16.")
       .def("load", &load, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_rate_factor",

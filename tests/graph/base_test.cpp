@@ -6,6 +6,7 @@
 #include "graph/base/bfloat16.h"
 #include "graph/base/dtype.h"
 #include "graph/base/error.h"
+#include "graph/base/float16.h"
 #include "graph/base/shape.h"
 #include "graph/base/trace.h"
 
@@ -58,6 +59,41 @@ TEST(BFloat16, RoundsToTheNearestEven) {
   }
   // A NaN whose payload lies in the lower half does not become infinite.
   EXPECT_TRUE(std::isnan(float(BFloat16(std::bit_cast<float>(0x7f800001U)))));
+}
+
+// Every float16, and float32 at, beside and between two of them.
+TEST(Float16, RoundsToTheNearestEven) {
+  for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
+    const auto exact = std::bit_cast<Float16>(static_cast<std::uint16_t>(bits));
+    const float low = exact;
+    const std::uint32_t magnitude = bits & 0x7fffU;
+    if (magnitude > 0x7c00U) {
+      EXPECT_TRUE(std::isnan(low) && std::isnan(float(Float16(low)))) << bits;
+      continue;
+    }
+    EXPECT_EQ(Float16(low).bits, bits);
+    if (magnitude == 0x7c00U) {
+      EXPECT_TRUE(std::isinf(low));
+      continue;
+    }
+    // By the definition: 2^-24 a step below 2^-14, above it 2^-10 of the power of two.
+    const std::uint32_t exponent = magnitude >> 10;
+    const double value = exponent == 0
+                             ? std::ldexp(magnitude, -24)
+                             : std::ldexp((magnitude & 0x3ffU) + 1024, int(exponent) - 25);
+    EXPECT_EQ(std::fabs(low), value) << bits;
+    const auto next = static_cast<std::uint16_t>(bits + 1);  // away from 0; infinity at last
+    const double step = std::ldexp(1.0, int(std::max(exponent, 1U)) - 25);
+    const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
+    const auto rounded = [&](double part) {
+      return Float16(static_cast<float>(sign * (value + part * step))).bits;
+    };
+    EXPECT_EQ(rounded(0.5), (bits & 1U) != 0 ? next : bits) << bits;
+    EXPECT_EQ(rounded(0.5 - 1.0 / 4096), bits);
+    EXPECT_EQ(rounded(0.5 + 1.0 / 4096), next);
+  }
+  EXPECT_TRUE(std::isnan(float(Float16(std::bit_cast<float>(0x7f800001U)))));
+  EXPECT_TRUE(std::isinf(float(Float16(1e30F))));
 }
 
 TEST(Trace, JsonRoundTrips) {

@@ -197,7 +197,8 @@ TEST(Builder, ErrorsOfTheRecords) {
         "shape [B] must not depend on the batch");
   apply("div_scalar", {{f32, {2}}, {f32, {1}}}, {}, "s must be [] (a scalar), got float32[1]");
   apply("cast", {{DType::Int64, {2}}}, {{"dtype", std::string("float32")}},
-        "casts between float32, int32 and bool, and bfloat16 and float32, not from int64[2] to "
+        "casts between float32, int32 and bool, and between bfloat16 or float16 and float32, not "
+        "from int64[2] to "
         "float32");
   apply("linear", {{f32, {kBatch, 4}}, {f32, {3, 5}}}, {},
         "w must be [out, 4] to fit x float32[B, 4], got float32[3, 5]");

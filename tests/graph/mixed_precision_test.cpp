@@ -21,12 +21,17 @@ std::vector<Graph> models() {
 }
 
 bool is_rounding(const Graph& g, const Node& n) {
-  return n.op == "cast" && g.values[n.outputs[0]].type.dtype == DType::BFloat16;
+  return n.op == "cast" && is_narrow(g.values[n.outputs[0]].type.dtype);
 }
 
-TEST(MixedPrecision, ComputesByTheRecords) {
+class MixedPrecision : public testing::TestWithParam<DType> {
+ protected:
+  static Graph narrowed(const Graph& graph) { return mixed_precision(graph, op_set(), GetParam()); }
+};
+
+TEST_P(MixedPrecision, ComputesByTheRecords) {
   for (const Graph& before : models()) {
-    const Graph g = mixed_precision(before, op_set());
+    const Graph g = narrowed(before);
     int products = 0;
     for (const Node& n : g.nodes) {
       if (is_leaf(n) || n.op == "cast") continue;
@@ -38,15 +43,15 @@ TEST(MixedPrecision, ComputesByTheRecords) {
         }
         return false;
       };
-      EXPECT_FALSE(has(n.inputs, DType::BFloat16, true, true)) << n.name;
-      EXPECT_FALSE(has(n.outputs, DType::BFloat16, true, false)) << n.name;
+      EXPECT_FALSE(has(n.inputs, GetParam(), true, true)) << n.name;
+      EXPECT_FALSE(has(n.outputs, GetParam(), true, false)) << n.name;
       if (def.narrow.rule == NarrowArgs::Rule::Product) {
         ++products;
         EXPECT_FALSE(has(n.inputs, DType::Float32, false, true)) << n.name;
       }
       if (def.narrow.rule == NarrowArgs::Rule::None) {
-        EXPECT_FALSE(has(n.inputs, DType::BFloat16, false, true)) << n.name;
-        EXPECT_FALSE(has(n.outputs, DType::BFloat16, false, false)) << n.name;
+        EXPECT_FALSE(has(n.inputs, GetParam(), false, true)) << n.name;
+        EXPECT_FALSE(has(n.outputs, GetParam(), false, false)) << n.name;
       }
     }
     EXPECT_GE(products, 5);
@@ -55,9 +60,9 @@ TEST(MixedPrecision, ComputesByTheRecords) {
 
 // Weights, their gradients, state, the loss and what is reported are what they were; so are the
 // names that random numbers and checkpoints go by.
-TEST(MixedPrecision, LeavesWhatIsSeenFromOutside) {
+TEST_P(MixedPrecision, LeavesWhatIsSeenFromOutside) {
   for (const Graph& before : models()) {
-    const Graph g = mixed_precision(before, op_set());
+    const Graph g = narrowed(before);
     ASSERT_EQ(g.parameters.size(), before.parameters.size());
     for (std::size_t i = 0; i < g.parameters.size(); ++i)
       EXPECT_EQ(g.parameters[i].name, before.parameters[i].name);
@@ -76,9 +81,9 @@ TEST(MixedPrecision, LeavesWhatIsSeenFromOutside) {
 
 // Of each value of a node there is one rounding, where it is made: what crosses a cut or waits for
 // backward has two bytes an element. Parameters are rounded where they are read.
-TEST(MixedPrecision, RoundsOnceWhereAValueIsMade) {
+TEST_P(MixedPrecision, RoundsOnceWhereAValueIsMade) {
   for (const Graph& before : models()) {
-    const Graph g = mixed_precision(before, op_set());
+    const Graph g = narrowed(before);
     std::set<ValueId> rounded;
     std::set<std::tuple<ValueId, int, Phase>> local;
     for (const Node& n : g.nodes) {
@@ -99,10 +104,10 @@ TEST(MixedPrecision, RoundsOnceWhereAValueIsMade) {
   }
 }
 
-// The residual stream of a transformer is bfloat16: boundaries of its layers are half as large.
-TEST(MixedPrecision, LayersHandOnBFloat16) {
+// The residual stream of a transformer is narrow: boundaries of its layers are half as large.
+TEST_P(MixedPrecision, LayersHandOnTwoBytes) {
   const Graph before = trained(transformer());
-  const Graph g = mixed_precision(before, op_set());
+  const Graph g = narrowed(before);
   int crossing = 0;
   for (const Node& n : g.nodes) {
     for (const ValueId v : n.inputs) {
@@ -110,24 +115,24 @@ TEST(MixedPrecision, LayersHandOnBFloat16) {
       if (is_leaf(from) || from.block == n.block || from.phase != Phase::Forward) continue;
       if (!is_floating(g.values[v].type.dtype) || from.op == "step_sum") continue;
       ++crossing;
-      EXPECT_EQ(g.values[v].type.dtype, DType::BFloat16) << from.name << " read by " << n.name;
+      EXPECT_EQ(g.values[v].type.dtype, GetParam()) << from.name << " read by " << n.name;
     }
   }
   EXPECT_GT(crossing, 0);
 }
 
-TEST(MixedPrecision, LeavesWhatIsBFloat16Already) {
+TEST_P(MixedPrecision, LeavesWhatIsNarrowAlready) {
   for (const Graph& before : models()) {
-    const Graph g = mixed_precision(before, op_set());
-    EXPECT_EQ(print_graph(mixed_precision(g, op_set())), print_graph(g));
+    const Graph g = narrowed(before);
+    EXPECT_EQ(print_graph(narrowed(g)), print_graph(g));
   }
 }
 
-TEST(MixedPrecision, OperatorsSayWhatTheyTake) {
+TEST_P(MixedPrecision, OperatorsSayWhatTheyTake) {
   Builder b(op_set());
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 4});
-  const ValueId narrow = b.apply("cast", {x}, {{"dtype", std::string("bfloat16")}});
-  EXPECT_EQ(b.type(b.apply("gelu", {narrow})).dtype, DType::BFloat16);
+  const ValueId narrow = b.apply("cast", {x}, {{"dtype", std::string(dtype_name(GetParam()))}});
+  EXPECT_EQ(b.type(b.apply("gelu", {narrow})).dtype, GetParam());
   const auto message = [&](const char* op, const std::vector<ValueId>& inputs) {
     try {
       b.apply(op, inputs, {}, "n");
@@ -137,9 +142,19 @@ TEST(MixedPrecision, OperatorsSayWhatTheyTake) {
     return std::string("taken");
   };
   EXPECT_EQ(message("add", {narrow, x}),
-            "add 'n': input 1 is float32[B, 4], wanted bfloat16 beside bfloat16; use cast");
-  EXPECT_EQ(message("softmax", {narrow}), "softmax 'n': x is bfloat16[B, 4], wanted float32");
+            fmt::format("add 'n': input 1 is float32[B, 4], wanted {0} beside {0}; use cast",
+                        dtype_name(GetParam())));
+  EXPECT_EQ(message("softmax", {narrow}),
+            fmt::format("softmax 'n': x is {}[B, 4], wanted float32", dtype_name(GetParam())));
+  const char* other = GetParam() == DType::Float16 ? "bfloat16" : "float16";
+  const ValueId foreign = b.apply("cast", {x}, {{"dtype", std::string(other)}});
+  EXPECT_EQ(message("add", {narrow, foreign}),
+            fmt::format("add 'n': input 1 is {0}[B, 4], wanted {1} beside {1}; use cast", other,
+                        dtype_name(GetParam())));
 }
+
+INSTANTIATE_TEST_SUITE_P(Narrow, MixedPrecision, testing::Values(DType::BFloat16, DType::Float16),
+                         [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
 
 }  // namespace
 }  // namespace hetu

@@ -46,7 +46,7 @@ std::int64_t batch_of(const Sample& s) {
   return std::any_of(s.shapes.begin(), s.shapes.end(), is_symbolic) ? 2 : 1;
 }
 
-/// In float32 as the sample says, or with bfloat16 wherever the operator takes it.
+/// In float32 as the sample says, or with two bytes wherever the operator takes them.
 Case make_case(const OpDef& def, const Sample& s, DType floats = DType::Float32) {
   const std::int64_t batch = batch_of(s);
   Case c{def.name, {}, {}, s.attrs, batch};
@@ -76,13 +76,14 @@ std::vector<Sample> samples_of(const OpDef& def) {
 /// The dtypes of floats that an operator takes.
 std::vector<DType> floats_of(const OpDef& def) {
   if (def.narrow.rule == NarrowArgs::Rule::None) return {DType::Float32};
-  return {DType::Float32, DType::BFloat16};
+  return {DType::Float32, DType::BFloat16, DType::Float16};
 }
 
 /// Relative to the norm of an output: what float32 rounding of sums of some thousands allows, and
-/// where the output is bfloat16, one rounding to a number of 8 bits.
+/// where the output is narrow, one rounding to a number of 8 bits, or of 11.
 double tolerance(const std::string& op, DType output) {
   if (output == DType::BFloat16) return 1.0 / 256;
+  if (output == DType::Float16) return 1.0 / 2048;
   static const std::set<std::string> kSums = {"linear",
                                               "linear_input_grad",
                                               "linear_weight_grad",
@@ -286,8 +287,8 @@ TEST_P(EveryOperator, GradientRuleAgreesWithDifferences) {
     for (std::size_t i = 0; i < s.shapes.size(); ++i) {
       if (dtype_of(s, i) != DType::Float32 || kNoGradient.count({def().name, i}) != 0) continue;
       const DType made = make_case(def(), s).outputs[0].dtype;
-      // Of what rounds to 8 bits no difference is a slope: see Cast.PassesItsGradientOn.
-      if (!is_floating(made) || made == DType::BFloat16) continue;
+      // Of what rounds to few bits no difference is a slope: see Cast.PassesItsGradientOn.
+      if (!is_floating(made) || is_narrow(made)) continue;
       const Probe p = make_probe(def(), s, i);
       const auto loss = [&](std::int64_t element, double step) {
         std::map<ValueId, Tensor> feeds = p.feeds;

@@ -8,6 +8,7 @@
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
+#include "graph/base/float16.h"
 #include "ops/registry.h"
 
 namespace hetu::test {
@@ -47,6 +48,8 @@ double Tensor::at(std::int64_t i) const {
       return as<double>()[i];
     case DType::BFloat16:
       return float(as<BFloat16>()[i]);
+    case DType::Float16:
+      return float(as<Float16>()[i]);
     case DType::Int32:
       return as<std::int32_t>()[i];
     case DType::Int64:
@@ -68,6 +71,9 @@ void Tensor::set(std::int64_t i, double value) {
       break;
     case DType::BFloat16:
       as<BFloat16>()[i] = BFloat16(static_cast<float>(value));
+      break;
+    case DType::Float16:
+      as<Float16>()[i] = Float16(static_cast<float>(value));
       break;
     case DType::Int32:
       as<std::int32_t>()[i] = static_cast<std::int32_t>(value);
@@ -134,7 +140,7 @@ std::map<ValueId, Tensor> evaluate(const Graph& graph, const std::map<ValueId, T
                                    DType floats, KernelChoice choice, const RunContext& run) {
   const auto type_of = [&](ValueId v) {
     TensorType t = graph.values[static_cast<std::size_t>(v)].type;
-    if (t.dtype == DType::Float32 || (t.dtype == DType::BFloat16 && floats == DType::Float64))
+    if (t.dtype == DType::Float32 || (is_narrow(t.dtype) && floats == DType::Float64))
       t.dtype = floats;
     return t;
   };

@@ -85,6 +85,36 @@ class Precision(TrainCase):
             self.assertEqual(len(done.words()), 1, str(done))
             self.assertIn(says, done.words()[0])
 
+    def test_float16(self):
+        """Emulated: pipelines equal one process bit for bit, over steps that are skipped and over a stop that keeps the
+        scale; the log says both."""
+        how = ("--dtype", "fp16-emulated", "--batch-size", 8)
+        logs, sums = [], []
+        for name, grid, stops in (("one", (1, 1), (6,)), ("1f1b", (1, 2), (3, 6))):
+            folder, lines = self.folder / name, []
+            for steps in stops:
+                done = self.train(grid, *how, "--steps", steps, "--checkpoint", folder, "--resume")
+                lines += [(r["loss"], r["loss_scale"], r["skipped"], r["gradient_norm"]) for r in done.records]
+                skips = done.err.count("gradients leave float16's range at this loss scale: no update")
+                self.assertEqual(skips, sum(r["skipped"] for r in done.records), str(done))
+            logs.append(lines)
+            sums.append(checksums(folder))
+            self.assertEqual(manifest_of(folder)[1]["run"]["loss_scale"],
+                             {"scale": lines[-1][1], "clean": manifest_of(folder)[1]["run"]["loss_scale"]["clean"],
+                              "skipped": sum(line[2] for line in lines)})
+        self.assertEqual(len(logs[0]), 6)
+        self.assertEqual(logs[0], logs[1])
+        self.assertEqual(sums[0], sums[1])
+        for before, (_, scale, skipped, norm) in zip([2.0**20] + [line[1] for line in logs[0]], logs[0], strict=False):
+            self.assertEqual(scale, before / 2 if skipped else before)
+            self.assertEqual(norm is None, skipped)
+        wide = self.train((1, 1), "--batch-size", 8, "--steps", 6).losses
+        fixed = self.train((1, 1), *how, "--loss-scale", 1024, "--steps", 6).losses
+        for loss, other in zip(fixed, wide, strict=True):
+            self.assertAlmostEqual(loss, other, delta=0.02 * other)
+        self.refused((1, 1), "--dtype", "fp16", "--steps", 1, status=3, says="--dtype fp16 wants a device with arithmetic")
+        self.refused((1, 1), "--loss-scale", 8, "--steps", 1, says="--loss-scale is of --dtype fp16 and fp16-emulated")
+
     def run_words(self, *words):
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=SECONDS, cwd=self.folder,
                               env=self.env)

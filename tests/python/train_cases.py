@@ -105,9 +105,9 @@ class Done:
 
     def __init__(self, command, code, out, err, log):
         self.command, self.code, self.out, self.err = command, code, out, err
-        records = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        self.steps = [record["step"] for record in records]
-        self.losses = [record["loss"] for record in records]
+        self.records = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        self.steps = [record["step"] for record in self.records]
+        self.losses = [record["loss"] for record in self.records]
 
     def words(self):
         """The job's own complaints on standard error: no prefix, no progress, not what heturun says, nor the device."""

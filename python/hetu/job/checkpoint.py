@@ -51,6 +51,7 @@ class Checkpoints:
             "stages": e.layout.stages, "micro_batches": e.micro_batches, "batch_size": e.data.batch_size,
             "optimizer": self._optimizer(),
             **({"plateau": e.plateau.state} if e.plateau else {}),
+            **({"loss_scale": scale} if (scale := e.job.loss_scale()) else {}),
         }
 
     def _positions(self) -> dict[str, Any]:
@@ -73,6 +74,8 @@ class Checkpoints:
         if not run.get("weights_only"):
             self._compare(run)
         e.job.load(self.folder)
+        if scale := run.get("loss_scale"):
+            e.job.resume_loss_scale(**scale)
         if e.plateau and run.get("plateau"):
             e.plateau.state = run["plateau"]
         places = run.get("positions", [])

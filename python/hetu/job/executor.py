@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -361,11 +362,15 @@ class Executor(Predicting, Reach, Planning):
             self.stopped = result["stop_asked"]
         samples = result["rows"] or self.data.batch_size * result["batches"]
         own = self.data.batch_size if self.averages and training else samples
+        scale = result["loss_scale"] if training and self.job.scales_loss else None
+        if scale and result["skipped"] and self.is_chief:
+            print(f"step {result['step']}: gradients leave float16's range at this loss scale: no update; the next step "
+                  f"has a scale of {scale:.7g}", file=sys.stderr, flush=True)
         found: list[Reported[Any]] = [Reported({fetch: value for fetch, value in result[kind].items() if fetch in names})
                                       for kind in ("scalars", "samples", "sums")]
         return Step(result["step"], found[0], result["gradient_norm"], result["learning_rate"], seconds, samples,
                     last=result["last"], own_samples=own, samples_of=found[1], sums=found[2],
-                    meaningless=self.meaningless)
+                    meaningless=self.meaningless, loss_scale=scale, skipped=scale is not None and result["skipped"])
 
     def __repr__(self) -> str:
         return f"<hetu.Executor: {self.describe()}; step {self.step}>" if hasattr(self, "loader") else "<hetu.Executor>"

@@ -41,7 +41,8 @@ def row_of(step: Step) -> dict[str, Any]:
     return {
         **({"meaningless": step.meaningless} if step.meaningless else {}),
         "step": step.index, **step.scalars, "samples_per_s": round(step.samples_per_s, 2), "seconds": round(step.seconds, 6),
-        "learning_rate": step.learning_rate, "gradient_norm": step.gradient_norm,
+        "learning_rate": step.learning_rate, "gradient_norm": None if step.skipped else step.gradient_norm,
+        **({} if step.loss_scale is None else {"loss_scale": step.loss_scale, "skipped": step.skipped}),
     }
 
 

@@ -40,6 +40,8 @@ class Step:
     own_samples: int = 0  # those that the scalars are of: all, or this pipeline's where pipelines average weights
     samples_of: dict[str, Any] = field(default_factory=dict)  # by fetch, of a run that does not train: arrays [samples, ...]
     sums: dict[str, Any] = field(default_factory=dict)  # the same: arrays without the batch axis
+    loss_scale: float | None = None  # of float16 alone: that of the next step
+    skipped: bool = False  # of float16: a gradient left its range, and no worker has updated
 
     def __getitem__(self, name: str) -> Any:
         for values in (self.scalars, self.samples_of, self.sums):
