@@ -71,6 +71,7 @@ void TimedStages::begin_update(int stage, int /*step*/) {
 void TimedStages::count_update(int step) {
   if (weights_.empty()) return;
   for (float& w : weights_) w += 1;
+  if (plan_.lowering.servers && ++updates_ % updates_per_wave(plan_) == 0) pushed_ = weights_;
   reports_.push_back({step, {}, 0});
 }
 
@@ -80,11 +81,10 @@ DeviceSpan TimedStages::newest_weights(int /*stage*/) {
   return host_span(weights_.data(), static_cast<std::int64_t>(weights_.size()));
 }
 
-// The newest one has local updates on top of the version that a pull takes the place of.
+// The newest one has local updates on top of what was pushed, whose place a pull takes.
 std::vector<DeviceSpan> TimedStages::weights_from(int stage, int /*version*/) {
   if (updates_at_servers(plan_)) return {newest_weights(stage)};
-  pulled_.resize(weights_.size());
-  return {host_span(pulled_.data(), static_cast<std::int64_t>(pulled_.size())),
+  return {host_span(pushed_.data(), static_cast<std::int64_t>(pushed_.size())),
           newest_weights(stage)};
 }
 

@@ -96,7 +96,8 @@ class TimedStages final : public Stages {
   std::map<std::pair<int, int>, std::vector<float>> gradients_;
   std::size_t elements_;
   std::vector<float> weights_;  // empty unless pipelines average or push them
-  std::vector<float> pulled_;   // a version before the newest, which nobody computes with
+  int updates_ = 0;
+  std::vector<float> pushed_;  // the version after the last wave, which nobody computes with
   std::vector<StepReport> reports_;
 };
 

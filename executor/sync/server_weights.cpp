@@ -28,14 +28,18 @@ std::vector<SharedPart::Range> ranges_of(const SharedPart& part, std::size_t all
   return {{0, static_cast<std::int64_t>(all)}};
 }
 
-// a - b of a part's values, as they lie in those of the whole stage; as many in `to`.
-void difference(const SharedPart& part, const std::vector<float>& a, const std::vector<float>& b,
-                std::vector<float>& to) {
-  auto at = to.begin();
-  for (const SharedPart::Range& r : ranges_of(part, a.size())) {
-    const auto begin = a.begin() + r.begin;
-    at = std::transform(begin, begin + r.elements, b.begin() + r.begin, at, std::minus<>());
-  }
+// Weights are gone through in pieces that stay in a processor's cache from one use to the next: a
+// pass over memory costs more than what is done in it.
+constexpr std::int64_t kPiece = std::int64_t{1} << 16;
+
+template <class Visit>
+void by_pieces(const SharedPart::Range& range, const Visit& visit) {
+  for (std::int64_t done = 0; done < range.elements; done += kPiece)
+    visit(range.begin + done, std::min(kPiece, range.elements - done));
+}
+
+DeviceSpan piece_of(const DeviceSpan& all, std::int64_t begin, std::int64_t elements) {
+  return {all.data + begin, elements, all.device};
 }
 
 // Of the whole stage's values those of a part, one range after the other, and back.
@@ -98,7 +102,7 @@ std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<S
 std::int64_t shared_bytes(std::int64_t weight_bytes, bool in_pieces,
                           std::optional<int> states_there) {
   if (states_there) return weight_bytes * std::max(4, 3 + 2 * *states_there);
-  return weight_bytes * (in_pieces ? 8 : 7);
+  return weight_bytes * (in_pieces ? 6 : 5);
 }
 
 ServerWeights::ServerWeights(Stages& stages, int placement, comm::Transport& transport,
@@ -170,7 +174,6 @@ void ServerWeights::push_all() {
     ++part.clock;
     client_.pull(part.table, least_clock(options_.staleness, part.clock), room_of(part), 1);
   }
-  read_push();
   for (Part& part : parts_) {
     if (part.table < 0) continue;
     Pushed pushed = push_of(part);
@@ -195,15 +198,21 @@ std::int64_t ServerWeights::pull_all() {
   return arrival_ns;
 }
 
-// No forward has used `version` yet, and none of those after it.
+// No forward has used `version` yet, and none of those after it: it is what was pushed.
 void ServerWeights::rebase(int version) {
   const std::vector<DeviceSpan> kept = stages_.weights_from(stage_, version);
-  kept.front().write(next_.data());
-  if (kept.size() > 1) {
-    moved_.resize(next_.size());
-    difference({}, next_, pushed(), moved_);
-    for (std::size_t v = 1; v < kept.size(); ++v) kept[v].add(moved_.data());
-  }
+  std::vector<float> moved(kept.size() > 1 ? kPiece : 0);
+  by_pieces({0, kept.front().elements}, [&](std::int64_t begin, std::int64_t elements) {
+    const DeviceSpan first = piece_of(kept.front(), begin, elements);
+    const float* next = next_.data() + begin;
+    if (!moved.empty()) {
+      first.read(moved.data());
+      std::transform(next, next + elements, moved.begin(), moved.begin(), std::minus<>());
+    }
+    first.write(next);
+    for (std::size_t v = 1; v < kept.size(); ++v)
+      piece_of(kept[v], begin, elements).add(moved.data());
+  });
   std::swap(known_, next_);
 }
 
@@ -231,15 +240,17 @@ int PushedWaves::open(const ps::Table& table, const std::vector<float>& weights,
   return client().open(table, options().pipeline, weights.data());
 }
 
-void PushedWaves::read_push() {
-  const DeviceSpan weights = stages().newest_weights(stage());
-  pushed_.resize(static_cast<std::size_t>(weights.elements));
-  weights.read(pushed_.data());
-}
-
 ServerWeights::Pushed PushedWaves::push_of(const Part& part) {
-  std::vector<float> changes = client().values_to_push(part.table);
-  difference(part.what, pushed_, known(), changes);
+  const DeviceSpan weights = stages().newest_weights(stage());
+  std::vector<float> changes = client().values_to_push(part.table), now(kPiece);
+  auto to = changes.begin();
+  for (const SharedPart::Range& range : ranges_of(part.what, known().size())) {
+    by_pieces(range, [&](std::int64_t begin, std::int64_t elements) {
+      piece_of(weights, begin, elements).read(now.data());
+      to = std::transform(now.begin(), now.begin() + elements, known().begin() + begin, to,
+                          std::minus<>());
+    });
+  }
   return {std::move(changes)};
 }
 
@@ -247,26 +258,33 @@ void PushedWaves::agree_on_states() {
   const std::vector<ParameterPlace> places = stages().parameter_places(stage());
   for (const Part& part : parts()) {
     if (part.table < 0 || part.what.copies.size() < 2) continue;
-    int number = 0;  // the same on every copy
+    int number = 0;  // of a piece, the same on every copy
     for (const ParameterPlace& place : places) {
       if (!lies_in(part.what, place.begin)) continue;
-      for (const DeviceSpan& state : place.states) agree_on(part.what, state, ++number);
+      for (const DeviceSpan& state : place.states)
+        by_pieces({0, state.elements}, [&](std::int64_t begin, std::int64_t elements) {
+          agree_on(part.what, piece_of(state, begin, elements), ++number);
+        });
     }
   }
 }
 
-void PushedWaves::agree_on(const SharedPart& part, const DeviceSpan& state, int number) {
+// Added in the order of pipelines, in double, so that all have the same bits.
+void PushedWaves::agree_on(const SharedPart& part, const DeviceSpan& piece, int number) {
   const auto what = [&] {
     return fmt::format("the optimizer states of {} at the end of run {}", part.name, run());
   };
-  std::vector<float> values = state.values();
-  std::vector<double> sums(values.size(), 0);
-  host().add_wide(sums.data(), values.data(), state.elements);
-  comm::sum_f64(
-      transport(), part.copies, sums.data(), sums.size(),
+  const std::size_t count = static_cast<std::size_t>(piece.elements), copies = part.copies.size();
+  std::vector<float> values = piece.values(), all(count * copies);
+  std::vector<double> sums(count, 0);
+  comm::all_gather_bytes(
+      transport(), part.copies, std::vector<std::size_t>(copies, count * sizeof(float)),
+      values.data(), all.data(),
       {comm::make_tag(kConsensusTag, part.number, number & 0x7ff, 1, run() & 0x3fff), what});
-  host().mean(values.data(), sums.data(), static_cast<double>(part.copies.size()), state.elements);
-  state.write(values.data());
+  for (std::size_t k = 0; k < copies; ++k)
+    host().add_wide(sums.data(), all.data() + k * count, piece.elements);
+  host().mean(values.data(), sums.data(), static_cast<double>(copies), piece.elements);
+  piece.write(values.data());
 }
 
 PushedGradients::PushedGradients(Stages& stages, int placement, comm::Transport& transport,

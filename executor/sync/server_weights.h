@@ -44,8 +44,8 @@ std::vector<SharedPart> parts_of_stage(const Schedule& plan, const std::vector<S
                                        int pipeline, int model_stage);
 
 /// Bytes of host memory that a worker has for them at most, beside the weights: what servers said
-/// last and say next, what was pushed, what later versions move by, a change on its way and memory
-/// for the next one, and an answer in the transport's queue.
+/// last and say next, a change on its way and memory for the next one, and an answer in the
+/// transport's queue.
 /// Of parts that lie in several pieces (`in_pieces`), what comes of them, too. Where servers keep
 /// optimizer states, so many, a gradient is pushed, and tables are opened with the states, which
 /// are here and on their way then.
@@ -103,12 +103,8 @@ class ServerWeights : public WeightSync {
   /// Opens the table with these first weights.
   virtual int open(const ps::Table& table, const std::vector<float>& weights,
                    std::int64_t step) = 0;
-  /// A PUSH is reached: what goes out is what the weights are now.
-  virtual void read_push() {}
-  /// What the last updates come to, of this part.
+  /// A PUSH is reached: what the last updates come to, of this part.
   virtual Pushed push_of(const Part& part) = 0;
-  /// What the stage's weights were at the push, for later versions to move by.
-  virtual const std::vector<float>& pushed() const { return known_; }
   /// Everyone's last push is in the weights, and nobody goes on before this is done.
   virtual void agree_on_states() = 0;
 
@@ -144,7 +140,6 @@ class ServerWeights : public WeightSync {
   int run_ = 0;
   std::vector<Part> parts_;
   std::vector<float> known_, next_;  // what the servers said last, and say next
-  std::vector<float> moved_;         // what later versions move by
 };
 
 /// A wave of the pipeline's own updates: what its weights have changed by is added. Optimizer
@@ -155,13 +150,9 @@ class PushedWaves final : public ServerWeights {
 
  private:
   int open(const ps::Table& table, const std::vector<float>& weights, std::int64_t step) override;
-  void read_push() override;
   Pushed push_of(const Part& part) override;
-  const std::vector<float>& pushed() const override { return pushed_; }
   void agree_on_states() override;
-  void agree_on(const SharedPart& part, const DeviceSpan& state, int number);
-
-  std::vector<float> pushed_;
+  void agree_on(const SharedPart& part, const DeviceSpan& piece, int number);
 };
 
 /// The gradient of a step: the servers run the optimizer, at staleness 0 once per step on the sum

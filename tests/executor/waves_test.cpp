@@ -64,6 +64,17 @@ TEST(Waves, OverServersEqualTheReplayOfTheirHistoryBitwise) {
   }
 }
 
+// What is pushed and pulled is worked through in pieces of 65536 elements; here a stage has more.
+TEST(Waves, OfStagesOfSeveralPiecesEqualTheReplayBitwise) {
+  for (const bool apart : {false, true}) {
+    Setting s = setting(2, 2, 3, Kind::Momentum);
+    s.model.vocabulary = 9001;
+    s.runs = {4, 1};
+    if (apart) s.cuts = {{0, 1}, {0, 3}};
+    expect_replayed(s, train(s, 1));
+  }
+}
+
 // Segments of the model, not stages, are what two pipelines share then.
 TEST(Waves, OfPipelinesThatAreCutEachInItsOwnWayEqualTheReplayBitwise) {
   struct Case {

@@ -1,7 +1,7 @@
 """Training by waves over parameter servers, as people type it: two pipelines agree, jobs resume on other grids, servers and
 workers that are killed end the job with a name, and what does not fit is told in one line.
 
-`hetpipe_test.py --whole` kills at 20 moments of each kind instead of 2, and 51 servers that go on instead of 3. The moments
+`hetpipe_test.py --whole` kills at 50 moments of each kind instead of 2, and 51 servers that go on instead of 3. The moments
 come from a seed that is printed.
 """
 import json
@@ -18,7 +18,7 @@ import unittest
 from processes import process_of, wait_until
 from train_cases import END_S, KILLED_STEPS, MANY_S, MODEL, TrainCase, checksums, manifest_of, tensors
 
-MOMENTS = 20 if "--whole" in sys.argv else 2
+MOMENTS = 50 if "--whole" in sys.argv else 2
 RESTARTED = 17 if "--whole" in sys.argv else 1  # jobs in which three servers are
 SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 FOREVER = 1000000
