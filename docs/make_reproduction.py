@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from figures import chimera, closed_forms, published
+from figures import chimera, closed_forms, pipefisher, published
 from figures.page import Page, command, peak, simulated, worst_of
 
 from hetu import schedule
@@ -32,6 +32,7 @@ DIFFERENT = {
         "is right for "
         "M = 2P only. Tried: P = 4, 6 and 8 with M = 2P and 4P."
     ),
+    **pipefisher.DIFFERENT,
 }
 HEAD = """# Published figures, recomputed
 
@@ -274,7 +275,7 @@ def not_reproduced(page: Page) -> None:
 
 def page_and_picture() -> tuple[Page, dict[Path, str]]:
     page = Page()
-    for section in (zero_bubble, unit_times, forms, v_shapes, chimera.figures, chimera.blocks, varuna):
+    for section in (zero_bubble, unit_times, forms, v_shapes, chimera.figures, chimera.blocks, pipefisher.figures, varuna):
         section(page)
     picture = chimera.profile(page)
     slots(page)

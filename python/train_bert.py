@@ -25,7 +25,7 @@ from typing import Any
 
 import hetu as ht
 from hetu import hold, training  # noqa: F401 hold: SIGUSR1 waits until one_line_errors takes it
-from hetu.job import chimera_flags
+from hetu.job import chimera_flags, pipefisher_flags
 
 STEPS_PER_EPOCH = 100
 HEADS = ("cls.", "pooler.")  # of which K-FAC has no factors, as PipeFisher's pipelines
@@ -58,6 +58,7 @@ def options() -> training.Parser:
     add("--max-rows", type=int, default=0, help="use only the first rows of the data (0 = all)")
     training.add_options(parser)
     chimera_flags.add_also(parser)
+    pipefisher_flags.add(parser)
     return parser
 
 
@@ -65,6 +66,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = options()
     args = parser.parse_args(arguments)
     chimera_flags.take(args, parser)
+    pipefisher_flags.take(args, parser)
     training.check(args, evaluates=bool(args.eval_data))
     if args.warmup_share is not None and args.schedule == "linear":
         raise ValueError("--warmup-share belongs to --schedule bert_linear and nvlamb; linear has --warmup-steps")
@@ -116,8 +118,10 @@ def trained(args: argparse.Namespace, batch: Any, rate: ht.lr.Rate | None = None
         changes.update(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
     model = ht.models.Bert.from_config(args.model, **changes)
     loss = model.pretraining_loss(batch)
-    epsilon = {"epsilon": 1e-7} if args.optimizer in ("adam", "amsgrad", "adamw") else {}
-    return loss, training.optimizer_of(args, rate or rate_of(args), without=HEADS, **epsilon).minimize(loss)
+    own: dict[str, float] = {"epsilon": 1e-7} if args.optimizer in ("adam", "amsgrad", "adamw") else {}
+    if args.momentum is not None:
+        own["momentum"] = args.momentum
+    return loss, training.optimizer_of(args, rate or rate_of(args), without=HEADS, **own).minimize(loss)
 
 
 def build(args: argparse.Namespace, batch: Any = None, rate: ht.lr.Rate | None = None, **changes: Any) -> ht.Executor:

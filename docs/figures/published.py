@@ -98,6 +98,25 @@ RATIOS = [
 # steps of bubbles per refresh of the curvature.
 BERT_BASE = {"gpipe": (183.4, 57.1, 698.0, 673.0, 2.21), "chimera": (137.7, 76.1, 929.6, 885.8, 5.28)}
 
+
+class Filled(NamedTuple):
+    """PipeFisher's tables: as many micro-batches as stages; busy % without and with K-FAC in the bubbles; steps per
+    refresh."""
+
+    method: str
+    table: str
+    stages: int
+    blocks: int
+    alone: float
+    filled: float
+    refresh: int
+
+
+FILLED = [
+    Filled("gpipe", "bert-base_p100", 4, 3, 41.7, 89.0, 2), Filled("1f1b", "bert-base_p100", 4, 3, 41.5, 88.7, 2),
+    Filled("chimera", "bert-large_p100", 8, 3, 59.8, 97.6, 4),
+]  # fmt: skip
+
 # Varuna, P = 4, N = 5: order of each stage.
 VARUNA_ORDER = [
     "F0 F1 F2 F3 F4 R0 B0 R1 B1 R2 B2 R3 B3 R4 B4",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "executor/stage/optimizer.h"
+#include "pipeline/ir/fill_rule.h"
 
 namespace hetu {
 namespace {
@@ -15,33 +16,43 @@ constexpr std::array kKinds = {Kind::Sgd,     Kind::Momentum, Kind::Nesterov,
                                Kind::AdaGrad, Kind::Adam,     Kind::AmsGrad,
                                Kind::AdamW,   Kind::Lamb,     Kind::BertAdam};
 
-// The settings that a kind reads.
+// The settings that a kind reads, but for K-FAC's, which stands before any.
 std::vector<std::string> taken(Kind kind) {
   switch (kind) {
     case Kind::Sgd:
-      return {"kind", "l2",        "clip_norm", "lazy_rows", "kfac_damping", "curvature_every",
-              "fill", "fill_costs"};
+      return {"kind", "l2", "clip_norm", "lazy_rows"};
     case Kind::Momentum:
     case Kind::Nesterov:
-      return {"kind",         "momentum",        "l2",   "clip_norm", "lazy_rows",
-              "kfac_damping", "curvature_every", "fill", "fill_costs"};
+      return {"kind", "momentum", "l2", "clip_norm", "lazy_rows"};
     case Kind::AdaGrad:
-      return {"kind",         "epsilon",         "l2",   "clip_norm", "lazy_rows",
-              "kfac_damping", "curvature_every", "fill", "fill_costs"};
+      return {"kind", "epsilon", "l2", "clip_norm", "lazy_rows"};
     case Kind::Adam:
     case Kind::AmsGrad:
-      return {"kind",      "beta1",        "beta2",           "epsilon", "l2",        "clip_norm",
-              "lazy_rows", "kfac_damping", "curvature_every", "fill",    "fill_costs"};
+      return {"kind", "beta1", "beta2", "epsilon", "l2", "clip_norm", "lazy_rows"};
     case Kind::AdamW:
     case Kind::BertAdam:
-      return {"kind",      "beta1",     "beta2",        "epsilon",         "weight_decay",
-              "clip_norm", "lazy_rows", "kfac_damping", "curvature_every", "fill",
-              "fill_costs"};
+      return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "lazy_rows"};
     case Kind::Lamb:
-      return {"kind",      "beta1",        "beta2",           "epsilon", "weight_decay",
-              "clip_norm", "kfac_damping", "curvature_every", "fill",    "fill_costs"};
+      return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm"};
   }
   return {};
+}
+
+Fields of_kfac(Kfac& k) {
+  return {
+      {.name = "kfac_damping",
+       .place = &k.damping,
+       .argument = "LAMBDA",
+       .doc = "of K-FAC: its root is added to the factors",
+       .range = {.above = true},
+       .flag = "--damping"},
+      every_field(k.every),
+      fill_field(k.fill),
+      {.name = "fill_costs",
+       .place = &k.costs,
+       .argument = "FILE",
+       .doc = "of --fill best: costs, or the trace of a run, by which it is placed, in place of "
+              "the operations of the model"}};
 }
 
 }  // namespace
@@ -92,14 +103,8 @@ Fields fields(OptimizerConfig& c) {
        .doc = "rows of embedding tables without a gradient keep weights and states, instead of "
               "decaying",
        .flag = "--lazy-rows"},
-      setting("kfac_damping", &c.kfac.damping, "of K-FAC: added to the factors, by its root",
-              {.above = true}),
-      setting("curvature_every", &c.kfac.every,
-              "of K-FAC: steps between two refreshes of inverses, at least", {.least = 1}),
-      setting("fill", &c.kfac.fill, "of K-FAC: where its work stands, after or best"),
-      setting("fill_costs", &c.kfac.costs, "of K-FAC: costs by which fill best places it"),
   };
-  return only(all, taken(c.kind));
+  return joined(only(all, taken(c.kind)), of_kfac(c.kfac));
 }
 
 }  // namespace hetu

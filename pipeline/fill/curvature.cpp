@@ -167,33 +167,6 @@ class Cycle {
 
 }  // namespace
 
-const char* fill_rule_name(FillRule rule) { return rule == FillRule::After ? "after" : "best"; }
-
-FillRule parse_fill_rule(const std::string& name) {
-  for (const FillRule rule : {FillRule::After, FillRule::Best})
-    if (name == fill_rule_name(rule)) return rule;
-  fail(Code::InvalidArgument, "unknown place of K-FAC's work '{}'; known: after, best", name);
-}
-
-OptionField fill_field(std::string& rule) {
-  return {.name = "fill",
-          .place = &rule,
-          .argument = "WHERE",
-          .doc =
-              "K-FAC's work: after the compute of a step, or in the bubbles of as many steps as it "
-              "needs (best)",
-          .choices = {"after", "best"},
-          .otherwise = ""};
-}
-
-OptionField every_field(std::int64_t& every) {
-  return {.name = "curvature_every",
-          .place = &every,
-          .argument = "N",
-          .doc = "of K-FAC: steps between two refreshes of inverses, at least",
-          .range = {1, 1 << 16}};
-}
-
 Schedule with_curvature(const Schedule& step, const CurvatureOptions& how, const Costs& costs) {
   Cycle cycle(step, how);
   return how.rule == FillRule::After ? cycle.after() : cycle.best(costs);

@@ -3,23 +3,13 @@
 // training, rehearsals and the tool.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "graph/base/fields.h"
 #include "pipeline/cost/cost.h"
+#include "pipeline/ir/fill_rule.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
-
-/// Where the work stands: directly before a step's all-reduces are waited for, behind all compute
-/// of the worker (after), or in the bubbles of as many steps as that takes (best).
-enum class FillRule : std::uint8_t { After, Best };
-
-/// "after", "best".
-const char* fill_rule_name(FillRule rule);
-/// The inverse. Throws InvalidArgument naming the known ones.
-FillRule parse_fill_rule(const std::string& name);
 
 struct CurvatureOptions {
   std::vector<int> layers;  ///< with factors, by model stage
@@ -28,10 +18,6 @@ struct CurvatureOptions {
   /// A piece is placed in a gap that is at least so many times as long.
   double slack = 1;
 };
-
-/// `--fill`, `--curvature-every`. The same for the tool and for training.
-OptionField fill_field(std::string& rule);
-OptionField every_field(std::int64_t& every);
 
 /// The cycle, proved by nobody yet: `every` steps or, by FillRule::Best, as many more as its work
 /// needs. Each step multiplies its gradients by the newest inverses (PRECONDITION); by

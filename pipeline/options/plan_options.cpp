@@ -2,7 +2,7 @@
 
 #include "graph/base/error.h"
 #include "graph/base/words.h"
-#include "pipeline/fill/curvature.h"
+#include "pipeline/ir/fill_rule.h"
 
 namespace hetu {
 namespace {

@@ -172,8 +172,9 @@ class KFAC(Optimizer):
     above `largest`, and those with one of `but` in their names, go without.
     """
 
-    def __init__(self, inner: Optimizer, damping: float = 0.01, every: int = 1, largest: int = 4096,
-                 but: tuple[str, ...] = (), *, fill: str = "after", costs: str = "") -> None:
+    def __init__(self, inner: Optimizer, damping: float = _of("sgd", "kfac_damping"),
+                 every: int = _of("sgd", "curvature_every"), largest: int = 4096, but: tuple[str, ...] = (), *,
+                 fill: str = _of("sgd", "fill"), costs: str = _of("sgd", "fill_costs")) -> None:
         if not isinstance(inner, Optimizer) or isinstance(inner, KFAC):
             refuse(f"KFAC: inner is an optimizer before which K-FAC is put, got {kind_of(inner)}")
         super().__init__(inner.learning_rate, inner.clip_norm)

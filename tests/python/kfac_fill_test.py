@@ -101,7 +101,7 @@ class Filled(unittest.TestCase):
                 np.testing.assert_array_equal(found[name], value, err_msg=name)
 
     def test_what_does_not_fit_is_refused(self):
-        for more, said in [({"fill": "most"}, "unknown place of K-FAC's work 'most'; known: after, best"),
+        for more, said in [({"fill": "most"}, "fill: unknown 'most'; known: after, best"),
                            ({"costs": "x.json"}, "costs of K-FAC are for fill best"),
                            ({"fill": "best", "costs": "none.json"}, "none.json")]:
             with self.subTest(more), self.assertRaisesRegex(Exception, said):

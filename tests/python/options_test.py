@@ -9,7 +9,7 @@ import sys
 import unittest
 
 import hetu as ht
-from hetu import _hetu, averaging, lr, optim, options, schedule
+from hetu import _hetu, averaging, lr, optim, options, schedule, training
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = {"plan": "simulate", "choose": "choose", "sizes": "schedule"}
@@ -105,6 +105,17 @@ class Everywhere(unittest.TestCase):
             says = f"{field.flag}: |{field.name} 'nobody=1'"
             with self.subTest(field=field.name), self.assertRaisesRegex(ValueError, says):
                 schedule.simulate(plan, **{field.name: wrong})
+
+    def test_kfacs_places_stand_once(self):
+        plan, parser = options.table("plan"), training.Parser()
+        training.add_options(parser)
+        for kind in options.table("sgd")["kind"].choices:
+            for name in ("fill", "curvature_every"):
+                field = options.table(kind)[name]
+                for told in ("flag", "choices", "doc", "range", "argument"):
+                    self.assertEqual(getattr(field, told), getattr(plan[name], told), (kind, name, told))
+                flag = parser._option_string_actions[field.flag]
+                self.assertEqual((tuple(flag.choices or ()), flag.help), (field.choices, field.help))
 
     def test_optimizers_and_rates(self):
         for kind in options.table("sgd")["kind"].choices:

@@ -103,7 +103,7 @@ def check_counts(args: argparse.Namespace, *names: str) -> None:
             raise ValueError(f"--{name} must be >= 1, got {getattr(args, name)}")
 
 
-def _set(args: argparse.Namespace, unless: Any, name: str, value: Any, said: str) -> None:
+def set_once(args: argparse.Namespace, unless: Any, name: str, value: Any, said: str) -> None:
     """Sets a flag of train_bert.py, which must not say otherwise: `unless` is its default."""
     there = getattr(args, name)
     if there not in (unless, value):
@@ -117,26 +117,26 @@ def take(args: argparse.Namespace, parser: Parser) -> None:
     check_counts(args, "num_stages", "micro_batch_size", "gradient_accumulation_steps", "num_pipelines", "num_epochs",
                  "num_workers", "log_interval")
     if args.pipeline_method:
-        _set(args, parser.get_default("pipeline"), "pipeline", METHODS[args.pipeline_method],
+        set_once(args, parser.get_default("pipeline"), "pipeline", METHODS[args.pipeline_method],
              f"--pipeline_method {args.pipeline_method}")
     if args.num_pipelines is not None:
         if args.pipeline != "chimera":
             raise ValueError(f"--num_pipelines belongs to --pipeline_method chimera, and the method is {args.pipeline}")
-        _set(args, None, "pairs", pairs_of(args.num_pipelines), f"--num_pipelines {args.num_pipelines}")
+        set_once(args, None, "pairs", pairs_of(args.num_pipelines), f"--num_pipelines {args.num_pipelines}")
     if args.num_stages is not None:
         interleaved = args.pipeline == "interleaved-1f1b"
         if interleaved and args.chunks is None:
             args.chunks = 2
         grid = grid_of(args.num_stages, args.chunks if interleaved else 1)
-        _set(args, None, "devices", grid.devices, f"--num_stages {args.num_stages}")
+        set_once(args, None, "devices", grid.devices, f"--num_stages {args.num_stages}")
         count = args.num_stages * (args.gradient_accumulation_steps or 1)
         if args.gradient_accumulation_steps is not None or args.micro_batches is None:
-            _set(args, None, "micro_batches", count, f"--num_stages {args.num_stages} x --gradient_accumulation_steps")
+            set_once(args, None, "micro_batches", count, f"--num_stages {args.num_stages} x --gradient_accumulation_steps")
     elif args.gradient_accumulation_steps is not None:
         raise ValueError("--gradient_accumulation_steps counts in stages: it needs --num_stages (or give --micro-batches)")
     if args.micro_batch_size is not None:
         micros = args.micro_batches or _hetu.default_micro_batches(args.pipeline)
-        _set(args, parser.get_default("batch_size"), "batch_size", args.micro_batch_size * micros,
+        set_once(args, parser.get_default("batch_size"), "batch_size", args.micro_batch_size * micros,
              f"--micro_batch_size {args.micro_batch_size} x {micros} micro-batches")
     if args.do_lower_case and args.cased:
         raise ValueError("--do_lower_case and --cased say two things of one; give one of them")

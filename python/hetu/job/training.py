@@ -34,6 +34,12 @@ def _optimizer_fields() -> list[options.Field]:
     return [of_lamb["kind"], options.table("rate")["base"], of_lamb["weight_decay"], clip, lazy]
 
 
+def _kfac_fields() -> list[options.Field]:
+    """What K-FAC is told before an optimizer of any kind."""
+    table = options.table("lamb")
+    return [table[name] for name in ("kfac_damping", "curvature_every", "fill", "fill_costs")]
+
+
 def add_options(parser: Parser) -> None:
     """The options of every script; a script sets defaults of its own with parser.set_defaults before."""
     add = parser.add_argument
@@ -46,13 +52,7 @@ def add_options(parser: Parser) -> None:
         add(f"--{beta}", type=float, metavar="B", help=f"of adam, amsgrad, adamw, lamb, bertadam (default "
                                                        f"{options.table('lamb')[beta].default:g})")
     add("--inner", choices=tuple(optim.KINDS), help="of kfac: what takes the gradients it has multiplied (default lamb)")
-    add("--damping", type=float, help="of kfac: its root is added to the factors (default 0.01)")
-    add("--curvature-every", type=int, metavar="N", help="of kfac: steps between two refreshes of inverses, at least "
-        "(default 1)")
-    add("--fill", choices=("after", "best"), help="of kfac: where the work of a refresh stands: after the compute of a "
-        "step, or in the bubbles of as many steps as it needs (default after)")
-    add("--fill-costs", metavar="FILE", help="of --fill best: costs, or the trace of a run, by which it is placed (default: "
-        "the operations of the model)")
+    options.add_flags(parser, _kfac_fields(), [field.name for field in _kfac_fields()])
     add("--kfac-largest", type=int, metavar="N", help="of kfac: weights with a side above it go without (default 4096)")
     add("--kfac-except", metavar="TEXT,…", help="of kfac: weights with one of these in their names go without (default: "
                                                 "those of heads, as the script has it)")

@@ -1,0 +1,25 @@
+// Where K-FAC's work stands in a plan, and the options that say so: the same for the tool and for
+// training. Read by pipeline/fill, pipeline/options and executor/stage.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "graph/base/fields.h"
+
+namespace hetu {
+
+/// Where the work stands: directly before a step's all-reduces are waited for, behind all compute
+/// of the worker (after), or in the bubbles of as many steps as that takes (best).
+enum class FillRule : std::uint8_t { After, Best };
+
+/// "after", "best".
+const char* fill_rule_name(FillRule rule);
+/// The inverse. Throws InvalidArgument naming the known ones.
+FillRule parse_fill_rule(const std::string& name);
+
+/// `--fill`. An empty rule stands for a plan without the work.
+OptionField fill_field(std::string& rule);
+/// `--curvature-every`.
+OptionField every_field(std::int64_t& every);
+
+}  // namespace hetu

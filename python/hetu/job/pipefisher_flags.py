@@ -1,0 +1,71 @@
+"""The flags of PipeFisher's main_bert_simple.py, in the words of train_bert.py; what is not offered says why."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from hetu.job import chimera_flags
+from hetu.job.flags import Parser
+
+# Second names of flags that say the same.
+ALSO = {"--clip-norm": "--max_grad_norm", "--max-rows": "--subset_size"}
+NOT_OFFERED = {
+    "lars": "--optimizer lamb has its trust ratio, with moments",
+    "weight_scaling": "weights are what the optimizer makes them; of its ways to steps of a weight's own size --optimizer "
+                      "lamb is one",
+    "record_ngd": "--optimizer kfac --fill after has the work behind the step, and --trace FILE records it",
+    "ngd_schedule_path": "--fill best places the work itself, and proves it; hetu fill writes PipeFisher's orders",
+}
+
+
+def add(parser: Parser) -> None:
+    """Second names, and flags that come to others of train_bert.py (take)."""
+    for ours, theirs in ALSO.items():
+        parser.also(ours, theirs)
+    same = ", ".join(f"{theirs} = {ours}" for ours, theirs in ALSO.items())
+    parser.epilog = f"{parser.epilog}\nOf PipeFisher's main_bert_simple.py: {same}."
+    flag = parser.add_argument_group("as in PipeFisher's main_bert_simple.py").add_argument
+    flag("--adam", action="store_true", help="the same as --optimizer adam")
+    flag("--sgd", action="store_true", help="the same as --optimizer momentum")
+    flag("--momentum", type=float, metavar="M", help="of momentum and nesterov (default 0.9)")
+    flag("--ngd_training", action="store_true", help="the same as --optimizer kfac --inner momentum")
+    flag("--ngd_with_lamb", action="store_true", help="of --ngd_training: --inner lamb")
+    flag("--ngd_with_adam", action="store_true", help="of --ngd_training: --inner adam")
+    flag("--ngd_learning_rate", type=float, metavar="R", help="of --ngd_training: --learning-rate, of all weights")
+    flag("--ngd_momentum", type=float, metavar="M", help="of --ngd_training: --momentum")
+    flag("--ngd_max_grad_norm", type=float, metavar="NORM", help="of --ngd_training: --clip-norm")
+    for name in NOT_OFFERED:
+        takes: dict[str, Any] = {"metavar": "FILE"} if name.endswith("_path") else {"action": "store_true"}
+        flag(f"--{name}", help="not offered, and says why", **takes)
+
+
+def take(args: argparse.Namespace, parser: Parser) -> None:
+    """Brings what these flags were told into those of train_bert.py. Throws ValueError."""
+    for name, why in NOT_OFFERED.items():
+        if getattr(args, name):
+            raise ValueError(f"--{name} is not offered: {why}")
+    for name, value in (("ngd_training", "kfac"), ("adam", "adam"), ("sgd", "momentum")):
+        if getattr(args, name):
+            chimera_flags.set_once(args, parser.get_default("optimizer"), "optimizer", value, f"--{name}")
+    of_kfac = [name for name in vars(args) if name.startswith("ngd_") and getattr(args, name) not in (None, False)]
+    if of_kfac and args.optimizer != "kfac":
+        raise ValueError(f"--{of_kfac[0]} belongs to --ngd_training, and the optimizer is {args.optimizer}")
+    inner = [kind for kind in ("lamb", "adam") if getattr(args, f"ngd_with_{kind}")]
+    if inner or args.ngd_training:
+        kind = inner[0] if inner else args.inner or "momentum"
+        chimera_flags.set_once(args, None, "inner", kind, f"--ngd_with_{kind}")
+    if len(inner) > 1:
+        raise ValueError("--ngd_with_lamb and --ngd_with_adam say two things of one; give one of them")
+    for theirs, ours in (("ngd_learning_rate", "learning_rate"), ("ngd_max_grad_norm", "clip_norm"),
+                         ("ngd_momentum", "momentum")):
+        told = getattr(args, theirs)
+        if told is not None:
+            chimera_flags.set_once(args, parser.get_default(ours), ours, told, f"--{theirs} {told:g}")
+    if args.momentum is None:
+        return
+    kind = args.inner or "lamb" if args.optimizer == "kfac" else args.optimizer
+    if kind not in ("momentum", "nesterov"):
+        raise ValueError(f"--momentum belongs to momentum and nesterov, and the optimizer is {kind}")
+    if not 0 <= args.momentum < 1:
+        raise ValueError(f"--momentum must be in [0, 1), got {args.momentum:g}")
