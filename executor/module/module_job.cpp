@@ -84,26 +84,26 @@ Interpreter& ModuleJob::loop(bool training) {
   return *one;
 }
 
-std::vector<double> ModuleJob::run(std::vector<double> scalars, bool training) {
+std::vector<double> ModuleJob::run(int step, std::vector<double> scalars, bool training) {
   stages_.clear();
   stages_.scalars() = std::move(scalars);
   Interpreter& row = loop(training);
-  row.run_step(static_cast<int>(step_), training && records_ ? &recorder_ : nullptr);
+  row.run_step(step, training && records_ ? &recorder_ : nullptr);
   row.finish();
-  if (training) ++step_;
   stages_.clear();
   return stages_.scalars();
 }
 
-std::vector<std::string> ModuleJob::exchange(const std::string& mine) {
+std::vector<std::string> exchange_texts(comm::Transport& transport, const std::string& mine,
+                                        int number) {
   const auto what = [] { return std::string("what the workers of a module say"); };
-  return gather_texts(mine, transport_, {comm::make_tag(kLookTag, 0, 0, 0, exchanges_++), what});
+  return gather_texts(mine, transport, {comm::make_tag(kLookTag, 0, 0, 0, number), what});
 }
 
 std::vector<double> ModuleJob::sum(std::vector<double> values) {
   const auto what = [] { return std::string("sums over the workers of a module"); };
   comm::sum_f64(transport_, comm::everyone(transport_), values.data(), values.size(),
-                {comm::make_tag(kLookTag, 0, 0, 1, exchanges_++), what});
+                {comm::make_tag(kLookTag, 0, 0, 1, sums_++), what});
   return values;
 }
 

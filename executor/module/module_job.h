@@ -41,13 +41,9 @@ class ModuleJob {
 
   /// One step, or its forwards alone; `scalars` are this worker's numbers, which the calls may
   /// change; returns everyone's sums. The first step fixes the gradients of stages().
-  std::vector<double> run(std::vector<double> scalars, bool training);
-  std::int64_t step() const { return step_; }
-  void set_step(std::int64_t step) { step_ = step; }
+  std::vector<double> run(int step, std::vector<double> scalars, bool training);
 
-  /// The texts of all workers, in their order; every worker calls it. So of the next.
-  std::vector<std::string> exchange(const std::string& mine);
-  /// Sums of numbers, of which each is one worker's.
+  /// Sums of numbers, of which each is one worker's; every worker calls it.
   std::vector<double> sum(std::vector<double> values);
 
   /// Starts or stops noting the instructions of training steps; forgets what was noted.
@@ -70,8 +66,11 @@ class ModuleJob {
   TraceRecorder recorder_;
   bool records_ = false;
   std::int64_t origin_ns_ = 0;
-  std::int64_t step_ = 0;
-  int exchanges_ = 0;
+  int sums_ = 0;
 };
+
+/// The texts of all workers, in their order; every worker calls it, with the same number.
+std::vector<std::string> exchange_texts(comm::Transport& transport, const std::string& mine,
+                                        int number);
 
 }  // namespace hetu

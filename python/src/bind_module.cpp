@@ -125,26 +125,26 @@ void bind_module(nb::module_& m) {
       .def_prop_ro("row", &ModuleJob::row)
       .def_prop_ro("plan", &ModuleJob::plan, nb::rv_policy::reference_internal)
       .def_prop_ro("peak_activations", &ModuleJob::peak_activations)
-      .def_prop_rw("step", &ModuleJob::step, &ModuleJob::set_step)
       .def("recomputed", &ModuleJob::recomputed)
-      .def("run", &ModuleJob::run, nb::call_guard<nb::gil_scoped_release>(), nb::arg("scalars"),
-           nb::arg("training"), "One step; the sums of all workers' scalars.")
+      .def("run", &ModuleJob::run, nb::call_guard<nb::gil_scoped_release>(), nb::arg("step"),
+           nb::arg("scalars"), nb::arg("training"), "One step; the sums of all workers' scalars.")
       .def("sum", &ModuleJob::sum, nb::call_guard<nb::gil_scoped_release>())
-      .def(
-          "exchange",
-          [](ModuleJob& j, const nb::bytes& mine) {
-            const std::string text(mine.c_str(), mine.size());
-            std::vector<std::string> all;
-            {
-              const nb::gil_scoped_release free;
-              all = j.exchange(text);
-            }
-            return bytes_of(all);
-          },
-          "The bytes of all workers, in their order; every worker calls it.")
       .def("record", &ModuleJob::record, nb::call_guard<nb::gil_scoped_release>())
       .def("write_trace", &ModuleJob::write_trace, nb::call_guard<nb::gil_scoped_release>());
   bind_messages(job);
+  m.def(
+      "exchange_bytes",
+      [](comm::Transport& links, const nb::bytes& mine, int number) {
+        const std::string text(mine.c_str(), mine.size());
+        std::vector<std::string> all;
+        {
+          const nb::gil_scoped_release free;
+          all = exchange_texts(links, text, number);
+        }
+        return bytes_of(all);
+      },
+      nb::arg("links"), nb::arg("mine"), nb::arg("number"),
+      "The bytes of all workers, in their order; every worker calls it, with the same number.");
 }
 
 }  // namespace hetu

@@ -48,6 +48,7 @@ class Pieces:
                 self.also.setdefault(id(tensor), []).append(name)
             else:
                 self.names[id(tensor)] = name
+        self.order = {name: n for n, name in enumerate(self.whole.state_dict())}
 
     def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
         """The first piece of each stage: as told, or as even as can be."""

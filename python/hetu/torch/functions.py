@@ -5,7 +5,8 @@ Nothing here knows an order: which instruction follows which, who waits for whom
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -126,11 +127,8 @@ class StageFunctions:
     def _recompute(self, placement: int, micro: int) -> None:
         """The forward again, from the same inputs, buffers and seeds; buffers then are as they were."""
         live, module = self.live[placement, micro], self.stages[placement]
-        now = [buffer.clone() for buffer in module.buffers()]
-        _restore(module, live.buffers)
-        with torch.enable_grad():
+        with _with_buffers(module, live.buffers), torch.enable_grad():
             self._run(placement, micro, live.given, live, note_loss=False)
-        _restore(module, now)
         live.given, live.buffers = [], []
 
     def _inputs(self, placement: int, micro: int) -> list[Any]:
@@ -270,7 +268,16 @@ def _or_zeros(gradient: torch.Tensor | None, spec: TensorSpec) -> torch.Tensor:
     return torch.zeros(spec.shape, dtype=spec.dtype) if gradient is None else gradient
 
 
-def _restore(module: torch.nn.Module, values: Sequence[torch.Tensor]) -> None:
-    with torch.no_grad():
-        for buffer, value in zip(module.buffers(), values, strict=True):
-            buffer.copy_(value)
+@contextlib.contextmanager
+def _with_buffers(module: torch.nn.Module, values: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Inside, other tensors stand in place of the buffers: these keep what they hold, also for graphs that have them."""
+    own = dict(zip([id(buffer) for buffer in module.buffers()], values, strict=True))
+    swapped = [(inner, name, buffer) for inner in module.modules() for name, buffer in inner._buffers.items()
+               if buffer is not None]
+    try:
+        for inner, name, buffer in swapped:
+            inner._buffers[name] = own[id(buffer)]
+        yield
+    finally:
+        for inner, name, buffer in swapped:
+            inner._buffers[name] = buffer

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,10 +22,11 @@ from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.cuts import Pieces, Stage, forget
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
+from hetu.torch.state import StateOfPipeline
 from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of
 
 
-class Pipeline:
+class Pipeline(StateOfPipeline):
     """One worker's part of a module that is trained in stages, under heturun or alone.
 
     model: an nn.Sequential, cut at its CutPoints or else between any two of its children; a list of modules, each given what
@@ -66,7 +68,7 @@ class Pipeline:
         self.job: Any = None
         self.forms: dict[Any, Form] = {}
         self.expected: Any = None
-        self.steps = 0
+        self.steps = self.exchanges = 0
         self.stepper = threading.get_ident()
         self.under_way = ""
         leave.join(self)
@@ -132,7 +134,7 @@ class Pipeline:
             self._begin_gradients()
         drawn = torch.get_rng_state()
         try:
-            losses = self.job.run([0.0] * (self.micro_batches * self.pipelines), training)
+            losses = self.job.run(self.steps, [0.0] * (self.micro_batches * self.pipelines), training)
         finally:
             torch.set_rng_state(drawn)
         self.steps += training
@@ -160,7 +162,9 @@ class Pipeline:
         self.functions.parts.update({edge: 1 + k for k, edge in enumerate(extra)})
         self.edges = set(form.edges)
         pairs = sorted({tie.stages for tie in self.ties})
-        self.job = _hetu.ModuleJob(self.schedule, self.transport, self.pipelines, extra, pairs, self.functions.compute)
+        functions = weakref.ref(self.functions)  # which hold the job
+        self.job = _hetu.ModuleJob(self.schedule, self.transport, self.pipelines, extra, pairs,
+                                   lambda *instruction: functions().compute(*instruction))  # type: ignore[union-attr]
         self.functions.job = self.job
         self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
         self._check_copies()
@@ -188,7 +192,7 @@ class Pipeline:
     def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int]) -> None:
         """All workers of the step have batches of one form: else their messages would not fit."""
         mine = json.dumps([self.steps, list(sizes), [_signature(leaf, -1) for leaf in batch[0]]])
-        for worker, other in enumerate(self.job.exchange(mine.encode())):
+        for worker, other in enumerate(self._exchange(mine.encode())):
             if other.decode() != mine:
                 raise ValueError(f"worker {worker} begins a step with [number, rows, tensors] {other.decode()}, worker "
                                  f"{self.transport.worker} with {mine}: all workers of a pipeline give the same "
@@ -201,7 +205,7 @@ class Pipeline:
                 [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy()) for p in stage.parameters()]
                 for placement, stage in self.own.items()}
         mine = {"torch": torch.__version__, "stages": sums}
-        texts = [json.loads(text) for text in self.job.exchange(json.dumps(mine).encode())]
+        texts = [json.loads(text) for text in self._exchange(json.dumps(mine).encode())]
         first: dict[str, tuple[int, Any]] = {}
         for worker, text in enumerate(texts):
             if text["torch"] != texts[0]["torch"]:
@@ -264,6 +268,10 @@ class Pipeline:
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """What all workers noted, for `hetu timeline` and `hetu compare`. Every worker calls it; worker 0 writes."""
         self._started("write_trace").write_trace(os.fspath(path))
+
+    def _exchange(self, mine: bytes) -> list[bytes]:
+        self.exchanges += 1
+        return list(_hetu.exchange_bytes(self.transport, mine, self.exchanges))
 
     def _started(self, what: str) -> Any:
         if self.job is None:

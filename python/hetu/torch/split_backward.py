@@ -86,7 +86,7 @@ class DeferredGradients:
             return list(zip(off, made, strict=True))
         made = node(*came)
         made = made if isinstance(made, tuple) else (made,)
-        return [(edge, g) for edge, g in zip(node.next_functions, made, strict=True)
+        return [(edge, None if g is None else _fitted(edge, g)) for edge, g in zip(node.next_functions, made, strict=True)
                 if edge[0] is not None and self.trunk.get(id(edge[0])) is not True]
 
     def _owners(self) -> dict[int, int]:
@@ -104,6 +104,12 @@ class DeferredGradients:
                 owners[id(node)] = id(fork) if owners.get(id(node), id(fork)) == id(fork) else -1
                 todo += [edge[0] for edge in node.next_functions if edge[0] is not None]
         return owners
+
+
+def _fitted(edge: Edge, gradient: torch.Tensor) -> torch.Tensor:
+    """As the engine hands on what a node makes: summed where a value was broadcast (a bias), in the type of the value."""
+    form = edge[0]._input_metadata[edge[1]]
+    return gradient.sum_to_size(form.shape).to(form.dtype)
 
 
 def _trunk(starts: Sequence[Any], ends: set[int]) -> dict[int, bool]:
