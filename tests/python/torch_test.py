@@ -4,7 +4,6 @@
 Skipped where PyTorch is not there (`./run torch`). --seed N draws other weights and samples."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,9 +14,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
-TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "recomputed", "zb-h1 recomputed", "norms",
-"
-                                                                                                                 "       "norms recomputed", "skips", "skips zb-v", "told cuts", "tied", "tied zb-v", "tied chimera", "pipelines", "save", "trace"]
+TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "recomputed", "zb-h1 recomputed",
+       "norms", "norms recomputed", "skips", "skips zb-v", "told cuts", "tied", "tied zb-v", "tied chimera",
+       "pipelines", "save", "trace"]
 FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "load"]
 SUMMED = ("chimera", "tied", "pipelines")
 LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S+)")
@@ -79,9 +78,10 @@ class Torch(unittest.TestCase):
 
     def test_refuses_in_one_line(self):
         """In one process, whose plan has stages enough."""
-        import hetu.torch
         import torch
         from torch import nn
+
+        import hetu.torch
 
         class Merge(nn.Module):
             def forward(self, x):
@@ -99,7 +99,7 @@ class Torch(unittest.TestCase):
         cases = [
             (lambda: hetu.torch.Pipeline([line], loss, **two), "has 2 stages, and the model 1 piece"),
             (lambda: hetu.torch.Pipeline(tied, loss, **two), r"'0.weight' is used on stages 0 and 1: "
-                                                              ".*tied=\[\('0.weight', '1.w"),
+                                                              r".*tied=\[\('0.weight', '1.w"),
             (lambda: hetu.torch.Pipeline([line, lambda v: v], loss, **two), "piece 1 of the model is no nn.Module but "
                                                                             "function"),
             (lambda: hetu.torch.Pipeline(nn.Sequential(nn.Sequential(line, hetu.torch.CutPoint()), line), loss, **two),
@@ -108,15 +108,15 @@ class Torch(unittest.TestCase):
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, "pipedream", 2).step(x, x), "updates stages "
                                                                                                     "one by one"),
             (lambda: hetu.torch.Pipeline([line, Merge()], loss, **two).step(x, x), r"stage 1 \(Merge\).* the number "
-                                                                                    "of samples"),
+                                                                                    r"of samples"),
             (lambda: hetu.torch.Pipeline([line, Counts()], loss, **two).step(x, x), r"stage 1 \(Counts\) fails where "
-                                                                                     "it is looked"),
+                                                                                     r"it is looked"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, "gpipe", 5).step(x, x), "8 samples give 4 "
                                                                                                 "micro-batches"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], nn.MSELoss(reduction="none"), **two).step(x, x),
              "must be a scalar"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, first_pieces=[0, 2], **two), r"first_pieces "
-                                                                                                      "\[0, 2\]"),
+                                                                                                      r"\[0, 2\]"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, pipelines=2, **two), "1 workers do not make 2 "
                                                                                              "pipelines"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, **two).load("/nowhere"), "no complete checkpoint"),
@@ -135,8 +135,8 @@ class Torch(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder:
                 script = Path(folder, "script.py")
                 script.write_text(snippet)
-                run = subprocess.run(["heturun", "-w", "2", sys.executable, script], capture_output=True, text=True, cwd=folder,
-                                     timeout=300, env=dict(os.environ))
+                run = subprocess.run(["heturun", "-w", "2", sys.executable, script], capture_output=True, text=True,
+                                     cwd=folder, timeout=300)
                 self.assertEqual(run.returncode, 0, f"snippet {number}: {run.stdout}{run.stderr}")
                 self.assertNotIn("leaked", run.stderr)
                 self.assertIn("loss", run.stdout)

@@ -6,11 +6,12 @@ parameters, and prints one line per case. The seed is printed by the test."""
 import os
 import sys
 
+import torch
+from torch import nn
+
 import hetu.torch
 import hetu.torch.blocks
-import torch
 from hetu.torch.blocks import pieces_of
-from torch import nn
 
 ROWS, MICROS, STEPS, WIDTH = 22, 4, 5, 12  # 22 rows: the last micro-batch has 4, the others 6
 
@@ -93,8 +94,8 @@ TIE = {"tied": [("0.weight", "3.weight")]}
 # name: model, schedule, options; bits where nothing is summed over copies.
 CASES = {
     "gpipe": (deep, "gpipe", {}), "1f1b": (deep, "1f1b", {}), "zb-h1": (deep, "zb-h1", {}), "zb-v": (deep, "zb-v", {}),
-"
-                                                                                                                 "    "interleaved": (deep, "interleaved-1f1b", {"chunks": 2}), "chimera": (deep, "chimera", {}), "varuna": (deep, "varuna", {}),
+    "interleaved": (deep, "interleaved-1f1b", {"chunks": 2}),
+    "chimera": (deep, "chimera", {}), "varuna": (deep, "varuna", {}),
     "recomputed": (deep, "1f1b", {"with_recompute": True}), "zb-h1 recomputed": (deep, "zb-h1", {"with_recompute": True}),
     "norms": (normed, "zb-h1", {}), "norms recomputed": (normed, "1f1b", {"with_recompute": True}),
     "skips": (skipping, "1f1b", {}), "skips zb-v": (skipping, "zb-v", {}), "cuts": (cut, "zb-h1", {}),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hetu.torch.cuts import PiecewiseModel, Pieces
+from hetu.torch.cuts import Pieces, PiecewiseModel
 
 
 class _Piece(nn.Module):
