@@ -50,6 +50,8 @@ _TABLE = {
                     "executor/predict executor/sync executor/loop",
     "executor/rehearse": "graph/base ps/client ps/coordinator pipeline/groups pipeline/ir pipeline/cost pipeline/simulate "
                          "executor/comm executor/device executor/compile executor/stage executor/sync executor/loop",
+    "executor/module": "graph/base pipeline/ir pipeline/verify pipeline/cost pipeline/simulate pipeline/lower executor/comm "
+                       "executor/device executor/compile executor/stage executor/sync executor/loop executor/job",
 }
 LAYERS: dict[str, list[str]] = {folder: seen.split() for folder, seen in _TABLE.items()}
 LAYERS["cli"] = [*_TABLE]
@@ -63,6 +65,7 @@ _PACKAGES = {
     "python/hetu/sample": "python/hetu",
     "python/hetu/profile": "python/hetu python/hetu/process python/hetu/job python/hetu/nn python/hetu/models",
     "python/hetu/launch": "python/hetu",
+    "python/hetu/torch": "python/hetu python/hetu/process",
 }
 LAYERS.update({folder: seen.split() for folder, seen in _PACKAGES.items()})
 LAYERS["python"] = [*_TABLE, *_PACKAGES]

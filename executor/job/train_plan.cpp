@@ -404,8 +404,10 @@ Schedule TrainPlan::of_run(int steps) const {
   return lower(over_steps(*this, steps), how);
 }
 
-Schedule TrainPlan::of_validation() const {
-  Schedule forwards = one_step;
+Schedule TrainPlan::of_validation() const { return forwards_of(one_step, how); }
+
+Schedule forwards_of(const Schedule& compute, const Lowering& how) {
+  Schedule forwards = compute;
   for (Program& program : forwards.workers) {
     for (auto* part : {&program.prologue, &program.body, &program.drain}) {
       part->erase(std::remove_if(part->begin(), part->end(),

@@ -90,7 +90,7 @@ struct TrainPlan {
   /// row to have its body, and by whole repetitions shorter than the run. A user's own rows are
   /// never cut, and may be longer. Throws Plan where they cannot be so long.
   Schedule of_run(int steps) const;
-  /// Forwards alone, lowered as training is, without updates and sums of gradients.
+  /// As forwards_of, lowered as training is.
   Schedule of_validation() const;
 };
 
@@ -100,6 +100,9 @@ struct TrainPlan {
 /// job, a plan over the memory limit), Unsupported, Plan.
 TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
                     const TrainerOptions& options, const Seat& seat);
+
+/// Forwards of a compute-only step alone, lowered by `how`, without updates and sums of gradients.
+Schedule forwards_of(const Schedule& compute, const Lowering& how);
 
 /// First block of each of `stages` stages such that the most expensive stage is as cheap as
 /// possible, by FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the

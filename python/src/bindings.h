@@ -44,6 +44,9 @@ void bind_training(nanobind::module_& m);
 /// Training: Job, checkpoints.
 void bind_executor(nanobind::module_& m);
 
+/// Stages that Python computes: ModuleJob.
+void bind_module(nanobind::module_& m);
+
 /// Weights and gradients of a job by name: weights, gradients, gradient_norms, set_weights.
 void bind_weights(nanobind::module_& m);
 

@@ -69,6 +69,7 @@ NB_MODULE(_hetu, m) {
   hetu::bind_weights(m);
   hetu::bind_training(m);
   hetu::bind_executor(m);
+  hetu::bind_module(m);
   hetu::bind_predict(m);
   hetu::bind_stop(m);
   hetu::bind_weight_files(m);

@@ -1,0 +1,135 @@
+#include "executor/module/module_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "executor/comm/gather.h"
+#include "executor/comm/tag_kinds.h"
+#include "executor/compile/row.h"
+#include "executor/job/run_trace.h"
+#include "executor/job/train_plan.h"
+#include "executor/sync/ways.h"
+#include "graph/base/error.h"
+#include "pipeline/ir/run_length.h"
+#include "pipeline/lower/lower.h"
+#include "pipeline/simulate/simulate.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+namespace {
+
+Schedule checked(const Schedule& plan, const Lowering& how) {
+  if (is_asynchronous(plan) || plan.steps != 1)
+    fail(Code::Unsupported,
+         "'{}' updates stages one by one, with weights by version; a module's optimizer makes one "
+         "update per step: choose a method with a flush, such as 1f1b, zb-h1 or chimera",
+         plan.method);
+  if (plan.half_micros)
+    fail(Code::Unsupported,
+         "'{}' takes backwards of half micro-batches; leave --concat halving out", plan.method);
+  if (plan.replica_rule == ReplicaRule::Cyclic)
+    fail(Code::Unsupported, "'{}' has replicas of single stages; use pipelines instead",
+         plan.method);
+  verify(plan);
+  return lower(plan, how);
+}
+
+// As training has it (train_plan.cpp): what the plan needs, and one more that is being made.
+int send_slots(const Schedule& lowered) {
+  return std::max(least_send_slots(lowered), ample_send_slots(lowered, Costs{})) + 1;
+}
+
+}  // namespace
+
+ModuleJob::ModuleJob(const Schedule& plan, const Lowering& how, comm::Transport& transport,
+                     ModuleStages::Compute compute)
+    : lowered_(checked(plan, how)),
+      forwards_(forwards_of(plan, how)),
+      transport_(transport),
+      reducer_(transport),
+      stages_(std::move(compute), send_slots(lowered_), transport) {
+  const int needed = width() * how.pipelines;
+  require(transport.workers() == needed,
+          "{} pipelines of {} workers need {} workers, but {} were started", how.pipelines, width(),
+          needed, transport.workers());
+  const VerifyReport report = verify(lowered_);
+  peak_activations_ = static_cast<int>(report.peak_activations.at(row()));
+  syncs_ = ways_of(lowered_, SyncSeat{transport, stages_, reducer_});
+  origin_ns_ = comm::now_ns();
+}
+
+// What was given for messages may be let go of by its owner alone, while the loop stands.
+ModuleJob::~ModuleJob() {
+  training_.reset();
+  validation_.reset();
+}
+
+std::vector<int> ModuleJob::recomputed(int placement) const {
+  std::vector<int> micros;
+  for (const Instr& i : unroll(lowered_.workers[row()]))
+    if (i.kind == Kind::Recompute && i.stage == placement) micros.push_back(i.micro);
+  return micros;
+}
+
+Interpreter& ModuleJob::loop(bool training) {
+  std::unique_ptr<Interpreter>& one = training ? training_ : validation_;
+  if (!one) {
+    Interpreter::Links links{transport_, {}};
+    if (training)
+      for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
+    one = std::make_unique<Interpreter>(
+        bind_row(training ? lowered_ : forwards_, transport_.worker(), lowered_.lowering.pipelines),
+        stages_, links);
+  }
+  return *one;
+}
+
+std::vector<double> ModuleJob::run(int step, std::vector<double> scalars, bool training) {
+  stages_.clear();
+  stages_.scalars() = std::move(scalars);
+  Interpreter& row = loop(training);
+  row.run_step(step, training && records_ ? &recorder_ : nullptr);
+  row.finish();
+  stages_.clear();
+  return stages_.scalars();
+}
+
+std::vector<std::string> exchange_texts(comm::Transport& transport, const std::string& mine,
+                                        int number) {
+  const auto what = [] { return std::string("what the workers of a module say"); };
+  return gather_texts(mine, transport, {comm::make_tag(kLookTag, 0, 0, 0, number), what});
+}
+
+std::vector<double> ModuleJob::sum(std::vector<double> values) {
+  const auto what = [] { return std::string("sums over the workers of a module"); };
+  comm::sum_f64(transport_, comm::everyone(transport_), values.data(), values.size(),
+                {comm::make_tag(kLookTag, 0, 0, 1, sums_++), what});
+  return values;
+}
+
+void ModuleJob::record(bool on) {
+  recorder_.clear();
+  records_ = on;
+  if (!on) return;
+  comm::barrier(transport_, comm::everyone(transport_),
+                {comm::make_tag(kTraceTag, 1, 0, 0, 0), "the start of a trace"});
+  origin_ns_ = comm::now_ns();
+}
+
+void ModuleJob::write_trace(const std::string& path) {
+  const Trace mine{recorder_.events(transport_.worker(), origin_ns_), "{}"};
+  recorder_.clear();
+  const auto what = [] { return std::string("the traces of all workers"); };
+  const std::vector<std::string> texts =
+      gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
+  if (transport_.worker() != 0) return;
+  Trace all;
+  for (const std::string& text : texts) {
+    const Trace one = trace_from_json(text, "a worker's trace");
+    all.events.insert(all.events.end(), one.events.begin(), one.events.end());
+  }
+  const std::vector<PlannedRun> runs = runs_by_step(all, lowered_);
+  write_beside(path, trace_to_json(with_prediction(std::move(all), runs)));
+}
+
+}  // namespace hetu

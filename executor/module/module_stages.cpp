@@ -1,0 +1,184 @@
+#include "executor/module/module_stages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "executor/comm/collective.h"
+#include "executor/comm/tag_kinds.h"
+#include "executor/compile/row.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+ModuleStages::Key key_of(const Instr& instr) {
+  return {instr.kind, instr.stage, instr.part, instr.micro};
+}
+
+ModuleStages::Message room_of(std::size_t bytes) {
+  auto* const data = static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  return {data, bytes,
+          std::shared_ptr<void>(data, [](void* kept) { ::operator delete(kept, kAlignment); })};
+}
+
+template <class Float>
+void add(const ModuleGradient& to, const ModuleGradient& from) {
+  auto* const sum = static_cast<Float*>(to.data);
+  const auto* const more = static_cast<const Float*>(from.data);
+  for (std::int64_t i = 0; i < to.count; ++i) sum[i] += more[i];
+}
+
+void copy(const ModuleGradient& to, const ModuleGradient& from) {
+  if (to.data != from.data)
+    std::memcpy(to.data, from.data, static_cast<std::size_t>(to.count) * dtype_bytes(to.dtype));
+}
+
+}  // namespace
+
+ModuleStages::ModuleStages(Compute compute, int slots, comm::Transport& transport)
+    : compute_(std::move(compute)),
+      slots_(static_cast<std::size_t>(std::max(1, slots))),
+      transport_(transport) {}
+
+void ModuleStages::begin_run(int /*first_step*/, bool /*asks_to_stop*/) {
+  for (Shared& shared : shared_) shared.joined = false;
+}
+
+Event ModuleStages::run(const Instr& instr, int step) {
+  if (is_compute(instr.kind)) {
+    compute_(instr);
+  } else if (instr.kind == Kind::ReduceScalars) {
+    for (Shared& shared : shared_) join(shared);
+    spread();
+    const auto what = [&] { return fmt::format("losses of step {}", step); };
+    comm::sum_f64(transport_, comm::everyone(transport_), scalars_.data(), scalars_.size(),
+                  {comm::make_tag(kScalarTag, 0, 0, 0, step), what});
+  } else if (instr.kind != Kind::Update) {  // weights change when their owner changes them
+    fail(Code::Unsupported, "{}: stages of a module do not compute that", to_string(instr));
+  }
+  return Event(comm::now_ns());
+}
+
+DeviceSpan ModuleStages::newest_weights(int /*stage*/) {
+  fail(Code::Unsupported, "weights of a module are their owner's");
+}
+
+void ModuleStages::give(const Key& send, Message message) {
+  const auto [kind, stage, part, micro] = send;
+  std::deque<Sent>& edge = sent_[{kind, stage, part}];
+  if (edge.size() == slots_) edge.pop_front();  // the loop has waited for it: see overwrites
+  edge.push_back({micro, std::move(message)});
+}
+
+void ModuleStages::overwrites(const Instr& compute, std::vector<const void*>& addresses) {
+  const bool forward = compute.kind == Kind::Forward;
+  if (!forward && compute.kind != Kind::Backward && compute.kind != Kind::InputGrad) return;
+  const Kind kind = forward ? Kind::SendForward : Kind::SendBackward;
+  for (const auto& [key, edge] : sent_) {
+    if (std::get<0>(key) == kind && std::get<1>(key) == compute.stage && edge.size() == slots_)
+      addresses.push_back(edge.front().message.data);
+  }
+}
+
+Buffer ModuleStages::out_buffer(const Instr& send) {
+  for (const Sent& sent : sent_[{send.kind, send.stage, send.part}])
+    if (sent.micro == send.micro)
+      return {const_cast<void*>(sent.message.data), sent.message.bytes};  // NOLINT: it is read
+  fail(Code::Internal, "{}: nothing was given for it", to_string(send));
+}
+
+std::optional<Buffer> ModuleStages::in_buffer(const Instr& recv) {
+  const auto known = expected_.find(key_of(recv));
+  if (known == expected_.end())
+    fail(Code::Internal, "{}: nobody has said how long it is", to_string(recv));
+  Message& room = incoming_[key_of(recv)];
+  room = room_of(known->second);
+  return Buffer{const_cast<void*>(room.data), room.bytes};  // NOLINT: it is ours
+}
+
+ModuleStages::Message ModuleStages::take(const Key& recv) {
+  const auto found = incoming_.find(recv);
+  HETU_ASSERT(found != incoming_.end());
+  Message message = std::move(found->second);
+  incoming_.erase(found);
+  return message;
+}
+
+void ModuleStages::clear() {
+  sent_.clear();
+  incoming_.clear();
+}
+
+void ModuleStages::set_gradients(int placement, int model_stage,
+                                 std::vector<ModuleGradient> gradients) {
+  gradients_[placement] = {model_stage, std::move(gradients)};
+  find_shared();
+}
+
+// A part is shared where another placement here has it too: each tied pair has a number of its own,
+// part 0 is that of the model stage. The lead is as in executor/stage/shared_gradients.cpp.
+void ModuleStages::find_shared() {
+  shared_.clear();
+  std::map<std::tuple<int, int, int>, std::vector<Holder>> holders;  // pair or stage, nth of it
+  for (const auto& [placement, held] : gradients_) {
+    std::map<int, int> count;  // of each part
+    for (const ModuleGradient& g : held.second)
+      holders[{g.part, g.part == 0 ? held.first : -1, count[g.part]++}].push_back(
+          {held.first, placement, g});
+  }
+  for (auto& [key, list] : holders) {
+    if (list.size() < 2) continue;
+    std::stable_sort(list.begin(), list.end(), [](const Holder& a, const Holder& b) {
+      return std::pair(a.model_stage, a.placement) < std::pair(b.model_stage, b.placement);
+    });
+    std::size_t lead = 0;
+    while (lead + 1 < list.size() && list[lead + 1].model_stage == list[0].model_stage) ++lead;
+    if (lead > 0 && lead + 1 < list.size())
+      fail(Code::Unsupported,
+           "a tied parameter's stage {} stands on this worker more than once; put its replicas on "
+           "different workers",
+           list[0].model_stage);
+    shared_.push_back({std::move(list), lead, false});
+  }
+}
+
+void ModuleStages::join(Shared& shared) {
+  if (shared.joined) return;
+  shared.joined = true;
+  const ModuleGradient& first = shared.holders[0].gradient;
+  for (std::size_t i = 1; i < shared.holders.size(); ++i) {
+    if (first.dtype == DType::Float64)
+      add<double>(first, shared.holders[i].gradient);
+    else
+      add<float>(first, shared.holders[i].gradient);
+  }
+  copy(shared.holders[shared.lead].gradient, first);
+}
+
+// Every holder has the sum.
+void ModuleStages::spread() {
+  for (const Shared& shared : shared_)
+    for (const Holder& holder : shared.holders)
+      copy(holder.gradient, shared.holders[shared.lead].gradient);
+}
+
+std::vector<int> ModuleStages::buckets(const Instr& reduce) {
+  std::vector<int> out;
+  const auto& all = gradients_.at(reduce.stage).second;
+  for (std::size_t b = 0; b < all.size(); ++b)
+    if (all[b].part == reduce.part) out.push_back(static_cast<int>(b));
+  return out;
+}
+
+Bucket ModuleStages::bucket(int stage, int bucket) {
+  const ModuleGradient& g = gradients_.at(stage).second.at(static_cast<std::size_t>(bucket));
+  for (Shared& shared : shared_)
+    if (shared.holders[shared.lead].gradient.data == g.data) join(shared);
+  return {g.dtype, g.data, g.count};
+}
+
+}  // namespace hetu

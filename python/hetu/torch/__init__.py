@@ -1,0 +1,20 @@
+"""PyTorch modules under Hetu's plans: `hetu.torch.Pipeline`. Needs PyTorch, as nothing else in Hetu does.
+
+    pipe = hetu.torch.Pipeline(model, loss, schedule="zb-h1", micro_batches=8)
+    optimizer = torch.optim.AdamW(pipe.parameters())
+    for x, y in loader:
+        loss = pipe.step(x, y)
+        optimizer.step()
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"hetu.torch needs PyTorch ({error}); `./run torch` installs it in the tree, else: pip install "
+                      f"torch") from None
+
+from hetu.torch.cuts import CutPoint
+from hetu.torch.functions import seed_of
+from hetu.torch.pipeline import Pipeline
+
+__all__ = ["CutPoint", "Pipeline", "seed_of"]

@@ -1,0 +1,158 @@
+"""What goes from stage to stage, found before anything is computed: the stages run once on tensors without elements.
+
+Every worker finds the same, so that no message has to say what it holds. A value that a stage hands on as it is goes from
+where
+it was made to where it is read; what comes from the batch goes nowhere, since every worker has the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hetu.torch.cuts import Stage
+from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
+
+
+class Source(NamedTuple):
+    """Where a leaf comes from: leaf `number` of the batch, tensor `number` that `stage` makes, or a value that is no
+    tensor."""
+
+    kind: str
+    stage: int = -1
+    number: int = -1
+    value: Any = None
+
+
+class StageForm(NamedTuple):
+    """What a stage is given and gives, as leaves."""
+
+    inputs: list[Source]
+    input_tree: Any
+    outputs: list[Source]
+    output_tree: Any
+    made: list[TensorSpec]  # in the order of their leaves
+    given: list[TensorSpec | None]  # by input
+
+
+class Form:
+    """All of it, for micro-batches of one size."""
+
+    def __init__(self, stages: list[StageForm]) -> None:
+        self.stages = stages
+        self.edges: dict[tuple[int, int], list[int]] = {}  # (from, to) -> tensors of `from`, ascending
+        for reader, stage in enumerate(stages):
+            for source in stage.inputs:
+                if source.kind == "made":
+                    tensors = self.edges.setdefault((source.stage, reader), [])
+                    if source.number not in tensors:
+                        tensors.append(source.number)
+        for tensors in self.edges.values():
+            tensors.sort()
+        for first in range(len(stages) - 1):  # every plan has these, if only to say that it is time
+            self.edges.setdefault((first, first + 1), [])
+
+    def specs(self, edge: tuple[int, int], backward: bool = False) -> list[TensorSpec]:
+        """Of the tensors of an edge, or of their gradients."""
+        return [self.stages[edge[0]].made[k] for k in self.indices(edge, backward)]
+
+    def indices(self, edge: tuple[int, int], backward: bool = False) -> list[int]:
+        """Which tensors of its first stage those are."""
+        made = self.stages[edge[0]].made
+        return [k for k in self.edges[edge] if made[k].needs_gradient or not backward]
+
+    def readers(self, stage: int) -> list[int]:
+        """Stages that read of this one, ascending."""
+        return sorted(to for source, to in self.edges if source == stage)
+
+    def writers(self, stage: int) -> list[int]:
+        """Stages that this one reads of, ascending."""
+        return sorted(source for source, to in self.edges if to == stage)
+
+
+def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cut: int) -> Form:
+    """The form for micro-batches of `rows` samples, `batch` being the leaves of one of `cut` samples."""
+    with FakeTensorMode() as mode:
+        leaves = [_resized(leaf, rows, cut) if isinstance(leaf, torch.Tensor) else leaf for leaf in batch]
+        given: dict[int, Source] = {id(leaf): Source("batch", number=n) for n, leaf in enumerate(leaves)
+                                    if isinstance(leaf, torch.Tensor)}
+        sources = [given[id(leaf)] if isinstance(leaf, torch.Tensor) else Source("constant", value=leaf) for leaf in leaves]
+        parameters = _Likenesses(mode)
+        forms = []
+        keep = [leaves]  # so that no identity is given anew
+        for number, stage in enumerate(stages):
+            specs = [spec_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+            out = _run(stage, number, parameters, unflatten(leaves, tree))
+            out_leaves, out_tree = flatten(out)
+            keep.append(out_leaves)
+            made: list[TensorSpec] = []
+            out_sources = []
+            for leaf in out_leaves:
+                if not isinstance(leaf, torch.Tensor):
+                    out_sources.append(Source("constant", value=leaf))
+                    continue
+                if id(leaf) not in given:
+                    given[id(leaf)] = Source("made", number, len(made))
+                    made.append(spec_of(leaf))
+                out_sources.append(given[id(leaf)])
+            forms.append(StageForm(sources, tree, out_sources, out_tree, made, specs))
+            leaves, tree, sources = out_leaves, out_tree, out_sources
+    return Form(forms)
+
+
+def check_rows(stages: Sequence[Stage], find_form: Callable[[int], Form], rows: int) -> Form:
+    """The form for `rows`, after a look that no module changes the number of samples: where micro-batches of one more
+    differ,
+    they differ by one more."""
+    form, more = find_form(rows), find_form(rows + 1)
+    for number, (one, two) in enumerate(zip(form.stages, more.stages, strict=True)):
+        for a, b in zip(one.made, two.made, strict=True):
+            if len(a.shape) == len(b.shape) and all(m == n or (m, n) == (rows, rows + 1)
+                                                    for m, n in zip(a.shape, b.shape, strict=True)):
+                continue
+            kinds = ", ".join(type(piece).__name__ for piece in stages[number].pieces)
+            raise ValueError(f"stage {number} ({kinds}) gives {a} for {rows} samples and {b} for {rows + 1}: a module "
+                             f"changes "
+                             f"the number of samples; keep the samples a dimension of their own")
+    return form
+
+
+class _Likenesses:
+    """Parameters and buffers without elements, each once."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self.mode = mode
+        self.of: dict[int, torch.Tensor] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """That of a tensor, on the processor also where its own is nowhere."""
+        if id(tensor) not in self.of:
+            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
+                                       device="cpu" if tensor.is_meta else tensor.device)
+            self.of[id(tensor)] = like.requires_grad_(tensor.requires_grad)
+        return self.of[id(tensor)]
+
+
+def _resized(leaf: torch.Tensor, rows: int, cut: int) -> torch.Tensor:
+    shape = list(leaf.shape)
+    if shape and shape[0] == cut and cut != rows:
+        shape[0] = rows
+    return torch.empty(shape, dtype=leaf.dtype, device=leaf.device)
+
+
+def _run(stage: Stage, number: int, likeness: _Likenesses, value: Any) -> Any:
+    names = {name: likeness(tensor) for name, tensor in [*stage.named_parameters(remove_duplicate=False),
+                                                         *stage.named_buffers(remove_duplicate=False)]}
+    before, stage.before = stage.before, lambda piece: None  # nothing is drawn
+    try:
+        return torch.func.functional_call(stage, names, (value,), tie_weights=False)
+    except Exception as error:
+        kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
+        text = " ".join(str(error).split())
+        raise ValueError(f"stage {number} ({kinds}) fails where it is looked at without values: {type(error).__name__}: "
+                         f"{text}") from error
+    finally:
+        stage.before = before

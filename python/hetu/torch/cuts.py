@@ -1,0 +1,132 @@
+"""A module as pieces, the smallest parts that stages are made of; and pieces as stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class CutPoint(nn.Module):
+    """Where a module may be cut: gives what it is given. Used once, on all that goes from the part before to the part
+    after."""
+
+    def forward(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+
+class Stage(nn.Module):
+    """A run of pieces, each given what the one before gives."""
+
+    def __init__(self, pieces: Sequence[nn.Module], first_piece: int) -> None:
+        super().__init__()
+        self.pieces = nn.ModuleList(pieces)
+        self.first_piece = first_piece
+        self.before: Callable[[int], None] = lambda piece: None  # called before each piece
+
+    def forward(self, value: Any) -> Any:
+        """What the last piece gives."""
+        for number, piece in enumerate(self.pieces):
+            self.before(self.first_piece + number)
+            value = piece(value)
+        return value
+
+
+class Pieces:
+    """The pieces of a model, and what each of their tensors is called in the whole."""
+
+    def __init__(self, model: Any) -> None:
+        self.whole, self.pieces = _pieces(model)
+        self.names: dict[int, str] = {}  # by identity of a parameter or buffer
+        self.also: dict[int, list[str]] = {}  # further names of the same tensor, as a state_dict has them
+        for name, tensor in [*self.whole.named_parameters(remove_duplicate=False),
+                             *self.whole.named_buffers(remove_duplicate=False)]:
+            if id(tensor) in self.names:
+                self.also.setdefault(id(tensor), []).append(name)
+            else:
+                self.names[id(tensor)] = name
+        self.order = {name: n for n, name in enumerate(self.whole.state_dict())}
+
+    def cut(self, stages: int, first_pieces: Sequence[int] | None) -> list[int]:
+        """The first piece of each stage: as told, or as even as can be."""
+        count = len(self.pieces)
+        if count < stages:
+            raise ValueError(f"the schedule has {stages} stages, and the model {count} piece(s): {count - 1} cut(s) where "
+                             f"{stages - 1} are needed; add CutPoints, or choose fewer stages")
+        if first_pieces is None:
+            return [s * count // stages for s in range(stages)]
+        first = list(first_pieces)
+        if len(first) != stages or first[0] != 0 or any(a >= b for a, b in zip(first, [*first[1:], count], strict=True)):
+            raise ValueError(f"first_pieces {first}: {stages} ascending numbers below {count} are wanted, the first 0")
+        return first
+
+    def stages(self, first: Sequence[int]) -> list[Stage]:
+        """The stages that begin with these pieces."""
+        ends = [*first[1:], len(self.pieces)]
+        return [Stage(self.pieces[a:b], a) for a, b in zip(first, ends, strict=True)]
+
+
+def _pieces(model: Any) -> tuple[nn.Module, list[nn.Module]]:
+    if isinstance(model, (list, tuple)):
+        for number, piece in enumerate(model):
+            if not isinstance(piece, nn.Module):
+                raise ValueError(f"piece {number} of the model is no nn.Module but {type(piece).__name__}; wrap it in one")
+        model = nn.Sequential(*model)
+    if isinstance(model, PiecewiseModel):
+        return model.whole, list(model.pieces)
+    if not isinstance(model, nn.Sequential):
+        raise ValueError(f"{type(model).__name__} is no nn.Sequential and no list of modules: give it as a list of "
+                         f"modules that "
+                         f"follow each other, or split it with hetu.torch.blocks")
+    if not any(isinstance(child, CutPoint) for child in model):
+        pieces = list(model)
+    else:
+        pieces, run = [], []
+        for child in [*model, CutPoint()]:
+            if not isinstance(child, CutPoint):
+                run.append(child)
+                continue
+            if not run:
+                raise ValueError("a CutPoint stands at an end of the model or directly after another one; remove it")
+            pieces.append(run[0] if len(run) == 1 else nn.Sequential(*run))
+            run = []
+    for piece in pieces:
+        _refuse_inner(piece)
+    return model, pieces
+
+
+def _refuse_inner(piece: nn.Module) -> None:
+    for name, inner in piece.named_modules():
+        if isinstance(inner, CutPoint):
+            raise ValueError(f"CutPoint '{name}' stands inside of a {type(piece).__name__}, where other values may "
+                             f"pass beside "
+                             f"it; CutPoints stand between the children of the outermost nn.Sequential")
+
+
+class PiecewiseModel:
+    """A model of any class, and the modules that compute the same one after the other (hetu.torch.blocks)."""
+
+    def __init__(self, whole: nn.Module, pieces: Sequence[nn.Module]) -> None:
+        self.whole = whole
+        self.pieces = list(pieces)
+
+
+def forget(stages: Sequence[Stage], kept: Sequence[Stage]) -> None:
+    """Lets go of the memory of all stages but `kept`; of their tensors shapes and types stay."""
+    own = {id(module) for stage in kept for module in stage.modules()}
+    for stage in stages:
+        if stage in kept:
+            continue
+        for module in stage.modules():
+            if id(module) in own:
+                continue
+            for name, parameter in list(module._parameters.items()):
+                if parameter is not None:
+                    shape = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
+                    module._parameters[name] = shape
+            for name, buffer in list(module._buffers.items()):
+                if buffer is not None:
+                    module._buffers[name] = torch.empty_like(buffer, device="meta")

@@ -1,0 +1,283 @@
+"""What the instructions of a plan come to on one worker: F, B, I, W and R of its stages, called by the interpreter.
+
+Nothing here knows an order: which instruction follows which, who waits for whom and which messages go is the plan's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from hetu.torch.boundaries import Form
+from hetu.torch.cuts import Stage
+from hetu.torch.split_backward import DeferredGradients
+from hetu.torch.values import TensorSpec, flatten, pack, places, spec_of, unflatten, unpack
+
+
+def seed_of(seed: int, step: int, micro: int, piece: int) -> int:
+    """What the generators are seeded with before a piece of the model runs: a function of where it stands, so that no cut
+    and
+    no schedule changes what is drawn. `micro`: of the step, over all pipelines. The last piece number is that of the
+    loss."""
+    x = 0
+    for part in (seed, step, micro, piece):
+        x = (x ^ (part & (2**64 - 1))) + 0x9E3779B97F4A7C15 & (2**64 - 1)  # splitmix64 (Steele et al. 2014)
+        x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+        x = ((x ^ x >> 27) * 0x94D049BB133111EB) & (2**64 - 1)
+        x ^= x >> 31
+    return x >> 1
+
+
+class _Live:
+    """A micro-batch between its forward and the end of its backward on one stage."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[tuple[int, int], torch.Tensor] = {}  # by (stage, tensor): the leaves that gradients are of
+        self.given: list[Any] = []  # leaves of the input, where it is computed again
+        self.buffers: list[torch.Tensor] = []  # as they were before
+        self.roots: dict[int, torch.Tensor] = {}  # by tensor made; -1: the loss
+        self.deferred: DeferredGradients | None = None
+
+
+class Step:
+    """What is the same in all instructions of a step."""
+
+    def __init__(self, training: bool, forms: Sequence[Form], batch: Sequence[Sequence[Any]],
+                 targets: Sequence[Sequence[Any]], target_tree: Any, weights: Sequence[float],
+                 seeds: tuple[int, int, int]) -> None:
+        self.training = training
+        self.forms = forms  # by micro-batch, like the next four
+        self.batch = batch
+        self.targets = targets
+        self.target_tree = target_tree
+        self.weights = weights  # that a micro-batch's loss counts with
+        self.seeds = seeds  # seed, step, first micro-batch of the pipeline
+
+
+class StageFunctions:
+    """The stages of one worker, by placement."""
+
+    def __init__(self, placements: Sequence[dict[str, Any]], row: int, stages: dict[int, Stage],
+                 loss: Callable[[Any, Any], torch.Tensor], pieces: int, parts: dict[tuple[int, int], int]) -> None:
+        self.placements = placements
+        self.row = row
+        self.stages = stages
+        self.loss = loss
+        self.pieces = pieces
+        self.parts = parts  # of messages, by edge
+        self.job: Any = None  # set once there is one
+        self.recomputed: dict[int, set[int]] = {}
+        self.step: Step
+        self.live: dict[tuple[int, int], _Live] = {}
+        self.local: dict[tuple[str, int, int, int], list[torch.Tensor]] = {}
+        self.at = {(p["model_stage"], p["replica"]): n for n, p in enumerate(placements)}
+        self.last = max(p["model_stage"] for p in placements)
+        for stage in stages.values():
+            stage.before = self._seed
+        self.micro = 0
+
+    def begin(self, step: Step) -> None:
+        """Another step: what one that failed has left is gone."""
+        self.step = step
+        self.live.clear()
+        self.local.clear()
+        for stage in self.stages.values():
+            stage.train(step.training)
+
+    def compute(self, kind: str, placement: int, micro: int) -> None:
+        """One instruction."""
+        self.micro = micro
+        if kind == "F":
+            self._forward(placement, micro)
+        elif kind == "R":
+            self._recompute(placement, micro)
+        elif kind == "W":
+            live = self.live.pop((placement, micro))
+            assert live.deferred is not None
+            live.deferred.run()
+        else:
+            self._backward(placement, micro, split=kind == "I")
+
+    def _seed(self, piece: int) -> None:
+        if not self.step.training:
+            return
+        seed, step, first = self.step.seeds
+        torch.manual_seed(seed_of(seed, step, first + self.micro, piece))
+
+    # ---- forward ----
+
+    def _forward(self, placement: int, micro: int) -> None:
+        stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
+        live = _Live()
+        again = micro in self.recomputed.get(placement, ())
+        leaves = self._inputs(placement, micro)
+        if self.step.training and again:
+            live.given = leaves
+            live.buffers = [buffer.clone() for buffer in self.stages[placement].buffers()]
+        with torch.set_grad_enabled(self.step.training and not again):
+            made = self._run(placement, micro, leaves, live, note_loss=True)
+        if self.step.training:
+            self.live[placement, micro] = live
+        for reader in form.readers(stage):
+            self._give("SEND_F", placement, (stage, reader), micro, [made[k] for k in form.indices((stage, reader))])
+
+    def _recompute(self, placement: int, micro: int) -> None:
+        """The forward again, from the same inputs, buffers and seeds; buffers then are as they were."""
+        live, module = self.live[placement, micro], self.stages[placement]
+        with _with_buffers(module, live.buffers), torch.enable_grad():
+            self._run(placement, micro, live.given, live, note_loss=False)
+        live.given, live.buffers = [], []
+
+    def _inputs(self, placement: int, micro: int) -> list[Any]:
+        """The leaves that a stage is given."""
+        stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
+        read = {}
+        for writer in form.writers(stage):
+            tensors = self._take("RECV_F", placement, (writer, stage), micro, form.specs((writer, stage)))
+            read.update({(writer, k): t for k, t in zip(form.indices((writer, stage)), tensors, strict=True)})
+        leaves = []
+        for source in form.stages[stage].inputs:
+            if source.kind == "made":
+                leaves.append(read[source.stage, source.number])
+            else:
+                leaves.append(self.step.batch[micro][source.number] if source.kind == "batch" else source.value)
+        return leaves
+
+    def _run(self, placement: int, micro: int, leaves: Sequence[Any], live: _Live, note_loss: bool) -> list[torch.Tensor]:
+        """Runs the stage; what gradients start from and end at is noted in `live`. Returns the tensors that it makes."""
+        stage = self.placements[placement]["model_stage"]
+        form = self.step.forms[micro].stages[stage]
+        given = list(leaves)
+        if torch.is_grad_enabled():
+            for n, (source, spec) in enumerate(zip(form.inputs, form.given, strict=True)):
+                if source.kind == "made" and spec is not None and spec.needs_gradient:
+                    key = (source.stage, source.number)
+                    if key not in live.inputs:
+                        live.inputs[key] = given[n].detach().requires_grad_()
+                    given[n] = live.inputs[key]
+        out = self.stages[placement](unflatten(given, form.input_tree))
+        made = self._made(stage, micro, out)
+        if torch.is_grad_enabled():
+            live.roots = {k: tensor for k, tensor in enumerate(made) if form.made[k].needs_gradient}
+        if stage == self.last:
+            loss = self._loss(micro, out)
+            if torch.is_grad_enabled():
+                live.roots = {-1: loss}
+            if note_loss:
+                self.job.set_scalar(self.step.seeds[2] + micro, loss.item())
+        return made
+
+    def _made(self, stage: int, micro: int, out: Any) -> list[torch.Tensor]:
+        """The tensors that the stage has made, as the look before the start has found them."""
+        form = self.step.forms[micro].stages[stage]
+        leaves, _ = flatten(out)
+        made: dict[int, torch.Tensor] = {}
+        if len(leaves) != len(form.outputs):
+            raise ValueError(f"stage {stage} gives {len(leaves)} values, and gave {len(form.outputs)} where it was "
+                             f"looked at "
+                             f"without values: what a stage gives may not depend on what its tensors hold")
+        for leaf, source in zip(leaves, form.outputs, strict=True):
+            if source.kind == "made" and source.stage == stage:
+                expected = form.made[source.number]
+                found = spec_of(leaf) if isinstance(leaf, torch.Tensor) else None
+                if found is None or found[:2] != expected[:2] or (torch.is_grad_enabled() and found != expected):
+                    raise ValueError(f"stage {stage} gives {found}, and gave {expected} where it was looked at "
+                                     f"without values: "
+                                     f"shapes and types may not depend on what tensors hold")
+                made[source.number] = leaf
+        return [made[k] for k in range(len(form.made))]
+
+    def _loss(self, micro: int, out: Any) -> torch.Tensor:
+        self._seed(self.pieces)
+        loss = self.loss(out, unflatten(self.step.targets[micro], self.step.target_tree))
+        if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
+            found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise ValueError(f"the loss of a micro-batch must be a scalar, a mean over its samples; got {found}")
+        return loss * self.step.weights[micro]
+
+    # ---- backward ----
+
+    def _backward(self, placement: int, micro: int, split: bool) -> None:
+        stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
+        live = self.live[placement, micro] if split else self.live.pop((placement, micro))
+        sums: dict[int, torch.Tensor | None] = {-1: None} if stage == self.last else {}
+        for reader in reversed(form.readers(stage)):  # as the engine adds them: the last use first
+            edge = (stage, reader)
+            gradients = self._take("RECV_B", placement, edge, micro, form.specs(edge, backward=True))
+            for k, gradient in zip(form.indices(edge, backward=True), gradients, strict=True):
+                before = sums.get(k)
+                sums[k] = gradient if before is None else before + gradient
+        roots = [live.roots[k] for k in sums]
+        starts = list(sums.values())
+        inputs = list(live.inputs.values())
+        if split:
+            live.deferred = DeferredGradients(roots, starts, inputs)
+            of_inputs = dict(zip(live.inputs, live.deferred.of_inputs, strict=True))
+            live.roots, live.inputs = {}, {}
+        else:
+            if roots:
+                torch.autograd.backward(roots, starts)
+            of_inputs = {key: leaf.grad for key, leaf in live.inputs.items()}
+        for writer in form.writers(stage):
+            edge = (writer, stage)
+            specs = form.specs(edge, backward=True)
+            gradients = [_or_zeros(of_inputs.get((writer, k)), spec)
+                         for k, spec in zip(form.indices(edge, backward=True), specs, strict=True)]
+            self._give("SEND_B", placement, edge, micro, gradients)
+
+    # ---- messages ----
+
+    def _far(self, placement: int, edge: tuple[int, int]) -> int:
+        """The placement at the other end of an edge."""
+        here = self.placements[placement]
+        return self.at[edge[1] if here["model_stage"] == edge[0] else edge[0], here["replica"]]
+
+    def _give(self, kind: str, placement: int, edge: tuple[int, int], micro: int, tensors: list[torch.Tensor]) -> None:
+        far = self._far(placement, edge)
+        if self.placements[far]["workers"] == self.placements[placement]["workers"]:
+            self.local[kind[-1], far, self.parts[edge], micro] = [tensor.detach() for tensor in tensors]
+            return
+        specs = self.step.forms[micro].specs(edge, backward=kind == "SEND_B")
+        message = pack(tensors, specs)
+        self.job.give(kind, placement, self.parts[edge], micro, message.data_ptr(), places(specs)[1], message)
+
+    def _take(self, kind: str, placement: int, edge: tuple[int, int], micro: int,
+              specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+        far = self._far(placement, edge)
+        if self.placements[far]["workers"] == self.placements[placement]["workers"]:
+            return self.local.pop((kind[-1], placement, self.parts[edge], micro))
+        return unpack(torch.from_numpy(self.job.take(kind, placement, self.parts[edge], micro)), specs)
+
+    def expect(self, forms: Sequence[Form]) -> None:
+        """Tells how long the messages to this worker are, of micro-batches of these forms."""
+        for placement in self.stages:
+            stage = self.placements[placement]["model_stage"]
+            for micro, form in enumerate(forms):
+                for writer in form.writers(stage):
+                    _, length = places(form.specs((writer, stage)))
+                    self.job.expect("RECV_F", placement, self.parts[writer, stage], micro, length)
+                for reader in form.readers(stage):
+                    _, length = places(form.specs((stage, reader), backward=True))
+                    self.job.expect("RECV_B", placement, self.parts[stage, reader], micro, length)
+
+
+def _or_zeros(gradient: torch.Tensor | None, spec: TensorSpec) -> torch.Tensor:
+    return torch.zeros(spec.shape, dtype=spec.dtype) if gradient is None else gradient
+
+
+@contextlib.contextmanager
+def _with_buffers(module: torch.nn.Module, values: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Inside, other tensors stand in place of the buffers: these keep what they hold, also for graphs that have them."""
+    own = dict(zip([id(buffer) for buffer in module.buffers()], values, strict=True))
+    swapped = [(inner, name, buffer) for inner in module.modules() for name, buffer in inner._buffers.items()
+               if buffer is not None]
+    try:
+        for inner, name, buffer in swapped:
+            inner._buffers[name] = own[id(buffer)]
+        yield
+    finally:
+        for inner, name, buffer in swapped:
+            inner._buffers[name] = buffer

@@ -1,0 +1,302 @@
+"""A PyTorch module trained by a proved plan: `hetu.torch.Pipeline`."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetu import _hetu
+from hetu import schedule as plans
+from hetu.process import leave
+from hetu.torch import ties as sharing
+from hetu.torch.boundaries import Form, check_rows, find
+from hetu.torch.cuts import Pieces, Stage, forget
+from hetu.torch.functions import StageFunctions, Step
+from hetu.torch.gradients import Summed
+from hetu.torch.state import StateOfPipeline
+from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of
+
+
+class Pipeline(StateOfPipeline):
+    """One worker's part of a module that is trained in stages, under heturun or alone.
+
+    model: an nn.Sequential, cut at its CutPoints or else between any two of its children; a list of modules, each given what
+    the one before gives; or what hetu.torch.blocks makes of a model of transformers. Every worker gives the whole model,
+    made
+    from the same seed, and keeps the parameters of its own stages.
+    loss(output, target): a mean over the samples of a micro-batch.
+    schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns rows
+    of action strings, or a plan; of all methods with a flush. Further options (chunks, pairs, with_recompute) are
+    those of `hetu schedule`.
+    micro_batches: per pipeline and step; the last may have fewer samples.
+    pipelines: copies of the whole that share the workers and sum their gradients; each is given samples of its own.
+    first_pieces: with which piece each stage begins; None: as many pieces for each as can be.
+    tied: pairs of names of parameters that two stages share.
+    seed: of dropout and the like; see hetu.torch.seed_of.
+    """
+
+    def __init__(self, model: Any, loss: Callable[[Any, Any], torch.Tensor], schedule: Any = "1f1b",
+                 micro_batches: int = 4, *, pipelines: int = 1, first_pieces: Sequence[int] | None = None,
+                 tied: Sequence[tuple[str, str]] = (),
+                 seed: int = 0, **options: Any) -> None:
+        self.transport = leave.transport(_hetu.env()["worker"])
+        workers = self.transport.workers
+        if pipelines < 1 or workers % pipelines:
+            raise ValueError(f"{workers} workers do not make {pipelines} pipelines; start a multiple of {pipelines}")
+        self.pipelines, self.micro_batches, self.seed = pipelines, micro_batches, seed
+        width = workers // pipelines
+        self.pipeline, self.row = divmod(self.transport.worker, width)
+        if not isinstance(schedule, _hetu.Schedule):
+            schedule = plans.named(schedule, stages=width, micro_batches=micro_batches, **options)
+        if len(schedule.rows) != width or schedule.micro_batches != micro_batches:
+            raise ValueError(f"the schedule is for {len(schedule.rows)} workers and {schedule.micro_batches} "
+                             f"micro-batches; there "
+                             f"are {width} workers per pipeline and {micro_batches} micro-batches")
+        self.schedule = schedule
+        _share_processor()
+        self._cut(model, first_pieces, tied)
+        self.functions = StageFunctions(schedule.placements, self.row, self.own, loss, len(self.pieces.pieces), {})
+        self.job: Any = None
+        self.forms: dict[Any, Form] = {}
+        self.expected: Any = None
+        self.steps = self.exchanges = 0
+        self.stepper = threading.get_ident()
+        self.under_way = ""
+        leave.join(self)
+
+    def _cut(self, model: Any, first_pieces: Sequence[int] | None, tied: Sequence[tuple[str, str]]) -> None:
+        """Stages, and of them those of this worker: `own`, by placement."""
+        self.pieces = Pieces(model)
+        sharing.join(self.pieces, tied)
+        placements = self.schedule.placements
+        self.stages = self.pieces.stages(self.pieces.cut(1 + max(p["model_stage"] for p in placements), first_pieces))
+        self.ties = sharing.cut(self.pieces, self.stages, tied)
+        own: dict[int, Stage] = {}
+        for number, placement in enumerate(placements):
+            if placement["workers"] == [self.row]:
+                stage = self.stages[placement["model_stage"]]
+                own[number] = copy.deepcopy(stage) if stage in own.values() else stage
+                if own[number] is not stage:
+                    self._name_copy(stage, own[number])
+        self.own = own
+        forget(self.stages, list(own.values()))
+        for stage in self.stages:
+            for parameter in stage.parameters():
+                parameter.grad = None
+
+    def _name_copy(self, stage: Stage, second: Stage) -> None:
+        tensors = [*second.parameters(), *second.buffers()]
+        for before, after in zip([*stage.parameters(), *stage.buffers()], tensors, strict=True):
+            self.pieces.names[id(after)] = self.pieces.names[id(before)]
+
+    # ---- what a training does ----
+
+    def step(self, inputs: Any, target: Any) -> float:
+        """One step of all workers: the gradients of this batch are in .grad of parameters() afterwards, and those of the
+        step
+        before are gone. `inputs` and `target`: of this pipeline's samples, the same on all of its workers. Returns the mean
+        of the loss over all pipelines. An optimizer's step() is the caller's."""
+        return self._run(inputs, target, training=True)
+
+    def evaluate(self, inputs: Any, target: Any) -> float:
+        """The same loss of the modules in eval(), without gradients."""
+        return self._run(inputs, target, training=False)
+
+    def _run(self, inputs: Any, target: Any, training: bool) -> float:
+        self.stepper, self.under_way = threading.get_ident(), "a step"
+        rows = rows_of(inputs)
+        sizes = cut_rows(rows, self.micro_batches)
+        batch = cut_batch(inputs, rows, sizes, "inputs")
+        targets = cut_batch(target, rows, sizes, "target")
+        tree, target_tree = flatten(inputs)[1], flatten(target)[1]
+        forms = self._forms(training, batch, tree, sizes)
+        if self.job is None:
+            self._build(forms[0])
+        self._check_edges(forms[0], training)
+        self._agree(batch, sizes)
+        expected = (training, tuple(id(form) for form in forms))
+        if expected != self.expected:
+            self.functions.expect(forms)
+            self.expected = expected
+        weights = [size / (rows * self.pipelines) for size in sizes]
+        seeds = self.seed, self.steps, self.pipeline * self.micro_batches
+        self.functions.begin(Step(training, forms, batch, targets, target_tree, weights, seeds))
+        if training:
+            self._begin_gradients()
+        drawn = torch.get_rng_state()
+        try:
+            losses = self.job.run(self.steps, [0.0] * (self.micro_batches * self.pipelines), training)
+        finally:
+            torch.set_rng_state(drawn)
+        self.steps += training
+        self.under_way = ""
+        return float(sum(losses))
+
+    def _forms(self, training: bool, batch: Sequence[Sequence[Any]], tree: Any, sizes: Sequence[int]) -> list[Form]:
+        """What goes between stages, by micro-batch."""
+        for stage in self.stages:
+            stage.train(training)
+
+        def form_of(rows: int) -> Form:
+            leaves = batch[0]
+            signature = (training, rows, str(tree), tuple(_signature(leaf, sizes[0]) for leaf in leaves))
+            if signature not in self.forms:
+                self.forms[signature] = find(self.stages, leaves, tree, rows, sizes[0])
+            return self.forms[signature]
+
+        return [check_rows(self.stages, form_of, rows) for rows in sizes]
+
+    def _build(self, form: Form) -> None:
+        """The job: its plan lowered and proved with what goes between the stages of this model."""
+        extra = sorted(edge for edge in form.edges if edge[1] != edge[0] + 1)
+        self.functions.parts.update({edge: 0 for edge in form.edges if edge[1] == edge[0] + 1})
+        self.functions.parts.update({edge: 1 + k for k, edge in enumerate(extra)})
+        self.edges = set(form.edges)
+        pairs = sorted({tie.stages for tie in self.ties})
+        functions = weakref.ref(self.functions)  # which hold the job
+        self.job = _hetu.ModuleJob(self.schedule, self.transport, self.pipelines, extra, pairs,
+                                   lambda *instruction: functions().compute(*instruction))  # type: ignore[union-attr]
+        self.functions.job = self.job
+        self.functions.recomputed = {placement: set(self.job.recomputed(placement)) for placement in self.own}
+        self._check_copies()
+        self.summed: list[Summed] = []
+        for placement, stage in self.own.items():
+            number = self.schedule.placements[placement]["model_stage"]
+            shared = {id(copy): pairs.index(tie.stages) for tie in self.ties for copy in tie.copies}
+            mine = [(name, p) for name, p in self._named(stage) if p.requires_grad]
+            parts = [(1 + t, [(n, p) for n, p in mine if shared.get(id(p)) == t]) for t in range(len(pairs))]
+            if self._copies(number) > 1:
+                parts.insert(0, (0, [(n, p) for n, p in mine if id(p) not in shared]))
+            summed = Summed(parts)
+            self.job.set_gradients(placement, number, [memory.numpy() for memory in summed.arrays], summed.parts)
+            self.summed.append(summed)
+
+    def _copies(self, stage: int) -> int:
+        return self.pipelines * sum(p["model_stage"] == stage for p in self.schedule.placements)
+
+    def _check_edges(self, form: Form, training: bool) -> None:
+        if set(form.edges) != self.edges:
+            raise ValueError(f"stages pass values {sorted(form.edges)} in {'training' if training else 'evaluation'}, "
+                             f"and the job "
+                             f"was planned for {sorted(self.edges)}: which stages read of which may not change")
+
+    def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int]) -> None:
+        """All workers of the step have batches of one form: else their messages would not fit."""
+        mine = json.dumps([self.steps, list(sizes), [_signature(leaf, -1) for leaf in batch[0]]])
+        for worker, other in enumerate(self._exchange(mine.encode())):
+            if other.decode() != mine:
+                raise ValueError(f"worker {worker} begins a step with [number, rows, tensors] {other.decode()}, worker "
+                                 f"{self.transport.worker} with {mine}: all workers of a pipeline give the same "
+                                 f"batch, those of "
+                                 f"other pipelines one of the same form")
+
+    def _check_copies(self) -> None:
+        """Copies of a stage begin alike, and all workers have one PyTorch."""
+        sums = {str(self.schedule.placements[placement]["model_stage"]):
+                [zlib.crc32(p.detach().cpu().contiguous().view(torch.uint8).numpy()) for p in stage.parameters()]
+                for placement, stage in self.own.items()}
+        mine = {"torch": torch.__version__, "stages": sums}
+        texts = [json.loads(text) for text in self._exchange(json.dumps(mine).encode())]
+        first: dict[str, tuple[int, Any]] = {}
+        for worker, text in enumerate(texts):
+            if text["torch"] != texts[0]["torch"]:
+                raise ValueError(f"worker {worker} has PyTorch {text['torch']}, worker 0 has {texts[0]['torch']}; "
+                                 f"install one")
+            for stage, found in text["stages"].items():
+                known = first.setdefault(stage, (worker, found))
+                if known[1] != found:
+                    raise ValueError(f"stage {stage} begins with other weights on worker {worker} than on worker "
+                                     f"{known[0]}: make "
+                                     f"the model from one seed on all (torch.manual_seed before it)")
+
+    def _begin_gradients(self) -> None:
+        for parameter in self.parameters():
+            parameter.grad = None
+        for summed in self.summed:
+            summed.begin()
+
+    # ---- what it holds ----
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Of this worker's stages, for an optimizer."""
+        for stage in self.own.values():
+            yield from stage.parameters()
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The same with their names in the whole model."""
+        for stage in self.own.values():
+            yield from self._named(stage)
+
+    def _named(self, stage: Stage) -> Iterator[tuple[str, nn.Parameter]]:
+        for parameter in stage.parameters():
+            yield self.pieces.names[id(parameter)], parameter
+
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """As torch.nn.utils.clip_grad_norm_ of the whole model: every parameter counts once, a tied one too. Every worker
+        calls it; returns the norm before."""
+        order = {name: n for n, name in enumerate(name for name, _ in self.pieces.whole.named_parameters())}
+        norms, there = [0.0] * len(order), [0.0] * len(order)
+        seconds = {id(tie.copies[1]) for tie in self.ties}
+        for placement, stage in self.own.items():
+            if self.pipeline or self.schedule.placements[placement]["replica"]:
+                continue
+            for name, parameter in self._named(stage):
+                if parameter.grad is not None and id(parameter) not in seconds:
+                    norms[order[name]] = float(torch.linalg.vector_norm(parameter.grad))
+                    there[order[name]] = 1.0
+        sums = self.job.sum(norms + there)
+        own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
+        total = torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32))
+        torch.nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
+        return total
+
+    # ---- how it runs ----
+
+    def record(self, on: bool = True) -> None:
+        """Notes the instructions of the steps to come. Every worker calls it, after a first step."""
+        self._started("record").record(on)
+
+    def write_trace(self, path: str | os.PathLike[str]) -> None:
+        """What all workers noted, for `hetu timeline` and `hetu compare`. Every worker calls it; worker 0 writes."""
+        self._started("write_trace").write_trace(os.fspath(path))
+
+    def _exchange(self, mine: bytes) -> list[bytes]:
+        self.exchanges += 1
+        return list(_hetu.exchange_bytes(self.transport, mine, self.exchanges))
+
+    def _started(self, what: str) -> Any:
+        if self.job is None:
+            raise RuntimeError(f"{what} goes by the plan of this model, which the first step makes: call it after one")
+        return self.job
+
+    def unfinished(self) -> str:
+        """How a script ends that ends now, if it leaves a step in the middle; else ""."""
+        return f"its script ended in the middle of {self.under_way}, after {self.steps} steps" if self.under_way else ""
+
+    def release(self) -> None:
+        """Lets go of the links."""
+        self.job = self.functions.job = None
+
+
+def _signature(leaf: Any, cut: int) -> str:
+    if not isinstance(leaf, torch.Tensor):
+        return repr(leaf)
+    shape = list(leaf.shape)
+    if shape and shape[0] == cut:
+        shape[0] = -1
+    return f"{leaf.dtype}{shape}"
+
+
+def _share_processor() -> None:
+    """As many threads for PyTorch as this worker's share of the processor, unless the environment says how many."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // max(1, int(_hetu.started()[1]))))

@@ -1,0 +1,125 @@
+"""What a Pipeline holds, under the names of the unsplit model: state_dict, checkpoints with the optimizer's state."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hetu.torch import checkpoint
+from hetu.torch.cuts import Pieces, Stage
+from hetu.torch.ties import Tie
+
+OPTIMIZER = "optimizer/"  # before the name of a state of the optimizer: optimizer/0.weight/exp_avg
+
+
+class StateOfPipeline:
+    """The part of Pipeline that is about state."""
+
+    own: dict[int, Stage]
+    pieces: Pieces
+    ties: list[Tie]
+    schedule: Any
+    transport: Any
+    pipeline: int
+    steps: int
+
+    def _tensors(self, saves: bool) -> Iterator[tuple[list[str], torch.Tensor]]:
+        """Parameters and kept buffers of this worker with all of their names; where it `saves`, of those alone of which it
+        has the first copy."""
+        seconds = {id(tie.copies[1]): tie for tie in self.ties}
+        for placement, stage in self.own.items():
+            if saves and (self.pipeline or self.schedule.placements[placement]["replica"]):
+                continue
+            kept = {id(t) for t in stage.state_dict(keep_vars=True).values()}
+            for tensor in [*stage.parameters(), *stage.buffers()]:
+                if id(tensor) not in kept:
+                    continue
+                first = seconds[id(tensor)].copies[0] if id(tensor) in seconds else tensor
+                if first is tensor or not saves:
+                    yield [self.pieces.names[id(first)], *self.pieces.also.get(id(first), [])], tensor
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """That of the unsplit model, on every worker; every worker calls it. Buffers are those of the first pipeline."""
+        mine = {name: tensor.detach().cpu() for names, tensor in self._tensors(saves=True) for name in names}
+        out: dict[str, torch.Tensor] = {}
+        for text in self._exchange(_packed(mine)):
+            out.update(torch.load(io.BytesIO(text), weights_only=True))
+        order = self.pieces.order
+        return dict(sorted(out.items(), key=lambda item: order[item[0]]))
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Takes this worker's part of the whole model's. Throws ValueError, naming what is missing or does not fit."""
+        with torch.no_grad():
+            for names, tensor in self._tensors(saves=False):
+                found = state.get(names[0])
+                if found is None:
+                    raise ValueError(f"the state has no '{names[0]}'")
+                if found.shape != tensor.shape:
+                    raise ValueError(f"'{names[0]}' is {list(found.shape)} in the state and {list(tensor.shape)} here")
+                tensor.copy_(found)
+
+    def save(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Writes a checkpoint of weights, the number of steps and the optimizer's state; every worker calls it, and each
+        writes its own part."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        mine: dict[str, torch.Tensor] = {}
+        scalars: dict[str, Any] = {}
+        for names, tensor in self._tensors(saves=True):
+            mine.update({name: tensor for name in names})
+            for key, value in (optimizer.state.get(tensor, {}) if optimizer else {}).items():
+                if isinstance(value, torch.Tensor):
+                    mine[f"{OPTIMIZER}{names[0]}/{key}"] = value
+                else:
+                    scalars[f"{names[0]}/{key}"] = value
+        file = f"step{self.steps:08d}-worker{self.transport.worker:05d}.safetensors"
+        if mine:
+            checkpoint.write_part(place / file, mine)
+        told = [torch.load(io.BytesIO(text), weights_only=True) for text in
+                self._exchange(_packed({"file": file, "names": list(mine), "scalars": scalars}))]
+        if self.transport.worker == 0:
+            scalars = {name: value for one in told for name, value in one["scalars"].items()}
+            checkpoint.write_index(place, {one["file"]: one["names"] for one in told},
+                                   {"step": self.steps, "optimizer": scalars})
+            checkpoint.remove_others(place, {one["file"] for one in told})
+        self._exchange(b"saved")
+
+    def load(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Goes on from a checkpoint, of whatever cut and number of pipelines. Throws OSError where it is not complete."""
+        place = Path(folder)
+        files, metadata = checkpoint.read_index(place)
+        wanted: dict[str, tuple[str, torch.Tensor]] = {}
+        for names, tensor in self._tensors(saves=False):
+            if names[0] not in files:
+                raise OSError(f"{place}: the checkpoint has no '{names[0]}'")
+            wanted[names[0]] = (names[0], tensor)
+        prefixes = {f"{OPTIMIZER}{name}/": tensor for name, (_, tensor) in wanted.items()} if optimizer else {}
+        states = {name: (prefix, tensor) for prefix, tensor in prefixes.items() for name in files if name.startswith(prefix)}
+        found: dict[str, torch.Tensor] = {}
+        for file in set(files.values()):
+            names = {name for name in [*wanted, *states] if files[name] == file}
+            if names:
+                found.update(checkpoint.read_tensors(place / file, names))
+        self.load_state_dict({name: found[name] for name in wanted})
+        if optimizer is not None:
+            for name, (prefix, tensor) in states.items():
+                optimizer.state[tensor][name.removeprefix(prefix)] = found[name]
+            for name, value in metadata["optimizer"].items():
+                parameter, _, key = name.rpartition("/")
+                if parameter in wanted:
+                    optimizer.state[wanted[parameter][1]][key] = value
+        self.steps = metadata["step"]
+
+    def _exchange(self, mine: bytes) -> list[bytes]:
+        raise NotImplementedError
+
+
+def _packed(value: Any) -> bytes:
+    out = io.BytesIO()
+    torch.save(value, out)
+    return out.getvalue()

@@ -1,0 +1,93 @@
+"""Parameters that two stages share: declared by their names, one copy in each, whose gradients the plan sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetu.torch.cuts import Pieces, Stage
+
+
+class Tie:
+    """One shared parameter: the lower and the higher stage that have it, and the copy in each."""
+
+    def __init__(self, names: tuple[str, str], stages: tuple[int, int], copies: tuple[nn.Parameter, nn.Parameter]) -> None:
+        self.names = names
+        self.stages = stages
+        self.copies = copies
+
+
+def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
+    """Makes one parameter of each declared pair, before the model is cut. Throws ValueError: names that are not there, two
+    that
+    begin with other values."""
+    by_name = dict(pieces.whole.named_parameters(remove_duplicate=False))
+    for one, two in declared:
+        for name in (one, two):
+            if name not in by_name:
+                raise ValueError(f"tied: the model has no parameter '{name}'")
+        first, second = by_name[one], by_name[two]
+        if first is second:
+            continue
+        if first.shape != second.shape or not torch.equal(first, second):
+            raise ValueError(f"tied: '{one}' and '{two}' begin with other values; copy one into the other first")
+        for module in pieces.whole.modules():
+            for key, parameter in module._parameters.items():
+                if parameter is second:
+                    module._parameters[key] = first
+        for name, parameter in by_name.items():
+            if parameter is second:
+                by_name[name] = first
+                pieces.also.setdefault(id(first), []).append(name)
+        pieces.names.pop(id(second), None)
+
+
+def cut(pieces: Pieces, stages: Sequence[Stage], declared: Sequence[tuple[str, str]]) -> list[Tie]:
+    """A copy of each shared parameter for the higher of its two stages. Throws ValueError: one that is not declared, or that
+    more than two stages have."""
+    told = {name for pair in declared for name in pair}
+    holders: dict[int, list[int]] = {}
+    parameters: dict[int, nn.Parameter] = {}
+    for number, stage in enumerate(stages):
+        for parameter in stage.parameters():
+            holders.setdefault(id(parameter), []).append(number)
+            parameters[id(parameter)] = parameter
+    ties = []
+    for key, found in holders.items():
+        if len(found) < 2:
+            continue
+        names = [pieces.names[key], *pieces.also.get(key, [])]
+        where = " and ".join(map(str, found))
+        if not any(name in told for name in names):
+            second = names[1] if len(names) > 1 else names[0]
+            raise ValueError(f"parameter '{names[0]}' is used on stages {where}: its gradients must be summed; "
+                             f"say tied=[('{names[0]}', '{second}')], or cut the model elsewhere")
+        if len(found) > 2:
+            raise ValueError(f"parameter '{names[0]}' is used on stages {where}; two at most can share one")
+        copy = nn.Parameter(parameters[key].detach().clone(), requires_grad=parameters[key].requires_grad)
+        for module in stages[found[1]].modules():
+            for name, parameter in module._parameters.items():
+                if parameter is parameters[key]:
+                    module._parameters[name] = copy
+        pieces.names[id(copy)] = names[-1]
+        ties.append(Tie((names[0], names[-1]), (found[0], found[1]), (parameters[key], copy)))
+    _refuse_shared_modules(stages)
+    return ties
+
+
+def _refuse_shared_modules(stages: Sequence[Stage]) -> None:
+    """A module object on two stages would have both copies in one place."""
+    seen: dict[int, int] = {}
+    for number, stage in enumerate(stages):
+        for module in stage.modules():
+            if seen.setdefault(id(module), number) != number and _has_tensors(module):
+                raise ValueError(f"one {type(module).__name__} is used on stages {seen[id(module)]} and {number}: "
+                                 f"give each stage "
+                                 f"a module of its own, and tie their parameters")
+
+
+def _has_tensors(module: Any) -> bool:
+    return any(p is not None for p in [*module._parameters.values(), *module._buffers.values()])

@@ -1,0 +1,112 @@
+"""Values that go between stages: any nesting of tensors and other things, as leaves; a message of tensors as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree
+
+ALIGNMENT = 64
+
+
+class TensorSpec(NamedTuple):
+    """What is known of a tensor before it is computed."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    needs_gradient: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of its elements."""
+        elements = 1
+        for length in self.shape:
+            elements *= length
+        return elements * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Shape, type and whether gradients go through it."""
+    return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+
+
+def flatten(value: Any) -> tuple[list[Any], Any]:
+    """Leaves of a nesting (tuples, lists, dicts, outputs of transformers), and what unflatten needs."""
+    return _pytree.tree_flatten(value)
+
+
+def unflatten(leaves: Sequence[Any], tree: Any) -> Any:
+    """The inverse of flatten."""
+    return _pytree.tree_unflatten(list(leaves), tree)
+
+
+def places(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
+    """Where in a message each tensor begins, and the bytes of the whole; never 0, for there is a message."""
+    begins, at = [], 0
+    for spec in specs:
+        begins.append(at)
+        at += -(-spec.bytes // ALIGNMENT) * ALIGNMENT
+    if len(specs) == 1:
+        at = specs[0].bytes
+    return begins, max(1, at)
+
+
+def pack(tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> torch.Tensor:
+    """One dense tensor whose memory is the message: the tensor itself, where there is one that lies densely."""
+    if len(tensors) == 1 and specs[0].bytes > 0:
+        return tensors[0].detach().contiguous()
+    begins, length = places(specs)
+    message = torch.empty(length, dtype=torch.uint8)
+    for tensor, spec, begin in zip(tensors, specs, begins, strict=True):
+        if spec.bytes:
+            message[begin:begin + spec.bytes].view(spec.dtype).view(spec.shape).copy_(tensor.detach())
+    return message
+
+
+def unpack(message: torch.Tensor, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+    """The tensors of a message, where they lie in it."""
+    begins, _ = places(specs)
+    return [message[begin:begin + spec.bytes].view(spec.dtype).view(spec.shape)
+            for spec, begin in zip(specs, begins, strict=True)]
+
+
+def rows_of(batch: Any) -> int:
+    """Samples of a batch: the length of the first dimension of its first tensor."""
+    for leaf in flatten(batch)[0]:
+        if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
+            return int(leaf.shape[0])
+    raise ValueError("a batch needs a tensor whose first dimension are its samples, and this one has none")
+
+
+def cut_rows(rows: int, micro_batches: int) -> list[int]:
+    """Rows of each micro-batch: all alike, the last one smaller where they do not come out even."""
+    each = -(-rows // micro_batches)
+    sizes = [min(each, rows - each * m) for m in range(micro_batches)]
+    if sizes[-1] < 1:
+        least = next(n for n in range(rows, rows + micro_batches + 1) if n > -(-n // micro_batches) * (micro_batches - 1))
+        raise ValueError(f"{rows} samples give {-(-rows // each)} micro-batches of {each}, and {micro_batches} are wanted; "
+                         f"give {least} samples or fewer micro-batches")
+    return sizes
+
+
+def cut_batch(batch: Any, rows: int, sizes: Sequence[int], what: str) -> list[list[Any]]:
+    """The leaves of each micro-batch. Tensors of `rows` rows are cut; those of one, None and all else are repeated."""
+    leaves, _ = flatten(batch)
+    out: list[list[Any]] = [[] for _ in sizes]
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == rows:
+            for micro, part in zip(out, leaf.split(list(sizes)), strict=True):
+                micro.append(part)
+            continue
+        if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] != 1:
+            raise ValueError(f"{what}: a tensor of shape {list(leaf.shape)} beside samples of {rows} rows; the first "
+                             f"dimension "
+                             f"is that of the samples, or 1")
+        for micro in out:
+            micro.append(leaf)
+    return out

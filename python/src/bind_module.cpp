@@ -1,0 +1,150 @@
+// Stages that Python computes, for hetu.torch. The interpreter lock is held inside a call to
+// Python, and by nothing that waits.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "executor/module/module_job.h"
+#include "graph/base/error.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+
+namespace hetu {
+namespace {
+
+using Key = ModuleStages::Key;
+
+Key key_of(const std::string& kind, int placement, int part, int micro) {
+  for (const Kind known :
+       {Kind::SendForward, Kind::RecvForward, Kind::SendBackward, Kind::RecvBackward})
+    if (kind == kind_name(known)) return {known, placement, part, micro};
+  fail(Code::InvalidArgument, "'{}' is no send or receive", kind);
+}
+
+// Let go of by whoever is last, under the lock.
+std::shared_ptr<void> kept(nb::object object) {
+  auto* const held = new nb::object(std::move(object));
+  return {held, [](void* one) {
+            const nb::gil_scoped_acquire lock;
+            delete static_cast<nb::object*>(one);
+          }};
+}
+
+nb::object array_of(ModuleStages::Message message) {
+  const auto* const data = static_cast<const std::uint8_t*>(message.data);
+  const std::size_t bytes = message.bytes;
+  const nb::capsule owner(
+      new std::shared_ptr<void>(std::move(message.owner)),
+      [](void* one) noexcept { delete static_cast<std::shared_ptr<void>*>(one); });
+  // Nobody else has it, so that whoever takes it may write.
+  return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(const_cast<std::uint8_t*>(data),
+                                                       {bytes},  // NOLINT
+                                                       owner));
+}
+
+std::vector<StagePair> pairs_of(const std::vector<std::pair<int, int>>& pairs) {
+  std::vector<StagePair> out;
+  for (const auto& [first, second] : pairs) out.push_back({first, second});
+  return out;
+}
+
+struct Compute {
+  nb::callable function;
+  void operator()(const Instr& i) const {
+    const nb::gil_scoped_acquire lock;
+    function(kind_name(i.kind), i.stage, i.micro);
+  }
+};
+
+void set_gradients(ModuleJob& job, int placement, int model_stage,
+                   const std::vector<nb::ndarray<nb::device::cpu, nb::c_contig>>& arrays,
+                   const std::vector<int>& parts) {
+  std::vector<ModuleGradient> out;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const bool single = arrays[i].dtype() == nb::dtype<float>();
+    require(single || arrays[i].dtype() == nb::dtype<double>(),
+            "gradients that are summed are float32 or float64");
+    out.push_back({parts.at(i), single ? DType::Float32 : DType::Float64, arrays[i].data(),
+                   static_cast<std::int64_t>(arrays[i].size())});
+  }
+  job.stages().set_gradients(placement, model_stage, std::move(out));
+}
+
+nb::list bytes_of(const std::vector<std::string>& texts) {
+  nb::list out;
+  for (const std::string& text : texts) out.append(nb::bytes(text.data(), text.size()));
+  return out;
+}
+
+void bind_messages(nb::class_<ModuleJob>& job) {
+  job.def("expect",
+          [](ModuleJob& j, const std::string& kind, int placement, int part, int micro,
+             std::size_t bytes) { j.stages().expect(key_of(kind, placement, part, micro), bytes); })
+      .def("give",
+           [](ModuleJob& j, const std::string& kind, int placement, int part, int micro,
+              std::uintptr_t address, std::size_t bytes, nb::object owner) {
+             j.stages().give(key_of(kind, placement, part, micro),
+                             {reinterpret_cast<const void*>(address), bytes,  // NOLINT
+                              kept(std::move(owner))});
+           })
+      .def("take",
+           [](ModuleJob& j, const std::string& kind, int placement, int part, int micro) {
+             return array_of(j.stages().take(key_of(kind, placement, part, micro)));
+           })
+      .def("set_gradients", &set_gradients, nb::arg("placement"), nb::arg("model_stage"),
+           nb::arg("arrays"), nb::arg("parts"),
+           "Arrays that hold a placement's gradient, which must stay, and the part of each.")
+      .def("set_scalar", [](ModuleJob& j, std::size_t index, double value) {
+        j.stages().scalars().at(index) = value;
+      });
+}
+
+}  // namespace
+
+void bind_module(nb::module_& m) {
+  nb::class_<ModuleJob> job(m, "ModuleJob", "One worker of a job whose stages Python computes.");
+  job.def(
+         "__init__",
+         [](ModuleJob* self, const Schedule& plan, comm::Transport& links, int pipelines,
+            const std::vector<std::pair<int, int>>& edges,
+            const std::vector<std::pair<int, int>>& tied, nb::callable compute) {
+           Lowering how;
+           how.pipelines = pipelines;
+           how.extra_edges = pairs_of(edges);
+           how.tied = pairs_of(tied);
+           how.reduce_scalars = true;
+           how.sync = SyncPlace::EagerOpt;
+           new (self) ModuleJob(plan, how, links, Compute{std::move(compute)});
+         },
+         nb::arg("plan"), nb::arg("links"), nb::arg("pipelines"), nb::arg("edges"), nb::arg("tied"),
+         nb::arg("compute"), nb::keep_alive<1, 3>())
+      .def_prop_ro("pipeline", &ModuleJob::pipeline)
+      .def_prop_ro("row", &ModuleJob::row)
+      .def_prop_ro("plan", &ModuleJob::plan, nb::rv_policy::reference_internal)
+      .def_prop_ro("peak_activations", &ModuleJob::peak_activations)
+      .def("recomputed", &ModuleJob::recomputed)
+      .def("run", &ModuleJob::run, nb::call_guard<nb::gil_scoped_release>(), nb::arg("step"),
+           nb::arg("scalars"), nb::arg("training"), "One step; the sums of all workers' scalars.")
+      .def("sum", &ModuleJob::sum, nb::call_guard<nb::gil_scoped_release>())
+      .def("record", &ModuleJob::record, nb::call_guard<nb::gil_scoped_release>())
+      .def("write_trace", &ModuleJob::write_trace, nb::call_guard<nb::gil_scoped_release>());
+  bind_messages(job);
+  m.def(
+      "exchange_bytes",
+      [](comm::Transport& links, const nb::bytes& mine, int number) {
+        const std::string text(mine.c_str(), mine.size());
+        std::vector<std::string> all;
+        {
+          const nb::gil_scoped_release free;
+          all = exchange_texts(links, text, number);
+        }
+        return bytes_of(all);
+      },
+      nb::arg("links"), nb::arg("mine"), nb::arg("number"),
+      "The bytes of all workers, in their order; every worker calls it, with the same number.");
+}
+
+}  // namespace hetu

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""hetu.torch beside plain PyTorch: losses, weights and norms after five steps, checkpoints, traces, and what is refused.
+
+Skipped where PyTorch is not there (`./run torch`). --seed N draws other weights and samples."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
+TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "recomputed", "zb-h1 recomputed",
+       "norms", "norms recomputed", "skips", "skips zb-v", "told cuts", "tied", "tied zb-v", "tied chimera",
+       "pipelines", "save", "trace"]
+FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "load"]
+SUMMED = ("chimera", "tied", "pipelines")
+LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S+)")
+
+
+def job(workers, folder, cases):
+    """What torch_worker.py prints; its error where it fails."""
+    run = subprocess.run(["heturun", "-w", str(workers), sys.executable, HERE / "torch_worker.py", folder, SEED, *cases],
+                         capture_output=True, text=True, timeout=600)
+    if run.returncode or "leaked" in run.stderr:
+        raise AssertionError(f"seed {SEED}: {run.stdout}\n{run.stderr}")
+    return run.stdout
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class Torch(unittest.TestCase):
+    """The whole path, in processes."""
+
+    def expect(self, printed, workers, cases):
+        """Bits where nothing is summed over copies, else within 1e-6 of the norm."""
+        found = LINE.findall(printed)
+        self.assertEqual({(name, int(w)) for name, w, *_ in found},
+                         {(name, w) for name in cases for w in range(workers)}, printed)
+        for name, worker, bits, weights, numbers in found:
+            with self.subTest(case=name, worker=worker, seed=SEED):
+                if any(word in name for word in SUMMED):
+                    self.assertLess(float(weights), 1e-6)
+                    self.assertLess(float(numbers), 1e-6)
+                else:
+                    self.assertEqual(bits, "True", printed)
+
+    def test_equals_plain_torch(self):
+        """Also: a checkpoint of two workers goes on with four by another schedule, to the same bits."""
+        import torch
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.expect(job(2, folder, TWO), 2, TWO[:-2])
+            trace = json.loads(Path(folder, "trace.json").read_text())
+            kinds = {event.get("name", "") for event in trace["traceEvents"]}
+            self.assertTrue(any("W" in kind for kind in kinds) and any("I" in kind for kind in kinds), kinds)
+            self.expect(job(4, folder, FOUR), 4, FOUR[:-1])
+            two, four = (torch.load(Path(folder, f"after{n}.pt"), weights_only=True) for n in (2, 4))
+            self.assertEqual(list(two), list(four))
+            self.assertTrue(all(torch.equal(two[name], four[name]) for name in two))
+            next(Path(folder).glob("*worker00001.safetensors")).unlink()
+            with self.assertRaisesRegex(AssertionError, "worker00001.safetensors is not there, a worker's part"):
+                job(4, folder, ["load"])
+
+    @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
+    def test_models_of_transformers(self):
+        """BERT and GPT-2 as they are, tied heads included, beside their own forward."""
+        printed = job(2, tempfile.gettempdir(), ["bert", "gpt2"])
+        found = LINE.findall(printed)
+        self.assertEqual(len(found), 4, printed)
+        for name, _, _, weights, numbers in found:
+            self.assertLess(float(weights), 1e-5, name)
+            self.assertLess(float(numbers), 1e-6, name)
+        self.assertEqual(printed.count("names True"), 4, printed)
+
+    def test_refuses_in_one_line(self):
+        """In one process, whose plan has stages enough."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+
+        class Merge(nn.Module):
+            def forward(self, x):
+                return x.reshape(-1, 2)
+
+        class Counts(nn.Module):
+            def forward(self, x):
+                return x[x > 0]
+
+        x, loss = torch.ones(8, 4), nn.MSELoss()
+        line = nn.Linear(4, 4)
+        tied = nn.Sequential(line, nn.Linear(4, 4))
+        tied[1].weight = line.weight
+        two = {"schedule": "zb-v", "micro_batches": 2}  # two stages on one worker
+        cases = [
+            (lambda: hetu.torch.Pipeline([line], loss, **two), "has 2 stages, and the model 1 piece"),
+            (lambda: hetu.torch.Pipeline(tied, loss, **two), r"'0.weight' is used on stages 0 and 1: "
+                                                              r".*tied=\[\('0.weight', '1.w"),
+            (lambda: hetu.torch.Pipeline([line, lambda v: v], loss, **two), "piece 1 of the model is no nn.Module but "
+                                                                            "function"),
+            (lambda: hetu.torch.Pipeline(nn.Sequential(nn.Sequential(line, hetu.torch.CutPoint()), line), loss, **two),
+             "CutPoint '1' stands inside of a Sequential"),
+            (lambda: hetu.torch.Pipeline([line, line], loss, **two), "is used on stages 0 and 1"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, "pipedream", 2).step(x, x), "updates stages "
+                                                                                                    "one by one"),
+            (lambda: hetu.torch.Pipeline([line, Merge()], loss, **two).step(x, x), r"stage 1 \(Merge\).* the number "
+                                                                                    r"of samples"),
+            (lambda: hetu.torch.Pipeline([line, Counts()], loss, **two).step(x, x), r"stage 1 \(Counts\) fails where "
+                                                                                     r"it is looked"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, "gpipe", 5).step(x, x), "8 samples give 4 "
+                                                                                                "micro-batches"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], nn.MSELoss(reduction="none"), **two).step(x, x),
+             "must be a scalar"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, first_pieces=[0, 2], **two), r"first_pieces "
+                                                                                                      r"\[0, 2\]"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, pipelines=2, **two), "1 workers do not make 2 "
+                                                                                             "pipelines"),
+            (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, **two).load("/nowhere"), "no complete checkpoint"),
+        ]
+        for make, message in cases:
+            with self.subTest(message=message), self.assertRaisesRegex(Exception, message) as caught:
+                make()
+            self.assertNotIn("\n", str(caught.exception).strip())
+
+    def test_page(self):
+        """Every snippet of docs/pytorch.md runs as it stands, on two workers."""
+        text = (HERE.parent.parent / "docs" / "pytorch.md").read_text()
+        snippets = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+        self.assertGreaterEqual(len(snippets), 1)
+        for number, snippet in enumerate(snippets):
+            with tempfile.TemporaryDirectory() as folder:
+                script = Path(folder, "script.py")
+                script.write_text(snippet)
+                run = subprocess.run(["heturun", "-w", "2", sys.executable, script], capture_output=True, text=True,
+                                     cwd=folder, timeout=300)
+                self.assertEqual(run.returncode, 0, f"snippet {number}: {run.stdout}{run.stderr}")
+                self.assertNotIn("leaked", run.stderr)
+                self.assertIn("loss", run.stdout)
+
+
+if __name__ == "__main__":
+    if "--seed" in sys.argv:
+        at = sys.argv.index("--seed")
+        del sys.argv[at:at + 2]
+    print(f"seed {SEED}", flush=True)
+    unittest.main()

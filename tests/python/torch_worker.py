@@ -1,0 +1,264 @@
+"""Workers of torch_test.py: Pipelines beside plain PyTorch in one process, on the same micro-batches with the same seeds.
+
+torch_worker.py FOLDER CASE...: each case is a line of CASES that fits the number of workers; every worker checks its own
+parameters, and prints one line per case. The seed is printed by the test."""
+
+import os
+import sys
+
+import torch
+from torch import nn
+
+import hetu.torch
+import hetu.torch.blocks
+from hetu.torch.blocks import pieces_of
+
+ROWS, MICROS, STEPS, WIDTH = 22, 4, 5, 12  # 22 rows: the last micro-batch has 4, the others 6
+
+
+class Deep(nn.Module):
+    """A piece that draws, with a residual branch inside and a parameter that it uses twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice = nn.Linear(WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        """The same shape."""
+        return x + nn.functional.dropout(self.twice(torch.tanh(self.twice(self.norm(x)))), 0.2, self.training)
+
+
+class Fork(nn.Module):
+    """Hands on what came, beside what it makes of it: a mask, a value that is no tensor, a skip over all that follows."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        """(made, skipped, mask, scale)"""
+        return {"x": self.linear(x), "skip": x * 2, "mask": x[:, :1] > 0, "scale": 0.5, "none": None}
+
+
+class Middle(nn.Module):
+    """Works on one of the values, and reads the mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, v):
+        """The same names."""
+        return {**v, "x": self.linear(v["x"]).masked_fill(v["mask"], 0.0) * v["scale"]}
+
+
+class Join(nn.Module):
+    """Where the skip ends."""
+
+    def forward(self, v):
+        """One tensor."""
+        assert v["none"] is None
+        return v["x"] + v["skip"]
+
+
+def deep():
+    """Eight pieces that draw."""
+    return nn.Sequential(*[Deep() for _ in range(8)])
+
+
+def normed():
+    """With buffers."""
+    return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()) for _ in range(4)])
+
+
+def skipping():
+    """Several values over each boundary."""
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), Fork(), Middle(), Middle(), Middle(), Join())
+
+
+def tied():
+    """A table whose other use is the head, on the last stage."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), Deep(), Deep(), nn.Linear(WIDTH, WIDTH, bias=False))
+    model[3].weight = model[0].weight
+    return model
+
+
+def cut():
+    """CutPoints, unevenly."""
+    return nn.Sequential(Deep(), hetu.torch.CutPoint(), Deep(), Deep(), hetu.torch.CutPoint(), Deep(), hetu.torch.CutPoint(),
+                         Deep())
+
+
+TIE = {"tied": [("0.weight", "3.weight")]}
+# name: model, schedule, options; bits where nothing is summed over copies.
+CASES = {
+    "gpipe": (deep, "gpipe", {}), "1f1b": (deep, "1f1b", {}), "zb-h1": (deep, "zb-h1", {}), "zb-v": (deep, "zb-v", {}),
+    "interleaved": (deep, "interleaved-1f1b", {"chunks": 2}),
+    "chimera": (deep, "chimera", {}), "varuna": (deep, "varuna", {}),
+    "recomputed": (deep, "1f1b", {"with_recompute": True}), "zb-h1 recomputed": (deep, "zb-h1", {"with_recompute": True}),
+    "norms": (normed, "zb-h1", {}), "norms recomputed": (normed, "1f1b", {"with_recompute": True}),
+    "skips": (skipping, "1f1b", {}), "skips zb-v": (skipping, "zb-v", {}), "cuts": (cut, "zb-h1", {}),
+    "told cuts": (deep, "1f1b", {"first_pieces": [0, 5]}),
+    "tied": (tied, "1f1b", TIE), "tied zb-v": (tied, "zb-v", TIE), "tied chimera": (tied, "chimera", TIE),
+    "pipelines": (deep, "1f1b", {"pipelines": 2}), "tied pipelines": (tied, "zb-h1", {"pipelines": 2, **TIE}),
+}
+SUMMED = ("chimera", "tied", "pipelines")  # over copies of a parameter, and so in another order
+
+
+def plain_step(model, loss, batches, step):
+    """The gradients of one step in one process, and its loss."""
+    rows = sum(len(x) for x, _ in batches)
+    total = 0.0
+    for micro, (x, y) in enumerate(batches):
+        pieces = [*pieces_of(model)]
+        for number, piece in enumerate(pieces):
+            torch.manual_seed(hetu.torch.seed_of(0, step, micro, number))
+            x = piece(x)
+        part = loss(x, y) * (len(y) / rows)
+        part.backward()
+        total += part.item()
+    return total
+
+
+def check(name, seed):
+    """One case; says by how much this worker's parameters are apart, and how many are other bits."""
+    make, schedule, options = CASES[name]
+    torch.manual_seed(seed)
+    model = make()
+    torch.manual_seed(seed)
+    whole = make()
+    pipe = hetu.torch.Pipeline(model, nn.MSELoss(), schedule, MICROS, **options)
+    pipelines = pipe.pipelines
+    if any(word in name for word in SUMMED):  # whose rule divides by roots of small numbers makes much of little
+        rules = [torch.optim.SGD(p, lr=0.05, momentum=0.9) for p in (pipe.parameters(), whole.parameters())]
+    else:
+        rules = [torch.optim.AdamW(p, lr=0.01) for p in (pipe.parameters(), whole.parameters())]
+    draw = torch.Generator().manual_seed(seed)
+    losses = []
+    for step in range(STEPS):
+        x, y = torch.randn(pipelines, ROWS, WIDTH, generator=draw), torch.randn(pipelines, ROWS, WIDTH, generator=draw)
+        loss = pipe.step(x[pipe.pipeline], y[pipe.pipeline])
+        norm = pipe.clip_grad_norm_(0.2)
+        rules[0].step()
+        rules[1].zero_grad()
+        batches = [pair for d in range(pipelines) for pair in zip(x[d].split(6), y[d].split(6), strict=True)]
+        plain = plain_step(whole, nn.MSELoss(), batches, step)
+        plain_norm = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.2)
+        assert float(norm) > 0.2, "no clipping was tried"
+        rules[1].step()
+        losses.append((loss, plain, float(norm), float(plain_norm)))
+    names = dict(whole.named_parameters(remove_duplicate=False)) | dict(whole.named_buffers())
+    state = {n: p.detach() for n, p in pipe.named_parameters()}
+    state |= {pipe.pieces.names[id(b)]: b for stage in pipe.own.values() for b in stage.buffers()}
+    other = [n for n, t in state.items() if not torch.equal(t, names[n])]
+    apart = max(float((t.double() - names[n].detach().double()).norm() / names[n].detach().double().norm().clamp_min(1e-9))
+                for n, t in state.items())
+    far = max(abs(a - b) / abs(b) for one in losses for a, b in (one[:2], one[2:]))
+    bits = not other and all(one[0] == one[1] and one[2] == one[3] for one in losses)
+    evaluated = pipe.evaluate(x[pipe.pipeline], y[pipe.pipeline])
+    whole.eval()
+    with torch.no_grad():
+        expected = sum(float(nn.MSELoss()(_forward(whole, a), b) * (len(a) / (pipelines * ROWS))) for a, b in batches)
+    far = max(far, abs(evaluated - expected) / abs(expected))
+    print(f"CASE {name}: worker {pipe.transport.worker} bits {bits} weights {apart:.2e} numbers {far:.2e}", flush=True)
+    return pipe, rules[0]
+
+
+def _forward(model, x):
+    for piece in pieces_of(model):
+        x = piece(x)
+    return x
+
+
+def save(folder, seed):
+    """A checkpoint after five steps, and what one more step comes to."""
+    pipe, rule = check("zb-h1", seed)
+    pipe.save(folder, rule)
+    _one_more(pipe, rule, seed, os.path.join(folder, f"after{pipe.transport.workers}.pt"))
+
+
+def load(folder, seed):
+    """The same step, from the checkpoint, on other workers by another schedule."""
+    torch.manual_seed(seed + 1)
+    pipe = hetu.torch.Pipeline(deep(), nn.MSELoss(), "zb-v", MICROS)
+    rule = torch.optim.AdamW(pipe.parameters(), lr=0.01)
+    pipe.load(folder, rule)
+    _one_more(pipe, rule, seed, os.path.join(folder, f"after{pipe.transport.workers}.pt"))
+
+
+def hugging_face(name, seed):
+    """A model of transformers, untouched, beside the pieces of it: the pieces beside the model itself too."""
+    from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+
+    no_drop = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    made = {
+        "bert": lambda: BertForMaskedLM(BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
+                                                   intermediate_size=48, max_position_embeddings=16, **no_drop)),
+        "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=32, n_layer=3, n_head=2, n_positions=16,
+                                                   resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)),
+    }[name]
+    torch.manual_seed(seed)
+    model = made()
+    torch.manual_seed(seed)
+    whole = made()
+    tie = {"bert": ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+           "gpt2": ("transformer.wte.weight", "lm_head.weight")}[name]
+
+    def loss(logits, labels):
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(model), loss, "zb-h1", MICROS, tied=[tie])
+    rules = [torch.optim.SGD(p, lr=0.1) for p in (pipe.parameters(), whole.parameters())]
+    draw = torch.Generator().manual_seed(seed)
+    whole.train()
+    for _ in range(STEPS):
+        ids, labels = (torch.randint(0, 64, (10, 12), generator=draw) for _ in range(2))
+        found = pipe.step({"input_ids": ids}, labels)
+        rules[0].step()
+        rules[1].zero_grad()
+        plain = 0.0
+        for x, y in zip(ids.split(3), labels.split(3), strict=True):
+            part = loss(whole(input_ids=x).logits, y) * (len(x) / 10)
+            part.backward()
+            plain += part.item()
+        rules[1].step()
+    names = dict(whole.named_parameters(remove_duplicate=False))
+    state = dict(pipe.named_parameters())
+    apart = max(float((t.detach() - names[n].detach()).norm() / names[n].detach().norm().clamp_min(1e-3))
+                for n, t in state.items())
+    bits = found == plain and all(torch.equal(t, names[n]) for n, t in state.items())
+    keys = set(pipe.state_dict()) == set(whole.state_dict())
+    print(f"CASE {name}: worker {pipe.transport.worker} bits {bits} weights {apart:.2e} "
+          f"numbers {abs(found - plain) / plain:.2e} names {keys}", flush=True)
+
+
+def _one_more(pipe, rule, seed, path):
+    draw = torch.Generator().manual_seed(seed + 2)
+    x, y = torch.randn(ROWS, WIDTH, generator=draw), torch.randn(ROWS, WIDTH, generator=draw)
+    loss = pipe.step(x, y)
+    rule.step()
+    state = pipe.state_dict()
+    if pipe.transport.worker == 0:
+        torch.save({"loss": torch.tensor(loss, dtype=torch.float64), **state}, path)
+
+
+def main():
+    """Runs the cases that the command line names."""
+    torch.set_num_threads(1)
+    folder, seed, *cases = sys.argv[1:]
+    for name in cases:
+        if name in ("save", "load"):
+            {"save": save, "load": load}[name](folder, int(seed))
+        elif name in ("bert", "gpt2"):
+            hugging_face(name, int(seed))
+        elif name == "trace":
+            pipe, _ = check("zb-h1", int(seed))
+            pipe.record()
+            pipe.step(torch.ones(ROWS, WIDTH), torch.ones(ROWS, WIDTH))
+            pipe.write_trace(os.path.join(folder, "trace.json"))
+        else:
+            check(name, int(seed))
+
+
+main()
