@@ -25,8 +25,6 @@ const std::vector<Gap>& gaps() {
         "global_avg_pool_grad", "avg_pool2d", "avg_pool2d_grad", "resize2d", "resize2d_grad"}},
       {"recurrent cells are to come", {"lstm", "lstm_grad", "gru", "gru_grad"}},
       {"click models are to come", {"dot_interaction", "dot_interaction_grad"}},
-      {"rotated positions are to come", {"rotary"}},
-      {"orders along an axis are to come", {"cumsum", "argmax", "top_k", "top_k_grad"}},
   };
   return kGaps;
 }
@@ -36,8 +34,8 @@ const std::vector<Gap>& gaps() {
 std::vector<const KernelRow*> cuda_kernels(std::string_view op) {
   using namespace cuda;
   static const std::vector<const KernelTable*> kTables = {
-      &elementwise_rows(), &shape_rows(),     &linear_rows(),    &norm_rows(),
-      &reduce_rows(),      &embedding_rows(), &attention_rows(), &loss_rows()};
+      &elementwise_rows(), &shape_rows(),     &linear_rows(), &norm_rows(), &reduce_rows(),
+      &embedding_rows(),   &attention_rows(), &loss_rows(),   &order_rows()};
   std::vector<const KernelRow*> rows;
   for (const KernelTable* table : kTables)
     for (const KernelRow& row : *table)

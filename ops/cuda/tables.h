@@ -17,5 +17,6 @@ const KernelTable& reduce_rows();
 const KernelTable& embedding_rows();
 const KernelTable& attention_rows();
 const KernelTable& loss_rows();
+const KernelTable& order_rows();
 
 }  // namespace hetu::cuda

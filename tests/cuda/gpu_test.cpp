@@ -1,11 +1,12 @@
-// What only a GPU can show: every CUDA row against float64, the same bits twice, a bad index told at
-// an event, training as on the CPU, and pipelines with the bits of one stage. Skipped, with the
+// What only a GPU can show: every CUDA row against float64, the same bits twice, a bad index told
+// at an event, training as on the CPU, and pipelines with the bits of one stage. Skipped, with the
 // reason printed, where there is no GPU; tests/cuda/run_on_gpu runs it where there is one. With
 // HETU_GPU_TEST_DEVICE=far what trains here runs on that device, to test the tests.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -167,34 +168,44 @@ TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
 struct Way {
   const char* method;
   int stages;
-  int pipelines = 1;
+  int chunks = 0;       // 0: the method's own
+  bool bitwise = true;  // gradients of one replica, added in ascending order
   bool recompute = false;
 };
 
 class GpuMethods : public GpuTraining, public testing::WithParamInterface<Way> {};
 
 // Workers are threads, each with a queue of its own on the same card.
-TEST_P(GpuMethods, HaveTheBitsOfOneStage) {
+TEST_P(GpuMethods, AreOneStage) {
   const Way& way = GetParam();
-  Setting s;
-  s.model.blocks = 8;
-  s.model.skip = true;
-  s.optimizer = adamw();
-  s.device = training_device();
-  s.method = "gpipe";
-  s.pipelines = way.pipelines;
-  const Outcome one = train(s);
-  s.method = way.method;
-  s.stages = way.stages;
-  s.recompute = way.recompute;
-  expect_equal(one, train(s), /*bitwise=*/true, /*adam=*/true, way.method);
+  Setting one;
+  one.model.blocks = 8;
+  one.model.skip = true;
+  one.optimizer = adamw();
+  one.device = training_device();
+  one.micro_batches = 8;
+  one.batch_size = 16;
+  Setting many = one;
+  many.method = way.method;
+  many.stages = way.stages;
+  many.chunks = way.chunks;
+  many.recompute = way.recompute;
+  expect_equal(train(one), train(many), way.bitwise, /*adam=*/true, way.method);
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, GpuMethods,
-                         testing::Values(Way{"gpipe", 2}, Way{"1f1b", 4}, Way{"1f1b", 2, 2, true},
-                                         Way{"zb-v", 2}, Way{"interleaved-1f1b", 2},
-                                         Way{"chimera", 4, 2}, Way{"dualpipev", 2},
-                                         Way{"varuna", 2}));
+INSTANTIATE_TEST_SUITE_P(
+    Methods, GpuMethods,
+    testing::Values(Way{"gpipe", 4}, Way{"1f1b", 4}, Way{"1f1b", 2, 0, true, true},
+                    Way{"interleaved-1f1b", 2, 4}, Way{"interleaved-zb", 4, 2}, Way{"hanayo", 4, 2},
+                    Way{"zb-1p", 4}, Way{"zb-2p", 4}, Way{"zb-v", 4}, Way{"v-half", 4},
+                    Way{"v-min", 4}, Way{"dualpipev", 4}, Way{"auto", 2, 2},
+                    Way{"looped-bfs", 4, 2, false}, Way{"varuna", 4}, Way{"chimera", 4, 0, false},
+                    Way{"dualpipe", 4, 0, false}, Way{"gems", 2, 0, false}),
+    [](const auto& one) {
+      std::string name = fmt::format("{}_{}", one.param.method, one.index);
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace hetu::test
