@@ -19,7 +19,7 @@ set_target_properties(hetu_flags PROPERTIES EXPORT_NAME flags)
 target_compile_features(hetu_flags INTERFACE cxx_std_20)
 target_include_directories(hetu_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                                 $<INSTALL_INTERFACE:${HETU_INCLUDE_DIR}>)
-target_compile_options(hetu_flags INTERFACE $<BUILD_INTERFACE:${HETU_WARNINGS}>)
+target_compile_options(hetu_flags INTERFACE $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${HETU_WARNINGS}>>)
 if(HETU_SANITIZE)
   target_compile_options(hetu_flags INTERFACE $<BUILD_INTERFACE:-fsanitize=${HETU_SANITIZE}>
                                               $<BUILD_INTERFACE:-fno-omit-frame-pointer>
@@ -74,7 +74,7 @@ function(hetu_library name)
   endif()
   target_link_libraries(hetu_${name} PUBLIC hetu::flags ${arg_DEPS} PRIVATE ${arg_PRIVATE})
   # -O2 compiles a fifth faster than Release's -O3 and suits all but kernels, which ask for theirs by OPTIONS.
-  target_compile_options(hetu_${name} PRIVATE $<$<CONFIG:Release>:-O2> ${arg_OPTIONS})
+  target_compile_options(hetu_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O2> ${arg_OPTIONS})
   if("-O3" IN_LIST arg_OPTIONS)
     hetu_precompile(hetu_${name} kernels PRIVATE OpenMP::OpenMP_CXX OPTIONS $<$<CONFIG:Release>:-O2> ${HETU_KERNEL_OPTIONS})
   elseif(NOT OpenMP::OpenMP_CXX IN_LIST arg_PRIVATE)  # what is precompiled for the rest knows no OpenMP

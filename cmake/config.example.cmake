@@ -20,7 +20,9 @@
 # Python that imports nanobind and numpy: the interpreter.
 # hetu_path(Python_EXECUTABLE /opt/conda/envs/hetu/bin/python3)
 
-# For later work; nothing reads these yet.
+# The CUDA Toolkit, for -DHETU_CUDA=ON: the folder with bin/nvcc.
 # hetu_path(CUDAToolkit_ROOT /usr/local/cuda)
+
+# For later work; nothing reads these yet.
 # hetu_path(CUDNN_ROOT /usr/local/cudnn)
 # hetu_path(NCCL_ROOT /usr/local/nccl)

@@ -1,6 +1,8 @@
-// What open_device() opens: one function per back end.
+// What open_device() opens and what prepares stages: one function per back end.
 #pragma once
 #include <memory>
+
+#include "ops/kernel.h"
 
 namespace hetu {
 
@@ -8,5 +10,7 @@ class Device;
 
 std::unique_ptr<Device> open_cpu();
 std::unique_ptr<Device> open_far();
+std::unique_ptr<Device> open_cuda();
+PreparedKernel prepare_on_cuda(const KernelDesc& desc, KernelChoice choice);
 
 }  // namespace hetu

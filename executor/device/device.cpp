@@ -10,7 +10,8 @@ namespace hetu {
 namespace {
 
 constexpr Backend kBackends[] = {{"cpu", &open_cpu, &prepare_cpu},
-                                 {"far", &open_far, &prepare_cpu}};
+                                 {"far", &open_far, &prepare_cpu},
+                                 {"cuda", &open_cuda, &prepare_on_cuda}};
 
 }  // namespace
 
@@ -54,16 +55,22 @@ std::int64_t Event::wait() const {
 }
 
 void Queue::copy(void* to, const void* from, std::int64_t bytes) {
-  if (to == from) return;
-  run([=](Reach at) { std::memcpy(at(to), at(from), static_cast<std::size_t>(bytes)); });
+  if (to != from && bytes > 0) move(to, from, bytes, Way::Within);
 }
 
 void Queue::upload(void* to, const void* from_host, std::int64_t bytes) {
-  run([=](Reach at) { std::memcpy(at(to), from_host, static_cast<std::size_t>(bytes)); });
+  if (bytes > 0) move(to, from_host, bytes, Way::ToDevice);
 }
 
 void Queue::download(void* to_host, const void* from, std::int64_t bytes) {
-  run([=](Reach at) { std::memcpy(to_host, at(from), static_cast<std::size_t>(bytes)); });
+  if (bytes > 0) move(to_host, from, bytes, Way::ToHost);
+}
+
+void Queue::move(void* to, const void* from, std::int64_t bytes, Way way) {
+  run([=](Reach at) {
+    void* const there = way == Way::ToHost ? to : at(to);
+    std::memcpy(there, way == Way::ToDevice ? from : at(from), static_cast<std::size_t>(bytes));
+  });
 }
 
 DeviceSpan host_span(float* data, std::int64_t elements) {

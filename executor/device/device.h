@@ -63,6 +63,10 @@ class Queue {
  protected:
   explicit Queue(bool at_once) : at_once_(at_once) {}
   virtual void push(std::function<void(Reach)> work) = 0;
+  /// Which of the two places is on the device.
+  enum class Way { Within, ToDevice, ToHost };
+  /// bytes > 0. Here: by host code, with what the queue can reach.
+  virtual void move(void* to, const void* from, std::int64_t bytes, Way way);
 
  private:
   const bool at_once_;
@@ -72,7 +76,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  /// "cpu", "far".
+  /// "cpu", "cuda", "far".
   virtual const char* name() const = 0;
   /// True if host code may use its addresses once an event has come: messages and gradient sums
   /// then lie where kernels leave them. False: they are copied to and from host memory.
@@ -104,13 +108,17 @@ struct Backend {
 /// "cpu": this process's memory and threads; work is done when the call that gives it returns.
 /// "far": for tests of what runs on any device: its addresses mean nothing to the host (reading one
 /// is a segmentation fault), its queue is a thread, kernels are the CPU's. Work on it is done by as
-/// many threads as OpenMP would use where it is opened. Throws InvalidArgument, naming the known.
+/// many threads as OpenMP would use where it is opened. "cuda": one NVIDIA GPU; work is launched by
+/// the call that gives it and done later. Throws InvalidArgument, naming the known.
 const Backend& backend(std::string_view name);
 
-/// One of that kind.
+/// One of that kind. Throws Unsupported where cuda_problem() says why.
 std::unique_ptr<Device> open_device(std::string_view name);
 
-/// The names of all back ends.
+/// Why this process can't compute on "cuda"; empty if it can. Asked of the driver once.
+std::string cuda_problem();
+
+/// The names of all back ends, built or not.
 std::vector<const char*> device_names();
 
 /// A tensor on a device: float32, dense.

@@ -11,10 +11,11 @@
 namespace hetu {
 namespace {
 
-// What is found at the start of a job, and what this build opens.
+// What is found at the start of a job first.
 std::vector<const char*> device_choices() {
   std::vector<const char*> choices = {"auto", "cuda"};
-  for (const char* name : device_names()) choices.push_back(name);
+  for (const char* name : device_names())
+    if (std::string_view(name) != "cuda") choices.push_back(name);
   return choices;
 }
 

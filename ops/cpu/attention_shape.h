@@ -12,7 +12,7 @@ namespace hetu::cpu {
 /// Keys [begin, end).
 struct KeyRange {
   std::int64_t begin, end;
-  std::int64_t size() const { return end - begin; }
+  HETU_HD std::int64_t size() const { return end - begin; }
 };
 
 /// Of attention (q, k, v, mask), attention_grad (q, k, v, probs, dy) and attention_scores_grad (dy,
@@ -46,7 +46,7 @@ struct AttentionShape {
 
   /// What query i sees by its place; the last query stands at the last key. Neither end falls with
   /// i.
-  KeyRange range(std::int64_t i) const {
+  HETU_HD KeyRange range(std::int64_t i) const {
     const std::int64_t place = i + keys - queries;
     const std::int64_t ahead = causal ? 1 : window;
     const std::int64_t end = ahead > 0 ? std::clamp<std::int64_t>(place + ahead, 0, keys) : keys;
@@ -55,8 +55,10 @@ struct AttentionShape {
   }
 
   /// Of row i of head h of the weights of a sample: its first element, within the sample.
-  std::int64_t row(std::int64_t h, std::int64_t i) const { return (h * queries + i) * keys; }
-  DropoutStream stream(const RunContext& run, std::int64_t sample) const {
+  HETU_HD std::int64_t row(std::int64_t h, std::int64_t i) const {
+    return (h * queries + i) * keys;
+  }
+  HETU_HD DropoutStream stream(const RunContext& run, std::int64_t sample) const {
     return DropoutStream::of(run.seed, name_hash, run.step, run.sample_offset + sample);
   }
 };
@@ -85,10 +87,14 @@ class AttentionMask {
     }
   }
 
-  bool padding() const { return given_ && dtype_ == DType::Int32; }
-  bool shows() const { return given_ && dtype_ == DType::Bool; }
-  bool adds() const { return given_ && dtype_ != DType::Int32 && dtype_ != DType::Bool; }
+  HETU_HD bool padding() const { return given_ && dtype_ == DType::Int32; }
+  HETU_HD bool shows() const { return given_ && dtype_ == DType::Bool; }
+  HETU_HD bool adds() const { return given_ && dtype_ != DType::Int32 && dtype_ != DType::Bool; }
 
+  /// Of a row, from the first of the mask on: the element of its first key.
+  HETU_HD std::int64_t begin(const ScoreRow& at) const {
+    return at.sample * sample_ + at.head * head_ + (padding() ? 0 : at.query * keys_);
+  }
   /// Of a sample, a number per key.
   const std::int32_t* padding_row(const KernelCall& c, std::int64_t sample) const {
     return c.in<std::int32_t>(3) + sample * sample_;
@@ -96,7 +102,7 @@ class AttentionMask {
   /// T is std::uint8_t of a bool mask. A number per key.
   template <class T>
   const T* row(const KernelCall& c, const ScoreRow& at) const {
-    return c.in<T>(3) + at.sample * sample_ + at.head * head_ + at.query * keys_;
+    return c.in<T>(3) + begin(at);
   }
   /// Whether query `at` sees none of the keys of `range`, by its place and a bool mask.
   bool hides_all(const KernelCall& c, const ScoreRow& at, KeyRange range) const {

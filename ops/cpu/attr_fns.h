@@ -11,14 +11,14 @@ template <class T>
 struct Scale {
   T factor;
   explicit Scale(const Attrs& a) : factor(static_cast<T>(a.real("factor"))) {}
-  T operator()(T x) const { return x * factor; }
+  HETU_HD T operator()(T x) const { return x * factor; }
 };
 
 template <class T>
 struct LeakyRelu {
   T slope;
   explicit LeakyRelu(const Attrs& a) : slope(static_cast<T>(a.real("slope"))) {}
-  T operator()(T x) const { return fn::LeakyRelu()(x, slope); }
+  HETU_HD T operator()(T x) const { return fn::LeakyRelu()(x, slope); }
 };
 
 template <class T>
@@ -26,7 +26,7 @@ struct Clip {
   T low, high;
   explicit Clip(const Attrs& a)
       : low(static_cast<T>(a.real("low"))), high(static_cast<T>(a.real("high"))) {}
-  T operator()(T x) const { return fn::Clip()(x, low, high); }
+  HETU_HD T operator()(T x) const { return fn::Clip()(x, low, high); }
 };
 
 /// The exponents that models have, -1, -1/2, 1/2, 1, 2 and 3, without a call of pow.
@@ -34,7 +34,7 @@ template <class T>
 struct Power {
   T exponent;
   explicit Power(const Attrs& a) : exponent(static_cast<T>(a.real("exponent"))) {}
-  T operator()(T x) const {
+  HETU_HD T operator()(T x) const {
     if (exponent == T(2)) return x * x;
     if (exponent == T(3)) return x * x * x;
     if (exponent == T(1)) return x;

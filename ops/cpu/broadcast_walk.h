@@ -21,6 +21,11 @@ inline Shape shape_in_memory(const Shape& shape, Layout images) {
 template <std::size_t N>
 class BroadcastWalk {
  public:
+  struct Axis {
+    std::int64_t size;
+    std::array<std::int64_t, N> step;  ///< elements per place
+  };
+
   explicit BroadcastWalk(const KernelDesc& d) {
     const Shape out = shape_in_memory(d.outputs[0].shape, d.images);
     std::array<Shape, N> in;
@@ -42,6 +47,8 @@ class BroadcastWalk {
 
   std::int64_t rows() const { return rows_; }
   std::int64_t row_size() const { return row_; }
+  /// The axes over which rows are numbered, the last one first to move.
+  const std::vector<Axis>& axes() const { return axes_; }
   std::int64_t elements() const { return rows_ * row_; }
   /// 0 or 1: how operand i moves within a row.
   std::int64_t step(std::size_t i) const { return step_[i]; }
@@ -57,11 +64,6 @@ class BroadcastWalk {
   }
 
  private:
-  struct Axis {
-    std::int64_t size;
-    std::array<std::int64_t, N> step;  ///< elements per place
-  };
-
   // The last axis becomes the row; steps of the others grow to those of dense operands.
   void finish() {
     if (!axes_.empty()) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ops/kernel.h"
+#include "ops/scalar_fns.h"
 
 namespace hetu::cpu {
 
@@ -34,11 +35,13 @@ struct ClassTargets {
         weight(s.weighted ? c.in<T>(s.input) : nullptr) {}
 
   bool plain() const { return smoothing == 0 && weight == nullptr; }
-  double weight_of(std::int64_t j) const { return weight != nullptr ? double(weight[j]) : 1.0; }
+  HETU_HD double weight_of(std::int64_t j) const {
+    return weight != nullptr ? double(weight[j]) : 1.0;
+  }
   /// What the label has beside its share.
-  double of_label(std::int64_t label) const { return (1 - smoothing) * weight_of(label); }
+  HETU_HD double of_label(std::int64_t label) const { return (1 - smoothing) * weight_of(label); }
   /// What every class has, times its weight.
-  double share() const { return smoothing / static_cast<double>(classes); }
+  HETU_HD double share() const { return smoothing / static_cast<double>(classes); }
   /// All shares together.
   double shares() const {
     return weight == nullptr ? smoothing : share() * std::accumulate(weight, weight + classes, 0.0);

@@ -15,6 +15,10 @@ namespace hetu::cpu {
 /// reduced elements if `run_reduced`, else of outputs.
 class ReduceShape {
  public:
+  struct Axis {
+    std::int64_t size, step;
+  };
+
   explicit ReduceShape(const KernelDesc& d) {
     const Shape& x = d.inputs[0].shape;
     const Shape& given = d.attrs->integers("axes");
@@ -45,6 +49,9 @@ class ReduceShape {
 
   bool run_reduced() const { return run_reduced_; }
   std::int64_t run() const { return run_; }
+  /// Over which strips and steps are numbered, the innermost first.
+  const std::vector<Axis>& strip_axes() const { return outputs_; }
+  const std::vector<Axis>& step_axes() const { return reduced_; }
   /// Groups of outputs: single ones if the run is reduced, else runs of them.
   std::int64_t strips() const { return strips_; }
   /// Places besides the run that go into each output.
@@ -56,10 +63,6 @@ class ReduceShape {
   std::int64_t step_begin(std::int64_t i) const { return place(reduced_, i); }
 
  private:
-  struct Axis {
-    std::int64_t size, step;
-  };
-
   static std::int64_t place(const std::vector<Axis>& axes, std::int64_t i) {
     std::int64_t at = 0;
     for (const Axis& a : axes) {  // the innermost first

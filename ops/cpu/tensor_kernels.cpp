@@ -8,6 +8,7 @@
 
 #include "ops/cpu/kronecker.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/sweep_rules.h"
 
 namespace hetu {
 namespace {
@@ -60,104 +61,17 @@ double sum_in_order(std::int64_t elements, const Term& term) {
   });
 }
 
-void sgd(const SweepCall& p) {
-  const float rate = p.rate, factor = p.factor;
-  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
-  float* w = p.weight;
-  const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
-  for (std::int64_t i = 0; i < p.elements; ++i) w[i] -= rate * (factor * g[i] + l2 * w[i]);
-}
-
-template <bool nesterov>
-void momentum(const SweepCall& p) {
-  const float rate = p.rate, factor = p.factor;
-  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
-  const auto mu = static_cast<float>(p.momentum);
-  float *w = p.weight, *m = p.state[0];
+template <class Rule>
+void sweep(const SweepCall& p) {
+  const Rule rule(p);
+  float *w = p.weight, *a = p.state[0], *b = p.state[1], *c = p.state[2];
   const float* g = p.gradient;
 #pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
   for (std::int64_t i = 0; i < p.elements; ++i) {
-    const float d = factor * g[i] + l2 * w[i];
-    const float v = mu * m[i] + d;
-    m[i] = v;
-    w[i] -= rate * (nesterov ? d + mu * v : v);
-  }
-}
-
-void adagrad(const SweepCall& p) {
-  const float rate = p.rate, factor = p.factor;
-  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
-  const auto e = static_cast<float>(p.epsilon);
-  float *w = p.weight, *sum = p.state[0];
-  const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
-  for (std::int64_t i = 0; i < p.elements; ++i) {
-    const float d = factor * g[i] + l2 * w[i];
-    const float s = sum[i] + d * d;
-    sum[i] = s;
-    w[i] -= rate * d / (std::sqrt(s) + e);
-  }
-}
-
-// What Adam's family shares for one update.
-struct Moments {
-  explicit Moments(const SweepCall& p, bool corrected = true)
-      : b1(static_cast<float>(p.beta1)),
-        b2(static_cast<float>(p.beta2)),
-        a1(static_cast<float>(1 - p.beta1)),
-        a2(static_cast<float>(1 - p.beta2)),
-        epsilon(static_cast<float>(p.epsilon)),
-        correct1(corrected ? 1 / (1 - power(p.beta1, p.update)) : 1),
-        root(static_cast<float>(corrected ? 1 / std::sqrt(1 - power(p.beta2, p.update)) : 1)) {}
-
-  static double power(double beta, std::int64_t update) {
-    return std::pow(beta, static_cast<double>(update));
-  }
-
-  float b1, b2, a1, a2, epsilon;
-  double correct1;  // 1 / (1 - beta1^t); of BertAdam 1
-  float root;       // 1 / sqrt(1 - beta2^t); of BertAdam 1
-};
-
-template <bool decoupled, bool corrected = true>
-void adam(const SweepCall& p) {
-  const float rate = p.rate, factor = p.factor;
-  const Moments t(p, corrected);
-  const float l2 = p.decay && !decoupled ? static_cast<float>(p.l2) : 0.0F;
-  const float shrink =
-      p.decay && decoupled ? 1.0F - rate * static_cast<float>(p.weight_decay) : 1.0F;
-  const auto step = static_cast<float>(rate * t.correct1);
-  float *w = p.weight, *m = p.state[0], *v = p.state[1];
-  const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
-  for (std::int64_t i = 0; i < p.elements; ++i) {
-    const float d = factor * g[i] + l2 * w[i];
-    const float m1 = t.b1 * m[i] + t.a1 * d;
-    const float v1 = t.b2 * v[i] + t.a2 * d * d;
-    m[i] = m1;
-    v[i] = v1;
-    w[i] = shrink * w[i] - step * m1 / (std::sqrt(v1) * t.root + t.epsilon);
-  }
-}
-
-void amsgrad(const SweepCall& p) {
-  const float rate = p.rate, factor = p.factor;
-  const Moments t(p);
-  const float l2 = p.decay ? static_cast<float>(p.l2) : 0.0F;
-  const auto step = static_cast<float>(rate * t.correct1);
-  float *w = p.weight, *m = p.state[0], *v = p.state[1], *most = p.state[2];
-  const float* g = p.gradient;
-#pragma omp parallel for simd schedule(static) if (parallel : p.elements > kBlock)
-  for (std::int64_t i = 0; i < p.elements; ++i) {
-    const float d = factor * g[i] + l2 * w[i];
-    const float m1 = t.b1 * m[i] + t.a1 * d;
-    const float v1 = t.b2 * v[i] + t.a2 * d * d;
-    const float top = most[i] > v1 ? most[i] : v1;
-    m[i] = m1;
-    v[i] = v1;
-    most[i] = top;
-    w[i] -= step * m1 / (std::sqrt(top) * t.root + t.epsilon);
+    if constexpr (Rule::kStates == 0) rule(w[i], g[i]);
+    if constexpr (Rule::kStates == 1) rule(w[i], g[i], a[i]);
+    if constexpr (Rule::kStates == 2) rule(w[i], g[i], a[i], b[i]);
+    if constexpr (Rule::kStates == 3) rule(w[i], g[i], a[i], b[i], c[i]);
   }
 }
 
@@ -168,34 +82,23 @@ double squares_of(const float* x, std::int64_t elements) {
   });
 }
 
-// Two sweeps: moments first, then the step, whose length is known only once all of it is. `u` is
-// made twice, which costs less than memory for it.
+// The direction is made twice, which costs less than memory for it.
 void lamb(const SweepCall& p) {
-  const float rate = p.rate, factor = p.factor;
-  const Moments t(p);
-  const float decay = p.decay ? static_cast<float>(p.weight_decay) : 0.0F;
-  const auto correct = static_cast<float>(t.correct1);
+  const sweeps::Lamb rule(p);
   float *w = p.weight, *m = p.state[0], *v = p.state[1];
   const float* g = p.gradient;
 #pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < p.elements; ++i) {
-    const float d = factor * g[i];
-    m[i] = t.b1 * m[i] + t.a1 * d;
-    v[i] = t.b2 * v[i] + t.a2 * d * d;
-  }
-  const auto u = [=](std::int64_t i) {
-    return correct * m[i] / (std::sqrt(v[i]) * t.root + t.epsilon) + decay * w[i];
-  };
-  double trust = 1;
-  if (decay > 0) {
-    const double length = std::sqrt(squares_of(w, p.elements));
-    const double step = std::sqrt(sum_in_order(p.elements, [&](std::int64_t i) {
+  for (std::int64_t i = 0; i < p.elements; ++i) rule.moments(g[i], m[i], v[i]);
+  const auto u = [=](std::int64_t i) { return rule.direction(w[i], m[i], v[i]); };
+  double of_weight = 0, of_direction = 0;
+  if (rule.decay > 0) {
+    of_weight = squares_of(w, p.elements);
+    of_direction = sum_in_order(p.elements, [&](std::int64_t i) {
       const auto x = static_cast<double>(u(i));
       return x * x;
-    }));
-    if (length > 0 && step > 0) trust = length / step;
+    });
   }
-  const auto scaled = static_cast<float>(rate * trust);
+  const float scaled = rule.length(of_weight, of_direction);
 #pragma omp parallel for simd schedule(static)
   for (std::int64_t i = 0; i < p.elements; ++i) w[i] -= scaled * u(i);
 }
@@ -257,15 +160,15 @@ void scale(float* to, float by, std::int64_t elements) {
   for (std::int64_t i = 0; i < elements; ++i) to[i] *= by;
 }
 
-constexpr SweepRow kSweeps[] = {{"sgd", &sgd},
-                                {"momentum", &momentum<false>},
-                                {"nesterov", &momentum<true>},
-                                {"adagrad", &adagrad},
-                                {"adam", &adam<false>},
-                                {"amsgrad", &amsgrad},
-                                {"adamw", &adam<true>},
+constexpr SweepRow kSweeps[] = {{"sgd", &sweep<sweeps::Sgd>},
+                                {"momentum", &sweep<sweeps::Momentum<false>>},
+                                {"nesterov", &sweep<sweeps::Momentum<true>>},
+                                {"adagrad", &sweep<sweeps::Adagrad>},
+                                {"adam", &sweep<sweeps::Adam<false>>},
+                                {"amsgrad", &sweep<sweeps::Amsgrad>},
+                                {"adamw", &sweep<sweeps::Adam<true>>},
                                 {"lamb", &lamb},
-                                {"bertadam", &adam<true, false>}};
+                                {"bertadam", &sweep<sweeps::Adam<true, false>>}};
 
 }  // namespace
 

@@ -24,6 +24,7 @@ OpDef fill() {
       },
       .samples = {{.attrs = {{"shape", Shape{2, 3}}, {"value", 0.5}}},
                   {.attrs = {{"shape", Shape{}}, {"value", -1.0}}},
+                  {.attrs = {{"shape", Shape{}}, {"value", 0.25}, {"of_loss", std::int64_t{1}}}},
                   {.attrs = {{"shape", Shape{0}}, {"value", 1.0}}}},
   };
 }

@@ -293,12 +293,12 @@ def resolve_device(name: str = "auto", cuda: Callable[[], str] | None = None, wo
     `cuda` returns why CUDA can't be used, "" if it can; `worker` is this worker's number. Both default to the module's.
     """
     if cuda is None:
-        cuda = getattr(_compiled(), "cuda_problem", lambda: "this build has no CUDA")
+        cuda = _compiled().cuda_problem
     if worker is None:
         worker = _compiled().env()["worker"]
     if name == "auto":
         name = _compiled().env()["device"]
-    known = ["auto", "cuda", *_compiled().device_names()]
+    known = ["auto", "cuda", *(known for known in _compiled().device_names() if known != "cuda")]
     if name not in known:
         raise DeviceError(f"--device {name}: it must be one of {', '.join(known)}")
     if name not in ("auto", "cpu", "cuda"):

@@ -116,6 +116,9 @@ class Rules(unittest.TestCase):
         "no guard": ("ops/a.h", "// What it owns.\n"),
         "long": ("ops/a.cpp", "\n" * 601),
         "orphan": ("ops/lost.cpp", "int x;"),
+        "unchecked CUDA": ("ops/cuda/a.cpp", "cudaFree(x);"),
+        "unchecked status": ("ops/cuda/a.cpp", "if (cublasLtCreate(&x) != 0) return;"),
+        "unchecked launch": ("ops/cuda/a.h", GOOD_HEADER + "each<<<1, 2>>>(x);\nreturn;"),
     }
     GOOD = {
         "environment": ("config/env.cpp", 'auto x = std::getenv("X");'),
@@ -123,6 +126,8 @@ class Rules(unittest.TestCase):
         "heavy in source": ("graph/a.cpp", "#include <nlohmann/json.hpp>"),
         "url with work": ("docs/a.md", "https://example.org/work/x and build/work/x"),
         "header": ("ops/a.h", GOOD_HEADER),
+        "checked CUDA": ("ops/cuda/a.h", GOOD_HEADER + 'each<<<1, 2>>>(x);\ncheck(cudaGetLastError(), "a");\ncheck(\n  cudaFree(x), "b");'),
+        "CUDA's words": ("ops/cuda/a.cpp", "fail(cudaGetErrorString(status)); let_go(cudaFree(x));"),
     }
 
     def of(self, file: str, text: str) -> list[str]:

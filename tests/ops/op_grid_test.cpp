@@ -11,7 +11,7 @@
 #include "graph/base/bfloat16.h"
 #include "graph/builder.h"
 #include "ops/registry.h"
-#include "tests/ops/kernel_cases.h"
+#include "tests/ops/samples.h"
 #include "tests/ops/tensors.h"
 
 namespace hetu::test {
@@ -29,55 +29,6 @@ const std::set<std::pair<std::string, std::size_t>> kNoGradient = {
     {"batch_norm", 3},             // buffers: training does not read them
     {"batch_norm", 4},
 };
-
-std::vector<std::string> operators() {
-  std::vector<std::string> names;
-  for (const OpDef& def : op_set().all())
-    if (def.name != "placeholder" && def.name != "parameter") names.push_back(def.name);
-  return names;
-}
-
-DType dtype_of(const Sample& s, std::size_t i) {
-  return i < s.dtypes.size() ? s.dtypes[i] : DType::Float32;
-}
-
-/// Samples with a symbolic batch are tried with a batch of 2; all others are one sample each.
-std::int64_t batch_of(const Sample& s) {
-  return std::any_of(s.shapes.begin(), s.shapes.end(), is_symbolic) ? 2 : 1;
-}
-
-/// In float32 as the sample says, or with two bytes wherever the operator takes them.
-Case make_case(const OpDef& def, const Sample& s, DType floats = DType::Float32) {
-  const std::int64_t batch = batch_of(s);
-  Case c{def.name, {}, {}, s.attrs, batch};
-  for (std::size_t i = 0; i < s.shapes.size(); ++i) {
-    c.inputs.push_back({dtype_of(s, i), bind_batch(s.shapes[i], batch)});
-    if (c.inputs[i].dtype == DType::Float32 && !is_wide_input(def, i)) c.inputs[i].dtype = floats;
-  }
-  c.outputs = infer_types(def, "grid/node", c.inputs, c.attrs);
-  return c;
-}
-
-std::vector<Tensor> make_inputs(const Case& c, const Sample& s, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<Tensor> inputs;
-  for (const TensorType& t : c.inputs)
-    inputs.push_back(random_tensor(t, random, s.integers_below, s.negative_integers, s.positive));
-  return inputs;
-}
-
-std::vector<Sample> samples_of(const OpDef& def) {
-  std::vector<Sample> all = def.samples;
-  for (const KernelCase& k : kernel_cases())
-    if (k.op == def.name) all.push_back(k.sample);
-  return all;
-}
-
-/// The dtypes of floats that an operator takes.
-std::vector<DType> floats_of(const OpDef& def) {
-  if (def.narrow.rule == NarrowArgs::Rule::None) return {DType::Float32};
-  return {DType::Float32, DType::BFloat16, DType::Float16};
-}
 
 /// Relative to the norm of an output: what float32 rounding of sums of some thousands allows, and
 /// where the output is narrow, one rounding to a number of 8 bits, or of 11.
@@ -116,20 +67,10 @@ double tolerance(const std::string& op, DType output) {
   return kSums.count(op) != 0 ? 2e-6 : 5e-7;
 }
 
-/// What the reference row gives in float64.
-std::vector<Tensor> in_float64(Case c, const std::vector<Tensor>& inputs, const RunContext& run) {
-  for (auto* types : {&c.inputs, &c.outputs})
-    for (TensorType& t : *types)
-      if (is_floating(t.dtype)) t.dtype = DType::Float64;
-  std::vector<Tensor> wide;
-  for (const Tensor& t : inputs) wide.push_back(t.converted(DType::Float64));
-  return run_row(*cpu_kernels(c.op).back(), c, wide, run);
-}
-
 class EveryOperator : public testing::TestWithParam<std::string> {
  protected:
   const OpDef& def() const { return op_set().find(GetParam()); }
-  RunContext run() const { return {kSeed, 7, 40, true}; }
+  RunContext run() const { return {kSeed, 7, 40, true, 4}; }
 
   /// Calls body(case, inputs, row) for every sample and every kernel row that takes it.
   template <class Body>
@@ -337,7 +278,7 @@ TEST(Cast, PassesItsGradientOn) {
   std::mt19937_64 random(kSeed);
   std::map<ValueId, Tensor> feeds;
   for (const ValueId v : {x, r}) feeds[v] = random_tensor({DType::Float32, {3, 17}}, random);
-  const auto values = evaluate(g, feeds, DType::Float32, KernelChoice::Best, {kSeed, 7, 40, true});
+  const auto values = evaluate(g, feeds, DType::Float32, KernelChoice::Best, {kSeed, 7, 40, true, 4});
   const Tensor& gradient = values.at(g.gradients.at(0).gradient);
   EXPECT_EQ(gradient.type().dtype, DType::Float32);
   for (std::int64_t i = 0; i < gradient.count(); ++i)

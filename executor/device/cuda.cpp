@@ -1,0 +1,283 @@
+// One NVIDIA GPU: memory by cudaMalloc, one stream that everything goes through in order, events
+// that a thread waits for, so that their times are known and nobody polls. Uploads pass through
+// pinned pieces, so that they overlap with what runs.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+#include "executor/device/backends.h"
+#include "executor/device/device.h"
+#include "graph/base/error.h"
+#include "ops/cuda/gpu/check.h"
+#include "ops/cuda/registry.h"
+#include "ops/cuda/work.h"
+
+namespace hetu {
+namespace {
+
+using cuda::check;
+
+constexpr int kCard = 0;  // of those that CUDA_VISIBLE_DEVICES shows
+
+void use_card() { check(cudaSetDevice(kCard), "use of the card"); }
+
+/// Destructors have nobody to tell, and the process may be ending with the driver gone.
+void let_go(cudaError_t status) { static_cast<void>(status); }
+
+struct FreeEvent {
+  void operator()(cudaEvent_t event) const { let_go(cudaEventDestroy(event)); }
+};
+using OwnedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, FreeEvent>;
+
+OwnedEvent make_event() {
+  cudaEvent_t event = nullptr;
+  // Whoever waits sleeps; times are the host's.
+  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming), "event");
+  return OwnedEvent(event);
+}
+
+/// Pinned pieces that uploads pass through, one after the other.
+class Staging {
+ public:
+  Staging() {
+    for (Piece& piece : pieces_) {
+      check(cudaMallocHost(reinterpret_cast<void**>(&piece.memory), kBytes), "pinned memory");
+      piece.free = make_event();
+    }
+  }
+  ~Staging() {
+    for (Piece& piece : pieces_) let_go(cudaFreeHost(piece.memory));
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /// `from` may be changed once it returns.
+  void upload(std::byte* to, const std::byte* from, std::int64_t bytes, cudaStream_t stream) {
+    while (bytes > 0) {
+      Piece& piece = pieces_[next_];
+      next_ = (next_ + 1) % pieces_.size();
+      const std::int64_t some = std::min(bytes, kBytes);
+      const auto size = static_cast<std::size_t>(some);
+      check(cudaEventSynchronize(piece.free.get()), "wait for pinned memory");
+      std::memcpy(piece.memory, from, size);
+      check(cudaMemcpyAsync(to, piece.memory, size, cudaMemcpyHostToDevice, stream), "upload");
+      check(cudaEventRecord(piece.free.get(), stream), "event");
+      to += some;
+      from += some;
+      bytes -= some;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kBytes = std::int64_t{4} << 20;
+  struct Piece {
+    std::byte* memory = nullptr;
+    OwnedEvent free;
+  };
+  std::array<Piece, 4> pieces_;
+  std::size_t next_ = 0;
+};
+
+class CudaQueue final : public Queue {
+ public:
+  CudaQueue() : Queue(/*at_once=*/false) {
+    use_card();
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    bench_.stream = stream;
+    check(cudaHostAlloc(reinterpret_cast<void**>(&fault_), sizeof(cuda::Fault),
+                        cudaHostAllocMapped | cudaHostAllocPortable),
+          "pinned memory");
+    *fault_ = cuda::Fault();
+    check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&bench_.fault), fault_, 0),
+          "pinned memory");
+    check(cudaMalloc(&bench_.workspace, static_cast<std::size_t>(cuda::kWorkspaceBytes)),
+          "workspace");
+    cublasLtHandle_t multiplier = nullptr;
+    check(cublasLtCreate(&multiplier), "start of cuBLASLt");
+    bench_.multiplier = multiplier;
+    staging_ = std::make_unique<Staging>();
+    thread_ = std::thread([this] { serve(); });
+  }
+
+  ~CudaQueue() override {
+    {
+      const std::lock_guard lock(waiting_mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+    let_go(cudaStreamSynchronize(stream()));
+    static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(bench_.multiplier)));
+    staging_.reset();
+    let_go(cudaFree(bench_.workspace));
+    let_go(cudaFreeHost(fault_));
+    let_go(cudaStreamDestroy(stream()));
+  }
+
+  Event record() override {
+    auto coming = std::make_shared<Event::Coming>();
+    const std::lock_guard lock(mutex_);
+    use_card();
+    OwnedEvent event = spare_event();
+    check(cudaEventRecord(event.get(), stream()), "event");
+    {
+      const std::lock_guard waiting(waiting_mutex_);
+      waiting_.push_back({std::move(event), coming});
+    }
+    changed_.notify_one();
+    return Event(std::move(coming));
+  }
+
+  /// Zeroes what was allocated, behind what was given before.
+  void clear(void* memory, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    check(cudaMemsetAsync(memory, 0, bytes, stream()), "clear");
+  }
+
+ private:
+  struct Waiting {
+    OwnedEvent event;
+    std::shared_ptr<Event::Coming> coming;
+  };
+
+  cudaStream_t stream() const { return static_cast<cudaStream_t>(bench_.stream); }
+
+  // Launched here and now, on whatever thread; kernels find stream and workspace in the bench.
+  void push(std::function<void(Reach)> work) override {
+    const std::lock_guard lock(mutex_);
+    use_card();
+    const cuda::Bench* const before = cuda::set_bench(&bench_);
+    try {
+      work(Reach(nullptr));
+    } catch (...) {
+      cuda::set_bench(before);
+      throw;
+    }
+    cuda::set_bench(before);
+  }
+
+  // To host memory that is not pinned, the call returns when the bytes are there.
+  void move(void* to, const void* from, std::int64_t bytes, Way way) override {
+    const std::lock_guard lock(mutex_);
+    use_card();
+    const auto size = static_cast<std::size_t>(bytes);
+    if (way == Way::ToDevice)
+      staging_->upload(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes,
+                       stream());
+    else
+      check(cudaMemcpyAsync(to, from, size,
+                            way == Way::Within ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost,
+                            stream()),
+            "copy");
+  }
+
+  OwnedEvent spare_event() {
+    const std::lock_guard waiting(waiting_mutex_);
+    if (spare_.empty()) return make_event();
+    OwnedEvent event = std::move(spare_.back());
+    spare_.pop_back();
+    return event;
+  }
+
+  // After a failure every event to come tells it.
+  void serve() {
+    std::exception_ptr error;
+    std::unique_lock lock(waiting_mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      Waiting next = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      try {
+        use_card();
+        check(cudaEventSynchronize(next.event.get()), "a kernel");
+        look_for_fault();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+      next.coming->happen(std::chrono::steady_clock::now().time_since_epoch().count(), error);
+      lock.lock();
+      spare_.push_back(std::move(next.event));
+    }
+  }
+
+  // What the CPU's kernels refuse before they start.
+  void look_for_fault() const {
+    if (fault_->taken == 0) return;
+    fail(Code::InvalidArgument, "'{}': index {} at position {} is outside [0, {})", fault_->node,
+         fault_->value, fault_->position, fault_->below);
+  }
+
+  cuda::Bench bench_;
+  cuda::Fault* fault_ = nullptr;  // mapped: kernels write it
+  std::unique_ptr<Staging> staging_;
+  std::mutex mutex_;  // of what is given: one piece of work after the other
+
+  std::mutex waiting_mutex_;
+  std::condition_variable changed_;
+  std::deque<Waiting> waiting_;
+  std::vector<OwnedEvent> spare_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+class Cuda final : public Device {
+ public:
+  const char* name() const override { return "cuda"; }
+  bool in_host_memory() const override { return false; }
+  Queue& queue() override { return queue_; }
+  const TensorKernels& kernels() const override { return cuda_tensor_kernels(); }
+
+ private:
+  std::byte* take(std::int64_t bytes) override {
+    use_card();
+    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+    void* memory = nullptr;
+    const cudaError_t status = cudaMalloc(&memory, size);
+    if (status == cudaErrorMemoryAllocation) {
+      let_go(cudaGetLastError());  // it is told by null
+      return nullptr;
+    }
+    check(status, "memory");
+    queue_.clear(memory, size);
+    return static_cast<std::byte*>(memory);
+  }
+  // cudaFree waits for what was given before.
+  void release(std::byte* memory) override { let_go(cudaFree(memory)); }
+
+  CudaQueue queue_;
+};
+
+std::string ask_driver() {
+  int cards = 0;
+  const cudaError_t status = cudaGetDeviceCount(&cards);
+  if (status != cudaSuccess)
+    return fmt::format("no GPU that CUDA can use was found: {}", cudaGetErrorString(status));
+  return cards > 0 ? "" : "no GPU was found";
+}
+
+}  // namespace
+
+std::string cuda_problem() {
+  static const std::string problem = ask_driver();
+  return problem;
+}
+
+std::unique_ptr<Device> open_cuda() {
+  const std::string problem = cuda_problem();
+  if (!problem.empty()) fail(Code::Unsupported, "--device cuda: {}; use --device cpu", problem);
+  return std::make_unique<Cuda>();
+}
+
+PreparedKernel prepare_on_cuda(const KernelDesc& desc, KernelChoice choice) {
+  return prepare_cuda(desc, choice);
+}
+
+}  // namespace hetu

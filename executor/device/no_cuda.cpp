@@ -1,0 +1,22 @@
+// A build without CUDA: the same functions as cuda.cpp, which refuse.
+#include "executor/device/backends.h"
+#include "executor/device/device.h"
+#include "graph/base/error.h"
+
+namespace hetu {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail(Code::Unsupported, "--device cuda: {}; configure with -DHETU_CUDA=ON, or use --device cpu",
+       cuda_problem());
+}
+
+}  // namespace
+
+std::string cuda_problem() { return "this build has no CUDA"; }
+
+std::unique_ptr<Device> open_cuda() { refuse(); }
+
+PreparedKernel prepare_on_cuda(const KernelDesc&, KernelChoice) { refuse(); }
+
+}  // namespace hetu

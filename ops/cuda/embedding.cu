@@ -1,0 +1,147 @@
+// Rows picked by number, and their gradients: rows of one number are added in ascending order, as
+// the CPU adds them, so that no bit depends on which thread comes first.
+#include <launch.h>
+
+#include "ops/cpu/axis_shape.h"
+#include "ops/cuda/indices.h"
+#include "ops/cuda/rows.h"
+
+namespace hetu::cuda {
+namespace {
+
+using cpu::count_of;
+using cpu::Rows;
+using cpu::rows_of;
+
+/// Row r of `picked` per outer part is row ids[r] of `whole`; a bad index picks zeros.
+struct PickOf {
+  const float* x;
+  const std::int32_t* ids;
+  float* y;
+  std::int64_t picked, whole, inner;
+  Indices indices;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t r = i / inner;
+    const bool good = indices.good(r, ids[r]);
+    y[i] = good ? x[(r / picked * whole + ids[r]) * inner + i % inner] : 0.0F;
+  }
+};
+
+/// Before the sums: whether row r is the first with its number within its part, and the next one.
+struct ChainOf {
+  const std::int32_t* ids;
+  std::int32_t *first, *next;  // of every row: 1 or 0, and a row or -1
+  std::int64_t picked;
+  Indices indices;
+  HETU_HD void operator()(std::int64_t r) const {
+    const std::int64_t begin = r / picked * picked, end = begin + picked;
+    const std::int32_t id = ids[r];
+    bool is_first = indices.good(r, id);
+    for (std::int64_t i = begin; is_first && i < r; ++i) is_first = ids[i] != id;
+    std::int64_t after = r + 1;
+    while (after < end && ids[after] != id) ++after;
+    first[r] = is_first ? 1 : 0;
+    next[r] = after < end ? static_cast<std::int32_t>(after) : -1;
+  }
+};
+
+struct ChainSumOf {
+  const std::int32_t *ids, *first, *next;
+  const float* dy;
+  float* dx;
+  std::int64_t picked, whole, inner;
+  HETU_HD void operator()(std::int64_t i) const {
+    const std::int64_t r = i / inner, j = i % inner;
+    if (first[r] == 0) return;
+    float sum = 0;
+    for (std::int64_t at = r; at >= 0; at = next[at]) sum += dy[at * inner + j];
+    dx[(r / picked * whole + ids[r]) * inner + j] = sum;
+  }
+};
+
+/// `outer` times, of `whole` rows of `inner` elements the `picked` that ids name.
+struct Picked {
+  std::int64_t outer, whole, inner, picked = 0;
+  IndexRule rule;
+  Picked(const KernelDesc& d, const cpu::Axis& a, const TensorType& ids)
+      : outer(a.outer), whole(a.size), inner(a.inner), rule(d.name, a.size) {
+    if (outer > 0) picked = count_of(ids) / outer;
+  }
+  std::int64_t rows() const { return outer * picked; }
+  std::int64_t sum_scratch() const { return 2 * rows() * std::int64_t{sizeof(std::int32_t)}; }
+
+  void pick(const float* x, const std::int32_t* ids, float* y) const {
+    for_each(rows() * inner, PickOf{x, ids, y, picked, whole, inner, rule.now()});
+  }
+  void sum(const std::int32_t* ids, const float* dy, float* dx, void* scratch) const {
+    auto* first = static_cast<std::int32_t*>(scratch);
+    auto* next = first + rows();
+    clear(dx, outer * whole * inner * std::int64_t{sizeof(float)});
+    for_each(rows(), ChainOf{ids, first, next, picked, rule.now()});
+    for_each(rows() * inner, ChainSumOf{ids, first, next, dy, dx, picked, whole, inner});
+  }
+};
+
+cpu::Axis as_table(const TensorType& type) {
+  const Rows t = rows_of(type);
+  return {1, t.rows, t.columns};
+}
+
+cpu::Axis axis_of_node(const KernelDesc& d, const TensorType& type) {
+  return cpu::axis_of(type.shape, d.attrs->integer("axis"));
+}
+
+struct Embedding : Picked {
+  explicit Embedding(const KernelDesc& d) : Picked(d, as_table(d.inputs[0]), d.inputs[1]) {}
+  void operator()(const KernelCall& c) const {
+    pick(c.in<float>(0), c.in<std::int32_t>(1), c.out<float>(0));
+  }
+};
+
+struct EmbeddingGrad : Picked {
+  explicit EmbeddingGrad(const KernelDesc& d) : Picked(d, as_table(d.outputs[0]), d.inputs[0]) {}
+  std::int64_t scratch_bytes() const { return sum_scratch(); }
+  void operator()(const KernelCall& c) const {
+    sum(c.in<std::int32_t>(0), c.in<float>(1), c.out<float>(0), c.scratch);
+  }
+};
+
+struct Gather : Picked {
+  explicit Gather(const KernelDesc& d) : Picked(d, axis_of_node(d, d.inputs[0]), d.inputs[1]) {}
+  void operator()(const KernelCall& c) const {
+    pick(c.in<float>(0), c.in<std::int32_t>(1), c.out<float>(0));
+  }
+};
+
+/// What moves four bytes moves any of four.
+PreparedKernel gather(const KernelDesc& d) {
+  const DType dtype = d.inputs[0].dtype;
+  if (dtype == DType::Int32) return kernel<Gather>(d);
+  if (is_floating(dtype)) return floats<Gather>(d);
+  fail(Code::Unsupported,
+       "gather '{}': no CUDA kernel for {}; float32, bfloat16 and int32 are there", d.name,
+       dtype_name(dtype));
+}
+
+struct ScatterAdd : Picked {
+  explicit ScatterAdd(const KernelDesc& d)
+      : Picked(d, axis_of_node(d, d.outputs[0]), d.inputs[0]) {}
+  std::int64_t scratch_bytes() const { return sum_scratch(); }
+  void operator()(const KernelCall& c) const {
+    sum(c.in<std::int32_t>(0), c.in<float>(1), c.out<float>(0), c.scratch);
+  }
+};
+
+}  // namespace
+
+const KernelTable& embedding_rows() {
+  static const KernelTable kRows = {
+      row("embedding", floats<Embedding>),
+      row("embedding_grad", floats<EmbeddingGrad>),
+      row("gather", gather),
+      row("scatter_add", floats<ScatterAdd>),
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cuda

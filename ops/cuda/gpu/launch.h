@@ -1,0 +1,102 @@
+// Runs the work of ops/cuda/work.h on the GPU. tests/ops/on_host/launch.h is its twin for the host.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <nv/target>
+
+#include "ops/cuda/geometry.h"
+#include "ops/cuda/gpu/check.h"
+#include "ops/cuda/work.h"
+
+namespace hetu::cuda {
+
+inline cudaStream_t stream() { return static_cast<cudaStream_t>(bench().stream); }
+
+/// Whether the caller is the first.
+HETU_HD inline bool claim(int* taken) {
+  NV_IF_TARGET(NV_IS_DEVICE, (return atomicCAS(taken, 0, 1) == 0;),
+               (return *taken == 0 && (*taken = 1) == 1;))
+}
+
+namespace kernels {
+
+template <class Body>
+__global__ void each(const Body body, std::int64_t count) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
+    body(i);
+}
+
+/// What all threads of the block hold, combined: within warps by halves, then warp after warp. All
+/// get it.
+template <class Body>
+__device__ double agree(const Body& body, int round, double mine, double* of_warps) {
+  for (int half = kWarp / 2; half > 0; half /= 2)
+    mine = body.combine(round, mine, __shfl_down_sync(0xffffffffu, mine, half));
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  double all = of_warps[0];
+  for (int warp = 1; warp < blockDim.x / kWarp; ++warp)
+    all = body.combine(round, all, of_warps[warp]);
+  __syncthreads();
+  return all;
+}
+
+template <class Body>
+__global__ void rows(const Body body, std::int64_t count, std::int64_t columns) {
+  __shared__ double of_warps[kMostThreads / kWarp];
+  for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) {
+    double agreed[Body::kRounds];
+#pragma unroll
+    for (int round = 0; round < Body::kRounds; ++round) {
+      double mine = body.none(round);
+      for (std::int64_t j = threadIdx.x; j < columns; j += blockDim.x)
+        mine = body.combine(round, mine, body.term(round, row, j, agreed));
+      agreed[round] = agree(body, round, mine, of_warps);
+    }
+    for (std::int64_t j = threadIdx.x; j < columns; j += blockDim.x) body.write(row, j, agreed);
+    if (threadIdx.x == 0) body.finish(row, agreed);
+  }
+}
+
+}  // namespace kernels
+
+/// body(i) for every i below count, in no order.
+template <class Body>
+void for_each(std::int64_t count, const Body& body) {
+  if (count <= 0) return;
+  const Grid grid = grid_of_elements(count);
+  kernels::each<<<grid.blocks, grid.threads, 0, stream()>>>(body, count);
+  check(cudaGetLastError(), "launch");
+}
+
+/// A RowWork for every row below count.
+template <class Body>
+void for_rows(std::int64_t count, std::int64_t columns, const Body& body) {
+  if (count <= 0) return;
+  const Grid grid = grid_of_rows(count, columns);
+  kernels::rows<<<grid.blocks, grid.threads, 0, stream()>>>(body, count, columns);
+  check(cudaGetLastError(), "launch");
+}
+
+inline void copy(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0 && to != from)
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                          stream()),
+          "copy");
+}
+
+inline void clear(void* to, std::int64_t bytes) {
+  if (bytes > 0) check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream()), "clear");
+}
+
+/// `from`, in host memory, may be changed once this returns.
+inline void upload(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0)
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+                          stream()),
+          "upload");
+}
+
+}  // namespace hetu::cuda

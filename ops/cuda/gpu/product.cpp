@@ -1,0 +1,133 @@
+// Matrix products through cuBLASLt. The handle is the queue's; what the library is asked about a
+// product is asked at its first run, since stages are compiled before a device is open.
+#include "ops/cuda/product.h"
+
+#include <cublasLt.h>
+
+#include "graph/base/error.h"
+#include "ops/cuda/gpu/check.h"
+#include "ops/cuda/work.h"
+
+namespace hetu::cuda {
+namespace {
+
+using Status = cublasStatus_t;
+
+template <class T, Status (*destroy)(T)>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (it_ != nullptr) static_cast<void>(destroy(it_));  // nobody is left to tell
+  }
+  T* address() { return &it_; }
+  T get() const { return it_; }
+
+ private:
+  T it_ = nullptr;
+};
+using Layout = Owned<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDestroy>;
+using Operation = Owned<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy>;
+
+void make(Layout& layout, const ColumnMajor& m, std::int64_t batch, cudaDataType_t type) {
+  check(cublasLtMatrixLayoutCreate(layout.address(), type, static_cast<std::uint64_t>(m.rows),
+                                   static_cast<std::uint64_t>(m.columns), m.leading),
+        "matrix layout");
+  const auto count = static_cast<std::int32_t>(batch);
+  check(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                         sizeof count),
+        "batch count");
+  check(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                         &m.stride, sizeof m.stride),
+        "batch stride");
+}
+
+}  // namespace
+
+struct Product::Plan {
+  cpu::ProductShape shape;
+  cudaDataType_t type;
+  Operation operation;
+  Layout first, second, result;
+  cublasLtMatmulHeuristicResult_t found = {};
+  bool ready = false;
+
+  void set(cublasLtMatmulDescAttributes_t what, const void* value, std::size_t bytes) {
+    check(cublasLtMatmulDescSetAttribute(operation.get(), what, value, bytes), "product attribute");
+  }
+
+  void prepare() {
+    const ProductLayout l(shape);
+    // Float32 in float32: TF32 only where it is asked for.
+    check(cublasLtMatmulDescCreate(operation.address(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
+    const auto as = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    const cublasOperation_t a = as(l.transpose_first), b = as(l.transpose_second);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
+    if (shape.bias) {
+      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    }
+    make(first, l.first, shape.batch, type);
+    make(second, l.second, shape.batch, type);
+    make(result, l.result, shape.batch, type);
+    Preference preference;
+    check(cublasLtMatmulPreferenceCreate(preference.address()), "preference");
+    const auto workspace = static_cast<std::uint64_t>(kWorkspaceBytes);
+    check(cublasLtMatmulPreferenceSetAttribute(preference.get(),
+                                               CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                               sizeof workspace),
+          "workspace");
+    // The library takes 256 for granted; and one algorithm must serve wherever a stage puts a tensor.
+    const std::uint32_t alignment = 16;
+    for (const auto of : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      check(cublasLtMatmulPreferenceSetAttribute(preference.get(), of, &alignment,
+                                                 sizeof alignment),
+            "alignment");
+    int count = 0;
+    check(cublasLtMatmulAlgoGetHeuristic(static_cast<cublasLtHandle_t>(bench().multiplier),
+                                         operation.get(), first.get(), second.get(), result.get(),
+                                         result.get(), preference.get(), 1, &found, &count),
+          "choice of an algorithm");
+    if (count == 0)
+      fail(Code::Unsupported, "cuBLASLt has no algorithm for a product [{}, {}] x [{}, {}]",
+           shape.m, shape.k, shape.k, shape.n);
+    ready = true;
+  }
+};
+
+Product::Product(const cpu::ProductShape& shape, DType dtype) : plan_(std::make_shared<Plan>()) {
+  HETU_ASSERT(dtype == DType::Float32 || dtype == DType::BFloat16);
+  plan_->shape = shape;
+  plan_->type = dtype == DType::BFloat16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+void Product::operator()(const void* a, const void* b, const void* bias, void* c) const {
+  Plan& p = *plan_;
+  const cpu::ProductShape& s = p.shape;
+  if (s.batch * s.m * s.n == 0) return;
+  const Bench& with = bench();
+  const auto stream = static_cast<cudaStream_t>(with.stream);
+  if (s.k == 0) {
+    HETU_ASSERT(!s.bias);  // a layer has inputs
+    const std::size_t element = p.type == CUDA_R_16BF ? 2 : 4;
+    const auto elements = static_cast<std::size_t>(s.batch * s.m * s.n);
+    return check(cudaMemsetAsync(c, 0, elements * element, stream), "clear");
+  }
+  if (!p.ready) p.prepare();
+  if (s.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  const float one = 1, none = 0;
+  check(cublasLtMatmul(static_cast<cublasLtHandle_t>(with.multiplier), p.operation.get(), &one, b,
+                       p.first.get(), a, p.second.get(), &none, c, p.result.get(), c,
+                       p.result.get(), &p.found.algo, with.workspace,
+                       static_cast<std::size_t>(kWorkspaceBytes), stream),
+        "product");
+}
+
+}  // namespace hetu::cuda

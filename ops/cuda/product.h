@@ -1,0 +1,47 @@
+// Matrix products on the device, and how the row-major ones of operators look to a library that
+// counts columns first. Read by linear.cu; gpu/product.cpp runs them through cuBLASLt.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "graph/base/dtype.h"
+#include "ops/cpu/product_shape.h"
+
+namespace hetu::cuda {
+
+/// A matrix as it lies in memory, columns first: `batch` of them, `stride` elements apart.
+struct ColumnMajor {
+  std::int64_t rows = 0, columns = 0, leading = 0, stride = 0;
+};
+
+/// C = A B of row-major matrices as C' = op(B') op(A') of their transposes: `first` is B's memory,
+/// `second` A's. A bias per column of C is one per row of C'.
+struct ProductLayout {
+  ColumnMajor first, second, result;
+  bool transpose_first = false, transpose_second = false;
+
+  explicit ProductLayout(const cpu::ProductShape& p)
+      : first(p.transpose_b ? ColumnMajor{p.k, p.n, p.k, p.k * p.n}
+                            : ColumnMajor{p.n, p.k, p.n, p.k * p.n}),
+        second(p.transpose_a ? ColumnMajor{p.m, p.k, p.m, p.m * p.k}
+                             : ColumnMajor{p.k, p.m, p.k, p.m * p.k}),
+        result{p.n, p.m, p.n, p.m * p.n},
+        transpose_first(p.transpose_b),
+        transpose_second(p.transpose_a) {}
+};
+
+/// One product of a shape and dtype (float32 or bfloat16, summed in float32), run on the queue of
+/// the calling thread. Copies share what the library was asked once. `adds` and `lower` of the
+/// shape are not heeded.
+class Product {
+ public:
+  Product(const cpu::ProductShape& shape, DType dtype);
+  /// bias is nullptr unless the shape has one. Of k = 0 the result is the bias, or 0.
+  void operator()(const void* a, const void* b, const void* bias, void* c) const;
+
+ private:
+  struct Plan;
+  std::shared_ptr<Plan> plan_;
+};
+
+}  // namespace hetu::cuda

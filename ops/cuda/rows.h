@@ -1,0 +1,91 @@
+// How rows of ops/cuda are made, and where operands that broadcast lie. Read by the kernels alone.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "graph/base/error.h"
+#include "ops/cpu/broadcast_walk.h"
+#include "ops/cpu/kernel_shapes.h"
+#include "ops/cuda/tables.h"
+#include "ops/cuda/work.h"
+
+namespace hetu::cuda {
+
+inline constexpr const char* kImplementation = "cuda";
+
+/// What `prepare` makes of the node in float32, between conversions of what is bfloat16.
+PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&));
+
+/// A kernel from a body: constructed from the KernelDesc, called with the KernelCall;
+/// scratch_bytes() if it needs some.
+template <class Body>
+PreparedKernel kernel(const KernelDesc& d) {
+  PreparedKernel made;
+  const Body body(d);
+  if constexpr (requires { body.scratch_bytes(); }) made.scratch_bytes = body.scratch_bytes();
+  made.run = body;
+  made.implementation = kImplementation;
+  return made;
+}
+
+/// The same of one that computes in float32.
+template <class Body>
+PreparedKernel floats(const KernelDesc& d) {
+  switch (cpu::computing_type(d)) {
+    case DType::BFloat16:
+      return cuda::widened_kernel(d, floats<Body>);
+    case DType::Float32:
+      return kernel<Body>(d);
+    default:
+      fail(Code::Unsupported, "{} '{}': no CUDA kernel for {}; float32 and bfloat16 are there",
+           d.op, d.name, dtype_name(cpu::computing_type(d)));
+  }
+}
+
+inline KernelRow row(const char* op, PreparedKernel (*prepare)(const KernelDesc&)) {
+  return {op, kImplementation, nullptr, prepare};
+}
+
+/// Axes over which places are numbered, the last one first to move, and how far N operands step
+/// along each.
+template <int N>
+struct Axes {
+  static constexpr int kMost = 8;
+  int count = 0;
+  std::int64_t size[kMost] = {}, step[kMost][N] = {};
+
+  void add(const char* op, std::int64_t of_size, const std::int64_t* steps) {
+    if (count == kMost) fail(Code::Unsupported, "{}: more than {} axes on CUDA", op, kMost);
+    size[count] = of_size;
+    for (int i = 0; i < N; ++i) step[count][i] = steps[i];
+    ++count;
+  }
+  HETU_HD void add_places(std::int64_t number, std::int64_t* at) const {
+    for (int axis = count; axis-- > 0; number /= size[axis]) {
+      const std::int64_t place = number % size[axis];
+      for (int i = 0; i < N; ++i) at[i] += place * step[axis][i];
+    }
+  }
+};
+
+/// BroadcastWalk for the device: at[i] is where operand i stands for an element of the output.
+template <int N>
+struct Walk {
+  Axes<N> axes;
+  std::int64_t elements = 0;
+
+  explicit Walk(const KernelDesc& d) {
+    const cpu::BroadcastWalk<N> walk(d);
+    for (const auto& axis : walk.axes()) axes.add(kImplementation, axis.size, axis.step.data());
+    std::int64_t along[N];
+    for (int i = 0; i < N; ++i) along[i] = walk.step(static_cast<std::size_t>(i));
+    axes.add(kImplementation, std::max<std::int64_t>(walk.row_size(), 1), along);
+    elements = cpu::count_of(d.outputs[0]);
+  }
+  HETU_HD void places(std::int64_t element, std::int64_t* at) const {
+    for (int i = 0; i < N; ++i) at[i] = 0;
+    axes.add_places(element, at);
+  }
+};
+
+}  // namespace hetu::cuda

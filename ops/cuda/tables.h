@@ -1,0 +1,22 @@
+// Tables of the CUDA kernels, as ops/cpu/tables.h of the CPU's. One row per operator and family of
+// dtypes; an operator without one stands in cuda_gaps().
+#pragma once
+#include <vector>
+
+#include "ops/kernel.h"
+
+namespace hetu::cuda {
+
+using KernelTable = std::vector<KernelRow>;
+
+const KernelTable& elementwise_rows();
+const KernelTable& shape_rows();
+const KernelTable& linear_rows();
+const KernelTable& norm_rows();
+const KernelTable& reduce_rows();
+const KernelTable& embedding_rows();
+const KernelTable& attention_rows();
+const KernelTable& loss_rows();
+const KernelTable& order_rows();
+
+}  // namespace hetu::cuda

@@ -1,0 +1,331 @@
+// Arithmetic on whole tensors, on the device: sweeps of optimizers, sums, norms, averages, and the
+// same on touched rows.
+#include <launch.h>
+
+#include <array>
+#include <iterator>
+
+#include "graph/base/error.h"
+#include "ops/cuda/registry.h"
+#include "ops/cuda/sums.h"
+#include "ops/sweep_rules.h"
+
+namespace hetu {
+namespace cuda {
+namespace {
+
+constexpr std::int64_t kPerWord = TouchedRows::kPerWord;
+
+template <class Rule>
+struct SweepOf {
+  Rule rule;
+  float* w;
+  const float* g;
+  float *a, *b, *c;
+  HETU_HD void operator()(std::int64_t i) const {
+    if constexpr (Rule::kStates == 0) rule(w[i], g[i]);
+    if constexpr (Rule::kStates == 1) rule(w[i], g[i], a[i]);
+    if constexpr (Rule::kStates == 2) rule(w[i], g[i], a[i], b[i]);
+    if constexpr (Rule::kStates == 3) rule(w[i], g[i], a[i], b[i], c[i]);
+  }
+};
+
+template <class Rule>
+SweepOf<Rule> sweep_of(const SweepCall& p) {
+  return {Rule(p), p.weight, p.gradient, p.state[0], p.state[1], p.state[2]};
+}
+
+template <class Rule>
+void sweep(const SweepCall& p) {
+  for_each(p.elements, sweep_of<Rule>(p));
+}
+
+HETU_HD inline bool is_touched(const TouchedRows& rows, std::int64_t row) {
+  return rows.bits == nullptr || (rows.bits[row / kPerWord] >> (row % kPerWord) & 1U) != 0;
+}
+
+/// A block per row: its gradient is looked at whole before any of it is used.
+template <class Rule>
+struct RowSweepOf : RowWork {
+  static constexpr int kRounds = 1;  // elements that are not 0
+  SweepOf<Rule> of;
+  TouchedRows rows;
+  HETU_HD double term(int, std::int64_t row, std::int64_t j, const double*) const {
+    return is_touched(rows, row) && of.g[row * rows.width + j] != 0.0F ? 1.0 : 0.0;
+  }
+  HETU_HD void write(std::int64_t row, std::int64_t j, const double* filled) const {
+    if (filled[0] > 0) of(row * rows.width + j);
+  }
+};
+
+template <class Rule>
+void sweep_touched(const SweepCall& p, const TouchedRows& touched) {
+  const RowSweepOf<Rule> body{{}, sweep_of<Rule>(p), touched};
+  for_rows(touched.rows, touched.width, body);
+}
+
+struct LambMoments {
+  sweeps::Lamb rule;
+  const float* g;
+  float *m, *v;
+  HETU_HD void operator()(std::int64_t i) const { rule.moments(g[i], m[i], v[i]); }
+};
+
+struct Square {
+  const float* x;
+  HETU_HD double operator()(std::int64_t i) const { return double(x[i]) * x[i]; }
+};
+
+struct LambDirection {
+  sweeps::Lamb rule;
+  const float *w, *m, *v;
+  HETU_HD double operator()(std::int64_t i) const {
+    const double u = rule.direction(w[i], m[i], v[i]);
+    return u * u;
+  }
+};
+
+struct LambStep {
+  sweeps::Lamb rule;
+  float* w;
+  const float *m, *v;
+  const double* squares;
+  HETU_HD void operator()(std::int64_t i) const {
+    w[i] -= rule.length(squares[0], squares[1]) * rule.direction(w[i], m[i], v[i]);
+  }
+};
+
+void lamb(const SweepCall& p) {
+  const sweeps::Lamb rule(p);
+  for_each(p.elements, LambMoments{rule, p.gradient, p.state[0], p.state[1]});
+  auto* const squares = static_cast<double*>(bench().workspace);
+  double* const parts = squares + 2;
+  if (rule.decay > 0) {
+    sum_of(p.elements, Square{p.weight}, parts, squares);
+    sum_of(p.elements, LambDirection{rule, p.weight, p.state[0], p.state[1]}, parts, squares + 1);
+  } else {
+    clear(squares, 2 * std::int64_t{sizeof(double)});
+  }
+  for_each(p.elements, LambStep{rule, p.weight, p.state[0], p.state[1], squares});
+}
+
+void sum_of_squares(const float* x, std::int64_t elements, double* result) {
+  sum_of(elements, Square{x}, static_cast<double*>(bench().workspace), result);
+}
+
+struct TouchedSquare {
+  const float* x;
+  TouchedRows rows;
+  HETU_HD double operator()(std::int64_t i) const {
+    return is_touched(rows, i / rows.width) ? double(x[i]) * x[i] : 0.0;
+  }
+};
+
+void sum_of_squares_rows(const float* x, const TouchedRows& touched, double* result) {
+  sum_of(touched.rows * touched.width, TouchedSquare{x, touched},
+         static_cast<double*>(bench().workspace), result);
+}
+
+struct FillOf {
+  float* to;
+  float value;
+  HETU_HD void operator()(std::int64_t i) const { to[i] = value; }
+};
+void fill(float* to, float value, std::int64_t elements) { for_each(elements, FillOf{to, value}); }
+
+struct AddOf {
+  float* to;
+  const float* from;
+  HETU_HD void operator()(std::int64_t i) const { to[i] += from[i]; }
+};
+void add(float* to, const float* from, std::int64_t elements) {
+  for_each(elements, AddOf{to, from});
+}
+
+struct AddDifferenceOf {
+  float* to;
+  const float *a, *b;
+  HETU_HD void operator()(std::int64_t i) const { to[i] += a[i] - b[i]; }
+};
+void add_difference(float* to, const float* a, const float* b, std::int64_t elements) {
+  for_each(elements, AddDifferenceOf{to, a, b});
+}
+
+struct AddWideOf {
+  double* to;
+  const float* from;
+  HETU_HD void operator()(std::int64_t i) const { to[i] += static_cast<double>(from[i]); }
+};
+void add_wide(double* to, const float* from, std::int64_t elements) {
+  for_each(elements, AddWideOf{to, from});
+}
+
+struct MeanOf {
+  float* to;
+  const double* sum;
+  double count;
+  HETU_HD void operator()(std::int64_t i) const { to[i] = static_cast<float>(sum[i] / count); }
+};
+void mean(float* to, const double* sum, double count, std::int64_t elements) {
+  for_each(elements, MeanOf{to, sum, count});
+}
+
+struct ScaleOf {
+  float* to;
+  float by;
+  HETU_HD void operator()(std::int64_t i) const { to[i] *= by; }
+};
+void scale(float* to, float by, std::int64_t elements) { for_each(elements, ScaleOf{to, by}); }
+
+/// A thread per column: rows of one number are added in the order in which they come.
+struct ScatterOf {
+  float* to;
+  RowsOf from;
+  std::int64_t width;
+  HETU_HD void operator()(std::int64_t j) const {
+    for (std::int64_t i = 0; i < from.count; ++i)
+      to[from.ids[i] * width + j] += from.values[i * width + j];
+  }
+};
+
+/// A thread per word of bits.
+struct TouchOf {
+  TouchedRows touched;
+  RowsOf from;
+  HETU_HD void operator()(std::int64_t word) const {
+    for (std::int64_t i = 0; i < from.count; ++i)
+      if (from.ids[i] / kPerWord == word)
+        touched.bits[word] |= std::uint64_t{1} << (from.ids[i] % kPerWord);
+  }
+};
+
+void scatter_rows(float* to, const TouchedRows& touched, const RowsOf& from) {
+  for_each(touched.width, ScatterOf{to, from, touched.width});
+  for_each(touched.words(), TouchOf{touched, from});
+}
+
+struct MergeOf {
+  float *to, *from;
+  TouchedRows of_from;
+  HETU_HD void operator()(std::int64_t i) const {
+    if (!is_touched(of_from, i / of_from.width)) return;
+    to[i] += from[i];
+    from[i] = 0;
+  }
+};
+
+struct MoveBitsOf {
+  std::uint64_t *to, *from;
+  HETU_HD void operator()(std::int64_t word) const {
+    to[word] |= from[word];
+    from[word] = 0;
+  }
+};
+
+void merge_rows(float* to, const TouchedRows& of_to, float* from, const TouchedRows& of_from) {
+  for_each(of_to.rows * of_to.width, MergeOf{to, from, of_from});
+  for_each(of_to.words(), MoveBitsOf{of_to.bits, of_from.bits});
+}
+
+struct ClearOf {
+  float* x;
+  TouchedRows touched;
+  HETU_HD void operator()(std::int64_t i) const {
+    if (is_touched(touched, i / touched.width)) x[i] = 0;
+  }
+};
+
+void clear_rows(float* x, const TouchedRows& touched) {
+  for_each(touched.rows * touched.width, ClearOf{x, touched});
+  clear(touched.bits, touched.words() * std::int64_t{sizeof(std::uint64_t)});
+}
+
+/// A block per word of bits looks at its rows one element after the other.
+struct FilledOf {
+  const float* x;
+  TouchedRows touched;
+  HETU_HD void operator()(std::int64_t word) const {
+    for (std::int64_t bit = 0; bit < kPerWord; ++bit) {
+      const std::int64_t row = word * kPerWord + bit;
+      if (row >= touched.rows) return;
+      for (std::int64_t j = 0; j < touched.width; ++j)
+        if (x[row * touched.width + j] != 0.0F) {
+          touched.bits[word] |= std::uint64_t{1} << bit;
+          break;
+        }
+    }
+  }
+};
+
+void touch_filled(const float* x, const TouchedRows& touched) {
+  for_each(touched.words(), FilledOf{x, touched});
+}
+
+[[noreturn]] void no_curvature() {
+  fail(Code::Unsupported,
+       "--device cuda: K-FAC's factors are inverted on the CPU alone so far; use "
+       "--device cpu");
+}
+void invert_factors(const KroneckerCall&) { no_curvature(); }
+void precondition(float*, std::int64_t, std::int64_t, const float*, const float*) {
+  no_curvature();
+}
+
+struct Row {
+  SweepRow whole;
+  void (*touched)(const SweepCall&, const TouchedRows&);  // null: its elements meet
+};
+
+template <class Rule>
+constexpr Row row(std::string_view name) {
+  return {{name, &sweep<Rule>}, &sweep_touched<Rule>};
+}
+
+constexpr Row kRows[] = {row<sweeps::Sgd>("sgd"),
+                         row<sweeps::Momentum<false>>("momentum"),
+                         row<sweeps::Momentum<true>>("nesterov"),
+                         row<sweeps::Adagrad>("adagrad"),
+                         row<sweeps::Adam<false>>("adam"),
+                         row<sweeps::Amsgrad>("amsgrad"),
+                         row<sweeps::Adam<true>>("adamw"),
+                         row<sweeps::Adam<true, false>>("bertadam"),
+                         {{"lamb", &lamb}, nullptr}};
+
+void sweep_rows(const SweepCall& call, const TouchedRows& touched, Sweep sweep) {
+  for (const Row& row : kRows)
+    if (row.whole.run == sweep && row.touched != nullptr) return row.touched(call, touched);
+  fail(Code::Internal, "CUDA has no sweep over rows for that optimizer");
+}
+
+}  // namespace
+}  // namespace cuda
+
+const TensorKernels& cuda_tensor_kernels() {
+  static const auto sweeps = [] {
+    std::array<SweepRow, std::size(cuda::kRows)> all;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = cuda::kRows[i].whole;
+    return all;
+  }();
+  static const TensorKernels kernels{
+      .fill = &cuda::fill,
+      .add = &cuda::add,
+      .add_difference = &cuda::add_difference,
+      .add_wide = &cuda::add_wide,
+      .mean = &cuda::mean,
+      .scale = &cuda::scale,
+      .sum_of_squares = &cuda::sum_of_squares,
+      .scatter_rows = &cuda::scatter_rows,
+      .merge_rows = &cuda::merge_rows,
+      .clear_rows = &cuda::clear_rows,
+      .touch_filled = &cuda::touch_filled,
+      .sum_of_squares_rows = &cuda::sum_of_squares_rows,
+      .sweep_rows = &cuda::sweep_rows,
+      .invert_factors = &cuda::invert_factors,
+      .precondition = &cuda::precondition,
+      .sweeps = sweeps.data(),
+      .sweep_count = static_cast<int>(sweeps.size()),
+  };
+  return kernels;
+}
+
+}  // namespace hetu

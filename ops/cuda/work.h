@@ -1,0 +1,47 @@
+// What own kernels are made of, written once for the GPU and, in tests, for the host: work on every
+// element, and rows whose threads agree on sums. Read by the kernels of ops/cuda; <launch.h>, of
+// which CMake takes the GPU's or the tests' own, runs them.
+#pragma once
+#include <cstdint>
+
+#include "ops/kernel.h"
+#include "ops/scalar_fns.h"
+
+namespace hetu::cuda {
+
+/// The first bad index that a kernel met since it was last looked at. Host and device see it.
+struct Fault {
+  int taken = 0;
+  std::int32_t value = 0;
+  std::int64_t position = 0, below = 0;
+  const char* node = nullptr;  ///< a host string, which lives as long as the process
+};
+
+/// What the thread that runs kernels runs them with. A queue sets it around the work it is given.
+struct Bench {
+  void* stream = nullptr;  ///< cudaStream_t
+  Fault* fault = nullptr;
+  void* workspace =
+      nullptr;  ///< of kWorkspaceBytes, on the device, used by one kernel after the other
+  void* multiplier = nullptr;  ///< cublasLtHandle_t
+};
+inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
+
+/// Throws Internal where no queue has set one: kernels of a device run on its queue.
+const Bench& bench();
+/// Returns the one before.
+const Bench* set_bench(const Bench* now);
+
+/// A name that stays, for Fault::node.
+const char* kept_name(std::string_view name);
+
+/// A body of for_rows(): term(round, row, column, agreed) of every column is combined to
+/// agreed[round], which later rounds and write(row, column, agreed) know; finish(row, agreed) comes
+/// last, once per row. A thread sees the same columns in every round.
+struct RowWork {
+  HETU_HD double none(int) const { return 0; }
+  HETU_HD double combine(int, double a, double b) const { return a + b; }
+  HETU_HD void finish(std::int64_t, const double*) const {}
+};
+
+}  // namespace hetu::cuda

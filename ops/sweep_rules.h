@@ -1,0 +1,142 @@
+// What one update of an optimizer does to one element, written once for host and device. The sweeps
+// of the back ends loop over these (ops/cpu/tensor_kernels.cpp, ops/cuda/tensor_kernels.cu);
+// ops/tensor_kernels.h says whose formulas they are.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "ops/scalar_fns.h"
+#include "ops/tensor_kernels.h"
+
+namespace hetu::sweeps {
+
+/// What all of them read.
+struct Common {
+  float rate, factor, l2;
+  explicit Common(const SweepCall& p)
+      : rate(p.rate), factor(p.factor), l2(p.decay ? static_cast<float>(p.l2) : 0.0F) {}
+  HETU_HD float gradient(float w, float g) const { return factor * g + l2 * w; }
+};
+
+struct Sgd : Common {
+  static constexpr int kStates = 0;
+  using Common::Common;
+  HETU_HD void operator()(float& w, float g) const { w -= rate * gradient(w, g); }
+};
+
+template <bool nesterov>
+struct Momentum : Common {
+  static constexpr int kStates = 1;
+  float mu;
+  explicit Momentum(const SweepCall& p) : Common(p), mu(static_cast<float>(p.momentum)) {}
+  HETU_HD void operator()(float& w, float g, float& m) const {
+    const float d = gradient(w, g);
+    const float v = mu * m + d;
+    m = v;
+    w -= rate * (nesterov ? d + mu * v : v);
+  }
+};
+
+struct Adagrad : Common {
+  static constexpr int kStates = 1;
+  float epsilon;
+  explicit Adagrad(const SweepCall& p) : Common(p), epsilon(static_cast<float>(p.epsilon)) {}
+  HETU_HD void operator()(float& w, float g, float& sum) const {
+    const float d = gradient(w, g);
+    const float s = sum + d * d;
+    sum = s;
+    w -= rate * d / (std::sqrt(s) + epsilon);
+  }
+};
+
+/// What Adam's family shares for one update.
+struct Moments {
+  float b1, b2, a1, a2, epsilon;
+  double correct1;  ///< 1 / (1 - beta1^t); of BertAdam 1
+  float root;       ///< 1 / sqrt(1 - beta2^t); of BertAdam 1
+
+  explicit Moments(const SweepCall& p, bool corrected = true)
+      : b1(static_cast<float>(p.beta1)),
+        b2(static_cast<float>(p.beta2)),
+        a1(static_cast<float>(1 - p.beta1)),
+        a2(static_cast<float>(1 - p.beta2)),
+        epsilon(static_cast<float>(p.epsilon)),
+        correct1(corrected ? 1 / (1 - power(p.beta1, p.update)) : 1),
+        root(static_cast<float>(corrected ? 1 / std::sqrt(1 - power(p.beta2, p.update)) : 1)) {}
+
+  static double power(double beta, std::int64_t update) {
+    return std::pow(beta, static_cast<double>(update));
+  }
+  HETU_HD float first(float m, float d) const { return b1 * m + a1 * d; }
+  HETU_HD float second(float v, float d) const { return b2 * v + a2 * d * d; }
+};
+
+template <bool decoupled, bool corrected = true>
+struct Adam : Common {
+  static constexpr int kStates = 2;
+  Moments t;
+  float shrink, step;
+  explicit Adam(const SweepCall& p)
+      : Common(p),
+        t(p, corrected),
+        shrink(p.decay && decoupled ? 1.0F - p.rate * static_cast<float>(p.weight_decay) : 1.0F),
+        step(static_cast<float>(p.rate * t.correct1)) {
+    if (decoupled) l2 = 0;
+  }
+  HETU_HD void operator()(float& w, float g, float& m, float& v) const {
+    const float d = gradient(w, g);
+    const float m1 = t.first(m, d);
+    const float v1 = t.second(v, d);
+    m = m1;
+    v = v1;
+    w = shrink * w - step * m1 / (std::sqrt(v1) * t.root + t.epsilon);
+  }
+};
+
+struct Amsgrad : Common {
+  static constexpr int kStates = 3;
+  Moments t;
+  float step;
+  explicit Amsgrad(const SweepCall& p)
+      : Common(p), t(p), step(static_cast<float>(p.rate * t.correct1)) {}
+  HETU_HD void operator()(float& w, float g, float& m, float& v, float& most) const {
+    const float d = gradient(w, g);
+    const float m1 = t.first(m, d);
+    const float v1 = t.second(v, d);
+    const float top = most > v1 ? most : v1;
+    m = m1;
+    v = v1;
+    most = top;
+    w -= step * m1 / (std::sqrt(top) * t.root + t.epsilon);
+  }
+};
+
+/// Two sweeps: moments first, then the step, whose length is known only once all of it is.
+struct Lamb {
+  float rate, factor, decay, correct;
+  Moments t;
+  explicit Lamb(const SweepCall& p)
+      : rate(p.rate),
+        factor(p.factor),
+        decay(p.decay ? static_cast<float>(p.weight_decay) : 0.0F),
+        t(p) {
+    correct = static_cast<float>(t.correct1);
+  }
+  HETU_HD void moments(float g, float& m, float& v) const {
+    const float d = factor * g;
+    m = t.first(m, d);
+    v = t.second(v, d);
+  }
+  HETU_HD float direction(float w, float m, float v) const {
+    return correct * m / (std::sqrt(v) * t.root + t.epsilon) + decay * w;
+  }
+  /// Of the squares of w's and the direction's norms; 1 for a parameter that does not decay.
+  HETU_HD float length(double squares_of_weight, double squares_of_direction) const {
+    double trust = 1;
+    const double weight = std::sqrt(squares_of_weight), step = std::sqrt(squares_of_direction);
+    if (decay > 0 && weight > 0 && step > 0) trust = weight / step;
+    return static_cast<float>(rate * trust);
+  }
+};
+
+}  // namespace hetu::sweeps

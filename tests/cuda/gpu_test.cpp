@@ -1,0 +1,212 @@
+// What only a GPU can show: every CUDA row against float64, the same bits twice, a bad index told
+// at an event, training as on the CPU, and pipelines with the bits of one stage. Skipped, with the
+// reason printed, where there is no GPU; tests/cuda/run_on_gpu runs it where there is one. With
+// HETU_GPU_TEST_DEVICE=far what trains here runs on that device, to test the tests.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "executor/device/device.h"
+#include "graph/base/error.h"
+#include "ops/cuda/registry.h"
+#include "tests/executor/train_together.h"
+#include "tests/ops/samples.h"
+#include "tests/ops/tensors.h"
+
+namespace hetu::test {
+namespace {
+
+constexpr std::uint64_t kSeed = 20251125;
+
+class OnGpu : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (cuda_problem().empty()) device_ = open_device("cuda");
+  }
+  static void TearDownTestSuite() { device_.reset(); }
+  void SetUp() override {
+    if (!device_) GTEST_SKIP() << cuda_problem();
+  }
+
+  Device::Memory on_device(const Tensor& t) {
+    Device::Memory memory = device_->alloc(t.bytes());
+    device_->queue().upload(memory.get(), t.data(), t.bytes());
+    return memory;
+  }
+
+  /// Runs the row on the card, on outputs and scratch filled with `fill`.
+  std::vector<Tensor> run(const KernelRow& row, const Case& c, const std::vector<Tensor>& inputs,
+                          const RunContext& context, unsigned char fill) {
+    const PreparedKernel kernel = row.prepare(c.desc());
+    std::vector<Device::Memory> held;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (const Tensor& t : inputs) in.push_back(held.emplace_back(on_device(t)).get());
+    std::vector<Tensor> outputs;
+    for (const TensorType& t : c.outputs)
+      out.push_back(held.emplace_back(on_device(outputs.emplace_back(t, fill))).get());
+    const Tensor scratch({DType::Int8, {kernel.scratch_bytes}}, fill);
+    void* const room = held.emplace_back(on_device(scratch)).get();
+    device_->queue().run([&](Reach) { kernel.run({in.data(), out.data(), room, context}); });
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      device_->queue().download(outputs[i].data(), out[i], outputs[i].bytes());
+    device_->queue().record().wait();
+    return outputs;
+  }
+
+  static inline std::unique_ptr<Device> device_;
+};
+
+class GpuRows : public OnGpu, public testing::WithParamInterface<std::string> {};
+
+TEST_P(GpuRows, AgreesWithFloat64AndWithItself) {
+  const OpDef& def = op_set().find(GetParam());
+  const RunContext context{kSeed, 7, 40, true, 4};
+  for (const DType floats : floats_of(def))
+    for (const Sample& s : samples_of(def)) {
+      const Case c = make_case(def, s, floats);
+      if (has_float16(c)) continue;
+      const std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+      std::string shapes;
+      for (const TensorType& t : c.inputs) shapes += fmt::format(" {}", to_string(t));
+      SCOPED_TRACE(fmt::format("{}{}, seed {}", c.op, shapes, kSeed));
+      const std::vector<Tensor> want = in_float64(c, inputs, context);
+      for (const KernelRow* row : cuda_kernels(c.op)) {
+        if (!row->takes(c.desc())) continue;
+        const std::vector<Tensor> got = run(*row, c, inputs, context, 0xff);
+        const std::vector<Tensor> again = run(*row, c, inputs, context, 0x00);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const double allowed = got[i].type().dtype == DType::BFloat16 ? 2e-2 : 2e-6;
+          EXPECT_LE(relative_difference(got[i].values(), want[i].values()), allowed)
+              << "output " << i;
+          EXPECT_TRUE(got[i].same_bits(again[i]))
+              << "output " << i << " differs when run twice, or is not written whole";
+        }
+      }
+    }
+}
+
+std::vector<std::string> with_rows() {
+  std::vector<std::string> names;
+  for (const std::string& op : operators())
+    if (!cuda_kernels(op).empty()) names.push_back(op);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Ops, GpuRows, testing::ValuesIn(with_rows()),
+                         [](const auto& one) { return one.param; });
+
+TEST_F(OnGpu, ABadIndexIsToldAtTheEvent) {
+  auto device = open_device("cuda");  // of its own: all its later events tell it too
+  std::swap(device_, device);
+  const OpDef& def = op_set().find("embedding");
+  const Sample s{.shapes = {{3, 4}, {5}}, .dtypes = {DType::Float32, DType::Int32}};
+  const Case c = make_case(def, s);
+  std::vector<Tensor> inputs = make_inputs(c, s, kSeed);
+  inputs[1].set(3, 7);
+  EXPECT_THAT([&] { run(*cuda_kernels("embedding").front(), c, inputs, {}, 0); },
+              testing::ThrowsMessage<Error>(
+                  testing::HasSubstr("'grid/node': index 7 at position 3 is outside [0, 3)")));
+  std::swap(device_, device);
+}
+
+TEST_F(OnGpu, MoreThanTheCardHasIsNull) {
+  EXPECT_EQ(device_->alloc(std::int64_t{1} << 50), nullptr);
+  EXPECT_NE(device_->alloc(1 << 20), nullptr) << "the refusal before is remembered";
+}
+
+TEST_F(OnGpu, WhatIsUploadedComesBack) {
+  for (const std::int64_t bytes : {1LL, 4096LL, (4LL << 20) + 1, (37LL << 20) + 5}) {
+    std::vector<unsigned char> there(static_cast<std::size_t>(bytes)), back(there.size());
+    for (std::size_t i = 0; i < there.size(); ++i) there[i] = static_cast<unsigned char>(i * 7);
+    const Device::Memory a = device_->alloc(bytes), b = device_->alloc(bytes);
+    device_->queue().upload(a.get(), there.data(), bytes);
+    device_->queue().copy(b.get(), a.get(), bytes);
+    device_->queue().download(back.data(), b.get(), bytes);
+    device_->queue().record().wait();
+    EXPECT_EQ(there, back) << bytes;
+  }
+}
+
+using testing_model::adamw;
+using testing_model::expect_equal;
+using testing_model::Outcome;
+using testing_model::Setting;
+using testing_model::sgd;
+using testing_model::train;
+
+std::string training_device() {
+  const char* const other = std::getenv("HETU_GPU_TEST_DEVICE");
+  return other != nullptr ? other : "cuda";
+}
+
+class GpuTraining : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (training_device() == "cuda" && !cuda_problem().empty()) GTEST_SKIP() << cuda_problem();
+  }
+};
+
+TEST_F(GpuTraining, LossesOf100StepsAreTheCpus) {
+  for (const OptimizerConfig& optimizer : {sgd(), adamw()}) {
+    Setting s;
+    s.method = "gpipe";
+    s.optimizer = optimizer;
+    s.steps = 100;
+    s.device = "cpu";
+    const Outcome cpu = train(s);
+    s.device = training_device();
+    const Outcome gpu = train(s);
+    ASSERT_EQ(gpu.losses.size(), cpu.losses.size());
+    for (std::size_t i = 0; i < cpu.losses.size(); ++i)
+      ASSERT_NEAR(gpu.losses[i], cpu.losses[i], 1e-4 * std::fabs(cpu.losses[i])) << "step " << i;
+  }
+}
+
+struct Way {
+  const char* method;
+  int stages;
+  int chunks = 0;       // 0: the method's own
+  bool bitwise = true;  // gradients of one replica, added in ascending order
+  bool recompute = false;
+};
+
+class GpuMethods : public GpuTraining, public testing::WithParamInterface<Way> {};
+
+// Workers are threads, each with a queue of its own on the same card.
+TEST_P(GpuMethods, AreOneStage) {
+  const Way& way = GetParam();
+  Setting one;
+  one.model.blocks = 8;
+  one.model.skip = true;
+  one.optimizer = adamw();
+  one.device = training_device();
+  one.micro_batches = 8;
+  one.batch_size = 16;
+  Setting many = one;
+  many.method = way.method;
+  many.stages = way.stages;
+  many.chunks = way.chunks;
+  many.recompute = way.recompute;
+  expect_equal(train(one), train(many), way.bitwise, /*adam=*/true, way.method);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, GpuMethods,
+    testing::Values(Way{"gpipe", 4}, Way{"1f1b", 4}, Way{"1f1b", 2, 0, true, true},
+                    Way{"interleaved-1f1b", 2, 4}, Way{"interleaved-zb", 4, 2}, Way{"hanayo", 4, 2},
+                    Way{"zb-1p", 4}, Way{"zb-2p", 4}, Way{"zb-v", 4}, Way{"v-half", 4},
+                    Way{"v-min", 4}, Way{"dualpipev", 4}, Way{"auto", 2, 2},
+                    Way{"looped-bfs", 4, 2, false}, Way{"varuna", 4}, Way{"chimera", 4, 0, false},
+                    Way{"dualpipe", 4, 0, false}, Way{"gems", 2, 0, false}),
+    [](const auto& one) {
+      std::string name = fmt::format("{}_{}", one.param.method, one.index);
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
+
+}  // namespace
+}  // namespace hetu::test

@@ -1,0 +1,73 @@
+// How work is cut into blocks: everything is covered once, within what a card launches.
+#include <gtest/gtest.h>
+
+#include "ops/cuda/geometry.h"
+
+namespace hetu::cuda {
+namespace {
+
+constexpr std::int64_t kCounts[] = {1,       2,        31,        32,       33,   255,
+                                    256,     257,      4095,      4096,     4097, 65535,
+                                    1 << 24, 16777217, 1LL << 31, 5LL << 32};
+// Limits of every card since compute capability 3.0 (CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability").
+constexpr std::int64_t kCardBlocks = (1LL << 31) - 1;
+constexpr int kCardThreads = 1024;
+
+void expect_launchable(const Grid& grid) {
+  EXPECT_GE(grid.blocks, 1);
+  EXPECT_LE(grid.blocks, kCardBlocks);
+  EXPECT_GE(grid.threads, kWarp);
+  EXPECT_LE(grid.threads, kCardThreads);
+  EXPECT_EQ(grid.threads % kWarp, 0) << "warps agree by halves, so each is whole";
+}
+
+TEST(Geometry, ElementsHaveThreadsOrBlocksGoAround) {
+  for (const std::int64_t n : kCounts) {
+    const Grid grid = grid_of_elements(n);
+    expect_launchable(grid);
+    const std::int64_t threads = std::int64_t{grid.blocks} * grid.threads;
+    EXPECT_TRUE(threads >= n || grid.blocks == kMostBlocks) << n;
+    EXPECT_LT(threads - grid.threads, n) << n << ": a block has nothing to do";
+  }
+}
+
+TEST(Geometry, RowsHaveBlocksOfWholeWarpsThatTheyFill) {
+  for (const std::int64_t rows : kCounts)
+    for (const std::int64_t columns : kCounts) {
+      const Grid grid = grid_of_rows(rows, columns);
+      expect_launchable(grid);
+      EXPECT_TRUE(grid.blocks == rows || grid.blocks == kMostBlocks);
+      EXPECT_LE(grid.threads, kMostThreads);
+      EXPECT_TRUE(grid.threads >= columns || grid.threads == kMostThreads);
+      EXPECT_LT(grid.threads - kWarp, columns) << "a warp has nothing to do";
+    }
+  expect_launchable(grid_of_rows(3, 0));
+}
+
+TEST(Geometry, PiecesFollowEachOtherWithoutAGap) {
+  for (const std::int64_t terms : kCounts)
+    for (const std::int64_t pieces : {std::int64_t{1}, pieces_of_sum(terms), std::int64_t{7}}) {
+      EXPECT_EQ(piece_begin(terms, pieces, 0), 0);
+      EXPECT_EQ(piece_begin(terms, pieces, pieces), terms);
+      const std::int64_t most = (terms + pieces - 1) / pieces;
+      for (std::int64_t i = 0; i < pieces; ++i) {
+        const std::int64_t size = piece_begin(terms, pieces, i + 1) - piece_begin(terms, pieces, i);
+        ASSERT_TRUE(size == most || size == most - 1 || size == terms / pieces)
+            << terms << " " << i;
+      }
+    }
+}
+
+TEST(Geometry, SumsOfRowsKeepTheirScratchSmall) {
+  for (const std::int64_t rows : kCounts)
+    for (const std::int64_t columns : {1LL, 64LL, 768LL, 30522LL}) {
+      const std::int64_t pieces = pieces_of_rows(rows, columns);
+      EXPECT_GE(pieces, 1);
+      EXPECT_LE(pieces, std::max<std::int64_t>(rows, 1));
+      EXPECT_LE(pieces, 1024);
+    }
+}
+
+}  // namespace
+}  // namespace hetu::cuda

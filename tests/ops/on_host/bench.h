@@ -1,0 +1,31 @@
+// What kernels of ops/cuda run with where no GPU is: host memory in place of a queue's.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ops/cuda/work.h"
+
+namespace hetu::test {
+
+/// While it lives, kernels of this thread run with it.
+class HostBench {
+ public:
+  HostBench() : workspace_(static_cast<std::size_t>(cuda::kWorkspaceBytes)) {
+    bench_.fault = &fault_;
+    bench_.workspace = workspace_.data();
+    before_ = cuda::set_bench(&bench_);
+  }
+  ~HostBench() { cuda::set_bench(before_); }
+  HostBench(const HostBench&) = delete;
+  HostBench& operator=(const HostBench&) = delete;
+  const cuda::Fault& fault() const { return fault_; }
+
+ private:
+  std::vector<std::byte> workspace_;
+  cuda::Fault fault_;
+  cuda::Bench bench_;
+  const cuda::Bench* before_;
+};
+
+}  // namespace hetu::test

@@ -1,0 +1,63 @@
+// Runs the work of ops/cuda/work.h on the host, for tests: threads are loops, what they agree on is
+// combined in the GPU's order. ops/cuda/gpu/launch.h is its twin.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "ops/cuda/geometry.h"
+#include "ops/cuda/work.h"
+
+namespace hetu::cuda {
+
+inline bool claim(int* taken) { return *taken == 0 && (*taken = 1) == 1; }
+
+/// Backwards, since bodies must not lean on an order.
+template <class Body>
+void for_each(std::int64_t count, const Body& body) {
+  for (std::int64_t i = count; i-- > 0;) body(i);
+}
+
+template <class Body>
+double agree(const Body& body, int round, std::vector<double> mine) {
+  const int threads = static_cast<int>(mine.size());
+  for (int half = kWarp / 2; half > 0; half /= 2) {
+    const std::vector<double> before = mine;
+    for (int t = 0; t < threads; ++t)  // a lane without a partner gets its own, as on the GPU
+      mine[t] = body.combine(round, before[t], before[t % kWarp + half < kWarp ? t + half : t]);
+  }
+  double all = mine[0];
+  for (int t = kWarp; t < threads; t += kWarp) all = body.combine(round, all, mine[t]);
+  return all;
+}
+
+template <class Body>
+void for_rows(std::int64_t count, std::int64_t columns, const Body& body) {
+  const int threads = grid_of_rows(count, columns).threads;
+  for (std::int64_t row = count; row-- > 0;) {
+    double agreed[Body::kRounds];
+    for (int round = 0; round < Body::kRounds; ++round) {
+      std::vector<double> mine(static_cast<std::size_t>(threads));
+      for (int t = threads; t-- > 0;) {
+        mine[t] = body.none(round);
+        for (std::int64_t j = t; j < columns; j += threads)
+          mine[t] = body.combine(round, mine[t], body.term(round, row, j, agreed));
+      }
+      agreed[round] = agree(body, round, std::move(mine));
+    }
+    for (std::int64_t j = columns; j-- > 0;) body.write(row, j, agreed);
+    body.finish(row, agreed);
+  }
+}
+
+inline void copy(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+inline void clear(void* to, std::int64_t bytes) {
+  if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
+}
+
+inline void upload(void* to, const void* from, std::int64_t bytes) { copy(to, from, bytes); }
+
+}  // namespace hetu::cuda

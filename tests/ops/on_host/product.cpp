@@ -1,0 +1,55 @@
+// Matrix products of ops/cuda on the host: the columns-first product that cuBLASLt is asked for, as
+// loops over the same layout.
+#include "ops/cuda/product.h"
+
+#include "graph/base/bfloat16.h"
+
+namespace hetu::cuda {
+
+struct Product::Plan {
+  cpu::ProductShape shape;
+  DType dtype;
+};
+
+Product::Product(const cpu::ProductShape& shape, DType dtype)
+    : plan_(std::make_shared<Plan>(Plan{shape, dtype})) {}
+
+namespace {
+
+double at(const void* data, DType dtype, std::int64_t i) {
+  return dtype == DType::BFloat16 ? float(static_cast<const BFloat16*>(data)[i])
+                                  : static_cast<const float*>(data)[i];
+}
+
+void set(void* data, DType dtype, std::int64_t i, double value) {
+  if (dtype == DType::BFloat16)
+    static_cast<BFloat16*>(data)[i] = BFloat16(static_cast<float>(value));
+  else
+    static_cast<float*>(data)[i] = static_cast<float>(value);
+}
+
+std::int64_t place(const ColumnMajor& m, std::int64_t batch, std::int64_t row, std::int64_t column,
+                   bool transposed) {
+  if (transposed) std::swap(row, column);
+  return batch * m.stride + column * m.leading + row;
+}
+
+}  // namespace
+
+void Product::operator()(const void* a, const void* b, const void* bias, void* c) const {
+  const cpu::ProductShape& s = plan_->shape;
+  const DType dtype = plan_->dtype;
+  const ProductLayout l(s);
+  const std::int64_t terms = l.transpose_first ? l.first.rows : l.first.columns;
+  for (std::int64_t n = 0; n < s.batch; ++n)
+    for (std::int64_t j = 0; j < l.result.columns; ++j)
+      for (std::int64_t i = 0; i < l.result.rows; ++i) {
+        double sum = s.bias ? at(bias, dtype, i) : 0.0;
+        for (std::int64_t t = 0; t < terms; ++t)
+          sum += at(b, dtype, place(l.first, n, i, t, l.transpose_first)) *
+                 at(a, dtype, place(l.second, n, t, j, l.transpose_second));
+        set(c, dtype, place(l.result, n, i, j, false), sum);
+      }
+}
+
+}  // namespace hetu::cuda

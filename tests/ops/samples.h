@@ -1,0 +1,82 @@
+// Operators and their samples as cases to run: what the grids of the CPU's and of the CUDA kernels
+// go through. tests/ops/kernel_cases.h adds larger shapes.
+#pragma once
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/registry.h"
+#include "tests/ops/kernel_cases.h"
+#include "tests/ops/tensors.h"
+
+namespace hetu::test {
+
+inline std::vector<std::string> operators() {
+  std::vector<std::string> names;
+  for (const OpDef& def : op_set().all())
+    if (def.name != "placeholder" && def.name != "parameter") names.push_back(def.name);
+  return names;
+}
+
+inline DType dtype_of(const Sample& s, std::size_t i) {
+  return i < s.dtypes.size() ? s.dtypes[i] : DType::Float32;
+}
+
+/// Samples with a symbolic batch are tried with a batch of 2; all others are one sample each.
+inline std::int64_t batch_of(const Sample& s) {
+  return std::any_of(s.shapes.begin(), s.shapes.end(), is_symbolic) ? 2 : 1;
+}
+
+/// In float32 as the sample says, or with two bytes wherever the operator takes them.
+inline Case make_case(const OpDef& def, const Sample& s, DType floats = DType::Float32) {
+  const std::int64_t batch = batch_of(s);
+  Case c{def.name, {}, {}, s.attrs, batch};
+  for (std::size_t i = 0; i < s.shapes.size(); ++i) {
+    c.inputs.push_back({dtype_of(s, i), bind_batch(s.shapes[i], batch)});
+    if (c.inputs[i].dtype == DType::Float32 && !is_wide_input(def, i)) c.inputs[i].dtype = floats;
+  }
+  c.outputs = infer_types(def, "grid/node", c.inputs, c.attrs);
+  return c;
+}
+
+inline std::vector<Tensor> make_inputs(const Case& c, const Sample& s, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Tensor> inputs;
+  for (const TensorType& t : c.inputs)
+    inputs.push_back(random_tensor(t, random, s.integers_below, s.negative_integers, s.positive));
+  return inputs;
+}
+
+inline std::vector<Sample> samples_of(const OpDef& def) {
+  std::vector<Sample> all = def.samples;
+  for (const KernelCase& k : kernel_cases())
+    if (k.op == def.name) all.push_back(k.sample);
+  return all;
+}
+
+/// The dtypes of floats that an operator takes.
+inline std::vector<DType> floats_of(const OpDef& def) {
+  if (def.narrow.rule == NarrowArgs::Rule::None) return {DType::Float32};
+  return {DType::Float32, DType::BFloat16, DType::Float16};
+}
+
+/// Of which the CUDA rows have nothing yet.
+inline bool has_float16(const Case& c) {
+  const auto is = [](const TensorType& t) { return t.dtype == DType::Float16; };
+  return std::any_of(c.inputs.begin(), c.inputs.end(), is) ||
+         std::any_of(c.outputs.begin(), c.outputs.end(), is);
+}
+
+/// What the reference row gives in float64.
+inline std::vector<Tensor> in_float64(Case c, const std::vector<Tensor>& inputs,
+                                      const RunContext& run) {
+  for (auto* types : {&c.inputs, &c.outputs})
+    for (TensorType& t : *types)
+      if (is_floating(t.dtype)) t.dtype = DType::Float64;
+  std::vector<Tensor> wide;
+  for (const Tensor& t : inputs) wide.push_back(t.converted(DType::Float64));
+  return run_row(*cpu_kernels(c.op).back(), c, wide, run);
+}
+
+}  // namespace hetu::test
