@@ -34,13 +34,12 @@ def split(model: nn.Module) -> PiecewiseModel:
     ValueError for a class that is not in the table."""
     for names, pieces in _TABLE:
         if type(model).__name__ in names:
-            config = getattr(model, "config", None)
-            if getattr(config, "_attn_implementation", "sdpa") != "sdpa":
+            config: Any = model.config
+            if config._attn_implementation != "sdpa":
                 raise ValueError(f"{type(model).__name__} with attn_implementation '{config._attn_implementation}': "
                                  f"its blocks "
                                  f"are split with 'sdpa', whose masks they make themselves")
-            if hasattr(config, "use_cache"):
-                config.use_cache = False
+            config.use_cache = False
             return PiecewiseModel(model, pieces(model))
     known = ", ".join(name for names, _ in _TABLE for name in names)
     raise ValueError(f"hetu.torch.blocks knows no {type(model).__name__}; it knows {known}; give others as a list of "

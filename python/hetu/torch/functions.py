@@ -105,7 +105,8 @@ class StageFunctions:
         if not self.step.training:
             return
         seed, step, first = self.step.seeds
-        torch.manual_seed(seed_of(seed, step, first + self.micro, piece))
+        # As torch.manual_seed, which asks every kind of device beside this one.
+        torch.default_generator.manual_seed(seed_of(seed, step, first + self.micro, piece))
 
     # ---- forward ----
 

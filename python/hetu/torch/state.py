@@ -102,9 +102,9 @@ class StateOfPipeline:
         states = {name: (prefix, tensor) for prefix, tensor in prefixes.items() for name in files if name.startswith(prefix)}
         found: dict[str, torch.Tensor] = {}
         for file in set(files.values()):
-            names = {name for name in [*wanted, *states] if files[name] == file}
-            if names:
-                found.update(checkpoint.read_tensors(place / file, names))
+            here = {name for name in [*wanted, *states] if files[name] == file}
+            if here:
+                found.update(checkpoint.read_tensors(place / file, here))
         self.load_state_dict({name: found[name] for name in wanted})
         if optimizer is not None:
             for name, (prefix, tensor) in states.items():
