@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace hetu::comm {
 
@@ -191,7 +192,7 @@ class Transport {
 
  protected:
   Transport(int worker, int workers, Options options)
-      : worker_(worker), workers_(workers), options_(options) {}
+      : worker_(worker), workers_(workers), options_(std::move(options)) {}
 
   virtual void post(Request& request) = 0;
   virtual void cancel(Request& request) = 0;
