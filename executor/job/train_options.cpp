@@ -70,6 +70,12 @@ Fields fields(TrainerOptions& o) {
               "sums, losses and what optimizers see in float32; or bf16-emulated, for processors "
               "without its instructions",
        .choices = {std::begin(kDTypes), std::end(kDTypes)}},
+      {.name = "fuse",
+       .place = &o.fuse,
+       .argument = "WHAT",
+       .doc = "on: operators that follow one another run as one where a pass knows how, with the "
+              "same bits in float32; or off, to compare",
+       .choices = {"on", "off"}},
       {.name = "threads",
        .place = &o.threads,
        .argument = "N",

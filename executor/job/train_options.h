@@ -89,6 +89,7 @@ struct TrainerOptions : Sizes {
   std::int64_t limit_bytes = 0;  ///< per worker; 0: none
   KernelChoice kernels = KernelChoice::Best;
   std::string dtype = "float32";  ///< see precision.h
+  std::string fuse = "on";        ///< or off: operators run as the model has them
   bool dense_tables = false;      ///< see CompileOptions
   std::optional<Averaging> averaging = {};
   std::string sync_method = "allreduce";  ///< or ps: servers make the updates, see Lowering
