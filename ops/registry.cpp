@@ -56,6 +56,7 @@ std::vector<const KernelRow*> cpu_kernels(std::string_view op) {
                                                           &vector_norm_rows(),
                                                           &vector_dropout_rows(),
                                                           &vector_attention_rows(),
+                                                          &vector_attention_grad_rows(),
                                                           &vector_rotary_rows(),
                                                           &vector_recurrent_rows(),
                                                           &vector_reduce_rows(),

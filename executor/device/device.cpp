@@ -11,7 +11,7 @@ namespace {
 
 constexpr Backend kBackends[] = {{"cpu", &open_cpu, &prepare_cpu},
                                  {"far", &open_far, &prepare_cpu},
-                                 {"cuda", &open_cuda, &prepare_on_cuda}};
+                                 {"cuda", &open_cuda, &prepare_on_cuda, false}};
 
 }  // namespace
 

@@ -78,6 +78,12 @@ Fields fields(TrainerOptions& o) {
        .doc =
            "of fp16: dynamic, from 2^20, halved by a step whose gradients overflow, which updates "
            "nothing, and doubled after 2000 without; or a number that stays"},
+      {.name = "fuse",
+       .place = &o.fuse,
+       .argument = "WHAT",
+       .doc = "on: operators that follow one another run as one where a pass knows how, with the "
+              "same bits in float32; or off, to compare",
+       .choices = {"on", "off"}},
       {.name = "threads",
        .place = &o.threads,
        .argument = "N",

@@ -14,7 +14,7 @@
 #include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
-#include "graph/passes/fuse_norm.h"
+#include "graph/passes/fuse_attention.h"
 #include "ops/registry.h"
 #include "pipeline/cost/partition.h"
 #include "pipeline/generate/generate.h"
@@ -351,8 +351,10 @@ TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
   const int width = width_of(options);
   TrainPlan job;
   job.graph = with_windows(graph, options.batch_size, job.tables);
-  if (options.kernels == KernelChoice::Best)
-    job.graph = channels_last(fuse_norm(job.graph), op_set());
+  if (options.kernels == KernelChoice::Best) {
+    if (options.fuse == "on") job.graph = fused(job.graph, backend(options.device).fuses);
+    job.graph = channels_last(job.graph, op_set());
+  }
   job.graph = in_precision(job.graph, options.dtype);
   job.optimizer = optimizer;
   job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {

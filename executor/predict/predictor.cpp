@@ -11,7 +11,7 @@
 #include "graph/base/error.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/dead.h"
-#include "graph/passes/fuse_norm.h"
+#include "graph/passes/fuse_attention.h"
 #include "ops/registry.h"
 
 namespace hetu {
@@ -45,7 +45,7 @@ struct Predictor::Impl {
   Impl(SavedModel model, const PredictorOptions& options)
       : rows(options.rows > 0 ? options.rows : model.rows),
         graph(options.kernels == KernelChoice::Best
-                  ? channels_last(fuse_norm(model.graph), op_set())
+                  ? channels_last(fused(model.graph, backend(options.device).fuses), op_set())
                   : std::move(model.graph)),
         plan(forward_plan()),
         device(open_device(options.device)) {

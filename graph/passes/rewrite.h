@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -33,6 +34,9 @@ class GraphRewriter {
   /// The dtype of a new value; that of the old one copied, unless set.
   void set_dtype(ValueId value, DType dtype) { to_.values[value].type.dtype = dtype; }
   DType dtype(ValueId value) const { return to_.values[value].type.dtype; }
+
+  /// The type of a new value; that of the old one copied, unless set.
+  void set_type(ValueId value, TensorType type) { to_.values[value].type = std::move(type); }
 
   /// From now on the new value stands for the old one.
   void replace(ValueId old, ValueId value) { map_[old] = value; }

@@ -15,8 +15,9 @@ struct KeyRange {
   HETU_HD std::int64_t size() const { return end - begin; }
 };
 
-/// Of attention (q, k, v, mask), attention_grad (q, k, v, probs, dy) and attention_scores_grad (dy,
-/// v, probs) alike. Head h of the queries reads head h / group of keys and values.
+/// Of attention (q, k, v, mask), attention_grad (q, k, v, probs, dy), attention_scores_grad (dy, v,
+/// probs) and the fused ones (q, k, v, mask; q, k, v, stats, dy, mask) alike. Head h of the queries
+/// reads head h / group of keys and values.
 struct AttentionShape {
   std::int64_t samples, queries, keys, width, kv_width, heads, kv_heads, columns, group;
   std::int64_t window;
@@ -68,14 +69,16 @@ struct ScoreRow {
   std::int64_t sample, head, query;
 };
 
-/// The mask of attention, input 3, if there is one: int32 [samples, keys] of padding; bool, or
-/// floats that are added to the scores, [queries, keys] with samples, and heads, before them.
+/// The mask of attention, input `at` of a node, if there is one: int32 [samples, keys] of padding;
+/// bool, or floats that are added to the scores, [queries, keys] with samples, and heads, before
+/// them.
 class AttentionMask {
  public:
-  explicit AttentionMask(const KernelDesc& d) {
-    if (d.inputs.size() < 4) return;
-    const Shape& shape = d.inputs[3].shape;
-    dtype_ = d.inputs[3].dtype;
+  explicit AttentionMask(const KernelDesc& d, int at = 3) : input_(at) {
+    if (d.inputs.size() <= static_cast<std::size_t>(at)) return;
+    const TensorType& type = d.inputs[static_cast<std::size_t>(at)];
+    const Shape& shape = type.shape;
+    dtype_ = type.dtype;
     given_ = true;
     keys_ = shape.back();
     const std::int64_t matrix = shape[shape.size() - 2] * keys_;
@@ -97,12 +100,12 @@ class AttentionMask {
   }
   /// Of a sample, a number per key.
   const std::int32_t* padding_row(const KernelCall& c, std::int64_t sample) const {
-    return c.in<std::int32_t>(3) + sample * sample_;
+    return c.in<std::int32_t>(input_) + sample * sample_;
   }
   /// T is std::uint8_t of a bool mask. A number per key.
   template <class T>
   const T* row(const KernelCall& c, const ScoreRow& at) const {
-    return c.in<T>(3) + begin(at);
+    return c.in<T>(input_) + begin(at);
   }
   /// Whether query `at` sees none of the keys of `range`, by its place and a bool mask.
   bool hides_all(const KernelCall& c, const ScoreRow& at, KeyRange range) const {
@@ -113,6 +116,7 @@ class AttentionMask {
   }
 
  private:
+  int input_;
   bool given_ = false;
   DType dtype_ = DType::Int32;
   std::int64_t sample_ = 0, head_ = 0, keys_ = 0;  ///< elements from one to the next

@@ -39,6 +39,14 @@ T factor(const AttentionShape& s, const RunContext& run, const DropoutStream& st
   return s.rate.keeps(stream.bits(element)) ? T(s.rate.scale) : T(0);
 }
 
+/// What the mask adds to a score.
+template <class T>
+double bias(const AttentionMask& mask, const KernelCall& c, const ScoreRow& at, std::int64_t j) {
+  if (mask.padding()) return (mask.padding_row(c, at.sample)[j] - 1) * 10000.0;
+  if (mask.adds()) return double(mask.row<T>(c, at)[j]);
+  return !mask.shows() || mask.row<std::uint8_t>(c, at)[j] != 0 ? 0.0 : -kInfinity;
+}
+
 template <class T>
 struct Attention : AttentionShape {
   AttentionMask mask;
@@ -61,7 +69,8 @@ struct Attention : AttentionShape {
     if (mask.hides_all(c, at, seen)) return;
     const T* q = c.in<T>(0) + to.query;
     for (std::int64_t j = seen.begin; j < seen.end; ++j)
-      probs[j] = static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias(c, at, j));
+      probs[j] =
+          static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias<T>(mask, c, at, j));
     if (!softmax(probs + seen.begin, seen.size())) return;
     const DropoutStream random = stream(c.run, at.sample);
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
@@ -83,17 +92,55 @@ struct Attention : AttentionShape {
     return true;
   }
   static bool is_lowest(T x) { return x == -kInfinity; }
+};
 
-  double bias(const KernelCall& c, const ScoreRow& at, std::int64_t j) const {
-    if (mask.padding()) return (mask.padding_row(c, at.sample)[j] - 1) * 10000.0;
-    if (mask.adds()) return double(mask.row<T>(c, at)[j]);
-    return !mask.shows() || mask.row<std::uint8_t>(c, at)[j] != 0 ? 0.0 : -kInfinity;
+/// Output 1 is two numbers per row in the place of probs: the highest score and the inverse of the
+/// sum of exponentials below it; zeros where a query sees nothing.
+template <class T>
+struct FusedAttention : AttentionShape {
+  AttentionMask mask;
+  explicit FusedAttention(const KernelDesc& d) : AttentionShape(d), mask(d) {}
+
+  void operator()(const KernelCall& c) const {
+#pragma omp parallel for collapse(2)
+    for (std::int64_t b = 0; b < samples; ++b)
+      for (std::int64_t h = 0; h < heads; ++h)
+        for (std::int64_t i = 0; i < queries; ++i) score(c, {b, h, i});
+  }
+
+  void score(const KernelCall& c, const ScoreRow& at) const {
+    const Offsets to(*this, at);
+    const T *q = c.in<T>(0) + to.query, *k = c.in<T>(1) + to.kv, *v = c.in<T>(2) + to.kv;
+    T *y = c.out<T>(0) + to.query, *stats = c.out<T>(1) + to.probs / keys * 2;
+    const KeyRange seen = range(at.query);
+    std::fill_n(y, columns, T(0));
+    std::fill_n(stats, 2, T(0));
+    if (mask.hides_all(c, at, seen)) return;
+    // Rounded to T as the highest of them is, so that the gradient finds the same differences.
+    const auto score = [&](std::int64_t j) {
+      return double(
+          static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias<T>(mask, c, at, j)));
+    };
+    double top = -kInfinity, sum = 0;
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) top = std::max(top, score(j));
+    if (top == -kInfinity) return;
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) sum += std::exp(score(j) - top);
+    stats[0] = static_cast<T>(top);
+    stats[1] = static_cast<T>(1 / sum);
+    const DropoutStream random = stream(c.run, at.sample);
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) {
+      const T p = static_cast<T>(std::exp(score(j) - top) / sum) *
+                  factor<T>(*this, c.run, random, row(at.head, at.query) + j);
+      for (std::int64_t l = 0; l < columns; ++l) y[l] += p * v[j * kv_width + l];
+    }
   }
 };
 
-template <class T>
-struct AttentionGrad : AttentionShape {
-  explicit AttentionGrad(const KernelDesc& d) : AttentionShape(d) {}
+/// Input 3 is probs, or with `kFused` what FusedAttention gives in their place.
+template <class T, bool kFused>
+struct Backward : AttentionShape {
+  AttentionMask mask;
+  explicit Backward(const KernelDesc& d) : AttentionShape(d), mask(d, 5) {}
 
   void operator()(const KernelCall& c) const {
     std::fill_n(c.out<T>(0), samples * queries * width, T(0));
@@ -105,31 +152,47 @@ struct AttentionGrad : AttentionShape {
           for (std::int64_t i = 0; i < queries; ++i) score(c, {b, h, i});
   }
 
+  /// Weight j of a row.
+  T prob(const KernelCall& c, const ScoreRow& at, const Offsets& to, std::int64_t j) const {
+    if (!kFused) return c.in<T>(3)[to.probs + j];
+    const T* stats = c.in<T>(3) + to.probs / keys * 2;
+    if (stats[1] == T(0)) return T(0);
+    const T *q = c.in<T>(0) + to.query, *k = c.in<T>(1) + to.kv;
+    const T score =
+        static_cast<T>(dot(q, k + j * kv_width, columns) * scale + bias<T>(mask, c, at, j));
+    return static_cast<T>(std::exp(double(score) - double(stats[0])) * double(stats[1]));
+  }
+
   /// Two passes over the row, since the gradient of a score needs the row's sum of probs * dprobs.
   void score(const KernelCall& c, const ScoreRow& at) const {
     const Offsets to(*this, at);
     const T *q = c.in<T>(0) + to.query, *k = c.in<T>(1) + to.kv, *v = c.in<T>(2) + to.kv;
-    const T *probs = c.in<T>(3) + to.probs, *dy = c.in<T>(4) + to.query;
+    const T* dy = c.in<T>(4) + to.query;
     const std::int64_t element = row(at.head, at.query);
     const DropoutStream random = stream(c.run, at.sample);
     const KeyRange seen = range(at.query);
     double total = 0;
     for (std::int64_t j = seen.begin; j < seen.end; ++j)
-      total += probs[j] * factor<T>(*this, c.run, random, element + j) *
+      total += prob(c, at, to, j) * factor<T>(*this, c.run, random, element + j) *
                dot(dy, v + j * kv_width, columns);
     T *dq = c.out<T>(0) + to.query, *dk = c.out<T>(1) + to.kv, *dv = c.out<T>(2) + to.kv;
     for (std::int64_t j = seen.begin; j < seen.end; ++j) {
-      const T keep = factor<T>(*this, c.run, random, element + j);
+      const T p = prob(c, at, to, j), keep = factor<T>(*this, c.run, random, element + j);
       const double dp = keep * dot(dy, v + j * kv_width, columns);
-      const T ds = static_cast<T>(probs[j] * (dp - total) * scale);
+      const T ds = static_cast<T>(p * (dp - total) * scale);
       for (std::int64_t l = 0; l < columns; ++l) {
         dq[l] += ds * k[j * kv_width + l];
         dk[j * kv_width + l] += ds * q[l];
-        dv[j * kv_width + l] += probs[j] * keep * dy[l];
+        dv[j * kv_width + l] += p * keep * dy[l];
       }
     }
   }
 };
+
+template <class T>
+using AttentionGrad = Backward<T, false>;
+template <class T>
+using FusedAttentionGrad = Backward<T, true>;
 
 template <class T>
 struct AttentionScoresGrad : AttentionShape {
@@ -165,6 +228,8 @@ const KernelTable& reference_attention_rows() {
   static const KernelTable kRows = {
       {"attention", "reference", nullptr, reference<Attention>},
       {"attention_grad", "reference", nullptr, reference<AttentionGrad>},
+      {"fused_attention", "reference", nullptr, reference<FusedAttention>},
+      {"fused_attention_grad", "reference", nullptr, reference<FusedAttentionGrad>},
       {"attention_scores_grad", "reference", nullptr, reference<AttentionScoresGrad>},
   };
   return kRows;

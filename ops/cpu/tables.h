@@ -24,6 +24,7 @@ const KernelTable& vector_elementwise_rows();
 const KernelTable& vector_norm_rows();
 const KernelTable& vector_dropout_rows();
 const KernelTable& vector_attention_rows();
+const KernelTable& vector_attention_grad_rows();
 const KernelTable& vector_rotary_rows();
 const KernelTable& vector_recurrent_rows();
 const KernelTable& vector_reduce_rows();

@@ -62,13 +62,13 @@ void want_qkv(const InferArgs& a) {
 
 // Padding of each sample; or which key a query sees, or what is added to its score, the same for
 // all samples and heads or for each.
-void want_mask(const InferArgs& a) {
-  if (a.inputs.size() < 4) return;
+void want_mask(const InferArgs& a, std::size_t at = 3) {
+  if (a.inputs.size() <= at) return;
   const Sizes s = sizes_of(a);
   const std::int64_t batch = a.inputs[0].shape[0];
-  const TensorType& mask = a.inputs[3];
+  const TensorType& mask = a.inputs[at];
   if (mask.dtype == DType::Int32) {
-    want_shape(a, 3, {batch, s.keys}, to_fit(a, 0));
+    want_shape(a, at, {batch, s.keys}, to_fit(a, 0));
     return;
   }
   want(mask.dtype == DType::Bool || mask.dtype == DType::Float32, a,
@@ -86,6 +86,12 @@ void want_mask(const InferArgs& a) {
 Shape probs_shape(const InferArgs& a) {
   const Sizes s = sizes_of(a);
   return {a.inputs[0].shape[0], s.heads, s.queries, s.keys};
+}
+
+// Of each row of scores: the highest, and the inverse of the sum of exponentials.
+Shape stats_shape(const InferArgs& a) {
+  const Sizes s = sizes_of(a);
+  return {a.inputs[0].shape[0], s.heads, s.queries, 2};
 }
 
 // One product of [queries, width] with [width, keys] costs 2 * queries * keys * width per sample.
@@ -217,6 +223,62 @@ OpDef attention_grad() {
   };
 }
 
+OpDef fused_attention() {
+  OpDef def = attention_op();
+  def.name = "fused_attention";
+  def.doc =
+      "attention with two numbers per row in the place of probs, of which the gradient makes them "
+      "again: the highest score and the inverse of the sum of exponentials below it, 0 and 0 where "
+      "a query sees nothing; the fusing pass makes it.";
+  def.outputs = {"y", "stats"};
+  def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
+    want_qkv(a);
+    want_mask(a);
+    return {a.inputs[0], float32(stats_shape(a))};
+  };
+  def.grad = nullptr;
+  return def;
+}
+
+OpDef fused_attention_grad() {
+  const DType f = DType::Float32;
+  const Shape small = {kBatch, 3, 4}, odd = {kBatch, 5, 6}, grouped = {kBatch, 5, 2};
+  const auto sample = [f](std::vector<Shape> shapes, const Attrs& attrs, DType mask) {
+    Sample s{.shapes = std::move(shapes), .attrs = keyed(attrs)};
+    s.dtypes = {f, f, f, f, f, mask};
+    s.dtypes.resize(s.shapes.size());
+    s.integers_below = 2;
+    return s;
+  };
+  return {
+      .name = "fused_attention_grad",
+      .doc =
+          "The gradients of fused_attention with respect to q, k and v, under the mask of dropout "
+          "that the node called key has drawn.",
+      .inputs = {"q", "k", "v", "stats", "dy"},
+      .optional_inputs = {"mask"},
+      .outputs = {"dq", "dk", "dv"},
+      .attrs = gradient_specs(),
+      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
+        want_qkv(a);
+        for (std::size_t i = 3; i < 5; ++i) want_dtype(a, i, DType::Float32);
+        want_shape(a, 3, stats_shape(a), to_fit(a, 0));
+        want_shape(a, 4, a.inputs[0].shape, to_fit(a, 0));
+        want_mask(a, 5);
+        return {a.inputs[0], a.inputs[1], a.inputs[2]};
+      },
+      .flops = [](const InferArgs& a) { return 5 * product_flops(a); },
+      .samples = {sample({small, small, small, {kBatch, 2, 3, 2}, small, {kBatch, 3}},
+                         attention_attrs(2, 0.0), DType::Int32),
+                  sample({odd, odd, odd, {kBatch, 3, 5, 2}, odd, {kBatch, 5, 5}},
+                         attention_attrs(3, 0.25), DType::Bool),
+                  sample({odd, grouped, grouped, {kBatch, 3, 5, 2}, odd, {1, 3, 5, 5}},
+                         attention_attrs(3, 0.25, 1, 1, 3), f),
+                  sample({odd, grouped, grouped, {kBatch, 3, 5, 2}, odd},
+                         attention_attrs(3, 0.25, 1, 1, 3), f)},
+  };
+}
+
 OpDef attention_scores_grad() {
   const Shape small = {kBatch, 3, 4}, odd = {kBatch, 5, 6}, grouped = {kBatch, 5, 2};
   return {
@@ -246,7 +308,8 @@ OpDef attention_scores_grad() {
 
 std::vector<OpDef> attention() {
   return {product_of(attention_op(), {3}), product_of(attention_grad()),
-          product_of(attention_scores_grad())};
+          product_of(attention_scores_grad()), product_of(fused_attention(), {3}, {1}),
+          product_of(fused_attention_grad(), {3, 5})};
 }
 
 }  // namespace hetu::def

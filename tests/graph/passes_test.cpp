@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "graph/base/error.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fold.h"
+#include "graph/passes/fuse_attention.h"
 #include "graph/passes/rewrite.h"
 #include "tests/graph/evaluate.h"
 #include "tests/graph/models.h"
@@ -23,7 +26,10 @@ struct Pass {
 
 Graph fold_and_clean(const Graph& g) { return remove_dead(fold(g)); }
 
-const Pass kPasses[] = {{"dead", remove_dead}, {"fold", fold}, {"fold+dead", fold_and_clean}};
+const Pass kPasses[] = {{"dead", remove_dead},
+                        {"fold", fold},
+                        {"fold+dead", fold_and_clean},
+                        {"fuse_attention", fuse_attention}};
 
 // Structure, types and text hold; parameters, fetches, gradient uses and blocks stay.
 void expect_kept(const Graph& before, const Graph& after) {
@@ -60,6 +66,47 @@ TEST(Passes, KeepTheModels) {
       expect_kept(g, pass.run(g));
     }
   }
+}
+
+std::map<std::string, int> count_ops(const Graph& g) {
+  std::map<std::string, int> found;
+  for (const Node& n : g.nodes) ++found[n.op];
+  return found;
+}
+
+TEST(FuseAttention, TakesWhatOnlyTheGradientReads) {
+  const Graph before = trained(transformer());
+  const std::map<std::string, int> was = count_ops(before);
+  ASSERT_EQ(was.at("attention"), 2);
+  std::map<std::string, int> is = count_ops(fuse_attention(before));
+  EXPECT_EQ(is["attention"] + is["attention_grad"], 0);
+  EXPECT_EQ(is["fused_attention"], 2);
+  EXPECT_EQ(is["fused_attention_grad"], was.at("attention_grad"));
+  EXPECT_EQ(count_ops(fuse_attention(transformer().finish())).count("attention"), 0U);
+}
+
+// A model of one attention whose float mask is of this shape; `fetched` shows its weights.
+Graph masked_attention(const Shape& mask, bool wants_mask, bool fetched) {
+  Builder b(op_set());
+  const ValueId x = b.placeholder("x", DType::Float32, {2, 3, 4});
+  const ValueId q = ops::linear(b, x, 4, "q");
+  const ValueId added =
+      wants_mask ? b.parameter("mask", mask, {}) : b.placeholder("mask", DType::Float32, mask);
+  const std::vector<ValueId> made =
+      b.apply_all("attention", {q, x, x, added}, {{"heads", std::int64_t{2}}});
+  if (fetched) b.fetch("weights", made[1]);
+  b.differentiate(b.apply("sum", {made[0]}));
+  return b.finish();
+}
+
+TEST(FuseAttention, LeavesWeightsThatAreReadAndMasksAsLargeAsThem) {
+  const auto fuses = [](const Graph& g) {
+    return count_ops(fuse_attention(g)).count("fused_attention") == 1;
+  };
+  EXPECT_TRUE(fuses(masked_attention({3, 3}, false, false)));
+  EXPECT_FALSE(fuses(masked_attention({3, 3}, false, true))) << "weights are fetched";
+  EXPECT_FALSE(fuses(masked_attention({3, 3}, true, false))) << "the mask's gradient reads them";
+  EXPECT_FALSE(fuses(masked_attention({2, 2, 3, 3}, false, false))) << "a mask as large";
 }
 
 TEST(Passes, KeepResultsBitForBitOnRandomGraphs) {

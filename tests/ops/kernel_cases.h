@@ -133,6 +133,7 @@ inline void add_sequences(std::vector<KernelCase>& cases) {
     s.shapes.insert(s.shapes.end(), mask.begin(), mask.end());
     s.dtypes.resize(s.shapes.size());
     cases.push_back({"attention", s});
+    cases.push_back({"fused_attention", s});
   };
   for (const auto& [causal, window] : {std::pair{1, 0}, {1, 40}, {0, 9}}) {
     const Shape x = {2, 140, 64}, kv = {2, 140, 32}, few = {2, 37, 64}, few_kv = {2, 37, 32};
@@ -140,6 +141,18 @@ inline void add_sequences(std::vector<KernelCase>& cases) {
     forward(x, kv, {}, f, drops);
     forward(x, few_kv, {{2, 1, 140, 37}}, t, a);
     forward(few, kv, {{1, 4, 37, 140}}, f, a);
+    const Shape stats = {2, 4, 140, 2}, few_stats = {2, 4, 37, 2};
+    const auto masked = [&](std::vector<Shape> shapes, DType mask) {
+      return Sample{std::move(shapes), drops, {f, f, f, f, f, mask}, 2};
+    };
+    cases.push_back({"fused_attention_grad", {{x, kv, kv, stats, x}, drops}});
+    cases.push_back({"fused_attention_grad", {{few, kv, kv, few_stats, few}, a}});
+    cases.push_back({"fused_attention_grad",
+                     masked({few, few_kv, few_kv, few_stats, few, {2, 37}}, DType::Int32)});
+    cases.push_back(
+        {"fused_attention_grad", masked({x, few_kv, few_kv, stats, x, {2, 1, 140, 37}}, t)});
+    cases.push_back(
+        {"fused_attention_grad", masked({few, kv, kv, few_stats, few, {1, 4, 37, 140}}, f)});
     cases.push_back({"attention_grad", {{x, kv, kv, {2, 4, 140, 140}, x}, drops}});
     cases.push_back({"attention_grad", {{few, kv, kv, {2, 4, 37, 140}, few}, a}});
     cases.push_back({"attention_scores_grad", {{x, few_kv, {2, 4, 140, 37}}, drops}});

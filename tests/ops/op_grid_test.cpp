@@ -41,6 +41,8 @@ double tolerance(const std::string& op, DType output) {
                                               "matmul",
                                               "attention",
                                               "attention_grad",
+                                              "fused_attention",
+                                              "fused_attention_grad",
                                               "attention_scores_grad",
                                               "lstm",
                                               "lstm_grad",

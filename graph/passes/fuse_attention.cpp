@@ -1,0 +1,88 @@
+#include "graph/passes/fuse_attention.h"
+
+#include <utility>
+#include <vector>
+
+#include "graph/passes/fuse_norm.h"
+#include "graph/passes/rewrite.h"
+
+namespace hetu {
+namespace {
+
+class AttentionFuser {
+ public:
+  explicit AttentionFuser(const Graph& graph)
+      : graph_(graph), out_(graph), is_fused_(graph.nodes.size(), false) {
+    std::vector<bool> is_read(graph.values.size(), false);
+    for (const auto& fetch : graph.fetches) is_read[fetch.second] = true;
+    for (const Node& n : graph.nodes)
+      for (std::size_t i = 0; i < n.inputs.size(); ++i)
+        if (n.op != "attention_grad" || i != kProbs) is_read[n.inputs[i]] = true;
+    for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
+      const Node& n = graph.nodes[id];
+      is_fused_[id] = n.op == "attention" && !is_read[n.outputs[1]] && !has_large_mask(n);
+    }
+  }
+
+  Graph run() {
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) copy(static_cast<NodeId>(id));
+    Graph result = out_.finish();
+    check_graph(result);
+    return result;
+  }
+
+ private:
+  static constexpr std::size_t kProbs = 3;  // input of attention_grad
+
+  // It would be kept in the place of the weights.
+  bool has_large_mask(const Node& n) const {
+    return n.inputs.size() > 3 &&
+           graph_.values[n.inputs[3]].type.shape == graph_.values[n.outputs[1]].type.shape;
+  }
+
+  void copy(NodeId id) {
+    const Node& n = graph_.nodes[id];
+    if (is_fused_[id]) {
+      forward(id);
+    } else if (n.op == "attention_grad" && is_fused_[graph_.values[n.inputs[kProbs]].producer]) {
+      backward(id);
+    } else {
+      out_.copy(id);
+    }
+  }
+
+  void forward(NodeId id) {
+    Node fused = graph_.nodes[id];
+    const ValueId probs = fused.outputs[1];
+    fused.op = "fused_attention";
+    for (ValueId& v : fused.inputs) v = out_.mapped(v);
+    out_.copy_as(id, std::move(fused));
+    TensorType stats = graph_.values[probs].type;
+    stats.shape.back() = 2;
+    out_.set_type(out_.mapped(probs), std::move(stats));
+  }
+
+  void backward(NodeId id) {
+    Node fused = graph_.nodes[id];
+    const Node& attention = graph_.producer(fused.inputs[kProbs]);
+    fused.op = "fused_attention_grad";
+    if (attention.inputs.size() > 3) fused.inputs.push_back(attention.inputs[3]);
+    for (ValueId& v : fused.inputs) v = out_.mapped(v);
+    out_.copy_as(id, std::move(fused));
+  }
+
+  const Graph& graph_;
+  GraphRewriter out_;
+  std::vector<bool> is_fused_;  ///< attention nodes
+};
+
+}  // namespace
+
+Graph fuse_attention(const Graph& graph) { return AttentionFuser(graph).run(); }
+
+Graph fused(const Graph& graph, bool has) {
+  const Graph norms = fuse_norm(graph);
+  return has ? fuse_attention(norms) : norms;
+}
+
+}  // namespace hetu

@@ -1,0 +1,192 @@
+// Gradients of attention. Where it was fused, a block's weights are made again: no more of them
+// than a block exists at once.
+#include "ops/cpu/attention_heads.h"
+#include "ops/cpu/tables.h"
+
+namespace hetu::cpu {
+namespace {
+
+using namespace vector_attention;
+
+/// What both gradients have in common. `slope` is that of scores by what is asked for.
+struct ScoresGrad : Scores {
+  float slope;
+  ScoresGrad(const KernelDesc& d, float by) : Scores(d, 5), slope(by) {
+    scratch =
+        D * P + 2 * kBlockRows * P;  // V^T, dropped probs (factors before), gradient of scores
+  }
+
+  /// Of row r of a block: rows of `probs`, `dropped` and `ds` from the block's first key on.
+  template <class T>
+  void scores_grad(const Block& b, std::int64_t r, const T* probs, bool drop, float* dropped,
+                   float* ds) const {
+    const KeyRange seen = range(b.first + r);
+    const std::int64_t begin = seen.begin - b.keys.begin, end = seen.end - b.keys.begin;
+    for (float* row : {dropped, ds}) {
+      std::fill(row, row + begin, 0.0f);
+      std::fill(row + end, row + b.keys.size(), 0.0f);
+    }
+    softmax_grad(probs + begin, drop, seen.size(), dropped + begin, ds + begin);
+  }
+
+  /// From factors to dropped probs, and from the gradient of dropped probs to that of raw scores.
+  template <class T>
+  void softmax_grad(const T* probs, bool drop, std::int64_t n, float* dropped, float* ds) const {
+    float dot = 0;
+    if (drop) {
+#pragma omp simd reduction(+ : dot)
+      for (std::int64_t j = 0; j < n; ++j) {
+        ds[j] *= dropped[j];
+        dropped[j] *= float(probs[j]);
+        dot += float(probs[j]) * ds[j];
+      }
+    } else {
+#pragma omp simd reduction(+ : dot)
+      for (std::int64_t j = 0; j < n; ++j) {
+        dropped[j] = float(probs[j]);
+        dot += float(probs[j]) * ds[j];
+      }
+    }
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) ds[j] = float(probs[j]) * (ds[j] - dot) * slope;
+  }
+};
+
+/// Input 3 is probs, or with `kFused` the stats of each row, of which a block's weights are made
+/// again.
+template <class T, bool kFused>
+struct Backward : ScoresGrad {
+  explicit Backward(const KernelDesc& d)
+      : ScoresGrad(d, static_cast<float>(AttentionShape(d).scale)) {
+    if (kFused) scratch += D * P + P + kBlockRows * P;  // K^T, bias, weights
+    if (is_bfloat16(d)) scratch += 3 * (S + kBlockRows) * D;
+  }
+
+  /// Of a head of keys; `rows` has room for three blocks of queries.
+  struct Room {
+    float *vt, *kt, *rows;
+    HeadRows<const float> k;
+    HeadRows<float> dk, dv;
+  };
+
+  void operator()(const KernelCall& c) const {
+    for_heads(c, [&](std::int64_t b, std::int64_t g, float* vt) {
+      const std::int64_t at = kv(b, g);
+      float* kt = vt + D * P + 2 * kBlockRows * P;
+      float* room = kFused ? kt + D * P + P + kBlockRows * P : kt;
+      const auto v = floats_of(c.in<T>(2) + at, S, D, kv_width, room);
+      pack_transposed(v.data, S, D, v.stride, vt);
+      const Room own = {vt,
+                        kt,
+                        room + 3 * S * D,
+                        floats_of(c.in<T>(1) + at, S, D, kv_width, room),
+                        sums_for(c.out<T>(1) + at, D, kv_width, room + S * D),
+                        sums_for(c.out<T>(2) + at, D, kv_width, room + 2 * S * D)};
+      if constexpr (kFused) {
+        pack_transposed(own.k.data, S, D, own.k.stride, kt);
+        pad(c, b, kt + D * P);
+      }
+      // Where all keys are seen, the first block writes all gradients and the others add to them.
+      bool more = !whole();
+      for (std::int64_t j = 0; more && j < S; ++j)
+        for (const HeadRows<float>& sum : {own.dk, own.dv})
+          std::fill_n(sum.data + j * sum.stride, D, 0.0f);
+      for_blocks(b, g, [&](const Block& one) {
+        block(c, one, own, more);
+        more = true;
+      });
+      store(own.dk, S, D, c.out<T>(1) + at, kv_width);
+      store(own.dv, S, D, c.out<T>(2) + at, kv_width);
+    });
+  }
+
+  void block(const KernelCall& c, const Block& b, const Room& room, bool more) const {
+    float *dropped = room.vt + D * P, *ds = dropped + kBlockRows * P;
+    const std::int64_t n = b.keys.size(), from = b.keys.begin;
+    const auto q = floats_of(c.in<T>(0) + query(b), b.rows, D, width, room.rows);
+    const auto dy = floats_of(c.in<T>(4) + query(b), b.rows, D, width, room.rows + kBlockRows * D);
+    T* to = c.out<T>(0) + query(b);
+    const HeadRows<float> dq = sums_for(to, D, width, room.rows + 2 * kBlockRows * D);
+    small_gemm({b.rows, padded(n), D, dy.stride, 1, P, P}, dy.data, room.vt + from, ds, false);
+    if (drops(c.run)) factors(c.run, b, dropped);
+    if constexpr (kFused) {
+      float *bias = room.kt + D * P, *tile = bias + P;
+      small_gemm({b.rows, padded(n), D, q.stride, 1, P, P}, q.data, room.kt + from, tile, false);
+      for (std::int64_t r = 0; r < b.rows; ++r) {
+        weigh_again(c, b, r, bias, tile + r * P);
+        scores_grad(b, r, tile + r * P, drops(c.run), dropped + r * P, ds + r * P);
+      }
+    } else {
+      const T* probs = c.in<T>(3) + weights(b) + from;
+      for (std::int64_t r = 0; r < b.rows; ++r)
+        scores_grad(b, r, probs + r * S, drops(c.run), dropped + r * P, ds + r * P);
+    }
+    small_gemm({b.rows, D, n, P, 1, room.k.stride, dq.stride}, ds,
+               room.k.data + from * room.k.stride, dq.data, false);
+    store(dq, b.rows, D, to, width);
+    small_gemm({n, D, b.rows, 1, P, q.stride, room.dk.stride}, ds, q.data,
+               room.dk.data + from * room.dk.stride, more);
+    small_gemm({n, D, b.rows, 1, P, dy.stride, room.dv.stride}, dropped, dy.data,
+               room.dv.data + from * room.dv.stride, more);
+  }
+
+  /// From row r of a block's products to its weights where it sees keys by its place.
+  void weigh_again(const KernelCall& c, const Block& b, std::int64_t r, float* bias,
+                   float* tile) const {
+    const ScoreRow at{b.sample, b.head, b.first + r};
+    const KeyRange seen = range(at.query);
+    const float* stats = c.in<float>(3) + 2 * row_number(b, r);
+    float* row = tile + seen.begin - b.keys.begin;
+    const float* more = stats[1] != 0 ? added(c, at, seen, bias) : nullptr;
+    if (more == nullptr) {
+      std::fill_n(row, seen.size(), 0.0f);
+    } else {
+      softmax_again(row, more + seen.begin, seen.size(), {stats[0], stats[1]});
+    }
+  }
+};
+
+template <class T>
+using AttentionGrad = Backward<T, false>;
+template <class T>
+using FusedAttentionGrad = Backward<T, true>;
+
+struct AttentionScoresGrad : ScoresGrad {
+  explicit AttentionScoresGrad(const KernelDesc& d) : ScoresGrad(d, 1.0f) {}
+
+  void operator()(const KernelCall& c) const {
+    for_heads(c, [&](std::int64_t b, std::int64_t g, float* vt) {
+      pack_transposed(c.in<float>(1) + kv(b, g), S, D, kv_width, vt);
+      for_blocks(b, g, [&](const Block& one) { block(c, one, vt); });
+    });
+  }
+
+  void block(const KernelCall& c, const Block& b, float* vt) const {
+    float *dropped = vt + D * P, *ds = dropped + kBlockRows * P;
+    const std::int64_t from = b.keys.begin, n = b.keys.size();
+    small_gemm({b.rows, padded(n), D, width, 1, P, P}, c.in<float>(0) + query(b), vt + from, ds,
+               false);
+    if (drops(c.run)) factors(c.run, b, dropped);
+    for (std::int64_t r = 0; r < b.rows; ++r) {
+      const std::int64_t at = weights(b) + r * S;
+      scores_grad(b, r, c.in<float>(2) + at + from, drops(c.run), dropped + r * P, ds + r * P);
+      float* to = c.out<float>(0) + at;
+      std::fill(to, to + from, 0.0f);
+      std::copy_n(ds + r * P, n, to + from);
+      std::fill(to + b.keys.end, to + S, 0.0f);
+    }
+  }
+};
+
+}  // namespace
+
+const KernelTable& vector_attention_grad_rows() {
+  static const KernelTable kRows = {
+      {"attention_grad", "vector", fits_either, prepare_either<AttentionGrad>},
+      {"fused_attention_grad", "vector", fits_either, prepare_either<FusedAttentionGrad>},
+      {"attention_scores_grad", "vector", fits, prepare<AttentionScoresGrad>},
+  };
+  return kRows;
+}
+
+}  // namespace hetu::cpu
