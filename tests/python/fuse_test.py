@@ -11,7 +11,7 @@ from train_cases import TrainCase, checksums
 class Fuse(TrainCase):
     def run_of(self, grid, fuse):
         folder = self.folder / f"{grid[0]}x{grid[1]}-{fuse}"
-        done = self.train(grid, "--fuse", fuse, "--steps", 4, "--checkpoint", folder)
+        done = self.train(grid, "--fuse", fuse, "--batch-size", 64, "--steps", 4, "--checkpoint", folder)
         text = done.out + done.err
         found = re.findall(r"activations ([0-9.]+) x", text)
         self.assertTrue(found, text)
