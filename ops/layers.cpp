@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "graph/base/error.h"
 
 namespace hetu::ops {
@@ -48,6 +50,60 @@ ValueId added_feed_forward(Builder& b, ValueId x, int number, const TransformerO
         dropout(b, b.apply(options.activation, {wide}), options.dropout, "dropout");
     return linear(b, shown, width, "linear2", weights);
   });
+}
+
+ValueId filled(Builder& b, const Shape& shape, double value) {
+  return b.apply("fill", {}, {{"shape", shape}, {"value", value}});
+}
+
+// One layer in one direction, whose parameters end as `way` says.
+ValueId recurrent_way(Builder& b, ValueId x, std::int64_t width, const char* op, bool bias,
+                      const std::string& way) {
+  const bool is_lstm = std::string(op) == "lstm";
+  const std::int64_t gates = (is_lstm ? 4 : 3) * width;
+  const double most = 1 / std::sqrt(static_cast<double>(width));
+  const Initializer weight{Initializer::Kind::Uniform, -most, most};
+  const auto parameter = [&](const char* kind, const Shape& shape) {
+    return b.parameter(kind + way, shape, weight, /*decay=*/shape.size() > 1);
+  };
+  const Shape shape = b.type(x).shape;
+  const ValueId in = parameter("weight_ih_l", {gates, shape[2]});
+  const ValueId again = parameter("weight_hh_l", {gates, width});
+  const ValueId bias_in = bias ? parameter("bias_ih_l", {gates}) : kNone;
+  const ValueId bias_again = bias ? parameter("bias_hh_l", {gates}) : kNone;
+  const ValueId zero =
+      b.apply("broadcast_to", {filled(b, {}, 0)}, {{"shape", Shape{shape[0], width}}});
+  if (is_lstm) {  // the gates are of the sum of both
+    const ValueId added = bias ? b.apply("linear", {x, in, b.apply("add", {bias_in, bias_again})})
+                               : b.apply("linear", {x, in});
+    return b.apply("lstm", {added, again, zero, zero});
+  }
+  const ValueId added = bias ? b.apply("linear", {x, in, bias_in}) : b.apply("linear", {x, in});
+  return b.apply("gru", {added, again, bias ? bias_again : filled(b, {gates}, 0), zero});
+}
+
+ValueId recurrent(Builder& b, ValueId x, std::int64_t width, const char* op,
+                  const std::string& name, const RecurrentOptions& options) {
+  const TensorType& type = b.type(x);
+  require(type.shape.size() == 3 && type.shape[1] >= 0 && type.shape[2] >= 0,
+          "{} '{}': x must be [batch, places, in], got {}", op, name, to_string(type));
+  require(width >= 1 && options.layers >= 1, "{} '{}': width {} and layers {} must be at least 1",
+          op, name, width, options.layers);
+  const Scope scope(b, name);
+  const Attrs places = {{"axis", std::int64_t{1}}};
+  for (std::int64_t layer = 0; layer < options.layers; ++layer) {
+    if (layer > 0) x = dropout(b, x, options.dropout, "dropout");
+    const std::string number = std::to_string(layer);
+    const ValueId y = recurrent_way(b, x, width, op, options.bias, number);
+    if (!options.bidirectional) {
+      x = y;
+      continue;
+    }
+    const ValueId back = recurrent_way(b, b.apply("flip", {x}, places), width, op, options.bias,
+                                       number + "_reverse");
+    x = b.apply("concat", {y, b.apply("flip", {back}, places)}, {{"axis", std::int64_t{2}}});
+  }
+  return x;
 }
 
 }  // namespace
@@ -100,6 +156,68 @@ ValueId conv2d(Builder& b, ValueId x, std::int64_t channels, std::int64_t kernel
                   {"padding", options.padding},
                   {"dilation", options.dilation},
                   {"groups", options.groups}});
+}
+
+ValueId conv_transpose2d(Builder& b, ValueId x, std::int64_t channels, std::int64_t kernel,
+                         const std::string& name, const ConvTranspose2dOptions& options) {
+  const std::int64_t in = channels_of(b, x, "conv_transpose2d", name);
+  const Conv2dOptions& conv = options.conv;
+  const Scope scope(b, name);
+  require(conv.groups >= 1 && in % conv.groups == 0 && channels % conv.groups == 0,
+          "conv_transpose2d '{}': groups must divide the {} channels of x and the {} of y, got {}",
+          name, in, channels, conv.groups);
+  std::vector<ValueId> inputs = {
+      x, b.parameter("weight", {in, channels / conv.groups, kernel, kernel}, conv.weight)};
+  if (conv.bias) inputs.push_back(b.parameter("bias", {channels}, kZeros, /*decay=*/false));
+  return b.apply("conv_transpose2d", inputs,
+                 {{"stride", conv.stride},
+                  {"padding", conv.padding},
+                  {"output_padding", options.output_padding},
+                  {"dilation", conv.dilation},
+                  {"groups", conv.groups}});
+}
+
+ValueId group_norm(Builder& b, ValueId x, std::int64_t groups, const std::string& name, double eps,
+                   bool affine) {
+  const TensorType& type = b.type(x);
+  const Shape shape = type.shape;
+  require(shape.size() >= 2 && shape[1] >= 1 && groups >= 1 && shape[1] % groups == 0,
+          "group_norm '{}': groups must divide the channels, axis 1, of x {}, got {}", name,
+          to_string(type), groups);
+  const Scope scope(b, name);
+  std::int64_t each = shape[1] / groups;
+  for (std::size_t i = 2; i < shape.size(); ++i) each *= shape[i];
+  const ValueId rows = b.apply("reshape", {x}, {{"shape", Shape{shape[0] * groups, each}}});
+  const ValueId normed =
+      b.apply("layer_norm", {rows, filled(b, {each}, 1), filled(b, {each}, 0)}, {{"eps", eps}});
+  const ValueId y = b.apply("reshape", {normed}, {{"shape", shape}});
+  if (!affine) return y;
+  Shape along(shape.size() - 1, 1);
+  along[0] = shape[1];
+  const auto channels = [&](const char* which, const Initializer& start) {
+    const ValueId value = b.parameter(which, {shape[1]}, start, /*decay=*/false);
+    return b.apply("reshape", {value}, {{"shape", along}});
+  };
+  const ValueId scaled = b.apply("mul", {y, channels("weight", kOnes)});
+  return b.apply("add", {scaled, channels("bias", kZeros)});
+}
+
+ValueId instance_norm(Builder& b, ValueId x, const std::string& name, double eps, bool affine) {
+  const TensorType& type = b.type(x);
+  require(type.shape.size() >= 3,
+          "instance_norm '{}': x must be [N, C, ...] with axes behind, got {}", name,
+          to_string(type));
+  return group_norm(b, x, type.shape[1], name, eps, affine);
+}
+
+ValueId lstm(Builder& b, ValueId x, std::int64_t width, const std::string& name,
+             const RecurrentOptions& options) {
+  return recurrent(b, x, width, "lstm", name, options);
+}
+
+ValueId gru(Builder& b, ValueId x, std::int64_t width, const std::string& name,
+            const RecurrentOptions& options) {
+  return recurrent(b, x, width, "gru", name, options);
 }
 
 ValueId batch_norm(Builder& b, ValueId x, const std::string& name, double momentum, double eps) {

@@ -57,6 +57,45 @@ ValueId conv2d(Builder& b, ValueId x, std::int64_t channels, std::int64_t kernel
 ValueId batch_norm(Builder& b, ValueId x, const std::string& name, double momentum = 0.1,
                    double eps = 1e-5);
 
+struct ConvTranspose2dOptions {
+  Conv2dOptions conv;               ///< of the convolution that it is the transpose of
+  std::int64_t output_padding = 0;  ///< rows and columns of y behind the last window
+};
+
+/// torch.nn.ConvTranspose2d: x [N, C, H, W] -> [N, channels, H', W'], each element times its window
+/// "name/weight" [C, channels / groups, kernel, kernel].
+ValueId conv_transpose2d(Builder& b, ValueId x, std::int64_t channels, std::int64_t kernel,
+                         const std::string& name, const ConvTranspose2dOptions& options = {});
+
+/// Per sample and group of channels of x [N, C, ...]: (x - mean) / sqrt(variance + eps), the biased
+/// one, times "name/weight" [C] (1) and plus "name/bias" (0), which do not decay; without them
+/// where not affine. Source: Wu and He 2018.
+ValueId group_norm(Builder& b, ValueId x, std::int64_t groups, const std::string& name,
+                   double eps = 1e-5, bool affine = true);
+
+/// group_norm with each channel its own group; torch.nn.InstanceNorm2d without running statistics.
+/// Source: Ulyanov et al. 2016.
+ValueId instance_norm(Builder& b, ValueId x, const std::string& name, double eps = 1e-5,
+                      bool affine = false);
+
+struct RecurrentOptions {
+  std::int64_t layers = 1;
+  bool bias = true;
+  bool bidirectional = false;  ///< y is then [batch, places, 2 width], what goes backwards second
+  double dropout = 0;          ///< between layers
+};
+
+/// torch.nn.LSTM(batch_first=True) from states of 0, with its parameters, "name/weight_ih_l0" and
+/// so on, which start between -1 and 1 over the root of width: x [batch, places, in] -> [batch,
+/// places, width] of the last layer. Source: Hochreiter and Schmidhuber 1997.
+ValueId lstm(Builder& b, ValueId x, std::int64_t width, const std::string& name,
+             const RecurrentOptions& options = {});
+
+/// torch.nn.GRU, likewise; the reset gate behind the product with the state. Source: Cho et al.
+/// 2014.
+ValueId gru(Builder& b, ValueId x, std::int64_t width, const std::string& name,
+            const RecurrentOptions& options = {});
+
 struct AttentionOptions {
   std::int64_t heads = 1;  ///< divides the width of x
   double dropout = 0;      ///< of the weights

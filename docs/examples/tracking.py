@@ -12,7 +12,7 @@ import hetu as ht
 
 
 class Wandb:
-    """Loss, rate and gradient norm of each step; an epoch's scalars. https://docs.wandb.ai"""
+    """Loss, rate and gradient norm of each step. https://docs.wandb.ai"""
 
     def __init__(self, **settings):
         self.settings = settings  # of wandb.init: project, name, config, …

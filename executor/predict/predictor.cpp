@@ -39,6 +39,15 @@ CompileOptions compile_options(std::int64_t rows, const PredictorOptions& option
   return compile;
 }
 
+// A field that is not given: what becomes of it after a call.
+struct Carried {
+  std::size_t fetch = 0;  // whose value it is
+  bool is_kept = false;   // behind what is there, along axis 1, and not in place of it
+  std::int64_t step = 0, most = 0, places = 0;  // of those kept: that a call adds, of all, in use
+  std::vector<std::byte> start;                 // what it is at the next call, if it was not here
+  const void* held = nullptr;                   // where the call before left it
+};
+
 }  // namespace
 
 struct Predictor::Impl {
@@ -97,10 +106,13 @@ struct Predictor::Impl {
     stage->begin_run();
     stage->begin_batch(0);
     for (const StageFeed& feed : stage->plan().feeds) {
-      if (const auto carried = from_output.find(feed.field); carried != from_output.end()) {
-        const std::vector<std::byte> zeros(is_fresh ? feed.loc.stride : 0);
-        if (is_fresh) stage->feed(feed, 0, zeros.data());
+      if (const auto found = from_output.find(feed.field); found != from_output.end()) {
+        std::vector<std::byte>& start = found->second.start;
+        if (is_fresh) start.assign(feed.loc.stride, std::byte{0});
+        if (start.empty()) continue;
+        stage->feed(feed, 0, start.data());
         device->queue().record().wait();
+        start = {};
         continue;
       }
       const auto* const data = static_cast<const std::byte*>(fields.at(feed.field).data);
@@ -109,19 +121,95 @@ struct Predictor::Impl {
     stage->end_batch(0);
     stage->run(Kind::Forward, 0);
     for (const StageFeed& feed : stage->plan().feeds) {
-      const auto carried = from_output.find(feed.field);
-      if (carried == from_output.end()) continue;
-      const StageFetch& from = stage->plan().fetches[carried->second];
-      device->queue().copy(stage->memory().at(feed.loc, 0), stage->memory().at(from.loc, 0),
-                           from.bytes);
+      if (const auto carried = from_output.find(feed.field); carried != from_output.end())
+        hand_on(feed, carried->second);
     }
     device->queue().record().wait();
     is_fresh = false;
   }
 
+  // What an output was becomes the field's, all of it or behind what is kept.
+  void hand_on(const StageFeed& feed, Carried& carried) {
+    const StageFetch& from = stage->plan().fetches[carried.fetch];
+    auto* const to = static_cast<std::byte*>(stage->memory().at(feed.loc, 0));
+    carried.held = to;
+    const auto* const data = static_cast<const std::byte*>(stage->memory().at(from.loc, 0));
+    if (!carried.is_kept) return device->queue().copy(to, data, from.bytes);
+    const std::int64_t row = feed.loc.stride / rows;
+    const std::int64_t added = from.bytes / rows;
+    const std::int64_t begin = carried.places * (row / carried.most);
+    for (std::int64_t r = 0; r < carried_rows; ++r)
+      device->queue().copy(to + r * row + begin, data + r * added, added);
+    carried.places += carried.step;
+  }
+
+  const StageFeed& feed_of(const std::string& field) const {
+    const std::vector<StageFeed>& feeds = stage->plan().feeds;
+    return *std::find_if(feeds.begin(), feeds.end(),
+                         [&](const StageFeed& feed) { return feed.field == field; });
+  }
+
+  void take(Impl& other) {
+    require(from_output.size() == other.from_output.size(), "{} fields are carried here, {} there",
+            from_output.size(), other.from_output.size());
+    require(!other.is_fresh && other.carried_rows <= rows,
+            "what is taken must be of 1 to {} rows, and is of {}", rows,
+            other.is_fresh ? 0 : other.carried_rows);
+    for (const auto& [field, carried] : from_output) {
+      const auto there = other.from_output.find(field);
+      require(there != other.from_output.end() && there->second.start.empty() &&
+                  there->second.most == carried.most &&
+                  other.feed_of(field).loc.stride / other.rows == feed_of(field).loc.stride / rows,
+              "field '{}' is not carried there, of another type, or was itself taken and not used",
+              field);
+    }
+    for (auto& [field, carried] : from_output) {
+      const Carried& there = other.from_output.at(field);
+      carried.start.resize(other.feed_of(field).loc.stride / other.rows * other.carried_rows);
+      other.device->queue().download(carried.start.data(), there.held,
+                                     static_cast<std::int64_t>(carried.start.size()));
+      other.device->queue().record().wait();
+      carried.places = there.places;
+    }
+    carried_rows = other.carried_rows;
+    is_fresh = false;
+  }
+
+  // `output` is what `field` is from now on.
+  void bind(const std::string& output, const std::string& field, bool is_kept) {
+    const auto to = std::find_if(graph.placeholders.begin(), graph.placeholders.end(),
+                                 [&](ValueId v) { return graph.producer(v).name == field; });
+    require(to != graph.placeholders.end(), "the model reads no field '{}'", field);
+    require(from_output.count(field) == 0, "field '{}' is carried already", field);
+    const TensorType& from = graph.values[fetched_values(graph, {output})[0]].type;
+    const TensorType& type = graph.values[*to].type;
+    TensorType same = from;
+    Carried carried;
+    if (carried.is_kept = is_kept; is_kept && same.shape.size() > 1 && type.shape.size() > 1) {
+      carried.step = from.shape[1];
+      carried.most = same.shape[1] = type.shape[1];
+    }
+    require(same == type && (!is_kept || carried.step > 0),
+            "output '{}' is {}, field '{}' {}: they cannot be {}", output, to_string(from), field,
+            to_string(type), is_kept ? "kept" : "carried");
+    const std::vector<StageFetch>& fetches = stage->plan().fetches;
+    while (fetches.at(carried.fetch).name != output) ++carried.fetch;
+    from_output[field] = carried;
+    stage->leave_there(carried.fetch);
+    reset();
+  }
+
+  void reset() {
+    is_fresh = true;
+    for (auto& [field, carried] : from_output) {
+      carried.places = 0;
+      carried.start.clear();
+    }
+  }
+
   bool is_carried(std::size_t fetch) const {
     return std::any_of(from_output.begin(), from_output.end(),
-                       [fetch](const auto& carried) { return carried.second == fetch; });
+                       [fetch](const auto& carried) { return carried.second.fetch == fetch; });
   }
 
   // The state is that of as many rows as the calls before had.
@@ -134,6 +222,10 @@ struct Predictor::Impl {
     require(is_fresh || count == carried_rows,
             "{} rows, and what is carried is of {}: give as many, or reset() it", count,
             carried_rows);
+    for (const auto& [field, carried] : from_output)
+      require(!carried.is_kept || carried.places + carried.step <= carried.most,
+              "field '{}' keeps {} places of {}, and {} more do not fit: reset() it", field,
+              carried.places, carried.most, carried.step);
     carried_rows = count;
   }
 
@@ -143,8 +235,8 @@ struct Predictor::Impl {
   StepContext context;
   std::unique_ptr<Device> device;
   std::unique_ptr<Stage> stage;
-  std::map<std::string, std::size_t> from_output;  // fields that are carried: number of the fetch
-  bool is_fresh = true;                            // nothing is carried yet
+  std::map<std::string, Carried> from_output;  // by field
+  bool is_fresh = true;                        // nothing is carried yet
   std::int64_t carried_rows = 0;
 };
 
@@ -162,25 +254,16 @@ const Graph& Predictor::graph() const { return impl_->graph; }
 std::int64_t Predictor::rows() const { return impl_->rows; }
 
 void Predictor::carry(const std::string& output, const std::string& field) {
-  const Graph& graph = impl_->graph;
-  const auto to = std::find_if(graph.placeholders.begin(), graph.placeholders.end(),
-                               [&](ValueId v) { return graph.producer(v).name == field; });
-  require(to != graph.placeholders.end(), "the model reads no field '{}'", field);
-  require(impl_->from_output.count(field) == 0, "field '{}' is carried already", field);
-  const TensorType& from = graph.values[fetched_values(graph, {output})[0]].type;
-  require(from == graph.values[*to].type,
-          "output '{}' is {}, field '{}' {}: they cannot be carried", output, to_string(from),
-          field, to_string(graph.values[*to].type));
-  const std::vector<StageFetch>& fetches = impl_->stage->plan().fetches;
-  for (std::size_t f = 0; f < fetches.size(); ++f) {
-    if (fetches[f].name != output) continue;
-    impl_->from_output[field] = f;
-    impl_->stage->leave_there(f);
-  }
-  reset();
+  impl_->bind(output, field, /*is_kept=*/false);
 }
 
-void Predictor::reset() { impl_->is_fresh = true; }
+void Predictor::keep(const std::string& output, const std::string& field) {
+  impl_->bind(output, field, /*is_kept=*/true);
+}
+
+void Predictor::take(const Predictor& other) { impl_->take(*other.impl_); }
+
+void Predictor::reset() { impl_->reset(); }
 
 std::map<std::string, Array> Predictor::predict(const std::map<std::string, ArrayView>& fields) {
   const std::int64_t rows = impl_->check(fields);

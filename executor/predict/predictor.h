@@ -46,7 +46,14 @@ class Predictor {
   /// of the tokens so far, say. Calls then have equally many rows, rows() at most. Throws
   /// InvalidArgument: no such output or field, another type, a field carried already.
   void carry(const std::string& output, const std::string& field);
-  /// Carried fields are zeros again, of any number of rows.
+  /// As carry, for a field [B, places, ...] that grows in place by an output [B, N, ...]: what each
+  /// call gives stands behind what the calls before gave, from place 0 on; the other places are
+  /// zeros. A call for which no place is left throws InvalidArgument, as do other shapes.
+  void keep(const std::string& output, const std::string& field);
+  /// Carried and kept fields become what those of the same names are in `other`, which must carry
+  /// the same ones, of the same types, or InvalidArgument is thrown.
+  void take(const Predictor& other);
+  /// Carried and kept fields are zeros again, of any number of rows.
   void reset();
 
  private:

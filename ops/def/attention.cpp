@@ -7,10 +7,10 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-// Sizes of q [batch, queries, width] and of k and v [batch, keys, kv_heads * width / heads].
-struct Sizes {
+// AttentionSizes of q [batch, queries, width] and of k and v [batch, keys, kv_heads * width / heads].
+struct AttentionSizes {
   std::int64_t queries, keys, heads, kv_heads, columns;
-  Sizes(const Shape& q, const Shape& k, const Attrs& attrs)
+  AttentionSizes(const Shape& q, const Shape& k, const Attrs& attrs)
       : queries(q[1]),
         keys(k[1]),
         heads(attrs.integer("heads")),
@@ -18,7 +18,9 @@ struct Sizes {
         columns(q[2] / heads) {}
 };
 
-Sizes sizes_of(const InferArgs& a) { return {a.inputs[0].shape, a.inputs[1].shape, a.attrs}; }
+AttentionSizes attention_sizes(const InferArgs& a) {
+  return {a.inputs[0].shape, a.inputs[1].shape, a.attrs};
+}
 
 std::vector<AttrSpec> attention_specs() {
   return {
@@ -64,7 +66,7 @@ void want_qkv(const InferArgs& a) {
 // all samples and heads or for each.
 void want_mask(const InferArgs& a, std::size_t at = 3) {
   if (a.inputs.size() <= at) return;
-  const Sizes s = sizes_of(a);
+  const AttentionSizes s = attention_sizes(a);
   const std::int64_t batch = a.inputs[0].shape[0];
   const TensorType& mask = a.inputs[at];
   if (mask.dtype == DType::Int32) {
@@ -84,13 +86,13 @@ void want_mask(const InferArgs& a, std::size_t at = 3) {
 }
 
 Shape probs_shape(const InferArgs& a) {
-  const Sizes s = sizes_of(a);
+  const AttentionSizes s = attention_sizes(a);
   return {a.inputs[0].shape[0], s.heads, s.queries, s.keys};
 }
 
 // Of each row of scores: the highest, and the inverse of the sum of exponentials.
 Shape stats_shape(const InferArgs& a) {
-  const Sizes s = sizes_of(a);
+  const AttentionSizes s = attention_sizes(a);
   return {a.inputs[0].shape[0], s.heads, s.queries, 2};
 }
 

@@ -9,14 +9,14 @@ namespace {
 using Values = std::vector<ValueId>;
 
 // Sizes of y [batch, places, width].
-struct Sizes {
+struct GateSizes {
   std::int64_t batch, places, width;
   Shape every(std::int64_t gates) const { return {batch, places, gates * width}; }
   Shape state() const { return {batch, width}; }
 };
 
 // Input i is [batch, places, gates * width].
-Sizes sizes_of(const InferArgs& a, std::size_t i, std::int64_t gates) {
+GateSizes gate_sizes(const InferArgs& a, std::size_t i, std::int64_t gates) {
   want_float(a);
   const Shape& x = a.inputs[i].shape;
   want(x.size() == 3 && x[1] >= 0 && x[2] >= 0 && x[2] % gates == 0, a,
@@ -70,7 +70,7 @@ OpDef lstm() {
       .inputs = {"x", "w", "h0", "c0"},
       .outputs = {"y", "c", "gates"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        const Sizes s = sizes_of(a, 0, 4);
+        const GateSizes s = gate_sizes(a, 0, 4);
         want_shape(a, 1, {4 * s.width, s.width}, to_fit(a, 0));
         want_shape(a, 2, s.state(), to_fit(a, 0));
         want_shape(a, 3, s.state(), to_fit(a, 0));
@@ -101,7 +101,7 @@ OpDef lstm_grad() {
       .inputs = {"w", "c0", "c", "gates", "dy", "dc"},
       .outputs = {"dx", "dh0", "dc0"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        const Sizes s = sizes_of(a, 4, 1);
+        const GateSizes s = gate_sizes(a, 4, 1);
         want_shape(a, 0, {4 * s.width, s.width}, to_fit(a, 4));
         want_shape(a, 1, s.state(), to_fit(a, 4));
         want_shape(a, 2, s.every(1), to_fit(a, 4));
@@ -130,7 +130,7 @@ OpDef gru() {
       .inputs = {"x", "w", "b", "h0"},
       .outputs = {"y", "gates"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        const Sizes s = sizes_of(a, 0, 3);
+        const GateSizes s = gate_sizes(a, 0, 3);
         want_shape(a, 1, {3 * s.width, s.width}, to_fit(a, 0));
         want_shape(a, 2, {3 * s.width}, to_fit(a, 0));
         want_shape(a, 3, s.state(), to_fit(a, 0));
@@ -163,7 +163,7 @@ OpDef gru_grad() {
       .inputs = {"w", "h0", "y", "gates", "dy"},
       .outputs = {"dx", "dh", "dh0"},
       .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        const Sizes s = sizes_of(a, 4, 1);
+        const GateSizes s = gate_sizes(a, 4, 1);
         want_shape(a, 0, {3 * s.width, s.width}, to_fit(a, 4));
         want_shape(a, 1, s.state(), to_fit(a, 4));
         want_shape(a, 2, s.every(1), to_fit(a, 4));

@@ -163,24 +163,36 @@ class Drawn:
         return found
 
 
+def _read_arrow(reader: Any, path: str) -> Any:
+    """A table of an Arrow file: one with an index, which begins with a word of its own, or a stream."""
+    with open(path, "rb") as file:
+        indexed = file.read(6) == b"ARROW1" or (file.seek(0) == 0 and file.read(4) == b"FEA1")
+        file.seek(0)
+        return reader.feather.read_table(path) if indexed else reader.ipc.open_stream(file).read_all()
+
+
 def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> dict[str, Any]:
-    """Columns of a CSV, Parquet or Arrow (Feather) file, by pyarrow, as arrays by field: of each number column its own, or
+    """Columns of a CSV, Parquet or Arrow (Feather, or a stream) file, by pyarrow, as arrays by field: of each number column its own, or
     as `fields` says, a field of one column or of several side by side. Throws NotImplementedError without pyarrow."""
     import numpy as np
 
     called, ending = f"Table {path}", os.path.splitext(path)[1].lower()
-    known = {".csv": "csv", ".parquet": "parquet", ".arrow": "feather", ".feather": "feather"}
+    known = {".csv": "csv", ".parquet": "parquet", ".arrow": "feather", ".arrows": "feather", ".feather": "feather"}
     if ending not in known:
         refuse(f"{called}: its name must end in one of {', '.join(known)}")
     try:
         import importlib
 
         reader = importlib.import_module(f"pyarrow.{known[ending]}")
+        if known[ending] == "feather":
+            importlib.import_module("pyarrow.ipc")
+            reader = importlib.import_module("pyarrow")
     except ImportError:
         raise NotImplementedError(f"{called}: {ending[1:]} files are read by pyarrow, which is not installed: "
                                   "pip install pyarrow") from None
     try:
-        table = getattr(reader, f"read_{'table' if known[ending] != 'csv' else 'csv'}")(path)
+        read = {"csv": "read_csv", "parquet": "read_table"}
+        table = _read_arrow(reader, path) if known[ending] == "feather" else getattr(reader, read[known[ending]])(path)
     except (OSError, ValueError) as error:  # pyarrow's own are of these
         why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         refuse(f"{called}: {why}")

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "config/env.h"
+#include "executor/predict/generator.h"
 #include "executor/predict/predictor.h"
 #include "executor/predict/saved_model.h"
 #include "graph/base/error.h"
@@ -53,6 +54,47 @@ nb::dict predict(Predictor& predictor, const nb::dict& given) {
   return out;
 }
 
+PredictorOptions options_of(std::int64_t rows, int threads, const std::string& device) {
+  PredictorOptions options;
+  options.rows = rows;
+  options.threads = threads;
+  options.device = device;
+  options.kernels = env().kernels;
+  return options;
+}
+
+nb::object generate(Generator& generator, const AnyArray& ids, const GenerateOptions& options) {
+  ArrayView view{dtype_of(ids.dtype(), "ids"), {}, ids.data()};
+  for (std::size_t i = 0; i < ids.ndim(); ++i)
+    view.shape.push_back(static_cast<std::int64_t>(ids.shape(i)));
+  Array found;
+  {
+    const nb::gil_scoped_release free;
+    found = generator.generate(view, options);
+  }
+  return own_array(found.dtype, found.shape, std::move(found.bytes));
+}
+
+void bind_generator(nb::module_& m) {
+  nb::class_<Generator>(m, "Generator", "Rows of tokens that go on by a saved model.")
+      .def(
+          "__init__",
+          [](Generator* self, const std::string& folder, int threads) {
+            new (self) Generator(folder, options_of(0, threads, "cpu"));
+          },
+          nb::arg("folder"), nb::arg("threads") = 0, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "generate",
+          [](Generator& self, const AnyArray& ids, std::int64_t tokens, double temperature,
+             std::uint64_t seed) {
+            return generate(self, ids, {tokens, temperature, seed});
+          },
+          "int32 [rows, T + tokens] of ids int32 [rows, T], dense.")
+      .def_prop_ro("length", &Generator::length)
+      .def_prop_ro("prompt", &Generator::prompt)
+      .def_prop_ro("words", &Generator::words);
+}
+
 }  // namespace
 
 void bind_predict(nb::module_& m) {
@@ -61,12 +103,7 @@ void bind_predict(nb::module_& m) {
           "__init__",
           [](Predictor* self, const std::string& folder, std::int64_t rows, int threads,
              const std::string& device) {
-            PredictorOptions options;
-            options.rows = rows;
-            options.threads = threads;
-            options.device = device;
-            options.kernels = env().kernels;
-            new (self) Predictor(folder, options);
+            new (self) Predictor(folder, options_of(rows, threads, device));
           },
           nb::arg("folder"), nb::arg("rows") = 0, nb::arg("threads") = 0, nb::arg("device") = "cpu",
           nb::call_guard<nb::gil_scoped_release>())
@@ -78,6 +115,7 @@ void bind_predict(nb::module_& m) {
       .def_prop_ro("outputs",
                    [](const Predictor& p) { return described(p.graph(), p.graph().fetches); })
       .def("__str__", [](const Predictor& p) { return print_graph(p.graph()); });
+  bind_generator(m);
   m.def(
       "save_model",
       [](const std::string& folder, const Graph& graph, const std::vector<std::string>& names,

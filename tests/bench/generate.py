@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """Tokens of a GPT with keys and values kept, beside each row computed anew for every token: measured on one thread, and the
-factor that operations and bytes let one expect.
+factor that operations, bytes and the cost of a call let one expect.
 
-usage: tests/bench/generate.py [--length N] [--tokens N] [--only TEXT]
+usage: tests/bench/generate.py [--length N] [--tokens N] [--rounds N] [--only TEXT]
 
-A token costs its operations at this machine's rate of matrix products, or the reading of what it needs (weights, and the
-keys and values that are kept) at its rate of products of a matrix and a vector, whichever takes longer. Both rates are
-NumPy's, measured in the same run, the second one over as many bytes as the model has, which may lie in a cache or not.
+A call costs a fixed time, and its operations at this machine's rate of matrix products, or the reading of what it needs
+(weights, and the keys and values that are kept) at its rate of products of a matrix and a vector, whichever takes longer:
+
+  expected = (fixed + work of a row) / (fixed + work of a token)
+
+Both rates are NumPy's, the second one over as many bytes as the model has, which may lie in a cache or not. The fixed time
+is that of a token of a model of as many layers, heads and places whose heads are one number wide and which knows four
+words: the same operators, with next to nothing to compute. All is measured in turn, round by round, in seconds of
+the processor, of which one thread computes, so that other programs disturb less; figures are medians.
 """
 
 from __future__ import annotations
@@ -42,22 +48,22 @@ PROMPT = 5
 
 
 def median_s(work: Callable[[], object], times: int) -> float:
-    """Of `times` runs, after one to warm up."""
+    """Of the processor, of `times` runs after one to warm up."""
     found = []
     for _ in range(times + 1):
-        began = time.perf_counter()
+        began = time.process_time()
         work()
-        found.append(time.perf_counter() - began)
+        found.append(time.process_time() - began)
     return statistics.median(found[1:])
 
 
-def rates(weights: int) -> tuple[float, float]:
-    """(operations per second of a matrix product, bytes per second of products with a vector over so many weights)."""
+def rates(weights: int) -> tuple[Callable[[], object], Callable[[], object], float, float]:
+    """(a matrix product, products with a vector over so many weights, operations of the first, bytes of the second)."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((768, 768), np.float32) for _ in range(2))
     rows = random.standard_normal((max(1, weights // 768), 768), np.float32)
     x = random.standard_normal(768, np.float32)
-    return 2 * 768**3 / median_s(lambda: a @ b, 20), rows.nbytes / median_s(lambda: rows @ x, 10)
+    return lambda: a @ b, lambda: rows @ x, 2 * 768**3, float(rows.nbytes)
 
 
 def saved(folder: Path, config: dict[str, Any], length: int) -> int:
@@ -75,44 +81,60 @@ def saved(folder: Path, config: dict[str, Any], length: int) -> int:
     return sum(w.size for w in weights.values())
 
 
-def expected(config: dict[str, Any], weights: int, length: int) -> float:
-    """The factor of a roofline: seconds of a whole row over those of one token."""
-    flops, stream = rates(weights)
+def tokens_of(folder: str, config: dict[str, Any], tokens: int) -> Callable[[], object]:
+    """A run of so many tokens, the given ones included."""
+    generator = ht.models.Generator(folder, threads=1)
+    ids = np.random.default_rng(1).integers(0, config["vocab_size"], (1, PROMPT), np.int32)
+    return lambda: generator(ids, tokens - PROMPT + 1)
+
+
+def work_s(config: dict[str, Any], length: int, flops: float, stream: float) -> tuple[float, float]:
+    """Seconds of a whole row, and of one token, by operations and bytes at these rates per second."""
     layers, width, words = config["n_layer"], config["n_embd"], config["vocab_size"]
     kept = 2 * layers * length * width  # keys and values
     per_token = 2 * (12 * layers * width**2 + words * width) + 2 * kept
     used = 4.0 * (12 * layers * width**2 + words * width)
-    whole = max(length * per_token / flops, used / stream)
-    one = max(per_token / flops, (used + 4 * kept) / stream)
-    print(f"  {weights / 1e6:.1f} M weights; products {flops / 1e9:.0f} GFLOP/s, with a vector {stream / 1e9:.1f} GB/s; "
-          f"expected at best: a row {1e3 * whole:.2f} ms, a token {1e3 * one:.2f} ms")
-    return whole / one
+    return max(length * per_token / flops, used / stream), max(per_token / flops, (used + 4 * kept) / stream)
+
+
+def compare(name: str, config: dict[str, Any], length: int, tokens: int, rounds: int) -> None:
+    """Measures one model, and prints it beside what is expected."""
+    bare = {**config, "n_embd": config["n_head"], "vocab_size": 4}
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as nearly:
+        weights = saved(Path(folder), config, length)
+        saved(Path(nearly), bare, length)
+        anew = ht.load(f"{folder}/anew", threads=1)
+        row = np.zeros((1, length), np.int32)
+        product, stream, operations, size = rates(weights)
+        works = [product, stream, lambda: anew(ids=row), tokens_of(f"{folder}/kept", config, tokens),
+                 tokens_of(f"{nearly}/kept", bare, tokens)]
+        found: list[list[float]] = [[] for _ in works]
+        for _ in range(rounds):
+            for work, times in zip(works, found, strict=True):
+                times.append(median_s(work, 3))
+    products, vectors, whole, kept, fixed = (statistics.median(times) for times in found)
+    kept, fixed = kept / tokens, fixed / tokens
+    row_s, token_s = work_s(config, length, operations / products, size / vectors)
+    best = (fixed + row_s) / (fixed + token_s)
+    print(f"{name}, {weights / 1e6:.1f} M weights, rows of {length} tokens, medians of {rounds} rounds:\n"
+          f"  products {operations / products / 1e9:.0f} GFLOP/s, with a vector {size / vectors / 1e9:.1f} GB/s, a call "
+          f"{1e3 * fixed:.3f} ms\n"
+          f"  expected: a row {1e3 * (fixed + row_s):.3f} ms, a token {1e3 * (fixed + token_s):.3f} ms: {best:.1f} times "
+          f"faster with keys and values kept\n"
+          f"  measured: a row {1e3 * whole:.3f} ms, a token {1e3 * kept:.3f} ms: {whole / kept:.1f} times; of what is "
+          f"expected {whole / kept / best:.2f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=128, help="of a row (default %(default)s)")
     parser.add_argument("--tokens", type=int, default=64, help="that are timed (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="(default %(default)s)")
     parser.add_argument("--only", default="", metavar="TEXT", help="models whose name holds TEXT")
     given = parser.parse_args()
     for name, config in CONFIGS.items():
-        if given.only not in name:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            weights = saved(Path(folder), config, given.length)
-            generator = ht.models.Generator(f"{folder}/kept", threads=1)
-            ids = np.random.default_rng(1).integers(0, config["vocab_size"], (1, PROMPT), np.int32)
-            generator(ids, 2)
-            began = time.perf_counter()
-            generator(ids, given.tokens)
-            kept = (time.perf_counter() - began) / (given.tokens + PROMPT - 1)
-            anew = ht.load(f"{folder}/anew", threads=1)
-            row = np.zeros((1, given.length), np.int32)
-            whole = median_s(lambda anew=anew, row=row: anew(ids=row), 10)
-        print(f"{name}, rows of {given.length} tokens:")
-        best = expected(config, weights, given.length)
-        print(f"  measured: a row {1e3 * whole:.2f} ms, a token {1e3 * kept:.2f} ms: {whole / kept:.1f} times faster with "
-              f"keys and values kept; expected {best:.1f}", flush=True)
+        if given.only in name:
+            compare(name, config, given.length, given.tokens, given.rounds)
 
 
 if __name__ == "__main__":

@@ -193,6 +193,79 @@ TEST_F(Carried, Refuses) {
       "field 'past' is carried, and not given");
 }
 
+// Per row, what was given so far: 6 places that 2 new ones are put behind, and their sum with them.
+class Kept : public testing::Test {
+ protected:
+  static Graph model(std::int64_t added) {
+    Builder b(op_set());
+    const ValueId x = b.placeholder("x", DType::Float32, {kBatch, added, 1});
+    const ValueId past = b.placeholder("past", DType::Float32, {kBatch, 6, 1});
+    const ValueId now = b.apply("mul", {x, b.parameter("w", {1, 1}, {})});
+    b.fetch("now", now);
+    b.fetch("seen", b.apply("concat", {past, now}, {{"axis", std::int64_t{1}}}));
+    return b.finish();
+  }
+  Kept() {
+    for (const std::int64_t added : {1, 2}) {
+      std::vector<float> one = {1};
+      const auto links = comm::make_inproc(1);
+      save_model({folders_[added - 1].path()}, 0, model_of(model(added), {"now", "seen"}), 2,
+                 {{"stage-0.safetensors", {{"w", "", {1, 1}, host_span(one.data(), 1)}}}},
+                 *links[0]);
+      PredictorOptions how;
+      how.device = test_options().device;
+      models_.push_back(std::make_unique<Predictor>(folders_[added - 1].path(), how));
+      models_.back()->keep("now", "past");
+    }
+  }
+  // What `added` new places of each row see.
+  std::vector<float> give(std::int64_t added, std::vector<float> x) {
+    const auto rows = static_cast<std::int64_t>(x.size()) / added;
+    const Array seen = models_[added - 1]
+                           ->predict({{"x", {DType::Float32, {rows, added, 1}, x.data()}}})
+                           .at("seen");
+    return {seen.as<float>(), seen.as<float>() + seen.bytes.size() / sizeof(float)};
+  }
+
+  TemporaryFolder folders_[2];
+  std::vector<std::unique_ptr<Predictor>> models_;
+};
+
+TEST_F(Kept, StandsBehindWhatIsThere) {
+  EXPECT_EQ(give(2, {1, 2, 3, 4}),
+            (std::vector<float>{0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3, 4}));
+  EXPECT_EQ(give(2, {5, 6, 7, 8}),
+            (std::vector<float>{1, 2, 0, 0, 0, 0, 5, 6, 3, 4, 0, 0, 0, 0, 7, 8}));
+  models_[0]->take(*models_[1]);
+  EXPECT_EQ(give(1, {9, 10}), (std::vector<float>{1, 2, 5, 6, 0, 0, 9, 3, 4, 7, 8, 0, 0, 10}));
+  EXPECT_EQ(give(1, {11, 12}), (std::vector<float>{1, 2, 5, 6, 9, 0, 11, 3, 4, 7, 8, 10, 0, 12}));
+  models_[0]->reset();
+  EXPECT_EQ(give(1, {1}), (std::vector<float>{0, 0, 0, 0, 0, 0, 1}));
+}
+
+TEST_F(Kept, Refuses) {
+  const auto refused = [](const auto& act, const char* text) {
+    EXPECT_THAT(act, testing::ThrowsMessage<Error>(testing::HasSubstr(text)));
+  };
+  refused([&] { models_[0]->take(*models_[1]); }, "must be of 1 to 2 rows, and is of 0");
+  for (int i = 0; i < 3; ++i) give(2, {1, 2});
+  refused([&] { give(2, {1, 2}); }, "field 'past' keeps 6 places of 6, and 2 more do not fit");
+  models_[1]->reset();
+  give(2, {1, 2});
+  refused([&] { give(2, {1, 2, 3, 4}); }, "2 rows, and what is carried is of 1");
+  refused([&] { models_[1]->keep("seen", "past"); }, "field 'past' is carried already");
+  PredictorOptions how;
+  how.device = test_options().device;
+  Predictor fresh(folders_[0].path(), how);
+  refused([&] { fresh.take(*models_[1]); }, "0 fields are carried here, 1 there");
+  refused(
+      [&] {
+        fresh.keep("now", "x");
+        fresh.keep("now", "nope");
+      },
+      "no field 'nope'");
+}
+
 TEST(Model, RefusesWhatIsNotOfEachSample) {
   const Graph g = testing_model::residual_model();
   const auto why = [](const char* text) {

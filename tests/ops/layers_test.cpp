@@ -182,6 +182,121 @@ TEST(Layers, PartsThatGiveNothingLeaveWhatTheyAreAddedTo) {
   EXPECT_EQ(evaluate(g, 1, leaves, DType::Float64).gradients.at("r"), leaves.at("x"));
 }
 
+TEST(Layers, ASmallTransposedConvolutionIsOneOfTheTurnedWeight) {
+  const Shape x = {2, 3, 2, 2}, y = {2, 4, 2, 2};
+  const Graph conv =
+      graph_of(x, y, [](Builder& b, ValueId v) { return ops::conv2d(b, v, 4, 1, "conv"); });
+  const Graph back = graph_of(
+      x, y, [](Builder& b, ValueId v) { return ops::conv_transpose2d(b, v, 4, 1, "conv"); });
+  const NamedTensors leaves = drawn(conv, 6);
+  NamedTensors turned = leaves;  // [4, 3] as [3, 4]
+  for (std::size_t o = 0; o < 4; ++o)
+    for (std::size_t i = 0; i < 3; ++i)
+      turned["conv/weight"][i * 4 + o] = leaves.at("conv/weight")[o * 3 + i];
+  const auto one = evaluate(conv, 1, leaves, DType::Float64).gradients.at("r");
+  const auto two = evaluate(back, 1, turned, DType::Float64).gradients.at("r");
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-12);
+  const auto wide = [](Builder& b, ValueId v) {
+    ops::ConvTranspose2dOptions o;
+    o.conv.stride = 2;
+    o.output_padding = 1;
+    return ops::conv_transpose2d(b, v, 4, 3, "conv", o);
+  };
+  EXPECT_NO_THROW(graph_of(x, {2, 4, 6, 6}, wide)) << "(2 - 1) * 2 + 3 + 1";
+}
+
+TEST(Layers, AGroupNormIsOfEachGroupAlone) {
+  const std::size_t channels = 4, places = 6;
+  for (const std::int64_t groups : {1, 2, 4}) {
+    const Graph g = graph_of({2, 4, 2, 3}, {2, 4, 2, 3}, [&](Builder& b, ValueId x) {
+      return groups == 4 ? ops::instance_norm(b, x, "norm", 1e-5, true)
+                         : ops::group_norm(b, x, groups, "norm");
+    });
+    EXPECT_THAT(names(g), testing::UnorderedElementsAre("x", "r", "norm/weight", "norm/bias"));
+    const NamedTensors leaves = drawn(g, 12);
+    const auto y = evaluate(g, 1, leaves, DType::Float64).gradients.at("r");
+    const std::vector<double>& x = leaves.at("x");
+    const std::size_t each = channels / static_cast<std::size_t>(groups) * places;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      double mean = 0, square = 0;
+      for (std::size_t j = i / each * each; j < i / each * each + each; ++j) {
+        mean += x[j] / static_cast<double>(each);
+        square += x[j] * x[j] / static_cast<double>(each);
+      }
+      const std::size_t c = i / places % channels;
+      const double normed = (x[i] - mean) / std::sqrt(square - mean * mean + 1e-5);
+      EXPECT_NEAR(y[i], normed * leaves.at("norm/weight")[c] + leaves.at("norm/bias")[c], 1e-9);
+    }
+  }
+}
+
+// One direction of one layer, straight from the equations: y [places, width] of x [places, in].
+std::vector<double> run_recurrent(const NamedTensors& w, const std::string& end,
+                                  const std::vector<double>& x, std::size_t in, bool is_lstm,
+                                  bool reverse) {
+  const std::size_t gates = is_lstm ? 4 : 3, width = w.at("r/weight_hh_l" + end).size();
+  const std::size_t units = static_cast<std::size_t>(std::sqrt(static_cast<double>(width / gates)));
+  const std::size_t places = x.size() / in;
+  const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  std::vector<double> h(units), c(units), y(places * units);
+  for (std::size_t p = 0; p < places; ++p) {
+    const std::size_t at = reverse ? places - 1 - p : p;
+    std::vector<double> a(gates * units), s(gates * units);
+    for (std::size_t g = 0; g < gates * units; ++g) {
+      a[g] = w.at("r/bias_ih_l" + end)[g];
+      s[g] = w.at("r/bias_hh_l" + end)[g];
+      for (std::size_t i = 0; i < in; ++i)
+        a[g] += w.at("r/weight_ih_l" + end)[g * in + i] * x[at * in + i];
+      for (std::size_t i = 0; i < units; ++i)
+        s[g] += w.at("r/weight_hh_l" + end)[g * units + i] * h[i];
+    }
+    for (std::size_t u = 0; u < units; ++u) {
+      const auto gate = [&](std::size_t k) { return a[k * units + u] + s[k * units + u]; };
+      if (is_lstm) {
+        c[u] = sigmoid(gate(1)) * c[u] + sigmoid(gate(0)) * std::tanh(gate(2));
+        h[u] = sigmoid(gate(3)) * std::tanh(c[u]);
+      } else {
+        const double n = std::tanh(a[2 * units + u] + sigmoid(gate(0)) * s[2 * units + u]);
+        h[u] = (1 - sigmoid(gate(1))) * n + sigmoid(gate(1)) * h[u];
+      }
+      y[at * units + u] = h[u];
+    }
+  }
+  return y;
+}
+
+TEST(Layers, RecurrentOnesAreTheirEquations) {
+  constexpr std::size_t kPlaces = 5, kIn = 3, kUnits = 2;
+  for (const bool is_lstm : {true, false}) {
+    const Graph g =
+        graph_of({1, kPlaces, kIn}, {1, kPlaces, 2 * kUnits}, [&](Builder& b, ValueId x) {
+          const ops::RecurrentOptions o = {.layers = 2, .bidirectional = true};
+          return is_lstm ? ops::lstm(b, x, kUnits, "r", o) : ops::gru(b, x, kUnits, "r", o);
+        });
+    std::vector<std::string> wanted = {"x", "r"};
+    for (const char* end : {"0", "0_reverse", "1", "1_reverse"})
+      for (const char* kind : {"weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l"})
+        wanted.push_back("r/" + std::string(kind) + end);
+    EXPECT_THAT(names(g), testing::UnorderedElementsAreArray(wanted));
+    const NamedTensors leaves = drawn(g, 13);
+    std::vector<double> x = leaves.at("x");
+    std::size_t in = kIn;
+    for (const char* layer : {"0", "1"}) {
+      const auto front = run_recurrent(leaves, layer, x, in, is_lstm, false);
+      const auto back =
+          run_recurrent(leaves, std::string(layer) + "_reverse", x, in, is_lstm, true);
+      x.clear();
+      in = 2 * kUnits;
+      for (std::size_t p = 0; p < kPlaces; ++p) {
+        x.insert(x.end(), &front[p * kUnits], &front[p * kUnits] + kUnits);
+        x.insert(x.end(), &back[p * kUnits], &back[p * kUnits] + kUnits);
+      }
+    }
+    const auto found = evaluate(g, 1, leaves, DType::Float64).gradients.at("r");
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(found[i], x[i], 1e-12) << is_lstm;
+  }
+}
+
 TEST(Layers, ASmallConvolutionIsLinearInEachPlace) {
   const Graph conv = graph_of({2, 3, 2, 2}, {2, 5, 2, 2}, [](Builder& b, ValueId x) {
     return ops::conv2d(b, x, 5, 1, "conv");

@@ -79,7 +79,7 @@ class Generate(unittest.TestCase):
                     self.assertEqual(len(files), 1 if prompt == 1 else 2)
                     self.assertEqual(len({file.st_ino for file in files}), 1)
                     generator = ht.models.Generator(f"{folder}/model", threads=1)
-                    self.assertEqual(generator.several is None, prompt == 1)
+                    self.assertEqual(generator.prompt, prompt)
                     found[prompt] = generator(ids, 20).tolist()
                 self.assertEqual(found[16], found[1])
                 self.assertEqual(found[7], found[1])
@@ -102,6 +102,9 @@ class Generate(unittest.TestCase):
         for says, make in (
             ("Generator: 5 tokens and 6 more do not fit in 10", lambda: generator(cases.prompt(), 6)),
             ("Generator: ids are whole numbers [B, T], got float64[2]", lambda: generator([1.0, 2.0], 3)),
+            ("row 1 has token 999 at place 0; the model knows 0 to 36", lambda: generator([[1, 2], [999, 3]], 3)),
+            ("temperature must be at least 0, got -1", lambda: generator(cases.prompt(), 2, temperature=-1)),
+            ("tokens is a whole number of at least 0, got 2.5", lambda: generator(cases.prompt(), 2.5)),
             ("length must be from 2 to the model's 80 positions, got 81",
              lambda: ht.models.save_generator("m", model, checkpoint, length=81)),
             ("prompt must be at least 1 token at once, got 0",

@@ -177,7 +177,12 @@ class Files(unittest.TestCase):
         pyarrow.csv.write_csv(table.drop(["v", "uneven", "half"]), str(self.folder / "t.csv"))
         pyarrow.parquet.write_table(table, str(self.folder / "t.parquet"))
         pyarrow.feather.write_feather(table, str(self.folder / "t.feather"))
-        for name in ("t.csv", "t.parquet", "t.feather"):
+        for name in ("t.arrows", "stream.arrow"):  # as Arrow's tools call a stream, and as datasets of Hugging Face do
+            with pyarrow.OSFile(str(self.folder / name), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+                for batch in table.to_batches(max_chunksize=2):
+                    stream.write_batch(batch)
+        (self.folder / "cut.arrow").write_bytes((self.folder / "t.arrows").read_bytes()[:-400])
+        for name in ("t.csv", "t.parquet", "t.feather", "t.arrows", "stream.arrow"):
             data = ht.data.Table(str(self.folder / name), 3, fields={"x": ["a", "b"], "y": "b"}, shuffle=False)
             (got,), _ = batches(data, 1)
             self.assertEqual(got["x"].tolist(), [[1.5, 1], [2.5, 2], [3.5, 3]], name)
@@ -197,6 +202,8 @@ class Files(unittest.TestCase):
             ("t.parquet", ["a", "b"], "fields= names columns by field, such as"),
             ("none.parquet", None, "there is no such file"),
             ("junk.parquet", None, "Could not open Parquet input source"),
+            ("none.arrow", None, "there is no such file"),
+            ("cut.arrow", None, "Expected to (be able to )?read"),
             ("short.csv", None, "CSV parse error: Expected 2 columns, got 1"),
         ):
             with self.subTest(says), self.assertRaisesRegex(ValueError, rf"^rows_test\.py:\d+: Table .*{name}: .*{says}.*$"):

@@ -9,10 +9,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetu import ops
+from hetu import _hetu, ops
+from hetu.arrays import converted
 from hetu.graph import BATCH, current, new_graph, placeholder
 from hetu.models.language import Cache, LanguageModel
-from hetu.predictor import load, save
+from hetu.predictor import save
 
 if TYPE_CHECKING:
     import numpy
@@ -71,17 +72,16 @@ def _share_files(first: Path, second: Path) -> None:
 
 
 class Generator:
-    """What save_generator saved. `generator(ids, tokens=64)` goes on with rows of tokens."""
+    """What save_generator saved. `generator(ids, tokens=64)` goes on with rows of tokens; no Python runs between them.
+
+    length: the most tokens of a row. prompt: given tokens that are computed at once; 1: one by one."""
 
     def __init__(self, folder: str, threads: int = 0) -> None:
-        self.model = load(folder, threads=threads)
-        several = Path(folder) / PROMPT
-        self.several = load(str(several), threads=threads) if several.exists() else None
-        shapes = {name: shape for name, (_, shape) in self.model.fields.items() if name.startswith(("keys.", "values."))}
-        if not shapes or "logits" not in self.model.outputs:
-            current().refuse(f"Generator: {folder} holds another model, no one that save_generator saved")
-        self.shapes: dict[str, list[int]] = shapes
-        self.length = shapes["keys.0"][1]
+        try:
+            self.model = _hetu.Generator(str(folder), threads)
+        except ValueError as error:
+            current().refuse(f"Generator: {error}")
+        self.length, self.prompt = int(self.model.length), int(self.model.prompt)
 
     def __call__(self, ids: Any, tokens: int, temperature: float = 0.0, seed: int = 0) -> numpy.ndarray:
         """int32 [B, T + tokens] of int32 [B, T]: each next token is the likeliest (temperature 0), or drawn from
@@ -91,46 +91,13 @@ class Generator:
         given = np.asarray(ids)
         if given.ndim != 2 or given.dtype.kind not in "iu" or 0 in given.shape:
             current().refuse(f"Generator: ids are whole numbers [B, T], got {given.dtype}{list(given.shape)}")
-        if tokens < 1 or given.shape[1] + tokens > self.length:
-            current().refuse(f"Generator: {given.shape[1]} tokens and {tokens} more do not fit in {self.length} (length= of "
-                             "save_generator)")
-        rows, start = given.shape
-        out = np.zeros((rows, start + tokens), np.int32)
-        out[:, :start] = given
-        caches = {name: np.zeros((rows, *shape[1:]), np.float32) for name, shape in self.shapes.items()}
-        seen = np.zeros((rows, self.length), np.int32)
-        random = np.random.default_rng(seed)
-        at = 0
-        while at < start + tokens - 1:
-            logits, count = self._step(out, at, start - at, seen, caches)
-            at += count
-            if at >= start:
-                out[:, at] = _next(logits[:, -1], temperature, random)
-        return out
-
-    def _step(self, ids: numpy.ndarray, at: int, given: int, seen: numpy.ndarray,
-              caches: dict[str, numpy.ndarray]) -> tuple[numpy.ndarray, int]:
-        """Computes the tokens of `ids` from `at` on, of which `given` are there: logits [B, count, V], and count. `seen`
-        [B, length] and the caches know them then."""
-        import numpy as np
-
-        model, count = self.model, 1
-        if self.several is not None and given >= (several := int(self.several.fields["ids"][1][1])):
-            model, count = self.several, several
-        places = np.broadcast_to(np.arange(at, at + count, dtype=np.int32), (len(ids), count))
-        mask = np.concatenate([seen, np.ones((len(ids), count), np.int32)], 1)
-        found: Any = model(ids=ids[:, at:at + count], place=places, seen=mask, **caches)
-        for name, cache in caches.items():
-            cache[:, at:at + count] = found[f"new_{name}"]
-        seen[:, at:at + count] = 1
-        return found["logits"], count
-
-
-def _next(logits: numpy.ndarray, temperature: float, random: Any) -> numpy.ndarray:
-    """The likeliest, or one that is drawn: by Gumbel's noise, the largest of which is a draw of the softmax."""
-    if temperature <= 0:
-        return logits.argmax(-1)
-    return (logits / temperature + random.gumbel(size=logits.shape)).argmax(-1)
+        for name, number in (("tokens", tokens), ("seed", seed)):
+            if not isinstance(number, (int, np.integer)) or number < 0:
+                current().refuse(f"Generator: {name} is a whole number of at least 0, got {number!r}")
+        try:
+            return self.model.generate(converted(given, "int32"), int(tokens), float(temperature), int(seed))
+        except ValueError as error:
+            current().refuse(f"Generator: {error}")
 
 
 __all__ = ["Generator", "save_generator"]
