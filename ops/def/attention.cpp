@@ -7,7 +7,7 @@ namespace {
 
 using Values = std::vector<ValueId>;
 
-// AttentionSizes of q [batch, queries, width] and of k and v [batch, keys, kv_heads * width / heads].
+// Sizes of q [batch, queries, width] and of k and v [batch, keys, kv_heads * width / heads].
 struct AttentionSizes {
   std::int64_t queries, keys, heads, kv_heads, columns;
   AttentionSizes(const Shape& q, const Shape& k, const Attrs& attrs)
