@@ -48,7 +48,8 @@ SELF = r"cmake/lint.*|tests/cmake/lint_test\.py"
 def check(root: Path, files: list[str]) -> list[str]:
     """All findings, as `file:line: message`."""
     texts = {f: (root / f).read_text(errors="replace") for f in files if f.endswith(TEXT)}
-    return [*by_pattern(texts), *headers(texts), *readmes(texts), *lengths(texts), *orphans(texts), *packages(texts), *unchecked(texts),
+    return [*by_pattern(texts), *headers(texts), *readmes(texts), *lengths(texts), *orphans(texts), *packages(texts),
+            *unchecked(texts),
             *links(root, texts)]
 
 
@@ -118,7 +119,8 @@ def orphans(texts: dict[str, str]) -> list[str]:
 
 
 # Calls of CUDA's libraries that return a status, not those that give its words; and launches.
-CUDA_CALL = re.compile(r"\b(?:cuda(?!GetError)[A-Z]\w*|cublas(?!LtGetStatus)\w*[A-Z]\w*|cudnn[A-Z]\w*|nccl(?!GetError)[A-Z]\w*)\s*\(")
+CUDA_CALL = re.compile(r"\b(?:cuda(?!GetError)[A-Z]\w*|cublas(?!LtGetStatus)\w*[A-Z]\w*|cudnn[A-Z]\w*|"
+                       r"nccl(?!GetError)[A-Z]\w*)\s*\(")
 LAUNCH = re.compile(r">>>\s*\(")
 TAKEN = re.compile(r"(?:\b(?:check|let_go)\(|static_cast<void>\(|cudaError_t \w+ =)\s*$")
 CHECKED = re.compile(r"[^;]*;\s*check\(cudaGetLastError\(\)")
@@ -133,7 +135,8 @@ def unchecked(texts: dict[str, str]) -> list[str]:
         bare_text = re.sub(r"//[^\n]*|\"[^\"\n]*\"", lambda m: " " * len(m[0]), text)
         at = [m.start() for m in CUDA_CALL.finditer(bare_text) if not TAKEN.search(bare_text[:m.start()])]
         at += [m.start() for m in LAUNCH.finditer(bare_text) if not CHECKED.match(bare_text, m.end())]
-        found += [f"{file}:{text.count(chr(10), 0, i) + 1}: a CUDA call that nobody checks: check(CALL, WHAT)" for i in sorted(at)]
+        found += [f"{file}:{text.count(chr(10), 0, i) + 1}: a CUDA call that nobody checks: check(CALL, WHAT)"
+                  for i in sorted(at)]
     return found
 
 

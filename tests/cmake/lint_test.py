@@ -126,7 +126,8 @@ class Rules(unittest.TestCase):
         "heavy in source": ("graph/a.cpp", "#include <nlohmann/json.hpp>"),
         "url with work": ("docs/a.md", "https://example.org/work/x and build/work/x"),
         "header": ("ops/a.h", GOOD_HEADER),
-        "checked CUDA": ("ops/cuda/a.h", GOOD_HEADER + 'each<<<1, 2>>>(x);\ncheck(cudaGetLastError(), "a");\ncheck(\n  cudaFree(x), "b");'),
+        "checked CUDA": ("ops/cuda/a.h", GOOD_HEADER + 'each<<<1, 2>>>(x);\n'
+                         'check(cudaGetLastError(), "a");\ncheck(\n  cudaFree(x), "b");'),
         "CUDA's words": ("ops/cuda/a.cpp", "fail(cudaGetErrorString(status)); let_go(cudaFree(x));"),
     }
 
