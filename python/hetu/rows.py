@@ -172,7 +172,7 @@ def _read_arrow(reader: Any, path: str) -> Any:
 
 
 def read_table(path: str, fields: Mapping[str, str | Sequence[str]] | None) -> dict[str, Any]:
-    """Columns of a CSV, Parquet or Arrow (Feather, stream) file, by pyarrow, as arrays by field: of each number column its own,
+    """Columns of a CSV, Parquet or Arrow (Feather, stream) file by pyarrow, arrays by field: of each number column its own,
     or as `fields` says, a field of one column or several side by side. Throws NotImplementedError without pyarrow."""
     import numpy as np
 
