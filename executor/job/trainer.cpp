@@ -28,6 +28,20 @@ void warn_of_ties(const TrainPlan& plan) {
         tie.first, tie.second, plan.lowered.method);
 }
 
+// To the servers, of the worker's stage.
+WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages,
+                      const std::vector<Segment>& segments) {
+  const StageHere& here = plan.stages.front();
+  const SharedStage stage{plan.pipeline, here.stage, stages.parameter_places(here.placement),
+                          stages.newest_weights(here.placement).elements};
+  return {plan.pipeline,
+          here.stage,
+          shared_parts(plan.graph, segments, plan.lowered, stage),
+          plan.options.staleness,
+          plan.optimizer,
+          plan.options.servers->observe};
+}
+
 }  // namespace
 
 double StepResult::at(const std::string& name) const {
@@ -117,26 +131,13 @@ void Trainer::build() {
   if (plan_.how.servers) {
     seat.placement = plan_.stages.front().placement;
     seat.servers = servers_.get();
-    seat.waves = waves(how.segments);
+    seat.waves = waves_of(plan_, *stages_, how.segments);
   }
   tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
   syncs_ = ways_of(plan_.lowered, seat);
   for (const auto& sync : syncs_) links.syncs.push_back(sync.get());
   run_ = std::make_unique<Run>(*stages_, links, fetches, groups_ ? plan_.own_pipeline() : all,
                                averager());
-}
-
-// To the servers, of the worker's stage.
-WavesOptions Trainer::waves(const std::vector<Segment>& segments) const {
-  const StageHere& here = plan_.stages.front();
-  const SharedStage stage{plan_.pipeline, here.stage, stages_->parameter_places(here.placement),
-                          stages_->newest_weights(here.placement).elements};
-  return {plan_.pipeline,
-          here.stage,
-          shared_parts(plan_.graph, segments, plan_.lowered, stage),
-          plan_.options.staleness,
-          plan_.optimizer,
-          plan_.options.servers->observe};
 }
 
 void Trainer::feed(const FieldLookup& lookup, bool training) {
@@ -355,10 +356,11 @@ void Trainer::report_fetches(StepReport& report, bool knows, StepResult& result)
   }
 }
 
-std::int64_t Trainer::agree_on_rows(std::optional<std::int64_t> mine) {
+std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
+                           std::optional<std::int64_t> mine) {
   double told[2] = {static_cast<double>(mine.value_or(0)), mine ? 1.0 : 0.0};
-  const auto what = [&] { return fmt::format("how many rows the batch after step {} has", step_); };
-  comm::sum_f64(transport_, comm::everyone(transport_), told, 2,
+  const auto what = [&] { return fmt::format("how many rows the batch after step {} has", step); };
+  comm::sum_f64(links, comm::everyone(links), told, 2,
                 {comm::make_tag(kShortTag, 0, 0, 0, 0), what});
   return told[1] == 0 ? 0 : static_cast<std::int64_t>(std::llround(told[0] / told[1]));
 }

@@ -126,8 +126,6 @@ class Trainer {
   /// over the whole batch of all pipelines that the transport links. `lookup` is asked for the
   /// bytes of this pipeline's rows, which are fewer where the batch is short.
   StepResult validate(const FieldLookup& lookup, const ValidateOptions& how = {});
-  /// How many rows a step has, of all pipelines, as those say who know: every worker calls it.
-  std::int64_t agree_on_rows(std::optional<std::int64_t> mine);
 
   /// Told what batches are to come, a trainer has the rows of tables on servers fetched ahead.
   void look_ahead(FieldAhead ahead) { ahead_ = std::move(ahead); }
@@ -203,7 +201,6 @@ class Trainer {
 
  private:
   void build();
-  WavesOptions waves(const std::vector<Segment>& segments) const;
   StepResult result_of(StepReport report) const;
   void report_fetches(StepReport& report, bool knows, StepResult& result) const;
   void begin_asynchronous(int steps);
@@ -237,5 +234,10 @@ class Trainer {
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
 };
+
+/// How many rows the step after `step` has, of all pipelines, as those say who know: every worker
+/// calls it.
+std::int64_t agree_on_rows(comm::Transport& links, std::int64_t step,
+                           std::optional<std::int64_t> mine);
 
 }  // namespace hetu

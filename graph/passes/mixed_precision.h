@@ -7,8 +7,8 @@ namespace hetu {
 
 /// The training graph with values of a narrow dtype, bfloat16 or float16, by the operators' records
 /// (NarrowArgs): products are computed from narrow values with sums in float32, what follows its
-/// inputs is narrow where one of them is, all else is float32. Parameters, buffers, placeholders, the loss, gradients of
-/// parameters and what is fetched stay float32.
+/// inputs is narrow where one of them is, all else is float32. Parameters, buffers, placeholders,
+/// the loss, gradients of parameters and what is fetched stay float32.
 ///
 /// A value that is rounded is rounded once, beside the node that makes it, so that a copy of two
 /// bytes crosses a cut and waits for backward; of a parameter or field each block and phase that

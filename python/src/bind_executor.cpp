@@ -80,7 +80,8 @@ struct Job {
       loader->next(batch);
     }
     if (once) {
-      how.rows = trainer.agree_on_rows(loader ? std::optional(batch.of_all) : std::nullopt);
+      how.rows = agree_on_rows(transport, trainer.step(),
+                               loader ? std::optional(batch.of_all) : std::nullopt);
       if (*how.rows == 0) return std::nullopt;
     }
     return trainer.validate(fields_of(batch), how);

@@ -81,15 +81,15 @@ struct Product::Plan {
                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                                sizeof workspace),
           "workspace");
-    // The library takes 256 for granted; and one algorithm must serve wherever a stage puts a tensor.
+    // The library takes 256 for granted; and one algorithm must serve wherever a stage puts a
+    // tensor.
     const std::uint32_t alignment = 16;
-    for (const auto of : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      check(cublasLtMatmulPreferenceSetAttribute(preference.get(), of, &alignment,
-                                                 sizeof alignment),
-            "alignment");
+    for (const auto of :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      check(
+          cublasLtMatmulPreferenceSetAttribute(preference.get(), of, &alignment, sizeof alignment),
+          "alignment");
     int count = 0;
     check(cublasLtMatmulAlgoGetHeuristic(static_cast<cublasLtHandle_t>(bench().multiplier),
                                          operation.get(), first.get(), second.get(), result.get(),
