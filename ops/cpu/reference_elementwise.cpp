@@ -122,6 +122,7 @@ template <class F>
 PreparedKernel compare(const KernelDesc& d) {
   switch (d.inputs[0].dtype) {
     case DType::BFloat16:
+    case DType::Float16:
       return widened_kernel(d, compare<F>);
     case DType::Float32:
       return compare_as<float, F>(d);

@@ -94,8 +94,9 @@ PreparedKernel convert(std::int64_t n) {
 
 [[noreturn]] void no_cast(const KernelDesc& d) {
   fail(Code::Unsupported,
-       "cast '{}': no CPU kernel from {} to {}; float32, float64, bfloat16, int32, int64 and bool "
-       "are there",
+       "cast '{}': no CPU kernel from {} to {}; float32, float64, bfloat16, float16, int32, int64 "
+       "and "
+       "bool are there",
        d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
 }
 
@@ -109,6 +110,8 @@ PreparedKernel cast_from(const KernelDesc& d) {
       return convert<From, double>(n);
     case DType::BFloat16:
       return convert<From, BFloat16>(n);
+    case DType::Float16:
+      return convert<From, Float16>(n);
     case DType::Int32:
       return convert<From, std::int32_t>(n);
     case DType::Int64:
@@ -128,6 +131,8 @@ PreparedKernel cast(const KernelDesc& d) {
       return cast_from<double>(d);
     case DType::BFloat16:
       return cast_from<BFloat16>(d);
+    case DType::Float16:
+      return cast_from<Float16>(d);
     case DType::Int32:
       return cast_from<std::int32_t>(d);
     case DType::Int64:

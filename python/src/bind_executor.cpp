@@ -323,7 +323,10 @@ void bind_state(JobClass& job) {
          "(parameter, state, array, owner): the arrays are the worker's own memory.")
       .def(
           "gradients", [](const Job& j) { return tensor_list(j, j.trainer.gradients()); },
-          "Gradient sums of the last step, before clipping.")
+          "Gradient sums of the last step, times gradient_scale, before clipping.")
+      .def_prop_ro(
+          "gradient_scale", [](const Job& j) { return j.trainer.gradient_scale(); },
+          "Of float16, the loss scale of the last step; else 1.")
       .def_prop_ro(
           "trainers",
           [](Job& j) {

@@ -69,6 +69,11 @@ double tolerance(const std::string& op, DType output) {
   return kSums.count(op) != 0 ? 2e-6 : 5e-7;
 }
 
+// What is beyond the largest float16 is infinite there.
+bool leaves_float16(const std::vector<double>& values) {
+  return std::any_of(values.begin(), values.end(), [](double v) { return std::fabs(v) > 65504; });
+}
+
 class EveryOperator : public testing::TestWithParam<std::string> {
  protected:
   const OpDef& def() const { return op_set().find(GetParam()); }
@@ -115,10 +120,12 @@ TEST_P(EveryOperator, EveryRowAgreesWithFloat64) {
   for_rows([&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row) {
     const std::vector<Tensor> want = in_float64(c, inputs, run());
     const std::vector<Tensor> got = run_row(row, c, inputs, run());
-    for (std::size_t i = 0; i < got.size(); ++i)
-      EXPECT_LE(relative_difference(got[i].values(), want[i].values()),
-                tolerance(c.op, got[i].type().dtype))
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const DType dtype = got[i].type().dtype;
+      if (dtype == DType::Float16 && leaves_float16(want[i].values())) continue;
+      EXPECT_LE(relative_difference(got[i].values(), want[i].values()), tolerance(c.op, dtype))
           << "output " << i;
+    }
   });
 }
 

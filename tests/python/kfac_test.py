@@ -175,7 +175,7 @@ class Updates(unittest.TestCase):
         for make, said in [(lambda: ht.optim.KFAC(kfac()), "KFAC: inner is an optimizer .*, got a hetu.optim.KFAC"),
                            (lambda: ht.optim.KFAC("lamb"), "KFAC: inner is an optimizer .*, got a str"),
                            (lambda: job_of(kfac(every=0)), "curvature_every"),
-                           (lambda: job_of(ht.optim.KFAC(ht.optim.SGD(RATE), damping=-1)), "kfac_damping")]:
+                           (lambda: job_of(ht.optim.KFAC(ht.optim.SGD(RATE), damping=-1)), "damping must be above 0, got -1")]:
             with self.assertRaisesRegex(ValueError, said):
                 make()
 
@@ -230,7 +230,7 @@ class Script(unittest.TestCase):
             words = [*script, "--data", text, "--model", "tiny", "--steps", "3", "--pipeline", "1f1b", "--batch-size", "4"]
             fine = ["--optimizer", "kfac", "--inner", "adamw", "--damping", "0.1", "--curvature-every", "2"]
             for more, said in [(fine, None),
-                               (["--optimizer", "kfac", "--damping", "0"], "kfac_damping"),
+                               (["--optimizer", "kfac", "--damping", "0"], "--damping must be above 0, got 0"),
                                (["--optimizer", "adamw", "--damping", "0.1"], "belong to --optimizer kfac"),
                                (["--optimizer", "kfac", "--pipeline", "pipedream"], "K-FAC goes with methods that update")]:
                 with self.subTest(more):

@@ -122,6 +122,17 @@ class Weights(unittest.TestCase):
                 self.assertAlmostEqual(slope, slopes[name].flat[at], delta=2e-3 + 2e-3 * abs(slope), msg=(name, at, SEED))
             job.set_weights({name: start[name]})
 
+    def test_float16_gradients_are_not_scaled(self):
+        """They lie there times the loss scale."""
+        wide, narrow = build(), build(dtype="fp16-emulated", loss_scale="4096")
+        for job in (wide, narrow):
+            list(job.run(steps=1))
+        own, norms = narrow.gradients(own=True), narrow.gradient_norms()
+        self.assert_same(narrow.gradients(), own, "own")
+        for name, slope in wide.gradients().items():
+            self.assertLess(np.linalg.norm(own[name] - slope), 0.02 * np.linalg.norm(slope) + 1e-6, name)
+            self.assertAlmostEqual(norms[name], float(np.linalg.norm(own[name].astype(np.float64))), 6)
+
     def test_weights_put_in_are_trained_on(self):
         """From any state of one job another goes on as the first does, where states of the optimizer are none."""
         for pipeline, micro_batches in CASES:

@@ -65,7 +65,8 @@ class Reach:
                 found = gather(self.job.trainers[0], list(names or []), self.transport)
             order = names or [name for name, _ in [*self.graph.parameters, *self.graph.buffers]]
             return {name: found[name] for name in order if name in found}
-        held = {name: array.copy() for name, kind, array, _ in mine() if kind == state}
+        scale = self.job.gradient_scale if state else 1.0
+        held = {name: array / scale if scale != 1 else array.copy() for name, kind, array, _ in mine() if kind == state}
         if missing := [name for name in names or () if name not in held]:
             refuse(f"this worker's stages hold no '{missing[0]}'; they hold: {', '.join(held)}")
         return {name: held[name] for name in names} if names else held
