@@ -95,8 +95,7 @@ PreparedKernel convert(std::int64_t n) {
 [[noreturn]] void no_cast(const KernelDesc& d) {
   fail(Code::Unsupported,
        "cast '{}': no CPU kernel from {} to {}; float32, float64, bfloat16, float16, int32, int64 "
-       "and "
-       "bool are there",
+       "and bool are there",
        d.name, dtype_name(d.inputs[0].dtype), dtype_name(d.outputs[0].dtype));
 }
 
