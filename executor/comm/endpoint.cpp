@@ -261,9 +261,7 @@ bool send_packet(const Socket& socket, std::string_view packet, std::int64_t unt
     const ssize_t sent = ::send(socket.fd(), text.data() + at, text.size() - at, MSG_NOSIGNAL);
     if (sent > 0) {
       at += static_cast<std::size_t>(sent);
-    } else if (errno != EAGAIN && errno != EINTR) {
-      return false;
-    } else if (now_ns() >= until_ns) {
+    } else if ((errno != EAGAIN && errno != EINTR) || now_ns() >= until_ns) {
       return false;
     } else {
       wait_for(socket.fd(), POLLOUT, until_ns);

@@ -1,5 +1,6 @@
 #include "executor/comm/sockets.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
