@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """hetu.torch beside plain PyTorch: losses, weights and norms after five steps, checkpoints, traces, and what is refused.
 
-Skipped where PyTorch is not there (`./run torch`). --seed N draws other weights and samples."""
+Skipped where PyTorch is not there (`./run torch`). A sample by default; --whole tries every case, four workers and the
+models of transformers. --seed N draws other weights and samples."""
 
 import json
 import re
@@ -14,9 +15,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
+WHOLE = "--whole" in sys.argv
+SAMPLE = ["gpipe", "zb-h1", "tied", "save", "load"]
 TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "recomputed", "zb-h1 recomputed",
        "norms", "norms recomputed", "skips", "skips zb-v", "told cuts", "tied", "tied zb-v", "tied chimera",
-       "pipelines", "save", "trace"]
+       "pipelines", "save", "trace", "load"]
 FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "load"]
 SUMMED = ("chimera", "tied", "pipelines")
 LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S+)")
@@ -29,6 +32,13 @@ def job(workers, folder, cases):
     if run.returncode or "leaked" in run.stderr:
         raise AssertionError(f"seed {SEED}: {run.stdout}\n{run.stderr}")
     return run.stdout
+
+
+def snippets():
+    """Of docs/pytorch.md."""
+    found = re.findall(r"```python\n(.*?)```", (HERE.parent.parent / "docs" / "pytorch.md").read_text(), flags=re.S)
+    assert found, "the page has no snippet"
+    return found
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
@@ -48,23 +58,44 @@ class Torch(unittest.TestCase):
                 else:
                     self.assertEqual(bits, "True", printed)
 
-    def test_equals_plain_torch(self):
-        """Also: a checkpoint of two workers goes on with four by another schedule, to the same bits."""
+    def same_after(self, folder, one, other):
+        """One more step of the trainings that saved and loaded ends at the same bits."""
         import torch
 
+        first, second = (torch.load(Path(folder, f"after_{name}.pt"), weights_only=True) for name in (one, other))
+        self.assertEqual(list(first), list(second))
+        self.assertTrue(all(torch.equal(first[name], second[name]) for name in first))
+
+    @unittest.skipIf(WHOLE, "a sample of --whole")
+    def test_sample(self):
+        """One job: methods, a tie, a checkpoint that goes on in four stages instead of two, and the page's snippets as they
+        stand."""
         with tempfile.TemporaryDirectory() as folder:
-            self.expect(job(2, folder, TWO), 2, TWO[:-2])
+            pages = [f"page {number}" for number in range(len(snippets()))]
+            for name, text in zip(pages, snippets(), strict=True):
+                Path(folder, f"{name}.py").write_text(text)
+            printed = job(2, folder, SAMPLE + pages)
+            self.expect(printed, 2, SAMPLE[:-2])
+            self.same_after(folder, "save_2", "load_2")
+            for name in pages:
+                self.assertEqual(printed.count(f"RAN {name}"), 2, printed)
+
+    @unittest.skipUnless(WHOLE, "--whole")
+    def test_equals_plain_torch(self):
+        """Also: a checkpoint of two workers goes on with four by another schedule, to the same bits."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.expect(job(2, folder, TWO), 2, TWO[:-3])
+            self.same_after(folder, "save_2", "load_2")
             trace = json.loads(Path(folder, "trace.json").read_text())
             kinds = {event.get("name", "") for event in trace["traceEvents"]}
             self.assertTrue(any("W" in kind for kind in kinds) and any("I" in kind for kind in kinds), kinds)
             self.expect(job(4, folder, FOUR), 4, FOUR[:-1])
-            two, four = (torch.load(Path(folder, f"after{n}.pt"), weights_only=True) for n in (2, 4))
-            self.assertEqual(list(two), list(four))
-            self.assertTrue(all(torch.equal(two[name], four[name]) for name in two))
+            self.same_after(folder, "save_2", "load_4")
             next(Path(folder).glob("*worker00001.safetensors")).unlink()
             with self.assertRaisesRegex(AssertionError, "worker00001.safetensors is not there, a worker's part"):
                 job(4, folder, ["load"])
 
+    @unittest.skipUnless(WHOLE, "--whole")
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_models_of_transformers(self):
         """BERT and GPT-2 as they are, tied heads included, beside their own forward."""
@@ -126,12 +157,10 @@ class Torch(unittest.TestCase):
                 make()
             self.assertNotIn("\n", str(caught.exception).strip())
 
+    @unittest.skipUnless(WHOLE, "--whole")
     def test_page(self):
-        """Every snippet of docs/pytorch.md runs as it stands, on two workers."""
-        text = (HERE.parent.parent / "docs" / "pytorch.md").read_text()
-        snippets = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-        self.assertGreaterEqual(len(snippets), 1)
-        for number, snippet in enumerate(snippets):
+        """Every snippet of docs/pytorch.md runs as a script of its own, on two workers."""
+        for number, snippet in enumerate(snippets()):
             with tempfile.TemporaryDirectory() as folder:
                 script = Path(folder, "script.py")
                 script.write_text(snippet)
@@ -146,5 +175,6 @@ if __name__ == "__main__":
     if "--seed" in sys.argv:
         at = sys.argv.index("--seed")
         del sys.argv[at:at + 2]
+    sys.argv = [word for word in sys.argv if word != "--whole"]
     print(f"seed {SEED}", flush=True)
-    unittest.main()
+    unittest.main(verbosity=2)  # which prints why a test is skipped

@@ -4,6 +4,7 @@ torch_worker.py FOLDER CASE...: each case is a line of CASES that fits the numbe
 parameters, and prints one line per case. The seed is printed by the test."""
 
 import os
+import runpy
 import sys
 
 import torch
@@ -175,7 +176,7 @@ def save(folder, seed):
     """A checkpoint after five steps, and what one more step comes to."""
     pipe, rule = check("zb-h1", seed)
     pipe.save(folder, rule)
-    _one_more(pipe, rule, seed, os.path.join(folder, f"after{pipe.transport.workers}.pt"))
+    _one_more(pipe, rule, seed, os.path.join(folder, f"after_save_{pipe.transport.workers}.pt"))
 
 
 def load(folder, seed):
@@ -184,7 +185,7 @@ def load(folder, seed):
     pipe = hetu.torch.Pipeline(deep(), nn.MSELoss(), "zb-v", MICROS)
     rule = torch.optim.AdamW(pipe.parameters(), lr=0.01)
     pipe.load(folder, rule)
-    _one_more(pipe, rule, seed, os.path.join(folder, f"after{pipe.transport.workers}.pt"))
+    _one_more(pipe, rule, seed, os.path.join(folder, f"after_load_{pipe.transport.workers}.pt"))
 
 
 def hugging_face(name, seed):
@@ -257,6 +258,10 @@ def main():
             pipe.record()
             pipe.step(torch.ones(ROWS, WIDTH), torch.ones(ROWS, WIDTH))
             pipe.write_trace(os.path.join(folder, "trace.json"))
+        elif name.startswith("page"):
+            os.chdir(folder)
+            runpy.run_path(f"{name}.py", run_name="__main__")
+            print(f"RAN {name}", flush=True)
         else:
             check(name, int(seed))
 
