@@ -16,11 +16,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
 WHOLE = "--whole" in sys.argv
-SAMPLE = ["gpipe", "zb-h1", "tied", "save", "load"]
+SAMPLE = ["gpipe", "zb-h1", "tied", "varuna 2 1", "save", "load"]
 TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "recomputed", "zb-h1 recomputed",
        "norms", "norms recomputed", "skips", "skips zb-v", "told cuts", "tied", "tied zb-v", "tied chimera",
-       "pipelines", "save", "trace", "load"]
-FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "load"]
+       "pipelines", "varuna 2 1", "varuna tied 2 1", "varuna pipelines 1 2", "save", "trace", "load"]
+FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "varuna 4 1", "varuna tied pipelines 2 2", "load"]
 SUMMED = ("chimera", "tied", "pipelines")
 LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S+)")
 
@@ -156,6 +156,58 @@ class Torch(unittest.TestCase):
             with self.subTest(message=message), self.assertRaisesRegex(Exception, message) as caught:
                 make()
             self.assertNotIn("\n", str(caught.exception).strip())
+
+    def test_cut_points(self):
+        """Of 12 pieces: the stages' parameters are a partition, also where the pieces do not come out even."""
+        import torch_varuna
+        from hetu.torch.cuts import Pieces
+        from hetu.torch.tracing import split
+
+        for stages in (1, 2, 3, 4, 5, 6, 12):
+            model = torch_varuna.Model(tied=False, blocks=11)
+            pieces = Pieces(split(model, ["ids", "labels", "mask"], {"doubled": False}))
+            self.assertEqual(len(pieces.pieces), 12)
+            cut = pieces.stages(pieces.cut(stages, None))
+            names = [pieces.names[id(p)] for stage in cut for p in stage.parameters()]
+            self.assertEqual(len(cut), stages)
+            self.assertEqual(sorted(names), sorted(name for name, _ in model.named_parameters()))
+
+    def test_varuna_refuses_in_one_line(self):
+        """On one worker."""
+        import torch
+        from torch import nn
+
+        from hetu.varuna import CutPoint, Varuna, get_this_rank_config_varuna, get_varuna_config
+
+        class Twice(nn.Module):
+            def __init__(self, other=False, reads=False):
+                super().__init__()
+                self.line, self.cut, self.other, self.reads = nn.Linear(4, 4), CutPoint(), other, reads
+
+            def forward(self, x):
+                if self.reads and x.sum() > 0:
+                    return x
+                return self.line(self.cut(self.cut(x)) if not self.other or self.training else self.cut(x)).mean()
+
+        def varuna(model=None, text="0;", size=8, chunk=2, **more):
+            return lambda: Varuna(model or Twice(), text, lambda rows, _: {"x": torch.ones(rows, 4)}, size, chunk, **more)
+
+        cases = [
+            (varuna(fp16=True), "fp16=True"), (varuna(device=0), "device 0: tensors are on the CPU"),
+            (varuna(text="0;1;"), "is of 2 ranks, and 1 workers run"), (varuna(text="0;1"), "is of 2 ranks"),
+            (varuna(text="0,1;2;"), "stages have 2, 1 ranks"), (varuna(text="0;0;"), r"names ranks \[0, 0\]"),
+            (varuna(text="a;"), "ranks are numbers"), (varuna(size=0), "batch_size 0"), (varuna(chunk=0), "chunk_size 0"),
+            (varuna(step_values=1), "step_values 1"), (varuna(), "CutPoint 'cut' is used 2 times"),
+            (varuna(Twice(other=True)), r"Twice: its forward goes other ways in train\(\)"),
+            (varuna(Twice(reads=True)), "Twice: its forward cannot be traced from CutPoint to CutPoint"),
+            (lambda: get_this_rank_config_varuna("0,2;1,3;", 4), "has no rank 4"),
+        ]
+        for make, message in cases:
+            with self.subTest(message=message), self.assertRaisesRegex(Exception, message) as caught:
+                make()
+            self.assertNotIn("\n", str(caught.exception).strip())
+        self.assertEqual(get_varuna_config("0,2;1,3;"), (2, 2))
+        self.assertEqual([get_this_rank_config_varuna("0,2;1,3;", r) for r in range(4)], [(0, 0), (1, 0), (0, 1), (1, 1)])
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_page(self):

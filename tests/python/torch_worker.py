@@ -12,6 +12,7 @@ from torch import nn
 
 import hetu.torch
 import hetu.torch.blocks
+import torch_varuna
 from hetu.torch.blocks import pieces_of
 
 ROWS, MICROS, STEPS, WIDTH = 22, 4, 5, 12  # 22 rows: the last micro-batch has 4, the others 6
@@ -258,6 +259,8 @@ def main():
             pipe.record()
             pipe.step(torch.ones(ROWS, WIDTH), torch.ones(ROWS, WIDTH))
             pipe.write_trace(os.path.join(folder, "trace.json"))
+        elif name.startswith("varuna "):
+            torch_varuna.run(name, folder, int(seed))
         elif name.startswith("page"):
             os.chdir(folder)
             runpy.run_path(f"{name}.py", run_name="__main__")

@@ -31,7 +31,6 @@ def split(model: nn.Module, names: Sequence[str], fixed: Mapping[str, Any]) -> P
         raise ValueError(f"{type(model).__name__}: its forward goes other ways in train() than in eval(); put what does so "
                          f"into a module of its own, without CutPoints")
     graph = graphs[0]
-    graph.eliminate_dead_code()
     _check_used_once(called, graph)
     return PiecewiseModel(model, _pieces(called, graph))
 
