@@ -98,14 +98,22 @@ class Torch(unittest.TestCase):
     @unittest.skipUnless(WHOLE, "--whole")
     @unittest.skipUnless(find_spec("transformers"), "transformers is not there: ./run torch installs it")
     def test_models_of_transformers(self):
-        """BERT and GPT-2 as they are, tied heads included, beside their own forward."""
-        printed = job(2, tempfile.gettempdir(), ["bert", "gpt2"])
+        """And of torchvision, as they are, tied heads and masks included, beside their own forward; on 4 workers, too."""
+        import torch_models
+
+        for workers in (2, 4):
+            with self.subTest(workers=workers):
+                self.models(job(workers, tempfile.gettempdir(), torch_models.MODELS), workers * len(torch_models.MODELS))
+
+    def models(self, printed, lines):
+        """What torch_models.py has printed."""
         found = LINE.findall(printed)
-        self.assertEqual(len(found), 4, printed)
-        for name, _, _, weights, numbers in found:
+        self.assertEqual(len(found), lines, printed)
+        for name, _, bits, weights, numbers in found:
+            self.assertTrue(bits == "True" or name.startswith(("bert", "gpt2", "t5")), printed)  # whose heads are tied
             self.assertLess(float(weights), 1e-5, name)
             self.assertLess(float(numbers), 1e-6, name)
-        self.assertEqual(printed.count("names True"), 4, printed)
+        self.assertEqual(printed.count("names True"), lines, printed)
 
     def test_refuses_in_one_line(self):
         """In one process, whose plan has stages enough."""
