@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from importlib.util import find_spec
 
 from hetu import _hetu, data, devices
 from hetu.launch import command_line, network
@@ -68,6 +69,11 @@ CHECKS = {
     "phase_one": ["`scripts/train.sh`: NVLAMB", "`scripts/train_kfac.sh`"],
     "one_byte": ['"single byte" all-reduce, send and receive'],
     "chimera_copies": ["BERT by Chimera, 4 or 8 stages, several copies"],
+    "varuna_wrapper": ["`CutPoint`, in a model of PyTorch",
+                       "`Varuna(model, stage_to_rank_map, get_batch_fn, batch_size, chunk_size)`",
+                       "`step`, `evaluate`, `set_optimizer`, `zero_grad`, `train`, `eval`, `get_loss_scale`, `get_status`",
+                       "`checkpoint`, `load_checkpoint`", "`get_varuna_config`, `get_this_rank_config_varuna`",
+                       "`from varuna import …`"],
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
 }
 
@@ -442,6 +448,13 @@ class Checks(TrainCase):
                 self.assertEqual(done.steps, [0, 1, 2])
                 for mine, theirs in zip(done.losses, alone.losses, strict=True):
                     self.assertAlmostEqual(mine, theirs, delta=1e-4)
+
+    @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+    def test_varuna_wrapper(self):
+        """A case of torch_test.py, which compares more."""
+        said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "tests" / "python" / "torch_worker.py", self.folder,
+                              7, "varuna 2 1").stdout
+        self.assertEqual(said.count("CASE varuna 2 1: ") + said.count(" bits True "), 4, said)
 
     def test_stops_and_saves(self):
         saved = self.folder / "saved"

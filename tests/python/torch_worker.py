@@ -4,6 +4,7 @@ torch_worker.py FOLDER CASE...: each case is a line of CASES that fits the numbe
 parameters, and prints one line per case. The seed is printed by the test."""
 
 import os
+import runpy
 import sys
 
 import torch
@@ -11,6 +12,8 @@ from torch import nn
 
 import hetu.torch
 import hetu.torch.blocks
+import torch_models
+import torch_varuna
 from hetu.torch.blocks import pieces_of
 
 ROWS, MICROS, STEPS, WIDTH = 22, 4, 5, 12  # 22 rows: the last micro-batch has 4, the others 6
@@ -175,7 +178,7 @@ def save(folder, seed):
     """A checkpoint after five steps, and what one more step comes to."""
     pipe, rule = check("zb-h1", seed)
     pipe.save(folder, rule)
-    _one_more(pipe, rule, seed, os.path.join(folder, f"after{pipe.transport.workers}.pt"))
+    _one_more(pipe, rule, seed, os.path.join(folder, f"after_save_{pipe.transport.workers}.pt"))
 
 
 def load(folder, seed):
@@ -184,53 +187,7 @@ def load(folder, seed):
     pipe = hetu.torch.Pipeline(deep(), nn.MSELoss(), "zb-v", MICROS)
     rule = torch.optim.AdamW(pipe.parameters(), lr=0.01)
     pipe.load(folder, rule)
-    _one_more(pipe, rule, seed, os.path.join(folder, f"after{pipe.transport.workers}.pt"))
-
-
-def hugging_face(name, seed):
-    """A model of transformers, untouched, beside the pieces of it: the pieces beside the model itself too."""
-    from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
-
-    no_drop = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    made = {
-        "bert": lambda: BertForMaskedLM(BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
-                                                   intermediate_size=48, max_position_embeddings=16, **no_drop)),
-        "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=32, n_layer=3, n_head=2, n_positions=16,
-                                                   resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)),
-    }[name]
-    torch.manual_seed(seed)
-    model = made()
-    torch.manual_seed(seed)
-    whole = made()
-    tie = {"bert": ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
-           "gpt2": ("transformer.wte.weight", "lm_head.weight")}[name]
-
-    def loss(logits, labels):
-        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-
-    pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(model), loss, "zb-h1", MICROS, tied=[tie])
-    rules = [torch.optim.SGD(p, lr=0.1) for p in (pipe.parameters(), whole.parameters())]
-    draw = torch.Generator().manual_seed(seed)
-    whole.train()
-    for _ in range(STEPS):
-        ids, labels = (torch.randint(0, 64, (10, 12), generator=draw) for _ in range(2))
-        found = pipe.step({"input_ids": ids}, labels)
-        rules[0].step()
-        rules[1].zero_grad()
-        plain = 0.0
-        for x, y in zip(ids.split(3), labels.split(3), strict=True):
-            part = loss(whole(input_ids=x).logits, y) * (len(x) / 10)
-            part.backward()
-            plain += part.item()
-        rules[1].step()
-    names = dict(whole.named_parameters(remove_duplicate=False))
-    state = dict(pipe.named_parameters())
-    apart = max(float((t.detach() - names[n].detach()).norm() / names[n].detach().norm().clamp_min(1e-3))
-                for n, t in state.items())
-    bits = found == plain and all(torch.equal(t, names[n]) for n, t in state.items())
-    keys = set(pipe.state_dict()) == set(whole.state_dict())
-    print(f"CASE {name}: worker {pipe.transport.worker} bits {bits} weights {apart:.2e} "
-          f"numbers {abs(found - plain) / plain:.2e} names {keys}", flush=True)
+    _one_more(pipe, rule, seed, os.path.join(folder, f"after_load_{pipe.transport.workers}.pt"))
 
 
 def _one_more(pipe, rule, seed, path):
@@ -250,13 +207,19 @@ def main():
     for name in cases:
         if name in ("save", "load"):
             {"save": save, "load": load}[name](folder, int(seed))
-        elif name in ("bert", "gpt2"):
-            hugging_face(name, int(seed))
+        elif name in torch_models.MODELS:
+            torch_models.run(name, MICROS, int(seed))
         elif name == "trace":
             pipe, _ = check("zb-h1", int(seed))
             pipe.record()
             pipe.step(torch.ones(ROWS, WIDTH), torch.ones(ROWS, WIDTH))
             pipe.write_trace(os.path.join(folder, "trace.json"))
+        elif name.startswith("varuna "):
+            torch_varuna.run(name, folder, int(seed))
+        elif name.startswith("page"):
+            os.chdir(folder)
+            runpy.run_path(f"{name}.py", run_name="__main__")
+            print(f"RAN {name}", flush=True)
         else:
             check(name, int(seed))
 

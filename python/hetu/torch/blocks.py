@@ -1,4 +1,4 @@
-"""Where blocks stand in models of transformers: pieces of BERT and GPT-2, which compute the whole one after the other.
+"""Where blocks stand in models of transformers and torchvision: pieces that compute the whole one after the other.
 
 A piece gives what the next one needs: hidden states, and with them what comes from the batch (masks), which goes nowhere,
 since every worker has the batch.
@@ -29,12 +29,15 @@ class _Piece(nn.Module):
 
 
 def split(model: nn.Module) -> PiecewiseModel:
-    """Pieces of a model of transformers: its embedding, each of its blocks, its head. The inputs of step() are a dict of
-    input_ids and, of BERT, attention_mask and token_type_ids; the output that the loss is given is the logits. Throws
-    ValueError for a class that is not in the table."""
+    """Pieces of a model of transformers or torchvision: its embedding, each of its blocks, its head. The inputs of step()
+    are a dict as forward takes it: input_ids; attention_mask of BERT, Llama (padding on the right) and T5; token_type_ids of
+    BERT; decoder_input_ids of T5; pixel_values of ViT; for a ResNet the images themselves. The output that the loss is
+    given is the logits. Throws ValueError for a class that is not in the table."""
     for names, pieces in _TABLE:
         if type(model).__name__ in names:
-            config: Any = model.config
+            config: Any = getattr(model, "config", None)  # torchvision's have none
+            if config is None:
+                return PiecewiseModel(model, pieces(model))
             if config._attn_implementation != "sdpa":
                 raise ValueError(f"{type(model).__name__} with attn_implementation '{config._attn_implementation}': "
                                  f"its blocks "
@@ -92,7 +95,86 @@ def _gpt_pieces(model: Any) -> list[nn.Module]:
             _Piece(lambda hidden, norm, head: head(norm(hidden)), gpt.ln_f, model.lm_head)]
 
 
+def _llama_embed(value: dict[str, Any], words: nn.Module, rotary: nn.Module) -> dict[str, Any]:
+    ids, mask = value["input_ids"], value.get("attention_mask")
+    hidden = words(ids)
+    places = torch.arange(ids.shape[-1], device=ids.device)
+    if mask is not None:
+        mask = mask[:, None, None, :].bool() & (places[:, None] >= places)
+    return {"hidden": hidden, "mask": mask, "rotary": rotary(hidden, position_ids=places[None])}
+
+
+def _llama_layer(value: dict[str, Any], layer: nn.Module) -> dict[str, Any]:
+    out = layer(value["hidden"], attention_mask=value["mask"], position_embeddings=value["rotary"])
+    return {**value, "hidden": _of_hidden(out)}
+
+
+def _llama_pieces(model: Any) -> list[nn.Module]:
+    llama = model.model
+    return [_Piece(_llama_embed, llama.embed_tokens, llama.rotary_emb),
+            *(_Piece(_llama_layer, layer) for layer in llama.layers),
+            _Piece(lambda value, norm, head: head(norm(value["hidden"])), llama.norm, model.lm_head)]
+
+
+def _t5_embed(value: dict[str, Any], words: nn.Module, drop: nn.Module) -> dict[str, Any]:
+    """Both embeddings, so that one stage has the table; the decoder's goes to where the decoder begins."""
+    return {"hidden": drop(words(value["input_ids"])), "decoder": words(value["decoder_input_ids"]),
+            "mask": value.get("attention_mask"), "bias": None, "cross_bias": None, "encoded": None}
+
+
+def _t5_encode(value: dict[str, Any], block: nn.Module) -> dict[str, Any]:
+    mask = value["mask"]
+    if mask is not None:
+        mask = mask[:, None, None, :].bool().expand(-1, -1, mask.shape[-1], -1)
+    out = block(value["hidden"], mask, value["bias"])
+    return {**value, "hidden": out[0], "bias": out[1]}
+
+
+def _t5_turn(value: dict[str, Any], norm: nn.Module, drop: nn.Module, drop_decoder: nn.Module) -> dict[str, Any]:
+    """The encoder's end and the decoder's beginning."""
+    return {**value, "encoded": drop(norm(value["hidden"])), "hidden": drop_decoder(value["decoder"]), "decoder": None,
+            "bias": None}
+
+
+def _t5_decode(value: dict[str, Any], block: nn.Module) -> dict[str, Any]:
+    hidden, mask = value["hidden"], value["mask"]
+    length = hidden.shape[1]
+    if mask is not None:
+        mask = mask[:, None, None, :].bool().expand(-1, -1, length, -1)
+    causal = torch.ones(length, length, dtype=torch.bool, device=hidden.device).tril()[None, None]
+    out = block(hidden, causal, value["bias"], value["encoded"], mask, value["cross_bias"])
+    return {**value, "hidden": out[0], "bias": out[1], "cross_bias": out[2]}
+
+
+def _t5_pieces(model: Any) -> list[nn.Module]:
+    encoder, decoder = model.encoder, model.decoder
+    scale = model.model_dim**-0.5 if getattr(model.config, "scale_decoder_outputs", model.config.tie_word_embeddings) else 1
+    head = _Piece(lambda value, norm, drop, head: head(drop(norm(value["hidden"])) * scale),
+                  decoder.final_layer_norm, decoder.dropout, model.lm_head)
+    turn = _Piece(_t5_turn, encoder.final_layer_norm, encoder.dropout, decoder.dropout)
+    return [_Piece(_t5_embed, model.shared, encoder.dropout), *(_Piece(_t5_encode, block) for block in encoder.block), turn,
+            *(_Piece(_t5_decode, block) for block in decoder.block), head]
+
+
+def _vit_pieces(model: Any) -> list[nn.Module]:
+    vit = model.vit
+    layers = vit.layers if hasattr(vit, "layers") else vit.encoder.layer  # until transformers 4
+    return [_Piece(lambda value, embed: embed(value["pixel_values"]), vit.embeddings),
+            *(_Piece(lambda hidden, layer: _of_hidden(layer(hidden)), layer) for layer in layers),
+            _Piece(lambda hidden, norm, head: head(norm(hidden)[:, 0, :]), vit.layernorm, model.classifier)]
+
+
+def _resnet_pieces(model: Any) -> list[nn.Module]:
+    blocks = [block for layer in (model.layer1, model.layer2, model.layer3, model.layer4) for block in layer]
+    return [nn.Sequential(model.conv1, model.bn1, model.relu, model.maxpool), *blocks,
+            _Piece(lambda images, pool, head: head(torch.flatten(pool(images), 1)), model.avgpool, model.fc)]
+
+
 _TABLE: tuple[tuple[tuple[str, ...], Callable[[Any], list[nn.Module]]], ...] = (
     (("BertForMaskedLM", "BertForSequenceClassification"), _bert_pieces),
     (("GPT2LMHeadModel",), _gpt_pieces),
+    (("LlamaForCausalLM",), _llama_pieces),
+    (("T5ForConditionalGeneration",), _t5_pieces),
+    (("ViTForImageClassification",), _vit_pieces),
+    (("ResNet",), _resnet_pieces),
 )

@@ -241,8 +241,18 @@ class Pipeline(StateOfPipeline):
             yield self.pieces.names[id(parameter)], parameter
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """As torch.nn.utils.clip_grad_norm_ of the whole model: every parameter counts once, a tied one too. Every worker
-        calls it; returns the norm before."""
+        """As torch.nn.utils.clip_grad_norm_ of the whole model. Every worker calls it; returns the norm before."""
+        total = self.grad_norm()
+        self.clip_grads_with_norm_(max_norm, total)
+        return total
+
+    def clip_grads_with_norm_(self, max_norm: float, total: torch.Tensor) -> None:
+        """As torch.nn.utils.clip_grads_with_norm_, given what grad_norm() has found."""
+        torch.nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
+
+    def grad_norm(self) -> torch.Tensor:
+        """The norm of all gradients of the whole model: every parameter counts once, a tied one too. Every worker calls
+        it."""
         order = {name: n for n, name in enumerate(name for name, _ in self.pieces.whole.named_parameters())}
         norms, there = [0.0] * len(order), [0.0] * len(order)
         seconds = {id(tie.copies[1]) for tie in self.ties}
@@ -255,9 +265,7 @@ class Pipeline(StateOfPipeline):
                     there[order[name]] = 1.0
         sums = self.job.sum(norms + there)
         own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
-        total = torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32))
-        torch.nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
-        return total
+        return torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32))
 
     # ---- how it runs ----
 

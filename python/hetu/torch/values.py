@@ -17,6 +17,7 @@ class TensorSpec(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
     needs_gradient: bool
+    order: tuple[int, ...] | None = None  # of dimensions in memory, where that is not their own: kernels choose by it
 
     @property
     def bytes(self) -> int:
@@ -32,7 +33,24 @@ class TensorSpec(NamedTuple):
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Shape, type and whether gradients go through it."""
-    return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+    order = None
+    if not tensor.is_contiguous():
+        order = tuple(sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d)))
+        order = order if tensor.permute(order).is_contiguous() else None
+    return TensorSpec(tuple(tensor.shape), tensor.dtype, tensor.requires_grad, order)
+
+
+def _dense(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """Its elements in the order of memory."""
+    return (tensor.detach() if spec.order is None else tensor.detach().permute(spec.order)).contiguous()
+
+
+def _as_it_lay(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """The tensor of elements that _dense has laid out."""
+    if spec.order is None:
+        return memory.view(spec.dtype).view(spec.shape)
+    back = sorted(range(len(spec.order)), key=spec.order.__getitem__)
+    return memory.view(spec.dtype).view([spec.shape[d] for d in spec.order]).permute(back)
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
@@ -59,20 +77,19 @@ def places(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
 def pack(tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> torch.Tensor:
     """One dense tensor whose memory is the message: the tensor itself, where there is one that lies densely."""
     if len(tensors) == 1 and specs[0].bytes > 0:
-        return tensors[0].detach().contiguous()
+        return _dense(tensors[0], specs[0])
     begins, length = places(specs)
     message = torch.empty(length, dtype=torch.uint8)
     for tensor, spec, begin in zip(tensors, specs, begins, strict=True):
         if spec.bytes:
-            message[begin:begin + spec.bytes].view(spec.dtype).view(spec.shape).copy_(tensor.detach())
+            _as_it_lay(message[begin:begin + spec.bytes], spec).copy_(tensor.detach())
     return message
 
 
 def unpack(message: torch.Tensor, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
     """The tensors of a message, where they lie in it."""
     begins, _ = places(specs)
-    return [message[begin:begin + spec.bytes].view(spec.dtype).view(spec.shape)
-            for spec, begin in zip(specs, begins, strict=True)]
+    return [_as_it_lay(message[begin:begin + spec.bytes], spec) for spec, begin in zip(specs, begins, strict=True)]
 
 
 def rows_of(batch: Any) -> int:

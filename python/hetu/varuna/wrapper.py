@@ -1,0 +1,195 @@
+"""Varuna's wrapper of a module, over hetu.torch.Pipeline."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetu import _hetu
+from hetu.process import leave
+from hetu.torch import Pipeline
+from hetu.torch.tracing import first_tensor, split
+from hetu.varuna.placement import default_map, get_varuna_config
+
+
+class Varuna:
+    """A module with CutPoints whose forward gives its loss, trained by Varuna's schedule with recompute, proved before the
+    start.
+
+    model: called with what get_batch_fn gives, by keywords; gives the loss, a mean over samples, alone or first of a tuple.
+    stage_to_rank_map: stage = rank mod stages, as the launchers of Varuna write it; another placement is refused.
+    get_batch_fn(size, device): a dict of tensors whose first dimension are the samples, and of values that never change.
+    batch_size: of all replicas, a multiple of their number; each gives step() its share.
+    chunk_size: samples of a micro-batch at most, as even as they come out.
+    shared_weights: pairs of names of parameters that are one.
+    step_values: 3 for (loss, overflow, norm), 2 for (loss, overflow).
+    schedule: another of Hetu's methods with a flush; options are those of hetu.torch.Pipeline.
+    local_rank and from_cache change nothing: tensors are on the CPU, and nothing is cached. fp16 is refused."""
+
+    def __init__(self, model: nn.Module, stage_to_rank_map: str, get_batch_fn: Callable[[int, Any], Mapping[str, Any]],
+                 batch_size: int, chunk_size: int, fp16: bool = False, local_rank: int = -1, device: Any = -1,
+                 shared_weights: Sequence[tuple[str, str]] | None = None, from_cache: bool = True, *, step_values: int = 3,
+                 schedule: Any = "varuna", **options: Any) -> None:
+        if fp16:
+            raise ValueError("fp16=True: hetu.varuna computes in the types of the model; leave fp16 out")
+        _check_device(device)
+        self.stages, self.replicas = get_varuna_config(stage_to_rank_map)
+        _check_placement(stage_to_rank_map, self.stages, self.replicas)
+        if batch_size < 1 or batch_size % self.replicas or chunk_size < 1:
+            raise ValueError(f"batch_size {batch_size}, chunk_size {chunk_size}: the batch is of all {self.replicas} "
+                             f"replicas, so a multiple of their number, and a chunk has a sample at least")
+        if step_values not in (2, 3):
+            raise ValueError(f"step_values {step_values}: 3 for (loss, overflow, norm), 2 for (loss, overflow)")
+        self.rows, self.values = batch_size // self.replicas, step_values
+        example = dict(get_batch_fn(1, "cpu"))
+        self.names = [name for name, value in example.items() if isinstance(value, torch.Tensor)]
+        self.fixed = {name: value for name, value in example.items() if name not in self.names}
+        pieces = split(model, self.names, self.fixed)
+        self.pipe = Pipeline(pieces, lambda out, target: first_tensor(out), schedule, math.ceil(self.rows / chunk_size),
+                             pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()], **options)
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.training = True
+
+    # ---- steps ----
+
+    def step(self, inputs: Mapping[str, Any], clip_grad_max_norm: float | None = None) -> tuple[Any, ...]:
+        """The gradients of this replica's share of a batch, summed over replicas and tied parameters. Returns the mean loss
+        of all replicas, whether a gradient anywhere is infinite or no number, and the norm of all gradients (the greatest
+        one allowed, where it was clipped). The optimizer's step is the caller's, if not overflow."""
+        if not self.training:
+            raise RuntimeError("step() after eval(): call train() first, or evaluate()")
+        loss = self.pipe.step(self._tensors(inputs, self.rows), None)
+        total = self.pipe.grad_norm()
+        norm = float(total)
+        overflow = not math.isfinite(norm)
+        if clip_grad_max_norm is not None and not overflow:
+            self.pipe.clip_grads_with_norm_(clip_grad_max_norm, total)
+            norm = min(norm, clip_grad_max_norm)
+        return (loss, overflow, norm) if self.values == 3 else (loss, overflow)
+
+    def evaluate(self, inputs: Mapping[str, Any], batch_size: int | None = None) -> float:
+        """The mean loss of all replicas in eval(), without gradients; cut into as many micro-batches as a step. batch_size:
+        of all replicas, if it is not that of training."""
+        if batch_size is not None and batch_size % self.replicas:
+            raise ValueError(f"batch_size {batch_size} is no multiple of {self.replicas} replicas")
+        rows = self.rows if batch_size is None else batch_size // self.replicas
+        return self.pipe.evaluate(self._tensors(inputs, rows), None)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """There is none: raises."""
+        raise RuntimeError("a Varuna model has no forward, for a worker has only its stages: call step() or evaluate()")
+
+    __call__ = forward
+
+    def _tensors(self, inputs: Mapping[str, Any], rows: int) -> dict[str, torch.Tensor]:
+        """What of a batch is cut; the rest is what it was when the model was cut."""
+        if set(inputs) != {*self.names, *self.fixed}:
+            raise ValueError(f"a batch of {sorted(inputs)}; get_batch_fn gave {sorted([*self.names, *self.fixed])}")
+        for name, value in self.fixed.items():
+            if isinstance(inputs[name], torch.Tensor) or inputs[name] != value:
+                raise ValueError(f"'{name}' of the batch is {inputs[name]!r}, and was {value!r} when the model was cut; "
+                                 f"what changes is a tensor")
+        tensors = {name: inputs[name] for name in self.names}
+        lengths = {len(t) for t in tensors.values() if t.dim() > 0} - {1}
+        if lengths - {rows} or (rows > 1 and not lengths):
+            raise ValueError(f"a batch of {sorted(lengths) or 1} samples; this replica's share is {rows}")
+        return tensors
+
+    # ---- what it holds ----
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Of this worker's stages, for an optimizer."""
+        return self.pipe.parameters()
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The same with their names in the whole model."""
+        return self.pipe.named_parameters()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """That of the whole model; every worker calls it."""
+        return self.pipe.state_dict()
+
+    def set_optimizer(self, optimizer: torch.optim.Optimizer, loss_scale: Any = "dynamic", init_loss_scale: float = 2 ** 20,
+                      min_loss_scale: float = 1.0) -> None:
+        """The one whose state checkpoints hold. Scales are of fp16, so that only "dynamic" is taken, and none is used."""
+        if loss_scale != "dynamic":
+            raise ValueError(f"loss_scale={loss_scale!r}: nothing is scaled without fp16; leave it out")
+        own = {id(parameter) for parameter in self.parameters()}
+        if any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
+            raise ValueError("the optimizer has parameters that are none of this worker's stages: make it of parameters() "
+                             "of the Varuna model")
+        self.optimizer = optimizer
+
+    def zero_grad(self) -> None:
+        """Gradients are None."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def train(self, mode: bool = True) -> Varuna:
+        """step() may be called, or not."""
+        self.training = mode
+        return self
+
+    def eval(self) -> Varuna:
+        """As train(False)."""
+        return self.train(False)
+
+    def to(self, device: Any) -> Varuna:
+        """Itself: tensors are on the CPU; another device is refused."""
+        _check_device(device)
+        return self
+
+    def get_loss_scale(self) -> None:
+        """None: nothing is scaled."""
+
+    def get_status(self) -> dict[str, int]:
+        """Where this worker stands."""
+        return {"stage": self.pipe.row, "replica": self.pipe.pipeline, "stages": self.stages, "replicas": self.replicas,
+                "micro_batches": self.pipe.micro_batches, "step": self.pipe.steps}
+
+    # ---- checkpoints ----
+
+    def checkpoint(self, global_store: str | os.PathLike[str], step: int | None = None, tempdir: Any = None,
+                   shard: bool = False, on_demand: bool = False) -> None:
+        """Writes GLOBAL_STORE/varuna_ckpt_STEP, in the files of hetu.torch; complete when it returns, on demand too. Every
+        worker calls it. `step` None: the steps done."""
+        if tempdir is not None or shard:
+            raise ValueError("checkpoint: tempdir and shard are not carried: each stage writes its own file, before "
+                             "checkpoint() returns")
+        self.pipe.save(_folder(global_store, self.pipe.steps if step is None else step), self._own_optimizer("checkpoint"))
+
+    def load_checkpoint(self, global_store: str | os.PathLike[str], iteration: int, check_complete: bool = True) -> None:
+        """Goes on from one, of any numbers of stages and replicas. Throws OSError where it is not complete."""
+        if not check_complete:
+            raise ValueError("check_complete=False: a checkpoint that is not complete is not loaded")
+        self.pipe.load(_folder(global_store, iteration), self._own_optimizer("load_checkpoint"))
+
+    def _own_optimizer(self, what: str) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            raise RuntimeError(f"{what} before set_optimizer(): the optimizer's state is part of it")
+        return self.optimizer
+
+
+def _folder(global_store: str | os.PathLike[str], step: int) -> Path:
+    return Path(global_store) / f"varuna_ckpt_{step}"
+
+
+def _check_device(device: Any) -> None:
+    if device not in (-1, None, "cpu", torch.device("cpu")):
+        raise ValueError(f"device {device}: tensors are on the CPU; leave it out, or say 'cpu'")
+
+
+def _check_placement(stage_to_rank_map: str, stages: int, replicas: int) -> None:
+    workers = leave.transport(_hetu.env()["worker"]).workers
+    if workers != stages * replicas:
+        raise ValueError(f"stage_to_rank_map '{stage_to_rank_map}' is of {stages * replicas} ranks, and {workers} workers "
+                         f"run")
+    placed = default_map(stages, replicas)
+    if stage_to_rank_map.strip().removesuffix(";") + ";" != placed:
+        raise ValueError(f"stage_to_rank_map '{stage_to_rank_map}': rank r has stage r mod {stages}: say '{placed}'")
