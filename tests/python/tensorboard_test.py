@@ -81,7 +81,7 @@ def scalars_of(path: pathlib.Path) -> list[tuple[int, str, float]]:
 
 def step_of(index: int) -> types.SimpleNamespace:
     return types.SimpleNamespace(index=index, loss=index / 8, learning_rate=index / 4, gradient_norm=index / 2, samples=3,
-                                 seconds=0.5)
+                                 seconds=0.5, loss_scale=2.0**index if index % 2 else None)
 
 
 class EventFiles(unittest.TestCase):
@@ -127,6 +127,8 @@ class EventFiles(unittest.TestCase):
                         self.assertEqual([(n, v) for n, t, v in got if t == f"Step/{tag}"],
                                          [(n, (n - 1) / factor) for n in wanted])
                     self.assertEqual([(n, v) for n, t, v in got if t == "Step/samples_per_s"], [(n, 6.0) for n in wanted])
+                    self.assertEqual([(n, v) for n, t, v in got if t == "Step/loss_scale"],  # of float16 alone
+                                     [(n, 2.0 ** (n - 1)) for n in wanted if n % 2 == 0])
 
     def test_a_run_that_goes_on_takes_back_what_it_writes_again(self) -> None:
         """Killed after any step and in the middle of a record, resumed at any saved one: together the points of one run."""
