@@ -175,7 +175,8 @@ class Updates(unittest.TestCase):
         for make, said in [(lambda: ht.optim.KFAC(kfac()), "KFAC: inner is an optimizer .*, got a hetu.optim.KFAC"),
                            (lambda: ht.optim.KFAC("lamb"), "KFAC: inner is an optimizer .*, got a str"),
                            (lambda: job_of(kfac(every=0)), "curvature_every"),
-                           (lambda: job_of(ht.optim.KFAC(ht.optim.SGD(RATE), damping=-1)), "damping must be above 0, got -1")]:
+                           (lambda: job_of(ht.optim.KFAC(ht.optim.SGD(RATE), damping=-1)),
+                            "damping must be above 0, got -1")]:
             with self.assertRaisesRegex(ValueError, said):
                 make()
 
