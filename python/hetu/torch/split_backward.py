@@ -27,7 +27,9 @@ class DeferredGradients:
         given = [torch.ones_like(root) if g is None else g for root, g in zip(roots, gradients, strict=True)]
         self.kept = (list(roots), list(inputs))  # their graph lives as long
         starts = [get_gradient_edge(root) for root in roots]
-        trunk = _trunk([edge.node for edge in starts], {id(get_gradient_edge(leaf).node) for leaf in inputs})
+        ends = [get_gradient_edge(leaf).node for leaf in inputs]
+        trunk, self.nodes = _trunk([edge.node for edge in starts], {id(node) for node in ends})
+        self.nodes += ends  # kept, for else Python would give their identities to other nodes
         self.hanging: list[tuple[Edge, torch.Tensor]] = []  # of W: where it begins, and with what
         inside: list[int] = []
         for n, edge in enumerate(starts):
@@ -74,6 +76,7 @@ class DeferredGradients:
         if edges:
             torch.autograd.backward([GradientEdge(*edge) for edge in edges.values()], list(sums.values()))
         self.kept, self.forks, self.hanging, self.trunk = ([], []), [], [], {}
+        self.nodes = []
 
     def _off(self, node: Any, came: Sequence[torch.Tensor | None], owners: dict[int, int]) -> list[tuple[Edge, Any]]:
         """What of a fork goes off the trunk. The engine follows all ways to where it is asked; a parameter that two forks
@@ -112,9 +115,10 @@ def _fitted(edge: Edge, gradient: torch.Tensor) -> torch.Tensor:
     return gradient.sum_to_size(form.shape).to(form.dtype)
 
 
-def _trunk(starts: Sequence[Any], ends: set[int]) -> dict[int, bool]:
-    """By node that the starts lead to: whether it leads to one of the ends."""
+def _trunk(starts: Sequence[Any], ends: set[int]) -> tuple[dict[int, bool], list[Any]]:
+    """By node that the starts lead to: whether it leads to one of the ends. And all of these nodes."""
     leads: dict[int, bool] = {}
+    nodes: list[Any] = []
     todo = [(node, False) for node in starts]
     while todo:
         node, left = todo.pop()
@@ -123,9 +127,10 @@ def _trunk(starts: Sequence[Any], ends: set[int]) -> dict[int, bool]:
             leads[id(node)] = id(node) in ends or any(leads.get(id(n), False) for n in below)
         elif id(node) not in leads:
             leads[id(node)] = False
+            nodes.append(node)
             todo.append((node, True))
             todo += [(n, False) for n, _ in node.next_functions if n is not None]
-    return leads
+    return leads, nodes
 
 
 def _forks(trunk: dict[int, bool], starts: Sequence[Any]) -> list[Any]:
