@@ -112,6 +112,9 @@ class Precision(TrainCase):
         fixed = self.train((1, 1), *how, "--loss-scale", 1024, "--steps", 6).losses
         for loss, other in zip(fixed, wide, strict=True):
             self.assertAlmostEqual(loss, other, delta=0.02 * other)
+        # 2^20, the first of a dynamic one, would be skipped by one of the two alone.
+        compared = self.train((1, 2), *how, "--loss-scale", 1024, "--steps", 2, "--compare-single")
+        self.assertIn("equal in 2 steps", compared.out + compared.err)
         self.refused((1, 1), "--dtype", "fp16", "--steps", 1, status=3, says="--dtype fp16 wants a device with arithmetic")
         self.refused((1, 1), "--loss-scale", 8, "--steps", 1, says="--loss-scale is of --dtype fp16 and fp16-emulated")
 
