@@ -294,6 +294,16 @@ class Output(LaunchCase):
             done = self.run_it("-w", workers, "sh", "-c", "echo policy=$OMP_WAIT_POLICY.", *words)
             self.assertIn(f"policy={policy}.", [line.removeprefix("[w0] ") for line in done.stdout.splitlines()])
 
+    def test_numpys_threads_are_a_workers_share_of_the_cores(self):
+        cores = len(os.sched_getaffinity(0))
+        for workers, given, threads in (("1", {}, ""), (str(2 * cores), {}, "1"), ("2", {}, str(max(1, cores // 2))),
+                                        ("2", {"OPENBLAS_NUM_THREADS": "7"}, "7"), ("2", {"OMP_NUM_THREADS": "3"}, "")):
+            self.env.pop("OPENBLAS_NUM_THREADS", None)
+            self.env.pop("OMP_NUM_THREADS", None)
+            self.env.update(given)
+            done = self.run_it("-w", workers, "sh", "-c", "echo threads=$OPENBLAS_NUM_THREADS.")
+            self.assertIn(f"threads={threads}.", [line.removeprefix("[w0] ") for line in done.stdout.splitlines()])
+
     REPORT = ("from hetu import progress\n"
               "import os, time\n"
               "if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n"

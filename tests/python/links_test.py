@@ -11,7 +11,7 @@ import time
 import unittest
 from unittest import mock
 
-from hetu.launch import guard, links, processes
+from hetu.launch import guard, links, processes, run_guard
 from hetu.launch.part import FORCE_MPIRUN_S, Part, Worker
 
 
@@ -180,7 +180,7 @@ class Directories(unittest.TestCase):
             for part, lives in zip(parts, (True, False), strict=True):
                 environment = dict(os.environ, HETU_CONTROL_TOKEN=endpoint.token, HETU_FIRST_WORKER=str(part.number))
                 environment.pop("OMPI_COMM_WORLD_RANK", None)
-                words = [sys.executable, "-I", "-S", guard.__file__, endpoint.address, shared, "sleep", "1000"]
+                words = [sys.executable, "-I", "-S", run_guard.__file__, endpoint.address, shared, "sleep", "1000"]
                 process = subprocess.Popen(words, env=environment)
                 while not endpoint.of(part):
                     for key, _ in selector.select(timeout=1.0):

@@ -146,9 +146,10 @@ class Precision(TrainCase):
             ("train_bert.py", ("--data", shards, "--model", "tiny", "--batch-size", 32 if WHOLE else 16,
                                "--micro-batches", 4, "--learning-rate", 1e-3, "--warmup-steps", 20,
                                "--steps", 200 if WHOLE else 10)),
-            ("train_resnet.py", ("--data", images, "--dataset", "imagenet", "--size", 64, "--model", "resnet18",
-                                 "--batch-size", 32, "--micro-batches", 2, "--learning-rate", 0.015,
-                                 "--steps", 200 if WHOLE else 10)),
+            ("train_resnet.py", ("--data", images, "--dataset", "imagenet", "--size", 64 if WHOLE else 32,
+                                 "--model", "resnet18", "--batch-size", 32, "--micro-batches", 2,
+                                 "--learning-rate", 0.015 if WHOLE else 0.004,
+                                 "--steps", 200 if WHOLE else 8)),
         ):
             with self.subTest(script=script):
                 wide, narrow = self.losses(script, "loss", *options)

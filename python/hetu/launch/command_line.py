@@ -9,7 +9,7 @@ import socket
 import sys
 
 from hetu import progress
-from hetu.launch import guard, network, output, pipelines, precheck, remote, slurm, supervise
+from hetu.launch import network, output, pipelines, precheck, remote, slurm, supervise
 from hetu.launch.keepers import Way
 from hetu.launch.mpirun import Mpirun, closed_ports
 from hetu.launch.services import Servers
@@ -50,7 +50,7 @@ them, and so do SIGTERM and the death of any worker.
 """
 # Variables that workers on other hosts get too.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # hetu
-EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
+EXPORTED = re.compile(r"(HETU|DMLC|PS|OMP|GOMP|KMP|OPENBLAS|MKL|DNNL|ONEDNN|NCCL|CUDA|IMAGENET|PYTHON|PORT$|PATH$|"
                       r"LD_LIBRARY_PATH$|VIRTUAL_ENV$|LANG$|LC_|DEBUG_HETERO$)")
 # What an enclosing MPI job or heturun left in the environment.
 FOREIGN = re.compile(r"OMPI_COMM_|OMPI_UNIVERSE|OMPI_MCA_(orte|ess|pmix|prte)_|PMIX_|PRTE_|"
@@ -193,7 +193,7 @@ def threads_of(command, fallback):
 
 def worker_environment(environ, nodes, command, threads):
     """The environment of the workers, which import the package that this is a part of. Threads that outnumber the cores must
-    sleep, not spin, while they wait."""
+    sleep, not spin, while they wait; NumPy's OpenBLAS, whose threads spin a while, gets as many as a worker has cores."""
     result = {k: v for k, v in environ.items() if not FOREIGN.match(k)}
     result["HETU_HOSTS"] = ",".join(f"{n['host']}:{n['workers']}" for n in nodes if n["workers"])
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), os.path.dirname(PACKAGE)]))
@@ -203,6 +203,8 @@ def worker_environment(environ, nodes, command, threads):
     workers = max(n["workers"] for n in nodes)
     if workers * (threads_of(command, threads) or max(1, cores // workers)) > cores:
         result.setdefault("OMP_WAIT_POLICY", "passive")
+    if workers > 1 and "OMP_NUM_THREADS" not in result:
+        result.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // workers)))
     return result
 
 
@@ -291,7 +293,7 @@ def run(options, say):
                 ours = {"HETU_JOB", "HETU_CONTROL_TOKEN", "HETU_PATH", "HETU_COORDINATOR", "HETU_SERVERS"}
                 names = sorted(n for n in {*more, *ours} if EXPORTED.match(n))
                 argv += mpirun.remote(options.key, interface, names, len(commands))
-            argv += [sys.executable, "-I", "-S", os.path.realpath(guard.__file__), job.address,
+            argv += [sys.executable, "-I", "-S", os.path.join(PACKAGE, "launch", "run_guard.py"), job.address,
                      ":".join(job.directories), *options.command]
             commands.append((argv, more))
             if options.verbose:

@@ -2,7 +2,7 @@
 
 It sends whole lines of output, progress records and the exit status to heturun over one socket, hands on signals, and
 ends the command with all its descendants when heturun, mpirun or the guard's host asks for it or is gone. It runs as
-`python3 -I -S guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, processes.py, folders.py
+`python3 -I -S run_guard.py ADDRESS DIRECTORIES command...` and so uses the standard library, processes.py, folders.py
 and last_words.py alone; heturun (links.py) imports the frames from here.
 
 A frame is one byte of kind, four bytes of length (big-endian) and the payload.
@@ -10,25 +10,19 @@ Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long
 object), EXIT (JSON), HEARTBEAT.
 Down: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
 """
+import hashlib
+import hmac
+import json
+import os
+import selectors
 import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
 
-HELD_BACK = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT}
-if __name__ == "__main__":  # first of all: until main() takes them they would be the end
-    signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
-import hashlib  # noqa: E402
-import hmac  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import selectors  # noqa: E402
-import socket  # noqa: E402
-import struct  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-
-if __name__ == "__main__":  # -I leaves the package out
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
-from hetu.launch import folders, last_words, processes  # noqa: E402
+from hetu.launch import folders, last_words, processes
 
 PROTOCOL = 2
 HELLO, STARTED, OUT, ERR, PROGRESS, EXIT, HEARTBEAT, NONCE, SIGNAL = b"HSOEPXBNK"
@@ -369,14 +363,15 @@ class Guard:
         return code if code >= 0 else 128 - code
 
 
-def main(argv):
+def main(argv, held_back):
+    """`held_back`: signals that are blocked, taken from here on."""
     address, directories, command = argv[0], argv[1].split(":") if argv[1] else [], argv[2:]
     wakeup, wakeup_end = os.pipe()
     os.set_blocking(wakeup_end, False)
     signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, held_back)
     processes.adopt_orphans()
     try:
         guard = Guard(address, directories, command)
@@ -391,7 +386,3 @@ def main(argv):
         return guard.report(code, f"cannot start '{command[0]}': {error.strerror}")
     guard.watch(streams, wakeup)
     return guard.finish(streams)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
