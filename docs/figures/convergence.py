@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from figures.curves import Curve, Panel
@@ -21,20 +21,33 @@ def beside(method: str) -> str:
 
 @dataclass
 class Run:
-    """One training: the loss of the trained model, and pipeline 0's smoothed loss over time."""
+    """One training: the loss of the trained model, pipeline 0's smoothed loss over time, and (seconds, loss) of what all
+    pipelines have trained where it is evaluated on the way, too."""
 
     final: float
     seconds: list[float]
     losses: list[float]
+    evaluated: list[list[float]] = field(default_factory=list)
+
+    @property
+    def last(self) -> float:
+        """The loss at its end, of the kind that `seconds_to` goes by."""
+        return self.evaluated[-1][1] if self.evaluated else self.losses[-1]
 
     def seconds_to(self, loss: float) -> float:
-        """When the smoothed loss was first as low."""
+        """When the evaluated loss, on a line between evaluations, was first as low; without them the smoothed one."""
+        for (before_s, high), (after_s, low) in zip(self.evaluated, self.evaluated[1:], strict=False):
+            if low <= loss < high:
+                return before_s + (after_s - before_s) * (high - loss) / (high - low)
+        if self.evaluated:
+            return self.evaluated[0 if self.evaluated[0][1] <= loss else -1][0]
         return next((s for s, value in zip(self.seconds, self.losses, strict=True) if value <= loss), self.seconds[-1])
 
     def thinned(self, points: int) -> Run:
         """The same with about so many points; the last one stays."""
         keep = sorted({len(self.seconds) - 1, *range(0, len(self.seconds), max(1, len(self.seconds) // points))})
-        return Run(self.final, [round(self.seconds[i], 2) for i in keep], [round(self.losses[i], 4) for i in keep])
+        return Run(self.final, [round(self.seconds[i], 2) for i in keep], [round(self.losses[i], 4) for i in keep],
+                   self.evaluated)
 
 
 @dataclass
@@ -67,7 +80,7 @@ def summary(runs: Runs) -> list[Row]:
     seeds = sorted(set.intersection(*(set(found) for found in shown.values()))) if shown else []
     if not seeds:
         return []
-    targets = [max(found[k].losses[-1] for found in shown.values()) for k in seeds]
+    targets = [max(found[k].last for found in shown.values()) for k in seeds]
     finals = {method: mean([found[k].final for k in seeds]) for method, found in shown.items()}
     seconds = {method: mean([found[k].seconds_to(target) for k, target in zip(seeds, targets, strict=True)])
                for method, found in shown.items()}
@@ -96,5 +109,5 @@ def read(path: Path) -> dict[str, Runs]:
     found = json.loads(path.read_text())
     for one in sorted(found, key=lambda one: list(BOUNDS).index(one["method"])):
         runs = models.setdefault(one["model"], {}).setdefault(one["method"], {})
-        runs[one["seed"]] = Run(one["final"], one["seconds"], one["losses"])
+        runs[one["seed"]] = Run(one["final"], one["seconds"], one["losses"], one.get("evaluated", []))
     return {model: models[model] for model in dict.fromkeys(one["model"] for one in found)}

@@ -439,7 +439,7 @@ class Checks(TrainCase):
         model.write_text(json.dumps({**SIZES, "num_hidden_layers": 8, "max_position_embeddings": 32}))
         common = ("--data", shards, "--model", model, "--steps", 3)
         # pipe_2_4 is SD-PIPE's own list, of hosts w0 to w7.
-        for copies, stages in ((3, 4), (2, 8)) if WHOLE else ((2, 4),):
+        for copies, stages in ((3, 4), (2, 8)) if WHOLE else ((3, 2),):
             with self.subTest(stages=stages):
                 whole = 8 * copies
                 alone = self.train((1, 1), *common, "--pipeline", "gpipe", "--batch-size", whole, "--micro-batches", whole)
