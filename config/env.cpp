@@ -3,259 +3,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <set>
 
+#include "config/env_variables.h"
 #include "graph/base/error.h"
 
 namespace hetu {
+
+using variables::kMostWorkers;
+using variables::parse_int;
+using variables::Variable;
+using variables::wrong;
+
 namespace {
-
-[[noreturn]] void wrong(const std::string& name, const std::string& value,
-                        const std::string& right) {
-  fail(Code::Config, "environment variable {}: got '{}'; it must be {}", name, value, right);
-}
-
-int parse_int(const std::string& name, const std::string& value, int low, int high) {
-  int number = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || stop != end || number < low || number > high) {
-    wrong(name, value, fmt::format("a whole number from {} to {}", low, high));
-  }
-  return number;
-}
-
-double parse_seconds(const std::string& name, const std::string& value) {
-  char* stop = nullptr;
-  const double number = std::strtod(value.c_str(), &stop);
-  if (stop != value.c_str() + value.size() || !std::isfinite(number) || number <= 0 ||
-      number > 1e6) {
-    wrong(name, value, "a number of seconds above 0 and at most 1000000, e.g. 300");
-  }
-  return number;
-}
-
-template <class Enum>
-struct Choice {
-  const char* name;
-  Enum value;
-};
-
-template <class Enum, std::size_t n>
-Enum parse_choice(const std::string& name, const std::string& value,
-                  const Choice<Enum> (&choices)[n]) {
-  std::string known;
-  for (const Choice<Enum>& choice : choices) {
-    if (value == choice.name) return choice.value;
-    known += (known.empty() ? "" : ", ") + std::string(choice.name);
-  }
-  wrong(name, value, "one of " + known);
-}
-
-constexpr Choice<Level> kLevels[] = {{"debug", Level::Debug},
-                                     {"info", Level::Info},
-                                     {"warning", Level::Warning},
-                                     {"error", Level::Error}};
-constexpr Choice<KernelChoice> kKernels[] = {{"auto", KernelChoice::Best},
-                                             {"reference", KernelChoice::Reference}};
-
-constexpr int kMostWorkers = 1 << 20;
-
-/// A row of documentation with the function that stores a value that is set; nullptr: not read.
-struct Variable {
-  EnvRow row;
-  void (*store)(Env& env, const std::string& name, const std::string& value);
-};
-
-void append(std::vector<Variable>& to, std::vector<Variable> rows) {
-  to.insert(to.end(), rows.begin(), rows.end());
-}
-
-std::vector<Variable> user_variables() {
-  return {
-      {{"HETU_TIMEOUT", "300", "user",
-        "Deadline of every blocking call between processes, in seconds."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.timeout_s = parse_seconds(n, v);
-       }},
-      {{"HETU_LOG_LEVEL", "info", "user", "Least level written: debug, info, warning or error."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.log_level = parse_choice(n, v, kLevels);
-       }},
-      {{"HETU_KERNELS", "auto", "user",
-        "auto takes the fastest kernel that fits; reference takes the plain one."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.kernels = parse_choice(n, v, kKernels);
-       }},
-      {{"HETU_DEVICE", "auto", "user",
-        "What workers compute on, as --device, which wins unless it is auto."},
-       [](Env& e, const std::string&, const std::string& v) { e.device = v; }},
-      {{"HETU_DEVICES", "", "user", "Name of the device list, as --devices, which wins."},
-       [](Env& e, const std::string&, const std::string& v) { e.devices = v; }},
-      {{"HETU_TRANSPORT", "auto", "user",
-        "What carries messages between workers, a row of executor/comm/connect.cpp; auto: mpi "
-        "where Open MPI has started them, else sockets."},
-       [](Env& e, const std::string&, const std::string& v) { e.transport = v; }},
-      {{"HETU_THREADS", "0", "user",
-        "Compute threads per worker, as --threads, which wins; 0: cores / workers of the host."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.threads = parse_int(n, v, 0, 4096);
-       }},
-      {{"IMAGENET_TRAIN_ROOT", "", "user",
-        "Folder of ImageNet's training images, one sub-folder per class, where --data is not "
-        "given."},
-       [](Env& e, const std::string&, const std::string& v) { e.imagenet_train_root = v; }},
-      {{"IMAGENET_VAL_ROOT", "", "user",
-        "Folder of ImageNet's validation images, laid out as the training ones."},
-       [](Env& e, const std::string&, const std::string& v) { e.imagenet_val_root = v; }},
-  };
-}
-
-// A job whose processes nobody starts together: names of torch.distributed and of Slurm.
-std::vector<Variable> by_hand_variables() {
-  return {
-      {{"RANK", "", "user, torchrun",
-        "Number of this worker, in a job started by hand; not read under Open MPI."},
-       nullptr},
-      {{"WORLD_SIZE", "", "user, torchrun", "Workers of a job started by hand."}, nullptr},
-      {{"MASTER_ADDR", "127.0.0.1", "user, torchrun",
-        "Host where RANK 0 of a job started by hand is; under srun the step's first host."},
-       [](Env& e, const std::string&, const std::string& v) { e.master_address = v; }},
-      {{"MASTER_PORT", "1234", "user, torchrun",
-        "Port where the workers of a job started by hand meet; under srun one that follows from "
-        "job and step."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.master_port = parse_int(n, v, 1, 65535);
-       }},
-      {{"LOCAL_WORLD_SIZE, LOCAL_SIZE", "", "user, torchrun",
-        "Workers of a job started by hand on this host; where they are all, it opens no port."},
-       nullptr},
-      {{"TORCHELASTIC_USE_AGENT_STORE", "", "torchrun",
-        "True: torchrun itself holds MASTER_PORT, and the workers meet at the port above it."},
-       nullptr},
-      {{"LOCAL_RANK", "", "user, torchrun",
-        "Not needed: workers of a host are counted when they meet."},
-       nullptr},
-      {{"HETU_JOB_SECRET", "", "user",
-        "What proves that a process on another host belongs to a job started by hand, at least 16 "
-        "characters, the same for all; without it .config/hetu/job_secret of the home folder."},
-       [](Env& e, const std::string&, const std::string& v) { e.job_secret = v; }},
-      {{"SLURM_PROCID, SLURM_NTASKS", "", "Slurm",
-        "In a step of srun (SLURM_STEP_ID, SLURM_STEP_NUM_TASKS): number of this worker, and how "
-        "many there are."},
-       nullptr},
-      {{"SLURM_LOCALID, SLURM_NTASKS_PER_NODE", "", "Slurm",
-        "Not needed: workers of a host are counted when they meet."},
-       nullptr},
-      {{"PMIX_NAMESPACE", "", "Open MPI",
-        "Name of the job, under which its workers meet where HETU_TRANSPORT is sockets."},
-       nullptr},
-  };
-}
-
-// Processes beside the workers.
-std::vector<Variable> service_variables() {
-  return {
-      {{"HETU_COORDINATOR", "", "heturun",
-        "Where the job's coordinator of groups listens, and the keys to it: a secret of the job."},
-       [](Env& e, const std::string&, const std::string& v) { e.coordinator = v; }},
-      {{"HETU_SERVERS", "", "heturun",
-        "Where the job's parameter servers listen, in their order, and the keys to them: a secret "
-        "of "
-        "the job."},
-       [](Env& e, const std::string&, const std::string& v) { e.servers = v; }},
-  };
-}
-
-std::vector<Variable> launcher_variables() {
-  return {
-      {{"HETU_JOB", "", "heturun", "Random name of the job; not set without heturun."},
-       [](Env& e, const std::string&, const std::string& v) { e.job = v; }},
-      {{"HETU_HOSTS", "", "heturun",
-        "Hosts and their workers, w0:8,w1:8; workers are numbered in this order."},
-       [](Env& e, const std::string& n, const std::string& v) { e.hosts = parse_hosts(v, n); }},
-      {{"HETU_PROGRESS_FD", "", "heturun",
-        "File descriptor that takes progress records, one JSON object per line."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.progress_fd = parse_int(n, v, 0, kMostWorkers);
-       }},
-      {{"HETU_FIRST_WORKER", "0", "heturun",
-        "Number of the first worker of this pipeline, where each is a job of its own under Open "
-        "MPI."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.first_worker = parse_int(n, v, 0, kMostWorkers);
-       }},
-      {{"HETU_PIPELINES", "1", "heturun",
-        "How many pipelines are jobs of their own under Open MPI (--on-failure shrink); 1: none."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.pipelines = parse_int(n, v, 1, kMostWorkers);
-       }},
-      {{"HETU_CHECK", "", "heturun",
-        "Workers of the job that is about to start: this process looks whether it can train as its "
-        "options say, and ends."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.check = true;
-         e.workers = parse_int(n, v, 1, kMostWorkers);
-       }},
-      {{"HETU_CONTROL_TOKEN", "", "heturun",
-        "Secret with which a worker's guard proves itself to heturun; the worker never sees it."},
-       nullptr},
-      {{"HETU_LD_PRELOAD", "", "heturun",
-        "The caller's LD_PRELOAD, which the guard gives back to the worker: mpirun has a library "
-        "of "
-        "Hetu's there, which closes its ports to others."},
-       nullptr},
-      {{"HETU_PATH", "", "heturun",
-        "The caller's PATH, which the guard gives back to the worker: mpirun puts its own folder "
-        "first."},
-       nullptr},
-      {{"OMPI_COMM_WORLD_RANK", "0", "Open MPI", "Number of this worker."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.worker = parse_int(n, v, 0, kMostWorkers);
-       }},
-      {{"OMPI_COMM_WORLD_SIZE", "1", "Open MPI", "Workers of the job."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.workers = parse_int(n, v, 1, kMostWorkers);
-       }},
-      {{"OMPI_COMM_WORLD_LOCAL_RANK", "0", "Open MPI", "Number of this worker on its host."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.local_worker = parse_int(n, v, 0, kMostWorkers);
-       }},
-      {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1", "Open MPI", "Workers of the job on this host."},
-       [](Env& e, const std::string& n, const std::string& v) {
-         e.local_workers = parse_int(n, v, 1, kMostWorkers);
-       }},
-  };
-}
-
-std::vector<Variable> other_variables() {
-  return {
-      {{"HETU_SOURCE_DIR", "", "tests", "Root of the source tree."},
-       [](Env& e, const std::string&, const std::string& v) { e.source_dir = v; }},
-      {{"HETU_BUILD_DIR", "", "tests", "Root of the build tree."},
-       [](Env& e, const std::string&, const std::string& v) { e.build_dir = v; }},
-      {{"SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE", "", "Slurm",
-        "Hosts of an allocation and the workers of each, 2(x3),1; read by heturun without -c and "
-        "-w."},
-       nullptr},
-      {{"DMLC_*, PS_*", "", "reserved",
-        "SD-PIPE's names of the parameter server; handed on to workers, not read."},
-       nullptr},
-  };
-}
-
-std::vector<Variable> variables() {
-  std::vector<Variable> all;
-  append(all, user_variables());
-  append(all, launcher_variables());
-  append(all, by_hand_variables());
-  append(all, service_variables());
-  append(all, other_variables());
-  return all;
-}
 
 void in_range(const char* name, int number, const char* of, int count) {
   if (number >= count) {
@@ -353,7 +114,7 @@ void read_start(const Set& set, Env& e) {
 
 Env read_env(const EnvLookup& lookup) {
   Env result;
-  for (const Variable& variable : variables()) {
+  for (const Variable& variable : variables::all()) {
     if (variable.store == nullptr) continue;
     const char* value = lookup(variable.row.name.c_str());
     if (value != nullptr && *value != '\0') variable.store(result, variable.row.name, value);
@@ -396,7 +157,7 @@ const Env& env() {
 
 std::vector<EnvRow> env_table() {
   std::vector<EnvRow> rows;
-  for (const Variable& variable : variables()) rows.push_back(variable.row);
+  for (const Variable& variable : variables::all()) rows.push_back(variable.row);
   return rows;
 }
 

@@ -15,8 +15,8 @@ from train_cases import HETURUN, ROOT
 
 WHOLE = "--whole" in sys.argv
 SECONDS = 1500
-IMAGES = ("--dataset", "imagenet", "--size", 64 if WHOLE else 32, "--model", "resnet18", "--devices", "pipe_1_2", "--schedule", "cosine",
-            "--warmup-epochs", 0.5)
+IMAGES = ("--dataset", "imagenet", "--size", 64 if WHOLE else 32, "--model", "resnet18", "--devices", "pipe_1_2",
+          "--schedule", "cosine", "--warmup-epochs", 0.5)
 METHODS = {
     "1f1b": ("--pipeline", "1f1b", "--batch-size", 32, "--micro-batches", 2, "--learning-rate", 0.015),
     "pipedream": ("--pipeline", "pipedream", "--batch-size", 16, "--learning-rate", 0.005),
