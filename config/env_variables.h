@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "config/env.h"
+#include "config/env_values.h"
 
 namespace hetu::variables {
 
