@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "executor/job/cuts.h"
+#include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 
 namespace hetu {

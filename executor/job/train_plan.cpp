@@ -3,41 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "executor/device/device.h"
-#include "executor/device/threads.h"
-#include "executor/job/cuts.h"
-#include "executor/job/precision.h"
-#include "executor/job/table_checks.h"
-#include "executor/loop/straggler_injector.h"
 #include "executor/stage/block_times.h"
-#include "executor/stage/curvature.h"
 #include "graph/base/error.h"
-#include "graph/op_def.h"
-#include "graph/passes/channels_last.h"
-#include "graph/passes/fuse_attention.h"
-#include "ops/registry.h"
-#include "pipeline/cost/partition.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
-#include "pipeline/verify/verify.h"
 
 namespace hetu {
 namespace {
-
-void check_sizes(const TrainerOptions& o, int workers) {
-  require(
-      o.replicas.empty() || (static_cast<int>(o.replicas.size()) == o.stages && o.pipelines == 1),
-      "{} numbers of replicas for {} stages in {} pipelines: one number per stage wanted, in 1 "
-      "pipeline",
-      o.replicas.size(), o.stages, o.pipelines);
-  const int needed = linked_of(o) * width_of(o);
-  require(o.pipelines >= 1 && o.stages >= 1 && needed == workers,
-          "{} pipelines of {} stages need {} workers, but {} were started", linked_of(o), o.stages,
-          needed, workers);
-  check_training_options(o);
-}
 
 // What a plan asks for that training does not do yet, or nullptr.
 const char* untrainable(const Schedule& plan) {
@@ -50,7 +24,7 @@ const char* untrainable(const Schedule& plan) {
 }
 
 // The rows of the method, or the user's own, over at least so many steps.
-Schedule rows_of(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
+Schedule generated(const Method* method, const TrainerOptions& o, const Graph& graph, int steps) {
   if (o.plan) return steps > o.plan->steps ? with_steps(*o.plan, steps) : *o.plan;
   Sizes sizes = o;
   sizes.steps = steps;
@@ -65,13 +39,14 @@ Schedule rows_of(const Method* method, const TrainerOptions& o, const Graph& gra
   return generate(o.method, sizes);
 }
 
-// The job's plan over at least so many steps, without messages.
-Schedule compute_plan(const TrainPlan& job, int steps) {
-  const TrainerOptions& o = job.options;
+}  // namespace
+
+Schedule TrainPlan::computes(int steps) const {
+  const TrainerOptions& o = options;
   const Method* method = o.plan ? nullptr : find_method(o.method);
   if (method != nullptr) refuse_foreign(*method, o.given);
   const bool flushes = o.sync_method == "ps";
-  Schedule compute = rows_of(method, o, job.graph, flushes ? 1 : steps);
+  Schedule compute = generated(method, o, graph, flushes ? 1 : steps);
   if (flushes) compute = with_flushes(compute, steps);
   if (o.runtime_rule) {
     require(method != nullptr && takes(*method, "runtime-rule"),
@@ -93,283 +68,11 @@ Schedule compute_plan(const TrainPlan& job, int steps) {
 
 // The same, of a method generated once for all lengths at which its rows have a body: shorter ones
 // are other rows. A user's own are not generated, and an error names the length that they have.
-Schedule over_steps(const TrainPlan& job, int steps) {
-  const Schedule& many = job.many_steps;
+Schedule TrainPlan::over_steps(int steps) const {
+  const Schedule& many = many_steps;
   const bool repeats = !many.workers.empty() && run_grain(many) > 0;
-  if (job.options.plan || !repeats || steps < least_steps(many)) return compute_plan(job, steps);
+  if (options.plan || !repeats || steps < least_steps(many)) return computes(steps);
   return with_steps(many, steps);
-}
-
-Lowering lowering_of(const TrainPlan& job) {
-  const std::vector<int>& first_block = job.options.first_block;
-  Lowering how;
-  how.pipelines = job.linked;
-  how.sync = job.options.sync;
-  for (const StagePair& edge : stage_edges(job.graph, first_block)) {
-    if (edge.second != edge.first + 1) how.extra_edges.push_back(edge);
-  }
-  how.tied = tied_stages(job.graph, first_block);
-  how.average_weights = job.options.averaging.has_value();
-  how.servers = job.options.servers && (job.tables.empty() || wants_servers(job.options));
-  how.staleness = job.options.staleness;
-  how.reduce_scalars = !job.asynchronous;
-  return how;
-}
-
-void check_averaging(const TrainPlan& job) {
-  if (!job.options.averaging) return;
-  const char* method = groups::method_name(job.options.averaging->policy.method);
-  require(job.options.pipelines >= 2,
-          "{} averages the weights of pipelines, and there is 1: give devices for at least 2 "
-          "(pipe_2_{}), or leave it out",
-          method, job.options.stages);
-  require(job.asynchronous && run_grain(over_steps(job, least_steps(job.one_step))) == 1,
-          "{} needs a method whose stages update one by one without a flush, such as pipedream; "
-          "'{}' sums gradients of all pipelines once per step",
-          method, job.one_step.method);
-  for (const StagePair& tie : job.how.tied)
-    fail(Code::InvalidArgument,
-         "stages {} and {} share a weight, but {} averages each stage with other pipelines: untie "
-         "it (\"tie_word_embeddings\": false), or use one stage",
-         tie.first, tie.second, method);
-  group_policy(job.options);
-}
-
-void check_servers(const TrainPlan& job) {
-  const TrainerOptions& o = job.options;
-  require(job.how.servers || o.staleness == 0,
-          "--staleness {} is of pipelines that share weights over servers: --pipeline hetpipe on 2 "
-          "and more, or --sync-method ps; '{}' on {} has none",
-          o.staleness, job.one_step.method, o.pipelines);
-  if (!job.how.servers) return;
-  const bool waves = job.one_step.version_rule == VersionRule::Wave;
-  require(waves || is_elementwise(job.optimizer.kind),
-          "{} goes by the norm of whole parameters, and servers have parts of them: choose another "
-          "optimizer, or leave --sync-method ps out",
-          optimizer_name(job.optimizer.kind));
-  require(
-      waves || !job.optimizer.lazy_rows,
-      "lazy_rows is of workers' own updates, and with --sync-method ps servers make them, of every "
-      "row: leave one of the two out");
-  require(!o.averaging,
-          "'{}' shares weights over servers and cannot average them in groups, too: leave {} out",
-          job.one_step.method,
-          o.averaging->policy.method == groups::Method::PartialReduce ? "--preduce" : "--adpsgd");
-  for (const StagePair& tie : job.how.tied)
-    fail(Code::InvalidArgument,
-         "stages {} and {} share a weight, but servers have each stage by itself: untie "
-         "it (\"tie_word_embeddings\": false), or use one stage",
-         tie.first, tie.second);
-}
-
-// An asynchronous plan must update once per step, so that steps count updates; but for waves, which
-// are steps.
-void check_updates(const Schedule& plan, const VerifyReport& report) {
-  for (const StageNeeds& needs : report.stages) {
-    const int each = std::max(1, total_micros(plan) / std::max(1, needs.updates));
-    require(needs.updates == total_micros(plan) / micros_per_update(plan),
-            "'{}' updates {} times per step of {} micro-batches; training counts one update per "
-            "step: give it {} micro-batch(es) per step",
-            plan.method, needs.updates / plan.steps, plan.micro_batches, each);
-  }
-}
-
-// Gradients are multiplied once they are whole, before their norm is known to all.
-void check_factors(const TrainPlan& job) {
-  if (!has_factors(job.graph)) return;
-  require(!job.asynchronous,
-          "K-FAC goes with methods that update once per step, such as 1f1b, zb-h1 or chimera; '{}' "
-          "updates stage by stage",
-          job.one_step.method);
-  require(!job.how.servers,
-          "K-FAC makes its inverses in the workers, and --sync-method ps lets servers make the "
-          "updates; use --sync-method allreduce");
-}
-
-// An update that is left out is left out by all, who must know before the first of them.
-void check_loss_scale(const TrainPlan& job) {
-  if (!wants_loss_scale(job.options.dtype)) return;
-  const std::string& dtype = job.options.dtype;
-  require(!job.asynchronous,
-          "--dtype {} goes with methods that update once per step, such as 1f1b, zb-h1 or chimera; "
-          "'{}' updates stage by stage: use bf16",
-          dtype, job.one_step.method);
-  require(!job.how.servers && job.tables.empty(),
-          "--dtype {} leaves out updates whose gradients overflow, and parameter servers know of "
-          "none: use bf16, or leave the servers out",
-          dtype);
-}
-
-// The plan up to its proof.
-VerifyReport plan_schedule(TrainPlan& job) {
-  job.one_step = compute_plan(job, 1);
-  const TrainerOptions& o = job.options;
-  if (o.plan) verify(job.one_step);  // as typed: messages then count steps in the user's own rows
-  job.asynchronous = is_asynchronous(job.one_step);
-  cut_stages(job.graph, job.pipeline, model_stages(job.one_step), job.options);
-  job.how = lowering_of(job);
-  const int proving = proving_steps(job.one_step);
-  if (job.asynchronous && !o.plan) job.many_steps = compute_plan(job, proving);
-  check_averaging(job);
-  check_factors(job);
-  check_loss_scale(job);
-  check_tables({job.graph, job.tables, job.one_step, job.optimizer}, o);
-  check_cuts(job.graph, o, job.one_step, job.how.servers);
-  check_servers(job);
-  check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
-  if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
-  job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
-  VerifyReport report = verify(job.lowered);
-  if (has_factors(job.graph))
-    job.curvature = plan_curvature(job.graph, job.optimizer.kfac, job.lowered, o.first_block,
-                                   o.batch_size / o.micro_batches);
-  return report;
-}
-
-// As many messages of a boundary may be on their way as the plan needs to go on, and to go on at
-// once by its own order, and one more that is being made.
-int send_slots(const TrainPlan& job) {
-  const Schedule& plan = job.lowered;
-  int slots = least_send_slots(plan);
-  if (!job.asynchronous) {
-    for (const Costs& costs : {Costs{}, flop_costs(job.graph, model_stages(plan))})
-      slots = std::max(slots, ample_send_slots(plan, costs));
-  }
-  return slots + 1;
-}
-
-CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
-                               const StageSlots& slots) {
-  const TrainerOptions& o = job.options;
-  CompileOptions compile;
-  compile.first_block = o.first_block;
-  compile.micro_batch = o.batch_size / o.micro_batches;
-  compile.micro_batches = o.micro_batches;
-  compile.saved_copies = std::max(1, slots.saved);
-  compile.live_copies = needs.live_copies;
-  compile.held_copies = needs.split_copies + (holds(job.lowered, Kind::Backward) ? 1 : 0);
-  compile.recompute = slots.recompute;
-  compile.half_backward = job.lowered.half_micros;
-  compile.split_backward = holds(job.lowered, Kind::InputGrad);
-  compile.local = slots.local;
-  if (job.asynchronous) {
-    compile.weight_copies = needs.weight_versions;
-    // Fields are read again by R, B and W: unlike what is saved they stay where R makes it anew.
-    compile.feed_slots = std::max(1, needs.live_copies) - 1 + o.micro_batches;
-  }
-  compile.optimizer_states = optimizer_states(job.optimizer.kind);
-  compile.kernels = o.kernels;
-  compile.dense_tables = o.dense_tables;
-  compile.prepare = backend(o.device).prepare;
-  return compile;
-}
-
-void add_averages(const Averaging& averaging, MemoryPlan& memory) {
-  const bool passive = averaging.policy.method == groups::Method::AdPsgd;
-  memory.averages = memory.weights * (passive ? 3 : 1);
-  // Pipelines that may die agree in copies; see Averager::consensus.
-  if (averaging.apart) memory.averages += memory.weights + memory.optimizer + memory.buffers;
-}
-
-void add_shared(const TrainPlan& job, MemoryPlan& memory) {
-  std::optional<int> there;
-  if (updates_at_servers(job.lowered)) there = optimizer_states(job.optimizer.kind);
-  memory.averages += shared_bytes(
-      memory.weights, lies_in_pieces(job.graph, segments_of(job.graph, job.options)), there);
-}
-
-void add_field(TrainPlan& job, const StageFeed& feed, std::int64_t micro_batch) {
-  for (const FeedSpec& known : job.fields)
-    if (known.name == feed.field) return;
-  const Shape& shape = feed.type.shape;
-  require(!shape.empty() && shape[0] == micro_batch,
-          "field '{}' must have the batch as its first dimension, got {}", feed.field,
-          to_string(feed.type));
-  job.fields.push_back({feed.field, feed.type.dtype, {shape.begin() + 1, shape.end()}});
-}
-
-// The stages of this worker, by placement; the others' places stay empty.
-void compile_stages(TrainPlan& job, const VerifyReport& report) {
-  const int sends = send_slots(job);
-  if (job.asynchronous) check_updates(job.lowered, report);
-  const std::vector<StageSlots> slots = stage_slots(job.lowered, job.row);
-  job.stage_plans.resize(job.lowered.placements.size());
-  for (std::size_t i = 0; i < job.stage_plans.size(); ++i) {
-    const Placement& placement = job.lowered.placements[i];
-    if (placement.workers[0] != job.row) continue;
-    CompileOptions compile = compile_options(job, report.stages[i], slots[i]);
-    compile.stage = placement.model_stage;
-    compile.send_slots = sends;
-    if (job.curvature) compile.tap_copies = job.curvature->tap_copies[i];
-    job.stage_plans[i] = std::make_unique<StagePlan>(compile_stage(job.graph, compile));
-    StagePlan& stage = *job.stage_plans[i];
-    if (job.options.averaging) add_averages(*job.options.averaging, stage.memory);
-    if (job.how.servers) add_shared(job, stage.memory);
-    for (const StageParameter& p : stage.parameters) job.reads_tables |= p.served;
-    job.stages.push_back(
-        {placement.model_stage, static_cast<int>(i), placement.replica == 0, stage.memory.saved});
-    job.memory.stages.push_back({placement.model_stage, stage.memory});
-    for (const StageFeed& feed : stage.feeds) add_field(job, feed, compile.micro_batch);
-  }
-  std::sort(job.stages.begin(), job.stages.end(),
-            [](const StageHere& a, const StageHere& b) { return a.stage < b.stage; });
-}
-
-void check_memory(const TrainPlan& job) {
-  const std::int64_t limit = job.options.limit_bytes;
-  if (limit == 0 || job.memory.peak() <= limit) return;
-  fail(Code::InvalidArgument,
-       "worker {} (pipeline {}, stage {}) needs {} bytes, over the limit of {}: {}; use more "
-       "stages, smaller micro-batches "
-       "or a method that keeps fewer activations",
-       job.worker, job.pipeline, job.stages_text(), job.memory.peak(), limit,
-       to_string(job.memory));
-}
-
-int micro_ids_of(const TrainPlan& job, const VerifyReport& report) {
-  int ids = job.options.micro_batches * (job.lowered.half_micros ? 2 : 1);
-  if (!job.asynchronous) return ids;
-  for (const StageNeeds& needs : report.stages)
-    ids = std::max(ids, micro_ids_in_work(job.one_step, needs.live_copies));
-  return ids;
-}
-
-}  // namespace
-
-TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options, const Seat& seat) {
-  check_optimizer(optimizer);
-  require(
-      !optimizer.lazy_rows || !options.dense_tables,
-      "lazy_rows goes by the rows of a table's gradient, and dense_tables wants it whole; leave "
-      "one of them out");
-  check_sizes(options, seat.workers);
-  require(!graph.gradients.empty(),
-          "the graph has no gradients: differentiate a loss before training");
-  const Threads counted(options.threads);
-  const bool apart = options.averaging && options.averaging->apart;
-  const int width = width_of(options);
-  TrainPlan job;
-  job.graph = with_windows(graph, options.batch_size, job.tables);
-  if (options.kernels == KernelChoice::Best) {
-    if (options.fuse == "on") job.graph = fused(job.graph, backend(options.device).fuses);
-    job.graph = channels_last(job.graph, op_set());
-  }
-  job.graph = in_precision(job.graph, options.dtype);
-  job.optimizer = optimizer;
-  job.options = partitioned(job.graph, options, [&](const TrainerOptions& cut, int worker) {
-    const TrainPlan plan = make_plan(graph, optimizer, cut, {worker, seat.workers});
-    return PlannedNeed{plan.stage(), plan.memory.peak()};
-  });
-  job.worker = seat.worker;
-  job.linked = linked_of(options);
-  job.pipeline = apart ? options.averaging->apart->pipeline : seat.worker / width;
-  job.row = seat.worker % width;
-  const VerifyReport report = plan_schedule(job);
-  compile_stages(job, report);
-  check_memory(job);
-  job.micro_ids = micro_ids_of(job, report);
-  return job;
 }
 
 std::vector<int> TrainPlan::own_pipeline() const {
@@ -400,10 +103,10 @@ ActivationPeak TrainPlan::planned_peak() const {
 Schedule TrainPlan::of_run(int steps) const {
   const int least = least_steps(one_step);
   if (steps > least) {
-    const int grain = run_grain(over_steps(*this, least));
+    const int grain = run_grain(over_steps(least));
     if (grain > 0) steps = least + (steps - least) % grain;
   }
-  return lower(over_steps(*this, steps), how);
+  return lower(over_steps(steps), how);
 }
 
 Schedule TrainPlan::of_validation() const { return forwards_of(one_step, how); }
@@ -430,10 +133,6 @@ Schedule forwards_of(const Schedule& compute, const Lowering& how) {
       });
   }
   return plan;
-}
-
-std::vector<int> balance_stages(const Graph& graph, int stages) {
-  return balance_blocks(block_flops(graph), stages);
 }
 
 }  // namespace hetu

@@ -86,6 +86,12 @@ struct TrainPlan {
   bool feeds_factors(std::int64_t step) const {
     return curvature && curvature->feeds(curvature->number_of(step));
   }
+  /// The method's rows, or the user's own, over at least so many steps, without messages. Throws
+  /// Plan where training cannot do what they ask for, InvalidArgument where they are of other
+  /// sizes.
+  Schedule computes(int steps) const;
+  /// The same, of `many_steps` where they repeat.
+  Schedule over_steps(int steps) const;
   /// The lowered plan of an asynchronous run of `steps` steps: as long as it needs to be for every
   /// row to have its body, and by whole repetitions shorter than the run. A user's own rows are
   /// never cut, and may be longer. Throws Plan where they cannot be so long.
@@ -94,19 +100,7 @@ struct TrainPlan {
   Schedule of_validation() const;
 };
 
-/// Plans, proves and compiles for one worker. Nothing else is asked: the same arguments give the
-/// same plan, except for scratch of kernels where options.threads leaves their number to OpenMP.
-/// Throws InvalidArgument (sizes that do not fit, stragglers and averages that do not fit the
-/// job, a plan over the memory limit), Unsupported, Plan.
-TrainPlan make_plan(const Graph& graph, const OptimizerConfig& optimizer,
-                    const TrainerOptions& options, const Seat& seat);
-
 /// Forwards of a compute-only step alone, lowered by `how`, without updates and sums of gradients.
 Schedule forwards_of(const Schedule& compute, const Lowering& how);
-
-/// First block of each of `stages` stages such that the most expensive stage is as cheap as
-/// possible, by FLOPs of forward and backward. Throws InvalidArgument, naming how many stages the
-/// cut-points allow, if there are fewer blocks than stages.
-std::vector<int> balance_stages(const Graph& graph, int stages);
 
 }  // namespace hetu

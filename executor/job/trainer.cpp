@@ -9,41 +9,16 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/device/threads.h"
-#include "executor/job/cuts.h"
 #include "executor/job/host_memory.h"
+#include "executor/job/make_plan.h"
 #include "executor/job/precision.h"
+#include "executor/job/trainer_parts.h"
 #include "graph/base/error.h"
 #include "graph/base/log.h"
 #include "graph/passes/dead.h"
 #include "pipeline/verify/verify.h"
 
 namespace hetu {
-namespace {
-
-void warn_of_ties(const TrainPlan& plan) {
-  for (const StagePair& tie : plan.how.tied)
-    log(Level::Warning,
-        "stages {} and {} share a weight: each update waits for both, so that stages stand idle; "
-        "untie it to run '{}' without stalls",
-        tie.first, tie.second, plan.lowered.method);
-}
-
-// To the servers, of the worker's stage.
-WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages,
-                      const std::vector<Segment>& segments) {
-  const StageHere& here = plan.stages.front();
-  const SharedStage stage{plan.pipeline, here.stage, stages.parameter_places(here.placement),
-                          stages.newest_weights(here.placement).elements};
-  return {plan.pipeline,
-          here.stage,
-          shared_parts(plan.graph, segments, plan.lowered, stage),
-          plan.options.staleness,
-          plan.optimizer,
-          plan.options.servers->observe};
-}
-
-}  // namespace
-
 double StepResult::at(const std::string& name) const {
   std::string known;
   for (const NamedScalar& s : scalars) {
@@ -93,20 +68,9 @@ void Trainer::check_hosts() {
 void Trainer::build() {
   if (is_asynchronous() && transport_.worker() == 0) warn_of_ties(plan_);
   const TrainerOptions& job = plan_.options;
-  StagesOptions how;
-  how.pipeline = plan_.pipeline;
-  how.pipelines = plan_.linked;
-  how.plan = &plan_.lowered;
-  how.workers_per_pipeline = plan_.width();
-  how.segments = segments_of(plan_.graph, job);
-  how.micro_batches = job.micro_batches;
-  how.micro_batch = job.batch_size / job.micro_batches;
-  how.micro_ids = plan_.micro_ids;
-  how.by_version = is_asynchronous();
-  how.seed = job.seed;
   device_ = open_device(job.device);
   stages_ = std::make_unique<TrainStages>(plan_.graph, std::move(plan_.stage_plans), optimizer_,
-                                          how, *device_, transport_);
+                                          stages_options(plan_), *device_, transport_);
   if (wants_loss_scale(job.dtype))
     stages_->set_loss_scale(LossScale(parse_loss_scaling(job.loss_scale)));
   if (job.stragglers.hetero > 0 || !job.stragglers.slow.empty())
@@ -131,7 +95,7 @@ void Trainer::build() {
   if (plan_.how.servers) {
     seat.placement = plan_.stages.front().placement;
     seat.servers = servers_.get();
-    seat.waves = waves_of(plan_, *stages_, how.segments);
+    seat.waves = waves_of(plan_, *stages_);
   }
   tables_ = open_tables(plan_, *stages_, transport_, servers_.get());
   syncs_ = ways_of(plan_.lowered, seat);

@@ -7,6 +7,7 @@
 #include "executor/comm/gather.h"
 #include "executor/comm/tag_kinds.h"
 #include "executor/job/executor.h"
+#include "executor/job/make_plan.h"
 #include "executor/job/saving.h"
 #include "executor/state/checkpoint.h"
 #include "executor/state/shared_folder.h"

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 #include "executor/stage/block_times.h"
 #include "graph/base/error.h"

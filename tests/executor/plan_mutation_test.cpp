@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "executor/job/make_plan.h"
 #include "executor/stage/train_stages.h"
 #include "executor/sync/all_reduce.h"
 #include "pipeline/generate/generate.h"

@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include "executor/comm/inproc.h"
+#include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
 #include "ops/registry.h"

@@ -1,0 +1,44 @@
+#include "executor/job/trainer_parts.h"
+
+#include "executor/job/cuts.h"
+#include "graph/base/log.h"
+
+namespace hetu {
+
+StagesOptions stages_options(const TrainPlan& plan) {
+  const TrainerOptions& job = plan.options;
+  StagesOptions how;
+  how.pipeline = plan.pipeline;
+  how.pipelines = plan.linked;
+  how.plan = &plan.lowered;
+  how.workers_per_pipeline = plan.width();
+  how.segments = segments_of(plan.graph, job);
+  how.micro_batches = job.micro_batches;
+  how.micro_batch = job.batch_size / job.micro_batches;
+  how.micro_ids = plan.micro_ids;
+  how.by_version = plan.asynchronous;
+  how.seed = job.seed;
+  return how;
+}
+
+WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages) {
+  const StageHere& here = plan.stages.front();
+  const SharedStage stage{plan.pipeline, here.stage, stages.parameter_places(here.placement),
+                          stages.newest_weights(here.placement).elements};
+  return {plan.pipeline,
+          here.stage,
+          shared_parts(plan.graph, segments_of(plan.graph, plan.options), plan.lowered, stage),
+          plan.options.staleness,
+          plan.optimizer,
+          plan.options.servers->observe};
+}
+
+void warn_of_ties(const TrainPlan& plan) {
+  for (const StagePair& tie : plan.how.tied)
+    log(Level::Warning,
+        "stages {} and {} share a weight: each update waits for both, so that stages stand idle; "
+        "untie it to run '{}' without stalls",
+        tie.first, tie.second, plan.lowered.method);
+}
+
+}  // namespace hetu

@@ -1,0 +1,18 @@
+// What a trainer gives its parts, read off its plan.
+#pragma once
+#include "executor/job/train_plan.h"
+#include "executor/stage/train_stages.h"
+#include "executor/sync/server_weights.h"
+
+namespace hetu {
+
+/// Of the stages of this worker. `plan` must outlive them.
+StagesOptions stages_options(const TrainPlan& plan);
+
+/// To the servers, of the worker's only stage.
+WavesOptions waves_of(const TrainPlan& plan, TrainStages& stages);
+
+/// Where stages of an asynchronous plan wait for each other at each update.
+void warn_of_ties(const TrainPlan& plan);
+
+}  // namespace hetu
