@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/base/dtype.h"
@@ -12,7 +13,15 @@
 
 namespace hetu {
 
-/// An array that owns its elements, dense and row-major.
+/// An array that owns its elements, dense and row-major; `Float` may be const.
+template <class Float, class Element>
+nanobind::object own_array(std::vector<Element> values, const std::vector<std::size_t>& shape) {
+  auto* const kept = new std::vector<Element>(std::move(values));
+  const nanobind::capsule owner(
+      kept, [](void* held) noexcept { delete static_cast<std::vector<Element>*>(held); });
+  return nanobind::cast(
+      nanobind::ndarray<nanobind::numpy, Float>(kept->data(), shape.size(), shape.data(), owner));
+}
 nanobind::object own_array(DType dtype, const Shape& shape, std::vector<std::byte> bytes);
 
 /// Throws InvalidArgument, naming the array, for elements of a type that Hetu does not have.

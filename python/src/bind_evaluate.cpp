@@ -6,6 +6,7 @@
 #include "graph/base/dtype.h"
 #include "graph/base/error.h"
 #include "ops/evaluate.h"
+#include "python/src/arrays.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -18,11 +19,8 @@ using Doubles = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 nb::dict arrays(NamedTensors&& tensors) {
   nb::dict out;
   for (auto& [name, values] : tensors) {
-    auto* held = new std::vector<double>(std::move(values));
-    const nb::capsule owner(held,
-                            [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
-    out[name.c_str()] =
-        nb::ndarray<nb::numpy, double, nb::ndim<1>>(held->data(), {held->size()}, owner);
+    const std::size_t count = values.size();
+    out[name.c_str()] = own_array<double>(std::move(values), {count});
   }
   return out;
 }

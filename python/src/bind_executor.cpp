@@ -25,16 +25,6 @@ namespace nb = nanobind;
 namespace hetu {
 namespace {
 
-// An array of its own.
-template <class Float>
-nb::object floats_of(std::vector<float> values, const std::vector<std::size_t>& shape) {
-  auto kept = std::make_unique<std::vector<float>>(std::move(values));
-  float* const data = kept->data();
-  const nb::capsule owner(
-      kept.release(), [](void* held) noexcept { delete static_cast<std::vector<float>*>(held); });
-  return nb::cast(nb::ndarray<nb::numpy, Float>(data, shape.size(), shape.data(), owner));
-}
-
 nb::dict result_dict(StepResult r) {
   nb::dict scalars;
   for (const NamedScalar& s : r.scalars) scalars[s.name.c_str()] = s.value;
@@ -127,7 +117,7 @@ nb::object array_of(const Job& job, const StateTensor& t) {
   if (t.values.device->in_host_memory())
     return nb::cast(
         nb::ndarray<nb::numpy, float>(t.values.data, shape.size(), shape.data(), nb::find(job)));
-  return floats_of<const float>(t.values.values(), shape);
+  return own_array<const float>(t.values.values(), shape);
 }
 
 nb::list tensor_list(const Job& job, const std::vector<StateTensor>& tensors) {

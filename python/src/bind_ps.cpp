@@ -16,6 +16,7 @@
 #include "graph/base/words.h"
 #include "ps/client/client_state.h"
 #include "ps/wire/connection_file.h"
+#include "python/src/arrays.h"
 #include "python/src/bindings.h"
 #include "python/src/tell.h"
 
@@ -78,13 +79,8 @@ class PythonClient {
     const ps::OptimizerStates found =
         patiently([&] { return client().states(table, into.data()); });
     nb::list states;
-    for (const std::vector<float>& state : found.states) {
-      auto* kept = new std::vector<float>(state);
-      const nb::capsule owner(kept,
-                              [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
-      states.append(
-          nb::ndarray<nb::numpy, float, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
-    }
+    for (const std::vector<float>& state : found.states)
+      states.append(own_array<float>(state, {state.size()}));
     return nb::make_tuple(states, found.updates);
   }
   void flush() {

@@ -6,6 +6,7 @@
 
 #include "executor/state/weights_file.h"
 #include "graph/base/error.h"
+#include "python/src/arrays.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -28,10 +29,9 @@ void bind_weight_files(nb::module_& m) {
           "read",
           [](const WeightReader& r, std::size_t number) {
             require(number < r.entries().size(), "{}: no tensor {}", r.path(), number);
-            auto* held = new std::vector<float>(r.read(r.entries()[number]));
-            const nb::capsule owner(
-                held, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
-            return nb::ndarray<nb::numpy, float, nb::ndim<1>>(held->data(), {held->size()}, owner);
+            std::vector<float> values = r.read(r.entries()[number]);
+            const std::size_t count = values.size();
+            return own_array<float>(std::move(values), {count});
           },
           "The elements of the tensor of this number, float32, flat.");
 }

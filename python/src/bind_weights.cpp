@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "executor/job/weights.h"
+#include "python/src/arrays.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -16,11 +17,7 @@ nb::dict arrays_of(TensorsByName tensors) {
   nb::dict out;
   for (auto& [name, tensor] : tensors) {
     const std::vector<std::size_t> shape(tensor.shape.begin(), tensor.shape.end());
-    auto kept = std::make_unique<std::vector<float>>(std::move(tensor.values));
-    float* const data = kept->data();
-    const nb::capsule owner(
-        kept.release(), [](void* held) noexcept { delete static_cast<std::vector<float>*>(held); });
-    out[name.c_str()] = nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), owner);
+    out[name.c_str()] = own_array<float>(std::move(tensor.values), shape);
   }
   return out;
 }
