@@ -119,8 +119,6 @@ def trained(args: argparse.Namespace, batch: Any, rate: ht.lr.Rate | None = None
     model = ht.models.Bert.from_config(args.model, **changes)
     loss = model.pretraining_loss(batch)
     own: dict[str, float] = {"epsilon": 1e-7} if args.optimizer in ("adam", "amsgrad", "adamw") else {}
-    if args.momentum is not None:
-        own["momentum"] = args.momentum
     return loss, training.optimizer_of(args, rate or rate_of(args), without=HEADS, **own).minimize(loss)
 
 

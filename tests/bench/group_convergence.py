@@ -9,13 +9,14 @@ all methods on as many samples and with mini-batches of one size, by train_resne
 all-reduce, partial reduce and AD-PSGD by pipedream, hetpipe by waves of two mini-batches, and 1f1b, in two micro-batches,
 by an all-reduce and over servers. Where pipelines add their updates to shared weights instead of averaging (hetpipe, SSP),
 each has the learning rate divided by the number of pipelines, so that what all of them do to the weights is as much; by
-hetpipe ResNet-18, which momentum drives beyond the optimum when gradients are several updates old, has a lower one.
+hetpipe ResNet-18, which momentum drives beyond the optimum when gradients are several updates old, has less of it. Rates
+are the best of three or four by seed 0, of the all-reduce, too.
 
 *Final loss* is that of the trained model, the mean over all pipelines, on training samples, without augmentation and
 dropout. *Time to the same loss*: seconds of training until it is as low as that of the worst method at its end, on a line
 between the evaluations after each epoch (ResNet-18); BERT-tiny, which is evaluated once, goes by the mean training loss of
-the last steps, and so does the picture. Each is in parts of an all-reduce in the same order of forwards and backwards. Prints both beside their
-bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond its bound.
+the last steps, and so does the picture. Each is in parts of an all-reduce in the same order of forwards and backwards.
+Prints both beside their bounds and draws the losses over time. Exit status 1: a mean over the seeds is beyond its bound.
 
 --least: a forward or a backward takes so many seconds at least, --factor times as many in pipeline 1. With more than one
 takes on this machine a worker waits most of its time, and runs take as long as where each worker has a processor of that
@@ -80,6 +81,7 @@ class Model:
     options: tuple[str, ...]
     batch_size: int  # of a pipeline's mini-batch
     rates: dict[str, float]
+    momenta: dict[str, float]  # of the optimizer, where a method does better with another one
     steps: dict[str, int]  # options that count mini-batches
 
     def prepare(self, folder: Path) -> list[str]:
@@ -99,19 +101,20 @@ class Model:
     def sizes(self, method: Method) -> list[str]:
         """As many samples, and as far in all, whatever the method is."""
         counts = [word for name, count in self.steps.items() for word in (name, f"{count // method.wave}")]
-        return ["--batch-size", f"{self.batch_size * method.wave}",
-                "--learning-rate", f"{self.rates[method.rate]:g}", *counts]
+        momentum = self.momenta.get(method.rate)
+        return ["--batch-size", f"{self.batch_size * method.wave}", "--learning-rate", f"{self.rates[method.rate]:g}",
+                *(["--momentum", f"{momentum:g}"] if momentum else []), *counts]
 
 
 MODELS = {
     "resnet18": Model(  # 1280 images: 20 mini-batches of each pipeline, 10 waves
         "train_resnet.py", ("--kind", "images", "--classes", "20", "--train", "64", "--size", "64"),
         ("--dataset", "imagenet", "--size", "32", "--model", "resnet18", "--schedule", "cosine", "--warmup-epochs", "1",
-         "--epochs", "6"), 32, {"all-reduce": 0.01, "hetpipe": 0.0018, "ssp": 0.005}, {}),
+         "--epochs", "6"), 32, {"all-reduce": 0.005, "hetpipe": 0.0024, "ssp": 0.0025}, {"hetpipe": 0.8}, {}),
     "bert-tiny": Model(
         "train_bert.py", ("--rows", "2000", "--shards", "4", "--sequence-length", "64", "--max-predictions", "10"),
         ("--model", "tiny"), 16,
-        {"all-reduce": 1e-3, "hetpipe": 5e-4, "ssp": 5e-4}, {"--warmup-steps": 40, "--steps": 200}),
+        {"all-reduce": 1e-3, "hetpipe": 5e-4, "ssp": 5e-4}, {}, {"--warmup-steps": 40, "--steps": 200}),
 }
 
 

@@ -46,12 +46,12 @@ class Flags(unittest.TestCase):
     def test_what_is_wrong_is_said(self):
         for words, message in WRONG:
             with self.assertRaisesRegex(ValueError, re.escape(message)):
-                train_bert.parse(words)
+                training.optimizer_of(train_bert.parse(words), 0.1)
 
     def test_the_optimizer_is_told(self):
         args = train_bert.parse(["--ngd_training", "--ngd_momentum", "0.7", "--ngd_max_grad_norm", "100",
                                  "--inv_interval", "3"])
-        settings = training.optimizer_of(args, 0.1, momentum=args.momentum).settings()
+        settings = training.optimizer_of(args, 0.1).settings()
         self.assertEqual((settings["kind"], settings["momentum"], settings["clip_norm"], settings["curvature_every"]),
                          ("momentum", 0.7, 100.0, 3))
 

@@ -67,6 +67,13 @@ class Alone(ResNetCase):
                 for step, value in course:
                     self.assertAlmostEqual(value, done.losses[step - 1], delta=1e-5)
 
+    def test_a_momentum_of_zero_is_plain_descent(self):
+        plain, none = (self.train((1, 1), "--steps", 3, "--weight-decay", 0, *how).losses
+                       for how in (("--optimizer", "sgd"), ("--momentum", 0)))
+        usual = self.train((1, 1), "--steps", 3, "--weight-decay", 0).losses
+        self.assertEqual(plain, none)
+        self.assertNotEqual(plain, usual)
+
     def test_a_plateau_follows_the_evaluation(self):
         """The rates printed are those that the evaluated losses printed give; a high rate makes them differ widely."""
         done = self.train((1, 1), "--epochs", 16, "--schedule", "plateau", "--learning-rate", 3, "--batch-size", 8,
@@ -167,6 +174,10 @@ class Options(ResNetCase):
             (("--model", "resnet20"), "invalid choice: 'resnet20'"),
             (("--batch-size", 64), "has 16 rows, fewer than one batch of 1 pipelines x 64"),
             (("--data", self.folder / "nowhere"), "nowhere"),
+            (("--optimizer", "adam", "--momentum", 0.5),
+             "--momentum belongs to momentum and nesterov, and the optimizer is adam"),
+            (("--momentum", 1), "--momentum must be in [0, 1), got 1"),
+            (("--beta1", 0.5), "--beta1 belongs to adam, amsgrad, adamw, lamb and bertadam, and the optimizer is momentum"),
             (("--preduce", "--pipeline", "pipedream", "--micro-batches", 1), "and there is 1"),
             (("--adpsgd", "--pipeline", "pipedream", "--micro-batches", 1), "and there is 1"),
         ):

@@ -28,7 +28,6 @@ def add(parser: Parser) -> None:
     flag = parser.add_argument_group("as in PipeFisher's main_bert_simple.py").add_argument
     flag("--adam", action="store_true", help="the same as --optimizer adam")
     flag("--sgd", action="store_true", help="the same as --optimizer momentum")
-    flag("--momentum", type=float, metavar="M", help="of momentum and nesterov (default 0.9)")
     flag("--ngd_training", action="store_true", help="the same as --optimizer kfac --inner momentum")
     flag("--ngd_with_lamb", action="store_true", help="of --ngd_training: --inner lamb")
     flag("--ngd_with_adam", action="store_true", help="of --ngd_training: --inner adam")
@@ -62,10 +61,3 @@ def take(args: argparse.Namespace, parser: Parser) -> None:
         told = getattr(args, theirs)
         if told is not None:
             chimera_flags.set_once(args, parser.get_default(ours), ours, told, f"--{theirs} {told:g}")
-    if args.momentum is None:
-        return
-    kind = args.inner or "lamb" if args.optimizer == "kfac" else args.optimizer
-    if kind not in ("momentum", "nesterov"):
-        raise ValueError(f"--momentum belongs to momentum and nesterov, and the optimizer is {kind}")
-    if not 0 <= args.momentum < 1:
-        raise ValueError(f"--momentum must be in [0, 1), got {args.momentum:g}")

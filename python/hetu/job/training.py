@@ -51,6 +51,8 @@ def add_options(parser: Parser) -> None:
     for beta in ("beta1", "beta2"):
         add(f"--{beta}", type=float, metavar="B", help=f"of adam, amsgrad, adamw, lamb, bertadam (default "
                                                        f"{options.table('lamb')[beta].default:g})")
+    add("--momentum", type=float, metavar="M", help="of momentum and nesterov (default "
+                                                    f"{options.table('momentum')['momentum'].default:g})")
     add("--inner", choices=tuple(optim.KINDS), help="of kfac: what takes the gradients it has multiplied (default lamb)")
     options.add_flags(parser, _kfac_fields(), [field.name for field in _kfac_fields()])
     add("--kfac-largest", type=int, metavar="N", help="of kfac: weights with a side above it go without (default 4096)")
@@ -156,28 +158,29 @@ def _check_job(args: argparse.Namespace) -> None:
         raise ValueError(str(error).replace("--micro-batches", "--wave") if args.wave is not None else str(error)) from None
 
 
-def _betas(args: argparse.Namespace) -> tuple[float, float] | None:
-    """--beta1 and --beta2, of what is not told the optimizer's own; None if neither is."""
+def _shares(args: argparse.Namespace) -> dict[str, Any]:
+    """--momentum, and --beta1 and --beta2 as `betas`: of what is not told the optimizer's own."""
     kind = (args.inner or "lamb") if args.optimizer == "kfac" else args.optimizer
-    told = {name: getattr(args, name) for name in ("beta1", "beta2") if getattr(args, name) is not None}
+    table = options.table(kind)
+    told = {name: getattr(args, name) for name in ("momentum", "beta1", "beta2") if getattr(args, name) is not None}
     for name, value in told.items():
-        if name not in options.table(kind):
-            raise ValueError(f"--{name} belongs to adam, amsgrad, adamw, lamb and bertadam, and the optimizer is {kind}")
+        if name not in table:
+            kinds = "momentum and nesterov" if name == "momentum" else "adam, amsgrad, adamw, lamb and bertadam"
+            raise ValueError(f"--{name} belongs to {kinds}, and the optimizer is {kind}")
         if not 0 <= value < 1:
             raise ValueError(f"--{name} must be in [0, 1), got {value:g}")
-    if not told:
-        return None
-    beta1, beta2 = (told.get(name, options.table(kind)[name].default) for name in ("beta1", "beta2"))
-    return beta1, beta2
+    if "momentum" in told:
+        return {"momentum": told["momentum"]}
+    return {"betas": tuple(told.get(name, table[name].default) for name in ("beta1", "beta2"))} if told else {}
 
 
 def optimizer_of(args: argparse.Namespace, rate: lr.Rate | lr.ReduceOnPlateau, *, without: tuple[str, ...] = (),
                  **settings: Any) -> optim.Optimizer:
-    """The optimizer of --optimizer, --weight-decay, --clip-norm, --beta1, --beta2 and --lazy-rows, with further settings of
-    its class; of kfac, that of --inner inside; `without`: parts of names of weights that go without it unless --kfac-except
-    says otherwise."""
+    """The optimizer of --optimizer, --weight-decay, --clip-norm, --momentum, --beta1, --beta2 and --lazy-rows, with further
+    settings of its class; of kfac, that of --inner inside; `without`: parts of names of weights that go without it unless
+    --kfac-except says otherwise."""
     told = {"weight_decay": args.weight_decay, "clip_norm": args.clip_norm, "lazy_rows": args.lazy_rows,
-            "betas": _betas(args)}
+            **_shares(args)}
     of_kfac = {"damping": args.damping, "every": args.curvature_every, "fill": args.fill, "costs": args.fill_costs,
                "largest": args.kfac_largest,
                "but": tuple(args.kfac_except.split(",")) if args.kfac_except is not None else None}
