@@ -130,6 +130,15 @@ class Failed(ExitCase):
                 self.check(ended, 1, says, tracebacks)
                 self.assertEqual(ended[2].count("Error: "), 1, ended[2])
 
+    def test_errors_in_one_line_are_said_once_however_long_a_worker_takes_to_end(self):
+        script = self.folder / "script.py"
+        script.write_text("import atexit, os, time\nimport hetu as ht\natexit.register(time.sleep, 2.5)\n"
+                          "with ht.one_line_errors('script.py'):\n"
+                          "    raise ValueError(f'told wrong {ht.job_info().worker}')\n")
+        ended = self.run_job(3, script)
+        self.check(ended, 2, r"(?m)^\[w\d\] script\.py: told wrong \d$", 0)
+        self.assertEqual(ended[2].count("told wrong"), 1, ended[2])
+
     def test_a_traceback_that_is_not_the_end_is_shown(self):
         script = self.folder / "script.py"
         script.write_text("import logging, sys\ntry:\n    {}[1]\nexcept KeyError:\n    logging.exception('noted')\n"
