@@ -31,7 +31,9 @@ class Comparer {
     each([&](const RunTimes& run, int row, int position, std::int64_t cell) {
       const Kind kind = index_.at(position).kind;
       const Span &plan = run.at(kPlan, cell), &real = run.at(kRun, cell);
-      if (is_send(kind) || is_recv(kind) || !plan.there() || !real.there()) return;
+      // What leaves a worker is on its way in the plan, and gone at once in a run.
+      if (is_send(kind) || is_recv(kind) || kind == Kind::Push) return;
+      if (!plan.there() || !real.there()) return;
       ComparedKind& sum = sums[kind];
       sum.kind = kind_name(kind);
       ++sum.count;
@@ -138,7 +140,7 @@ class Comparer {
       const Kind kind = index_.at(p).kind;
       if (is_recv(kind)) {
         free = std::max(free, planned_arrival(run, p, cell - position));
-      } else if ((is_work(kind) || kind == Kind::Update) && before.there()) {
+      } else if ((is_work(kind) || kind == Kind::Update || kind == Kind::Pull) && before.there()) {
         return std::max(0.0, message.end_us - std::max(free, before.end_us));
       }
     }

@@ -28,6 +28,8 @@ std::string text_of(const Loss& loss) {
       return fmt::format("messages from worker {} to {}", loss.from, loss.worker);
     case LossCause::Collective:
       return loss.stage < 0 ? loss.kind : fmt::format("{} of stage {}", loss.kind, loss.stage);
+    case LossCause::Wait:
+      return fmt::format("{} of stage {} on worker {}", loss.kind, loss.stage, loss.worker);
     case LossCause::Idle:
       return fmt::format("worker {} idle, its inputs there", loss.worker);
     case LossCause::Slack:
@@ -37,7 +39,7 @@ std::string text_of(const Loss& loss) {
 }
 
 const char* name_of(LossCause cause) {
-  constexpr const char* kNames[] = {"kernel", "message", "collective", "idle", "slack"};
+  constexpr const char* kNames[] = {"kernel", "message", "collective", "wait", "idle", "slack"};
   return kNames[static_cast<int>(cause)];
 }
 

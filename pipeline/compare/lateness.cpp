@@ -14,10 +14,13 @@ constexpr double kNoticedUs = 20;
 RunGraph::RunGraph(const Progress& progress, const RunTimes& times)
     : index_(progress.index()), progress_(progress), times_(times) {}
 
-// Instructions that take a worker's time, and collectives; messages are ways between them.
+// Instructions that take a worker's time, and collectives; messages are ways between them. A push
+// holds up nobody here, and what a pull waits for is not told apart: pushes of other pipelines may
+// be those of another step.
 bool RunGraph::is_node(const Node& n) const {
   const Kind kind = index_.at(n.position).kind;
-  const bool counts = is_work(kind) || kind == Kind::Update || is_collective(kind);
+  const bool counts =
+      is_work(kind) || kind == Kind::Update || kind == Kind::Pull || is_collective(kind);
   return counts && at(kPlan, n).there() && at(kRun, n).there();
 }
 
@@ -139,9 +142,11 @@ Late RunGraph::explain(const Node& n) const {
     const bool collective = is_collective(instr.kind);
     // A collective begins where its last member came.
     const double begun = collective && !first ? bound.ready_us : run.start_us;
-    lose(collective ? LossCause::Collective : LossCause::Kernel, collective ? -1 : worker(now), -1,
-         collective ? instr.stage : -1, kind_name(instr.kind),
-         (run.end_us - begun) - plan.duration_us());
+    const LossCause own = collective                 ? LossCause::Collective
+                          : instr.kind == Kind::Pull ? LossCause::Wait
+                                                     : LossCause::Kernel;
+    lose(own, collective ? -1 : worker(now), -1, own == LossCause::Kernel ? -1 : instr.stage,
+         kind_name(instr.kind), (run.end_us - begun) - plan.duration_us());
     lose(LossCause::Idle, worker(now), -1, -1, "", begun - bound.ready_us);
     if (bound.from >= 0)
       lose(LossCause::Message, worker(now), bound.from, -1, "", bound.way_us - bound.planned_us);

@@ -10,17 +10,18 @@
 
 namespace hetu {
 
-/// What took longer than planned. Idle: the worker did nothing though all it waited for was there.
-/// Slack: idle time of the plan that took delay up (negative).
-enum class LossCause : std::uint8_t { Kernel, Message, Collective, Idle, Slack };
+/// What took longer than planned. Wait: a PULL, for servers or for other pipelines' pushes. Idle:
+/// the worker did nothing though all it waited for was there. Slack: idle time of the plan that
+/// took delay up (negative).
+enum class LossCause : std::uint8_t { Kernel, Message, Collective, Wait, Idle, Slack };
 
 /// Time lost in one place. Negative where the run gained on its plan.
 struct Loss {
   LossCause cause = LossCause::Slack;
-  int worker = -1;   ///< Kernel, Idle: whose; Message: who received. Global
+  int worker = -1;   ///< Kernel, Wait, Idle: whose; Message: who received. Global
   int from = -1;     ///< Message: who sent
-  int stage = -1;    ///< Collective: of which stage; -1: over all workers
-  std::string kind;  ///< Kernel, Collective: of the instruction
+  int stage = -1;    ///< Collective, Wait: of which stage; -1: over all workers
+  std::string kind;  ///< Kernel, Collective, Wait: of the instruction
   double us = 0;
 };
 

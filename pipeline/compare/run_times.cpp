@@ -117,7 +117,8 @@ double last_end(const std::vector<Span>& spans, const PlanIndex& index, bool com
   double end = 0;
   for (std::size_t c = 0; c < spans.size(); ++c) {
     const Kind kind = index.at(static_cast<int>(c) % index.size()).kind;
-    const bool counts = compute_only ? is_work(kind) : !is_send(kind) && !is_recv(kind);
+    const bool counts =
+        compute_only ? is_work(kind) : !is_send(kind) && !is_recv(kind) && kind != Kind::Push;
     if (counts && spans[c].there()) end = std::max(end, spans[c].end_us);
   }
   return end;

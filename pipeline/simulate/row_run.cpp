@@ -114,7 +114,7 @@ void RowRun::run(int r, int position) {
   row.busy = true;
   end(r / workers_, position) = until;
   result_.step_time = std::max(result_.step_time, until);
-  add_event(r, i, now_, time, i.micro >= 0 ? i.micro / index_.schedule().micro_batches : 0);
+  add_event(r, i, now_, time, step_of(i));
   if (is_compute(i.kind)) {
     WorkerTiming& w = result_.workers[r];
     if (w.start < 0) w.start = now_;
@@ -131,8 +131,10 @@ void RowRun::pass(int r, int position) {
   const int pipeline = r / workers_;
   end(pipeline, position) = now_;
   if (is_send(i.kind)) {
-    const int peer = index_.graph().worker(index_.graph().peer(i));
-    if (peer != worker(r)) advance(pipeline * workers_ + peer);
+    const int peer = index_.graph().peer(i);
+    const int to = pipeline * workers_ + index_.graph().worker(peer);
+    if (options_.events) add_event(r, i, now_, timing_.message(i, peer, r, to), step_of(i));
+    if (to != r) advance(to);
   } else if (is_collective(i.kind)) {
     post(r, position);
   } else if (!is_recv(i.kind)) {
@@ -180,6 +182,10 @@ void RowRun::begin_sum(int pipeline, int collective) {
   }
   result_.step_time = std::max(result_.step_time, start + time);
   push(start + time, pipeline * workers_, kSumIsDone, collective);
+}
+
+int RowRun::step_of(const Instr& i) const {
+  return i.micro >= 0 ? i.micro / index_.schedule().micro_batches : 0;
 }
 
 void RowRun::add_event(int r, const Instr& i, double at, double time, int step) {

@@ -52,6 +52,7 @@ class RowRun {
   void advance(int row);
   void push(double at, int row, int what, std::int64_t value = 0);
   void add_event(int row, const Instr& instr, double at, double time, int step);
+  int step_of(const Instr& instr) const;
 
   int worker(int row) const { return row % workers_; }
   bool has_ended(int row) const { return rows_[row].next == index_.row_end(worker(row)); }

@@ -134,6 +134,11 @@ void ClientState::leave() {
     left_ = true;
   }
   post(encode(FromWorker(Leave{})));
+  std::unique_lock lock(mutex_);
+  // The worker may come again at once, on another line, and nothing else orders the two. Without an
+  // answer the coordinator hears the silence.
+  const std::chrono::duration<double> limit(std::min(options_.timeout_s, kDeadAfterS));
+  changed_.wait_for(lock, limit, [&] { return dead_ || leave_ended_; });
 }
 
 void ClientState::greet() {
@@ -158,6 +163,7 @@ void ClientState::take(const std::byte* data, std::size_t bytes) {
 
 void ClientState::take_message(const FromCoordinator& message) {
   if (std::holds_alternative<Heartbeat>(message)) return;
+  if (std::holds_alternative<Left>(message)) return stop_leaving();
   if (const auto* refusal = std::get_if<Refusal>(&message)) {
     die(refusal->code, refusal->text);
     return;
@@ -206,6 +212,14 @@ void ClientState::die(Code code, const std::string& text) {
 bool ClientState::welcome() const {
   const std::lock_guard lock(mutex_);
   return welcome_;
+}
+
+void ClientState::stop_leaving() {
+  {
+    const std::lock_guard lock(mutex_);
+    leave_ended_ = true;
+  }
+  changed_.notify_all();
 }
 
 bool ClientState::has_left() const {

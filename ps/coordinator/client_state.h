@@ -39,6 +39,8 @@ class ClientState : public GroupClient {
   void die(Code code, const std::string& text);
   bool welcome() const;
   bool has_left() const;
+  /// The coordinator has heard that this worker has left, or nobody will: leave() waits no longer.
+  void stop_leaving();
 
   const ClientOptions options_;
 
@@ -51,6 +53,7 @@ class ClientState : public GroupClient {
   std::condition_variable changed_;
   bool welcome_ = false;
   bool left_ = false;
+  bool leave_ended_ = false;
   bool open_ = false;
   bool dead_ = false;
   Code code_ = Code::Comm;

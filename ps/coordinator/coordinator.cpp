@@ -104,6 +104,7 @@ void Coordinator::take_message(Seat& seat, const FromWorker& message, std::int64
     send(seat.peer, Heartbeat{});
   } else if (std::holds_alternative<Leave>(message)) {
     seat.left = true;
+    send(seat.peer, Left{});
     begin_next_job_if_over(now_us);
   } else if (!failure_.empty()) {
     send(seat.peer, Refusal{failure_code_, failure_});

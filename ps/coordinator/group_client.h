@@ -111,8 +111,9 @@ class GroupClient {
   /// Pipelines that have left the job (on_failure_shrink), ascending.
   virtual std::vector<Lost> lost_pipelines() = 0;
 
-  /// Tells the coordinator that this worker has ended in order. Called by the destructor, too,
-  /// unless an exception passes.
+  /// Tells the coordinator that this worker has ended in order, and sleeps until it has heard it,
+  /// is dead, or kDeadAfterS have passed: the worker may begin its next training then. Called by
+  /// the destructor, too, unless an exception passes.
   virtual void leave() = 0;
 };
 

@@ -4,7 +4,7 @@ namespace hetu::ps {
 
 namespace {
 
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kVersion = 3;
 constexpr std::size_t kLongestEndpoint = 120;
 constexpr int kMostWorkers = 1 << 20;
 
@@ -22,7 +22,8 @@ enum Kind : std::uint8_t {
   kArrive,
   kEndpoints,
   kRendezvous,
-  kStopSoon
+  kStopSoon,
+  kLeft
 };
 
 class Writer : public ByteWriter {
@@ -168,6 +169,7 @@ struct Encode {
   Bytes operator()(const Heartbeat&) const { return Writer(kHeartbeat).take(); }
   Bytes operator()(const Leave&) const { return Writer(kLeave).take(); }
   Bytes operator()(const Welcome&) const { return Writer(kWelcome).take(); }
+  Bytes operator()(const Left&) const { return Writer(kLeft).take(); }
   Bytes operator()(const Answer& m) const {
     Writer to(kAnswer);
     to.number(static_cast<int>(m.members.size()));
@@ -294,6 +296,9 @@ FromCoordinator decode_from_coordinator(const std::byte* data, std::size_t bytes
       break;
     case kLost:
       message = read_lost(from);
+      break;
+    case kLeft:
+      message = Left{};
       break;
     default:
       fail(Code::Comm, "a message of kind {}, which no coordinator sends", static_cast<int>(kind));

@@ -45,6 +45,8 @@ struct Leave {};
 
 /// Hello was accepted.
 struct Welcome {};
+/// Leave was heard: what its worker says from now on, on whatever line, comes after it.
+struct Left {};
 /// The job cannot go on, or this worker cannot take part.
 struct Refusal {
   Code code = Code::Comm;
@@ -57,7 +59,7 @@ struct Endpoints {
 
 using FromWorker = std::variant<Hello, BeginRun, Ask, Heartbeat, Leave, Arrive, StopSoon>;
 using FromCoordinator =
-    std::variant<Welcome, Answer, Heartbeat, Refusal, Lost, Endpoints, Rendezvous>;
+    std::variant<Welcome, Answer, Heartbeat, Refusal, Lost, Endpoints, Rendezvous, Left>;
 
 /// What all workers of a job must give alike (policy, log, failure), as bytes to compare.
 Bytes agreed_part(const ClientOptions& options);

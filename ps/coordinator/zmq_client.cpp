@@ -160,7 +160,8 @@ class ZmqClient : public ClientState {
   }
 
   void gone(const std::string& why) {
-    if (!has_left()) die(Code::Comm, fmt::format("the coordinator at {} {}", endpoint_, why));
+    if (has_left()) return stop_leaving();
+    die(Code::Comm, fmt::format("the coordinator at {} {}", endpoint_, why));
   }
 
   const std::string endpoint_;

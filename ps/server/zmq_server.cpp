@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <thread>
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
@@ -34,6 +35,13 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+// ZeroMQ deals connections to these; each encrypts its own, which is most of a dense push's cost,
+// so that several workers are served by several cores. More than a few wait for the loop.
+int io_threads() {
+  constexpr unsigned kMost = 4;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMost));
 }
 
 /// Sockets and the loop around them.
@@ -177,7 +185,7 @@ class Server {
   bool has_added_ = false;  ///< an update, since it serves
   bool has_reported_ = false;
   ControlLines control_{[this](const std::string& line) { obey(line); }};
-  zmq::context_t context_{1};
+  zmq::context_t context_{io_threads()};
   curve::Authenticator authenticator_;
   zmq::socket_t router_{context_, zmq::socket_type::router};
 };

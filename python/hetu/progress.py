@@ -4,7 +4,8 @@ A script makes one Reporter, in the worker that knows the loss. Under heturun th
 without it the script's own process draws. Records are JSON objects, one per line:
 {"step", "total", "loss", "samples_per_s", "tokens_per_s", "extra": {name: value}}, {"pid"} first, {"closed"} last. A worker
 that trains sends {"pid", "training": "saves" or "unsaved"} and in the end {"training": "over"}: what Ctrl-C would do.
-Every worker says {"mpi": "starts"} before Open MPI does, and {"mpi": "runs"} (executor/comm/mpi.cpp).
+Every worker says {"mpi": "starts"} before Open MPI does, and {"mpi": "runs"} (executor/comm/mpi.cpp); {"last_words": true}
+before the line on standard error that it ends with.
 """
 import collections
 import json
@@ -185,10 +186,9 @@ class Reporter:
 
 
 def tell(record):
-    """Sends one record to heturun, if there is one."""
+    """Sends one record to heturun, if there is one; returns whether there is."""
     fd = _inherited()
-    if fd is not None:
-        _write(fd, record)
+    return fd is not None and _write(fd, record)
 
 
 def _write(fd, record):

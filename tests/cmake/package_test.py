@@ -86,6 +86,7 @@ class Prefix(Installed):
                          f"peak {PEAK} micro-batches, makespan {MAKESPAN}, bubble {BUBBLE:.4f}\n")
         self.tool_works(prefix / "bin" / "hetu")
         self.a_program_trains(prefix)
+        self.a_client_stands_alone(prefix)
         self.heturun_starts(prefix)
         for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module
             self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
@@ -105,20 +106,40 @@ class Prefix(Installed):
         for site in moved.glob("lib*/python*/site-packages"):
             self.words(sys.executable, "-c", reads, images.parent, env={"PYTHONPATH": str(site)})
 
-    def a_program_trains(self, prefix: pathlib.Path) -> None:
-        """The README's program, with hetu::executor in place of hetu::pipeline: its loss falls."""
-        program = self.folder / "train"
+    def build(self, prefix: pathlib.Path, name: str, target: str) -> pathlib.Path:
+        """The program of an example, with its target in place of hetu::pipeline."""
+        program = self.folder / name
         program.mkdir()
         text = (EXAMPLES / "CMakeLists.txt").read_text()
         self.assertIn("PRIVATE hetu::pipeline", text)
-        text = text.replace("hetu::pipeline", "hetu::executor").replace("plan", "train")
+        text = text.replace("hetu::pipeline", target).replace("plan", name)
         (program / "CMakeLists.txt").write_text(text)
-        (program / "train.cpp").write_bytes((EXAMPLES / "train.cpp").read_bytes())
+        (program / f"{name}.cpp").write_bytes((EXAMPLES / f"{name}.cpp").read_bytes())
         self.words("cmake", "-S", program, "-B", program / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
         self.words("cmake", "--build", program / "build")
-        losses = [float(x) for x in re.findall(r"^step \d+ loss ([\d.]+)$", self.words(program / "build" / "train"), re.M)]
+        return program / "build" / name
+
+    def a_program_trains(self, prefix: pathlib.Path) -> None:
+        """The README's program: its loss falls."""
+        program = self.build(prefix, "train", "hetu::executor")
+        losses = [float(x) for x in re.findall(r"^step \d+ loss ([\d.]+)$", self.words(program), re.M)]
         self.assertGreaterEqual(len(losses), 2)
         self.assertLess(losses[-1], losses[0] / 2)
+
+    def a_client_stands_alone(self, prefix: pathlib.Path) -> None:
+        """A program that links the client of parameter servers and nothing else of Hetu."""
+        program = self.build(prefix, "sum_vectors", "hetu::parameter_client")
+        keys = self.folder / "job.keys"
+        words = [prefix / "bin" / "hetu", "ps", "serve", "--listen", f"ipc://{self.folder}/server", "--keys", keys]
+        with subprocess.Popen([str(w) for w in words], env=outside(), stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            try:
+                if "listens at" in server.stdout.readline():
+                    self.assertEqual(self.words(program, keys, 0, 1), "member 0: 3 … 3\n")
+                else:  # a build without ZeroMQ
+                    self.assertIn("ZeroMQ", self.refused(program, "ipc:///x@" + "0" * 192, 0, 1, status=3))
+            finally:
+                server.terminate()
 
     def heturun_starts(self, prefix: pathlib.Path) -> None:
         """The installed one, by a shipped cluster file: its workers import the installed package, and C++ trains in two."""

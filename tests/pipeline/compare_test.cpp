@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "graph/base/error.h"
 #include "pipeline/generate/generate.h"
+#include "pipeline/ir/run_length.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 
@@ -31,20 +33,47 @@ Schedule lowered_plan(const std::string& method, int stages, int micros, int pip
   return lower(generate(method, sizes), how);
 }
 
+// Two pipelines that meet at servers, by waves or by steps with a flush.
+Schedule plan_over_servers(const std::string& method, int staleness) {
+  Lowering how;
+  how.pipelines = 2;
+  how.servers = true;
+  how.staleness = staleness;
+  constexpr int kSteps = 5;
+  Sizes sizes{.stages = 2, .micro_batches = 4};
+  if (std::string(method) == "hetpipe") {
+    sizes.steps = kSteps;
+    return lower(generate(method, sizes), how);
+  }
+  return lower(with_flushes(generate(method, sizes), kSteps), how);
+}
+
+// A transfer takes `served`, beside the latency.
+Costs with_servers(double served) {
+  Costs costs;
+  costs.stages[0].weight_bytes = served;
+  costs.link.bandwidth = 1;
+  costs.link.latency = 0.1;
+  return costs;
+}
+
 std::vector<TraceEvent> simulated(const Schedule& plan, const Costs& costs,
                                   SimulateOptions options = {}) {
   options.events = true;
   return simulate(plan, costs, options).events;
 }
 
-// Measured events as a run records them: a message leaves at once, and its receive lasts from when
-// the worker is free until it comes.
+// Measured events as a run records them: a message or a push leaves at once, and a receive lasts
+// from when the worker is free until its message comes.
 std::vector<TraceEvent> as_measured(std::vector<TraceEvent> events, const Schedule& plan) {
   const PlanIndex index(plan);
   std::map<std::tuple<int, int, int, int, std::string>, double> arrivals;
+  std::map<std::pair<int, int>, std::deque<double>> pulled;  // by row and stage, in order
   const auto pipeline = [&](const TraceEvent& e) { return e.worker / index.workers(); };
   for (TraceEvent& e : events) {
     e.source = TraceSource::Measured;
+    if (e.kind == "PULL") pulled[{e.worker, e.stage}].push_back(e.start_us + e.duration_us);
+    if (e.kind == "PUSH") e.duration_us = 0;
     if (e.kind != "SEND_F" && e.kind != "SEND_B") continue;
     arrivals[{pipeline(e), e.stage, e.micro, e.part, e.kind}] = e.start_us + e.duration_us;
     e.duration_us = 0;
@@ -61,6 +90,11 @@ std::vector<TraceEvent> as_measured(std::vector<TraceEvent> events, const Schedu
         const Instr& i = index.at(p);
         const auto end = ends.find({row, kind_name(i.kind), i.stage, i.micro});
         if (is_compute(i.kind) && end != ends.end()) free = std::max(free, end->second);
+        if (i.kind == Kind::Pull) {
+          std::deque<double>& next = pulled.at({row, i.stage});
+          free = std::max(free, next.front());
+          next.pop_front();
+        }
         if (!is_recv(i.kind)) continue;
         const bool forward = i.kind == Kind::RecvForward;
         const double there =
@@ -199,6 +233,59 @@ TEST(Compare, NamesTheSlowReduction) {
   EXPECT_EQ(c.first_behind.losses[0].cause, LossCause::Collective);
   EXPECT_EQ(c.first_behind.losses[0].kind, "REDUCE_GRAD");
   EXPECT_NEAR(c.first_behind.losses[0].us, 2000, 1e-6);
+}
+
+const std::vector<std::pair<const char*, int>> kOverServers = {
+    {"hetpipe", 0}, {"hetpipe", 1}, {"1f1b", 0}, {"gpipe", 2}};
+
+TEST(Compare, FindsNothingInARunOverServersThatKeptToItsPlan) {
+  for (const auto& [method, staleness] : kOverServers) {
+    const Schedule plan = plan_over_servers(method, staleness);
+    const Comparison c = compare(beside(plan, with_servers(0.5), with_servers(0.5)), plan);
+    SCOPED_TRACE(fmt::format("{}, {}\n{}", method, staleness, to_text(c)));
+    EXPECT_EQ(c.first_behind.worker, -1);
+    EXPECT_NEAR(c.last.late_us, 0, 1e-6);
+    EXPECT_EQ(c.unplanned, 0);
+    bool pulls = false;
+    for (const ComparedKind& k : c.kinds) {
+      EXPECT_NE(k.kind, "PUSH");
+      EXPECT_NEAR(k.time.measured, k.time.predicted, 1e-6) << k.kind;
+      pulls = pulls || k.kind == "PULL";
+    }
+    EXPECT_TRUE(pulls);
+    for (const ComparedEdge& e : c.edges)
+      EXPECT_NEAR(e.waiting.measured, e.waiting.predicted, 1e-6);
+  }
+}
+
+TEST(Compare, LossesOverServersAddUpToTheDelay) {
+  for (const auto& [method, staleness] : kOverServers) {
+    const Schedule plan = plan_over_servers(method, staleness);
+    SimulateOptions straggling;
+    straggling.jitter = 0.4;
+    for (straggling.seed = 1; straggling.seed <= 5; ++straggling.seed) {
+      const Comparison c = compare(beside(plan, with_servers(0.5), with_servers(2), straggling),
+                                   plan, {.step = -1, .all = true, .behind = 0.02});
+      SCOPED_TRACE(
+          fmt::format("{}, {}, seed {}\n{}", method, staleness, straggling.seed, to_text(c)));
+      EXPECT_NEAR(sum_of(c.last), c.last.late_us, 1e-6);
+      ASSERT_GE(c.first_behind.worker, 0);
+      EXPECT_NEAR(sum_of(c.first_behind), c.first_behind.late_us, 1e-6);
+    }
+  }
+}
+
+TEST(Compare, NamesTheWaitForSlowServers) {
+  for (const auto& [method, staleness] : kOverServers) {
+    const Schedule plan = plan_over_servers(method, staleness);
+    const Comparison c = compare(beside(plan, with_servers(0.5), with_servers(20)), plan,
+                                 {.step = -1, .all = true, .behind = 0.05});
+    SCOPED_TRACE(fmt::format("{}, {}\n{}", method, staleness, to_text(c)));
+    ASSERT_FALSE(c.last.losses.empty());
+    EXPECT_EQ(c.last.losses[0].cause, LossCause::Wait);
+    EXPECT_EQ(c.last.losses[0].kind, "PULL");
+    EXPECT_THAT(to_text(c), HasSubstr("PULL of stage"));
+  }
 }
 
 TEST(Compare, WaitingForOtherMembersIsNoTimeOfASum) {

@@ -130,6 +130,15 @@ class Failed(ExitCase):
                 self.check(ended, 1, says, tracebacks)
                 self.assertEqual(ended[2].count("Error: "), 1, ended[2])
 
+    def test_errors_in_one_line_are_said_once_however_long_a_worker_takes_to_end(self):
+        script = self.folder / "script.py"
+        script.write_text("import atexit, os, time\nimport hetu as ht\natexit.register(time.sleep, 2.5)\n"
+                          "with ht.one_line_errors('script.py'):\n"
+                          "    raise ValueError(f'told wrong {ht.job_info().worker}')\n")
+        ended = self.run_job(3, script)
+        self.check(ended, 2, r"(?m)^\[w\d\] script\.py: told wrong \d$", 0)
+        self.assertEqual(ended[2].count("told wrong"), 1, ended[2])
+
     def test_a_traceback_that_is_not_the_end_is_shown(self):
         script = self.folder / "script.py"
         script.write_text("import logging, sys\ntry:\n    {}[1]\nexcept KeyError:\n    logging.exception('noted')\n"
@@ -164,11 +173,16 @@ class Blame(unittest.TestCase):
         self.assertEqual(self.failure([1, None], mpirun=signal.SIGKILL)[:2], (1, "worker 0 exited with status 1"))
 
     def test_the_cause_before_what_follows_and_its_words_alone(self):
-        words = (b"Traceback\n  a\nCommError: lost 2\n", b"Traceback\n  a\nKeyError: 1\n", b"Traceback\n  b\nKeyError: 1\n",
-                 b"Traceback\n  c\nIndexError: 2\n")
+        words = [b"Traceback (most recent call last):\n" + end for end in (
+            b"  a\nCommError: lost 2\n", b"  a\nKeyError: 1\n", b"  b\nKeyError: 1\n", b"  c\nIndexError: 2\n")]
         status, why, said = self.failure([COMM, 1, 1, 1], words=words)
         self.assertEqual((status, why), (1, "worker 1 exited with status 1"))
         self.assertEqual(said, {1: words[1], 3: b"failed too: IndexError: 2\n"})
+
+    def test_of_errors_in_one_line_that_of_the_cause_alone(self):
+        lines = [b"script.py: row 1 is none\n", b"script.py: row 2 is none\n"]
+        for codes, cause in (([2, 2], 0), ([None, 2], 1), ([COMM, 2], 1)):
+            self.assertEqual(self.failure(codes, words=lines)[2], {cause: lines[cause]})
 
     def test_one_that_is_gone_with_status_0_before_those_that_mpirun_ended(self):
         status, why, _ = self.failure([-signal.SIGTERM, 0], told=[0])

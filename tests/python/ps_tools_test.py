@@ -66,14 +66,14 @@ class Case(unittest.TestCase):
 
 
 class Serve(Case):
-    def test_two_processes_sum_vectors_over_every_kind_of_endpoint(self):
-        example = os.path.join(ROOT, "docs", "examples", "sum_vectors.py")
+    def test_two_processes_sum_vectors_over_every_kind_of_endpoint_in_either_language(self):
+        python = [sys.executable, os.path.join(ROOT, "docs", "examples", "sum_vectors.py")]
+        cpp = [os.path.join(os.environ["HETU_BUILD_DIR"], "bin", "example_sum_vectors")]
         for listen in ("tcp://127.0.0.1:*", "tcp://0.0.0.0:0", f"ipc://{self.place}/a, b;c"):
             with self.subTest(listen):
                 server = self.serve(listen)
-                runs = [subprocess.Popen([sys.executable, example, self.keys, str(m), "2"], text=True,
-                                         stdout=subprocess.PIPE) for m in range(2)]
-                for member, run in enumerate(runs):
+                words = [[*example, self.keys, str(m), "2"] for m, example in enumerate((python, cpp))]
+                for member, run in enumerate([subprocess.Popen(each, text=True, stdout=subprocess.PIPE) for each in words]):
                     self.assertEqual(run.communicate(timeout=60)[0], f"member {member}: 9 … 9\n")
                     self.assertEqual(run.returncode, 0)
                 self.end(server, signal.SIGINT)

@@ -246,9 +246,22 @@ class Guard:
                 record = json.loads(line)
                 if "pid" in record:
                     self.target = int(record["pid"])
+                if "last_words" in record:
+                    self.unsaid.announce(time.monotonic())
+                    continue
             except (ValueError, TypeError):
                 continue
             self.send(PROGRESS, line)
+
+    def take_announcements(self, streams):
+        """Forwards the progress records that were sent before what has just been read of another stream."""
+        for descriptor, (kind, lines) in streams.items():
+            if kind == PROGRESS:
+                try:
+                    data = os.read(descriptor, 65536)  # all that a pipe holds
+                except BlockingIOError:
+                    continue
+                self.forward(kind, lines.feed(data))
 
     def take_output(self, streams, descriptor):
         """Forwards what a stream holds; forgets the stream at its end. Returns whether it is still open."""
@@ -257,6 +270,8 @@ class Guard:
             data = os.read(descriptor, 65536)
         except BlockingIOError:
             return True
+        if kind == ERR:
+            self.take_announcements(streams)
         self.forward(kind, lines.feed(data) if data else lines.flush())
         if not data:
             del streams[descriptor]

@@ -46,7 +46,7 @@ class Worker:
     code: int | None = None  # exit status, or minus the signal's number
     error: str = ""
     told: bool = False  # mpirun has ended it
-    words: bytes = b""  # the traceback that it ended with
+    words: bytes = b""  # the traceback, or the line, that it ended with
 
     def describe(self):
         return f"worker {self.number} ({self.host}, pid {self.pid})" if self.pid else f"worker {self.number}"
@@ -153,15 +153,15 @@ class Part:
         return COMM if worker.unstarted() else status_of(worker.code), worker.death()
 
     def last_words(self):
-        """[(worker, lines for standard error)] once it is known who is to blame: its traceback, and a line of each other
-        error that neither follows from it nor says the same."""
+        """[(worker, lines for standard error)] once it is known who is to blame: its traceback or line, and a line of each
+        other traceback that neither follows from it nor says the same."""
         said = []
         for worker in sorted((w for w in self.workers if w.words), key=lambda w: w is not self.blamed):
             words, worker.words = worker.words, b""
             text = last_words.essence(words)
             if worker is self.blamed or (self._essence is None and worker.code not in FOLLOWERS):
                 said.append((worker, words))
-            elif worker.code not in FOLLOWERS and text != self._essence:
+            elif worker.code not in FOLLOWERS and text != self._essence and last_words.is_traceback(words):
                 said.append((worker, f"failed too: {text}\n".encode()))
             else:
                 continue

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from hetu import _hetu
+from hetu import _hetu, progress
 from hetu.process import stop
 
 # As exit_status() in graph/base/error.h.
@@ -22,18 +22,21 @@ def parse_bytes(text: str) -> int:
     return int(_hetu.TrainingOptions({"memory_limit": text}).memory_limit)
 
 
-def _speaks_first() -> bool:
+def _await_turn(follows: bool) -> None:
     try:
-        return _hetu.env()["worker"] == 0
+        is_first = _hetu.env()["worker"] == 0
+        is_chosen_from = not follows and progress.tell({"last_words": True})
+        if not is_first and not is_chosen_from:
+            time.sleep(1.0)
     except ValueError:  # the environment itself is what is wrong
-        return True
+        return
 
 
-def report(program: str, message: str) -> None:
-    """One line on standard error; a plan that is refused has one more per worker concerned, indented. Workers that
-    fail alike leave the word to the first: it ends the job before they speak."""
-    if not _speaks_first():
-        time.sleep(1.0)
+def report(program: str, message: str, follows: bool = False) -> None:
+    """One line on standard error; a plan that is refused has one more per worker concerned, indented. Workers fail alike,
+    and one speaks: heturun shows the words of the one to blame. Where there is none, and of an error that only `follows`
+    from another worker's, the first has the word, and ends the job before the others speak."""
+    _await_turn(follows)
     first, *concerned = message.split("\n  ")
     lines = [f"{program}: {' '.join(first.split())}", *(f"  {' '.join(line.split())}" for line in concerned)]
     sys.stderr.write("\n".join(lines) + "\n")
@@ -52,7 +55,7 @@ def one_line_errors(program: str) -> Iterator[None]:
         leave.close()
     except tuple(kind for kind, _ in STATUS) as error:
         status = next(status for kind, status in STATUS if isinstance(error, kind))
-        report(program, str(error))
+        report(program, str(error), follows=leave.follower_status(type(error)) != 0)
         leave.close(status)
         sys.exit(status)
     except KeyboardInterrupt:

@@ -41,7 +41,8 @@ std::vector<Bytes> from_coordinators() {
           encode(FromCoordinator(Refusal{Code::Plan, "no"})),
           encode(FromCoordinator(Lost{2, 40, 38, "was killed"})),
           encode(FromCoordinator(Endpoints{{"tcp://a:1", ""}})),
-          encode(FromCoordinator(Rendezvous{{0, 2}, false, true}))};
+          encode(FromCoordinator(Rendezvous{{0, 2}, false, true})),
+          encode(FromCoordinator(Left{}))};
 }
 
 TEST(Messages, AreReadAsTheyWereWritten) {

@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <zmq.hpp>
 
 #include "config/curve/sockets.h"
@@ -233,14 +235,32 @@ TEST(Zmq, HelloIsSaidAgainToTheNextCoordinator) {
     std::vector<std::unique_ptr<GroupClient>> last;
     for (int p = 0; p < 2; ++p) last.push_back(served.connect()(place(policy, p, 0)));
     last[0]->leave();
-    // Nothing orders two lines of one worker: a hello that overtakes the leave is refused.
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     std::thread again([&] { EXPECT_NO_THROW(served.connect()(place(policy, 0, 0))); });
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is held
     served.end();
     served.release();
     EXPECT_NO_THROW(served.connect()(place(policy, 1, 0)));
     again.join();
+  }
+}
+
+// The next training's hello goes over another line: it is said when the leave has been heard.
+TEST(Zmq, LeaveEndsWhenTheCoordinatorHasHeardItOrIsDead) {
+  for (const int news : {SIGCONT, SIGKILL}) {
+    Served served;
+    const auto client = served.connect()(place(sizes(1, 2, 1), 0, 0));
+    kill(served.pid(), SIGSTOP);
+    std::atomic<bool> has_left{false};
+    std::thread leaving([&] {
+      client->leave();
+      has_left = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_FALSE(has_left);
+    const auto start = Clock::now();
+    kill(served.pid(), news);
+    leaving.join();
+    EXPECT_LT(since(start), 5) << strsignal(news);
   }
 }
 
