@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
+from hetu.names import missing_from
 from hetu.place import place, placed, refuse
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Data:
             refuse(f"{type(self).__name__}: batch_size must be a whole number >= 1, got {batch_size!r}")
         self.fields = fields
         self.batch_size = int(batch_size)
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            cls.__init__ = placed()(cls.__init__)  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Value:
         """The value of a field in the current graph."""
@@ -205,7 +210,6 @@ class Batches(Data):
     drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
     """
 
-    @placed()
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
                  dtypes: Mapping[str, str] | None = None) -> None:
         self.items: Any = items  # a sequence, by what it has rather than by what it is
@@ -391,3 +395,6 @@ class Lines(Rows):
                  augment: rows.Augment | None = None) -> None:
         lines = rows.InMemory("Lines", rows.read_lines(paths, length, encode, pad))
         super().__init__("Lines", lines, batch_size, seed, shuffle, augment)
+
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hetu import _hetu, options
+from hetu.names import missing_from
 
 
 def _of(name: str) -> Any:
@@ -194,4 +195,12 @@ def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
     """A number is a constant rate."""
     if isinstance(rate, ReduceOnPlateau):
         return as_rate(rate.rate)
-    return rate if isinstance(rate, Rate) else constant(float(rate))
+    if isinstance(rate, Rate):
+        return rate
+    try:
+        return constant(float(rate))
+    except (TypeError, ValueError):
+        raise ValueError(f"learning_rate: a number, or one of hetu.lr, is wanted, got {rate!r}") from None
+
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

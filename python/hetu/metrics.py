@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hetu.place import placed
 
+
+@placed()
 def auc(scores: Any, labels: Any) -> float:
     """The area under the ROC curve, exact: the share of pairs of a row with label 1 and one with label 0 in which the first
     has the higher score; equal scores count half. By the sum of ranks (Mann and Whitney 1947).

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -41,8 +42,20 @@ def _is_ours(file: str) -> bool:
 
 
 def refuse(message: str) -> NoReturn:
-    """A ValueError that begins with the line of the user's script."""
-    raise ValueError(f"{place()}{message}")
+    """A ValueError that begins with the line of the user's script: one line, whatever was found has in it."""
+    raise ValueError(place() + " ".join(part.strip() for part in message.split("\n")))
+
+
+def check_takes(what: str, function: Any, *inputs: str) -> None:
+    """Refuses a function of the user's that cannot be called with so many inputs."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled ones have none
+        return
+    try:
+        signature.bind(*inputs)
+    except TypeError:
+        refuse(f"{what} is called with ({', '.join(inputs)}), and takes {signature}")
 
 
 @contextlib.contextmanager

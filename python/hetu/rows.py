@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hetu.arrays import converted, meant_as_rows
-from hetu.place import refuse
+from hetu.place import check_takes, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -27,12 +28,19 @@ class Source(Protocol):
     def take(self, numbers: numpy.ndarray) -> Mapping[str, Any]: ...
 
 
+def _asarray(called: str, name: str, values: Any) -> numpy.ndarray:
+    import numpy as np
+
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # rows of different lengths, say
+        refuse(f"{called}: field '{name}': {str(error).split('. ')[0]}; rows of one shape are wanted")
+
+
 def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
     """An array as a field of a batch, in the dtype that its rows are meant to have (hetu.arrays). Throws ValueError with the
     line of the user's script: what is no array of numbers, an element that does not fit."""
-    import numpy as np
-
-    array = np.asarray(values)
+    array = _asarray(called, name, values)
     dtype = meant_as_rows(array)
     if not dtype:
         refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; numbers are wanted, in rows of one shape")
@@ -46,9 +54,7 @@ class InMemory:
     """Arrays of a row along axis 0 each, by field."""
 
     def __init__(self, called: str, given: Mapping[str, Any]) -> None:
-        import numpy as np
-
-        self.arrays = {name: np.asarray(values) for name, values in given.items()}
+        self.arrays = {name: _asarray(called, name, values) for name, values in given.items()}
         if not self.arrays:
             refuse(f"{called}: no arrays were given; name them: x=…, y=…")
         for name, array in self.arrays.items():
@@ -72,6 +78,8 @@ class Samples:
         for method, what in (("__len__", "its length"), ("__getitem__", "an item by its number")):
             if not hasattr(dataset, method):
                 refuse(f"{called}: a {type(dataset).__name__} has no {method}, which gives {what}")
+        if isinstance(threads, bool) or not isinstance(threads, numbers.Integral) or threads < 0:
+            refuse(f"{called}: threads must be a whole number >= 0, got {threads!r}")
         self.called, self.dataset, self.names = called, dataset, list(names or [])
         self.rows = len(dataset)
         self.pool = ThreadPoolExecutor(threads, "hetu-samples") if threads else None
@@ -112,8 +120,12 @@ class Drawn:
     def __init__(self, called: str, source: Source, seed: int, shuffle: bool, augment: Augment | None) -> None:
         self.called, self.source, self.seed, self.shuffle, self.augment = called, source, seed, shuffle, augment
         self._order: tuple[int, Any] = (-1, None)  # epoch, and its order
+        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+            refuse(f"{called}: seed must be a whole number >= 0, got {seed!r}")
         if source.rows == 0:
             refuse(f"{called}: there are no rows")
+        if augment is not None:
+            check_takes(f"{called}: augment", augment, "batch", "generator")
         first = self._fields(0, 0, self._numbers(0)[:1])
         self.fields: Fields = [(name, str(array.dtype), list(array.shape[1:])) for name, array in first.items()]
 
@@ -237,8 +249,14 @@ def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], 
         refuse(f"Lines: length must be >= 1, got {length}")
     tokens: list[Sequence[int]] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
-        with open(path, encoding="utf-8") as file:
-            tokens += [(encode(line) if encode else line.encode())[:length] for line in file.read().splitlines() if line]
+        try:
+            with open(path, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except UnicodeDecodeError as error:
+            refuse(f"Lines: {path}: not UTF-8 text: {error.reason} at byte {error.start}")
+        except OSError as error:
+            raise OSError(f"Lines: {path}: {error.strerror}") from None
+        tokens += [(encode(line) if encode else line.encode())[:length] for line in lines if line]
     out = np.full((len(tokens), length), pad, np.int32)
     for row, line in zip(out, tokens, strict=True):
         row[:len(line)] = list(line)

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from hetu import _hetu, schedule
@@ -24,7 +24,7 @@ from hetu.job.hooks import Hooks
 from hetu.job.planning import Planning
 from hetu.job.predict import Predicting
 from hetu.job.reach import Reach
-from hetu.job.step import Reported, Step
+from hetu.job.step import Reported, Step, Steps
 from hetu.job.table_counters import TableCounters
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
@@ -85,17 +85,19 @@ class Executor(Predicting, Reach, Planning):
         self,
         fetches: dict[str, list[Value | Train]],
         devices: Any = None,
-        pipeline: str | Callable[..., Any] = "1f1b",
+        pipeline: str | os.PathLike[str] | Callable[..., Any] = "1f1b",
         micro_batches: int | None = 1,
         *,
         replicas: int | None = None,
-        costs: str | None = None,
+        costs: str | os.PathLike[str] | None = None,
         first_blocks: list[int] | Callable[[int], list[int] | None] | None = None,
         averaging: Averaging | None = None,
         stragglers: Stragglers | None = None,
         compare_single: bool = False,
         **told: Any,
     ) -> None:
+        told = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in told.items()}
+        pipeline, costs = (os.fspath(given) if isinstance(given, os.PathLike) else given for given in (pipeline, costs))
         self.fetches = read(fetches)
         self.train_handle = self.fetches.train
         graph: GraphBuilder = self.train_handle.graph
@@ -197,7 +199,8 @@ class Executor(Predicting, Reach, Planning):
     def _one_source(graph: GraphBuilder) -> Data:
         sources = list({id(s): s for s in graph.sources.values()}.values())
         if len(sources) != 1:
-            raise ValueError(f"the graph must read from one data object, it reads from {len(sources)}")
+            right = "" if sources else "; data.x of an object of hetu.data is such a value"
+            raise ValueError(f"the graph must read from one data object, it reads from {len(sources)}{right}")
         return sources[0]
 
     @property
@@ -243,11 +246,11 @@ class Executor(Predicting, Reach, Planning):
         self,
         name: str = "train",
         steps: int | None = None,
-        checkpoint: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         every: int = 0,
         keep: int = 3,
         resume: bool = False,
-        trace: str | None = None,
+        trace: str | os.PathLike[str] | None = None,
         data: Data | None = None,
         drain: int | None = None,
         *,
@@ -276,18 +279,22 @@ class Executor(Predicting, Reach, Planning):
         """
         of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain,
                        "until": until, "hooks": hooks, "epoch_steps": epoch_steps}
+        checkpoint, trace = (path and os.fspath(path) for path in (checkpoint, trace))
         with placed():
+            if trace and self.is_chief and not os.path.isdir(os.path.dirname(trace) or "."):
+                raise OSError(f"trace {trace}: there is no folder {os.path.dirname(trace)}")
             self.fetches.check(name, of_training, {"data": data})
             given = check_length(steps, until)
             beside = Hooks(self, hooks, epoch_steps)
-        if not self.fetches.trains[name]:
-            return self._under_way(name, given, self._forward(name, self.fetches.names[name], data or self.data,
-                                                               steps or 1))
-        saves = checkpoint, every, keep, resume
-        return self._under_way(name, given, self._train(name, steps, until, saves, trace, beside.drain(drain), beside))
+        if self.fetches.trains[name]:
+            made = self._train(name, steps, until, (checkpoint, every, keep, resume), trace, beside.drain(drain), beside)
+        else:
+            made = self._forward(name, self.fetches.names[name], data or self.data, steps or 1)
+        called = f"job.run({name!r}, {given})"
+        return Steps(self._under_way(called, made), called, self.is_chief)
 
-    def _under_way(self, name: str, given: str, steps: Iterator[Step]) -> Iterator[Step]:
-        self.under_way = f"job.run({name!r}, {given})"
+    def _under_way(self, called: str, steps: Iterator[Step]) -> Generator[Step, None, None]:
+        self.under_way = called
         yield from steps
         self.under_way = ""  # left as it is where a script breaks out of its loop
 
@@ -297,7 +304,8 @@ class Executor(Predicting, Reach, Planning):
         checkpoint, every, keep, resume = saves
         if checkpoint and self.meaningless:
             raise ValueError(f"{self.meaningless}: the weights of this run mean nothing, so it takes no checkpoint folder")
-        store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
+        with placed(tables.as_keywords):
+            store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         end = until if until is not None else self.step + (steps or 1)
         self.job.record(trace is not None)
         with stop.training(checkpoint), beside.of_run():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hetu.arithmetic import kind_of
 from hetu.data import Batches, Data
 from hetu.graph import Value, current
+from hetu.job.step import Reported
+from hetu.place import check_takes
 
 if TYPE_CHECKING:
     import numpy
@@ -42,7 +44,7 @@ class Predicting:
         """
         run, names = self._predicted("predict", run, fetches)
         found = self._arrays(names, list(self._forward(run, names, self._data_of(data), None)))
-        return found[names[0]] if len(names) == 1 else found
+        return found[names[0]] if len(names) == 1 else Reported(found, "job.predict gave")
 
     def evaluate(
         self, data: Rows | None = None, run: str | None = None, metrics: Mapping[str, Metric] | None = None
@@ -68,6 +70,8 @@ class Predicting:
         if not wanted:
             current().refuse(f"evaluate: run '{run}' has no scalar; give metrics= of its values per sample")
         for name, metric in metrics.items():
+            if callable(metric):
+                check_takes(f"evaluate: metric '{name}'", metric, *arrays)
             for part in () if callable(metric) else (metric,) if isinstance(metric, str) else metric:
                 self._known(f"evaluate: metric '{name}'", part, scalars)
         steps = list(self._forward(run, wanted, self._data_of(data), None))
@@ -75,7 +79,11 @@ class Predicting:
         found = {name: self._over(name, counts.get(name), steps) for name in scalars if name in steps[0].scalars}
         for name, metric in metrics.items():
             if callable(metric):
-                found[name] = float(metric(*per_sample))
+                measured = metric(*per_sample)
+                try:
+                    found[name] = float(measured)
+                except (TypeError, ValueError):
+                    current().refuse(f"evaluate: metric '{name}' gave {kind_of(measured).split(',')[0]}; a number is wanted")
             else:
                 above, below = (metric, None) if isinstance(metric, str) else metric
                 found[name] = _sum(above, steps) / (_sum(below, steps) if below else sum(s.samples for s in steps))

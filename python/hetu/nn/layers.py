@@ -6,6 +6,7 @@ Biases and what norms multiply by and add do not decay. Those of images stand in
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def linear_bias(fan_in: int) -> Init:
 def check_sizes(layer: str, **sizes: int) -> None:
     """Refuses what is no whole number of 1 or more."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
             current().refuse(f"nn.{layer}: {name} must be a whole number >= 1, got {size!r}")
 
 
@@ -74,7 +75,7 @@ class Embedding(Module):
 
 def _width(layer: str, shape: int | Sequence[int]) -> int:
     """Norms here are of one axis, the last."""
-    sizes = [shape] if isinstance(shape, int) else list(shape)
+    sizes: list[int] = list(shape) if isinstance(shape, Sequence) else [shape]
     if len(sizes) != 1:
         current().refuse(f"nn.{layer}: normalized_shape is one number, the length of the last axis; got {shape!r}")
     check_sizes(layer, normalized_shape=sizes[0])
@@ -120,7 +121,7 @@ class Dropout(Module):
     """x / (1 - p) with probability 1 - p, else 0, in training; x in validation. The same under every schedule."""
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p < 1:
+        if not isinstance(p, numbers.Real) or not 0 <= p < 1:
             current().refuse(f"nn.Dropout: p must be in [0, 1), got {p!r}")
         self.p = p
 
