@@ -24,6 +24,7 @@ _CALLED = {
         "backward": "optim.….minimize(loss)", "grad": "what a step leaves: job.gradients()", "cat": "hetu.concat",
         "masked_fill": "hetu.where", "matmul": "@", "mm": "@", "bmm": "@", "dot": "@", "argmin": "(-x).argmax",
         "square": "x ** 2", "norm": "(x ** 2).sum(axis).sqrt()", "topk": "hetu.ops.top_k",
+        "numel": "math.prod(x.shape)",
         "data": "what a parameter starts from: init= or hetu.load_weights",
     },
     "hetu": {
@@ -58,6 +59,7 @@ _CALLED = {
         "named_children": ".children()", "add_module": "an attribute: self.name = module",
         "register_module": "an attribute: self.name = module", "register_buffer": "an attribute: self.name = nn.Buffer(…)",
         "register_parameter": "an attribute: self.name = nn.Parameter(…)", "predict": "job.predict", "fit": "job.run",
+        "num_parameters": "hetu.summary(…).parameters", "count_params": "hetu.summary(…).parameters",
     },
     "Executor": {
         "fit": ".run", "train": ".run", "test": ".evaluate", "validate": ".evaluate", "forward": ".predict",

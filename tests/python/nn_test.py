@@ -153,6 +153,15 @@ class Names(unittest.TestCase):
         (step,) = job.run("train", steps=1)
         self.assertEqual(step.loss, 10.5)
 
+    def test_a_dict_of_modules_is_like_one(self):
+        heads = nn.ModuleDict({"a": nn.Linear(3, 2)})
+        heads["b"] = nn.Identity()
+        self.assertEqual((len(heads), list(heads), "a" in heads, "c" in heads), (2, ["a", "b"], True, False))
+        self.assertEqual(heads.items(), list(zip(heads.keys(), heads.values(), strict=True)))
+        self.assertEqual([name for name, _ in heads.named_parameters()], ["a.weight", "a.bias"])
+        with self.assertRaisesRegex(KeyError, r"^\"nn_test\.py:\d+: ModuleDict has no 'c'; there are: a, b\"$"):
+            heads["c"]
+
     def test_numbers_may_be_numpys(self):
         """As those of a shape or of labels are: nn.Linear(width, y.max() + 1)."""
         ht.new_graph()
@@ -226,17 +235,23 @@ class Traps(unittest.TestCase):
             ("nn.BatchNorm1d: x must be [B, num_features = 4] or [B, 4, L], got Value(float32[-1, 5, 4])",
              lambda x: nn.BatchNorm1d(4)(x)),
             ("nn.Conv2d: groups 2 do not divide 3 and 4 channels", lambda _: nn.Conv2d(3, 4, 3, groups=2)),
-            ("nn.LayerNorm: normalized_shape is one number", lambda _: nn.LayerNorm([5, 4])),
+            ("nn.RMSNorm: normalized_shape is one number, the length of the last axis; got [5, 4]",
+             lambda _: nn.RMSNorm([5, 4])),
+            ("nn.LayerNorm: the last axes of x must be normalized_shape = [4, 5], got Value(float32[-1, 5, 4])",
+             lambda x: nn.LayerNorm([4, 5])(x)),
+            ("nn.LayerNorm: normalized_shape must be a whole number >= 1, got 'a'", lambda _: nn.LayerNorm("a")),
             ("nn.Dropout: p must be in [0, 1), got 1", lambda _: nn.Dropout(1)),
             ("nn.Dropout: p must be in [0, 1), got '0.5'", lambda _: nn.Dropout("0.5")),
             ("nn.GELU: approximate 'new' is not known; known: none, tanh", lambda _: nn.GELU("new")),
-            ("nn.Softmax: dim is -1, the last axis; got 1", lambda _: nn.Softmax(1)),
+            ("nn.Softmax: Value(float32[-1, 5, 4]) has 3 axes, there is no axis 3", lambda x: nn.Softmax(3)(x)),
+            ("nn.Softmax: dim must be the number of an axis, got None", lambda _: nn.Softmax(None)),
             ("nn.AdaptiveAvgPool2d: output_size is 1", lambda _: nn.AdaptiveAvgPool2d(7)),
             ("ModuleList: modules are wanted, got the function relu", lambda _: nn.ModuleList([ht.ops.relu])),
             ("Sequential: modules are wanted, got the class ReLU; make one: ReLU(…)", lambda _: nn.Sequential(nn.ReLU)),
             ("Sequential: modules are wanted, got a list; give them one by one: *list",
              lambda _: nn.Sequential([nn.ReLU(), nn.ReLU()])),
             ("Sequential: 'a' must be a module, got the function relu", lambda _: nn.Sequential({"a": ht.ops.relu})),
+            ("ModuleDict: a module cannot be named 'items'", lambda _: nn.ModuleDict({"items": nn.ReLU()})),
             ("ModuleDict: 'a' must be a module, got 3", lambda _: nn.ModuleDict({"a": 3})),
             ("Named.heads: modules in a dict are not found; use nn.ModuleDict", lambda _: Named()),
             ("nn.MultiheadAttention: embed_dim 4 is not divided by num_heads 3", lambda _: nn.MultiheadAttention(4, 3)),

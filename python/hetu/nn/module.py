@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 from hetu.graph import GraphBuilder, Value, current
 from hetu.init import Init
-from hetu.names import missing_of
+from hetu.names import missing_of, near
+from hetu.place import place
 
 
 class _Leaf(Value):
@@ -266,11 +267,40 @@ class Sequential(ModuleList):
 class ModuleDict(Module):
     """Modules by name."""
 
-    def __init__(self, modules: Mapping[str, Module]) -> None:
-        for name, module in modules.items():
-            if not isinstance(module, Module):
-                current().refuse(f"ModuleDict: '{name}' must be a module, got {_found(module)}")
-            setattr(self, name, module)
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        for name, module in (modules or {}).items():
+            self[name] = module
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if not isinstance(module, Module):
+            current().refuse(f"ModuleDict: '{name}' must be a module, got {_found(module)}")
+        if not isinstance(name, str) or hasattr(type(self), name):
+            current().refuse(f"ModuleDict: a module cannot be named {name!r}, an attribute of ModuleDict or no text")
+        setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:
-        return dict(self.children())[name]
+        found = dict(self.children())
+        if name not in found:
+            raise KeyError(f"{place()}ModuleDict has no '{name}'; {near(name, found)}")
+        return found[name]
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def keys(self) -> list[str]:
+        """Names, in order."""
+        return [name for name, _ in self.children()]
+
+    def values(self) -> list[Module]:
+        """Modules, in order."""
+        return [module for _, module in self.children()]
+
+    def items(self) -> list[tuple[str, Module]]:
+        """(name, module), in order."""
+        return list(self.children())
