@@ -6,7 +6,6 @@ Every step takes the next global batch of one order that depends on seed and epo
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from copy import copy
@@ -17,7 +16,7 @@ from hetu import _hetu, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
 from hetu.names import missing_from
-from hetu.place import place, placed, refuse
+from hetu.place import is_whole, place, placed, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -31,7 +30,7 @@ class Data:
     _once = False  # its loaders give one epoch, every row of it
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral) or batch_size < 1:
+        if not is_whole(batch_size, 1):
             refuse(f"{type(self).__name__}: batch_size must be a whole number >= 1, got {batch_size!r}")
         self.fields = fields
         self.batch_size = int(batch_size)

@@ -46,9 +46,11 @@ def _function(record: dict[str, Any]) -> Callable[..., Value | tuple[Value, ...]
     return function
 
 
+def __getattr__(name: str) -> Any:
+    missing_from(__name__)(name)
+
+
 __all__ = []
 for _record in _hetu.operator_records():
     globals()[_record["name"]] = _function(_record)
     __all__.append(_record["name"])
-
-globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

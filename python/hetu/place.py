@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import numbers
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +40,11 @@ def place() -> str:
 
 def _is_ours(file: str) -> bool:
     return os.path.dirname(file).startswith(_PACKAGE) or file == contextlib.__file__
+
+
+def is_whole(given: Any, least: int) -> bool:
+    """Whether it is a whole number, Python's or NumPy's, of at least this."""
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool) and int(given) >= least
 
 
 def refuse(message: str) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hetu.arrays import converted, meant_as_rows
-from hetu.place import check_takes, refuse
+from hetu.place import check_takes, is_whole, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -78,7 +77,7 @@ class Samples:
         for method, what in (("__len__", "its length"), ("__getitem__", "an item by its number")):
             if not hasattr(dataset, method):
                 refuse(f"{called}: a {type(dataset).__name__} has no {method}, which gives {what}")
-        if isinstance(threads, bool) or not isinstance(threads, numbers.Integral) or threads < 0:
+        if not is_whole(threads, 0):
             refuse(f"{called}: threads must be a whole number >= 0, got {threads!r}")
         self.called, self.dataset, self.names = called, dataset, list(names or [])
         self.rows = len(dataset)
@@ -120,7 +119,7 @@ class Drawn:
     def __init__(self, called: str, source: Source, seed: int, shuffle: bool, augment: Augment | None) -> None:
         self.called, self.source, self.seed, self.shuffle, self.augment = called, source, seed, shuffle, augment
         self._order: tuple[int, Any] = (-1, None)  # epoch, and its order
-        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        if not is_whole(seed, 0):
             refuse(f"{called}: seed must be a whole number >= 0, got {seed!r}")
         if source.rows == 0:
             refuse(f"{called}: there are no rows")

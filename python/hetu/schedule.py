@@ -32,18 +32,23 @@ Schedule: TypeAlias = _hetu.Schedule
 Rows = Sequence[Sequence[str]]
 
 
+def _words(text: str) -> str:
+    """A message about options, in the words of Python."""
+    return as_keywords(text).replace("help(hetu.Executor)", "`hetu schedule --help`")
+
+
 def methods() -> list[dict[str, Any]]:
     """Every method: name, aliases, doc, options, and the rules for its numbers of stages and micro-batches."""
     return list(_hetu.method_records())
 
 
-@placed(as_keywords)
+@placed(_words)
 def from_rows(rows: Rows, **options: Any) -> Schedule:
     """A plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
     return _hetu.plan_from_text("".join(",".join(row) + "\n" for row in rows), "rows", options)
 
 
-@placed(as_keywords)
+@placed(_words)
 def generate(method: str | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
     """The plan of a method, or of a function that takes stages and micro_batches and returns rows or a plan."""
     return _by_function(method, options) if callable(method) else _hetu.plan(method, options)
@@ -64,7 +69,7 @@ def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, An
     return from_rows(made, **options)
 
 
-@placed(as_keywords)
+@placed(_words)
 def named(pipeline: str | os.PathLike[str] | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
     """The plan that a `pipeline=` names: a method, a CSV or JSON file, module:function, or a function of sizes that returns
     rows or a plan. The options are those of `hetu schedule`; `stages` and `micro_batches` are needed but for a file."""
@@ -74,7 +79,7 @@ def named(pipeline: str | os.PathLike[str] | Callable[..., Rows | Schedule], **o
     return generate(function, **options)
 
 
-@placed(as_keywords)
+@placed(_words)
 def choose(**options: Any) -> dict[str, Any]:
     """What `hetu choose` with these options ranks, as its JSON: `ranked`, the fastest first, and `refused`. Lists, as of
     micro_batches or methods, are sequences."""
@@ -82,7 +87,7 @@ def choose(**options: Any) -> dict[str, Any]:
     return ranking
 
 
-@placed(as_keywords)
+@placed(_words)
 def ranked(**options: Any) -> list[dict[str, Any]]:
     """What `choose` ranks, as options of a training: method, chunks, pairs, concat, with_recompute. Throws ValueError, with
     the reasons, where no method comes into question."""
@@ -131,7 +136,7 @@ def _function(name: str) -> Callable[..., Rows | Schedule]:
     return function
 
 
-@placed(as_keywords)
+@placed(_words)
 def read(path: str | os.PathLike[str], **options: Any) -> Schedule:
     """The plan of a CSV or JSON file, ours or torch.distributed.pipelining's."""
     return _hetu.plan(os.path.join(os.curdir, os.fspath(path)), options)
@@ -144,19 +149,19 @@ def _checked(plan: Any) -> Schedule:
     return plan
 
 
-@placed(as_keywords)
+@placed(_words)
 def lower(plan: Schedule, **options: Any) -> Schedule:
     """The plan with messages, reductions and updates."""
     return _hetu.lowered_plan(_checked(plan), options)
 
 
-@placed(as_keywords)
+@placed(_words)
 def verify(plan: Schedule, **options: Any) -> dict[str, Any]:
     """Peak activations per worker and weight versions per placement of a right plan; else ValueError says where."""
     return dict(_hetu.verify_plan(_checked(plan), options))
 
 
-@placed(as_keywords)
+@placed(_words)
 def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, Any]:
     """The figures of `hetu simulate --format json`; with events=True also `events`, as a run's trace has them."""
     text, rows = _hetu.simulate_plan(_checked(plan), options, events)
@@ -166,7 +171,7 @@ def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, 
     return figures
 
 
-@placed(as_keywords)
+@placed(_words)
 def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
     """A picture over time: grid, svg, html or (as bytes) pdf; or trace, for Perfetto. A plan's own csv() and json() are its
     files."""

@@ -145,7 +145,8 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
     extra: of what the file may hold besides. A tied weight that is written out is neither.
     """
     graph = current()
-    if not isinstance(source, (str, os.PathLike, Mapping)):
+    known: Any = (str, os.PathLike, Mapping)
+    if not isinstance(source, known):
         graph.refuse(f"load_weights: a safetensors file, or arrays by name, are wanted, got {kind_of(source).split(',')[0]}")
     listed = [[given] if isinstance(given, str) else list(given) for given in (missing, extra)]
     arrays = isinstance(source, Mapping)

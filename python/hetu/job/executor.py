@@ -21,7 +21,7 @@ from hetu.job.cuts import Cuts
 from hetu.job.draws import Draws
 from hetu.job.fetches import check_length, read
 from hetu.job.hooks import Hooks
-from hetu.job.planning import Planning
+from hetu.job.planning import Planning, text_of
 from hetu.job.predict import Predicting
 from hetu.job.reach import Reach
 from hetu.job.step import Reported, Step, Steps
@@ -96,8 +96,7 @@ class Executor(Predicting, Reach, Planning):
         compare_single: bool = False,
         **told: Any,
     ) -> None:
-        told = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in told.items()}
-        pipeline, costs = (os.fspath(given) if isinstance(given, os.PathLike) else given for given in (pipeline, costs))
+        told, method, times = {name: text_of(value) for name, value in told.items()}, text_of(pipeline), text_of(costs)
         self.fetches = read(fetches)
         self.train_handle = self.fetches.train
         graph: GraphBuilder = self.train_handle.graph
@@ -128,21 +127,21 @@ class Executor(Predicting, Reach, Planning):
             "stragglers": stragglers.settings() if stragglers else None,
             **told, "device": self.device, "threads": told.get("threads") or env["threads"] or _threads(len(links)),
         }
-        self.cuts = Cuts(told.get("partition"), told.get("speed"), costs, first_blocks)
+        self.cuts = Cuts(told.get("partition"), told.get("speed"), times, first_blocks)
         own: dict[str, Any] = {name: common.pop(name, None) for name in PLANNING} | {"replicas": replicas}
-        if pipeline == "choose":
+        if method == "choose":
             if any(value not in (None, False) for value in own.values()):
                 raise ValueError("pipeline choose picks chunks, pairs, concat, recompute and run-time rule itself; leave "
                                  "these options out")
-            options = self._choose(micro_batches, costs, common)
+            options = self._choose(micro_batches, times, common)
         else:
-            if costs is not None:
-                if schedule.goes_by_costs(pipeline):
-                    own["costs"] = costs
+            if times is not None:
+                if schedule.goes_by_costs(method):
+                    own["costs"] = times
                 elif not self.cuts.by_times:
                     raise ValueError(f"costs are for pipeline choose, for partition times, and for methods that go by them: "
                                      f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
-            options = self._planned(pipeline, micro_batches, own, common)
+            options = self._planned(method, micro_batches, own, common)
         self.method, self.micro_batches = options.method, options.micro_batches
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
@@ -279,15 +278,15 @@ class Executor(Predicting, Reach, Planning):
         """
         of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain,
                        "until": until, "hooks": hooks, "epoch_steps": epoch_steps}
-        checkpoint, trace = (path and os.fspath(path) for path in (checkpoint, trace))
         with placed():
-            if trace and self.is_chief and not os.path.isdir(os.path.dirname(trace) or "."):
-                raise OSError(f"trace {trace}: there is no folder {os.path.dirname(trace)}")
+            if (beyond := os.path.dirname(trace or "")) and self.is_chief and not os.path.isdir(beyond):
+                raise OSError(f"trace {trace}: there is no folder {beyond}")
             self.fetches.check(name, of_training, {"data": data})
             given = check_length(steps, until)
             beside = Hooks(self, hooks, epoch_steps)
         if self.fetches.trains[name]:
-            made = self._train(name, steps, until, (checkpoint, every, keep, resume), trace, beside.drain(drain), beside)
+            saves = text_of(checkpoint), every, keep, resume
+            made = self._train(name, steps, until, saves, text_of(trace), beside.drain(drain), beside)
         else:
             made = self._forward(name, self.fetches.names[name], data or self.data, steps or 1)
         called = f"job.run({name!r}, {given})"

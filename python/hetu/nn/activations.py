@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
+import sys
 from typing import Any
 
 from hetu import ops
 from hetu.graph import Value, current
 from hetu.nn.module import Module
+from hetu.place import is_whole
 
 
 class ReLU(Module):
@@ -76,7 +77,7 @@ class Softmax(Module):
     """Along the axis `dim`, which is not the batch."""
 
     def __init__(self, dim: int = -1) -> None:
-        if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
+        if not is_whole(dim, -sys.maxsize):
             current().refuse(f"nn.Softmax: dim must be the number of an axis, got {dim!r}")
         self.dim = int(dim)
 

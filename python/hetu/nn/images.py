@@ -7,7 +7,7 @@ Biases and what norms multiply by and add do not decay. B batch, C channels, H h
 from __future__ import annotations
 
 import math
-import numbers
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +17,7 @@ from hetu.graph import Value, current
 from hetu.init import ones, zeros
 from hetu.nn.layers import check_sizes, linear_bias, linear_weight
 from hetu.nn.module import Buffer, Module, Parameter
+from hetu.place import is_whole
 
 
 def _check_images(layer: str, x: Value, channels: int, of: str) -> None:
@@ -26,8 +27,8 @@ def _check_images(layer: str, x: Value, channels: int, of: str) -> None:
 
 def _pair(layer: str, name: str, given: int | Sequence[int]) -> list[int]:
     """Of height and width; a number counts for both."""
-    pair = list(given) if isinstance(given, (list, tuple)) else [given, given]
-    if len(pair) != 2 or any(isinstance(n, bool) or not isinstance(n, numbers.Integral) for n in pair):
+    pair: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given, given]
+    if len(pair) != 2 or not all(is_whole(n, -sys.maxsize) for n in pair):
         current().refuse(f"nn.{layer}: {name} must be a whole number, or two (height, width), got {given!r}")
     return [int(n) for n in pair]
 

@@ -6,7 +6,6 @@ Biases and what norms multiply by and add do not decay. Those of images stand in
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from hetu.functions import group_norm, rms_norm
 from hetu.graph import Value, current
 from hetu.init import Init, kaiming_uniform, normal, ones, uniform, zeros
 from hetu.nn.module import Module, Parameter
+from hetu.place import is_whole
 
 
 def linear_weight() -> Init:
@@ -31,7 +31,7 @@ def linear_bias(fan_in: int) -> Init:
 def check_sizes(layer: str, **sizes: int) -> None:
     """Refuses what is no whole number of 1 or more."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
+        if not is_whole(size, 1):
             current().refuse(f"nn.{layer}: {name} must be a whole number >= 1, got {size!r}")
 
 
@@ -132,7 +132,7 @@ class Dropout(Module):
     """x / (1 - p) with probability 1 - p, else 0, in training; x in validation. The same under every schedule."""
 
     def __init__(self, p: float = 0.5) -> None:
-        if not isinstance(p, numbers.Real) or not 0 <= p < 1:
+        if isinstance(p, str) or not 0 <= p < 1:
             current().refuse(f"nn.Dropout: p must be in [0, 1), got {p!r}")
         self.p = p
 
