@@ -16,7 +16,7 @@ from hetu import _hetu, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
 from hetu.names import missing_from
-from hetu.place import is_whole, place, placed, refuse
+from hetu.place import is_whole, of_script, place, placed, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -46,7 +46,8 @@ class Data:
                 current().sources[name] = self
                 return placeholder(name, dtype, [BATCH, *shape])
         known = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
-        raise AttributeError(f"{place()}{type(self).__name__} has no field or attribute '{name}'; its fields: {known}")
+        what = type(self).__name__
+        raise of_script(AttributeError(f"{place()}{what} has no field or attribute '{name}'; its fields: {known}"))
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in

@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import NoReturn
 
-from hetu.place import place, refuse
+from hetu.place import of_script, place, refuse
 
 # What NumPy, PyTorch and Keras call otherwise: by module, or by class, whose own names begin with a dot.
 _CALLED = {
@@ -127,8 +127,8 @@ def missing_of(owner: str, name: str, known: Iterable[str], called: str = "") ->
     what = "a Value" if called == "Value" else called
     if name[:1] == "_":  # what Python and its tools ask for
         raise AttributeError(f"{what} has no attribute '{name}'")
-    raise AttributeError(f"{place()}{what} has no '{name}'; "
-                         + _where(owner, name, [each for each in known if each[:1] != "_"], "."))
+    where = _where(owner, name, [each for each in known if each[:1] != "_"], ".")
+    raise of_script(AttributeError(f"{place()}{what} has no '{name}'; {where}"))
 
 
 def missing_from(module: str) -> Callable[[str], NoReturn]:
@@ -139,6 +139,6 @@ def missing_from(module: str) -> Callable[[str], NoReturn]:
         path = vars(found).get("__path__")  # of a package: Python asks it for its modules before it imports them
         if name[:1] == "_" or (path is not None and PathFinder.find_spec(f"{module}.{name}", path)):
             raise AttributeError(f"module '{module}' has no attribute '{name}'")
-        raise AttributeError(f"{place()}{module} has no '{name}'; {_where(module, name, _public(found), '')}")
+        raise of_script(AttributeError(f"{place()}{module} has no '{name}'; {_where(module, name, _public(found), '')}"))
 
     return missing

@@ -19,12 +19,13 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hetu import _hetu
-from hetu.options import as_keywords
+from hetu.options import as_keywords, table
 from hetu.place import check_takes, placed
 
 # Properties method, stages, micro_batches, chunks, steps, rows, placements; csv(), json().
@@ -33,7 +34,9 @@ Rows = Sequence[Sequence[str]]
 
 
 def _words(text: str) -> str:
-    """A message about options, in the words of Python."""
+    """A message about options, in the words of Python, whose keywords are the fields of the table."""
+    for field in table("plan").values():
+        text = re.sub(rf"(?<![\w-]){re.escape(field.flag)}(?![\w-])", field.name, text)
     return as_keywords(text).replace("help(hetu.Executor)", "`hetu schedule --help`")
 
 

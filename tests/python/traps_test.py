@@ -259,17 +259,40 @@ class Traps(unittest.TestCase):
         self.assertRegex(said.getvalue(),
                          r"^traps_test\.py:\d+: job\.run\('train', steps=3\) was asked for no step[^\n]*\n$")
 
-    def test_a_script_ends_in_its_line(self):
-        script = ("import numpy as np\nimport hetu as ht\n"
-                  "with ht.one_line_errors('mine.py'):\n"
-                  "    data = ht.data.Arrays(x=np.ones(3), y=np.ones(2), batch_size=1)\n")
+    def script(self, *lines):
+        """Its exit status, and what it says."""
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/mine.py"
             with open(path, "w") as file:
-                file.write(script)
+                file.write("\n".join(["import numpy as np", "import hetu as ht", *lines]) + "\n")
             done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
-        self.assertEqual((done.returncode, done.stderr),
-                         (2, "mine.py: mine.py:4: Arrays: fields of one length are wanted, got x of 3 rows, y of 2 rows\n"))
+        return done.returncode, done.stderr.replace(path, "mine.py")
+
+    def test_a_script_ends_in_its_line(self):
+        found = self.script("with ht.one_line_errors('mine.py'):",
+                            "    data = ht.data.Arrays(x=np.ones(3), y=np.ones(2), batch_size=1)")
+        self.assertEqual(found, (2, "mine.py: mine.py:4: Arrays: fields of one length are wanted, got x of 3 rows, y of 2 "
+                                    "rows\n"))
+
+    def test_a_traceback_ends_in_the_script(self):
+        """Of what is refused, of a name that is not there, of what C++ refuses; not of what the script itself raises."""
+        for lines, says in (
+            (["ht.step_mean(1.0)"], "ValueError: mine.py:3: step_mean: x must be a Value, got a float"),
+            (["ht.nn.Linear(2, 1).eval()"], "AttributeError: mine.py:3: Linear has no 'eval'"),
+            (["ht.schedule.generate('1f1b')"], "ValueError: mine.py:3: 1f1b needs stages P"),
+            (["ht.load('none')"], "OSError: mine.py:3: none: holds no checkpoint"),
+            (["ht.data.Arrays(x=np.ones(3), batch_size=1).z"], "AttributeError: mine.py:3: Arrays has no field or"),
+            (["class Mine(ht.nn.Module):", "    def forward(self, x):", "        return ht.ops.relu(x)", "Mine()(1.0)"],
+             "ValueError: mine.py:5: relu: input 0 must be a Value, got a float"),
+        ):
+            with self.subTest(says):
+                status, told = self.script(*lines)
+                files = [line.split('"')[1] for line in told.splitlines() if line.startswith("  File ")]
+                self.assertEqual((status, files[0], files[-1]), (1, "mine.py", "mine.py"), told)
+                self.assertIn(f"\n{says}", told)
+        _, told = self.script("def augment(batch, draw):", "    return batch['y']",
+                              "ht.data.Arrays(x=np.ones(3), batch_size=1, augment=augment)")
+        self.assertRegex(told, r'rows\.py", line(.|\n)*mine\.py", line 4, in augment(.|\n)*KeyError: .y.')
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 
 from hetu.names import near
-from hetu.place import place
+from hetu.place import of_script, place
 
 V = TypeVar("V")
 
@@ -26,7 +26,7 @@ class Reported(dict[str, V], Generic[V]):
 
 
 def _refuse(says: str, name: str, known: Iterable[str]) -> NoReturn:
-    raise KeyError(f"{place()}{says} no '{name}'; {near(name, known)}")
+    raise of_script(KeyError(f"{place()}{says} no '{name}'; {near(name, known)}"))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from hetu.graph import GraphBuilder, Value, current
 from hetu.init import Init
 from hetu.names import missing_of, near
-from hetu.place import place
+from hetu.place import of_script, place
 
 
 class _Leaf(Value):
@@ -281,7 +281,7 @@ class ModuleDict(Module):
     def __getitem__(self, name: str) -> Module:
         found = dict(self.children())
         if name not in found:
-            raise KeyError(f"{place()}ModuleDict has no '{name}'; {near(name, found)}")
+            raise of_script(KeyError(f"{place()}ModuleDict has no '{name}'; {near(name, found)}"))
         return found[name]
 
     def __len__(self) -> int:
