@@ -45,9 +45,9 @@ class Data:
             if field == name:
                 current().sources[name] = self
                 return placeholder(name, dtype, [BATCH, *shape])
-        known = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
-        what = type(self).__name__
-        raise of_script(AttributeError(f"{place()}{what} has no field or attribute '{name}'; its fields: {known}"))
+        found = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
+        says = f"{type(self).__name__} has no field or attribute '{name}'; its fields: {found}"
+        raise of_script(AttributeError(place() + says))
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in
@@ -119,8 +119,7 @@ class ImageFolder(Data):
         if size < 1 or threads < 0:
             raise ValueError(f"size {size} must be >= 1 and threads {threads} >= 0")
         self.list = _hetu.ImageList(str(path))
-        self.size, self.train, self.seed = size, train, seed
-        self.threads = threads or decoding_threads()
+        self.size, self.train, self.seed, self.threads = size, train, seed, threads or decoding_threads()
         self.rows: int = self.list.images
         self.num_classes: int = self.list.classes
         super().__init__([("image", "float32", [3, size, size]), ("label", "int32", [])], batch_size)
@@ -129,8 +128,8 @@ class ImageFolder(Data):
         return self.rows
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = self._options(pipelines, pipeline, fields, 4)
-        return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads, options)
+        return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads,
+                                         self._options(pipelines, pipeline, fields, 4))
 
 
 def imagenet_roots(data: str | None = None) -> tuple[str, str]:
@@ -157,8 +156,7 @@ class Cifar100(Data):
     num_classes = 100
 
     def __init__(self, path: str, batch_size: int, train: bool = True, seed: int = 0) -> None:
-        self.set = _hetu.read_cifar100(str(path), train)
-        self.train, self.seed = train, seed
+        self.set, self.train, self.seed = _hetu.read_cifar100(str(path), train), train, seed
         self.rows: int = self.set.rows
         super().__init__([("image", "float32", [3, 32, 32]), ("label", "int32", [])], batch_size)
 
@@ -166,8 +164,7 @@ class Cifar100(Data):
         return self.rows
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = self._options(pipelines, pipeline, fields, 4)
-        return _hetu.cifar100_loader(self.set, self.train, self.seed, options)
+        return _hetu.cifar100_loader(self.set, self.train, self.seed, self._options(pipelines, pipeline, fields, 4))
 
 
 class Criteo(Data):
@@ -215,7 +212,7 @@ class Batches(Data):
         self.items: Any = items  # a sequence, by what it has rather than by what it is
         self.name = name
         self.dtypes = dict(dtypes or {})
-        self.length: int | None = None
+        self.length: int | None = len(items) if isinstance(items, Sized) else None
         self._steps = 1  # that an item holds
         if not self._is_sequence() and iter(self.items) is self.items:
             raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a "
@@ -231,11 +228,9 @@ class Batches(Data):
             raise ValueError(f"{name}: dtypes names {missing}; the fields are {', '.join(first)}")
         fields = [(key, str(array.dtype), list(array.shape[1:])) for key, array in first.items()]
         super().__init__(fields, batch_size)
-        # Checksums of the first item by batch_size rows; items of an epoch, where they are known.
+        # Checksums of the first item by batch_size rows.
         self.slices = [_hetu.crc32c(b"".join(array[row:row + batch_size].tobytes() for array in first.values()))
                        for row in range(0, len(next(iter(first.values()))), batch_size)]
-        if isinstance(items, Sized):
-            self.length = len(items)
         for key in first:
             if key in self.__dict__ or hasattr(type(self), key):
                 raise ValueError(f"{name}: a field cannot be named '{key}', which is an attribute of Batches; rename it")
@@ -252,9 +247,9 @@ class Batches(Data):
         return hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__")
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = self._options(pipelines, pipeline, fields, 0)
         rows = self._steps * pipelines * self.batch_size
-        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows, options, together)
+        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows,
+                                   self._options(pipelines, pipeline, fields, 0), together)
 
 
 class _Items:
@@ -359,6 +354,10 @@ class Rows(Data):
 
 class Arrays(Rows):
     """NumPy arrays with a row for each sample: `Arrays(x=images, y=labels, batch_size=32)`. See Rows."""
+
+    def __new__(cls, *given: Any, **_: Any) -> Arrays:
+        rows.check_named("Arrays", given)
+        return super().__new__(cls)
 
     def __init__(self, batch_size: int, *, seed: int = 0, shuffle: bool = True, augment: rows.Augment | None = None,
                  **arrays: Any) -> None:

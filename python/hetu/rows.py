@@ -49,6 +49,12 @@ def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
         refuse(f"{called}: field '{name}': {error}")
 
 
+def check_named(called: str, given: Sequence[Any]) -> None:
+    """Refuses arrays without a name, of what may be given without one: batch_size."""
+    if len(given) > 1 or any(not isinstance(value, (int, float)) and hasattr(value, "__len__") for value in given):
+        refuse(f"{called}: each array has a name, x=…, y=…, by which the model reads it; got {len(given)} without")
+
+
 class InMemory:
     """Arrays of a row along axis 0 each, by field."""
 

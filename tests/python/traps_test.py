@@ -146,6 +146,10 @@ TRAPS = (
     (ValueError, "learning_rate must be >= 0, got -1", lambda s: ht.Executor([*map(lambda t: {"train": [t]}, [
         ht.optim.SGD(-1.0).minimize(s.loss)])][0])),
     (ValueError, "Arrays: batch_size must be a whole number >= 1, got 2.0", lambda s: ht.data.Arrays(2.0, x=np.ones(3))),
+    (ValueError, "Arrays: each array has a name, x=…, y=…, by which the model reads it; got 2 without",
+     lambda s: ht.data.Arrays(np.ones((4, 2)), np.ones(4), batch_size=2)),
+    (ValueError, "2 stages do not fit: the model's cut-points (hetu.cut) give 1 block, so one stage is possible",
+     lambda s: s.with_options(devices="threads:1x2").job()),
     (ValueError, "batches: item 0 is a tuple; give a dict", lambda s: ht.data.Batches([(np.ones(3),)], 3)),
     (ValueError, "the graph must read from one data object, it reads from 2",
      lambda s: ht.Executor({"train": [ht.optim.SGD(0.1).minimize(

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     import numpy
 
 
+def _together(text: str) -> str:
+    """Of a worker that waits for one which did not call."""
+    return text + ("; all workers call this, after the same step" if "has left the job" in text else "")
+
+
 class Reach:
     """Of an Executor, whose are `graph`, `job` and `transport`."""
 
@@ -46,7 +51,7 @@ class Reach:
     def gradient_norms(self) -> dict[str, float]:
         """The Euclidean norm of each parameter's gradient, as `gradients` has it. Every worker calls it; only norms are
         sent."""
-        with placed():
+        with placed(_together):
             found = _hetu.gradient_norms(self.job.trainers[0], self.transport)
         return Reported({name: found[name] for name, _ in self.graph.parameters if name in found}, "job.gradient_norms gave")
 
@@ -65,7 +70,7 @@ class Reach:
             if array.dtype.kind not in "fiu":
                 refuse(f"set_weights: '{name}': an array of numbers is wanted, got {array.dtype}")
             arrays[name] = np.ascontiguousarray(array, np.float32).reshape(array.shape)
-        with placed():
+        with placed(_together):
             _hetu.set_weights(self.job.trainers, arrays, self.transport)
 
     def _look(self, gather: Any, mine: Any, state: str, names: Sequence[str] | None, own: bool) -> dict[str, numpy.ndarray]:
@@ -73,7 +78,7 @@ class Reach:
             refuse(f"a list of names is wanted, got the text {names!r}")
         says = f"job.{'gradients' if state else 'weights'} gave"
         if not own:
-            with placed():
+            with placed(_together):
                 found = gather(self.job.trainers[0], list(names or []), self.transport)
             order = names or [name for name, _ in [*self.graph.parameters, *self.graph.buffers]]
             return Reported({name: found[name] for name in order if name in found}, says)
