@@ -81,8 +81,8 @@ ValueId mean_binary_cross_entropy(Builder& b, ValueId logits, ValueId target,
 ValueId mean_kl_divergence(Builder& b, ValueId log_p, ValueId target, const std::string& name) {
   const TensorType type = b.type(log_p);
   require(type.shape.size() >= 2 && b.type(target).shape == type.shape,
-          "mean_kl_divergence '{}': values [batch, ...] of one shape are wanted, got {} and {}", name,
-          to_string(type), to_string(b.type(target)));
+          "mean_kl_divergence '{}': values [batch, ...] of one shape are wanted, got {} and {}",
+          name, to_string(type), to_string(b.type(target)));
   const auto number = [&b](double value) {
     return b.apply("fill", {}, {{"shape", Shape{}}, {"value", value}});
   };

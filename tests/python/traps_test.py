@@ -94,6 +94,10 @@ TRAPS = (
      lambda s: s.data.x[:, ::-1]),
     (ValueError, "Value(float32[]) is computed when the graph runs; it is no number", lambda s: f"{s.loss:.3f}"),
     (ValueError, "step_mean: x must be a Value, got a float", lambda s: ht.step_mean(0.5)),
+    (ValueError, "softmax 'softmax': has no attribute 'dim'; it has none", lambda s: ht.ops.softmax(s.data.x, dim=1)),
+    (ValueError, "argmax 'argmax': has no attribute 'dim'; it has: axis", lambda s: ht.ops.argmax(s.data.x, dim=1)),
+    (ValueError, "argmax 'argmax': has no attribute 'axes'; did you mean 'axis'?",
+     lambda s: ht.ops.argmax(s.data.x, axes=1)),
     (ValueError, "stack: values[1] must be a Value, got a float", lambda s: ht.stack([s.loss, 1.0])),
     (ValueError, "lstm: w_ih must be a Value, got an array", lambda s: ht.lstm(s.data.x, np.ones((8, 2)), np.ones((8, 2)))),
     (ValueError, "mean_cross_entropy: logits must be [N, ..., classes] and labels [N, ...], got Value(float32[-1]) and "
