@@ -14,6 +14,7 @@ from typing import Any
 
 from hetu import _hetu, options
 from hetu.names import missing_from
+from hetu.place import placed
 
 
 def _of(name: str) -> Any:
@@ -155,6 +156,7 @@ class ReduceOnPlateau:
     epsilon: float = 1e-8
     state: dict[str, float] = field(init=False)
 
+    @placed()
     def __post_init__(self) -> None:
         if self.mode not in ("min", "max") or self.threshold_mode not in ("rel", "abs"):
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hetu.names import missing_from
 from hetu.place import placed
 
 
@@ -33,3 +34,5 @@ def auc(scores: Any, labels: Any) -> float:
 
 
 __all__ = ["auc"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -34,13 +34,15 @@ def place() -> str:
     if _of_flags:
         return ""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame.f_code.co_filename):
+    while frame is not None and _is_ours(frame):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}: " if frame else ""
 
 
-def _is_ours(file: str) -> bool:
-    return os.path.dirname(file).startswith(_PACKAGE) or file == contextlib.__file__
+def _is_ours(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    made = file == "<string>" and str(frame.f_globals.get("__name__", "")).startswith("hetu.")  # by dataclasses
+    return made or os.path.dirname(file).startswith(_PACKAGE) or file == contextlib.__file__
 
 
 def is_whole(given: Any, least: int) -> bool:
@@ -66,7 +68,7 @@ def _outside(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    while len(frames) > 1 and _is_ours(frames[-1].tb_frame.f_code.co_filename):
+    while len(frames) > 1 and _is_ours(frames[-1].tb_frame):
         frames.pop()
     for each in reversed(frames):
         trace = TracebackType(trace, each.tb_frame, each.tb_lasti, each.tb_lineno)
@@ -90,7 +92,7 @@ def check_takes(what: str, function: Any, *inputs: str) -> None:
     try:
         signature.bind(*inputs)
     except TypeError:
-        refuse(f"{what} is called with ({', '.join(inputs)}), and takes {signature}")
+        refuse(f"{what} is called with ({', '.join(inputs)}), and takes ({', '.join(signature.parameters)})")
 
 
 @contextlib.contextmanager

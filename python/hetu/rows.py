@@ -27,7 +27,8 @@ class Source(Protocol):
     def take(self, numbers: numpy.ndarray) -> Mapping[str, Any]: ...
 
 
-def _asarray(called: str, name: str, values: Any) -> numpy.ndarray:
+def as_array(called: str, name: str, values: Any) -> numpy.ndarray:
+    """What numpy.asarray makes of values; of what makes no array a ValueError with the line of the user's script."""
     import numpy as np
 
     try:
@@ -39,7 +40,7 @@ def _asarray(called: str, name: str, values: Any) -> numpy.ndarray:
 def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
     """An array as a field of a batch, in the dtype that its rows are meant to have (hetu.arrays). Throws ValueError with the
     line of the user's script: what is no array of numbers, an element that does not fit."""
-    array = _asarray(called, name, values)
+    array = as_array(called, name, values)
     dtype = meant_as_rows(array)
     if not dtype:
         refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; numbers are wanted, in rows of one shape")
@@ -59,7 +60,7 @@ class InMemory:
     """Arrays of a row along axis 0 each, by field."""
 
     def __init__(self, called: str, given: Mapping[str, Any]) -> None:
-        self.arrays = {name: _asarray(called, name, values) for name, values in given.items()}
+        self.arrays = {name: as_array(called, name, values) for name, values in given.items()}
         if not self.arrays:
             refuse(f"{called}: no arrays were given; name them: x=…, y=…")
         for name, array in self.arrays.items():

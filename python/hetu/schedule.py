@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hetu import _hetu
+from hetu.names import missing_from
 from hetu.options import as_keywords, table
 from hetu.place import check_takes, placed
 
@@ -184,3 +185,5 @@ def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
 
 
 __all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "named", "read", "render", "simulate", "verify"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

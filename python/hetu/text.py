@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu
 from hetu.data import Data, decoding_threads
 from hetu.graph import current
+from hetu.names import missing_from
 from hetu.place import placed
 
 if TYPE_CHECKING:
@@ -164,3 +165,5 @@ class BertText(Data):
 
 
 __all__ = ["BertText", "Text", "Vocabulary", "WordPiece"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

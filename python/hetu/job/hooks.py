@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from hetu.arithmetic import kind_of
 from hetu.job.records import Records
 from hetu.job.step import Step
+from hetu.names import missing_from
 from hetu.place import check_takes, refuse
 from hetu.progress import Reporter
 from hetu.tensorboard import Course, Events, take_back
@@ -225,3 +226,5 @@ class Progress:
 
 
 __all__ = ["Epoch", "Log", "Progress", "TensorBoard"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -10,6 +10,7 @@ from hetu.data import Batches, Data
 from hetu.graph import Value, current
 from hetu.job.step import Reported
 from hetu.place import check_takes
+from hetu.rows import as_array
 
 if TYPE_CHECKING:
     import numpy
@@ -59,6 +60,8 @@ class Predicting:
         data: as in predict(). run: a list of the Executor; else the one called "evaluate", or "validate", or the only one
         that does not train.
         """
+        if metrics is not None and not isinstance(metrics, Mapping):
+            current().refuse(f"evaluate: metrics are wanted by name, such as {{'accuracy': 'hits'}}, got {kind_of(metrics)}")
         metrics = dict(metrics or {})
         run = self._run_of("evaluate", run, ("evaluate", "validate"), list(self.fetches.names))
         arrays = [name for name in self.fetches.names[run] if name in self.fetches.per_sample]
@@ -153,7 +156,8 @@ class Predicting:
         if not isinstance(data, Mapping):
             current().refuse(f"arrays by field are wanted, such as {{'{self.data.fields[0][0]}': rows}}, or a data object "
                              f"of hetu.data; got {kind_of(data).split(',')[0]}")
-        rows = {name: len(array) for name, array in data.items()}
+        data = {name: as_array("arrays", name, array) for name, array in data.items()}
+        rows = {name: len(array) if array.ndim else 0 for name, array in data.items()}
         if len(set(rows.values())) != 1 or 0 in rows.values():
             current().refuse(f"the arrays must have equally many rows, at least one; they have {rows}")
         each = self.data.batch_size * self.layout.pipelines

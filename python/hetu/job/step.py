@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from hetu.names import near
 from hetu.place import of_script, place
@@ -55,6 +55,14 @@ class Step:
             if name in values:
                 return values[name]
         _refuse("this step reports", name, self._known())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name[:1] == "_" or "sums" not in self.__dict__:
+                raise AttributeError(f"Step has no attribute '{name}'")
+            raise of_script(AttributeError(f"{place()}Step has no '{name}'; what its list reports is step['{name}']: "
+                                           f"{near(name, self._known())}"))
 
     def _known(self) -> list[str]:
         return [*self.scalars, *self.samples_of, *self.sums]
