@@ -7,9 +7,14 @@
 namespace hetu {
 namespace {
 
-std::string input_list(const OpDef& def) {
+std::string listed(const std::vector<std::string>& names) {
   std::string out;
-  for (const std::string& name : def.inputs) out += (out.empty() ? "" : ", ") + name;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+std::string input_list(const OpDef& def) {
+  std::string out = listed(def.inputs);
   for (const std::string& name : def.optional_inputs) {
     out += (out.empty() ? "[" : ", [") + name + "]";
   }
@@ -33,8 +38,10 @@ void complete_attrs(const OpDef& def, std::string_view name, Attrs& attrs) {
   std::vector<std::string> known;
   for (const AttrSpec& spec : def.attrs) known.push_back(spec.name);
   for (const auto& [key, value] : attrs.items()) {
-    require(std::find(known.begin(), known.end(), key) != known.end(),
-            "{} '{}': has no attribute '{}'{}", def.name, name, key, did_you_mean(key, known));
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string right = did_you_mean(key, known);
+    if (right.empty()) right = known.empty() ? "; it has none" : "; it has: " + listed(known);
+    fail(Code::InvalidArgument, "{} '{}': has no attribute '{}'{}", def.name, name, key, right);
   }
   for (const AttrSpec& spec : def.attrs) {
     if (!attrs.has(spec.name)) {

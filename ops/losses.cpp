@@ -78,6 +78,24 @@ ValueId mean_binary_cross_entropy(Builder& b, ValueId logits, ValueId target,
   return step_mean(b, b.apply("sub", {soft, b.apply("mul", {logits, target})}), name);
 }
 
+ValueId mean_kl_divergence(Builder& b, ValueId log_p, ValueId target, const std::string& name) {
+  const TensorType type = b.type(log_p);
+  require(type.shape.size() >= 2 && b.type(target).shape == type.shape,
+          "mean_kl_divergence '{}': values [batch, ...] of one shape are wanted, got {} and {}",
+          name, to_string(type), to_string(b.type(target)));
+  const auto number = [&b](double value) {
+    return b.apply("fill", {}, {{"shape", Shape{}}, {"value", value}});
+  };
+  // 0 log(0) is 0, which the logarithm of 1 gives without a NaN in a branch not taken.
+  const ValueId positive =
+      b.apply("where", {b.apply("equal", {target, number(0)}), number(1), target});
+  const ValueId apart = b.apply("sub", {b.apply("log", {positive}), log_p});
+  std::vector<std::int64_t> axes;
+  for (std::int64_t axis = 1; axis < std::ssize(type.shape); ++axis) axes.push_back(axis);
+  return step_mean(b, b.apply("reduce_sum", {b.apply("mul", {target, apart})}, {{"axes", axes}}),
+                   name);
+}
+
 ValueId softmax_cross_entropy(Builder& b, ValueId logits, ValueId labels,
                               const CrossEntropyOptions& options, const std::string& name) {
   const Scope scope(b, name);

@@ -32,6 +32,12 @@ ValueId mean_huber(Builder& b, ValueId x, ValueId target, double delta = 1.0,
 ValueId mean_binary_cross_entropy(Builder& b, ValueId logits, ValueId target,
                                   const std::string& name = "loss");
 
+/// The sum of target * (log(target) - log_p) over all axes but the first, and its mean over that:
+/// log_p [batch, ...] are logarithms of probabilities, target, of the same shape, probabilities, of
+/// which a 0 adds nothing. Source: Kullback and Leibler 1951. Throws InvalidArgument: other shapes.
+ValueId mean_kl_divergence(Builder& b, ValueId log_p, ValueId target,
+                           const std::string& name = "loss");
+
 struct CrossEntropyOptions {
   double smoothing = 0;      ///< of the target, shared by all classes evenly; in [0, 1]
   ValueId weight = kNone;    ///< float32 [C], a constant: what a label of each class counts

@@ -1,5 +1,7 @@
 #include "pipeline/cost/partition.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,10 +20,10 @@ std::vector<int> balance_blocks(const std::vector<double>& block_costs, int stag
 std::optional<std::vector<int>> balance_blocks(const std::vector<double>& block_costs, int stages,
                                                const StageDevices& devices) {
   const int blocks = static_cast<int>(block_costs.size());
-  require(
-      stages >= 1 && stages <= blocks,
-      "{} stages do not fit: the model's cut-points give {} blocks, so 1 to {} stages are possible",
-      stages, blocks, blocks);
+  require(stages >= 1 && stages <= blocks,
+          "{} stages do not fit: the model's cut-points (hetu.cut) give {} block{}, so {} possible",
+          stages, blocks, blocks == 1 ? "" : "s",
+          blocks == 1 ? "one stage is" : fmt::format("1 to {} stages are", blocks));
   std::vector<double> before(blocks + 1, 0);
   for (int b = 0; b < blocks; ++b) before[b + 1] = before[b] + block_costs[b];
   const double kNever = std::numeric_limits<double>::infinity();

@@ -36,4 +36,4 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"hetu.{_MODULES[name]}")
     if name in _FROM:
         return getattr(importlib.import_module(f"hetu.{_FROM[name]}"), name)
-    raise AttributeError(f"module 'hetu' has no attribute '{name}'")
+    importlib.import_module("hetu.names").missing_from("hetu")(name)

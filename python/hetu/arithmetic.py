@@ -6,14 +6,13 @@ beside a value is a constant; an array is not taken for one: hetu.constant makes
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetu.indexing import index
-from hetu.place import refuse
+from hetu.names import refuse_numpy
 
 if TYPE_CHECKING:
     from hetu.graph import GraphBuilder, Value
@@ -32,6 +31,13 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> list[int]:
     return out
 
 
+# NumPy's functions that its operators call, and ours; those whose sides cannot be told by an r.
+_OF_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "power": "pow", "matmul": "matmul",
+             "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
+             "bitwise_and": "and", "bitwise_or": "or", "remainder": "mod", "floor_divide": "floordiv"}
+_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
 class Arithmetic:
     """The operators of Value, which gives `graph`, `number`, `dtype` and `shape`."""
 
@@ -39,11 +45,25 @@ class Arithmetic:
     number: int
     dtype: str
     shape: list[int]
-    __array_ufunc__ = None  # NumPy's numbers and arrays leave the operators to us
+
+    # -- NumPy -------------------------------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **_: Any) -> Any:
+        """NumPy's operators leave those with a Value to us: its numbers are taken, its arrays are not."""
+        operator = _OF_NUMPY.get(function.__name__) if method == "__call__" and len(inputs) == 2 else None
+        if operator is None:
+            refuse_numpy(function.__name__, dir(Arithmetic))
+        left, right = (side[()] if not isinstance(side, Arithmetic) and getattr(side, "shape", None) == () else side
+                       for side in inputs)  # its comparisons make arrays of its numbers
+        if isinstance(left, Arithmetic):
+            return getattr(left, f"__{operator}__")(right)
+        return getattr(right, f"__{_SWAPPED.get(operator, f'r{operator}')}__")(left)
 
     def __array_function__(self, function: Any, *_: Any) -> Any:
-        refuse(f"numpy.{function.__name__} takes arrays, and a Value is computed when the graph runs; values have methods "
-               "and operators, others are functions of hetu and hetu.ops")
+        refuse_numpy(function.__name__, dir(Arithmetic))
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        self.graph.refuse(f"{self!r} is computed when the graph runs; while the graph is built there is no array of it")
 
     # -- operands ----------------------------------------------------------------------------------------------------
 
@@ -110,16 +130,28 @@ class Arithmetic:
         return self._one("abs")
 
     def __matmul__(self, other: Any) -> Value:
-        """[..., m, k] @ [k, n] or [..., k, n]; leading axes broadcast."""
+        """[..., m, k] @ [k, n] or [..., k, n]; leading axes broadcast; [k] on either side is a row or a column."""
         if not isinstance(other, Arithmetic):
             self.graph.refuse(f"@: beside {self!r} stands {kind_of(other)}; a Value is right")
-        if len(self.shape) < 2 or len(other.shape) < 2:
-            self.graph.refuse(f"@: {self!r} and {other!r} must each have two axes or more")
+        if self.ndim == 0 or other.ndim == 0:
+            self.graph.refuse(f"@: {self!r} and {other!r} must each have an axis or more; * multiplies by a number")
+        if other.ndim == 1:
+            return (self @ other.unsqueeze(1)).squeeze(-1)
+        if self.ndim == 1:
+            return (self.unsqueeze(0) @ other).squeeze(-2)
         if len(other.shape) == 2:
             return self.graph.apply("linear", [self, other.permute(1, 0)])  # type: ignore[list-item]
         leading = broadcast([self.shape[:-2], other.shape[:-2]])
         sides = [side.expand([*leading, *side.shape[-2:]]) for side in (self, other)]
         return self.graph.apply("matmul", sides)
+
+    def __rmatmul__(self, other: Any) -> Value:
+        self.graph.refuse(f"@: beside {self!r} stands {kind_of(other)}; a Value is right")
+
+    def __mod__(self, other: Any) -> Value:
+        self.graph.refuse(f"{self!r}: values have + - * / ** and @, no % and no //")
+
+    __rmod__ = __floordiv__ = __rfloordiv__ = __mod__
 
     # -- comparisons and choices -------------------------------------------------------------------------------------
 
@@ -149,6 +181,8 @@ class Arithmetic:
     def __or__(self, other: Any) -> Value:
         return self._two("logical_or", other)
 
+    __rand__, __ror__ = __and__, __or__
+
     def __invert__(self) -> Value:
         return self._one("logical_not")
 
@@ -156,10 +190,13 @@ class Arithmetic:
         self.graph.refuse(f"{self!r} is computed when the graph runs: it is neither true nor false while the graph is built "
                           "(choose between values with hetu.where)")
 
-    def __float__(self) -> float:
+    def __float__(self, *_: Any) -> float:
         self.graph.refuse(f"{self!r} is computed when the graph runs; it is no number while the graph is built")
 
-    __int__ = __index__ = __float__  # type: ignore[assignment]
+    __int__ = __index__ = __round__ = __float__  # type: ignore[assignment]
+
+    def __format__(self, how: str) -> str:
+        return self.__float__() if how else str(self)  # type: ignore[return-value]
 
     def __len__(self) -> int:
         if not self.shape or self.shape[0] < 0:
@@ -172,6 +209,13 @@ class Arithmetic:
 
     def __getitem__(self, key: Any) -> Value:
         return index(self, key)  # type: ignore[arg-type]
+
+    def __setitem__(self, key: Any, _: Any) -> None:
+        self.graph.refuse(f"{self!r} is what an operator computes, and is not written to; hetu.where chooses between "
+                          "values, hetu.concat joins parts")
+
+    def __contains__(self, _: Any) -> bool:
+        self.graph.refuse(f"{self!r} is computed when the graph runs: what it holds is not known while the graph is built")
 
     # -- shapes ------------------------------------------------------------------------------------------------------
 
@@ -225,7 +269,7 @@ class Arithmetic:
         return self if to == self.shape else self._one("broadcast_to", shape=to)  # type: ignore[return-value]
 
     def cast(self, dtype: str) -> Value:
-        """As float32, bfloat16, int32 or bool."""
+        """As float32, bfloat16, float16, int32 or bool."""
         return self if dtype == self.dtype else self._one("cast", dtype=dtype)  # type: ignore[return-value]
 
     # -- functions and reductions ------------------------------------------------------------------------------------
@@ -267,6 +311,10 @@ class Arithmetic:
     def var(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0) -> Value:
         """The variance over axes, not the batch; `correction` lessens the count: 0 as in NumPy, 1 as PyTorch's default."""
         return self._reduced("reduce_variance", axis, keepdims, correction=correction)
+
+    def std(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0) -> Value:
+        """The standard deviation, the root of `var`: its gradient is infinite where all elements are equal."""
+        return self.var(axis, keepdims, correction).sqrt()
 
     def logsumexp(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
         """log(sum(exp(x))) over axes, not the batch."""
@@ -326,30 +374,11 @@ def _listed(given: tuple[Any, ...]) -> list[int]:
     return list(given)
 
 
-# What other libraries call what a Value has under another name.
-_CALLED = {
-    "view": ".reshape", "size": ".shape", "dim": ".ndim", "transpose": ".permute or .swapaxes", "T": ".permute()",
-    "float": '.cast("float32")', "int": '.cast("int32")', "long": '.cast("int32")', "bool": '.cast("bool")',
-    "to": ".cast", "astype": ".cast", "type": ".dtype", "clamp": ".clip", "amax": ".max", "amin": ".min", "chunk": ".split",
-    "item": "what a run reports: step.scalars of a scalar in its list", "numpy": "what a run reports: job.predict",
-    "detach": "no gradient anyway where nothing leads to a parameter", "backward": "optim.….minimize(loss)",
-    "dtypes": ".dtype", "cat": "hetu.concat", "masked_fill": "hetu.where", "matmul": "@", "mm": "@", "bmm": "@",
-}
-
-
-def elsewhere(name: str) -> str:
-    """Where to look for what a Value has not."""
-    if name in _CALLED:
-        return f"; here it is {_CALLED[name]}"
-    from hetu import _hetu  # not for those who only plan
-
-    if any(record["name"] == name for record in _hetu.operator_records()):
-        return f"; hetu.ops.{name} is a function of values"
-    close = difflib.get_close_matches(name, [known for known in dir(Arithmetic) if known[:1] != "_"], 1)
-    return f"; did you mean .{close[0]}?" if close else "; its methods: help(hetu.Value), functions: help(hetu.ops)"
-
-
 def kind_of(other: Any) -> str:
     """What stands where a value is wanted, for messages."""
+    if isinstance(other, Arithmetic):
+        return repr(other)
     name = f"{type(other).__module__}.{type(other).__qualname__}".removeprefix("builtins.")
-    return f"a {name}" if not hasattr(other, "__array__") else f"an array ({name}), of which hetu.constant makes a Value"
+    if hasattr(other, "__array__"):
+        return f"an array ({name}), of which hetu.constant makes a Value"
+    return f"{'an' if name[0] in 'aeio' else 'a'} {name}"

@@ -6,7 +6,6 @@ Every step takes the next global batch of one order that depends on seed and epo
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from copy import copy
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu, rows
 from hetu.arrays import TAKEN, converted, meant_as_rows
 from hetu.graph import BATCH, Value, current, placeholder
-from hetu.place import place, placed, refuse
+from hetu.names import missing_from
+from hetu.place import is_whole, of_script, place, placed, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -30,10 +30,14 @@ class Data:
     _once = False  # its loaders give one epoch, every row of it
 
     def __init__(self, fields: list[tuple[str, str, list[int]]], batch_size: int) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral) or batch_size < 1:
+        if not is_whole(batch_size, 1):
             refuse(f"{type(self).__name__}: batch_size must be a whole number >= 1, got {batch_size!r}")
         self.fields = fields
         self.batch_size = int(batch_size)
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            cls.__init__ = placed()(cls.__init__)  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Value:
         """The value of a field in the current graph."""
@@ -41,8 +45,9 @@ class Data:
             if field == name:
                 current().sources[name] = self
                 return placeholder(name, dtype, [BATCH, *shape])
-        known = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
-        raise AttributeError(f"{place()}{type(self).__name__} has no field or attribute '{name}'; its fields: {known}")
+        found = ", ".join(field for field, _, _ in self.__dict__.get("fields", []))
+        says = f"{type(self).__name__} has no field or attribute '{name}'; its fields: {found}"
+        raise of_script(AttributeError(place() + says))
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
         """This worker's loader; reads only `fields`. `together`: who reads in the job, for rows that come out differently in
@@ -114,8 +119,7 @@ class ImageFolder(Data):
         if size < 1 or threads < 0:
             raise ValueError(f"size {size} must be >= 1 and threads {threads} >= 0")
         self.list = _hetu.ImageList(str(path))
-        self.size, self.train, self.seed = size, train, seed
-        self.threads = threads or decoding_threads()
+        self.size, self.train, self.seed, self.threads = size, train, seed, threads or decoding_threads()
         self.rows: int = self.list.images
         self.num_classes: int = self.list.classes
         super().__init__([("image", "float32", [3, size, size]), ("label", "int32", [])], batch_size)
@@ -124,8 +128,8 @@ class ImageFolder(Data):
         return self.rows
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = self._options(pipelines, pipeline, fields, 4)
-        return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads, options)
+        return _hetu.image_folder_loader(self.list, self.size, self.train, self.seed, self.threads,
+                                         self._options(pipelines, pipeline, fields, 4))
 
 
 def imagenet_roots(data: str | None = None) -> tuple[str, str]:
@@ -152,8 +156,7 @@ class Cifar100(Data):
     num_classes = 100
 
     def __init__(self, path: str, batch_size: int, train: bool = True, seed: int = 0) -> None:
-        self.set = _hetu.read_cifar100(str(path), train)
-        self.train, self.seed = train, seed
+        self.set, self.train, self.seed = _hetu.read_cifar100(str(path), train), train, seed
         self.rows: int = self.set.rows
         super().__init__([("image", "float32", [3, 32, 32]), ("label", "int32", [])], batch_size)
 
@@ -161,8 +164,7 @@ class Cifar100(Data):
         return self.rows
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = self._options(pipelines, pipeline, fields, 4)
-        return _hetu.cifar100_loader(self.set, self.train, self.seed, options)
+        return _hetu.cifar100_loader(self.set, self.train, self.seed, self._options(pipelines, pipeline, fields, 4))
 
 
 class Criteo(Data):
@@ -205,13 +207,12 @@ class Batches(Data):
     drawn differently in each process. Where pipelines average weights, each draws for itself (docs/data.md).
     """
 
-    @placed()
     def __init__(self, items: Iterable[dict[str, numpy.ndarray]], batch_size: int, name: str = "batches",
                  dtypes: Mapping[str, str] | None = None) -> None:
         self.items: Any = items  # a sequence, by what it has rather than by what it is
         self.name = name
         self.dtypes = dict(dtypes or {})
-        self.length: int | None = None
+        self.length: int | None = len(items) if isinstance(items, Sized) else None
         self._steps = 1  # that an item holds
         if not self._is_sequence() and iter(self.items) is self.items:
             raise ValueError(f"{name}: a {type(items).__name__} can be read once only, and each epoch begins anew; give a "
@@ -227,11 +228,9 @@ class Batches(Data):
             raise ValueError(f"{name}: dtypes names {missing}; the fields are {', '.join(first)}")
         fields = [(key, str(array.dtype), list(array.shape[1:])) for key, array in first.items()]
         super().__init__(fields, batch_size)
-        # Checksums of the first item by batch_size rows; items of an epoch, where they are known.
+        # Checksums of the first item by batch_size rows.
         self.slices = [_hetu.crc32c(b"".join(array[row:row + batch_size].tobytes() for array in first.values()))
                        for row in range(0, len(next(iter(first.values()))), batch_size)]
-        if isinstance(items, Sized):
-            self.length = len(items)
         for key in first:
             if key in self.__dict__ or hasattr(type(self), key):
                 raise ValueError(f"{name}: a field cannot be named '{key}', which is an attribute of Batches; rename it")
@@ -248,9 +247,9 @@ class Batches(Data):
         return hasattr(self.items, "__getitem__") and hasattr(self.items, "__len__")
 
     def loader(self, pipelines: int, pipeline: int, fields: list[str], together: Any = None) -> Any:
-        options = self._options(pipelines, pipeline, fields, 0)
         rows = self._steps * pipelines * self.batch_size
-        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows, options, together)
+        return _hetu.stream_loader(self.name, [tuple(f) for f in self.fields], _Items(self), rows,
+                                   self._options(pipelines, pipeline, fields, 0), together)
 
 
 class _Items:
@@ -356,6 +355,10 @@ class Rows(Data):
 class Arrays(Rows):
     """NumPy arrays with a row for each sample: `Arrays(x=images, y=labels, batch_size=32)`. See Rows."""
 
+    def __new__(cls, *given: Any, **_: Any) -> Arrays:
+        rows.check_named("Arrays", given)
+        return super().__new__(cls)
+
     def __init__(self, batch_size: int, *, seed: int = 0, shuffle: bool = True, augment: rows.Augment | None = None,
                  **arrays: Any) -> None:
         super().__init__("Arrays", rows.InMemory("Arrays", arrays), batch_size, seed, shuffle, augment)
@@ -391,3 +394,6 @@ class Lines(Rows):
                  augment: rows.Augment | None = None) -> None:
         lines = rows.InMemory("Lines", rows.read_lines(paths, length, encode, pad))
         super().__init__("Lines", lines, batch_size, seed, shuffle, augment)
+
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

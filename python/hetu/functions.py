@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hetu.arrays import converted, meant
-from hetu.graph import BATCH, Value, current
+from hetu.graph import BATCH, Value, check_values, current
 
 _MOST = 16 * 2**20
 
@@ -21,7 +21,10 @@ def constant(array: Any, name: str = "") -> Value:
     graph = current()
     if isinstance(array, Value):
         graph.refuse(f"constant: {array!r} is a Value already")
-    given = np.asarray(array)
+    try:
+        given = np.asarray(array)
+    except ValueError as error:  # rows of different lengths, say
+        graph.refuse(f"constant: {str(error).split('. ')[0]}")
     dtype = meant(given)
     if not dtype:
         graph.refuse(f"constant: floats, integers or bools are wanted, got {given.dtype}")
@@ -45,11 +48,13 @@ def stack(values: Sequence[Value], axis: int = 0, name: str = "") -> Value:
     """The values, of one shape, beside each other along a new axis, which has this place in the result."""
     if isinstance(values, Value) or not values:
         current().refuse(f"stack: a list of values is wanted, got {values!r}")
+    check_values("stack", **{f"values[{i}]": value for i, value in enumerate(values)})
     return concat([value.unsqueeze(axis) for value in values], axis, name)
 
 
 def where(condition: Value, a: Value | float, b: Value | float, name: str = "") -> Value:
     """`a` where `condition`, a bool value, is true, else `b`; shapes broadcast."""
+    check_values("where", condition=condition)
     graph = current()
     sides = []
     for side in (a, b):
@@ -61,12 +66,14 @@ def where(condition: Value, a: Value | float, b: Value | float, name: str = "") 
 
 def rms_norm(x: Value, weight: Value, eps: float = 1e-6) -> Value:
     """x over the root of the mean square of its last axis, times `weight` [width]. Source: Zhang and Sennrich 2019."""
+    check_values("rms_norm", x=x, weight=weight)
     return x * ((x**2).mean(-1, keepdims=True) + eps) ** -0.5 * weight
 
 
 def group_norm(x: Value, groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
     """x [N, C, ...] less its mean, over the root of its variance and eps, per sample and group of channels; times `weight`
     and plus `bias`, [C]. The variance is the biased one (PyTorch's group_norm). Source: Wu and He 2018."""
+    check_values("group_norm", x=x)
     graph = x.graph
     if x.ndim < 2 or x.shape[1] < 1 or groups < 1 or x.shape[1] % groups:
         graph.refuse(f"group_norm: groups must divide the channels, axis 1, of {x!r}, got {groups}")
@@ -76,6 +83,7 @@ def group_norm(x: Value, groups: int, weight: Value | None = None, bias: Value |
     y: Any = rows.reshape(x.shape)
     for given, op in ((weight, "mul"), (bias, "add")):
         if given is not None:
+            check_values("group_norm", **{"weight" if op == "mul" else "bias": given})
             if given.shape != [x.shape[1]]:
                 graph.refuse(f"group_norm: weight and bias of {x!r} must be [{x.shape[1]}], got {given!r}")
             y = graph.apply(op, [y, given.reshape(x.shape[1], *[1] * (x.ndim - 2))])
@@ -85,6 +93,7 @@ def group_norm(x: Value, groups: int, weight: Value | None = None, bias: Value |
 def instance_norm(x: Value, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
     """As group_norm with each channel its own group (PyTorch's instance_norm without running statistics).
     Source: Ulyanov et al. 2016."""
+    check_values("instance_norm", x=x)
     if x.ndim < 3:
         x.graph.refuse(f"instance_norm: a value [N, C, ...] with axes after the channels is wanted, got {x!r}")
     return group_norm(x, x.shape[1], weight, bias, eps)
@@ -94,6 +103,7 @@ def one_hot(ids: Value, classes: int) -> Value:
     """float32 [..., classes]: 1 at the place that each of int32 `ids` names, 0 elsewhere; an id out of range has no 1."""
     import numpy as np
 
+    check_values("one_hot", ids=ids)
     if ids.dtype != "int32":
         ids.graph.refuse(f"one_hot: int32 ids are wanted, got {ids!r}")
     return (ids.unsqueeze(-1) == constant(np.arange(classes, dtype=np.int32))).cast("float32")
@@ -104,6 +114,7 @@ def step_mean(x: Value, name: str = "") -> Value:
     number of elements of all micro-batches and pipelines. So the sum of what micro-batches give is the mean, also where the
     last batch is short. `x` has the batch on its first axis.
     """
+    check_values("step_mean", x=x)
     graph = current()
     if not x.shape or x.shape[0] >= 0:
         graph.refuse(f"step_mean: {x!r} has no batch on its first axis; use .mean()")

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hetu import _hetu
-from hetu.arithmetic import Arithmetic, elsewhere, kind_of
+from hetu.arithmetic import Arithmetic, kind_of
 from hetu.arrays import TAKEN
 from hetu.init import Init as Init
 from hetu.init import constant as constant
 from hetu.init import normal as normal
 from hetu.init import uniform as uniform
 from hetu.init import xavier_normal as xavier_normal
-from hetu.place import place, refuse
+from hetu.names import missing_of
+from hetu.place import refuse
 
 BATCH: int = _hetu.BATCH
 PLACEMENTS = ("worker", "server")  # of parameters
@@ -35,9 +36,7 @@ class Value(Arithmetic):
     if not TYPE_CHECKING:  # what is there is checked; of what is not, a name of another library says where to look
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name[:1] == "_" or "graph" not in self.__dict__:
-                raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-            raise AttributeError(f"{place()}a Value has no '{name}'{elsewhere(name)}")
+            missing_of("Value", name, dir(Arithmetic), type(self).__name__)
 
     @property
     def name(self) -> str:
@@ -64,6 +63,7 @@ class GraphBuilder:
         self.parameters: dict[str, Value] = {}  # in model order, as the buffers
         self.buffers: dict[str, Value] = {}
         self.scopes: list[str] = []
+        self.minimized = False  # its gradients have been added, after which nothing comes
         self.taken = False  # an Executor has been made of it
         self.path = ""  # of the module that is called: operators made there are "path/name"
 
@@ -75,9 +75,13 @@ class GraphBuilder:
         """All outputs of an operator."""
         for i, v in enumerate(inputs):
             if not isinstance(v, Value):
-                self.refuse(f"{op}: input {i} must be a hetu Value, got {type(v).__name__}")
+                self.refuse(f"{op}: input {i} must be a Value, got {kind_of(v)}")
             if v.graph is not self:
                 self.refuse(f"{op}: input {i}, {v!r}, belongs to another graph (hetu.new_graph starts one)")
+        self.check_name(op, name)
+        if self.minimized:
+            self.refuse(f"{op}: the graph has its gradients; all operators come before minimize(), or in a new graph "
+                        "(hetu.new_graph)")
         full = f"{self.path}/{name or op}" if self.path else name
         outputs = self._told(self.builder.apply, op, [v.number for v in inputs], attrs, full)
         return [Value(self, number) for number in outputs]
@@ -89,8 +93,14 @@ class GraphBuilder:
         except ValueError as error:
             self.refuse(str(error))
 
+    def check_name(self, what: str, name: Any) -> None:
+        """Refuses a name that is no text."""
+        if not isinstance(name, str):
+            self.refuse(f"{what}: a name is a text, got {kind_of(name)}")
+
     def checked_shape(self, what: str, name: str, shape: Any) -> list[int]:
-        """A shape as a list. Refuses what is none, with what it is for."""
+        """A shape as a list. Refuses what is none, with what it is for, and a name that is no text."""
+        self.check_name(what, name)
         if isinstance(shape, Sequence) and all(isinstance(n, numbers.Integral) for n in shape):
             return [int(n) for n in shape]
         found = repr(shape)
@@ -164,6 +174,13 @@ class GraphBuilder:
         return str(self.builder.producer_of(value.number)[0])
 
 
+def check_values(what: str, **given: Any) -> None:
+    """Refuses what is no Value, by the name that the function has for it."""
+    for name, value in given.items():
+        if not isinstance(value, Value):
+            refuse(f"{what}: {name} must be a Value, got {kind_of(value)}")
+
+
 _current = [GraphBuilder()]
 
 
@@ -212,6 +229,7 @@ def cut() -> None:
 def scope(name: str) -> Iterator[None]:
     """Names made inside start with `name/`."""
     graph = current()
+    graph.check_name("scope", name)
     graph.builder.push_scope(name)
     graph.scopes.append(name)
     try:

@@ -33,7 +33,8 @@ def _cut(x: Value, axis: int, part: slice) -> Value:
         if bound is not None and not isinstance(bound, numbers.Integral):
             x.graph.refuse(f"slices of {x!r} have whole numbers as bounds, not {bound!r}")
     if part.step is not None and part.step < 1:
-        x.graph.refuse(f"slices of {x!r} go forward, by a step of 1 or more, not {part.step}")
+        x.graph.refuse(f"slices of {x!r} go forward, by a step of 1 or more, not {part.step}; "
+                       f".flip({axis}) turns the axis round")
     first, end, step = part.indices(x.shape[axis])
     size = len(range(first, end, step))
     if size == x.shape[axis]:

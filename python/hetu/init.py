@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hetu.names import missing_from
+
 
 @dataclass(frozen=True)
 class Init:
@@ -82,3 +84,5 @@ def _fan(mode: str) -> float:
 
 __all__ = ["Init", "constant", "kaiming_normal", "kaiming_uniform", "normal", "ones", "truncated_normal", "uniform",
            "xavier_normal", "xavier_uniform", "zeros"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hetu import _hetu, options
+from hetu.names import missing_from
+from hetu.place import placed
 
 
 def _of(name: str) -> Any:
@@ -154,6 +156,7 @@ class ReduceOnPlateau:
     epsilon: float = 1e-8
     state: dict[str, float] = field(init=False)
 
+    @placed()
     def __post_init__(self) -> None:
         if self.mode not in ("min", "max") or self.threshold_mode not in ("rel", "abs"):
             raise ValueError(
@@ -194,4 +197,12 @@ def as_rate(rate: float | Rate | ReduceOnPlateau) -> Rate:
     """A number is a constant rate."""
     if isinstance(rate, ReduceOnPlateau):
         return as_rate(rate.rate)
-    return rate if isinstance(rate, Rate) else constant(float(rate))
+    if isinstance(rate, Rate):
+        return rate
+    try:
+        return constant(float(rate))
+    except (TypeError, ValueError):
+        raise ValueError(f"learning_rate: a number, or one of hetu.lr, is wanted, got {rate!r}") from None
+
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

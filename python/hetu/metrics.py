@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from hetu.names import missing_from
+from hetu.place import placed
 
+
+@placed()
 def auc(scores: Any, labels: Any) -> float:
     """The area under the ROC curve, exact: the share of pairs of a row with label 1 and one with label 0 in which the first
     has the higher score; equal scores count half. By the sum of ranks (Mann and Whitney 1947).
@@ -30,3 +34,5 @@ def auc(scores: Any, labels: Any) -> float:
 
 
 __all__ = ["auc"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -6,13 +6,12 @@ gives a tuple. `help(hetu.ops.linear)` shows its record.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
 from hetu import _hetu
 from hetu.graph import Value, current
-from hetu.place import place
+from hetu.names import missing_from
 
 # Those that Value has as operators, and their like: numbers may stand on either side.
 _BESIDE_NUMBERS = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
@@ -48,11 +47,7 @@ def _function(record: dict[str, Any]) -> Callable[..., Value | tuple[Value, ...]
 
 
 def __getattr__(name: str) -> Any:
-    if name[:2] == "__":
-        raise AttributeError(f"module 'hetu.ops' has no attribute '{name}'")
-    close = difflib.get_close_matches(name, __all__, 3)
-    raise AttributeError(f"{place()}hetu.ops has no '{name}'; "
-                         + (f"did you mean {' or '.join(close)}?" if close else "help(hetu.ops) lists what it has"))
+    missing_from(__name__)(name)
 
 
 __all__ = []

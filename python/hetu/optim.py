@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hetu import options
 from hetu.arithmetic import kind_of
 from hetu.graph import GraphBuilder, Value
 from hetu.lr import Rate, ReduceOnPlateau, as_rate
+from hetu.names import missing_from, missing_of
 from hetu.place import placed, refuse
 
 
@@ -52,11 +53,18 @@ class Optimizer:
     fill: str = field(default=_of("sgd", "fill"), init=False)
     fill_costs: str = field(default=_of("sgd", "fill_costs"), init=False)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            missing_of("Optimizer", name, dir(type(self)), type(self).__name__)
+
     def settings(self) -> dict[str, Any]:
         """As the C++ side reads them."""
         given = {**self.__dict__, "kind": self.kind, "kfac_damping": self.kfac_damping,
                  "curvature_every": self.curvature_every, "fill": self.fill, "fill_costs": self.fill_costs}
         if "betas" in given:
+            if not isinstance(given["betas"], (tuple, list)) or len(given["betas"]) != 2:
+                raise ValueError(f"betas: two numbers are wanted, such as (0.9, 0.999), got {given['betas']!r}")
             given["beta1"], given["beta2"] = given["betas"]
         settings = {name: given[name] for name in options.table(self.kind)}
         return {**settings, "rate": as_rate(self.learning_rate).settings()}
@@ -68,6 +76,7 @@ class Optimizer:
         with placed():
             loss.graph.builder.differentiate(loss.number)
             self.add_to(loss.graph.builder)
+        loss.graph.minimized = True
         return Train(loss, self)
 
     def add_to(self, builder: Any) -> None:
@@ -206,3 +215,6 @@ def named(kind: str, rate: float | Rate | ReduceOnPlateau, **settings: Any) -> O
     decay = settings.pop("weight_decay", None)
     settings["weight_decay" if "weight_decay" in options.table(kind) else "l2"] = decay
     return made(rate, **own, **{name: value for name, value in settings.items() if value is not None})
+
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

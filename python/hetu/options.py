@@ -156,7 +156,11 @@ class Options:
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{documented(fields)}"
 
     def __init__(self, *values: Any, **told: Any) -> None:
-        given = inspect.signature(type(self)).bind(*values, **told)
+        try:
+            given = inspect.signature(type(self)).bind(*values, **told)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}: {error}; its options: "
+                            + ", ".join(field.name for field in _fields(type(self)))) from None
         defaults = {field.name: _default(field) for field in _fields(type(self))}
         self.__dict__.update({**defaults, **given.arguments})
 

@@ -137,7 +137,8 @@ def _graph_of(what: Any) -> tuple[Any, Train | None]:
         return what, None
     if hasattr(what, "train_handle"):  # an Executor
         return what.graph, what.train_handle
-    refuse(f"summary: a graph, a value of one, what minimize() returns or an Executor is wanted, got {type(what).__name__}")
+    refuse(f"summary: a graph, a value of one, what minimize() returns or an Executor is wanted, got {type(what).__name__}"
+           + (" (of a module, what a call of it gives)" if hasattr(what, "named_parameters") else ""))
 
 
 def summary(what: Any, stages: int = 1, depth: int | None = None, batch_size: int | None = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu
 from hetu.arrays import converted
-from hetu.graph import Value, current
+from hetu.graph import Value, check_values, current
 from hetu.place import placed
 
 if TYPE_CHECKING:
@@ -88,17 +88,16 @@ def load(folder: str, rows: int = 0, threads: int = 0, device: str = "cpu") -> P
 def save(folder: str, values: Sequence[Value], checkpoint: str, rows: int = 32) -> None:
     """Saves what these values of the current script need, with the weights of the newest checkpoint of a folder: a folder
     for hetu.load. rows: samples that it computes at once. A job saves its own by job.save."""
-    graph = values[0].graph if values else current()
+    if isinstance(values, Value) or not values:
+        current().refuse(f"save: a list of values is wanted, got {values!r}")
+    check_values("save", **{f"values[{i}]": value for i, value in enumerate(values)})
+    graph = values[0].graph
     for value in values:
-        if not isinstance(value, Value) or value.graph is not graph:
+        if value.graph is not graph:
             current().refuse(f"save: {value!r} is no value of one graph with the others")
-    if not values:
-        current().refuse("save: no value to predict")
     named = [(graph.builder.producer_of(value.number)[0], value.number) for value in values]
-    try:
+    with placed(lambda text: f"save: {text}"):
         _hetu.save_model(str(folder), graph.builder.finished_with(named), [name for name, _ in named], rows, str(checkpoint))
-    except ValueError as error:
-        current().refuse(f"save: {error}")
 
 
 __all__ = ["Predictor", "load", "save"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from hetu.graph import Value
+from hetu.graph import Value, check_values
 
 
 def _gates(kind: str, x: Value, weights: tuple[Value, Value], biases: tuple[Value | None, ...]) -> int:
     """The width, if the shapes fit: weights [gates * width, input] and [gates * width, width], biases [gates * width]."""
+    named = {"x": x, "w_ih": weights[0], "w_hh": weights[1], "b_ih": biases[0], "b_hh": biases[1]}
+    check_values(kind, **{name: value for name, value in named.items() if value is not None})
     gates = {"lstm": 4, "gru": 3}[kind]
     width = weights[1].shape[-1]
     if x.ndim != 3:

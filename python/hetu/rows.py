@@ -9,7 +9,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hetu.arrays import converted, meant_as_rows
-from hetu.place import refuse
+from hetu.place import check_takes, is_whole, refuse
 
 if TYPE_CHECKING:
     import numpy
@@ -27,12 +27,20 @@ class Source(Protocol):
     def take(self, numbers: numpy.ndarray) -> Mapping[str, Any]: ...
 
 
+def as_array(called: str, name: str, values: Any) -> numpy.ndarray:
+    """What numpy.asarray makes of values; of what makes no array a ValueError with the line of the user's script."""
+    import numpy as np
+
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # rows of different lengths, say
+        refuse(f"{called}: field '{name}': {str(error).split('. ')[0]}; rows of one shape are wanted")
+
+
 def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
     """An array as a field of a batch, in the dtype that its rows are meant to have (hetu.arrays). Throws ValueError with the
     line of the user's script: what is no array of numbers, an element that does not fit."""
-    import numpy as np
-
-    array = np.asarray(values)
+    array = as_array(called, name, values)
     dtype = meant_as_rows(array)
     if not dtype:
         refuse(f"{called}: field '{name}' is {array.dtype}{list(array.shape)}; numbers are wanted, in rows of one shape")
@@ -42,13 +50,17 @@ def as_field(called: str, name: str, values: Any) -> numpy.ndarray:
         refuse(f"{called}: field '{name}': {error}")
 
 
+def check_named(called: str, given: Sequence[Any]) -> None:
+    """Refuses arrays without a name, of what may be given without one: batch_size."""
+    if len(given) > 1 or any(not isinstance(value, (int, float)) and hasattr(value, "__len__") for value in given):
+        refuse(f"{called}: each array has a name, x=…, y=…, by which the model reads it; got {len(given)} without")
+
+
 class InMemory:
     """Arrays of a row along axis 0 each, by field."""
 
     def __init__(self, called: str, given: Mapping[str, Any]) -> None:
-        import numpy as np
-
-        self.arrays = {name: np.asarray(values) for name, values in given.items()}
+        self.arrays = {name: as_array(called, name, values) for name, values in given.items()}
         if not self.arrays:
             refuse(f"{called}: no arrays were given; name them: x=…, y=…")
         for name, array in self.arrays.items():
@@ -72,6 +84,8 @@ class Samples:
         for method, what in (("__len__", "its length"), ("__getitem__", "an item by its number")):
             if not hasattr(dataset, method):
                 refuse(f"{called}: a {type(dataset).__name__} has no {method}, which gives {what}")
+        if not is_whole(threads, 0):
+            refuse(f"{called}: threads must be a whole number >= 0, got {threads!r}")
         self.called, self.dataset, self.names = called, dataset, list(names or [])
         self.rows = len(dataset)
         self.pool = ThreadPoolExecutor(threads, "hetu-samples") if threads else None
@@ -112,8 +126,12 @@ class Drawn:
     def __init__(self, called: str, source: Source, seed: int, shuffle: bool, augment: Augment | None) -> None:
         self.called, self.source, self.seed, self.shuffle, self.augment = called, source, seed, shuffle, augment
         self._order: tuple[int, Any] = (-1, None)  # epoch, and its order
+        if not is_whole(seed, 0):
+            refuse(f"{called}: seed must be a whole number >= 0, got {seed!r}")
         if source.rows == 0:
             refuse(f"{called}: there are no rows")
+        if augment is not None:
+            check_takes(f"{called}: augment", augment, "batch", "generator")
         first = self._fields(0, 0, self._numbers(0)[:1])
         self.fields: Fields = [(name, str(array.dtype), list(array.shape[1:])) for name, array in first.items()]
 
@@ -237,8 +255,14 @@ def read_lines(paths: str | Sequence[str], length: int, encode: Callable[[str], 
         refuse(f"Lines: length must be >= 1, got {length}")
     tokens: list[Sequence[int]] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
-        with open(path, encoding="utf-8") as file:
-            tokens += [(encode(line) if encode else line.encode())[:length] for line in file.read().splitlines() if line]
+        try:
+            with open(path, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except UnicodeDecodeError as error:
+            refuse(f"Lines: {path}: not UTF-8 text: {error.reason} at byte {error.start}")
+        except OSError as error:
+            raise OSError(f"Lines: {path}: {error.strerror}") from None
+        tokens += [(encode(line) if encode else line.encode())[:length] for line in lines if line]
     out = np.full((len(tokens), length), pad, np.int32)
     for row, line in zip(out, tokens, strict=True):
         row[:len(line)] = list(line)

@@ -19,15 +19,26 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from hetu import _hetu
+from hetu.names import missing_from
+from hetu.options import as_keywords, table
+from hetu.place import check_takes, placed
 
 # Properties method, stages, micro_batches, chunks, steps, rows, placements; csv(), json().
 Schedule: TypeAlias = _hetu.Schedule
 Rows = Sequence[Sequence[str]]
+
+
+def _words(text: str) -> str:
+    """A message about options, in the words of Python, whose keywords are the fields of the table."""
+    for field in table("plan").values():
+        text = re.sub(rf"(?<![\w-]){re.escape(field.flag)}(?![\w-])", field.name, text)
+    return as_keywords(text).replace("help(hetu.Executor)", "`hetu schedule --help`")
 
 
 def methods() -> list[dict[str, Any]]:
@@ -35,30 +46,44 @@ def methods() -> list[dict[str, Any]]:
     return list(_hetu.method_records())
 
 
+@placed(_words)
 def from_rows(rows: Rows, **options: Any) -> Schedule:
     """A plan from action strings such as 2F0, 2B0, 2I0, 2W0: a row per worker, in order of execution."""
     return _hetu.plan_from_text("".join(",".join(row) + "\n" for row in rows), "rows", options)
 
 
-def generate(method: str | Callable[..., Rows], **options: Any) -> Schedule:
-    """The plan of a method, or of a function that takes stages and micro_batches and returns rows."""
-    if callable(method):
-        return from_rows(method(options["stages"], options["micro_batches"]), **options)
-    return _hetu.plan(method, options)
+@placed(_words)
+def generate(method: str | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
+    """The plan of a method, or of a function that takes stages and micro_batches and returns rows or a plan."""
+    return _by_function(method, options) if callable(method) else _hetu.plan(method, options)
 
 
-def named(pipeline: str | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
+def _by_function(function: Callable[..., Rows | Schedule], options: dict[str, Any]) -> Schedule:
+    """What a function of the user's gives."""
+    for name in ("stages", "micro_batches"):
+        if name not in options:
+            raise ValueError(f"a plan by a function needs {name}=")
+    check_takes("pipeline: the function", function, "stages", "micro_batches")
+    made = function(options["stages"], options["micro_batches"])
+    if isinstance(made, _hetu.Schedule):
+        return made
+    if not isinstance(made, Sequence) or not all(isinstance(row, Sequence) for row in made):
+        raise ValueError(f"pipeline: the function gave {made!r}; rows are wanted, of each worker a list of actions such as "
+                         "'0F0'")
+    return from_rows(made, **options)
+
+
+@placed(_words)
+def named(pipeline: str | os.PathLike[str] | Callable[..., Rows | Schedule], **options: Any) -> Schedule:
     """The plan that a `pipeline=` names: a method, a CSV or JSON file, module:function, or a function of sizes that returns
     rows or a plan. The options are those of `hetu schedule`; `stages` and `micro_batches` are needed but for a file."""
-    if isinstance(pipeline, str) and is_file(pipeline):
+    if isinstance(pipeline, os.PathLike) or (isinstance(pipeline, str) and is_file(pipeline)):
         return read(pipeline, **options)
     function = _function(pipeline) if isinstance(pipeline, str) and is_function(pipeline) else pipeline
-    if not callable(function):
-        return generate(function, **options)
-    made = function(options["stages"], options["micro_batches"])
-    return made if isinstance(made, _hetu.Schedule) else from_rows(made, **options)
+    return generate(function, **options)
 
 
+@placed(_words)
 def choose(**options: Any) -> dict[str, Any]:
     """What `hetu choose` with these options ranks, as its JSON: `ranked`, the fastest first, and `refused`. Lists, as of
     micro_batches or methods, are sequences."""
@@ -66,6 +91,7 @@ def choose(**options: Any) -> dict[str, Any]:
     return ranking
 
 
+@placed(_words)
 def ranked(**options: Any) -> list[dict[str, Any]]:
     """What `choose` ranks, as options of a training: method, chunks, pairs, concat, with_recompute. Throws ValueError, with
     the reasons, where no method comes into question."""
@@ -114,36 +140,50 @@ def _function(name: str) -> Callable[..., Rows | Schedule]:
     return function
 
 
+@placed(_words)
 def read(path: str | os.PathLike[str], **options: Any) -> Schedule:
     """The plan of a CSV or JSON file, ours or torch.distributed.pipelining's."""
     return _hetu.plan(os.path.join(os.curdir, os.fspath(path)), options)
 
 
+def _checked(plan: Any) -> Schedule:
+    """Refuses what is no plan."""
+    if not isinstance(plan, _hetu.Schedule):
+        raise ValueError(f"a plan is wanted, such as hetu.schedule.generate gives, got {plan!r}")
+    return plan
+
+
+@placed(_words)
 def lower(plan: Schedule, **options: Any) -> Schedule:
     """The plan with messages, reductions and updates."""
-    return _hetu.lowered_plan(plan, options)
+    return _hetu.lowered_plan(_checked(plan), options)
 
 
+@placed(_words)
 def verify(plan: Schedule, **options: Any) -> dict[str, Any]:
     """Peak activations per worker and weight versions per placement of a right plan; else ValueError says where."""
-    return dict(_hetu.verify_plan(plan, options))
+    return dict(_hetu.verify_plan(_checked(plan), options))
 
 
+@placed(_words)
 def simulate(plan: Schedule, events: bool = False, **options: Any) -> dict[str, Any]:
     """The figures of `hetu simulate --format json`; with events=True also `events`, as a run's trace has them."""
-    text, rows = _hetu.simulate_plan(plan, options, events)
+    text, rows = _hetu.simulate_plan(_checked(plan), options, events)
     figures: dict[str, Any] = json.loads(text)
     if events:
         figures["events"] = list(rows)
     return figures
 
 
+@placed(_words)
 def render(plan: Schedule, format: str = "grid", **options: Any) -> Any:
     """A picture over time: grid, svg, html or (as bytes) pdf; or trace, for Perfetto. A plan's own csv() and json() are its
     files."""
     if format in ("csv", "json"):
         raise ValueError(f"render draws; the plan as {format} is plan.{format}()")
-    return _hetu.render_plan(plan, {"format": format, **options})
+    return _hetu.render_plan(_checked(plan), {"format": format, **options})
 
 
 __all__ = ["Schedule", "from_rows", "generate", "lower", "methods", "named", "read", "render", "simulate", "verify"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -7,6 +7,7 @@ from typing import Any
 
 from hetu import _hetu
 from hetu.devices import fit, layout, started_hosts
+from hetu.options import as_keywords
 from hetu.place import placed, refuse
 
 
@@ -39,7 +40,7 @@ class JobInfo:
 
 def job_info(devices: Any = None) -> JobInfo:
     """The job that this script is a worker of, as an Executor with these `devices` would lay it out."""
-    with placed():
+    with placed(as_keywords):
         grid = layout(devices) if devices is None or isinstance(devices, str) else fit("devices", devices, started_hosts())
         worker = int(_hetu.env()["worker"])
         pipeline, stage = grid.place_of(worker)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hetu import _hetu
 from hetu.data import Data, decoding_threads
 from hetu.graph import current
+from hetu.names import missing_from
+from hetu.place import placed
 
 if TYPE_CHECKING:
     import numpy
@@ -26,6 +28,7 @@ class Vocabulary:
     """What makes numbers of text: bytes (`file` None), or the tokens of a tokenizer.json, for which Hugging Face's
     tokenizers must be installed."""
 
+    @placed()
     def __init__(self, file: str | None = None) -> None:
         self.size, self._tokenizer = 256, None
         if file is None:
@@ -36,7 +39,7 @@ class Vocabulary:
             raise ValueError(f"vocabulary '{file}': tokenizers is not installed here (pip install tokenizers); without a "
                              "vocabulary the bytes of the text are read") from None
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(file)
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # its own kinds
             raise ValueError(f"vocabulary '{file}': no tokenizer.json of Hugging Face's tokenizers: {error}") from None
         self.size = self._tokenizer.get_vocab_size()
@@ -107,12 +110,10 @@ class Text(Data):
         return float(-(share[share > 0] * np.log(share[share > 0])).sum())
 
 
-__all__ = ["Text", "Vocabulary"]
-
-
 class WordPiece:
     """A WordPiece vocabulary, BERT's vocab.txt: a token per line. `encoding` is that of bytes: utf-8 or latin-1."""
 
+    @placed()
     def __init__(self, file: str, lower_case: bool = True, encoding: str = "utf-8") -> None:
         self._words = _hetu.WordPiece(str(file), lower_case)
         self.encoding = encoding
@@ -161,3 +162,8 @@ class BertText(Data):
     def target_entropy(self, rows: int = 20_000) -> float:
         """Unigram entropy of what is masked in so many rows, nats: the loss of knowing only how often each token occurs."""
         return float(_hetu.bert_text_entropy(self.how, rows))
+
+
+__all__ = ["BertText", "Text", "Vocabulary", "WordPiece"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -7,12 +7,14 @@ BertModel is `bert.embeddings.…` of a model with a head.
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from hetu import _hetu
+from hetu.arithmetic import kind_of
 from hetu.graph import GraphBuilder, Value, current
 from hetu.place import placed
 
@@ -143,6 +145,9 @@ def load_weights(source: Any, missing: str | Sequence[str] = (), extra: str | Se
     extra: of what the file may hold besides. A tied weight that is written out is neither.
     """
     graph = current()
+    known: Any = (str, os.PathLike, Mapping)
+    if not isinstance(source, known):
+        graph.refuse(f"load_weights: a safetensors file, or arrays by name, are wanted, got {kind_of(source).split(',')[0]}")
     listed = [[given] if isinstance(given, str) else list(given) for given in (missing, extra)]
     arrays = isinstance(source, Mapping)
     loading = _Loading(graph, "load_weights" if arrays else str(source), *listed)

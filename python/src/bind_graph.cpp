@@ -46,7 +46,7 @@ std::vector<ValueId> apply(Builder& b, const std::string& op, const std::vector<
              nb::repr(value).c_str());
       }
     }
-    require(found, "{}: no attribute '{}'", op, wanted);
+    if (!found) given.set(wanted, std::int64_t{0});  // the builder says what there is
   }
   return b.apply_all(op, inputs, given, name);
 }

@@ -115,6 +115,16 @@ TEST(Builder, ErrorsOfItsOwn) {
       "scale 'scale': has no attribute 'facto'; did you mean 'factor'?");
   expect_error(
       [](Fixture& f) {
+        f.b.apply("scale", {f.x}, {{"by", 1.0}});
+      },
+      "scale 'scale': has no attribute 'by'; it has: factor");
+  expect_error(
+      [](Fixture& f) {
+        f.b.apply("relu", {f.x}, {{"by", 1.0}});
+      },
+      "relu 'relu': has no attribute 'by'; it has none");
+  expect_error(
+      [](Fixture& f) {
         f.b.apply("scale", {f.x}, {{"factor", std::string("2")}});
       },
       "scale 'scale': attribute 'factor' is a text, wanted a number");

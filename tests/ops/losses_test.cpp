@@ -75,6 +75,20 @@ TEST(Losses, MeansOfElements) {
               mean([](double p, double t) { return std::log1p(std::exp(p)) - p * t; }), 1e-6);
 }
 
+TEST(Losses, DivergenceOfDistributions) {
+  const std::vector<double> log_p = drawn(kRows * kClasses, kSeed);
+  std::vector<double> target = drawn(kRows * kClasses, kSeed + 1);
+  double sum = 0;
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    target[i] = i % 4 == 1 ? 0.0 : std::abs(target[i]);
+    if (target[i] > 0) sum += target[i] * (std::log(target[i]) - log_p[i]);
+  }
+  const auto loss = [](Builder& b, ValueId p, ValueId t) {
+    return ops::mean_kl_divergence(b, p, t, "loss");
+  };
+  EXPECT_NEAR(value(loss, log_p, target), sum / kRows, 1e-6) << "seed " << kSeed;
+}
+
 TEST(Losses, CrossEntropyWithSmoothingAndWeights) {
   const std::vector<double> x = drawn(kRows * kClasses, kSeed);
   const std::vector<double> labels = {2, 0, 7, 1, 0};  // 7 does not count
@@ -126,6 +140,8 @@ TEST(Losses, SayWhatIsWrong) {
               ThrowsMessage<Error>(HasSubstr("delta must be above 0, got 0")));
   const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 3});
   const ValueId y = b.placeholder("y", DType::Int32, {kBatch});
+  EXPECT_THAT([&] { ops::mean_kl_divergence(b, x, y); },
+              ThrowsMessage<Error>(HasSubstr("values [batch, ...] of one shape are wanted, got")));
   EXPECT_THAT([&] { ops::softmax_cross_entropy(b, x, y, {.smoothing = 1.5}); },
               ThrowsMessage<Error>(HasSubstr("smoothing must be in [0, 1], got 1.5")));
   EXPECT_THAT([&] { ops::softmax_cross_entropy(b, x, y, {.weight = x}); },

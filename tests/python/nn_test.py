@@ -153,7 +153,28 @@ class Names(unittest.TestCase):
         (step,) = job.run("train", steps=1)
         self.assertEqual(step.loss, 10.5)
 
+    def test_a_dict_of_modules_is_like_one(self):
+        heads = nn.ModuleDict({"a": nn.Linear(3, 2)})
+        heads["b"] = nn.Identity()
+        self.assertEqual((len(heads), list(heads), "a" in heads, "c" in heads), (2, ["a", "b"], True, False))
+        self.assertEqual(heads.items(), list(zip(heads.keys(), heads.values(), strict=True)))
+        self.assertEqual([name for name, _ in heads.named_parameters()], ["a.weight", "a.bias"])
+        with self.assertRaisesRegex(KeyError, r"^\"nn_test\.py:\d+: ModuleDict has no 'c'; there are: a, b\"$"):
+            heads["c"]
+
+    def test_numbers_may_be_numpys(self):
+        """As those of a shape or of labels are: nn.Linear(width, y.max() + 1)."""
+        ht.new_graph()
+        two, three = np.int64(2), np.int32(3)
+        images = nn.Conv2d(two, three, (three, two), stride=(two, two), padding=np.int64(1))(
+            ht.placeholder("x", "float32", [ht.BATCH, 2, 6, 6]))
+        rows = nn.Linear(three, two).named("head")(nn.AdaptiveAvgPool2d(1)(images).reshape(ht.BATCH, three))
+        self.assertEqual((images.shape, rows[:, np.int64(1)].shape, rows.sum(np.int64(1)).shape),
+                         ([-1, 3, 3, 4], [-1], [-1]))
+        self.assertEqual([p.shape for p in nn.Embedding(two, three).parameters()], [[2, 3]])
+
     def test_they_print_as_in_pytorch(self):
+        self.assertEqual(str(nn.Linear(3, 2).weight), "Parameter(unnamed, float32[2, 3])")
         self.assertEqual(repr(nn.Sequential(nn.Linear(3, 2), nn.ModuleList([nn.Dropout(0.1)]))),
                          "Sequential(\n  (0): Linear(3, 2, bias=True)\n  (1): ModuleList(\n    (0): Dropout(p=0.1)\n  )\n)")
 
@@ -182,6 +203,10 @@ class Traps(unittest.TestCase):
             def __init__(self):
                 self.blocks = [nn.Linear(4, 4)]
 
+        class Named(nn.Module):
+            def __init__(self):
+                self.heads = {"a": nn.Linear(4, 4)}
+
         for says, make in (
             ("'weight' stands in this graph already: of several outermost modules each needs a name", two),
             ("Listed.blocks: modules in a list have no names; use nn.ModuleList", lambda _: Listed()),
@@ -194,22 +219,49 @@ class Traps(unittest.TestCase):
              lambda x: nn.Linear(3, 4)(x)),
             ("nn.Linear: out_features must be a whole number >= 1, got 0", lambda _: nn.Linear(3, 0)),
             ("nn.Linear: in_features must be a whole number >= 1, got 2.5", lambda _: nn.Linear(2.5, 3)),
-            ("linear: input 0 must be a hetu Value, got ndarray", lambda _: nn.Linear(4, 3)(np.ones((2, 4)))),
+            ("linear: input 0 must be a Value, got an array (numpy.ndarray)", lambda _: nn.Linear(4, 3)(np.ones((2, 4)))),
             ("nn.Conv2d: x must be [B, in_channels = 3, H, W], got Value(float32[-1, 5, 4])",
              lambda x: nn.Conv2d(3, 4, 3)(x)),
-            ('nn.Conv2d: padding must be a whole number >= 0, or "same"', lambda _: nn.Conv2d(3, 4, 4, padding="same")),
+            ('nn.Conv2d: padding is whole numbers, "valid", or "same" with stride 1 and an odd kernel, got',
+             lambda _: nn.Conv2d(3, 4, 4, padding="same")),
+            ("nn.Conv2d: padding must be >= 0, got (1, -1)", lambda _: nn.Conv2d(3, 4, 3, padding=(1, -1))),
+            ("nn.Conv2d: stride is the same along height and width here, got (2, 1)",
+             lambda _: nn.Conv2d(3, 4, 3, stride=(2, 1))),
+            ("nn.Conv2d: kernel_size must be a whole number, or two (height, width), got 3.0",
+             lambda _: nn.Conv2d(3, 4, 3.0)),
+            ("nn.MaxPool2d: kernel_size is the same along height and width here, got (2, 1)",
+             lambda _: nn.MaxPool2d((2, 1))),
+            ("nn.Conv1d: x must be [B, in_channels = 3, L], got Value(float32[-1, 5, 4])", lambda x: nn.Conv1d(3, 4, 3)(x)),
+            ("nn.BatchNorm1d: x must be [B, num_features = 4] or [B, 4, L], got Value(float32[-1, 5, 4])",
+             lambda x: nn.BatchNorm1d(4)(x)),
             ("nn.Conv2d: groups 2 do not divide 3 and 4 channels", lambda _: nn.Conv2d(3, 4, 3, groups=2)),
-            ("nn.LayerNorm: normalized_shape is one number", lambda _: nn.LayerNorm([5, 4])),
+            ("nn.RMSNorm: normalized_shape is one number, the length of the last axis; got [5, 4]",
+             lambda _: nn.RMSNorm([5, 4])),
+            ("nn.LayerNorm: the last axes of x must be normalized_shape = [4, 5], got Value(float32[-1, 5, 4])",
+             lambda x: nn.LayerNorm([4, 5])(x)),
+            ("nn.LayerNorm: normalized_shape must be a whole number >= 1, got 'a'", lambda _: nn.LayerNorm("a")),
             ("nn.Dropout: p must be in [0, 1), got 1", lambda _: nn.Dropout(1)),
+            ("nn.Dropout: p must be in [0, 1), got '0.5'", lambda _: nn.Dropout("0.5")),
             ("nn.GELU: approximate 'new' is not known; known: none, tanh", lambda _: nn.GELU("new")),
-            ("nn.Softmax: dim is -1, the last axis; got 1", lambda _: nn.Softmax(1)),
+            ("nn.Softmax: Value(float32[-1, 5, 4]) has 3 axes, there is no axis 3", lambda x: nn.Softmax(3)(x)),
+            ("nn.Softmax: dim must be the number of an axis, got None", lambda _: nn.Softmax(None)),
             ("nn.AdaptiveAvgPool2d: output_size is 1", lambda _: nn.AdaptiveAvgPool2d(7)),
-            ("ModuleList: modules are wanted, got", lambda _: nn.ModuleList([ht.ops.relu])),
+            ("ModuleList: modules are wanted, got the function relu", lambda _: nn.ModuleList([ht.ops.relu])),
+            ("Sequential: modules are wanted, got the class ReLU; make one: ReLU(…)", lambda _: nn.Sequential(nn.ReLU)),
+            ("Sequential: modules are wanted, got a list; give them one by one: *list",
+             lambda _: nn.Sequential([nn.ReLU(), nn.ReLU()])),
+            ("Sequential: 'a' must be a module, got the function relu", lambda _: nn.Sequential({"a": ht.ops.relu})),
+            ("ModuleDict: a module cannot be named 'items'", lambda _: nn.ModuleDict({"items": nn.ReLU()})),
+            ("ModuleDict: 'a' must be a module, got 3", lambda _: nn.ModuleDict({"a": 3})),
+            ("Named.heads: modules in a dict are not found; use nn.ModuleDict", lambda _: Named()),
             ("nn.MultiheadAttention: embed_dim 4 is not divided by num_heads 3", lambda _: nn.MultiheadAttention(4, 3)),
             ("nn.MultiheadAttention: the batch is the first axis here, always",
              lambda _: nn.MultiheadAttention(4, 2, batch_first=False)),
-            ("nn.MultiheadAttention: attn_mask is a bool value, true where a key is not to be seen; got Value(float32",
-             lambda x: nn.MultiheadAttention(4, 2)(x, x, x, attn_mask=ht.constant(np.zeros((5, 5))))),
+            ("nn.MultiheadAttention: attn_mask is a bool value, true where a key is not to be seen, or a float32 one that "
+             "is added to the scores; got an array (numpy.ndarray), of which hetu.constant makes a Value",
+             lambda x: nn.MultiheadAttention(4, 2)(x, x, x, attn_mask=np.zeros((5, 5)))),
+            ("nn.MultiheadAttention: key_padding_mask is a bool value, true where a key is not to be seen; got "
+             "Value(float32", lambda x: nn.MultiheadAttention(4, 2)(x, x, x, x[:, :, 0])),
             ("nn.MultiheadAttention: key_padding_mask must be [B, S] to fit key Value(float32[-1, 5, 4])",
              lambda x: nn.MultiheadAttention(4, 2)(x, x, x, ht.constant(hidden))),
             ("nn.TransformerEncoderLayer: activation 'swish' is not known; known: relu, gelu, silu, tanh",

@@ -102,7 +102,7 @@ class Everywhere(unittest.TestCase):
         plan = schedule.generate("1f1b", stages=2, micro_batches=2)
         for field in options.table("plan").values():
             wrong = [{"nobody": 1}] if field.type == "records" else object()
-            says = f"{field.flag}: |{field.name} 'nobody=1'"
+            says = rf"^options_test\.py:\d+: ({field.name}: |{field.name} 'nobody=1')"
             with self.subTest(field=field.name), self.assertRaisesRegex(ValueError, says):
                 schedule.simulate(plan, **{field.name: wrong})
 

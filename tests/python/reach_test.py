@@ -230,6 +230,21 @@ class Processes(unittest.TestCase):
         self.assertEqual([list(look) for look in seen[0][5]], [[f"block{i}/{n}" for i in range(4) for n in ("w", "b")]] * 3)
 
 
+    def test_a_worker_that_asks_alone(self):
+        """The other ends meanwhile, and the one that waits says what is right."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "alone.py"
+            script.write_text("import hetu as ht\nimport reach_test\n"
+                              "with ht.one_line_errors('alone.py'):\n"
+                              "    job = reach_test.build()\n"
+                              "    if job.is_chief:\n"
+                              "        job.weights()\n")
+            done = subprocess.run([*HETURUN, "-w", "2", sys.executable, str(script)], capture_output=True, text=True,
+                                  timeout=MANY_S, env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
+        self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"alone\.py:6: .*has left the job; all workers call this, after the same step\n")
+
+
 class Summaries(unittest.TestCase):
     def test_counts(self):
         _, loss = model(1)

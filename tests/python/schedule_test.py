@@ -61,7 +61,8 @@ class Plans(unittest.TestCase):
         self.assertEqual(got, expected)
         ends = [e["start_us"] + e["duration_us"] for e in events if e["kind"] in ("F", "B")]
         self.assertAlmostEqual(max(ends) / 1000, expected["makespan"], places=6)
-        with self.assertRaisesRegex(ValueError, "unknown option.*--foward"):
+        says = r"^schedule_test\.py:\d+: unknown option foward; did you mean 'forward'\?; `hetu schedule --help` lists them$"
+        with self.assertRaisesRegex(ValueError, says):
             schedule.simulate(plan, foward=1)
 
     def test_a_plan_of_ones_own(self):
@@ -86,10 +87,10 @@ class Plans(unittest.TestCase):
             self.assertEqual(sum(e["kind"] == kind for e in events), 2 * 4 * 6)
         self.assertIn("0PUSH", schedule.lower(wave, sync_method="hetpipe").rows[0])
         for options, why in (({"sync_method": "allreduce"}, "'hetpipe' on 2 pipelines has versions by waves"),
-                             ({"staleness": -2}, "--staleness")):
+                             ({"staleness": -2}, "staleness must be")):
             with self.assertRaisesRegex(ValueError, why):
                 schedule.simulate(wave, pipelines=2, **options)
-        with self.assertRaisesRegex(ValueError, "--staleness is for pipelines that push to servers"):
+        with self.assertRaisesRegex(ValueError, "staleness is for pipelines that push to servers"):
             schedule.generate("gpipe", **SIZES, pipelines=2, staleness=1)
 
     def test_options_that_make_a_plan_are_refused_for_one_that_is_made(self):
@@ -98,7 +99,7 @@ class Plans(unittest.TestCase):
                               "concat": "halving", "replicas": 2, "steps": 2, "pair_semantics": "split",
                               "runtime_rule": True, "version_rule": "wave", "with_recompute": True}.items():
             for use in (schedule.verify, schedule.simulate, schedule.render):
-                with self.assertRaisesRegex(ValueError, f"--{option.replace('_', '-')} goes into the making of a plan"):
+                with self.assertRaisesRegex(ValueError, f": {option} goes into the making of a plan"):
                     use(plan, **{option: value})
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "plan.csv"

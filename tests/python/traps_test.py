@@ -1,6 +1,9 @@
 """What new users fall over is one line that names the place in their script and what would be right. Values: value_test.py;
 rows of one's own: rows_test.py; here what is asked of data, models and jobs."""
 
+import contextlib
+import io
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -34,6 +37,10 @@ class Setting:
         self.told = told
         return self
 
+    def unfed(self):
+        ht.new_graph()
+        return ht.step_mean(ht.nn.Linear(2, 1)(ht.placeholder("x", "float32", [ht.BATCH, 2])))
+
     def labelled(self, label):
         """A run whose second row has this label, of two classes."""
         ht.new_graph()
@@ -45,6 +52,11 @@ class Setting:
         (step,) = self.job().run()
         return step
 
+    def trained(self):
+        job = self.job()
+        list(job.run())
+        return job
+
 
 def other_graph():
     value = Setting().loss
@@ -55,7 +67,8 @@ def other_graph():
 TRAPS = (
     # A number that is no Value, an array where a shape is meant.
     (ValueError, "minimize: the Value of a loss is wanted, got a float", lambda s: ht.optim.SGD(0.1).minimize(0.5)),
-    (ValueError, "linear: input 1 must be a hetu Value, got ndarray", lambda s: ht.ops.linear(s.data.x, np.ones((1, 2)))),
+    (ValueError, "linear: input 1 must be a Value, got an array (numpy.ndarray), of which hetu.constant makes a Value",
+     lambda s: ht.ops.linear(s.data.x, np.ones((1, 2)))),
     (ValueError, "parameter 'u': a shape is wanted, a list of integers such as [2, 3], got an array of shape [2]",
      lambda s: ht.parameter("u", np.array([2, 3]), ht.graph.constant(0.0))),
     (ValueError, "differentiate: 'scores' is float32[B, 1]; a loss is a float32 scalar",
@@ -63,11 +76,64 @@ TRAPS = (
     (ValueError, "parameter 'u': init is one of hetu.init, such as hetu.init.normal(0.02), got 0.1",
      lambda s: ht.parameter("u", [2, 3], 0.1)),
     (ValueError, "numpy.mean takes arrays, and a Value is computed when the graph runs", lambda s: np.mean(s.data.x)),
+    (ValueError, "numpy.exp takes arrays, and a Value is computed when the graph runs; here it is .exp()",
+     lambda s: np.exp(s.data.x)),
+    (ValueError, "numpy.tanh takes arrays, and a Value is computed when the graph runs; here it is hetu.ops.tanh",
+     lambda s: np.tanh(s.data.x)),
+    (ValueError, "numpy.concatenate takes arrays, and a Value is computed when the graph runs; here it is hetu.concat",
+     lambda s: np.concatenate([s.data.x, s.data.x])),
+    (ValueError, "numpy.norm takes arrays", lambda s: np.linalg.norm(s.data.x)),
+    (ValueError, "Value(float32[-1, 2]) is computed when the graph runs; while the graph is built there is no array of it",
+     lambda s: np.asarray(s.data.x)),
+    (ValueError, "add: beside Value(float32[-1, 2]) stands an array", lambda s: np.ones(2) + s.data.x),
+    (ValueError, "@: beside Value(float32[-1, 2]) stands an array", lambda s: np.ones((2, 2)) @ s.data.x),
+    (ValueError, "Value(float32[-1, 2]): values have + - * / ** and @, no % and no //", lambda s: s.data.x % 2),
+    (ValueError, "Value(float32[-1, 2]) is what an operator computes, and is not written to",
+     lambda s: s.data.x.__setitem__((slice(None), 0), 1.0)),
+    (ValueError, "slices of Value(float32[-1, 2]) go forward, by a step of 1 or more, not -1; .flip(1) turns the axis round",
+     lambda s: s.data.x[:, ::-1]),
+    (ValueError, "Value(float32[]) is computed when the graph runs; it is no number", lambda s: f"{s.loss:.3f}"),
+    (ValueError, "step_mean: x must be a Value, got a float", lambda s: ht.step_mean(0.5)),
+    (ValueError, "softmax 'softmax': has no attribute 'dim'; it has none", lambda s: ht.ops.softmax(s.data.x, dim=1)),
+    (ValueError, "argmax 'argmax': has no attribute 'dim'; it has: axis", lambda s: ht.ops.argmax(s.data.x, dim=1)),
+    (ValueError, "argmax 'argmax': has no attribute 'axes'; did you mean 'axis'?",
+     lambda s: ht.ops.argmax(s.data.x, axes=1)),
+    (ValueError, "stack: values[1] must be a Value, got a float", lambda s: ht.stack([s.loss, 1.0])),
+    (ValueError, "lstm: w_ih must be a Value, got an array", lambda s: ht.lstm(s.data.x, np.ones((8, 2)), np.ones((8, 2)))),
+    (ValueError, "mean_cross_entropy: logits must be [N, ..., classes] and labels [N, ...], got Value(float32[-1]) and "
+     "Value(int32[-1, 1])", lambda s: ht.models.mean_cross_entropy(s.data.y, s.scores.cast("int32"))),
+    (ValueError, "mean_cross_entropy: int32 labels are wanted, got Value(float32[-1, 2]) (of rows with a 1 at the class: "
+     "labels.argmax())", lambda s: ht.models.mean_cross_entropy(s.data.x, s.data.x)),
+    (ValueError, "the result float32[B, B] would have the batch on axis 1",
+     lambda s: ht.models.mean_squared_error(s.scores, s.data.y)),
+    (ValueError, "save: a list of values is wanted, got Value(float32[-1, 1])", lambda s: ht.save("m", s.scores, "ckpt")),
+    (ValueError, "relu: a name is a text, got an int", lambda s: ht.ops.relu(s.data.x, name=3)),
+    (ValueError, "constant: setting an array element with a sequence", lambda s: ht.constant([[1.0], [1.0, 2.0]])),
+    (ValueError, "Arrays: field 'x': setting an array element with a sequence; rows of one shape are wanted",
+     lambda s: ht.data.Arrays(x=[[1.0], [1.0, 2.0]], batch_size=1)),
     # Asking for what is not there.
     (AttributeError, "a Value has no 'view'; here it is .reshape", lambda s: s.data.x.view(4)),
     (AttributeError, "a Value has no 'sigmoid'; hetu.ops.sigmoid is a function of values", lambda s: s.data.x.sigmoid()),
-    (AttributeError, "a Value has no 'unsqeeze'; did you mean .unsqueeze?", lambda s: s.data.x.unsqeeze(1)),
+    (AttributeError, "a Value has no 'unsqeeze'; did you mean .unsqueeze or .squeeze?", lambda s: s.data.x.unsqeeze(1)),
     (AttributeError, "hetu.ops has no 'rellu'; did you mean relu", lambda s: ht.ops.rellu(s.data.x)),
+    (AttributeError, "hetu has no 'Linear'; there is hetu.nn.Linear", lambda s: ht.Linear),
+    (AttributeError, "hetu has no 'relu'; hetu.ops.relu is a function of values", lambda s: ht.relu),
+    (AttributeError, "hetu has no 'cat'; here it is hetu.concat", lambda s: ht.cat),
+    (AttributeError, "hetu has no 'placeholdr'; did you mean placeholder?", lambda s: ht.placeholdr),
+    (AttributeError, "hetu.nn has no 'CrossEntropyLoss'; here it is hetu.models.mean_cross_entropy",
+     lambda s: ht.nn.CrossEntropyLoss),
+    (AttributeError, "hetu.optim has no 'adam'; did you mean Adam?", lambda s: ht.optim.adam),
+    (AttributeError, "hetu.data has no 'DataLoader'; here it is hetu.data.Dataset", lambda s: ht.data.DataLoader),
+    (AttributeError, "hetu.models has no 'GPT'; here it is hetu.models.Gpt", lambda s: ht.models.GPT),
+    (AttributeError, "hetu.lr has no 'StepLR'; here it is hetu.lr.step", lambda s: ht.lr.StepLR),
+    (AttributeError, "hetu.init has no 'xavier_uniform_'; did you mean xavier_uniform", lambda s: ht.init.xavier_uniform_),
+    (AttributeError, "Linear has no 'eval'; here it is the run: one without minimize() does not train",
+     lambda s: ht.nn.Linear(2, 1).eval()),
+    (AttributeError, "Linear has no 'wieght'; did you mean .weight?", lambda s: ht.nn.Linear(2, 1).wieght),
+    (AttributeError, "Parameter has no 'grad'; here it is what a step leaves: job.gradients()",
+     lambda s: ht.nn.Linear(2, 1).weight.grad),
+    (AttributeError, "Executor has no 'fit'; here it is .run", lambda s: s.job().fit()),
+    (AttributeError, "SGD has no 'zero_grad'; here it is nothing", lambda s: ht.optim.SGD(0.1).zero_grad()),
     (ValueError, "model 'gpt3' is neither one of gpt2, ", lambda s: ht.models.Gpt.from_config("gpt3")),
     (ValueError, "GptConfig has no layers; it has vocab_size, ", lambda s: ht.models.Gpt.from_config("tiny", layers=3)),
     (OSError, "none.safetensors: cannot be read: No such file", lambda s: ht.load_weights("none.safetensors")),
@@ -84,6 +150,10 @@ TRAPS = (
     (ValueError, "learning_rate must be >= 0, got -1", lambda s: ht.Executor([*map(lambda t: {"train": [t]}, [
         ht.optim.SGD(-1.0).minimize(s.loss)])][0])),
     (ValueError, "Arrays: batch_size must be a whole number >= 1, got 2.0", lambda s: ht.data.Arrays(2.0, x=np.ones(3))),
+    (ValueError, "Arrays: each array has a name, x=…, y=…, by which the model reads it; got 2 without",
+     lambda s: ht.data.Arrays(np.ones((4, 2)), np.ones(4), batch_size=2)),
+    (ValueError, "2 stages do not fit: the model's cut-points (hetu.cut) give 1 block, so one stage is possible",
+     lambda s: s.with_options(devices="threads:1x2").job()),
     (ValueError, "batches: item 0 is a tuple; give a dict", lambda s: ht.data.Batches([(np.ones(3),)], 3)),
     (ValueError, "the graph must read from one data object, it reads from 2",
      lambda s: ht.Executor({"train": [ht.optim.SGD(0.1).minimize(
@@ -97,11 +167,53 @@ TRAPS = (
     (ValueError, "fetches 'look': a value of another graph than the one that is trained",
      lambda s: s.job(train=["train"], look=[other_graph()])),
     (ValueError, "no fetches called 'test'; there are: train", lambda s: s.job().run("test")),
-    (KeyError, "this step reports no 'hits'; its list has: loss", lambda s: s.step().scalars["hits"]),
-    (KeyError, "this step reports no 'hits'; its list has: loss", lambda s: s.step()["hits"]),
-    (KeyError, "this step reports no 'hits'; its list has: nothing of this kind", lambda s: s.step().samples_of["hits"]),
+    (KeyError, "this step reports no 'hits'; there are: loss", lambda s: s.step().scalars["hits"]),
+    (KeyError, "this step reports no 'hits'; there are: loss", lambda s: s.step()["hits"]),
+    (KeyError, "this step reports no 'hits'; there is none", lambda s: s.step().samples_of["hits"]),
+    (KeyError, "job.gradients gave no 'ww'; did you mean 'w'?", lambda s: s.trained().gradients()["ww"]),
+    (KeyError, "job.weights gave no 'bias'; there are: w", lambda s: s.job().weights()["bias"]),
+    (KeyError, "this worker's stages hold no 'bias'; there are: w", lambda s: s.job().weights(own=True)["bias"]),
+    (KeyError, "job.gradient_norms gave no 'bias'; there are: w", lambda s: s.trained().gradient_norms()["bias"]),
     (ValueError, "arrays by field are wanted, such as {'x': rows}, or a data object of hetu.data; got an array",
      lambda s: s.job(train=["train"], predict=[s.scores]).predict(np.ones((3, 2)))),
+    (ValueError, "hooks: <lambda> is called with (job, step), and takes (step)",
+     lambda s: s.job().run(hooks=[lambda step: None])),
+    (ValueError, "hooks: Progress is a class; give an object of it, Progress(…)",
+     lambda s: s.job().run(hooks=[ht.hooks.Progress])),
+    (ValueError, "Arrays: augment is called with (batch, generator), and takes (batch)",
+     lambda s: ht.data.Arrays(x=np.ones(3), batch_size=1, augment=lambda batch: batch)),
+    (ValueError, "evaluate: metric 'm' gave an array (numpy.ndarray); a number is wanted",
+     lambda s: s.job(train=["train"], evaluate=[s.loss]).evaluate(metrics={"m": lambda: np.ones(2)})),
+    (ValueError, "pipeline: the function is called with (stages, micro_batches), and takes (stages)",
+     lambda s: s.with_options(pipeline=lambda stages: []).job()),
+    (ValueError, "pipeline: the function gave 3; rows are wanted",
+     lambda s: s.with_options(pipeline=lambda stages, micro_batches: 3).job()),
+    (ValueError, "a plan is wanted, such as hetu.schedule.generate gives, got '1f1b'", lambda s: ht.schedule.verify("1f1b")),
+    (ValueError, "set_weights: arrays by name are wanted, such as {'w': array}, got an array",
+     lambda s: s.job().set_weights(np.ones(2))),
+    (ValueError, "load_weights: a safetensors file, or arrays by name, are wanted, got an array",
+     lambda s: ht.load_weights(np.ones(2))),
+    (ValueError, "learning_rate: a number, or one of hetu.lr, is wanted, got [0.1]",
+     lambda s: ht.Executor({"train": [ht.optim.SGD([0.1]).minimize(s.loss)]})),
+    (ValueError, "relu: the graph has its gradients; all operators come before minimize()",
+     lambda s: [s.minimized(), ht.ops.relu(s.scores)]),
+    (OSError, "trace none/run.json: there is no folder none", lambda s: s.job().run(trace="none/run.json")),
+    (OSError, "none: No such file", lambda s: ht.data.ImageFolder("none", 2)),
+    (OSError, "Lines: none.txt: No such file", lambda s: ht.data.Lines("none.txt", 2, length=4)),
+    (ValueError, "graph must read from one data object, it reads from 0; data.x of an object of hetu.data is such a value",
+     lambda s: ht.Executor({"train": [ht.optim.SGD(0.1).minimize(s.unfed())]})),
+    (ValueError, "every: a whole number of at least 0 is wanted, got -1", lambda s: s.job().run(checkpoint="c", every=-1)),
+    (ValueError, "arrays: field 'x': setting an array element with a sequence",
+     lambda s: s.job(train=["train"], predict=[s.scores]).predict({"x": [[1.0, 2.0], [1.0]]})),
+    (ValueError, "the arrays must have equally many rows, at least one; they have {'x': 0}",
+     lambda s: s.job(train=["train"], predict=[s.scores]).predict({"x": 3.0})),
+    (ValueError, "evaluate: metrics are wanted by name, such as {'accuracy': 'hits'}, got an int",
+     lambda s: s.job(train=["train"], evaluate=[s.loss]).evaluate(metrics=3)),
+    (AttributeError, "Step has no 'accuracy'; what its list reports is step['accuracy']: there are: loss",
+     lambda s: s.step().accuracy),
+    (AttributeError, "hetu.metrics has no 'AUC'; did you mean auc?", lambda s: ht.metrics.AUC),
+    (AttributeError, "hetu.job.hooks has no 'log'; did you mean Log?", lambda s: ht.hooks.log),
+    (ValueError, "plateau: factor must be between 0 and 1, got 2", lambda s: ht.lr.ReduceOnPlateau(0.1, factor=2)),
     # What a run meets.
     (ValueError, "'entropy.cross_entropy': index 2 at position 1 is outside [0, 2)", lambda s: s.labelled(2)),
     (FileNotFoundError, "none/log.csv", lambda s: list(s.job().run(hooks=[ht.hooks.Log("none/log.csv")]))),
@@ -140,17 +252,67 @@ class Traps(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, says):
             ht.Executor({"train": [ht.optim.SGD(0.1).minimize(loss)]}, threads=1)
 
-    def test_a_script_ends_in_its_line(self):
-        script = ("import numpy as np\nimport hetu as ht\n"
-                  "with ht.one_line_errors('mine.py'):\n"
-                  "    data = ht.data.Arrays(x=np.ones(3), y=np.ones(2), batch_size=1)\n")
+    def test_a_generator_of_another_model(self):
+        ht.new_graph()
+        ids = ht.data.Arrays(ids=np.ones((2, 5), int), batch_size=2)
+        loss = ht.models.Gpt.from_config("tiny", n_layer=1).loss(ids)
+        job = ht.Executor({"train": [loss, ht.optim.SGD(0.1).minimize(loss)]}, threads=1)
+        with tempfile.TemporaryDirectory() as folder:
+            list(job.run(checkpoint=pathlib.Path(folder) / "ckpt"))
+            two = ht.models.Gpt.from_config("tiny", n_layer=2)
+            for model, says in ((two, r"has no 'transformer\.h\.1\..*of another model"),
+                                (job, r"save_generator: a model of the next token is wanted, such as Gpt, got a hetu\.")):
+                with self.assertRaisesRegex((OSError, ValueError), rf"^traps_test\.py:\d+: .*{says}"):
+                    ht.models.save_generator(f"{folder}/generator", model, f"{folder}/ckpt", length=8)
+            with self.assertRaisesRegex(OSError, r"^traps_test\.py:\d+: Generator: .*a checkpoint without a graph"):
+                ht.models.Generator(f"{folder}/ckpt")
+            with self.assertRaisesRegex(ValueError, r"^traps_test\.py:\d+: .*holds a checkpoint already"):
+                list(job.run(checkpoint=f"{folder}/ckpt"))
+
+    def test_a_run_that_was_not_asked_for_steps_says_so(self):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            job = Setting().job()
+            job.run(steps=3)
+            list(job.run(steps=1))
+            next(job.run(steps=2))
+        self.assertRegex(said.getvalue(),
+                         r"^traps_test\.py:\d+: job\.run\('train', steps=3\) was asked for no step[^\n]*\n$")
+
+    def script(self, *lines):
+        """Its exit status, and what it says."""
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/mine.py"
             with open(path, "w") as file:
-                file.write(script)
+                file.write("\n".join(["import numpy as np", "import hetu as ht", *lines]) + "\n")
             done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
-        self.assertEqual((done.returncode, done.stderr),
-                         (2, "mine.py: mine.py:4: Arrays: fields of one length are wanted, got x of 3 rows, y of 2 rows\n"))
+        return done.returncode, done.stderr.replace(path, "mine.py")
+
+    def test_a_script_ends_in_its_line(self):
+        found = self.script("with ht.one_line_errors('mine.py'):",
+                            "    data = ht.data.Arrays(x=np.ones(3), y=np.ones(2), batch_size=1)")
+        self.assertEqual(found, (2, "mine.py: mine.py:4: Arrays: fields of one length are wanted, got x of 3 rows, y of 2 "
+                                    "rows\n"))
+
+    def test_a_traceback_ends_in_the_script(self):
+        """Of what is refused, of a name that is not there, of what C++ refuses; not of what the script itself raises."""
+        for lines, says in (
+            (["ht.step_mean(1.0)"], "ValueError: mine.py:3: step_mean: x must be a Value, got a float"),
+            (["ht.nn.Linear(2, 1).eval()"], "AttributeError: mine.py:3: Linear has no 'eval'"),
+            (["ht.schedule.generate('1f1b')"], "ValueError: mine.py:3: 1f1b needs stages P"),
+            (["ht.load('none')"], "OSError: mine.py:3: none: holds no checkpoint"),
+            (["ht.data.Arrays(x=np.ones(3), batch_size=1).z"], "AttributeError: mine.py:3: Arrays has no field or"),
+            (["class Mine(ht.nn.Module):", "    def forward(self, x):", "        return ht.ops.relu(x)", "Mine()(1.0)"],
+             "ValueError: mine.py:5: relu: input 0 must be a Value, got a float"),
+        ):
+            with self.subTest(says):
+                status, told = self.script(*lines)
+                files = [line.split('"')[1] for line in told.splitlines() if line.startswith("  File ")]
+                self.assertEqual((status, files[0], files[-1]), (1, "mine.py", "mine.py"), told)
+                self.assertIn(f"\n{says}", told)
+        _, told = self.script("def augment(batch, draw):", "    return batch['y']",
+                              "ht.data.Arrays(x=np.ones(3), batch_size=1, augment=augment)")
+        self.assertRegex(told, r'rows\.py", line(.|\n)*mine\.py", line 4, in augment(.|\n)*KeyError: .y.')
 
 
 if __name__ == "__main__":

@@ -106,6 +106,54 @@ class Batches(unittest.TestCase):
             self.assertAlmostEqual(step.loss, want, 5, f"{micro_batches} micro-batches, seed {SEED}")
 
 
+class LikeNumPy(unittest.TestCase):
+    """What a value does beside numbers, arrays of which it is made, and vectors, as NumPy does it."""
+
+    def found(self, made, **given):
+        """Each value that `made` makes of placeholders by name, and what NumPy makes of the same."""
+        ht.new_graph()
+        data = ht.data.Batches([given], len(next(iter(given.values()))))
+        values = made(**{name: getattr(data, name) for name in given})
+        loss = ht.step_mean(ht.nn.Linear(1, 1)(data.x.flatten(1)[:, :1]))
+        job = ht.Executor({"train": [ht.optim.SGD(0.0).minimize(loss)], "predict": list(values.values())}, threads=1)
+        return dict(zip(values, job.predict().values(), strict=True)), made(**given)
+
+    def test_numpy_s_numbers_stand_on_either_side(self):
+        x = np.random.default_rng(SEED).uniform(0.5, 2.0, (4, 3)).astype(np.float32)
+        two = np.float32(2)
+        found, wanted = self.found(lambda x: {
+            "+": two + x, "-": two - x, "*": np.float64(2) * x, "/": two / x, "**": two ** x, "<": two < x, "<=": two <= x,
+            ">": two > x, ">=": two >= x, "==": np.int64(1) == x, "!=": np.int64(1) != x, "behind": x - two,
+            "by name": np.subtract(x, two)}, x=x)
+        for name, want in wanted.items():
+            np.testing.assert_allclose(found[name], want, rtol=1e-6, err_msg=f"{name} seed {SEED}")
+
+    def test_vectors_are_multiplied_as_rows_and_columns(self):
+        draw = np.random.default_rng(SEED)
+        x, v, w = (draw.standard_normal(shape).astype(np.float32) for shape in ((4, 3, 5), (5,), (3,)))
+
+        def made(x):
+            ours = not isinstance(x, np.ndarray)
+            left, right = (ht.constant(w), ht.constant(v)) if ours else (w, v)
+            return {"x v": x @ right, "w x": left @ x, "(w x) v": (left @ x) @ right, "x (v v)": x * (right @ right)}
+
+        found, wanted = self.found(made, x=x)
+        for name, want in wanted.items():
+            np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5, err_msg=f"{name} seed {SEED}")
+
+    def test_the_standard_deviation(self):
+        x = np.random.default_rng(SEED).standard_normal((4, 3, 5)).astype(np.float32)
+
+        def made(x):
+            ours = not isinstance(x, np.ndarray)
+            return {(axis, less): x.std(axis, **{"correction" if ours else "ddof": less})
+                    for axis in (1, (1, 2)) for less in (0, 1)}
+
+        found, wanted = self.found(made, x=x)
+        for name, want in wanted.items():
+            np.testing.assert_allclose(found[name], want, rtol=1e-5, err_msg=f"{name} seed {SEED}")
+
+
 class Integers(unittest.TestCase):
     def test_they_stay_integers(self):
         """Of a job's kernels, beside NumPy, overflow included."""
@@ -214,7 +262,7 @@ class Traps(unittest.TestCase):
             ("sub: beside Value(float32[-1, 3]) stands an array (numpy.ndarray)", lambda x, _: np.ones(3) - x),
             ("where: a Value or a number is right, got a list", lambda x, _: ht.where(x > 0, x, [1])),
             ("where 'where': condition is float32[B, 3], wanted bool", lambda x, _: ht.where(x, x, 0)),
-            ("relu: input 0 must be a hetu Value, got int", lambda *_: ht.ops.relu(3)),
+            ("relu: input 0 must be a Value, got an int", lambda *_: ht.ops.relu(3)),
             ("a float32[B, 3] and b float32[4] do not broadcast: 3 and 4 on axis 1 from the last", lambda x, _: x + w),
             ("a and b must have one dtype, float32 or int32, got float32[B, 3] and int32[B, 3]; use cast",
              lambda x, ids: x + ids[:, 1:]),

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from hetu import _hetu, schedule
@@ -21,10 +21,10 @@ from hetu.job.cuts import Cuts
 from hetu.job.draws import Draws
 from hetu.job.fetches import check_length, read
 from hetu.job.hooks import Hooks
-from hetu.job.planning import Planning
+from hetu.job.planning import Planning, text_of
 from hetu.job.predict import Predicting
 from hetu.job.reach import Reach
-from hetu.job.step import Reported, Step
+from hetu.job.step import Reported, Step, Steps
 from hetu.job.table_counters import TableCounters
 from hetu.lr import ReduceOnPlateau
 from hetu.optim import Train
@@ -85,17 +85,18 @@ class Executor(Predicting, Reach, Planning):
         self,
         fetches: dict[str, list[Value | Train]],
         devices: Any = None,
-        pipeline: str | Callable[..., Any] = "1f1b",
+        pipeline: str | os.PathLike[str] | Callable[..., Any] = "1f1b",
         micro_batches: int | None = 1,
         *,
         replicas: int | None = None,
-        costs: str | None = None,
+        costs: str | os.PathLike[str] | None = None,
         first_blocks: list[int] | Callable[[int], list[int] | None] | None = None,
         averaging: Averaging | None = None,
         stragglers: Stragglers | None = None,
         compare_single: bool = False,
         **told: Any,
     ) -> None:
+        told, method, times = {name: text_of(value) for name, value in told.items()}, text_of(pipeline), text_of(costs)
         self.fetches = read(fetches)
         self.train_handle = self.fetches.train
         graph: GraphBuilder = self.train_handle.graph
@@ -126,21 +127,21 @@ class Executor(Predicting, Reach, Planning):
             "stragglers": stragglers.settings() if stragglers else None,
             **told, "device": self.device, "threads": told.get("threads") or env["threads"] or _threads(len(links)),
         }
-        self.cuts = Cuts(told.get("partition"), told.get("speed"), costs, first_blocks)
+        self.cuts = Cuts(told.get("partition"), told.get("speed"), times, first_blocks)
         own: dict[str, Any] = {name: common.pop(name, None) for name in PLANNING} | {"replicas": replicas}
-        if pipeline == "choose":
+        if method == "choose":
             if any(value not in (None, False) for value in own.values()):
                 raise ValueError("pipeline choose picks chunks, pairs, concat, recompute and run-time rule itself; leave "
                                  "these options out")
-            options = self._choose(micro_batches, costs, common)
+            options = self._choose(micro_batches, times, common)
         else:
-            if costs is not None:
-                if schedule.goes_by_costs(pipeline):
-                    own["costs"] = costs
+            if times is not None:
+                if schedule.goes_by_costs(method):
+                    own["costs"] = times
                 elif not self.cuts.by_times:
                     raise ValueError(f"costs are for pipeline choose, for partition times, and for methods that go by them: "
                                      f"{', '.join(m['name'] for m in schedule.methods() if m['by_costs'])}")
-            options = self._planned(pipeline, micro_batches, own, common)
+            options = self._planned(method, micro_batches, own, common)
         self.method, self.micro_batches = options.method, options.micro_batches
         if env["check"]:  # heturun looks before it starts workers: nothing of the job is to happen yet
             _hetu.check_training(self.graph, self.train_handle.optimizer.settings(), options)
@@ -197,7 +198,8 @@ class Executor(Predicting, Reach, Planning):
     def _one_source(graph: GraphBuilder) -> Data:
         sources = list({id(s): s for s in graph.sources.values()}.values())
         if len(sources) != 1:
-            raise ValueError(f"the graph must read from one data object, it reads from {len(sources)}")
+            right = "" if sources else "; data.x of an object of hetu.data is such a value"
+            raise ValueError(f"the graph must read from one data object, it reads from {len(sources)}{right}")
         return sources[0]
 
     @property
@@ -243,11 +245,11 @@ class Executor(Predicting, Reach, Planning):
         self,
         name: str = "train",
         steps: int | None = None,
-        checkpoint: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         every: int = 0,
         keep: int = 3,
         resume: bool = False,
-        trace: str | None = None,
+        trace: str | os.PathLike[str] | None = None,
         data: Data | None = None,
         drain: int | None = None,
         *,
@@ -277,17 +279,21 @@ class Executor(Predicting, Reach, Planning):
         of_training = {"checkpoint": checkpoint, "every": every, "resume": resume, "trace": trace, "drain": drain,
                        "until": until, "hooks": hooks, "epoch_steps": epoch_steps}
         with placed():
+            if (beyond := os.path.dirname(trace or "")) and self.is_chief and not os.path.isdir(beyond):
+                raise OSError(f"trace {trace}: there is no folder {beyond}")
             self.fetches.check(name, of_training, {"data": data})
             given = check_length(steps, until)
             beside = Hooks(self, hooks, epoch_steps)
-        if not self.fetches.trains[name]:
-            return self._under_way(name, given, self._forward(name, self.fetches.names[name], data or self.data,
-                                                               steps or 1))
-        saves = checkpoint, every, keep, resume
-        return self._under_way(name, given, self._train(name, steps, until, saves, trace, beside.drain(drain), beside))
+        if self.fetches.trains[name]:
+            saves = text_of(checkpoint), every, keep, resume
+            made = self._train(name, steps, until, saves, text_of(trace), beside.drain(drain), beside)
+        else:
+            made = self._forward(name, self.fetches.names[name], data or self.data, steps or 1)
+        called = f"job.run({name!r}, {given})"
+        return Steps(self._under_way(called, made), called, self.is_chief)
 
-    def _under_way(self, name: str, given: str, steps: Iterator[Step]) -> Iterator[Step]:
-        self.under_way = f"job.run({name!r}, {given})"
+    def _under_way(self, called: str, steps: Iterator[Step]) -> Generator[Step, None, None]:
+        self.under_way = called
         yield from steps
         self.under_way = ""  # left as it is where a script breaks out of its loop
 
@@ -297,7 +303,8 @@ class Executor(Predicting, Reach, Planning):
         checkpoint, every, keep, resume = saves
         if checkpoint and self.meaningless:
             raise ValueError(f"{self.meaningless}: the weights of this run mean nothing, so it takes no checkpoint folder")
-        store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
+        with placed(tables.as_keywords):
+            store = Checkpoints(checkpoint, self, keep, resume) if checkpoint else None
         end = until if until is not None else self.step + (steps or 1)
         self.job.record(trace is not None)
         with stop.training(checkpoint), beside.of_run():

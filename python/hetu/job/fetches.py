@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from hetu.graph import GraphBuilder, Value, current
 from hetu.optim import Train
+from hetu.place import is_whole
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Fetches:
         given = [name for name, value in (of_validation if trains else of_training).items() if value]
         if given:
             raise ValueError(f"run '{run}' {'trains' if trains else 'validates'}, and {', '.join(given)} would be ignored")
+        if not is_whole(of_training["every"], 0):
+            raise ValueError(f"every: a whole number of at least 0 is wanted, got {of_training['every']!r}")
         if (of_training["every"] or of_training["resume"]) and not of_training["checkpoint"]:
             raise ValueError("every and resume need a checkpoint folder (checkpoint=)")
 
@@ -111,7 +114,8 @@ def _train_of(fetches: Mapping[str, Sequence[Value | Train]]) -> Train:
                 _refuse(run, f"{item!r} is neither a value nor what minimize() returns")
             handles += [item] if isinstance(item, Train) else []
     if len(handles) != 1:
-        current().refuse(f"exactly one minimize() handle is needed among the fetches, got {len(handles)}")
+        right = "" if handles else "; what only predicts is saved and loaded: hetu.save, hetu.load"
+        current().refuse(f"exactly one minimize() handle is needed among the fetches, got {len(handles)}{right}")
     return handles[0]
 
 

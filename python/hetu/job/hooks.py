@@ -22,16 +22,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetu.arithmetic import kind_of
 from hetu.job.records import Records
 from hetu.job.step import Step
-from hetu.place import refuse
+from hetu.names import missing_from
+from hetu.place import check_takes, refuse
 from hetu.progress import Reporter
 from hetu.tensorboard import Course, Events, take_back
 
 if TYPE_CHECKING:
     from hetu.job.executor import Executor
 
-MOMENTS = ("on_start", "on_step", "on_epoch", "on_end")
+MOMENTS = {"on_start": ("job",), "on_step": ("job", "step"), "on_epoch": ("job", "epoch"), "on_end": ("job",)}
 
 
 class Epoch:
@@ -74,10 +76,17 @@ class Hooks:
 
     def __init__(self, job: Executor, hooks: Sequence[Any], epoch_steps: int | None) -> None:
         if callable(hooks) or not isinstance(hooks, (list, tuple)):
-            refuse(f"hooks: a list is wanted, got {hooks!r}")
+            refuse(f"hooks: a list is wanted, got {kind_of(hooks)}")
         for hook in hooks:
+            if isinstance(hook, type):
+                refuse(f"hooks: {hook.__name__} is a class; give an object of it, {hook.__name__}(…)")
             if not callable(hook) and not any(hasattr(hook, moment) for moment in MOMENTS):
                 refuse(f"hooks: {hook!r} has none of {', '.join(MOMENTS)}, and is no function of (job, step)")
+            for moment, inputs in MOMENTS.items():
+                if hasattr(hook, moment):
+                    check_takes(f"hooks: {type(hook).__name__}.{moment}", getattr(hook, moment), *inputs)
+            if not hasattr(hook, "on_step") and callable(hook):
+                check_takes(f"hooks: {getattr(hook, '__name__', type(hook).__name__)}", hook, *MOMENTS["on_step"])
         if epoch_steps is not None and epoch_steps < 1:
             refuse(f"epoch_steps must be >= 1, got {epoch_steps}")
         self.job = job
@@ -217,3 +226,5 @@ class Progress:
 
 
 __all__ = ["Epoch", "Log", "Progress", "TensorBoard"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,11 @@ from hetu import _hetu, schedule
 from hetu.devices import Layout
 from hetu.job.cuts import Cuts
 from hetu.optim import Train
+
+
+def text_of(given: Any) -> Any:
+    """A path as text; anything else is itself."""
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
 
 
 class Planning:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hetu.arithmetic import kind_of
 from hetu.data import Batches, Data
 from hetu.graph import Value, current
+from hetu.job.step import Reported
+from hetu.place import check_takes
+from hetu.rows import as_array
 
 if TYPE_CHECKING:
     import numpy
@@ -42,7 +45,7 @@ class Predicting:
         """
         run, names = self._predicted("predict", run, fetches)
         found = self._arrays(names, list(self._forward(run, names, self._data_of(data), None)))
-        return found[names[0]] if len(names) == 1 else found
+        return found[names[0]] if len(names) == 1 else Reported(found, "job.predict gave")
 
     def evaluate(
         self, data: Rows | None = None, run: str | None = None, metrics: Mapping[str, Metric] | None = None
@@ -57,6 +60,8 @@ class Predicting:
         data: as in predict(). run: a list of the Executor; else the one called "evaluate", or "validate", or the only one
         that does not train.
         """
+        if metrics is not None and not isinstance(metrics, Mapping):
+            current().refuse(f"evaluate: metrics are wanted by name, such as {{'accuracy': 'hits'}}, got {kind_of(metrics)}")
         metrics = dict(metrics or {})
         run = self._run_of("evaluate", run, ("evaluate", "validate"), list(self.fetches.names))
         arrays = [name for name in self.fetches.names[run] if name in self.fetches.per_sample]
@@ -68,6 +73,8 @@ class Predicting:
         if not wanted:
             current().refuse(f"evaluate: run '{run}' has no scalar; give metrics= of its values per sample")
         for name, metric in metrics.items():
+            if callable(metric):
+                check_takes(f"evaluate: metric '{name}'", metric, *arrays)
             for part in () if callable(metric) else (metric,) if isinstance(metric, str) else metric:
                 self._known(f"evaluate: metric '{name}'", part, scalars)
         steps = list(self._forward(run, wanted, self._data_of(data), None))
@@ -75,7 +82,11 @@ class Predicting:
         found = {name: self._over(name, counts.get(name), steps) for name in scalars if name in steps[0].scalars}
         for name, metric in metrics.items():
             if callable(metric):
-                found[name] = float(metric(*per_sample))
+                measured = metric(*per_sample)
+                try:
+                    found[name] = float(measured)
+                except (TypeError, ValueError):
+                    current().refuse(f"evaluate: metric '{name}' gave {kind_of(measured).split(',')[0]}; a number is wanted")
             else:
                 above, below = (metric, None) if isinstance(metric, str) else metric
                 found[name] = _sum(above, steps) / (_sum(below, steps) if below else sum(s.samples for s in steps))
@@ -145,7 +156,8 @@ class Predicting:
         if not isinstance(data, Mapping):
             current().refuse(f"arrays by field are wanted, such as {{'{self.data.fields[0][0]}': rows}}, or a data object "
                              f"of hetu.data; got {kind_of(data).split(',')[0]}")
-        rows = {name: len(array) for name, array in data.items()}
+        data = {name: as_array("arrays", name, array) for name, array in data.items()}
+        rows = {name: len(array) if array.ndim else 0 for name, array in data.items()}
         if len(set(rows.values())) != 1 or 0 in rows.values():
             current().refuse(f"the arrays must have equally many rows, at least one; they have {rows}")
         each = self.data.batch_size * self.layout.pipelines

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from hetu.place import place
+from hetu.names import near
+from hetu.place import of_script, place
 
 V = TypeVar("V")
 
 
-def _refuse(name: str, known: Iterable[str]) -> NoReturn:
-    raise KeyError(f"{place()}this step reports no '{name}'; its list has: {', '.join(known) or 'nothing of this kind'}")
-
-
 class Reported(dict[str, V], Generic[V]):
-    """By name of a fetch; of a name that the step does not report a KeyError says what it does."""
+    """By name; of a name that is not there a KeyError says what is. `says`: whose names these are, for that."""
+
+    def __init__(self, found: Mapping[str, V], says: str = "this step reports") -> None:
+        super().__init__(found)
+        self.says = says
 
     def __missing__(self, name: str) -> V:
-        _refuse(name, self)
+        _refuse(self.says, name, self)
+
+
+def _refuse(says: str, name: str, known: Iterable[str]) -> NoReturn:
+    raise of_script(KeyError(f"{place()}{says} no '{name}'; {near(name, known)}"))
 
 
 @dataclass
@@ -47,7 +54,15 @@ class Step:
         for values in (self.scalars, self.samples_of, self.sums):
             if name in values:
                 return values[name]
-        _refuse(name, self._known())
+        _refuse("this step reports", name, self._known())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name[:1] == "_" or "sums" not in self.__dict__:
+                raise AttributeError(f"Step has no attribute '{name}'")
+            raise of_script(AttributeError(f"{place()}Step has no '{name}'; what its list reports is step['{name}']: "
+                                           f"{near(name, self._known())}"))
 
     def _known(self) -> list[str]:
         return [*self.scalars, *self.samples_of, *self.sums]
@@ -55,9 +70,32 @@ class Step:
     @property
     def loss(self) -> float:
         if "loss" not in self.scalars:
-            _refuse("loss", self._known())
+            _refuse("this step reports", "loss", self._known())
         return self.scalars["loss"]
 
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.seconds if self.seconds > 0 else 0.0
+
+
+class Steps(Iterator[Step]):
+    """The steps of a run, each made when it is asked for. One that is dropped before its first step says so where `says`: a
+    script that forgets the loop has trained nothing."""
+
+    def __init__(self, made: Generator[Step, None, None], called: str, says: bool) -> None:
+        self._made, self._called = made, f"{place()}{called}" if says else ""
+
+    def __next__(self) -> Step:
+        self._called = ""
+        return next(self._made)
+
+    def close(self) -> None:
+        """Leaves the run where it is."""
+        self._called = ""
+        self._made.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_called", ""):
+            with contextlib.suppress(AttributeError, ValueError):  # the process ends, and its streams are gone
+                print(f"{self._called} was asked for no step, so none was made: for step in job.run(…), or list(job.run(…))",
+                      file=sys.stderr, flush=True)

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetu import _hetu, ops
+from hetu.arithmetic import kind_of
 from hetu.arrays import converted
 from hetu.graph import BATCH, current, new_graph, placeholder
 from hetu.models.language import Cache, LanguageModel
+from hetu.place import placed
 from hetu.predictor import save
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def save_generator(folder: str, model: LanguageModel, checkpoint: str, length: i
     rows: that are computed at once. prompt: tokens of a given row that are computed at once; 1: one by one, else the weights
     are held twice in memory (on disk once, where it has hard links). Starts a new graph.
     """
+    if not isinstance(model, LanguageModel):
+        current().refuse(f"save_generator: a model of the next token is wanted, such as Gpt, got {kind_of(model)}")
     length = length or model.positions
     if length < 2 or (model.positions and length > model.positions):
         current().refuse(f"save_generator: length must be from 2 to the model's {model.positions} positions, got {length}")
@@ -77,10 +81,8 @@ class Generator:
     length: the most tokens of a row. prompt: given tokens that are computed at once; 1: one by one."""
 
     def __init__(self, folder: str, threads: int = 0) -> None:
-        try:
+        with placed(lambda text: f"Generator: {text}"):
             self.model = _hetu.Generator(str(folder), threads)
-        except ValueError as error:
-            current().refuse(f"Generator: {error}")
         self.length, self.prompt = int(self.model.length), int(self.model.prompt)
 
     def __call__(self, ids: Any, tokens: int, temperature: float = 0.0, seed: int = 0) -> numpy.ndarray:
@@ -88,7 +90,10 @@ class Generator:
         softmax(logits / temperature)."""
         import numpy as np
 
-        given = np.asarray(ids)
+        try:
+            given = np.asarray(ids)
+        except ValueError:
+            current().refuse("Generator: ids are whole numbers [B, T], rows of one length")
         if given.ndim != 2 or given.dtype.kind not in "iu" or 0 in given.shape:
             current().refuse(f"Generator: ids are whole numbers [B, T], got {given.dtype}{list(given.shape)}")
         for name, number in (("tokens", tokens), ("seed", seed)):

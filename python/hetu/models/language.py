@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetu import nn, ops
+from hetu.arithmetic import kind_of
 from hetu.functions import concat
 from hetu.graph import Value, current, cut
 from hetu.init import Init, zeros
@@ -70,7 +71,7 @@ class LanguageModel(nn.Module):
 
     def forward(self, ids: Value) -> Value:
         if len(ids.shape) != 2 or ids.dtype != "int32":
-            current().refuse(f"{type(self).__name__}: ids are int32 [B, T], got {ids!r}")
+            current().refuse(f"{type(self).__name__}: ids are int32 [B, T], got {kind_of(ids)}")
         if self.positions and ids.shape[1] > self.positions:
             current().refuse(f"{type(self).__name__}: the data has {ids.shape[1]} tokens per row, the model "
                              f"{self.positions} positions")

@@ -7,7 +7,7 @@ from typing import Any
 
 from hetu import ops
 from hetu.functions import constant, step_mean
-from hetu.graph import Value
+from hetu.graph import Value, check_values
 
 
 def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: float = 0.0, weight: Any = None,
@@ -15,10 +15,15 @@ def mean_cross_entropy(logits: Value, labels: Value, name: str = "", smoothing: 
     """Softmax cross-entropy of logits [N, ..., C] against int32 labels [N, ...], but for those that are `ignore`, divided by
     their count in the whole step (PyTorch's CrossEntropyLoss). `smoothing` gives each class its share of the target (Szegedy
     et al. 2016); `weight`, an array or a constant [C], counts a label so many times, in the sum and in the count."""
+    check_values("mean_cross_entropy", logits=logits, labels=labels)
     if labels.dtype == "bool":
         labels = labels.cast("int32")
     if labels.dtype != "int32":
-        labels.graph.refuse(f"mean_cross_entropy: int32 labels are wanted, got {labels!r}")
+        one_hot = " (of rows with a 1 at the class: labels.argmax())" if labels.shape == logits.shape else ""
+        labels.graph.refuse(f"mean_cross_entropy: int32 labels are wanted, got {labels!r}{one_hot}")
+    if logits.ndim < 2 or labels.shape != logits.shape[:-1]:
+        logits.graph.refuse(f"mean_cross_entropy: logits must be [N, ..., classes] and labels [N, ...], got {logits!r} and "
+                            f"{labels!r}")
     if not 0 <= smoothing <= 1:
         logits.graph.refuse(f"mean_cross_entropy: smoothing must be in [0, 1], got {smoothing}")
     if logits.ndim != 2:
@@ -62,6 +67,7 @@ def mean_absolute_error(x: Value, target: Value | float, name: str = "") -> Valu
 def mean_huber(x: Value, target: Value | float, delta: float = 1.0, name: str = "") -> Value:
     """The mean of d^2 / 2 where d = |x - target| is below `delta`, else delta * (d - delta / 2) (PyTorch's HuberLoss).
     Source: Huber 1964."""
+    check_values("mean_huber", x=x)
     if not delta > 0:
         x.graph.refuse(f"mean_huber: delta must be above 0, got {delta}")
     apart = (x - _number(target)).abs()
@@ -84,6 +90,7 @@ def mean_kl_divergence(log_p: Value, target: Value, name: str = "", log_target: 
     """The sum of target (log(target) - log_p) over all axes but the first, and its mean over that (PyTorch's KLDivLoss with
     reduction="batchmean"): `log_p` are logarithms of probabilities, `target` probabilities, or logarithms if `log_target`.
     Source: Kullback and Leibler 1951."""
+    check_values("mean_kl_divergence", log_p=log_p, target=target)
     if log_p.ndim < 2 or target.shape != log_p.shape:
         log_p.graph.refuse(f"mean_kl_divergence: values [batch, ...] of one shape are wanted, got {log_p!r} and {target!r}")
     if log_target:

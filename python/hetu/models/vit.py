@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hetu import nn, ops
+from hetu.arithmetic import kind_of
 from hetu.functions import concat
 from hetu.graph import Value, current, cut
 from hetu.init import truncated_normal
@@ -111,7 +112,8 @@ class ViT(nn.Module):
         """[B, num_labels] of images [B, num_channels, image_size, image_size]."""
         c = self.config
         if image.shape[1:] != [c.num_channels, c.image_size, c.image_size]:
-            current().refuse(f"ViT: images must be [B, {c.num_channels}, {c.image_size}, {c.image_size}], got {image!r}")
+            current().refuse(f"ViT: images must be [B, {c.num_channels}, {c.image_size}, {c.image_size}], got "
+                             f"{kind_of(image)}")
         x = self.vit.embeddings(image)
         for layer in self.vit.encoder.layer:
             cut()

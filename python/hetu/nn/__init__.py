@@ -2,6 +2,7 @@
 to their graph.
 """
 
+from hetu.names import missing_from
 from hetu.nn.activations import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
 from hetu.nn.attention import (
     MultiheadAttention,
@@ -13,7 +14,9 @@ from hetu.nn.attention import (
 from hetu.nn.images import (
     AdaptiveAvgPool2d,
     AvgPool2d,
+    BatchNorm1d,
     BatchNorm2d,
+    Conv1d,
     Conv2d,
     ConvTranspose2d,
     InstanceNorm2d,
@@ -24,8 +27,10 @@ from hetu.nn.layers import Dropout, Embedding, Flatten, GroupNorm, Identity, Lay
 from hetu.nn.module import Buffer, Module, ModuleDict, ModuleList, Parameter, Sequential
 from hetu.nn.recurrent import GRU, LSTM
 
-__all__ = ["GELU", "GRU", "LSTM", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm2d", "Buffer", "Conv2d", "ConvTranspose2d",
-           "Dropout", "Embedding", "Flatten", "GroupNorm", "Identity", "InstanceNorm2d", "LayerNorm", "LeakyReLU", "Linear",
-           "MaxPool2d", "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "ReLU",
-           "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "TransformerDecoder", "TransformerDecoderLayer",
-           "TransformerEncoder", "TransformerEncoderLayer", "Upsample"]
+__all__ = ["GELU", "GRU", "LSTM", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Buffer", "Conv1d",
+           "Conv2d", "ConvTranspose2d", "Dropout", "Embedding", "Flatten", "GroupNorm", "Identity", "InstanceNorm2d",
+           "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Module", "ModuleDict", "ModuleList", "MultiheadAttention",
+           "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
+           "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "Upsample"]
+
+globals()["__getattr__"] = missing_from(__name__)  # not a def: mypy knows what there is

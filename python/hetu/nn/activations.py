@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from hetu import ops
 from hetu.graph import Value, current
 from hetu.nn.module import Module
+from hetu.place import is_whole
 
 
 class ReLU(Module):
@@ -72,14 +74,22 @@ class Softplus(Module):
 
 
 class Softmax(Module):
-    """Along the last axis, dim=-1."""
+    """Along the axis `dim`, which is not the batch."""
 
     def __init__(self, dim: int = -1) -> None:
-        if dim != -1:
-            current().refuse(f"nn.Softmax: dim is -1, the last axis; got {dim!r}")
+        if not is_whole(dim, -sys.maxsize):
+            current().refuse(f"nn.Softmax: dim must be the number of an axis, got {dim!r}")
+        self.dim = int(dim)
 
     def forward(self, x: Value) -> Value:
-        return ops.softmax(x)
+        if isinstance(x, Value) and not -x.ndim <= self.dim < x.ndim:
+            current().refuse(f"nn.Softmax: {x!r} has {x.ndim} axes, there is no axis {self.dim}")
+        if not isinstance(x, Value) or self.dim in (-1, x.ndim - 1):
+            return ops.softmax(x)
+        return ops.softmax(x.swapaxes(self.dim, -1)).swapaxes(self.dim, -1)
+
+    def describe(self) -> str:
+        return f"dim={self.dim}"
 
 
 _KNOWN = {"relu": ReLU, "gelu": GELU, "silu": SiLU, "tanh": Tanh}

@@ -1,15 +1,19 @@
 """Attention and Transformer layers: constructors, names of parameters and starting weights as in torch.nn.
 
-The batch is the first axis, always. Bool masks are PyTorch's: true where a query is NOT to see a key.
+The batch is the first axis, always. Bool masks are PyTorch's: true where a query is NOT to see a key; a float32 attn_mask is
+added to the scores.
 B batch, T queries, S keys, E width.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 from hetu import ops
+from hetu.arithmetic import kind_of
+from hetu.functions import where
 from hetu.graph import Value, current
 from hetu.init import xavier_uniform, zeros
 from hetu.nn.activations import activation as named_activation
@@ -18,15 +22,19 @@ from hetu.nn.module import Module, ModuleList, Parameter
 
 
 def _mask(query: Value, key: Value, padding: Value | None, hidden: Value | None) -> list[Value]:
-    """The operator's mask, true where a query sees a key, of PyTorch's two; none, if there is neither."""
-    for name, given in (("key_padding_mask", padding), ("attn_mask", hidden)):
-        if given is not None and not (isinstance(given, Value) and given.dtype == "bool"):
-            current().refuse(f"nn.MultiheadAttention: {name} is a bool value, true where a key is not to be seen; got "
-                             f"{given!r}")
+    """The operator's mask, true where a query sees a key, or added to the scores, of PyTorch's two; none, if there is
+    neither."""
+    for name, given, added in (("key_padding_mask", padding, ()), ("attn_mask", hidden, ("float32",))):
+        if given is not None and not (isinstance(given, Value) and given.dtype in ("bool", *added)):
+            current().refuse(f"nn.MultiheadAttention: {name} is a bool value, true where a key is not to be seen"
+                             f"{', or a float32 one that is added to the scores' if added else ''}; got "
+                             f"{kind_of(given)}")
     if padding is not None and padding.shape != key.shape[:2]:
         current().refuse(f"nn.MultiheadAttention: key_padding_mask must be [B, S] to fit key {key!r}, got {padding!r}")
     if padding is None:
-        return [] if hidden is None else [~hidden]
+        return [] if hidden is None else [~hidden if hidden.dtype == "bool" else hidden]
+    if hidden is not None and hidden.dtype != "bool":
+        return [where(padding[:, None], -math.inf, hidden)]
     if hidden is None:  # of every query the same
         rows = query.shape[1]
         hidden = ops.constant(shape=[rows, 1], dtype="bool", data="00" * rows)
@@ -63,8 +71,8 @@ class MultiheadAttention(Module):
     def forward(self, query: Value, key: Value, value: Value, key_padding_mask: Value | None = None,
                 need_weights: bool = True, attn_mask: Value | None = None,
                 is_causal: bool = False) -> tuple[Value, Value | None]:
-        """key_padding_mask bool [B, S], attn_mask bool [T, S] or [B, T, S]: true where a key is not to be seen. is_causal: a
-        query sees no later key."""
+        """key_padding_mask bool [B, S], attn_mask bool [T, S] or [B, T, S]: true where a key is not to be seen; attn_mask
+        float32: added to the scores. is_causal: a query sees no later key."""
         for x in (query, key, value):
             check_last("MultiheadAttention", x, self.embed_dim, "embed_dim")
         mask = _mask(query, key, key_padding_mask, attn_mask)

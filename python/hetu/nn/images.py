@@ -1,4 +1,5 @@
-"""Layers of images, whose values are [B, C, H, W]: constructors, names of parameters and starting weights as in torch.nn.
+"""Layers of images, whose values are [B, C, H, W], and of signals, [B, C, L]: constructors, names of
+parameters and starting weights as in torch.nn.
 
 Biases and what norms multiply by and add do not decay. B batch, C channels, H height, W width.
 """
@@ -6,7 +7,9 @@ Biases and what norms multiply by and add do not decay. B batch, C channels, H h
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 from hetu import ops
 from hetu.functions import instance_norm
@@ -14,6 +17,7 @@ from hetu.graph import Value, current
 from hetu.init import ones, zeros
 from hetu.nn.layers import check_sizes, linear_bias, linear_weight
 from hetu.nn.module import Buffer, Module, Parameter
+from hetu.place import is_whole
 
 
 def _check_images(layer: str, x: Value, channels: int, of: str) -> None:
@@ -21,9 +25,20 @@ def _check_images(layer: str, x: Value, channels: int, of: str) -> None:
         current().refuse(f"nn.{layer}: x must be [B, {of} = {channels}, H, W], got {x!r}")
 
 
-def _kernel(size: int | Sequence[int]) -> list[int]:
-    """Height and width."""
-    return [size] * 2 if isinstance(size, int) else list(size)
+def _pair(layer: str, name: str, given: int | Sequence[int]) -> list[int]:
+    """Of height and width; a number counts for both."""
+    pair: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given, given]
+    if len(pair) != 2 or not all(is_whole(n, -sys.maxsize) for n in pair):
+        current().refuse(f"nn.{layer}: {name} must be a whole number, or two (height, width), got {given!r}")
+    return [int(n) for n in pair]
+
+
+def _both(layer: str, name: str, given: int | Sequence[int]) -> int:
+    """Of height and width, which agree."""
+    pair = _pair(layer, name, given)
+    if pair[0] != pair[1]:
+        current().refuse(f"nn.{layer}: {name} is the same along height and width here, got {given!r}")
+    return pair[0]
 
 
 def _check_groups(layer: str, groups: int, channels: int, out: int) -> None:
@@ -31,26 +46,39 @@ def _check_groups(layer: str, groups: int, channels: int, out: int) -> None:
         current().refuse(f"nn.{layer}: groups {groups} do not divide {channels} and {out} channels")
 
 
-def _told(attrs: dict[str, int]) -> str:
+def _padding(layer: str, given: int | str | Sequence[int], kernel: list[int], stride: int, dilation: int) -> list[int]:
+    """Along each axis of the kernel."""
+    if isinstance(given, str):
+        if given == "valid":
+            return [0] * len(kernel)
+        if given == "same" and stride == 1 and all(size % 2 for size in kernel):
+            return [dilation * (size // 2) for size in kernel]
+        current().refuse(f"nn.{layer}: padding is whole numbers, \"valid\", or \"same\" with stride 1 and an odd kernel, "
+                         f"got {given!r}")
+    pads = _pair(layer, "padding", given)[:len(kernel)]
+    if min(pads) < 0:
+        current().refuse(f"nn.{layer}: padding must be >= 0, got {given!r}")
+    return pads
+
+
+def _told(attrs: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in attrs.items())
 
 
 class Conv2d(Module):
-    """x [B, in_channels, H, W] -> [B, out_channels, H', W']. kernel_size: a number, or (height, width); padding: a number,
-    or "same" with stride 1 and an odd kernel."""
+    """x [B, in_channels, H, W] -> [B, out_channels, H', W']. kernel_size and padding: a number, or (height, width); padding
+    "same" with stride 1 and an odd kernel. stride and dilation are the same both ways."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int], stride: int = 1,
-                 padding: int | str = 0, dilation: int = 1, groups: int = 1, bias: bool = True) -> None:
-        kernel = _kernel(kernel_size)
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int],
+                 stride: int | Sequence[int] = 1, padding: int | str | Sequence[int] = 0,
+                 dilation: int | Sequence[int] = 1, groups: int = 1, bias: bool = True) -> None:
+        kernel = _pair("Conv2d", "kernel_size", kernel_size)
+        stride, dilation = _both("Conv2d", "stride", stride), _both("Conv2d", "dilation", dilation)
         check_sizes("Conv2d", in_channels=in_channels, out_channels=out_channels, stride=stride, dilation=dilation,
                     groups=groups, **{f"kernel_size[{i}]": size for i, size in enumerate(kernel)})
         _check_groups("Conv2d", groups, in_channels, out_channels)
-        if padding == "same" and stride == 1 and kernel[0] == kernel[1] and kernel[0] % 2:
-            padding = dilation * (kernel[0] // 2)
-        if not isinstance(padding, int) or padding < 0:
-            current().refuse(f"nn.Conv2d: padding must be a whole number >= 0, or \"same\" with stride 1 and a square odd "
-                             f"kernel, got {padding!r}")
-        self.channels, self.attrs = in_channels, {"stride": stride, "padding": padding, "dilation": dilation,
+        self.padding = _padding("Conv2d", padding, kernel, stride, dilation)
+        self.channels, self.attrs = in_channels, {"stride": stride, "padding": min(self.padding), "dilation": dilation,
                                                   "groups": groups}
         self.weight = Parameter([out_channels, in_channels // groups, *kernel], linear_weight())
         fan_in = in_channels // groups * math.prod(kernel)
@@ -58,18 +86,51 @@ class Conv2d(Module):
 
     def forward(self, x: Value) -> Value:
         _check_images("Conv2d", x, self.channels, "in_channels")
+        rest = [(n - min(self.padding),) * 2 for n in self.padding]  # the operator has one number for both ways
+        x = x.pad([(0, 0), (0, 0), *rest]) if max(rest) > (0, 0) else x
         return ops.conv2d(x, self.weight, *([self.bias] if self.bias is not None else []), **self.attrs)
 
     def describe(self) -> str:
-        return f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2:]}, {_told(self.attrs)}"
+        told = _told({**self.attrs, "padding": self.padding if len(set(self.padding)) > 1 else self.padding[0]})
+        return f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2:]}, {told}"
+
+
+class Conv1d(Module):
+    """x [B, in_channels, L] -> [B, out_channels, L']: as Conv2d along one axis."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, padding: int | str = 0,
+                 dilation: int = 1, groups: int = 1, bias: bool = True) -> None:
+        check_sizes("Conv1d", in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, stride=stride,
+                    dilation=dilation, groups=groups)
+        _check_groups("Conv1d", groups, in_channels, out_channels)
+        self.padding = _padding("Conv1d", padding, [kernel_size], stride, dilation)[0]
+        self.channels, self.attrs = in_channels, {"stride": stride, "dilation": dilation, "groups": groups}
+        self.weight = Parameter([out_channels, in_channels // groups, kernel_size], linear_weight())
+        fan_in = in_channels // groups * kernel_size
+        self.bias = Parameter([out_channels], linear_bias(fan_in), decay=False) if bias else None
+
+    def forward(self, x: Value) -> Value:
+        if isinstance(x, Value) and (len(x.shape) != 3 or x.shape[1] != self.channels):
+            current().refuse(f"nn.Conv1d: x must be [B, in_channels = {self.channels}, L], got {x!r}")
+        image = x.pad([(0, 0), (0, 0), (self.padding, self.padding)]).unsqueeze(2)
+        y = ops.conv2d(image, self.weight.unsqueeze(2), *([self.bias] if self.bias is not None else []), **self.attrs)
+        return y.squeeze(2)  # type: ignore[no-any-return]
+
+    def describe(self) -> str:
+        return (f"{self.channels}, {self.weight.shape[0]}, kernel_size={self.weight.shape[2]}, padding={self.padding}, "
+                f"{_told(self.attrs)}")
 
 
 class ConvTranspose2d(Module):
     """x [B, in_channels, H, W] -> [B, out_channels, H', W'], each element times its window: upsampling that is learnt."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int], stride: int = 1,
-                 padding: int = 0, output_padding: int = 0, groups: int = 1, bias: bool = True, dilation: int = 1) -> None:
-        kernel = _kernel(kernel_size)
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int | Sequence[int],
+                 stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0,
+                 groups: int = 1, bias: bool = True, dilation: int | Sequence[int] = 1) -> None:
+        kernel = _pair("ConvTranspose2d", "kernel_size", kernel_size)
+        stride, padding, output_padding, dilation = (
+            _both("ConvTranspose2d", name, given) for name, given in (
+                ("stride", stride), ("padding", padding), ("output_padding", output_padding), ("dilation", dilation)))
         check_sizes("ConvTranspose2d", in_channels=in_channels, out_channels=out_channels, stride=stride, groups=groups,
                     dilation=dilation, **{f"kernel_size[{i}]": size for i, size in enumerate(kernel)})
         _check_groups("ConvTranspose2d", groups, in_channels, out_channels)
@@ -87,27 +148,45 @@ class ConvTranspose2d(Module):
         return f"{self.channels}, kernel_size={self.weight.shape[2:]}, {_told(self.attrs)}"
 
 
-class BatchNorm2d(Module):
-    """Per channel of x [B, num_features, H, W]: weight * (x - mean) / sqrt(variance + eps) + bias; in training with the
+class _BatchNorm(Module):
+    """Per channel of x: weight * (x - mean) / sqrt(variance + eps) + bias; in training with the
     statistics of the micro-batch, by which running_mean and running_var move; in validation with these (see hetu.buffer).
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        check_sizes("BatchNorm2d", num_features=num_features)
+        check_sizes(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.weight = Parameter([num_features], ones(), decay=False)
         self.bias = Parameter([num_features], zeros(), decay=False)
         self.running_mean, self.running_var = Buffer([num_features], zeros()), Buffer([num_features], ones())
         self.num_batches_tracked = Buffer([], zeros())
 
-    def forward(self, x: Value) -> Value:
-        _check_images("BatchNorm2d", x, self.num_features, "num_features")
+    def _norm(self, x: Value) -> Value:
         ops.count_up(self.num_batches_tracked)
         return ops.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var, momentum=self.momentum,
                               epsilon=self.eps)[0]
 
     def describe(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm2d(_BatchNorm):
+    """Per channel of x [B, num_features, H, W]: weight * (x - mean) / sqrt(variance + eps) + bias; in training with the
+    statistics of the micro-batch, by which running_mean and running_var move; in validation with these (see hetu.buffer)."""
+
+    def forward(self, x: Value) -> Value:
+        _check_images("BatchNorm2d", x, self.num_features, "num_features")
+        return self._norm(x)
+
+
+class BatchNorm1d(_BatchNorm):
+    """As BatchNorm2d, of x [B, num_features] or [B, num_features, L]."""
+
+    def forward(self, x: Value) -> Value:
+        if isinstance(x, Value) and (len(x.shape) not in (2, 3) or x.shape[1] != self.num_features):
+            current().refuse(f"nn.BatchNorm1d: x must be [B, num_features = {self.num_features}] or "
+                             f"[B, {self.num_features}, L], got {x!r}")
+        return self._norm(x.reshape([*x.shape, *[1] * (4 - x.ndim)])).reshape(x.shape)
 
 
 class InstanceNorm2d(Module):
@@ -131,9 +210,13 @@ class InstanceNorm2d(Module):
 class _Pool2d(Module):
     """Windows of x [B, C, H, W]; stride None: the kernel's size."""
 
-    def __init__(self, kernel_size: int, stride: int | None = None, padding: int = 0) -> None:
-        check_sizes(type(self).__name__, kernel_size=kernel_size, stride=stride or kernel_size)
-        self.attrs = {"kernel": kernel_size, "stride": stride or kernel_size, "padding": padding}
+    def __init__(self, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None,
+                 padding: int | Sequence[int] = 0) -> None:
+        layer = type(self).__name__
+        kernel = _both(layer, "kernel_size", kernel_size)
+        step = kernel if stride is None else _both(layer, "stride", stride)
+        check_sizes(layer, kernel_size=kernel, stride=step)
+        self.attrs = {"kernel": kernel, "stride": step, "padding": _both(layer, "padding", padding)}
 
     def describe(self) -> str:
         return _told(self.attrs)

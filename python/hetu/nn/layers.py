@@ -14,6 +14,7 @@ from hetu.functions import group_norm, rms_norm
 from hetu.graph import Value, current
 from hetu.init import Init, kaiming_uniform, normal, ones, uniform, zeros
 from hetu.nn.module import Module, Parameter
+from hetu.place import is_whole
 
 
 def linear_weight() -> Init:
@@ -30,7 +31,7 @@ def linear_bias(fan_in: int) -> Init:
 def check_sizes(layer: str, **sizes: int) -> None:
     """Refuses what is no whole number of 1 or more."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if not is_whole(size, 1):
             current().refuse(f"nn.{layer}: {name} must be a whole number >= 1, got {size!r}")
 
 
@@ -72,32 +73,39 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
 
-def _width(layer: str, shape: int | Sequence[int]) -> int:
-    """Norms here are of one axis, the last."""
-    sizes = [shape] if isinstance(shape, int) else list(shape)
-    if len(sizes) != 1:
-        current().refuse(f"nn.{layer}: normalized_shape is one number, the length of the last axis; got {shape!r}")
-    check_sizes(layer, normalized_shape=sizes[0])
-    return sizes[0]
+def _last_axes(layer: str, shape: int | Sequence[int]) -> list[int]:
+    """The lengths of the last axes that a norm is of."""
+    sizes: list[int] = list(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
+    many = len(sizes) > 1
+    check_sizes(layer, **{f"normalized_shape[{i}]" if many else "normalized_shape": n for i, n in enumerate(sizes)})
+    if not sizes:
+        current().refuse(f"nn.{layer}: normalized_shape must name an axis or more, got {shape!r}")
+    return sizes
 
 
 class LayerNorm(Module):
-    """Along the last axis: weight * (x - mean) / sqrt(variance + eps) + bias."""
+    """Along the last axes, those of normalized_shape: weight * (x - mean) / sqrt(variance + eps) + bias."""
 
     def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
                  bias: bool = True) -> None:
-        self.width, self.eps = _width("LayerNorm", normalized_shape), eps
-        self.weight = Parameter([self.width], ones(), decay=False) if elementwise_affine else None
-        self.bias = Parameter([self.width], zeros(), decay=False) if elementwise_affine and bias else None
+        self.shape, self.eps = _last_axes("LayerNorm", normalized_shape), eps
+        self.weight = Parameter(self.shape, ones(), decay=False) if elementwise_affine else None
+        self.bias = Parameter(self.shape, zeros(), decay=False) if elementwise_affine and bias else None
 
     def forward(self, x: Value) -> Value:
-        check_last("LayerNorm", x, self.width, "normalized_shape")
-        gamma, beta = (ops.fill(shape=[self.width], value=value) if given is None else given
+        axes, width = len(self.shape), math.prod(self.shape)
+        if axes == 1:
+            check_last("LayerNorm", x, width, "normalized_shape")
+        elif isinstance(x, Value) and x.shape[-axes:] != self.shape:
+            current().refuse(f"nn.LayerNorm: the last axes of x must be normalized_shape = {self.shape}, got {x!r}")
+        gamma, beta = (ops.fill(shape=[width], value=value) if given is None else given if axes == 1 else given.flatten(0)
                        for given, value in ((self.weight, 1.0), (self.bias, 0.0)))
-        return ops.layer_norm(x, gamma, beta, eps=self.eps)[0]
+        rows = x if axes == 1 else x.flatten(x.ndim - axes)
+        y: Any = ops.layer_norm(rows, gamma, beta, eps=self.eps)[0]
+        return y if axes == 1 else y.reshape(x.shape)  # type: ignore[no-any-return]
 
     def describe(self) -> str:
-        return f"{self.width}, eps={self.eps}"
+        return f"{self.shape[0] if len(self.shape) == 1 else self.shape}, eps={self.eps}"
 
 
 class RMSNorm(Module):
@@ -105,7 +113,11 @@ class RMSNorm(Module):
     Source: Zhang and Sennrich 2019."""
 
     def __init__(self, normalized_shape: int | Sequence[int], eps: float | None = None) -> None:
-        self.width, self.eps = _width("RMSNorm", normalized_shape), 2.0**-23 if eps is None else eps
+        sizes = _last_axes("RMSNorm", normalized_shape)
+        if len(sizes) != 1:
+            current().refuse(f"nn.RMSNorm: normalized_shape is one number, the length of the last axis; got "
+                             f"{normalized_shape!r}")
+        self.width, self.eps = sizes[0], 2.0**-23 if eps is None else eps
         self.weight = Parameter([self.width], ones(), decay=False)
 
     def forward(self, x: Value) -> Value:
@@ -120,7 +132,7 @@ class Dropout(Module):
     """x / (1 - p) with probability 1 - p, else 0, in training; x in validation. The same under every schedule."""
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p < 1:
+        if isinstance(p, str) or not 0 <= p < 1:
             current().refuse(f"nn.Dropout: p must be in [0, 1), got {p!r}")
         self.p = p
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from hetu.graph import GraphBuilder, Value, current
 from hetu.init import Init
+from hetu.names import missing_of, near
+from hetu.place import of_script, place
 
 
 class _Leaf(Value):
@@ -55,6 +57,8 @@ class _Leaf(Value):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name or 'unnamed'}, float32{self.shape})"
 
+    __str__ = __repr__  # also where no graph has it yet
+
 
 class Parameter(_Leaf):
     """A trainable float32 tensor: of a shape and an initializer, or starting from an array (as hetu.parameter's). `decay`:
@@ -94,10 +98,18 @@ class Module:
 
         def __getattr__(self, name: str) -> Any: ...
 
+    else:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            missing_of("Module", name, [*vars(self), *dir(type(self))], type(self).__name__)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (list, tuple)) and any(isinstance(item, Module) for item in value):
             current().refuse(f"{type(self).__name__}.{name}: modules in a {type(value).__name__} have no names; use "
                              "nn.ModuleList or nn.Sequential")
+        if isinstance(value, Mapping) and any(isinstance(item, Module) for item in value.values()):
+            current().refuse(f"{type(self).__name__}.{name}: modules in a {type(value).__name__} are not found; use "
+                             "nn.ModuleDict")
         if name[:1] != "_" and isinstance(value, Module) and value._parent is None and value is not self:
             object.__setattr__(value, "_parent", self)
         object.__setattr__(self, name, value)
@@ -196,6 +208,17 @@ class Module:
         return ""
 
 
+def _found(what: Any) -> str:
+    """What stands where a module is wanted, and what may be meant."""
+    if isinstance(what, type) and issubclass(what, Module):
+        return f"the class {what.__name__}; make one: {what.__name__}(…)"
+    if isinstance(what, (list, tuple)) and any(isinstance(item, Module) for item in what):
+        return f"a {type(what).__name__}; give them one by one: *{type(what).__name__}"
+    if callable(what):
+        return f"the function {getattr(what, '__name__', what)}; a Module with it as its forward is one"
+    return repr(what)
+
+
 class ModuleList(Module):
     """Modules by number, which their names have: `blocks.0.weight`."""
 
@@ -206,7 +229,7 @@ class ModuleList(Module):
     def append(self, module: Module) -> ModuleList:
         """One more at the end."""
         if not isinstance(module, Module):
-            current().refuse(f"{type(self).__name__}: modules are wanted, got {module!r}")
+            current().refuse(f"{type(self).__name__}: modules are wanted, got {_found(module)}")
         setattr(self, str(len(self)), module)
         return self
 
@@ -227,6 +250,8 @@ class Sequential(ModuleList):
         self.cuts = cuts
         if len(modules) == 1 and isinstance(modules[0], Mapping):
             for name, module in modules[0].items():
+                if not isinstance(module, Module):
+                    current().refuse(f"Sequential: '{name}' must be a module, got {_found(module)}")
                 setattr(self, name, module)
         else:
             super().__init__(modules)
@@ -242,9 +267,40 @@ class Sequential(ModuleList):
 class ModuleDict(Module):
     """Modules by name."""
 
-    def __init__(self, modules: Mapping[str, Module]) -> None:
-        for name, module in modules.items():
-            setattr(self, name, module)
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        for name, module in (modules or {}).items():
+            self[name] = module
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if not isinstance(module, Module):
+            current().refuse(f"ModuleDict: '{name}' must be a module, got {_found(module)}")
+        if not isinstance(name, str) or hasattr(type(self), name):
+            current().refuse(f"ModuleDict: a module cannot be named {name!r}, an attribute of ModuleDict or no text")
+        setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:
-        return dict(self.children())[name]
+        found = dict(self.children())
+        if name not in found:
+            raise of_script(KeyError(f"{place()}ModuleDict has no '{name}'; {near(name, found)}"))
+        return found[name]
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def keys(self) -> list[str]:
+        """Names, in order."""
+        return [name for name, _ in self.children()]
+
+    def values(self) -> list[Module]:
+        """Modules, in order."""
+        return [module for _, module in self.children()]
+
+    def items(self) -> list[tuple[str, Module]]:
+        """(name, module), in order."""
+        return list(self.children())

@@ -76,7 +76,8 @@ class _Recurrent(Module):
         raise NotImplementedError
 
     def _weights(self, number: int, way: str) -> tuple[Any, Any, Any, Any]:
-        w_ih, w_hh, b_ih, b_hh = (getattr(self, f"{name}_l{number}{way}", None) for name in _WEIGHTS)
+        found = [getattr(self, f"{name}_l{number}{way}") for name in _WEIGHTS[:4 if self.bias else 2]]
+        w_ih, w_hh, b_ih, b_hh = [*found, None, None][:4]
         return w_ih, w_hh, b_ih, b_hh
 
     def describe(self) -> str:

@@ -1,0 +1,144 @@
+"""Names that are not there: what is near them, and where Hetu has what other libraries call so."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import NoReturn
+
+from hetu.place import of_script, place, refuse
+
+# What NumPy, PyTorch and Keras call otherwise: by module, or by class, whose own names begin with a dot.
+_CALLED = {
+    "Value": {
+        "view": ".reshape", "size": ".shape", "dim": ".ndim", "transpose": ".permute or .swapaxes", "T": ".permute()",
+        "float": '.cast("float32")', "int": '.cast("int32")', "long": '.cast("int32")', "bool": '.cast("bool")',
+        "to": ".cast", "astype": ".cast", "type": ".dtype", "dtypes": ".dtype", "clamp": ".clip", "amax": ".max",
+        "amin": ".min", "chunk": ".split", "item": "what a run reports: step.scalars of a scalar in its list",
+        "numpy": "what a run reports: job.predict", "detach": "no gradient anyway where nothing leads to a parameter",
+        "backward": "optim.….minimize(loss)", "grad": "what a step leaves: job.gradients()", "cat": "hetu.concat",
+        "masked_fill": "hetu.where", "matmul": "@", "mm": "@", "bmm": "@", "dot": "@", "argmin": "(-x).argmax",
+        "square": "x ** 2", "norm": "(x ** 2).sum(axis).sqrt()", "topk": "hetu.ops.top_k",
+        "numel": "math.prod(x.shape)",
+        "data": "what a parameter starts from: init= or hetu.load_weights",
+    },
+    "hetu": {
+        "cat": "hetu.concat", "concatenate": "hetu.concat", "tensor": "hetu.constant", "Tensor": "hetu.Value",
+        "array": "hetu.constant", "from_numpy": "hetu.constant", "zeros": "hetu.ops.fill", "full": "hetu.ops.fill",
+        "Variable": "hetu.parameter", "no_grad": "a list of the Executor without minimize()", "matmul": "@",
+        "manual_seed": "seed= of hetu.Executor", "device": "device= of hetu.Executor", "functional": "hetu.ops",
+        "DataLoader": "hetu.data.Dataset", "Trainer": "hetu.Executor", "layers": "hetu.nn", "train": "hetu.Executor(…).run",
+        "torch": "a package of its own: import hetu.torch",
+    },
+    "hetu.nn": {
+        "CrossEntropyLoss": "hetu.models.mean_cross_entropy", "NLLLoss": "hetu.models.mean_cross_entropy, of logits",
+        "MSELoss": "hetu.models.mean_squared_error", "L1Loss": "hetu.models.mean_absolute_error",
+        "HuberLoss": "hetu.models.mean_huber", "SmoothL1Loss": "hetu.models.mean_huber", "functional": "hetu.ops",
+        "BCEWithLogitsLoss": "hetu.models.mean_binary_cross_entropy", "KLDivLoss": "hetu.models.mean_kl_divergence",
+        "BCELoss": "hetu.models.mean_binary_cross_entropy, of logits", "Dense": "hetu.nn.Linear",
+        "DataParallel": "devices= of hetu.Executor", "DistributedDataParallel": "devices= of hetu.Executor",
+    },
+    "numpy": {
+        "absolute": ".abs()", "negative": "-x", "square": "x ** 2", "concatenate": "hetu.concat", "dot": "@",
+        "amax": ".max()", "amin": ".min()", "transpose": ".permute()", "expand_dims": ".unsqueeze()", "logical_and": "&",
+        "logical_or": "|", "logical_not": "~",
+    },
+    "hetu.optim": {"lr_scheduler": "hetu.lr"},
+    "hetu.data": {"DataLoader": "hetu.data.Dataset", "TensorDataset": "hetu.data.Arrays"},
+    "hetu.models": {"GPT2": "hetu.models.Gpt", "GPT": "hetu.models.Gpt"},
+    "hetu.lr": {"StepLR": "hetu.lr.step", "CosineAnnealingLR": "hetu.lr.cosine", "ExponentialLR": "hetu.lr.exponential"},
+    "Module": {
+        "train": "the run: one with minimize() in its list trains", "eval": "the run: one without minimize() does not train",
+        "to": "device= of hetu.Executor", "cuda": "device= of hetu.Executor", "state_dict": "job.weights()",
+        "load_state_dict": "hetu.load_weights", "modules": ".named_modules()", "buffers": ".named_buffers()",
+        "named_children": ".children()", "add_module": "an attribute: self.name = module",
+        "register_module": "an attribute: self.name = module", "register_buffer": "an attribute: self.name = nn.Buffer(…)",
+        "register_parameter": "an attribute: self.name = nn.Parameter(…)", "predict": "job.predict", "fit": "job.run",
+        "num_parameters": "hetu.summary(…).parameters", "count_params": "hetu.summary(…).parameters",
+    },
+    "Executor": {
+        "fit": ".run", "train": ".run", "test": ".evaluate", "validate": ".evaluate", "forward": ".predict",
+        "state_dict": ".weights()", "load_state_dict": ".set_weights", "loss": "what a step reports: step.loss",
+    },
+    "Optimizer": {"step": "job.run", "zero_grad": "nothing: a step's gradients are its own", "lr": ".learning_rate",
+                  "param_groups": ".learning_rate"},
+}
+# Where the public names are that may be meant.
+_ALL = ("functions", "ops", "nn", "optim", "models", "data", "lr", "init", "metrics", "job.hooks")
+_MEANT = {"Value": _ALL[:2], "numpy": _ALL[:2], "Module": (), "Executor": (), "Optimizer": ()}
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """The end of a message: names like this one, else some of those that there are."""
+    names = list(known)
+    close = difflib.get_close_matches(str(name), names, 3)
+    if close:
+        return f"did you mean {' or '.join(repr(one) for one in close)}?"
+    left = len(names) - 8
+    return f"there are: {', '.join(names[:8])}" + (f" and {left} more" if left > 0 else "") if names else "there is none"
+
+
+def _public(module: ModuleType) -> list[str]:
+    """The names that a module gives to users."""
+    return list(getattr(module, "__all__", None) or [
+        name for name, value in vars(module).items()
+        if name[:1] != "_" and getattr(value, "__module__", "") == module.__name__])
+
+
+def _meant(owner: str, name: str) -> str:
+    """A public name of Hetu that is this one, or is but for its case, where one may have looked for it."""
+    found = []
+    for module in _MEANT.get(owner, _ALL):
+        with contextlib.suppress(ImportError):  # a part that is not built
+            before = {"functions": "hetu.", "job.hooks": "hetu.hooks."}.get(module, f"hetu.{module}.")
+            found += [(public != name, before + public) for public in _public(importlib.import_module(f"hetu.{module}"))
+                      if public.lower() == name.lower()]
+    return min(found, key=lambda pair: pair[0])[1] if found else ""
+
+
+def _where(owner: str, name: str, known: list[str], dot: str) -> str:
+    """Where to look."""
+    if name in _CALLED.get(owner, {}):
+        return f"here it is {_CALLED[owner][name]}"
+    close = [each for each in known if each.lower() == name.lower()]
+    if not close and (meant := _meant(owner, name)):
+        return f"{meant} is a function of values" if meant.startswith("hetu.ops.") else f"there is {meant}"
+    if close := close or difflib.get_close_matches(name, known, 3):
+        return f"did you mean {' or '.join(dot + each for each in close)}?"
+    return f"help({owner if owner.startswith('hetu') else f'hetu.{owner}'}) lists what it has"
+
+
+def refuse_numpy(name: str, methods: Iterable[str]) -> NoReturn:
+    """A function of NumPy that was called on a Value, and what there is for it."""
+    ours = _CALLED["numpy"].get(name) or (f".{name}()" if name in methods else _meant("numpy", name))
+    refuse(f"numpy.{name} takes arrays, and a Value is computed when the graph runs; "
+           + (f"here it is {ours}" if ours else "values have methods and operators, and hetu and hetu.ops functions"))
+
+
+def missing_of(owner: str, name: str, known: Iterable[str], called: str = "") -> NoReturn:
+    """For the __getattr__ of a class, which is a key above: an AttributeError with the line of the user's script, and where
+    to look. `called`: what the class is here, if not `owner`."""
+    called = called or owner
+    what = "a Value" if called == "Value" else called
+    if name[:1] == "_":  # what Python and its tools ask for
+        raise AttributeError(f"{what} has no attribute '{name}'")
+    where = _where(owner, name, [each for each in known if each[:1] != "_"], ".")
+    raise of_script(AttributeError(f"{place()}{what} has no '{name}'; {where}"))
+
+
+def missing_from(module: str) -> Callable[[str], NoReturn]:
+    """The __getattr__ of a module of Hetu."""
+
+    def missing(name: str) -> NoReturn:
+        found = sys.modules[module]
+        path = vars(found).get("__path__")  # of a package: Python asks it for its modules before it imports them
+        if name[:1] == "_" or (path is not None and PathFinder.find_spec(f"{module}.{name}", path)):
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        raise of_script(AttributeError(f"{place()}{module} has no '{name}'; {_where(module, name, _public(found), '')}"))
+
+    return missing
