@@ -45,7 +45,7 @@ def write(folder: Path, files: Files) -> dict[str, list[Any]]:
 
 def mark(folder: Path, rank: int, marker: Mapping[str, Any]) -> None:
     """A rank's last file. `marker`: ranks, of the job; save, alike on all of them; files, as write() gives them; written,
-    the names of parameters."""
+    the names of tensors in each."""
     place = _marker(folder, rank)
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f".{place.name}.part")

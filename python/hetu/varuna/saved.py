@@ -33,7 +33,7 @@ class Saver:
         save = self.pipe.agreed(uuid.uuid4().hex)
         checkpoint.unmark(folder, rank)
         here = folder if local is None else local / f"{folder.name}.{rank}.{save}"
-        written = [name for file, held in files.items() if file.startswith("opt-fp32") for name in held]
+        written = {file: list(held) for file, held in files.items() if file != checkpoint.COMMON}
         marker = {"ranks": self.pipe.transport.workers, "save": save, "files": checkpoint.write(here, files),
                   "written": written}
         if local is not None:
@@ -45,16 +45,15 @@ class Saver:
     def load(self, folder: Path, complete: bool) -> dict[str, Any]:
         """This worker's part; returns what is common. Throws OSError, naming what is missing."""
         markers = checkpoint.markers_of(folder, complete)
-        pieces = {number for number, _ in self._pieces()}
+        wanted = {name for _, piece in self._pieces() for name, _ in self._named(piece)}
         held: dict[str, dict[str, Any]] = {"opt-fp32-params": {}, "opt-state": {}, "buffers": {}}
         common: dict[str, Any] = {}
         for marker in markers:
             for file in marker["files"]:
-                kind, _, piece = file.rpartition("-")
                 if file == checkpoint.COMMON:
                     common = checkpoint.read(folder, file, marker, complete)
-                elif int(piece.partition("_")[0]) in pieces:
-                    held[kind].update(checkpoint.read(folder, file, marker, complete))
+                elif wanted & set(marker["written"][file]):
+                    held[file.rpartition("-")[0]].update(checkpoint.read(folder, file, marker, complete))
         if not common:
             raise OSError(f"{folder}: {checkpoint.COMMON} is missing")
         self._take(folder, held)
