@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from turns import OtherWork
@@ -30,6 +31,7 @@ THEIRS = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B", "interleaved-1f1b": 
           "zb-v": "ScheduleZBVZeroBubble", "dualpipev": "ScheduleDualPipeV"}
 V_SHAPED = ("zb-v", "dualpipev")
 MICROS = 8
+SMALL = "--small" in sys.argv
 
 
 # ---- workers ----
@@ -42,11 +44,14 @@ def model_of(name: str) -> tuple[Any, Any, int]:
     import hetu.torch.blocks
 
     if name == "bert":
+        sizes = {"vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 2,
+                 "intermediate_size": 128} if SMALL else {}
         config = transformers.BertConfig(tie_word_embeddings=False, hidden_dropout_prob=0.0,
-                                         attention_probs_dropout_prob=0.0)
+                                         attention_probs_dropout_prob=0.0, **sizes)
         whole = transformers.BertForMaskedLM(config)
     else:
-        config = transformers.GPT2Config(tie_word_embeddings=False, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        sizes = {"vocab_size": 500, "n_embd": 64, "n_layer": 6, "n_head": 2} if SMALL else {}
+        config = transformers.GPT2Config(tie_word_embeddings=False, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **sizes)
         whole = transformers.GPT2LMHeadModel(config)
     return whole.train(), hetu.torch.blocks.split(whole), config.vocab_size
 
@@ -258,6 +263,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="MODEL or MODEL:METHOD, several with commas; models are bert and gpt2")
     parser.add_argument("--steps", type=int, default=5, help="of each side, after one that warms up")
+    parser.add_argument("--small", action="store_true", help="models of a second, to see that all of it runs")
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -277,10 +283,10 @@ def main() -> int:
     for name, of in wanted.items():
         other = OtherWork()
         meet = f"/tmp/torch_pipelines.{os.getpid()}.{name}"
-        done = subprocess.run(["heturun", "-w", "2", sys.executable, __file__, "--work", f"{name}:{','.join(of)}", "--steps",
-                               str(args.steps)], env={**environment, "MEET": meet}, check=False)
-        if os.path.exists(meet):
-            os.unlink(meet)
+        words = ["--work", f"{name}:{','.join(of)}", "--steps", str(args.steps), *(["--small"] if args.small else [])]
+        done = subprocess.run(["heturun", "-w", "2", sys.executable, __file__, *words], env={**environment, "MEET": meet},
+                              check=False)
+        Path(meet).unlink(missing_ok=True)
         if done.returncode:
             return done.returncode
         print(f"  processors that others took meanwhile: {other.seen()[0]:.2f}", flush=True)

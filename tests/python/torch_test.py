@@ -105,9 +105,9 @@ class Torch(unittest.TestCase):
         """And of torchvision, as they are, tied heads and masks included, beside their own forward; on 4 workers, too."""
         import torch_models
 
-        for workers in (2, 4):
+        for workers, cases in ((2, [*torch_models.MODELS, *torch_models.GRID]), (4, [*torch_models.MODELS])):
             with self.subTest(workers=workers):
-                self.models(job(workers, tempfile.gettempdir(), torch_models.MODELS), workers * len(torch_models.MODELS))
+                self.models(job(workers, tempfile.gettempdir(), cases), workers * len(cases))
 
     def models(self, printed, lines):
         """What torch_models.py has printed."""
@@ -231,6 +231,47 @@ class Torch(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, text):
                 call()
 
+    def test_varuna_readme(self):
+        """The form of its README: CutPoints in a plain list, local_rank as the device, a bool in the batch, two values."""
+        import torch
+        from torch import nn
+
+        from varuna import CutPoint, Varuna
+
+        class SampleModel(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+                self.lm_head_weight = nn.Parameter(self.blocks[0].weight.detach().clone())
+                self.cutpoints = [CutPoint() for _ in range(3)]
+
+            def forward(self, inputs, mask, extra_norm=False):
+                x = inputs
+                for block, cut in zip(self.blocks, self.cutpoints, strict=True):
+                    x = cut(torch.tanh(block(x)) * mask)
+                out = nn.functional.linear(x, self.lm_head_weight)
+                return (out.norm() * 0 if extra_norm else 0) + ((out - inputs) ** 2).mean()
+
+        def get_batch_fn(size, device=None):
+            inputs, mask = [t.to(device or "cpu") for t in (torch.ones(size, 4), torch.ones(size, 1))]
+            return {"inputs": inputs, "mask": mask, "extra_norm": True}
+
+        torch.manual_seed(1)
+        device = "cpu" if torch.cuda.is_available() else 0
+        model = Varuna(SampleModel(), "0;", get_batch_fn, 8, 2, False, local_rank=0, device=device,
+                       shared_weights=[("blocks.0.weight", "lm_head_weight")], step_values=2)
+        self.assertEqual(len(model.pipe.pieces.pieces), 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+        model.set_optimizer(optimizer)
+        losses = []
+        for _ in range(12):
+            loss, overflow = model.step(get_batch_fn(8))
+            losses.append(float(torch.Tensor([loss])))
+            if not overflow:
+                optimizer.step()
+            model.zero_grad()
+        self.assertLess(losses[-1], losses[0])
+
     def test_varuna_profiles(self):
         """By both ways to call it; sizes that a file has stay where they are asked to."""
         import torch_varuna
@@ -276,7 +317,7 @@ class Torch(unittest.TestCase):
             return lambda: Varuna(model or Twice(), text, lambda rows, _: {"x": torch.ones(rows, 4)}, size, chunk, **more)
 
         cases = [
-            (varuna(fp16=True, bf16=True), "fp16 and bf16"), (varuna(device=0), "device 0: tensors are on the CPU"),
+            (varuna(fp16=True, bf16=True), "fp16 and bf16"), (varuna(device="cuda"), "device cuda: tensors are on the CPU"),
             (varuna(text="0;1;"), "is of 2 ranks, and 1 workers run"), (varuna(text="0;1"), "is of 2 ranks"),
             (varuna(text="0,1;2;"), "stages have 2, 1 ranks"), (varuna(text="0;0;"), r"names ranks \[0, 0\]"),
             (varuna(text="a;"), "ranks are numbers"), (varuna(size=0), "batch_size 0"), (varuna(chunk=0), "chunk_size 0"),

@@ -210,7 +210,7 @@ def main():
     for name in cases:
         if name in ("save", "load"):
             {"save": save, "load": load}[name](folder, int(seed))
-        elif name in torch_models.MODELS:
+        elif name.partition(" by ")[0] in torch_models.MODELS:
             torch_models.run(name, MICROS, int(seed))
         elif name in torch_mixed.CASES:
             torch_mixed.run(name, MICROS, int(seed))

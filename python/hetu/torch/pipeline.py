@@ -257,7 +257,8 @@ class Pipeline(StateOfPipeline):
     def grad_norm(self) -> torch.Tensor:
         """The norm of all gradients of the whole model: every parameter counts once, a tied one too. Every worker calls
         it."""
-        order = {name: n for n, name in enumerate(name for name, _ in self.pieces.whole.named_parameters())}
+        whole = self.pieces.whole.named_parameters(remove_duplicate=False)
+        order = {name: n for n, (name, _) in enumerate(whole)}
         norms, there = [0.0] * len(order), [0.0] * len(order)
         seconds = {id(tie.copies[1]) for tie in self.ties}
         for placement, stage in self.own.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -37,7 +38,7 @@ class Varuna:
     fp16: forwards compute in float16 by torch.autocast, gradients in float32, of a loss that is scaled; bf16: in bfloat16,
     whose losses need no scale.
     schedule: another of Hetu's methods with a flush; options are those of hetu.torch.Pipeline.
-    local_rank and from_cache change nothing: tensors are on the CPU, and nothing is cached."""
+    device: the CPU; a number, where there is no GPU, is taken for it. local_rank and from_cache change nothing."""
 
     def __init__(self, model: nn.Module, stage_to_rank_map: str, get_batch_fn: Callable[[int, Any], Mapping[str, Any]],
                  batch_size: int, chunk_size: int, fp16: bool = False, local_rank: int = -1, device: Any = -1,
@@ -208,7 +209,10 @@ class Varuna:
 
 
 def _check_device(device: Any) -> None:
-    if device not in (-1, None, "cpu", torch.device("cpu")):
+    """A number means that one of the GPUs; where there is none, scripts that say local_rank run on the CPU, and are told."""
+    if isinstance(device, int) and device >= 0 and not torch.cuda.is_available():
+        print(f"hetu.varuna: device {device}: there is no GPU here, tensors are on the CPU", file=sys.stderr)
+    elif device not in (-1, None, "cpu", torch.device("cpu")):
         raise ValueError(f"device {device}: tensors are on the CPU; leave it out, or say 'cpu'")
 
 
