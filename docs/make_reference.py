@@ -19,8 +19,8 @@ PAGE = ROOT / "docs" / "reference.md"
 COMMANDS = [
     "hetu", "hetu schedule", "hetu verify", "hetu simulate", "hetu rehearse", "hetu choose", "hetu timeline",
     "hetu compare", "hetu fill", "hetu checkpoint", "hetu ps serve", "hetu ps status", "hetu data check",
-    "hetu data sample", "hetu data vocabulary", "hetu data prepare", "hetu profile-blocks",
-    "hetu doctor", "hetu completion", "heturun",
+    "hetu data sample", "hetu data vocabulary", "hetu data prepare", "hetu profile-blocks", "hetu genschedule",
+    "hetu simulate-varuna", "hetu doctor", "hetu completion", "heturun",
     "train_bert.py", "main_bert.py", "train_gpt.py", "train_resnet.py", "train_ctr.py",
 ]
 HEAD = """# Reference

@@ -122,13 +122,17 @@ void ModuleJob::write_trace(const std::string& path) {
   const auto what = [] { return std::string("the traces of all workers"); };
   const std::vector<std::string> texts =
       gather_texts(trace_to_json(mine), transport_, {comm::make_tag(kTraceTag, 0, 0, 0, 0), what});
-  if (transport_.worker() != 0) return;
+  if (transport_.worker() == 0) write_run(path, texts, lowered_);
+}
+
+void write_run(const std::string& path, const std::vector<std::string>& workers,
+               const Schedule& plan) {
   Trace all;
-  for (const std::string& text : texts) {
+  for (const std::string& text : workers) {
     const Trace one = trace_from_json(text, "a worker's trace");
     all.events.insert(all.events.end(), one.events.begin(), one.events.end());
   }
-  const std::vector<PlannedRun> runs = runs_by_step(all, lowered_);
+  const std::vector<PlannedRun> runs = runs_by_step(all, plan);
   write_beside(path, trace_to_json(with_prediction(std::move(all), runs)));
 }
 

@@ -73,4 +73,9 @@ class ModuleJob {
 std::vector<std::string> exchange_texts(comm::Transport& transport, const std::string& mine,
                                         int number);
 
+/// Writes one trace of what the workers of one plan noted, as JSON each, beside what the plan
+/// predicts of their typical times. Throws Io.
+void write_run(const std::string& path, const std::vector<std::string>& workers,
+               const Schedule& plan);
+
 }  // namespace hetu

@@ -8,6 +8,7 @@
 
 #include "executor/module/module_job.h"
 #include "graph/base/error.h"
+#include "pipeline/cost/partition.h"
 #include "python/src/bindings.h"
 
 namespace nb = nanobind;
@@ -73,6 +74,33 @@ void set_gradients(ModuleJob& job, int placement, int model_stage,
   job.stages().set_gradients(placement, model_stage, std::move(out));
 }
 
+// A stage has its weights, and what it keeps of as many micro-batches as 1F1B has under way there.
+std::vector<int> balanced_cut(const std::vector<double>& seconds,
+                              const std::vector<double>& weight_bytes,
+                              const std::vector<double>& kept_bytes, int stages,
+                              double most_bytes) {
+  const auto bytes = [&](int stage, int first, int end) {
+    double sum = 0;
+    for (int i = first; i < end; ++i)
+      sum += weight_bytes.at(i) + kept_bytes.at(i) * (stages - stage);  // NOLINT: few pieces
+    return sum;
+  };
+  StageDevices devices;
+  if (most_bytes > 0)
+    devices.fits = [&](int stage, int first, int end) {
+      return bytes(stage, first, end) <= most_bytes;
+    };
+  require(static_cast<std::size_t>(stages) <= seconds.size(),
+          "{} stages of a model of {} piece(s); choose fewer stages", stages, seconds.size());
+  const auto cut = balance_blocks(seconds, stages, devices);
+  if (!cut)
+    fail(Code::InvalidArgument,
+         "no cut into {} stages gives each at most {:.0f} bytes: all of them need {:.0f} in one "
+         "stage; use more stages, smaller micro-batches or recompute",
+         stages, most_bytes, bytes(stages - 1, 0, static_cast<int>(seconds.size())));
+  return *cut;
+}
+
 nb::list bytes_of(const std::vector<std::string>& texts) {
   nb::list out;
   for (const std::string& text : texts) out.append(nb::bytes(text.data(), text.size()));
@@ -132,6 +160,13 @@ void bind_module(nb::module_& m) {
       .def("record", &ModuleJob::record, nb::call_guard<nb::gil_scoped_release>())
       .def("write_trace", &ModuleJob::write_trace, nb::call_guard<nb::gil_scoped_release>());
   bind_messages(job);
+  m.def("balanced_cut", &balanced_cut, nb::arg("seconds"), nb::arg("weight_bytes"),
+        nb::arg("kept_bytes"), nb::arg("stages"), nb::arg("most_bytes"),
+        "The first piece of each stage by what pieces take and need; 0 bytes: any.");
+  m.def("write_trace", &write_run, nb::call_guard<nb::gil_scoped_release>(), nb::arg("path"),
+        nb::arg("workers"), nb::arg("plan"),
+        "One trace of what workers noted (JSON of each), beside what the plan predicts of their "
+        "times.");
   m.def(
       "exchange_bytes",
       [](comm::Transport& links, const nb::bytes& mine, int number) {

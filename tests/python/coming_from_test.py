@@ -73,7 +73,7 @@ CHECKS = {
                        "`Varuna(model, stage_to_rank_map, get_batch_fn, batch_size, chunk_size)`",
                        "`step`, `evaluate`, `set_optimizer`, `zero_grad`, `train`, `eval`, `get_loss_scale`, `get_status`",
                        "`checkpoint`, `load_checkpoint`", "`get_varuna_config`, `get_this_rank_config_varuna`",
-                       "`from varuna import …`"],
+                       "`from varuna import …`", "`fp16=True`, loss scales", "`Profiler`: `compute-profile-<piece>`"],
     "stops_and_saves": ["SIGUSR1: the user's handler saves"],
 }
 
@@ -453,8 +453,13 @@ class Checks(TrainCase):
     def test_varuna_wrapper(self):
         """A case of torch_test.py, which compares more."""
         said = self.run_words("heturun", "-w", 2, sys.executable, ROOT / "tests" / "python" / "torch_worker.py", self.folder,
-                              7, "varuna 2 1").stdout
+                              7, "varuna 2 1", "varuna overflow 2 1").stdout
         self.assertEqual(said.count("CASE varuna 2 1: ") + said.count(" bits True "), 4, said)
+        self.assertEqual(said.count("OVERFLOW"), 2, said)
+        profiles = ("import sys; sys.path.insert(0, sys.argv[1]); import torch_varuna; from hetu.varuna import Profiler; "
+                    "Profiler(torch_varuna.Model(False), torch_varuna.batch_of).profile_all([1])")
+        self.run_words(sys.executable, "-c", profiles, ROOT / "tests" / "python", cwd=self.folder)
+        self.assertIn("fwd", json.loads((self.folder / "profiles" / "compute-profile-0").read_text())["1"])
 
     def test_stops_and_saves(self):
         saved = self.folder / "saved"

@@ -99,14 +99,22 @@ def _plain(whole, inputs, labels):
     return total
 
 
-def run(name, micros, seed):
-    """Trains both, and prints by how much they are apart."""
+METHODS = {"gpipe": {}, "1f1b": {"with_recompute": True}, "zb-v": {}, "interleaved-1f1b": {"chunks": 2}, "varuna": {},
+           "zb-h1": {"with_recompute": True}}  # beside zb-h1 without recompute, which all cases try
+GRID = [f"{model} by {method}" for model in ("bert masked", "gpt2", "llama masked", "t5 masked", "vit", "resnet18")
+        for method in METHODS]
+
+
+def run(case, micros, seed):
+    """"MODEL" or "MODEL by METHOD": trains both, and prints by how much they are apart."""
+    name, _, method = case.partition(" by ")
     make, ties, inputs_of, shape = MODELS[name]
     torch.manual_seed(seed)
     model = make()
     torch.manual_seed(seed)
     whole = make().train()
-    pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(model), _loss, "zb-h1", micros, tied=ties)
+    pipe = hetu.torch.Pipeline(hetu.torch.blocks.split(model), _loss, method or "zb-h1", micros, tied=ties,
+                               **METHODS.get(method, {}))
     rules = [torch.optim.SGD(p, lr=0.1) for p in (pipe.parameters(), whole.parameters())]
     draw = torch.Generator().manual_seed(seed)
     for _ in range(STEPS):
@@ -122,5 +130,5 @@ def run(name, micros, seed):
                 for n, t in state.items())
     bits = found == plain and all(torch.equal(t, names[n]) for n, t in state.items())
     keys = set(pipe.state_dict()) == set(whole.state_dict())
-    print(f"CASE {name}: worker {pipe.transport.worker} bits {bits} weights {apart:.2e} "
+    print(f"CASE {case}: worker {pipe.transport.worker} bits {bits} weights {apart:.2e} "
           f"numbers {abs(found - plain) / plain:.2e} names {keys}", flush=True)

@@ -16,11 +16,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
 WHOLE = "--whole" in sys.argv
-SAMPLE = ["gpipe", "zb-h1", "tied", "varuna 2 1", "save", "load"]
+SAMPLE = ["gpipe", "zb-h1", "tied", "bf16 zb-h1", "fp16 1f1b", "varuna 2 1", "save", "load"]
 TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "recomputed", "zb-h1 recomputed",
        "norms", "norms recomputed", "skips", "skips zb-v", "told cuts", "tied", "tied zb-v", "tied chimera",
+       "bf16 zb-h1", "bf16 varuna", "bf16 pipelines", "fp16 1f1b", "fp16 zb-v",
        "pipelines", "varuna 2 1", "varuna tied 2 1", "varuna pipelines 1 2", "save", "trace", "load"]
-FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "varuna 4 1", "varuna tied pipelines 2 2", "load"]
+FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "fp16 pipelines", "varuna 4 1", "varuna tied pipelines 2 2",
+        "load"]
 SUMMED = ("chimera", "tied", "pipelines", "varuna 4")  # the last: a skip that two stages read
 LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S+)")
 
@@ -74,7 +76,9 @@ class Torch(unittest.TestCase):
             pages = [f"page {number}" for number in range(len(snippets()))]
             for name, text in zip(pages, snippets(), strict=True):
                 Path(folder, f"{name}.py").write_text(text)
-            printed = job(2, folder, SAMPLE + pages)
+            printed = job(2, folder, [*SAMPLE, "bad", "empty", "varuna overflow 2 1", *pages])
+            for word, lines in (("BAD ", 6), ("EMPTY ", 3), ("OVERFLOW", 1)):
+                self.assertEqual(printed.count(word), 2 * lines, printed)
             self.expect(printed, 2, SAMPLE[:-2])
             self.same_after(folder, "save_2", "load_2")
             for name in pages:
@@ -101,9 +105,9 @@ class Torch(unittest.TestCase):
         """And of torchvision, as they are, tied heads and masks included, beside their own forward; on 4 workers, too."""
         import torch_models
 
-        for workers in (2, 4):
+        for workers, cases in ((2, [*torch_models.MODELS, *torch_models.GRID]), (4, [*torch_models.MODELS])):
             with self.subTest(workers=workers):
-                self.models(job(workers, tempfile.gettempdir(), torch_models.MODELS), workers * len(torch_models.MODELS))
+                self.models(job(workers, tempfile.gettempdir(), cases), workers * len(cases))
 
     def models(self, printed, lines):
         """What torch_models.py has printed."""
@@ -129,6 +133,18 @@ class Torch(unittest.TestCase):
         class Counts(nn.Module):
             def forward(self, x):
                 return x[x > 0]
+
+        class Scale(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(4))
+
+            def forward(self, x):
+                return x * self.scale
+
+        def without_memory():
+            with hetu.torch.empty():
+                return [nn.Linear(4, 4), Scale()]
 
         x, loss = torch.ones(8, 4), nn.MSELoss()
         line = nn.Linear(4, 4)
@@ -159,6 +175,8 @@ class Torch(unittest.TestCase):
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, pipelines=2, **two), "1 workers do not make 2 "
                                                                                              "pipelines"),
             (lambda: hetu.torch.Pipeline([line, nn.Linear(4, 4)], loss, **two).load("/nowhere"), "no complete checkpoint"),
+            (lambda: hetu.torch.Pipeline(without_memory(), loss, **two),
+             r"'1.scale' of a model made in empty\(\) has no value: Scale has no reset_parameters"),
         ]
         for make, message in cases:
             with self.subTest(message=message), self.assertRaisesRegex(Exception, message) as caught:
@@ -179,6 +197,104 @@ class Torch(unittest.TestCase):
             names = [pieces.names[id(p)] for stage in cut for p in stage.parameters()]
             self.assertEqual(len(cut), stages)
             self.assertEqual(sorted(names), sorted(name for name, _ in model.named_parameters()))
+
+    def test_cuts_by_time_and_memory(self):
+        """A piece that takes as long as all others has a stage of its own; memory moves the cut, or no cut fits."""
+        import torch
+        from torch import nn
+
+        import hetu.torch
+        from hetu.torch.measured import piece_costs
+
+        class Slow(nn.Module):
+            def forward(self, x):
+                for _ in range(300):
+                    x = torch.tanh(x)
+                return x
+
+        class Bulk(nn.Linear):
+            def __init__(self):
+                super().__init__(8, 8)
+                self.more = nn.Parameter(torch.ones(10000))
+
+        model = [nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), Slow(), Bulk()]
+        x, loss = torch.ones(4, 8), nn.MSELoss()
+        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 2), [0, 3])
+        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 2, most_bytes=170000), [0, 4])
+        self.assertEqual(hetu.torch.cut_by_time(model, loss, x, x, 3), [0, 3, 4])
+        costs = piece_costs(model, loss, x, x)
+        self.assertEqual([c.weight_bytes for c in costs], [288, 0, 288, 0, 40288])
+        self.assertEqual((costs[1].kept_bytes, costs[3].kept_bytes, costs[1].out_bytes), (128, 300 * 128, 128))
+        self.assertTrue(all(p.grad is None for piece in model for p in piece.parameters()))
+        for call, text in ((lambda: hetu.torch.cut_by_time(model, loss, x, x, 3, most_bytes=1000), "no cut into 3 stages"),
+                           (lambda: hetu.torch.cut_by_time(model, loss, x, x, 6), "6 stages of a model of 5 piece")):
+            with self.assertRaisesRegex(ValueError, text):
+                call()
+
+    def test_varuna_readme(self):
+        """The form of its README: CutPoints in a plain list, local_rank as the device, a bool in the batch, two values."""
+        import torch
+        from torch import nn
+
+        from varuna import CutPoint, Varuna
+
+        class SampleModel(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+                self.lm_head_weight = nn.Parameter(self.blocks[0].weight.detach().clone())
+                self.cutpoints = [CutPoint() for _ in range(3)]
+
+            def forward(self, inputs, mask, extra_norm=False):
+                x = inputs
+                for block, cut in zip(self.blocks, self.cutpoints, strict=True):
+                    x = cut(torch.tanh(block(x)) * mask)
+                out = nn.functional.linear(x, self.lm_head_weight)
+                return (out.norm() * 0 if extra_norm else 0) + ((out - inputs) ** 2).mean()
+
+        def get_batch_fn(size, device=None):
+            inputs, mask = [t.to(device or "cpu") for t in (torch.ones(size, 4), torch.ones(size, 1))]
+            return {"inputs": inputs, "mask": mask, "extra_norm": True}
+
+        torch.manual_seed(1)
+        device = "cpu" if torch.cuda.is_available() else 0
+        model = Varuna(SampleModel(), "0;", get_batch_fn, 8, 2, False, local_rank=0, device=device,
+                       shared_weights=[("blocks.0.weight", "lm_head_weight")], step_values=2)
+        self.assertEqual(len(model.pipe.pieces.pieces), 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+        model.set_optimizer(optimizer)
+        losses = []
+        for _ in range(12):
+            loss, overflow = model.step(get_batch_fn(8))
+            losses.append(float(torch.Tensor([loss])))
+            if not overflow:
+                optimizer.step()
+            model.zero_grad()
+        self.assertLess(losses[-1], losses[0])
+
+    def test_varuna_profiles(self):
+        """By both ways to call it; sizes that a file has stay where they are asked to."""
+        import torch_varuna
+        from varuna import Profiler
+
+        def get_batch(size):
+            return torch_varuna.batch_of(size, "cpu")
+
+        with tempfile.TemporaryDirectory() as folder:
+            profiler = Profiler(torch_varuna.Model(tied=False), "cpu", fp16=False)
+            with self.assertRaisesRegex(ValueError, "before initialize"):
+                profiler.profile_all([1])
+            profiler.initialize(get_batch)
+            self.assertEqual(list(profiler.profile_all(get_batch, [1, 2], out_folder=folder)), [0, 1, 2, 3])
+            more = Profiler(torch_varuna.Model(tied=False), torch_varuna.batch_of, out_folder=folder, pstages_to_profile=[1],
+                            add_to_existing=True)
+            more.profile_all([4])
+            told = [json.loads(Path(folder, f"compute-profile-{n}").read_text()) for n in range(4)]
+            self.assertEqual([sorted(one) for one in told], [["1", "2"], ["1", "2", "4"], ["1", "2"], ["1", "2"]])
+            for size, found in told[1].items():
+                self.assertEqual(sorted(found), ["acts_size", "bwd", "copy", "fwd", "max_memory"])
+                self.assertGreater(min(found["bwd"], found["fwd"]), 0)
+                self.assertGreaterEqual(found["acts_size"], int(size) * 7 * 16 * 4)
 
     def test_varuna_refuses_in_one_line(self):
         """On one worker."""
@@ -201,7 +317,7 @@ class Torch(unittest.TestCase):
             return lambda: Varuna(model or Twice(), text, lambda rows, _: {"x": torch.ones(rows, 4)}, size, chunk, **more)
 
         cases = [
-            (varuna(fp16=True), "fp16=True"), (varuna(device=0), "device 0: tensors are on the CPU"),
+            (varuna(fp16=True, bf16=True), "fp16 and bf16"), (varuna(device="cuda"), "device cuda: tensors are on the CPU"),
             (varuna(text="0;1;"), "is of 2 ranks, and 1 workers run"), (varuna(text="0;1"), "is of 2 ranks"),
             (varuna(text="0,1;2;"), "stages have 2, 1 ranks"), (varuna(text="0;0;"), r"names ranks \[0, 0\]"),
             (varuna(text="a;"), "ranks are numbers"), (varuna(size=0), "batch_size 0"), (varuna(chunk=0), "chunk_size 0"),
@@ -216,6 +332,59 @@ class Torch(unittest.TestCase):
             self.assertNotIn("\n", str(caught.exception).strip())
         self.assertEqual(get_varuna_config("0,2;1,3;"), (2, 2))
         self.assertEqual([get_this_rank_config_varuna("0,2;1,3;", r) for r in range(4)], [(0, 0), (1, 0), (0, 1), (1, 1)])
+
+    @unittest.skipUnless(WHOLE, "--whole")
+    def test_varuna_beside_one_process(self):
+        """Loss and every gradient over stages, replicas, sizes of micro-batches; an overflow in one stage of one replica."""
+        for workers in (2, 4):
+            sizes = [(p, workers // p) for p in (1, 2, 4) if p <= workers]
+            printed = job(workers, tempfile.gettempdir(),
+                          [*(f"varuna grid {p} {d}" for p, d in sizes), f"varuna overflow 2 {workers // 2}"])
+            found = re.findall(r"GRID .*: worker \d far (\S+)", printed)
+            self.assertEqual(len(found), workers * len(sizes) * 4, printed)
+            self.assertLess(max(map(float, found)), 1e-5, printed)
+            self.assertEqual(printed.count("OVERFLOW"), workers, printed)
+
+    @unittest.skipUnless(WHOLE, "--whole")
+    def test_varuna_goes_on_elsewhere(self):
+        """Saved at 4 stages and 2 replicas, on at others: 20 steps, the same bits on as many. A job that is killed in the
+        middle of a save leaves the checkpoint before it."""
+        from hetu.varuna import checkpoint
+
+        with tempfile.TemporaryDirectory() as folder:
+            printed = job(8, folder, ["varuna on 4,2 4,2 2,4 1,8 8,1"]) + job(3, folder, ["varuna from 3,1"])
+            found = re.findall(r"ON (\d) (\d): worker \d bits (\w+) far (\S+)", printed)
+            self.assertEqual(len(found), 8 * 5 + 3, printed)
+            for stages, replicas, bits, far in found:
+                self.assertTrue(bits == "True" or (stages, replicas) != ("4", "2"), printed)
+                self.assertLess(float(far), 1e-4, printed)
+            with self.assertRaises(AssertionError):
+                job(2, folder, ["varuna killed"])
+            self.assertEqual(checkpoint.latest(Path(folder, "killed")), 1)
+
+    def test_records_pipelining(self):
+        """A trace of torch's own run, which torchrun starts: drawn, compared and simulated; all of its schedules with
+        --whole."""
+        names = ["ScheduleZBVZeroBubble"]
+        if WHOLE:
+            names += ["ScheduleGPipe", "Schedule1F1B", "ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble"]
+        for name in names:
+            with self.subTest(schedule=name), tempfile.TemporaryDirectory() as folder:
+                trace = str(Path(folder, "trace.json"))
+                run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                                      HERE / "torch_recorded.py", trace, name], capture_output=True, text=True, timeout=300)
+                self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+                events = json.loads(Path(trace).read_text())["traceEvents"]
+                seen = [[e["name"] for e in events if e["ph"] == "X" and e["pid"] == pid and e["cat"] in "FBIW"]
+                        for pid in (0, 1)]
+                self.assertEqual(sorted(seen[0]), sorted(seen[1]))
+                self.assertEqual(len([e for e in seen[1] if "F" in e]), 2 * 6 * (4 if "Z" in name or "I" in name else 2))
+                for words in (["compare", trace], ["timeline", trace, "-o", folder + "/run.html"],
+                              ["simulate", "zb-v", "--stages", "2", "--micro-batches", "6", "--costs", trace]):
+                    if words[0] == "simulate" and name != "ScheduleZBVZeroBubble":
+                        continue
+                    tool = subprocess.run(["hetu", *words], capture_output=True, text=True)
+                    self.assertEqual(tool.returncode, 0, f"{words}: {tool.stderr}")
 
     @unittest.skipUnless(WHOLE, "--whole")
     def test_page(self):

@@ -1,11 +1,19 @@
 """Cases of torch_worker.py by Varuna's names: a model with CutPoints deep inside, called by keywords, beside its own
 forward."""
 
+import copy
+import json
 import os
 
 import torch
 from torch import nn
 
+from hetu.torch import seed_of
+from hetu.torch.blocks import pieces_of
+from hetu.torch.tracing import split
+from hetu.torch.values import cut_rows
+from hetu.varuna import checkpoint
+from hetu.varuna.placement import default_map
 from varuna import CutPoint, Varuna, get_this_rank_config_varuna, get_varuna_config
 
 ROWS, CHUNK, STEPS, WORDS, WIDTH = 10, 3, 3, 32, 16  # the last micro-batch has one sample
@@ -14,12 +22,13 @@ ROWS, CHUNK, STEPS, WORDS, WIDTH = 10, 3, 3, 32, 16  # the last micro-batch has 
 class Block(nn.Module):
     """Adds to what it is given, where the mask lets it; it has branches that no tracer follows."""
 
-    def __init__(self):
+    def __init__(self, drop=0.0):
         super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.linear, self.drop = nn.Linear(WIDTH, WIDTH), nn.Dropout(drop)
 
     def forward(self, x, mask):
         """The same shape."""
+        x = self.drop(x)
         if float(self.linear.in_features) > x.dim() and self.training:
             return x + torch.tanh(self.linear(x)) * mask[..., None]
         return x + torch.tanh(self.linear(x)) * mask[..., None]
@@ -28,9 +37,9 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """Blocks with a CutPoint before each."""
 
-    def __init__(self, blocks):
+    def __init__(self, blocks, drop):
         super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(drop) for _ in range(blocks))
         self.cuts = nn.ModuleList(CutPoint() for _ in reversed(range(blocks)))
 
     def forward(self, x, mask):
@@ -43,11 +52,11 @@ class Encoder(nn.Module):
 class Model(nn.Module):
     """A place table of its own, a skip over all cuts, a head with the weights of the embedding; gives (loss, logits)."""
 
-    def __init__(self, tied, blocks=3):
+    def __init__(self, tied, blocks=3, drop=0.0):
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
         self.places = nn.Parameter(torch.randn(7, WIDTH))
-        self.encoder = Encoder(blocks)
+        self.encoder = Encoder(blocks, drop)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         if tied:
             self.head.weight.data.copy_(self.words.weight.data)
@@ -84,8 +93,18 @@ def made(seed, tied, stages, replicas, name=""):
 
 
 def run(name, folder, seed):
-    """"varuna [tied] P D": trains, evaluates, and goes on from a checkpoint as many pipelines of one stage."""
+    """"varuna [tied] P D": trains, evaluates, and goes on from a checkpoint as many pipelines of one stage; "varuna grid
+    P D", "varuna overflow P D", "varuna killed", "varuna on P,D …" (which saves at the first) and "varuna from P,D …"."""
     words = name.split()
+    kind = words[1]
+    if kind in ("on", "from"):
+        return on_from([tuple(map(int, word.split(","))) for word in words[2:]], folder, seed, save=kind == "on")
+    if kind == "grid":
+        return grid(int(words[2]), int(words[3]), seed)
+    if kind == "overflow":
+        return overflows(int(words[2]), int(words[3]), seed)
+    if kind == "killed":
+        return killed(folder, seed)
     tied, stages, replicas = "tied" in words, int(words[-2]), int(words[-1])
     wrapped, alone = made(seed, tied, stages, replicas, name)
     rules = [torch.optim.SGD(p, lr=0.1, momentum=0.9) for p in (wrapped.parameters(), alone.parameters())]
@@ -112,6 +131,7 @@ def run(name, folder, seed):
     again.set_optimizer(torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9))
     again.load_checkpoint(store, STEPS)
     assert all(torch.equal(a, b) for a, b in zip(wrapped.state_dict().values(), again.state_dict().values(), strict=True))
+    incomplete(wrapped, again, store)
     refuse(wrapped, batch_of(ROWS, "cpu", draw))
 
 
@@ -151,7 +171,7 @@ def refuse(wrapped, batch):
             (lambda: wrapped.train().step({**batch, "doubled": False}), "was True when"),
             (lambda: wrapped.step({"ids": batch["ids"]}), "get_batch_fn gave"),
             (lambda: wrapped.step(batch_of(4, "cpu")), r"share is 10"),
-            (lambda: wrapped.to("cuda:0"), "on the CPU"), (lambda: wrapped.checkpoint("x", tempdir="y"), "not carried")]
+            (lambda: wrapped.to("cuda:0"), "on the CPU")]
     for call, text in told:
         try:
             call()
@@ -159,3 +179,180 @@ def refuse(wrapped, batch):
             assert text in str(error) and "\n" not in str(error), str(error)
         else:
             raise AssertionError(f"nothing said '{text}'")
+
+
+def refused(call, text):
+    """Every worker says the same one line."""
+    try:
+        call()
+    except OSError as error:
+        assert text in str(error) and "\n" not in str(error), str(error)
+    else:
+        raise AssertionError(f"nothing said '{text}'")
+
+
+def incomplete(wrapped, again, store):
+    """Saves that are under way, lack a file, hold other bytes: refused on all workers, and the one before is the last that
+    is complete. One in the background, by replicas that share the work, is complete once its futures are done."""
+    worker, say = wrapped.pipe.transport.worker, wrapped.pipe.agreed
+    first = wrapped.get_status()["step"]
+    done = wrapped.checkpoint(store, step=first + 1, tempdir=f"{store}-here", shard=True)
+    done.result()
+    say("uploaded")
+    assert checkpoint.latest(store) == first + 1
+    again.load_checkpoint(store, first + 1)
+    place = checkpoint.folder_of(store, first + 1)
+    marker = json.loads((place / "markers" / "complete_1.txt").read_text())
+    file = next(name for name in sorted(marker["files"]) if name.startswith("opt-fp32"))
+    for change, text in ((lambda: (place / file).write_bytes(b"x" * marker["files"][file][0]), "other bytes"),
+                         (lambda: (place / file).unlink(), f"{file} is missing"),
+                         (lambda: (place / "markers" / "complete_1.txt").unlink(), "markers/complete_1.txt is missing")):
+        say("to be changed")
+        if worker == 0:
+            change()
+        say("changed")
+        refused(lambda: again.load_checkpoint(store, first + 1), text)
+    assert checkpoint.latest(store) == first
+    again.load_checkpoint(store, first)
+
+
+def overflows(stages, replicas, seed):
+    """An infinite gradient in one stage of one replica, of float16: all report it, skip, and halve the scale, 4 at least;
+    it doubles after clean steps."""
+    torch.manual_seed(seed)
+    text = default_map(stages, replicas)
+    wrapped = Varuna(Model(tied=True), text, batch_of, ROWS * replicas, CHUNK, fp16=True,
+                     shared_weights=[("words.weight", "head.weight")])
+    rule = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    wrapped.set_optimizer(rule, init_loss_scale=8.0, min_loss_scale=4.0)
+    wrapped.scale.scaler.set_growth_interval(2)
+    parameter = next(wrapped.parameters())
+    draw = torch.Generator().manual_seed(seed)
+    scales = []
+    for bad in (True, True, False, False, False):
+        here = bad and get_this_rank_config_varuna(text, wrapped.pipe.transport.worker) == (1, replicas - 1)
+        hook = parameter.register_hook(lambda gradient: gradient * float("inf")) if here else None
+        before = [p.detach().clone() for p in wrapped.parameters()]
+        shares = [batch_of(ROWS, "cpu", draw) for _ in range(replicas)]
+        loss, found, norm = wrapped.step(shares[wrapped.get_status()["replica"]], clip_grad_max_norm=0.5)
+        assert found == bad and 0 < loss < 100 and (bad or norm <= 0.5), (found, loss, norm)
+        if not found:
+            rule.step()
+        same = all(torch.equal(a, b) for a, b in zip(before, wrapped.parameters(), strict=True))
+        assert same == bad, "an update that was not skipped, or skipped for nothing"
+        scales.append(wrapped.get_loss_scale())
+        if hook:
+            hook.remove()
+    assert scales == [4.0, 4.0, 4.0, 8.0, 8.0], scales
+    print(f"OVERFLOW: worker {wrapped.pipe.transport.worker}", flush=True)
+
+
+def seeded(pieces, value, micro, step):
+    """The loss of a micro-batch of the model alone, piece by piece, drawing as Varuna's pieces do."""
+    for number, piece in enumerate(pieces):
+        torch.manual_seed(seed_of(0, step, micro, number))
+        value = piece(value)
+    return value[0]
+
+
+def grid(stages, replicas, seed):
+    """Loss and every gradient of three steps beside one process: sizes of micro-batches, tied or not, dropout, clipping; and
+    evaluate()."""
+    for chunk, tied in ((1, False), (3, True), (10, False), (4, True)):
+        torch.manual_seed(seed)
+        model = Model(tied, drop=0.2)
+        alone = copy.deepcopy(model)
+        if tied:
+            alone.head.weight = alone.words.weight
+        pairs = [("words.weight", "head.weight")] if tied else None
+        wrapped = Varuna(model, default_map(stages, replicas), batch_of, ROWS * replicas, chunk, shared_weights=pairs)
+        wrapped.set_optimizer(torch.optim.SGD(wrapped.parameters(), lr=0.1))
+        rules = [wrapped.optimizer, torch.optim.SGD(alone.parameters(), lr=0.1)]
+        pieces = list(pieces_of(split(alone, ["ids", "labels", "mask"], {"doubled": True})))
+        draw = torch.Generator().manual_seed(seed)
+        far = 0.0
+        for step in range(STEPS):
+            shares = [batch_of(ROWS, "cpu", draw) for _ in range(replicas)]
+            loss, bad, norm = wrapped.step(shares[wrapped.get_status()["replica"]], clip_grad_max_norm=1.0)
+            alone.zero_grad()
+            plain = 0.0
+            micros = wrapped.pipe.micro_batches
+            sizes = cut_rows(ROWS, micros)
+            for d, share in enumerate(shares):
+                at = 0
+                for m, rows in enumerate(sizes):
+                    part = {k: v[at:at + rows] for k, v in share.items() if isinstance(v, torch.Tensor)}
+                    one = seeded(pieces, part, d * micros + m, step) * (rows / (ROWS * replicas))
+                    one.backward()
+                    plain, at = plain + one.item(), at + rows
+            own = float(nn.utils.clip_grad_norm_(alone.parameters(), 1.0))
+            names = dict(alone.named_parameters(remove_duplicate=False))
+            far = max(far, abs(loss - plain) / plain, abs(norm - min(own, 1.0)), *(
+                float((p.grad - names[n].grad).norm() / names[n].grad.norm().clamp_min(1e-6))
+                for n, p in wrapped.named_parameters()))
+            assert not bad
+            for rule in rules:
+                rule.step()
+        evaluated = wrapped.eval().evaluate(shares[wrapped.get_status()["replica"]])
+        far = max(far, abs(evaluated - whole_loss(alone.eval(), shares, learn=False)) / evaluated)
+        print(f"GRID {stages} {replicas} {chunk} {tied}: worker {wrapped.pipe.transport.worker} far {far:.2e}", flush=True)
+
+
+def on_from(sizes, folder, seed, save):
+    """20 steps after a checkpoint, of each of `sizes` (stages, replicas); with `save` it is made at the first of them. One
+    process's losses, which the checkpoint's job has noted, are those of all."""
+    store = os.path.join(folder, "store")
+    notes = os.path.join(folder, "losses.json")
+    for turn, (stages, replicas) in enumerate(sizes):
+        torch.manual_seed(seed + turn)
+        wrapped = Varuna(Model(tied=True, blocks=7), default_map(stages, replicas), batch_of, 8, 1,
+                         shared_weights=[("words.weight", "head.weight")])
+        rule = torch.optim.AdamW(wrapped.parameters(), lr=0.01)
+        wrapped.set_optimizer(rule)
+        if save and turn == 0:
+            for step in range(3):
+                one_step(wrapped, rule, seed, step)
+            wrapped.checkpoint(store, shard=True)
+        else:
+            wrapped.load_checkpoint(store, 3)
+        losses = [one_step(wrapped, rule, seed, step) for step in range(3, 23)]
+        if save and turn == 0 and wrapped.pipe.transport.worker == 0:
+            with open(notes, "w") as file:
+                json.dump(losses, file)
+        wrapped.pipe.agreed("noted")
+        with open(notes) as file:
+            known = json.load(file)
+        far = max(abs(a - b) / b for a, b in zip(losses, known, strict=True))
+        print(f"ON {stages} {replicas}: worker {wrapped.pipe.transport.worker} bits {losses == known} far {far:.2e}",
+              flush=True)
+
+
+def one_step(wrapped, rule, seed, step):
+    """Of a batch of eight, of which each replica has its share."""
+    whole = batch_of(8, "cpu", torch.Generator().manual_seed(seed * 1000 + step))
+    rows = wrapped.rows
+    at = wrapped.get_status()["replica"] * rows
+    loss, *_ = wrapped.step({k: v[at:at + rows] if isinstance(v, torch.Tensor) else v for k, v in whole.items()})
+    rule.step()
+    wrapped.zero_grad()
+    return loss
+
+
+def killed(folder, seed):
+    """Worker 1 ends in the middle of its second checkpoint."""
+    wrapped, _ = made(seed, False, 2, 1)
+    wrapped.set_optimizer(torch.optim.AdamW(wrapped.parameters(), lr=0.01))
+    store = os.path.join(folder, "killed")
+    draw = torch.Generator().manual_seed(seed)
+    save = torch.save
+
+    def once(value, file):
+        save(value, file)
+        torch.save = lambda *_: os._exit(9)
+
+    for _ in range(2):
+        wrapped.step(batch_of(ROWS, "cpu", draw))
+        wrapped.optimizer.step()
+        if wrapped.get_status()["step"] == 2 and wrapped.pipe.transport.worker == 1:
+            torch.save = once
+        wrapped.checkpoint(store)

@@ -12,6 +12,9 @@ from torch import nn
 
 import hetu.torch
 import hetu.torch.blocks
+import torch_bad
+import torch_empty
+import torch_mixed
 import torch_models
 import torch_varuna
 from hetu.torch.blocks import pieces_of
@@ -207,8 +210,14 @@ def main():
     for name in cases:
         if name in ("save", "load"):
             {"save": save, "load": load}[name](folder, int(seed))
-        elif name in torch_models.MODELS:
+        elif name.partition(" by ")[0] in torch_models.MODELS:
             torch_models.run(name, MICROS, int(seed))
+        elif name in torch_mixed.CASES:
+            torch_mixed.run(name, MICROS, int(seed))
+        elif name == "empty":
+            torch_empty.run(folder, int(seed))
+        elif name == "bad":
+            torch_bad.run(folder)
         elif name == "trace":
             pipe, _ = check("zb-h1", int(seed))
             pipe.record()

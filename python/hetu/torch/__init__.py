@@ -14,7 +14,11 @@ except ImportError as error:
                       f"torch") from None
 
 from hetu.torch.cuts import CutPoint
+from hetu.torch.empty import empty
 from hetu.torch.functions import seed_of
+from hetu.torch.measured import cut_by_time
 from hetu.torch.pipeline import Pipeline
+from hetu.torch.record import record
+from hetu.torch.scaler import GradScaler
 
-__all__ = ["CutPoint", "Pipeline", "seed_of"]
+__all__ = ["CutPoint", "GradScaler", "Pipeline", "cut_by_time", "empty", "record", "seed_of"]

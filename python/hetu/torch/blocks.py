@@ -6,13 +6,17 @@ since every worker has the batch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from hetu.torch import checkpoint
 from hetu.torch.cuts import Pieces, PiecewiseModel
+from hetu.torch.empty import empty
 
 
 class _Piece(nn.Module):
@@ -44,14 +48,36 @@ def split(model: nn.Module) -> PiecewiseModel:
                                  f"are split with 'sdpa', whose masks they make themselves")
             config.use_cache = False
             return PiecewiseModel(model, pieces(model))
-    known = ", ".join(name for names, _ in _TABLE for name in names)
-    raise ValueError(f"hetu.torch.blocks knows no {type(model).__name__}; it knows {known}; give others as a list of "
-                     f"modules")
+    raise ValueError(f"hetu.torch.blocks knows no {type(model).__name__}; {_known()}; give others as a list of modules")
+
+
+def from_pretrained(folder: str | os.PathLike[str]) -> PiecewiseModel:
+    """The pieces of a model that save_pretrained() has written as safetensors, or a download of one: the class by its
+    config.json, without memory; a Pipeline reads the parameters of its own stages. Throws OSError: no such folder, a
+    worker's part is not there; ValueError: a class that is not in the table."""
+    import transformers
+
+    place = Path(folder)
+    if not (place / "config.json").is_file():
+        raise OSError(f"{place}: config.json is not there: a folder of save_pretrained() is wanted")
+    config = transformers.AutoConfig.from_pretrained(place)
+    names = list(config.architectures or [])
+    known = [name for name in names if any(name in of for of, _ in _TABLE)]
+    if not known:
+        raise ValueError(f"{place}: config.json names {names or 'no architecture'}; {_known()}")
+    checkpoint.files_of(place)
+    with empty():
+        whole = getattr(transformers, known[0])(config)
+    return PiecewiseModel(whole, split(whole).pieces, place)
 
 
 def pieces_of(model: Any) -> Iterator[nn.Module]:
     """The pieces that a Pipeline cuts a model into, in order: those that seed_of numbers."""
     yield from Pieces(model).pieces
+
+
+def _known() -> str:
+    return "it knows " + ", ".join(name for names, _ in _TABLE for name in names)
 
 
 def _mask(value: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hetu.torch.cuts import Stage
-from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
+from hetu.torch.values import MessageForm, TensorSpec, flatten, spec_of, unflatten
 
 
 class Source(NamedTuple):
@@ -38,6 +38,13 @@ class StageForm(NamedTuple):
     given: list[TensorSpec | None]  # by input
 
 
+class Crossing(NamedTuple):
+    """What goes over an edge, or back: tensors of its first stage, or their gradients."""
+
+    tensors: list[int]
+    message: MessageForm
+
+
 class Form:
     """All of it, for micro-batches of one size."""
 
@@ -54,23 +61,16 @@ class Form:
             tensors.sort()
         for first in range(len(stages) - 1):  # every plan has these, if only to say that it is time
             self.edges.setdefault((first, first + 1), [])
+        self.forward = {edge: self._crossing(edge, False) for edge in self.edges}
+        self.backward = {edge: self._crossing(edge, True) for edge in self.edges}
+        count = range(len(stages))
+        self.readers = [sorted(to for source, to in self.edges if source == s) for s in count]  # of each stage
+        self.writers = [sorted(source for source, to in self.edges if to == s) for s in count]  # that each reads of
 
-    def specs(self, edge: tuple[int, int], backward: bool = False) -> list[TensorSpec]:
-        """Of the tensors of an edge, or of their gradients."""
-        return [self.stages[edge[0]].made[k] for k in self.indices(edge, backward)]
-
-    def indices(self, edge: tuple[int, int], backward: bool = False) -> list[int]:
-        """Which tensors of its first stage those are."""
+    def _crossing(self, edge: tuple[int, int], backward: bool) -> Crossing:
         made = self.stages[edge[0]].made
-        return [k for k in self.edges[edge] if made[k].needs_gradient or not backward]
-
-    def readers(self, stage: int) -> list[int]:
-        """Stages that read of this one, ascending."""
-        return sorted(to for source, to in self.edges if source == stage)
-
-    def writers(self, stage: int) -> list[int]:
-        """Stages that this one reads of, ascending."""
-        return sorted(source for source, to in self.edges if to == stage)
+        tensors = [k for k in self.edges[edge] if made[k].needs_gradient or not backward]
+        return Crossing(tensors, MessageForm([made[k] for k in tensors]))
 
 
 def find(stages: Sequence[Stage], batch: Sequence[Any], tree: Any, rows: int, cut: int) -> Form:

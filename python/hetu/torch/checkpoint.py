@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -69,23 +69,43 @@ def read_index(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     return index["weight_map"], index["metadata"]
 
 
+def files_of(folder: Path) -> dict[str, str]:
+    """File by name, of a checkpoint of any program that writes sharded safetensors, or one model.safetensors. Throws
+    OSError."""
+    if (folder / INDEX).is_file():
+        return read_index(folder)[0]
+    one = "model.safetensors"
+    if not (folder / one).is_file():
+        raise OSError(f"{folder}: neither {INDEX} nor {one} is there")
+    with open(folder / one, "rb") as file:
+        return {name: one for name in _header(file)[0] if name != "__metadata__"}
+
+
 def read_tensors(path: Path, names: set[str]) -> dict[str, torch.Tensor]:
     """Those tensors of a file, of which no more is read. Throws OSError where it does not hold them whole."""
     with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
+        header, begins = _header(file)
         out = {}
         for name in sorted(names):
             if name not in header:
                 raise OSError(f"{path}: '{name}' is not in it, though the index says so")
             begin, end = header[name]["data_offsets"]
-            file.seek(8 + length + begin)
+            file.seek(begins + begin)
             data = bytearray(file.read(end - begin))
             if len(data) != end - begin:
                 raise OSError(f"{path}: ends in the middle of '{name}'")
             dtype, shape = _TYPES[header[name]["dtype"]], header[name]["shape"]
             out[name] = torch.frombuffer(data, dtype=dtype).view(shape) if data else torch.empty(shape, dtype=dtype)
     return out
+
+
+def _header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """Of a safetensors file: what it holds, and where its tensors begin."""
+    try:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length)), 8 + length
+    except (struct.error, ValueError, MemoryError, OverflowError):
+        raise OSError(f"{file.name}: it does not begin as a safetensors file does") from None
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ class Pieces:
 
     def __init__(self, model: Any) -> None:
         self.whole, self.pieces = _pieces(model)
+        self.weights = model.weights if isinstance(model, PiecewiseModel) else None
         self.names: dict[int, str] = {}  # by identity of a parameter or buffer
         self.also: dict[int, list[str]] = {}  # further names of the same tensor, as a state_dict has them
         for name, tensor in [*self.whole.named_parameters(remove_duplicate=False),
@@ -109,9 +111,10 @@ def _refuse_inner(piece: nn.Module) -> None:
 class PiecewiseModel:
     """A model of any class, and the modules that compute the same one after the other (hetu.torch.blocks)."""
 
-    def __init__(self, whole: nn.Module, pieces: Sequence[nn.Module]) -> None:
+    def __init__(self, whole: nn.Module, pieces: Sequence[nn.Module], weights: Path | None = None) -> None:
         self.whole = whole
         self.pieces = list(pieces)
+        self.weights = weights  # a folder with what parameters without memory begin with
 
 
 def forget(stages: Sequence[Stage], kept: Sequence[Stage]) -> None:

@@ -6,15 +6,16 @@ Nothing here knows an order: which instruction follows which, who waits for whom
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from hetu.torch.boundaries import Form
+from hetu.torch.boundaries import Crossing, Form
 from hetu.torch.cuts import Stage
 from hetu.torch.split_backward import DeferredGradients
-from hetu.torch.values import TensorSpec, flatten, pack, places, spec_of, unflatten, unpack
+from hetu.torch.values import TensorSpec, flatten, spec_of, unflatten
 
 
 def seed_of(seed: int, step: int, micro: int, piece: int) -> int:
@@ -22,13 +23,15 @@ def seed_of(seed: int, step: int, micro: int, piece: int) -> int:
     and
     no schedule changes what is drawn. `micro`: of the step, over all pipelines. The last piece number is that of the
     loss."""
-    x = 0
-    for part in (seed, step, micro, piece):
-        x = (x ^ (part & (2**64 - 1))) + 0x9E3779B97F4A7C15 & (2**64 - 1)  # splitmix64 (Steele et al. 2014)
-        x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
-        x = ((x ^ x >> 27) * 0x94D049BB133111EB) & (2**64 - 1)
-        x ^= x >> 31
-    return x >> 1
+    return _mixed(_mixed(_mixed(_mixed(0, seed), step), micro), piece) >> 1
+
+
+def _mixed(x: int, part: int) -> int:
+    """splitmix64 (Steele et al. 2014)."""
+    x = (x ^ (part & (2**64 - 1))) + 0x9E3779B97F4A7C15 & (2**64 - 1)
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & (2**64 - 1)
+    return x ^ x >> 31
 
 
 class _Live:
@@ -42,19 +45,27 @@ class _Live:
         self.deferred: DeferredGradients | None = None
 
 
+@dataclasses.dataclass
 class Step:
     """What is the same in all instructions of a step."""
 
-    def __init__(self, training: bool, forms: Sequence[Form], batch: Sequence[Sequence[Any]],
-                 targets: Sequence[Sequence[Any]], target_tree: Any, weights: Sequence[float],
-                 seeds: tuple[int, int, int]) -> None:
-        self.training = training
-        self.forms = forms  # by micro-batch, like the next four
-        self.batch = batch
-        self.targets = targets
-        self.target_tree = target_tree
-        self.weights = weights  # that a micro-batch's loss counts with
-        self.seeds = seeds  # seed, step, first micro-batch of the pipeline
+    training: bool
+    forms: Sequence[Form]  # by micro-batch, like the next four
+    batch: Sequence[Sequence[Any]]
+    targets: Sequence[Sequence[Any]]
+    target_tree: Any
+    weights: Sequence[float]  # that a micro-batch's loss counts with
+    seeds: tuple[int, int, int]  # seed, step, first micro-batch of the pipeline
+    scale: float  # of the loss that gradients are of
+    autocast: bool  # the script has turned it on around the step
+
+
+class _End(NamedTuple):
+    """Of an edge, as a placement at one end of it sees the other."""
+
+    placement: int
+    here: bool  # on this worker
+    part: int
 
 
 class StageFunctions:
@@ -78,10 +89,13 @@ class StageFunctions:
         for stage in stages.values():
             stage.before = self._seed
         self.micro = 0
+        self.mixed: tuple[int, int] = (-1, 0)  # a micro-batch, and what seeds are made of that are its own
+        self.ends: dict[tuple[int, int, int], _End] = {}  # by placement and edge
 
     def begin(self, step: Step) -> None:
         """Another step: what one that failed has left is gone."""
         self.step = step
+        self.mixed = (-1, 0)
         self.live.clear()
         self.local.clear()
         for stage in self.stages.values():
@@ -90,6 +104,16 @@ class StageFunctions:
     def compute(self, kind: str, placement: int, micro: int) -> None:
         """One instruction."""
         self.micro = micro
+        if not self.step.autocast:
+            self._compute(kind, placement, micro)
+        elif kind in "FR":  # casts of weights are kept until the end, as of a region of its own
+            self._compute(kind, placement, micro)
+            torch.clear_autocast_cache()
+        else:  # backward is outside of such a region
+            with torch.autocast("cpu", enabled=False):
+                self._compute(kind, placement, micro)
+
+    def _compute(self, kind: str, placement: int, micro: int) -> None:
         if kind == "F":
             self._forward(placement, micro)
         elif kind == "R":
@@ -102,11 +126,14 @@ class StageFunctions:
             self._backward(placement, micro, split=kind == "I")
 
     def _seed(self, piece: int) -> None:
+        """As seed_of says, whose first parts stay the same for a while."""
         if not self.step.training:
             return
-        seed, step, first = self.step.seeds
+        if self.mixed[0] != self.micro:
+            seed, step, first = self.step.seeds
+            self.mixed = self.micro, _mixed(_mixed(_mixed(0, seed), step), first + self.micro)
         # As torch.manual_seed, which asks every kind of device beside this one.
-        torch.default_generator.manual_seed(seed_of(seed, step, first + self.micro, piece))
+        torch.default_generator.manual_seed(_mixed(self.mixed[1], piece) >> 1)
 
     # ---- forward ----
 
@@ -122,8 +149,9 @@ class StageFunctions:
             made = self._run(placement, micro, leaves, live, note_loss=True)
         if self.step.training:
             self.live[placement, micro] = live
-        for reader in form.readers(stage):
-            self._give("SEND_F", placement, (stage, reader), micro, [made[k] for k in form.indices((stage, reader))])
+        for reader in form.readers[stage]:
+            edge = (stage, reader)
+            self._give("SEND_F", placement, edge, form.forward[edge], [made[k] for k in form.forward[edge].tensors])
 
     def _recompute(self, placement: int, micro: int) -> None:
         """The forward again, from the same inputs, buffers and seeds; buffers then are as they were."""
@@ -136,9 +164,10 @@ class StageFunctions:
         """The leaves that a stage is given."""
         stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
         read = {}
-        for writer in form.writers(stage):
-            tensors = self._take("RECV_F", placement, (writer, stage), micro, form.specs((writer, stage)))
-            read.update({(writer, k): t for k, t in zip(form.indices((writer, stage)), tensors, strict=True)})
+        for writer in form.writers[stage]:
+            crossing = form.forward[writer, stage]
+            tensors = self._take("RECV_F", placement, (writer, stage), crossing)
+            read.update({(writer, k): t for k, t in zip(crossing.tensors, tensors, strict=True)})
         leaves = []
         for source in form.stages[stage].inputs:
             if source.kind == "made":
@@ -166,7 +195,7 @@ class StageFunctions:
         if stage == self.last:
             loss = self._loss(micro, out)
             if torch.is_grad_enabled():
-                live.roots = {-1: loss}
+                live.roots = {-1: loss if self.step.scale == 1 else loss * self.step.scale}
             if note_loss:
                 self.job.set_scalar(self.step.seeds[2] + micro, loss.item())
         return made
@@ -205,10 +234,10 @@ class StageFunctions:
         stage, form = self.placements[placement]["model_stage"], self.step.forms[micro]
         live = self.live[placement, micro] if split else self.live.pop((placement, micro))
         sums: dict[int, torch.Tensor | None] = {-1: None} if stage == self.last else {}
-        for reader in reversed(form.readers(stage)):  # as the engine adds them: the last use first
-            edge = (stage, reader)
-            gradients = self._take("RECV_B", placement, edge, micro, form.specs(edge, backward=True))
-            for k, gradient in zip(form.indices(edge, backward=True), gradients, strict=True):
+        for reader in reversed(form.readers[stage]):  # as the engine adds them: the last use first
+            crossing = form.backward[stage, reader]
+            gradients = self._take("RECV_B", placement, (stage, reader), crossing)
+            for k, gradient in zip(crossing.tensors, gradients, strict=True):
                 before = sums.get(k)
                 sums[k] = gradient if before is None else before + gradient
         roots = [live.roots[k] for k in sums]
@@ -222,46 +251,48 @@ class StageFunctions:
             if roots:
                 torch.autograd.backward(roots, starts)
             of_inputs = {key: leaf.grad for key, leaf in live.inputs.items()}
-        for writer in form.writers(stage):
-            edge = (writer, stage)
-            specs = form.specs(edge, backward=True)
+        for writer in form.writers[stage]:
+            crossing = form.backward[writer, stage]
             gradients = [_or_zeros(of_inputs.get((writer, k)), spec)
-                         for k, spec in zip(form.indices(edge, backward=True), specs, strict=True)]
-            self._give("SEND_B", placement, edge, micro, gradients)
+                         for k, spec in zip(crossing.tensors, crossing.message.specs, strict=True)]
+            self._give("SEND_B", placement, (writer, stage), crossing, gradients)
 
     # ---- messages ----
 
-    def _far(self, placement: int, edge: tuple[int, int]) -> int:
-        """The placement at the other end of an edge."""
-        here = self.placements[placement]
-        return self.at[edge[1] if here["model_stage"] == edge[0] else edge[0], here["replica"]]
+    def _end(self, placement: int, edge: tuple[int, int]) -> _End:
+        """The other end of an edge."""
+        key = (placement, *edge)
+        if key not in self.ends:
+            here = self.placements[placement]
+            far = self.at[edge[1] if here["model_stage"] == edge[0] else edge[0], here["replica"]]
+            self.ends[key] = _End(far, self.placements[far]["workers"] == here["workers"], self.parts[edge])
+        return self.ends[key]
 
-    def _give(self, kind: str, placement: int, edge: tuple[int, int], micro: int, tensors: list[torch.Tensor]) -> None:
-        far = self._far(placement, edge)
-        if self.placements[far]["workers"] == self.placements[placement]["workers"]:
-            self.local[kind[-1], far, self.parts[edge], micro] = [tensor.detach() for tensor in tensors]
+    def _give(self, kind: str, placement: int, edge: tuple[int, int], crossing: Crossing,
+              tensors: list[torch.Tensor]) -> None:
+        far, here, part = self._end(placement, edge)
+        if here:
+            self.local[kind[-1], far, part, self.micro] = [tensor.detach() for tensor in tensors]
             return
-        specs = self.step.forms[micro].specs(edge, backward=kind == "SEND_B")
-        message = pack(tensors, specs)
-        self.job.give(kind, placement, self.parts[edge], micro, message.data_ptr(), places(specs)[1], message)
+        message = crossing.message.pack(tensors)
+        self.job.give(kind, placement, part, self.micro, message.data_ptr(), crossing.message.bytes, message)
 
-    def _take(self, kind: str, placement: int, edge: tuple[int, int], micro: int,
-              specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
-        far = self._far(placement, edge)
-        if self.placements[far]["workers"] == self.placements[placement]["workers"]:
-            return self.local.pop((kind[-1], placement, self.parts[edge], micro))
-        return unpack(torch.from_numpy(self.job.take(kind, placement, self.parts[edge], micro)), specs)
+    def _take(self, kind: str, placement: int, edge: tuple[int, int], crossing: Crossing) -> list[torch.Tensor]:
+        _, here, part = self._end(placement, edge)
+        if here:
+            return self.local.pop((kind[-1], placement, part, self.micro))
+        return crossing.message.unpack(torch.from_numpy(self.job.take(kind, placement, part, self.micro)))
 
     def expect(self, forms: Sequence[Form]) -> None:
         """Tells how long the messages to this worker are, of micro-batches of these forms."""
         for placement in self.stages:
             stage = self.placements[placement]["model_stage"]
             for micro, form in enumerate(forms):
-                for writer in form.writers(stage):
-                    _, length = places(form.specs((writer, stage)))
+                for writer in form.writers[stage]:
+                    length = form.forward[writer, stage].message.bytes
                     self.job.expect("RECV_F", placement, self.parts[writer, stage], micro, length)
-                for reader in form.readers(stage):
-                    _, length = places(form.specs((stage, reader), backward=True))
+                for reader in form.readers[stage]:
+                    length = form.backward[stage, reader].message.bytes
                     self.job.expect("RECV_B", placement, self.parts[stage, reader], micro, length)
 
 

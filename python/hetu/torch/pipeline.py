@@ -20,6 +20,7 @@ from hetu.process import leave
 from hetu.torch import ties as sharing
 from hetu.torch.boundaries import Form, check_rows, find
 from hetu.torch.cuts import Pieces, Stage, forget
+from hetu.torch.empty import fill
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
 from hetu.torch.state import StateOfPipeline
@@ -31,8 +32,7 @@ class Pipeline(StateOfPipeline):
 
     model: an nn.Sequential, cut at its CutPoints or else between any two of its children; a list of modules, each given what
     the one before gives; or what hetu.torch.blocks makes of a model of transformers. Every worker gives the whole model,
-    made
-    from the same seed, and keeps the parameters of its own stages.
+    made from the same seed, or in hetu.torch.empty(), and keeps the parameters of its own stages.
     loss(output, target): a mean over the samples of a micro-batch.
     schedule: a method's name, a CSV or JSON file, module:function, a function of stages and micro_batches that returns rows
     of action strings, or a plan; of all methods with a flush. Further options (chunks, pairs, with_recompute) are
@@ -84,10 +84,11 @@ class Pipeline(StateOfPipeline):
         for number, placement in enumerate(placements):
             if placement["workers"] == [self.row]:
                 stage = self.stages[placement["model_stage"]]
-                own[number] = copy.deepcopy(stage) if stage in own.values() else stage
+                own[number] = _copied(stage, placement["model_stage"]) if stage in own.values() else stage
                 if own[number] is not stage:
                     self._name_copy(stage, own[number])
         self.own = own
+        fill(self.pieces, self.stages, own.values(), self.ties, self.seed)
         forget(self.stages, list(own.values()))
         for stage in self.stages:
             for parameter in stage.parameters():
@@ -100,18 +101,19 @@ class Pipeline(StateOfPipeline):
 
     # ---- what a training does ----
 
-    def step(self, inputs: Any, target: Any) -> float:
+    def step(self, inputs: Any, target: Any, scaler: torch.amp.GradScaler | None = None) -> float:
         """One step of all workers: the gradients of this batch are in .grad of parameters() afterwards, and those of the
-        step
-        before are gone. `inputs` and `target`: of this pipeline's samples, the same on all of its workers. Returns the mean
-        of the loss over all pipelines. An optimizer's step() is the caller's."""
-        return self._run(inputs, target, training=True)
+        step before are gone. `inputs` and `target`: of this pipeline's samples, the same on all of its workers. Within
+        torch.autocast forwards compute in its type. `scaler`: a hetu.torch.GradScaler, with whose scale gradients are
+        multiplied. Returns the mean of the loss over all pipelines, unscaled. An optimizer's step() is the caller's."""
+        scale = 1.0 if scaler is None else float(scaler.scale(torch.ones(())))
+        return self._run(inputs, target, training=True, scale=scale)
 
     def evaluate(self, inputs: Any, target: Any) -> float:
         """The same loss of the modules in eval(), without gradients."""
         return self._run(inputs, target, training=False)
 
-    def _run(self, inputs: Any, target: Any, training: bool) -> float:
+    def _run(self, inputs: Any, target: Any, training: bool, scale: float = 1.0) -> float:
         self.stepper, self.under_way = threading.get_ident(), "a step"
         rows = rows_of(inputs)
         sizes = cut_rows(rows, self.micro_batches)
@@ -122,14 +124,14 @@ class Pipeline(StateOfPipeline):
         if self.job is None:
             self._build(forms[0])
         self._check_edges(forms[0], training)
-        self._agree(batch, sizes)
+        self._agree(batch, sizes, scale)
         expected = (training, tuple(id(form) for form in forms))
         if expected != self.expected:
             self.functions.expect(forms)
             self.expected = expected
         weights = [size / (rows * self.pipelines) for size in sizes]
         seeds = self.seed, self.steps, self.pipeline * self.micro_batches
-        self.functions.begin(Step(training, forms, batch, targets, target_tree, weights, seeds))
+        self.functions.begin(Step(training, forms, batch, targets, target_tree, weights, seeds, scale, bool(_autocast())))
         if training:
             self._begin_gradients()
         drawn = torch.get_rng_state()
@@ -148,9 +150,10 @@ class Pipeline(StateOfPipeline):
 
         def form_of(rows: int) -> Form:
             leaves = batch[0]
-            signature = (training, rows, str(tree), tuple(_signature(leaf, sizes[0]) for leaf in leaves))
+            signature = (training, rows, _autocast(), str(tree), tuple(_signature(leaf, sizes[0]) for leaf in leaves))
             if signature not in self.forms:
                 self.forms[signature] = find(self.stages, leaves, tree, rows, sizes[0])
+                torch.clear_autocast_cache()  # of casts without elements
             return self.forms[signature]
 
         return [check_rows(self.stages, form_of, rows) for rows in sizes]
@@ -189,12 +192,13 @@ class Pipeline(StateOfPipeline):
                              f"and the job "
                              f"was planned for {sorted(self.edges)}: which stages read of which may not change")
 
-    def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int]) -> None:
+    def _agree(self, batch: Sequence[Sequence[Any]], sizes: Sequence[int], scale: float) -> None:
         """All workers of the step have batches of one form: else their messages would not fit."""
-        mine = json.dumps([self.steps, list(sizes), [_signature(leaf, -1) for leaf in batch[0]]])
+        mine = json.dumps([self.steps, list(sizes), [_signature(leaf, -1) for leaf in batch[0]], _autocast(), scale])
         for worker, other in enumerate(self._exchange(mine.encode())):
             if other.decode() != mine:
-                raise ValueError(f"worker {worker} begins a step with [number, rows, tensors] {other.decode()}, worker "
+                raise ValueError(f"worker {worker} begins a step with [number, rows, tensors, autocast, scale of the loss] "
+                                 f"{other.decode()}, worker "
                                  f"{self.transport.worker} with {mine}: all workers of a pipeline give the same "
                                  f"batch, those of "
                                  f"other pipelines one of the same form")
@@ -253,7 +257,8 @@ class Pipeline(StateOfPipeline):
     def grad_norm(self) -> torch.Tensor:
         """The norm of all gradients of the whole model: every parameter counts once, a tied one too. Every worker calls
         it."""
-        order = {name: n for n, name in enumerate(name for name, _ in self.pieces.whole.named_parameters())}
+        whole = self.pieces.whole.named_parameters(remove_duplicate=False)
+        order = {name: n for n, (name, _) in enumerate(whole)}
         norms, there = [0.0] * len(order), [0.0] * len(order)
         seconds = {id(tie.copies[1]) for tie in self.ties}
         for placement, stage in self.own.items():
@@ -263,9 +268,13 @@ class Pipeline(StateOfPipeline):
                 if parameter.grad is not None and id(parameter) not in seconds:
                     norms[order[name]] = float(torch.linalg.vector_norm(parameter.grad))
                     there[order[name]] = 1.0
-        sums = self.job.sum(norms + there)
+        sums = self.sum(norms + there)
         own = [norm for norm, is_there in zip(sums[:len(order)], sums[len(order):], strict=True) if is_there]
         return torch.linalg.vector_norm(torch.tensor(own, dtype=torch.float32))
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        """The sums over all workers; every worker calls it, with as many."""
+        return list(self._started("sum").sum(list(numbers)))
 
     # ---- how it runs ----
 
@@ -293,6 +302,22 @@ class Pipeline(StateOfPipeline):
     def release(self) -> None:
         """Lets go of the links."""
         self.job = self.functions.job = None
+
+
+def _copied(stage: Stage, number: int) -> Stage:
+    try:
+        return copy.deepcopy(stage)
+    except Exception as error:  # whatever a module's own state says to it
+        kinds = ", ".join(type(piece).__name__ for piece in stage.pieces)
+        raise ValueError(f"stage {number} ({kinds}) stands twice on this worker, and cannot be copied: "
+                         f"{type(error).__name__}: {' '.join(str(error).split())}; choose a schedule with one copy of a "
+                         f"stage per worker") from None
+
+
+def _autocast() -> str:
+    """The type that the script has asked torch.autocast for; "" where it has not."""
+    on = torch.is_autocast_enabled("cpu")
+    return str(torch.get_autocast_dtype("cpu")).removeprefix("torch.") if on else ""
 
 
 def _signature(leaf: Any, cut: int) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -14,6 +14,7 @@ from hetu.torch import checkpoint
 from hetu.torch.cuts import Pieces, Stage
 from hetu.torch.ties import Tie
 
+Result = TypeVar("Result")
 OPTIMIZER = "optimizer/"  # before the name of a state of the optimizer: optimizer/0.weight/exp_avg
 
 
@@ -90,8 +91,27 @@ class StateOfPipeline:
         self._exchange(b"saved")
 
     def load(self, folder: str | os.PathLike[str], optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Goes on from a checkpoint, of whatever cut and number of pipelines. Throws OSError where it is not complete."""
-        place = Path(folder)
+        """Goes on from a checkpoint, of whatever cut and number of pipelines; every worker calls it. Throws OSError on all
+        workers where one of them has no complete one."""
+        self.together(lambda: self._load(Path(folder), optimizer))
+
+    def together(self, loads: Callable[[], Result]) -> Result:
+        """What a function gives; every worker calls it, and where one of them fails, all do. Throws OSError."""
+        failed, result = "", None
+        try:
+            result = loads()
+        except (OSError, ValueError) as error:
+            failed = str(error)
+        for worker, text in enumerate(self._exchange(failed.encode())):
+            if text:
+                raise OSError(f"worker {worker}: {text.decode()}")
+        return cast("Result", result)
+
+    def agreed(self, text: str) -> str:
+        """What worker 0 says; every worker calls it."""
+        return self._exchange(text.encode())[0].decode()
+
+    def _load(self, place: Path, optimizer: torch.optim.Optimizer | None) -> None:
         files, metadata = checkpoint.read_index(place)
         wanted: dict[str, tuple[str, torch.Tensor]] = {}
         for names, tensor in self._tensors(saves=False):

@@ -32,9 +32,10 @@ def join(pieces: Pieces, declared: Sequence[tuple[str, str]]) -> None:
         first, second = by_name[one], by_name[two]
         if first is second:
             continue
-        if first.shape != second.shape or not torch.equal(first, second):
+        if first.shape != second.shape or not (first.is_meta or second.is_meta or torch.equal(first, second)):
             raise ValueError(f"tied: '{one}' and '{two}' begin with other values; copy one into the other first")
-        for module in pieces.whole.modules():
+        # Traced pieces have a parameter that forward names itself in modules of their own.
+        for module in (m for part in (pieces.whole, *pieces.pieces) for m in part.modules()):
             for key, parameter in module._parameters.items():
                 if parameter is second:
                     module._parameters[key] = first

@@ -20,6 +20,7 @@ def split(model: nn.Module, names: Sequence[str], fixed: Mapping[str, Any]) -> P
     """The pieces of a model that is called with keywords: tensors of `names`, of which the first piece is given a dict, and
     `fixed` values. Throws ValueError, naming the module: a forward that cannot be traced, CutPoints that are used more or
     less than once."""
+    _take_in(model)
     called = _Called(model, names, fixed)
     before = model.training
     graphs = []
@@ -33,6 +34,17 @@ def split(model: nn.Module, names: Sequence[str], fixed: Mapping[str, Any]) -> P
     graph = graphs[0]
     _check_used_once(called, graph)
     return PiecewiseModel(model, _pieces(called, graph))
+
+
+def _take_in(model: nn.Module) -> None:
+    """CutPoints that stand in a plain list or dict of a module, as Varuna's README has them, become parts of it: PyTorch
+    does not look into those."""
+    for module in list(model.modules()):
+        for name, value in list(vars(module).items()):
+            held = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+            for key, one in held:
+                if isinstance(one, CutPoint) and one not in module.children():
+                    module.add_module(f"{name}_{key}", one)
 
 
 class _Called(nn.Module):

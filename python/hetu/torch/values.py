@@ -53,43 +53,49 @@ def _as_it_lay(memory: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     return memory.view(spec.dtype).view([spec.shape[d] for d in spec.order]).permute(back)
 
 
+_ONE = _pytree.tree_flatten(None)[1]  # the tree of what is a leaf itself
+
+
 def flatten(value: Any) -> tuple[list[Any], Any]:
     """Leaves of a nesting (tuples, lists, dicts, outputs of transformers), and what unflatten needs."""
-    return _pytree.tree_flatten(value)
+    return ([value], _ONE) if isinstance(value, torch.Tensor) else _pytree.tree_flatten(value)
 
 
 def unflatten(leaves: Sequence[Any], tree: Any) -> Any:
     """The inverse of flatten."""
-    return _pytree.tree_unflatten(list(leaves), tree)
+    return leaves[0] if tree is _ONE else _pytree.tree_unflatten(list(leaves), tree)
 
 
-def places(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
-    """Where in a message each tensor begins, and the bytes of the whole; never 0, for there is a message."""
-    begins, at = [], 0
-    for spec in specs:
-        begins.append(at)
-        at += -(-spec.bytes // ALIGNMENT) * ALIGNMENT
-    if len(specs) == 1:
-        at = specs[0].bytes
-    return begins, max(1, at)
+class MessageForm:
+    """Of tensors that go together: what each is, where in the message it begins, and the bytes of the whole; never 0, for
+    there is a message."""
 
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self.specs = list(specs)
+        self.begins: list[int] = []
+        at = 0
+        for spec in specs:
+            self.begins.append(at)
+            at += -(-spec.bytes // ALIGNMENT) * ALIGNMENT
+        self.alone = len(specs) == 1 and specs[0].bytes > 0  # the tensor's memory is the message
+        self.bytes = specs[0].bytes if self.alone else max(1, at)
 
-def pack(tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> torch.Tensor:
-    """One dense tensor whose memory is the message: the tensor itself, where there is one that lies densely."""
-    if len(tensors) == 1 and specs[0].bytes > 0:
-        return _dense(tensors[0], specs[0])
-    begins, length = places(specs)
-    message = torch.empty(length, dtype=torch.uint8)
-    for tensor, spec, begin in zip(tensors, specs, begins, strict=True):
-        if spec.bytes:
-            _as_it_lay(message[begin:begin + spec.bytes], spec).copy_(tensor.detach())
-    return message
+    def pack(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """One dense tensor whose memory is the message: the tensor itself, where there is one that lies densely."""
+        if self.alone:
+            return _dense(tensors[0], self.specs[0])
+        message = torch.empty(self.bytes, dtype=torch.uint8)
+        for tensor, spec, begin in zip(tensors, self.specs, self.begins, strict=True):
+            if spec.bytes:
+                _as_it_lay(message[begin:begin + spec.bytes], spec).copy_(tensor.detach())
+        return message
 
-
-def unpack(message: torch.Tensor, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
-    """The tensors of a message, where they lie in it."""
-    begins, _ = places(specs)
-    return [_as_it_lay(message[begin:begin + spec.bytes], spec) for spec, begin in zip(specs, begins, strict=True)]
+    def unpack(self, message: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of a message, where they lie in it."""
+        if self.alone:
+            return [_as_it_lay(message, self.specs[0])]
+        return [_as_it_lay(message[begin:begin + spec.bytes], spec)
+                for spec, begin in zip(self.specs, self.begins, strict=True)]
 
 
 def rows_of(batch: Any) -> int:

@@ -1,4 +1,5 @@
-"""Varuna's names over `hetu.torch`: CutPoint, Varuna, and the two functions that read a stage_to_rank_map. Needs PyTorch.
+"""Varuna's names over `hetu.torch`: CutPoint, Varuna, Profiler, and the two functions that read a stage_to_rank_map. What
+wraps modules needs PyTorch, and is imported when it is asked for; the two commands do not.
 
     from hetu.varuna import CutPoint, Varuna
     model = Varuna(model, "0,2;1,3;", get_batch, batch_size=64, chunk_size=8)
@@ -7,8 +8,25 @@
     loss, overflow, norm = model.step(get_batch(32, "cpu"))
 """
 
-from hetu.torch import CutPoint
-from hetu.varuna.placement import get_this_rank_config_varuna, get_varuna_config
-from hetu.varuna.wrapper import Varuna
+from __future__ import annotations
 
-__all__ = ["CutPoint", "Varuna", "get_this_rank_config_varuna", "get_varuna_config"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from hetu.varuna.placement import get_this_rank_config_varuna, get_varuna_config
+
+if TYPE_CHECKING:
+    from hetu.torch import CutPoint
+    from hetu.varuna.profiler import Profiler
+    from hetu.varuna.wrapper import Varuna
+
+_OF_TORCH = {"CutPoint": "hetu.torch", "Profiler": "hetu.varuna.profiler", "Varuna": "hetu.varuna.wrapper"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_TORCH:
+        raise AttributeError(f"module 'hetu.varuna' has no attribute '{name}'")
+    return getattr(importlib.import_module(_OF_TORCH[name]), name)
+
+
+__all__ = ["CutPoint", "Profiler", "Varuna", "get_this_rank_config_varuna", "get_varuna_config"]

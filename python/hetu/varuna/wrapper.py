@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ from hetu import _hetu
 from hetu.process import leave
 from hetu.torch import Pipeline
 from hetu.torch.tracing import first_tensor, split
+from hetu.varuna import checkpoint
 from hetu.varuna.placement import default_map, get_varuna_config
+from hetu.varuna.saved import Saver
+from hetu.varuna.scale import LossScale
 
 
 class Varuna:
@@ -29,15 +35,18 @@ class Varuna:
     chunk_size: samples of a micro-batch at most, as even as they come out.
     shared_weights: pairs of names of parameters that are one.
     step_values: 3 for (loss, overflow, norm), 2 for (loss, overflow).
+    fp16: forwards compute in float16 by torch.autocast, gradients in float32, of a loss that is scaled; bf16: in bfloat16,
+    whose losses need no scale.
     schedule: another of Hetu's methods with a flush; options are those of hetu.torch.Pipeline.
-    local_rank and from_cache change nothing: tensors are on the CPU, and nothing is cached. fp16 is refused."""
+    device: the CPU; a number, where there is no GPU, is taken for it. local_rank and from_cache change nothing."""
 
     def __init__(self, model: nn.Module, stage_to_rank_map: str, get_batch_fn: Callable[[int, Any], Mapping[str, Any]],
                  batch_size: int, chunk_size: int, fp16: bool = False, local_rank: int = -1, device: Any = -1,
                  shared_weights: Sequence[tuple[str, str]] | None = None, from_cache: bool = True, *, step_values: int = 3,
-                 schedule: Any = "varuna", **options: Any) -> None:
-        if fp16:
-            raise ValueError("fp16=True: hetu.varuna computes in the types of the model; leave fp16 out")
+                 bf16: bool = False, schedule: Any = "varuna", **options: Any) -> None:
+        if fp16 and bf16:
+            raise ValueError("fp16 and bf16: one of them")
+        self.dtype = torch.float16 if fp16 else torch.bfloat16 if bf16 else None
         _check_device(device)
         self.stages, self.replicas = get_varuna_config(stage_to_rank_map)
         _check_placement(stage_to_rank_map, self.stages, self.replicas)
@@ -54,6 +63,8 @@ class Varuna:
         self.pipe = Pipeline(pieces, lambda out, target: first_tensor(out), schedule, math.ceil(self.rows / chunk_size),
                              pipelines=self.replicas, tied=[(one, two) for one, two in shared_weights or ()], **options)
         self.optimizer: torch.optim.Optimizer | None = None
+        self.scale: LossScale | None = None
+        self.saver: Saver | None = None
         self.training = True
 
     # ---- steps ----
@@ -64,10 +75,14 @@ class Varuna:
         one allowed, where it was clipped). The optimizer's step is the caller's, if not overflow."""
         if not self.training:
             raise RuntimeError("step() after eval(): call train() first, or evaluate()")
-        loss = self.pipe.step(self._tensors(inputs, self.rows), None)
+        if self.dtype == torch.float16 and self.scale is None:
+            raise RuntimeError("step() before set_optimizer(): float16 needs the scale of its losses")
+        with self._precision():
+            loss = self.pipe.step(self._tensors(inputs, self.rows), None, self.scale.scaler if self.scale else None)
+        overflow = self.scale is not None and self.scale.divide()
         total = self.pipe.grad_norm()
         norm = float(total)
-        overflow = not math.isfinite(norm)
+        overflow = overflow or not math.isfinite(norm)
         if clip_grad_max_norm is not None and not overflow:
             self.pipe.clip_grads_with_norm_(clip_grad_max_norm, total)
             norm = min(norm, clip_grad_max_norm)
@@ -79,7 +94,11 @@ class Varuna:
         if batch_size is not None and batch_size % self.replicas:
             raise ValueError(f"batch_size {batch_size} is no multiple of {self.replicas} replicas")
         rows = self.rows if batch_size is None else batch_size // self.replicas
-        return self.pipe.evaluate(self._tensors(inputs, rows), None)
+        with self._precision():
+            return self.pipe.evaluate(self._tensors(inputs, rows), None)
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.autocast("cpu", self.dtype) if self.dtype else contextlib.nullcontext()
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """There is none: raises."""
@@ -117,14 +136,20 @@ class Varuna:
 
     def set_optimizer(self, optimizer: torch.optim.Optimizer, loss_scale: Any = "dynamic", init_loss_scale: float = 2 ** 20,
                       min_loss_scale: float = 1.0) -> None:
-        """The one whose state checkpoints hold. Scales are of fp16, so that only "dynamic" is taken, and none is used."""
-        if loss_scale != "dynamic":
-            raise ValueError(f"loss_scale={loss_scale!r}: nothing is scaled without fp16; leave it out")
+        """The one whose state checkpoints hold. With fp16 losses are scaled: by `loss_scale`, or, "dynamic", by
+        init_loss_scale first, half as much after an overflow, min_loss_scale at least, and twice as much after 2000 steps
+        without one."""
+        if loss_scale != "dynamic" and (self.dtype != torch.float16 or not float(loss_scale) > 0):
+            raise ValueError(f"loss_scale={loss_scale!r}: \"dynamic\" or a number above 0, with fp16 alone: nothing else "
+                             f"is scaled")
         own = {id(parameter) for parameter in self.parameters()}
         if any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
             raise ValueError("the optimizer has parameters that are none of this worker's stages: make it of parameters() "
                              "of the Varuna model")
-        self.optimizer = optimizer
+        self.optimizer, self.saver = optimizer, Saver(self.pipe, optimizer)
+        if self.dtype == torch.float16:
+            fixed = None if loss_scale == "dynamic" else float(loss_scale)
+            self.scale = LossScale(self.pipe, optimizer, fixed, init_loss_scale, min_loss_scale)
 
     def zero_grad(self) -> None:
         """Gradients are None."""
@@ -145,8 +170,9 @@ class Varuna:
         _check_device(device)
         return self
 
-    def get_loss_scale(self) -> None:
-        """None: nothing is scaled."""
+    def get_loss_scale(self) -> float | None:
+        """What the next losses are multiplied with; None without fp16."""
+        return self.scale.value if self.scale else None
 
     def get_status(self) -> dict[str, int]:
         """Where this worker stands."""
@@ -155,33 +181,38 @@ class Varuna:
 
     # ---- checkpoints ----
 
-    def checkpoint(self, global_store: str | os.PathLike[str], step: int | None = None, tempdir: Any = None,
-                   shard: bool = False, on_demand: bool = False) -> None:
-        """Writes GLOBAL_STORE/varuna_ckpt_STEP, in the files of hetu.torch; complete when it returns, on demand too. Every
-        worker calls it. `step` None: the steps done."""
-        if tempdir is not None or shard:
-            raise ValueError("checkpoint: tempdir and shard are not carried: each stage writes its own file, before "
-                             "checkpoint() returns")
-        self.pipe.save(_folder(global_store, self.pipe.steps if step is None else step), self._own_optimizer("checkpoint"))
+    def checkpoint(self, global_store: str | os.PathLike[str], step: int | None = None,
+                   tempdir: str | os.PathLike[str] | None = None, shard: bool = False,
+                   on_demand: bool = False) -> Future[None] | None:
+        """Writes GLOBAL_STORE/varuna_ckpt_STEP (hetu.varuna.checkpoint says what is in it); every worker calls it. `step`
+        None: the steps done. Complete when it returns; with `tempdir`, a folder of this machine, it is written there, and
+        a future is returned that is done once this worker's part is in the store. shard: replicas share the work.
+        on_demand: the job ends next, so that nothing is left to the background."""
+        folder = checkpoint.folder_of(global_store, self.pipe.steps if step is None else step)
+        common = {"scale": self.scale.state_dict() if self.scale else {}}
+        local = None if tempdir is None or on_demand else Path(tempdir)
+        return self._saver("checkpoint").save(folder, shard, common, local)
 
     def load_checkpoint(self, global_store: str | os.PathLike[str], iteration: int, check_complete: bool = True) -> None:
-        """Goes on from one, of any numbers of stages and replicas. Throws OSError where it is not complete."""
-        if not check_complete:
-            raise ValueError("check_complete=False: a checkpoint that is not complete is not loaded")
-        self.pipe.load(_folder(global_store, iteration), self._own_optimizer("load_checkpoint"))
+        """Goes on from one, of any numbers of stages and replicas; every worker calls it. Throws OSError on all where it is
+        not complete, or not what was written; without check_complete only where a part that is needed is missing."""
+        saver = self._saver("load_checkpoint")
+        folder = checkpoint.folder_of(global_store, iteration)
+        common = self.pipe.together(lambda: saver.load(folder, check_complete))
+        if self.scale and common["scale"]:
+            self.scale.load_state_dict(common["scale"])
 
-    def _own_optimizer(self, what: str) -> torch.optim.Optimizer:
-        if self.optimizer is None:
+    def _saver(self, what: str) -> Saver:
+        if self.saver is None:
             raise RuntimeError(f"{what} before set_optimizer(): the optimizer's state is part of it")
-        return self.optimizer
-
-
-def _folder(global_store: str | os.PathLike[str], step: int) -> Path:
-    return Path(global_store) / f"varuna_ckpt_{step}"
+        return self.saver
 
 
 def _check_device(device: Any) -> None:
-    if device not in (-1, None, "cpu", torch.device("cpu")):
+    """A number means that one of the GPUs; where there is none, scripts that say local_rank run on the CPU, and are told."""
+    if isinstance(device, int) and device >= 0 and not torch.cuda.is_available():
+        print(f"hetu.varuna: device {device}: there is no GPU here, tensors are on the CPU", file=sys.stderr)
+    elif device not in (-1, None, "cpu", torch.device("cpu")):
         raise ValueError(f"device {device}: tensors are on the CPU; leave it out, or say 'cpu'")
 
 

@@ -1,0 +1,133 @@
+"""Where a model is cut: by what its pieces take on this machine, measured with one micro-batch, and by memory."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from hetu import _hetu
+from hetu.process import leave
+from hetu.torch.cuts import Pieces
+from hetu.torch.values import flatten, unflatten
+
+STATES = 4  # a parameter, its gradient, and the two states of Adam
+TURNS = 3  # that count, after one that warms up
+
+
+class PieceCost(NamedTuple):
+    """Of one piece and one micro-batch."""
+
+    forward_s: float
+    backward_s: float
+    weight_bytes: int  # of parameters
+    kept_bytes: int  # by forward for backward, without parameters
+    out_bytes: int  # that go to the next piece
+    copy_s: float  # of those
+
+
+def cut_by_time(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any, stages: int,
+                most_bytes: float = 0) -> list[int]:
+    """first_pieces of a Pipeline such that the slowest of `stages` stages is as fast as can be. Worker 0 measures the pieces
+    of the whole model with a micro-batch (inputs, target), and tells the others. most_bytes: of a stage, its parameters
+    with gradients and two states of an optimizer, and what 1F1B keeps of micro-batches; 0: any. Throws ValueError: no cut
+    fits."""
+    links = leave.transport(_hetu.env()["worker"])
+    told = b""
+    if links.worker == 0:
+        try:
+            told = json.dumps(_cut(piece_costs(model, loss, inputs, target), stages, most_bytes)).encode()
+        except ValueError as error:
+            told = b"!" + str(error).encode()
+    told = _hetu.exchange_bytes(links, told, 0)[0]
+    if told.startswith(b"!"):
+        raise ValueError(told[1:].decode())
+    first: list[int] = json.loads(told)
+    return first
+
+
+def _cut(costs: Sequence[PieceCost], stages: int, most_bytes: float) -> list[int]:
+    return list(_hetu.balanced_cut([c.forward_s + c.backward_s for c in costs],
+                                   [float(STATES * c.weight_bytes) for c in costs], [float(c.kept_bytes) for c in costs],
+                                   stages, most_bytes))
+
+
+def piece_costs(model: Any, loss: Callable[[Any, Any], torch.Tensor], inputs: Any, target: Any,
+                turns: int = TURNS) -> list[PieceCost]:
+    """What each piece of a model takes, by so many turns; the last one with the loss. Throws ValueError for a model without
+    memory."""
+    pieces = Pieces(model)
+    if any(parameter.is_meta for piece in pieces.pieces for parameter in piece.parameters()):
+        raise ValueError("a model that was made in empty() has no memory to measure with; give first_pieces")
+    buffers = [(buffer, buffer.clone()) for buffer in pieces.whole.buffers()]
+    drawn = torch.get_rng_state()
+    costs, value = [], inputs
+    for number, piece in enumerate(pieces.pieces):
+        last = number == len(pieces.pieces) - 1
+        cost, value = _measured(piece, value, (lambda out: loss(out, target)) if last else None, turns)
+        costs.append(cost)
+    for buffer, before in buffers:
+        buffer.copy_(before)
+    torch.set_rng_state(drawn)
+    return costs
+
+
+def _measured(piece: nn.Module, value: Any, loss: Callable[[Any], torch.Tensor] | None,
+              turns: int) -> tuple[PieceCost, Any]:
+    leaves, tree = flatten(value)
+    seconds = []
+    for _ in range(1 + turns):
+        given = [leaf.detach().requires_grad_() if _learns(leaf) else leaf for leaf in leaves]
+        kept = _Kept(piece)
+        start = time.perf_counter()
+        with torch.autograd.graph.saved_tensors_hooks(kept.keep, lambda tensor: tensor):
+            out = piece(unflatten(given, tree))
+            roots = [loss(out)] if loss else [leaf for leaf in flatten(out)[0] if _learns(leaf) and leaf.requires_grad]
+        middle = time.perf_counter()
+        if any(root.requires_grad for root in roots):
+            torch.autograd.grad(roots, [*(p for p in piece.parameters() if p.requires_grad), *filter(_learns, given)],
+                                [torch.ones_like(root) for root in roots], allow_unused=True)
+        seconds.append((middle - start, time.perf_counter() - middle))
+    made = [leaf for leaf in flatten(out)[0] if isinstance(leaf, torch.Tensor)]
+    weights = sum(p.numel() * p.element_size() for p in piece.parameters())
+    forward, backward = (_typical(times) for times in zip(*seconds[1:], strict=True))
+    copies = []
+    for _ in range(turns):
+        start = time.perf_counter()
+        for tensor in made:
+            tensor.detach().clone()
+        copies.append(time.perf_counter() - start)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in made)
+    return PieceCost(forward, backward, weights, kept.bytes, size, _typical(copies)), out
+
+
+def _typical(seconds: Sequence[float]) -> float:
+    """The mean of those within 15 % of the median. Source: Varuna's profiler (Athlur et al. 2022)."""
+    middle = statistics.median(seconds)
+    near = [s for s in seconds if abs(s - middle) <= 0.15 * middle]
+    return statistics.mean(near) if near else middle
+
+
+class _Kept:
+    """Bytes that forward keeps, each memory once."""
+
+    def __init__(self, piece: nn.Module) -> None:
+        self.seen = {p.untyped_storage().data_ptr() for p in piece.parameters()}
+        self.bytes = 0
+
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Notes it."""
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in self.seen:
+            self.seen.add(memory.data_ptr())
+            self.bytes += memory.nbytes()
+        return tensor
+
+
+def _learns(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()

@@ -1,0 +1,114 @@
+"""A trace of torch.distributed.pipelining's own runs, for `hetu timeline`, `hetu compare` and `hetu simulate --costs`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.distributed as dist
+
+from hetu import _hetu
+from hetu import schedule as plans
+
+
+@contextlib.contextmanager
+def record(schedule: Any, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Inside, the steps of a schedule of torch.distributed.pipelining are noted: what each of its stages computes, and when.
+    Every rank of its pipeline calls it, after a first step, which warms up and sets stages up; the first one writes the
+    trace, with the plan that was followed. What goes between stages is not noted. Throws ValueError, naming the rank:
+    nothing was computed inside, or other micro-batches in another step."""
+    stages = list(getattr(schedule, "_stages", None) or [schedule._stage])
+    notes = _Notes(stages[0].group_rank)
+    with contextlib.ExitStack() as undo:
+        for stage in stages:
+            for name, kind_of in _KINDS.items():
+                undo.enter_context(_replaced(stage, name, notes.noting(stage.stage_index, kind_of)))
+        undo.enter_context(_replaced(schedule, "step", notes.counting))
+        dist.barrier(stages[0].group)
+        notes.begin()
+        yield
+    told: list[Any] = [None] * stages[0].group_size
+    dist.all_gather_object(told, notes.events, stages[0].group)
+    rows = [_row(events, rank) for rank, events in enumerate(told)]
+    if notes.rank == 0:
+        plan = plans.lower(plans.from_rows(rows))
+        _hetu.write_trace(os.fspath(path), [json.dumps({"traceEvents": events}) for events in told], plan)
+    dist.barrier(stages[0].group)
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "forward_one_chunk": lambda _: "F",
+    "backward_one_chunk": lambda how: "B" if how.get("full_backward", True) else "I",
+    "backward_weight_one_chunk": lambda _: "W",
+}
+
+
+class _Notes:
+    """Of one rank."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.step, self.origin = rank, -1, 0
+        self.events: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        self.origin = time.monotonic_ns()
+
+    def counting(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """A schedule's step() that is counted."""
+
+        def counted(*args: Any, **named: Any) -> Any:
+            self.step += 1
+            return step(*args, **named)
+
+        return counted
+
+    def noting(self, stage: int, kind_of: Callable[[dict[str, Any]], str]) -> Callable[[Callable[..., Any]], Any]:
+        """What makes of a stage's function one whose calls are noted; the first argument is the micro-batch."""
+
+        def of(function: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(micro: int, *args: Any, **named: Any) -> Any:
+                start = time.monotonic_ns()
+                result = function(micro, *args, **named)
+                self._note(kind_of(named), stage, micro, start)
+                return result
+
+            return noted
+
+        return of
+
+    def _note(self, kind: str, stage: int, micro: int, start: int) -> None:
+        end = time.monotonic_ns()
+        self.events.append({"ph": "X", "name": f"{stage}{kind}{micro}", "cat": kind, "pid": 1, "tid": self.rank,
+                            "ts": (start - self.origin) / 1e3, "dur": (end - start) / 1e3,
+                            "args": {"kind": kind, "stage": stage, "micro": micro, "part": 0, "step": self.step}})
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, make: Callable[[Callable[..., Any]], Any]) -> Iterator[None]:
+    """Inside, a function of one object is what `make` makes of it."""
+    function, own = getattr(owner, name), name in vars(owner)
+    setattr(owner, name, make(function))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, function)
+        else:
+            delattr(owner, name)
+
+
+def _row(events: list[dict[str, Any]], rank: int) -> list[str]:
+    """What a rank did in each step, in its order."""
+    steps: dict[int, list[str]] = {}
+    for event in events:
+        steps.setdefault(event["args"]["step"], []).append(event["name"])
+    rows = list(steps.values())
+    if not rows:
+        raise ValueError(f"rank {rank} has computed nothing while it was recorded: put steps of the schedule inside")
+    if any(row != rows[0] for row in rows):
+        raise ValueError(f"rank {rank} has not done the same in each step that was recorded: record steps of one kind")
+    return rows[0]

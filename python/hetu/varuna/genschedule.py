@@ -1,0 +1,40 @@
+"""`hetu genschedule P N STAGE`: a stage's order by Varuna's schedule, as Varuna's own program prints it.
+
+Pairs `task,micro-batch;` in order, tasks being 0 forward, 1 recompute, 2 backward; `hetu schedule varuna` has the whole
+plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from hetu import one_line_errors, schedule
+
+TASKS = {"F": 0, "R": 1, "B": 2}
+
+
+def order_of(stages: int, micro_batches: int, stage: int) -> str:
+    """The pairs. Throws ValueError for a stage that is not there."""
+    if not 0 <= stage < stages:
+        raise ValueError(f"stage {stage} of {stages}: stages are 0 to {stages - 1}")
+    row = schedule.generate("varuna", stages=stages, micro_batches=micro_batches).rows[stage]
+    found = (re.fullmatch(r"\d+([FRB])(\d+)", cell) for cell in row)
+    return "".join(f"{TASKS[cell[1]]},{cell[2]};" for cell in found if cell)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="hetu genschedule", description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, help_text in (("P", "stages"), ("N", "micro-batches of a replica"), ("STAGE", "of which the order is")):
+        parser.add_argument(name, type=int, help=help_text)
+    args = parser.parse_args()
+    print(order_of(args.P, args.N, args.STAGE))
+
+
+if __name__ == "__main__":
+    with one_line_errors("hetu genschedule"):
+        main()
+    sys.exit(0)

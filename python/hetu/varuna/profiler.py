@@ -1,0 +1,107 @@
+"""Varuna's profiles of a model's pieces, as JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetu import _hetu
+from hetu.process import leave
+from hetu.torch.measured import PieceCost, piece_costs
+from hetu.torch.tracing import first_tensor, split
+
+WARM_UP, TURNS = 20, 5
+GRADIENT = 2  # a parameter and its gradient
+
+GetBatch = Callable[..., Mapping[str, Any]]
+
+
+class Profiler:
+    """Measures what each piece between CutPoints takes, for sizes of micro-batches: pieces are dealt to the workers in turn.
+
+    model: as Varuna's. get_batch(size, device) or get_batch(size): its inputs by name; may be given to initialize(), too.
+    Into out_folder goes compute-profile-PIECE for each: {size: {fwd, bwd, copy (microseconds), max_memory, acts_size
+    (bytes)}}. pstages_to_profile: pieces, all if None. add_to_existing: sizes that a file has stay. Links and sums are not
+    measured. gpus_per_node and from_cache change nothing; fp16 and other devices than the CPU are refused."""
+
+    def __init__(self, model: nn.Module, get_batch: Any = None, device: Any = -1, gpus_per_node: int | None = None,
+                 fp16: bool = False, out_folder: str | os.PathLike[str] = "profiles",
+                 pstages_to_profile: Iterable[int] | None = None, from_cache: bool = True,
+                 add_to_existing: bool = False) -> None:
+        if get_batch is not None and not callable(get_batch):  # the README's Profiler(model, device)
+            get_batch, device = None, get_batch
+        if fp16 or device not in (-1, None, "cpu", torch.device("cpu")):
+            raise ValueError(f"fp16={fp16}, device={device}: profiles are of float32 on the CPU")
+        self.model, self.get_batch, self.folder = model, get_batch, Path(out_folder)
+        self.wanted = None if pstages_to_profile is None else set(pstages_to_profile)
+        self.adds = add_to_existing
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.links = leave.transport(_hetu.env()["worker"])
+
+    def initialize(self, get_batch: GetBatch) -> None:
+        """Where samples come from."""
+        self.get_batch = get_batch
+
+    def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Whose states count as memory, two per parameter of Adam's kind, one with momentum."""
+        self.optimizer = optimizer
+
+    def profile_all(self, *words: Any, out_folder: str | os.PathLike[str] | None = None) -> dict[int, dict[int, Any]]:
+        """profile_all(sizes) or profile_all(get_batch, sizes): this worker's pieces, by size; its files are written."""
+        *first, sizes = words
+        if first:
+            self.initialize(first[0])
+        if self.get_batch is None:
+            raise ValueError("profile_all() before initialize(get_batch): there are no samples")
+        folder = self.folder if out_folder is None else Path(out_folder)
+        self._costs(1, WARM_UP)
+        found: dict[int, dict[int, Any]] = {}
+        for size in sizes:
+            try:
+                costs = self._costs(int(size), TURNS)
+            except MemoryError:  # which ends the sweep
+                break
+            for number, cost in enumerate(costs):
+                if number % self.links.workers == self.links.worker and (self.wanted is None or number in self.wanted):
+                    found.setdefault(number, {})[int(size)] = self._told(cost)
+        for number, by_size in found.items():
+            self._write(folder / f"compute-profile-{number}", by_size)
+        return found
+
+    def _batch(self, size: int) -> dict[str, Any]:
+        assert self.get_batch is not None
+        takes = len(inspect.signature(self.get_batch).parameters)  # the README's get_batch(size) has no device
+        return dict(self.get_batch(size) if takes == 1 else self.get_batch(size, "cpu"))
+
+    def _costs(self, size: int, turns: int) -> list[PieceCost]:
+        batch = self._batch(size)
+        names = [name for name, value in batch.items() if isinstance(value, torch.Tensor)]
+        pieces = split(self.model, names, {name: value for name, value in batch.items() if name not in names})
+        return piece_costs(pieces, lambda out, _: first_tensor(out), {name: batch[name] for name in names}, None, turns)
+
+    def _told(self, cost: PieceCost) -> dict[str, float]:
+        weights = cost.weight_bytes * (GRADIENT + self._states())
+        return {"fwd": 1e6 * cost.forward_s, "bwd": 1e6 * cost.backward_s, "copy": 1e6 * cost.copy_s,
+                "max_memory": weights + cost.kept_bytes + cost.out_bytes, "acts_size": cost.out_bytes}
+
+    def _states(self) -> int:
+        """Of the optimizer, per parameter."""
+        if self.optimizer is None:
+            return 0
+        group = self.optimizer.param_groups[0]
+        return 2 if "betas" in group else 1 if group.get("momentum") else 0
+
+    def _write(self, path: Path, by_size: dict[int, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = json.loads(path.read_text()) if self.adds and path.is_file() else {}
+        known.update({str(size): told for size, told in by_size.items()})
+        beside = path.with_name(path.name + ".part")
+        beside.write_text(json.dumps(known, indent=1))
+        os.replace(beside, path)

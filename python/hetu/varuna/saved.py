@@ -1,0 +1,118 @@
+"""What a worker of a Varuna model saves and loads: which of its tensors go into which file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetu.torch import Pipeline
+from hetu.varuna import checkpoint
+
+
+class Saver:
+    """Of one worker. `common` is what all workers have alike beside parameters: scale and step."""
+
+    def __init__(self, pipe: Pipeline, optimizer: torch.optim.Optimizer) -> None:
+        self.pipe, self.optimizer = pipe, optimizer
+        self.uploads = ThreadPoolExecutor(1, "varuna-upload")  # in the order of saves
+
+    def save(self, folder: Path, shard: bool, common: dict[str, Any], local: Path | None) -> Future[None] | None:
+        """Every worker calls it. With `local`, a folder of this machine, the files are there when it returns, and what is
+        returned is done once they are in `folder`; else the checkpoint is complete."""
+        rank = self.pipe.transport.worker
+        files = self._files(shard)
+        if rank == 0:
+            groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
+            files[checkpoint.COMMON] = {**common, "param_groups": groups, "step": self.pipe.steps}
+        save = self.pipe.agreed(uuid.uuid4().hex)
+        checkpoint.unmark(folder, rank)
+        here = folder if local is None else local / f"{folder.name}.{rank}.{save}"
+        written = {file: list(held) for file, held in files.items() if file != checkpoint.COMMON}
+        marker = {"ranks": self.pipe.transport.workers, "save": save, "files": checkpoint.write(here, files),
+                  "written": written}
+        if local is not None:
+            return self.uploads.submit(checkpoint.upload, here, folder, rank, marker)
+        checkpoint.mark(folder, rank, marker)
+        self.pipe.agreed("marked")
+        return None
+
+    def load(self, folder: Path, complete: bool) -> dict[str, Any]:
+        """This worker's part; returns what is common. Throws OSError, naming what is missing."""
+        markers = checkpoint.markers_of(folder, complete)
+        wanted = {name for _, piece in self._pieces() for name, _ in self._named(piece)}
+        held: dict[str, dict[str, Any]] = {"opt-fp32-params": {}, "opt-state": {}, "buffers": {}}
+        common: dict[str, Any] = {}
+        for marker in markers:
+            for file in marker["files"]:
+                if file == checkpoint.COMMON:
+                    common = checkpoint.read(folder, file, marker, complete)
+                elif wanted & set(marker["written"][file]):
+                    held[file.rpartition("-")[0]].update(checkpoint.read(folder, file, marker, complete))
+        if not common:
+            raise OSError(f"{folder}: {checkpoint.COMMON} is missing")
+        self._take(folder, held)
+        if len(common["param_groups"]) != len(self.optimizer.param_groups):
+            raise ValueError(f"{folder}: the optimizer had {len(common['param_groups'])} group(s) of parameters, and has "
+                             f"{len(self.optimizer.param_groups)}")
+        for group, saved in zip(self.optimizer.param_groups, common["param_groups"], strict=True):
+            group.update(saved)
+        self.pipe.steps = common["step"]
+        return common
+
+    def _take(self, folder: Path, held: dict[str, dict[str, Any]]) -> None:
+        found = {**held["opt-fp32-params"], **held["buffers"]}
+        wanted = [(name, tensor) for _, piece in self._pieces() for name, tensor in self._named(piece)]
+        for name, tensor in wanted:
+            if name not in found:
+                raise OSError(f"{folder}: the checkpoint has no '{name}'")
+            if found[name].shape != tensor.shape:
+                raise OSError(f"{folder}: '{name}' is {list(found[name].shape)} there and {list(tensor.shape)} here")
+        with torch.no_grad():
+            for name, tensor in wanted:
+                tensor.copy_(found[name])
+                if name in held["opt-state"]:  # a copy: two tied ones have states of their own
+                    self.optimizer.state[tensor] = {key: value.clone() if isinstance(value, torch.Tensor) else value
+                                                    for key, value in held["opt-state"][name].items()}
+
+    # ---- which tensor in which file ----
+
+    def _pieces(self) -> Iterator[tuple[int, nn.Module]]:
+        for stage in self.pipe.own.values():
+            for number, piece in enumerate(stage.pieces):
+                yield stage.first_piece + number, piece
+
+    def _named(self, piece: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+        """Its parameters and kept buffers; a tied one by the name of the first copy."""
+        kept = {id(t) for t in piece.state_dict(keep_vars=True).values()}
+        first = {id(tie.copies[1]): tie.copies[0] for tie in self.pipe.ties}
+        for tensor in [*piece.parameters(), *piece.buffers()]:
+            if id(tensor) in kept:
+                yield self.pipe.pieces.names[id(first.get(id(tensor), tensor))], tensor
+
+    def _files(self, shard: bool) -> checkpoint.Files:
+        """Without `shard` replica 0 writes all; else parameter i of a stage is written by replica i mod their number."""
+        files: checkpoint.Files = {}
+        seconds = {id(tie.copies[1]) for tie in self.pipe.ties}
+        done: set[str] = set()
+        replica, replicas = self.pipe.pipeline, self.pipe.pipelines if shard else 1
+        if replica and not shard:
+            return files
+        for number, piece in self._pieces():
+            end = f"{number}_{replica}" if shard else str(number)
+            for name, tensor in self._named(piece):
+                if id(tensor) in seconds or name in done:
+                    continue
+                done.add(name)
+                if not isinstance(tensor, nn.Parameter):
+                    if replica == 0:  # those of the first replica
+                        files.setdefault(f"buffers-{number}", {})[name] = tensor.detach()
+                elif (len(done) - 1) % replicas == (replica if shard else 0):
+                    files.setdefault(f"opt-fp32-params-{end}", {})[name] = tensor.detach()
+                    files.setdefault(f"opt-state-{end}", {})[name] = self.optimizer.state.get(tensor, {})
+        return files

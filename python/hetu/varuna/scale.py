@@ -1,0 +1,47 @@
+"""Varuna's scale of losses in float16: fixed, or halved by an overflow and doubled after a while without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hetu.torch import GradScaler, Pipeline
+
+WINDOW = 2000  # steps without an overflow after which it doubles
+
+
+class LossScale:
+    """Of all workers, alike."""
+
+    def __init__(self, pipe: Pipeline, optimizer: torch.optim.Optimizer, fixed: float | None, first: float,
+                 least: float) -> None:
+        if not 0 < least <= first:
+            raise ValueError(f"init_loss_scale {first}, min_loss_scale {least}: numbers above 0, the second not the larger")
+        self.optimizer, self.fixed, self.least = optimizer, fixed, least
+        self.scaler = GradScaler(pipe, init_scale=first if fixed is None else fixed, growth_interval=WINDOW)
+
+    @property
+    def value(self) -> float:
+        """What the next losses are multiplied with."""
+        return float(self.scaler.get_scale())
+
+    def divide(self) -> bool:
+        """Gradients by the scale; then the next one. Whether a gradient of any worker is infinite or no number."""
+        self.scaler.unscale_(self.optimizer)
+        overflow = self.scaler.found_inf(self.optimizer)
+        if self.fixed is not None:
+            self.scaler.update(self.fixed)
+        else:
+            self.scaler.update()
+            if self.value < self.least:
+                self.scaler.update(self.least)
+        return overflow
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scale and steps since the last overflow."""
+        return dict(self.scaler.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from them."""
+        self.scaler.load_state_dict(state)

@@ -1,0 +1,106 @@
+"""Cases of torch_worker.py that are wrong: every worker says the same one line, and none has computed anything."""
+
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+import hetu.torch
+
+ROWS, WIDTH = 8, 6
+computed = []
+
+
+class Piece(nn.Linear):
+    """Notes when it is given numbers."""
+
+    def __init__(self):
+        super().__init__(WIDTH, WIDTH)
+
+    def forward(self, x):
+        """The same shape."""
+        if not isinstance(x, FakeTensor):
+            computed.append(x)
+        return super().forward(x)
+
+
+def made(schedule="1f1b", seed=1, **options):
+    """A pipeline of four pieces."""
+    torch.manual_seed(seed)
+    return hetu.torch.Pipeline([Piece() for _ in range(4)], nn.MSELoss(), schedule, 2, **options)
+
+
+def step(pipe, rows=ROWS, scaler=None):
+    """One step of ones."""
+    pipe.step(torch.ones(rows, WIDTH), torch.ones(rows, WIDTH), scaler)
+
+
+def versions(worker, _):
+    """Another PyTorch on worker 1."""
+    known, torch.__version__ = torch.__version__, torch.__version__ if worker == 0 else "2.6.0"
+    try:
+        step(made())
+    finally:
+        torch.__version__ = known
+
+
+def weights(worker, _):
+    """Copies of a stage that begin with other weights."""
+    step(made(seed=worker, pipelines=2, schedule="gpipe"))
+
+
+def rows(worker, _):
+    """Other samples on worker 1."""
+    step(made(), ROWS + worker)
+
+
+def scales(worker, _):
+    """Another scale of the loss on worker 1."""
+    pipe = made()
+    step(pipe, scaler=hetu.torch.GradScaler(pipe, init_scale=2.0**(4 + worker)))
+
+
+def types(worker, _):
+    """torch.autocast on worker 1 alone."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=worker == 1):
+        step(made())
+
+
+def part(worker, folder):
+    """A folder that lacks worker 1's file, which worker 0 does not see."""
+    place = Path(folder, f"part-{worker}")
+    place.mkdir()
+    for file in Path(folder, "whole").iterdir():
+        os.link(file, place / file.name)
+    if worker == 1:
+        next(place.glob("*worker00001.safetensors")).unlink()
+    made().load(place)
+
+
+CASES = {"versions": (versions, "worker 1 has PyTorch 2.6.0, worker 0 has"),
+         "weights": (weights, "stage 0 begins with other weights on worker 1 than on worker 0"),
+         "rows": (rows, "begins a step with"), "scales": (scales, "scale of the loss"), "types": (types, "bfloat16"),
+         "part": (part, "worker 1: .*worker00001.safetensors is not there, a worker's part of the checkpoint")}
+
+
+def run(folder):
+    """All of them, in one job."""
+    import re
+
+    good = made()
+    step(good)
+    good.save(Path(folder, "whole"))
+    assert computed
+    worker = good.transport.worker
+    for name, (case, text) in CASES.items():
+        computed.clear()
+        try:
+            case(worker, folder)
+        except (OSError, ValueError) as error:
+            assert re.search(text, str(error)) and "\n" not in str(error), f"{name}: {error}"
+        else:
+            raise AssertionError(f"{name}: nothing was said")
+        assert not computed, f"{name}: worker {worker} has computed"
+        print(f"BAD {name}: worker {worker}", flush=True)

@@ -1,0 +1,112 @@
+"""Cases of torch_worker.py in mixed precision: torch.autocast, a GradScaler, a schedule of rates, clipping; beside plain
+PyTorch over the same micro-batches."""
+
+import torch
+from torch import nn
+
+import hetu.torch
+from hetu.torch.blocks import pieces_of
+
+ROWS, EACH, STEPS, WIDTH, BAD_STEP = 22, 6, 6, 12, 2  # the last micro-batch has 4
+CASES = {
+    "bf16 zb-h1": (torch.bfloat16, {"schedule": "zb-h1"}),
+    "bf16 varuna": (torch.bfloat16, {"schedule": "varuna"}),
+    "bf16 pipelines": (torch.bfloat16, {"schedule": "1f1b", "pipelines": 2}),
+    "fp16 1f1b": (torch.float16, {"schedule": "1f1b"}),
+    "fp16 zb-v": (torch.float16, {"schedule": "zb-v"}),
+    "fp16 pipelines": (torch.float16, {"schedule": "zb-h1", "pipelines": 2}),
+}
+
+
+class Block(nn.Module):
+    """Uses a weight twice, and draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice, self.norm = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        """The same shape."""
+        return x + nn.functional.dropout(self.twice(torch.tanh(self.twice(self.norm(x)))), 0.2, self.training)
+
+
+def made(seed):
+    """Four blocks."""
+    torch.manual_seed(seed)
+    return nn.Sequential(*[Block() for _ in range(4)])
+
+
+class Side:
+    """A model's optimizer, rates and scale."""
+
+    def __init__(self, parameters, scaler):
+        self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        self.rates = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 0.2, total_steps=STEPS + 1)
+        self.scaler = scaler
+
+    def update(self, clip):
+        """As a script of mixed precision does; the norm."""
+        self.scaler.unscale_(self.optimizer)
+        norm = float(clip())
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.rates.step()
+        return norm
+
+
+def plain_step(whole, batches, dtype, step, scaler):
+    """Each micro-batch's forward in a region of its own, its backward outside; the loss."""
+    rows, total = sum(len(x) for x, _ in batches), 0.0
+    for micro, (x, y) in enumerate(batches):
+        with torch.autocast("cpu", dtype):
+            for number, piece in enumerate(pieces_of(whole)):
+                torch.manual_seed(hetu.torch.seed_of(0, step, micro, number))
+                x = piece(x)
+            part = nn.functional.mse_loss(x, y) * (len(y) / rows)
+        scaler.scale(part).backward()
+        total += part.item()
+    return total
+
+
+def spoil(parameters):
+    """An infinite gradient in one place of one parameter."""
+    next(iter(parameters)).grad.view(-1)[3] = float("inf")
+
+
+def run(name, micros, seed):
+    """Trains both; one step has an infinite gradient on one worker of one pipeline."""
+    dtype, options = CASES[name]
+    scaled = dtype == torch.float16
+    pipe = hetu.torch.Pipeline(made(seed), nn.functional.mse_loss, micro_batches=micros, **options)
+    whole = made(seed)
+    how = {"init_scale": 2.0**10, "growth_interval": 2, "enabled": scaled}
+    ours = Side(pipe.parameters(), hetu.torch.GradScaler(pipe, **how))
+    theirs = Side(whole.parameters(), torch.amp.GradScaler("cpu", **how))
+    draw = torch.Generator().manual_seed(seed)
+    apart, scales = [], []
+    for step in range(STEPS):
+        x, y = torch.randn(2, pipe.pipelines, ROWS, WIDTH, generator=draw)
+        with torch.autocast("cpu", dtype):
+            found = pipe.step(x[pipe.pipeline], y[pipe.pipeline], ours.scaler if scaled else None)
+        theirs.optimizer.zero_grad()
+        batches = [pair for d in range(pipe.pipelines) for pair in zip(x[d].split(EACH), y[d].split(EACH), strict=True)]
+        plain = plain_step(whole, batches, dtype, step, theirs.scaler)
+        if step == BAD_STEP and scaled:
+            spoil(whole.parameters())
+            if pipe.transport.worker == 0:
+                spoil(pipe.parameters())
+        norms = (ours.update(lambda: pipe.clip_grad_norm_(0.3)),
+                 theirs.update(lambda: nn.utils.clip_grad_norm_(whole.parameters(), 0.3)))
+        apart.append((found, plain))
+        if not (step == BAD_STEP and scaled):
+            apart.append(norms)
+        scales.append(ours.scaler.get_scale())
+        assert scales[-1] == theirs.scaler.get_scale(), (scales, theirs.scaler.get_scale())
+        assert ours.rates.get_last_lr() == theirs.rates.get_last_lr()
+    assert not scaled or scales == [2.0**10, 2.0**11, 2.0**10, 2.0**10, 2.0**11, 2.0**11], scales
+    names = dict(whole.named_parameters())
+    state = {n: p.detach() for n, p in pipe.named_parameters()}
+    bits = all(torch.equal(p, names[n]) for n, p in state.items()) and all(a == b for a, b in apart)
+    far = max(float((p - names[n].detach()).norm() / names[n].detach().norm()) for n, p in state.items())
+    print(f"CASE {name}: worker {pipe.transport.worker} bits {bits} weights {far:.2e} "
+          f"numbers {max(abs(a - b) / abs(b) for a, b in apart):.2e}", flush=True)

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""I and W of random graphs beside one backward of PyTorch: gradients of inputs and parameters, whatever hangs off where.
+
+Between the two the test makes and drops nodes of other graphs, as other micro-batches do: what W goes by must be its own.
+Skipped where PyTorch is not there (`./run torch`). --seed N draws other graphs."""
+
+import sys
+import unittest
+from importlib.util import find_spec
+
+SEED = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 11
+GRAPHS, WIDTH = 80, 3
+
+
+class Drawn:
+    """A graph of operations with one and two results, drawn from a seed: the same one each time that it is made."""
+
+    def __init__(self, seed):
+        import torch
+
+        self.draw = torch.Generator().manual_seed(seed)
+        self.inputs = [self._leaf() for _ in range(self._number(1, 3))]
+        self.parameters = [self._leaf() for _ in range(self._number(1, 4))]
+        values = [*self.inputs, *self.parameters]
+        for _ in range(self._number(2, 14)):
+            values += self._operation(values)
+        grown = values[len(self.inputs) + len(self.parameters):]
+        self.roots = grown[-self._number(1, 3):]
+        self.gradients = [torch.randn(root.shape, generator=self.draw, dtype=root.dtype) for root in self.roots]
+
+    def _number(self, least, most):
+        import torch
+
+        return int(torch.randint(least, most + 1, (), generator=self.draw))
+
+    def _leaf(self):
+        import torch
+
+        return torch.randn(WIDTH, WIDTH, generator=self.draw, dtype=torch.float64).requires_grad_()
+
+    def _operation(self, values):
+        import torch
+
+        a, b = values[self._number(0, len(values) - 1)], values[self._number(0, len(values) - 1)]
+        kind = self._number(0, 5)
+        if kind == 0:
+            return [a @ b / WIDTH]
+        if kind == 1:
+            return [torch.tanh(a)]
+        if kind == 2:
+            return [a * b]
+        if kind == 3:
+            return [torch.nn.functional.linear(a, b, b[0])]  # a bias, which is broadcast
+        if kind == 4:
+            low, high = a.aminmax(dim=0)  # one node, two results
+            return [low + b, high - b]
+        return list(torch.stack([a, b]).unbind())  # another
+
+
+def other_graphs(count):
+    """Nodes with the identities that freed ones had, if any were freed."""
+    import torch
+
+    leaf = torch.ones(2, requires_grad=True)
+    kept = []
+    for _ in range(count):
+        node = torch.tanh(leaf * 2).grad_fn
+        while node is not None:
+            kept.append(node)
+            node = node.next_functions[0][0] if node.next_functions else None
+    return kept
+
+
+@unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")
+class SplitBackward(unittest.TestCase):
+    """DeferredGradients alone, in this process."""
+
+    def test_random_graphs(self):
+        """What I gives and W adds is what one backward does; parameters that nothing leads to have no gradient."""
+        import torch
+
+        from hetu.torch.split_backward import DeferredGradients
+
+        reached = 0
+        for seed in range(SEED, SEED + GRAPHS):
+            whole, halves = Drawn(seed), Drawn(seed)
+            torch.autograd.backward(whole.roots, whole.gradients)
+            deferred = DeferredGradients(halves.roots, halves.gradients, halves.inputs)
+            for leaf in halves.parameters:
+                self.assertIsNone(leaf.grad, f"seed {seed}: I has added to a parameter")
+            others = other_graphs(40)
+            deferred.run()
+            found = [*deferred.of_inputs, *(leaf.grad for leaf in halves.parameters)]
+            for number, (got, leaf) in enumerate(zip(found, [*whole.inputs, *whole.parameters], strict=True)):
+                with self.subTest(seed=seed, leaf=number):
+                    self.assertEqual(got is None, leaf.grad is None)
+                    if got is not None:
+                        torch.testing.assert_close(got, leaf.grad, rtol=1e-10, atol=1e-10)
+                        reached += 1
+            self.assertGreater(len(others), 40)
+        self.assertGreater(reached, 2 * GRAPHS)
+
+    def test_lets_go_of_the_graph(self):
+        """What W has run holds no node and no tensor, so that memory goes with the micro-batch."""
+        from hetu.torch.split_backward import DeferredGradients
+
+        drawn = Drawn(SEED)
+        deferred = DeferredGradients(drawn.roots, drawn.gradients, drawn.inputs)
+        deferred.run()
+        held = [name for name, value in vars(deferred).items()
+                if name != "of_inputs" and value not in ([], {}, ([], []), ())]
+        self.assertEqual(held, [])
+
+
+if __name__ == "__main__":
+    if "--seed" in sys.argv:
+        at = sys.argv.index("--seed")
+        del sys.argv[at:at + 2]
+    print(f"seed {SEED}", flush=True)
+    unittest.main(verbosity=2)  # which prints why a test is skipped
