@@ -97,6 +97,7 @@ void Trainer::build() {
   how.pipeline = plan_.pipeline;
   how.pipelines = plan_.linked;
   how.plan = &plan_.lowered;
+  if (plan_.curvature) how.cycle = &plan_.curvature->cycle;
   how.workers_per_pipeline = plan_.width();
   how.segments = segments_of(plan_.graph, job);
   how.micro_batches = job.micro_batches;

@@ -69,7 +69,7 @@ Curvature::Curvature(const Graph& graph, Stage& stage, Device& device, std::int6
 // The traces of both factors go into the damping of each, so that both stay until both are
 // inverted.
 void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
-  Layer& layer = layers_.at(static_cast<std::size_t>(number));
+  const Layer& layer = layers_.at(static_cast<std::size_t>(number));
   KroneckerCall call;
   call.inputs = layer.inputs;
   call.outputs = layer.outputs;
@@ -92,9 +92,7 @@ void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
       here.gradient_inverse = at(call.gradient_inverse);
     kernels.invert_factors(here);
   });
-  layer.half_inverted = !layer.half_inverted;
-  if (layer.half_inverted) return;
-  for (const int factor : {layer.input, layer.gradient}) stage_.gradients().begin_factor(factor);
+  stage_.gradients().inverted(inputs ? layer.input : layer.gradient);
 }
 
 void Curvature::precondition() {
@@ -112,8 +110,10 @@ void Curvature::precondition() {
 }
 
 Curvatures::Curvatures(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages,
-                       Device& device, std::int64_t samples)
-    : stages_(stages), of_stages_(stages.size()) {
+                       Device& device, const StagesOptions& options)
+    : stages_(stages), of_stages_(stages.size()), pipeline_(options.pipeline) {
+  const std::int64_t samples = options.micro_batch * options.micro_batches * options.pipelines;
+  if (options.cycle != nullptr) owners_.emplace(*options.cycle);
   for (std::size_t i = 0; i < stages.size(); ++i) {
     if (stages[i] && !stages[i]->plan().curvature_a.empty())
       of_stages_[i] = std::make_unique<Curvature>(graph, *stages[i], device, samples);
@@ -125,7 +125,13 @@ void Curvatures::run(const Instr& instr, const Kfac& kfac) {
   if (is_curvature(instr.kind)) return stages_.at(at)->add_curvature(instr);
   Curvature& curvature = *of_stages_.at(at);
   if (instr.kind == Kind::Precondition) return curvature.precondition();
-  curvature.invert(instr.part, is_of_inputs(instr.kind), kfac);
+  const int layer = owners_->inverted_layer(instr, pipeline_);
+  if (layer >= 0) curvature.invert(layer, is_of_inputs(instr.kind), kfac);
+}
+
+std::vector<int> Curvatures::buckets(const Instr& gather) const {
+  const auto [first, end] = owners_->layers_of(gather.stage, gather.part);
+  return stages_.at(static_cast<std::size_t>(gather.stage))->gradients().inverses(first, end);
 }
 
 void Curvatures::begin_feeding() {

@@ -1,6 +1,7 @@
 """K-FAC: updates beside a dense reference in float64, for any pipelines; stale inverses, checkpoints, what goes without.
 
-`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES` is a worker of the jobs that it starts; `--whole`: every method.
+`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES INVERSES DEVICE` is a worker of the jobs that it starts; `--whole`: every
+method.
 """
 import pathlib
 import subprocess
@@ -197,20 +198,19 @@ class Updates(unittest.TestCase):
 
 
 class Pipelines(unittest.TestCase):
+    def test_have_the_same_bits_whoever_makes_the_inverses(self):
+        for grid, device in [((2, 2, "1f1b", 2), "far"), ((1, 2, "chimera", 4), "cpu"), ((2, 2, "chimera", 2), "cpu")]:
+            with self.subTest(grid, device=device):
+                owners, every_copy = trained_by(*grid, "owners", device), trained_by(*grid, "all")
+                self.assertEqual(set(owners), set(every_copy))
+                for name, value in every_copy.items():
+                    np.testing.assert_array_equal(owners[name], value, err_msg=name)
+
     def test_have_the_updates_of_one_process(self):
         expected = weights_after(job_of(kfac(), micro_batches=4))
         for pipelines, stages, method, count in WHOLE if "--whole" in sys.argv else SAMPLE:
-            with self.subTest(grid=(pipelines, stages), method=method), tempfile.TemporaryDirectory() as folder:
-                words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages,
-                         method, count]
-                done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                found = {}
-                for file in pathlib.Path(folder).glob("*.npz"):
-                    for name, value in np.load(file).items():
-                        if name in found:
-                            np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
-                        found[name] = value
+            with self.subTest(grid=(pipelines, stages), method=method):
+                found = trained_by(pipelines, stages, method, count)
                 self.assertEqual(set(found), set(expected))
                 for name, value in expected.items():
                     if pipelines == 1 and method not in ADD_OTHERWISE:
@@ -245,8 +245,26 @@ class Script(unittest.TestCase):
                     self.assertIn(said, told[0])
 
 
-def train(folder, pipelines, stages, method, count):
-    job = job_of(kfac(), int(pipelines), int(stages), method, int(count), compare_single=True)
+def trained_by(pipelines, stages, method, count, inverses="owners", device="cpu"):
+    """The weights that workers of a job of their own come to, of which all copies agree."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method,
+                 count, inverses, device]
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        found = {}
+        for file in pathlib.Path(folder).glob("*.npz"):
+            for name, value in np.load(file).items():
+                if name in found:
+                    np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
+                found[name] = value
+    return found
+
+
+def train(folder, pipelines, stages, method, count, inverses, device):
+    job = job_of(kfac(inverses=inverses), int(pipelines), int(stages), method, int(count), compare_single=True,
+                 device=device)
     for _ in job.run("train", steps=STEPS):
         pass
     save_weights(job, folder)
