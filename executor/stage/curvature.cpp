@@ -78,6 +78,7 @@ void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
   call.damping = kfac.damping;
   call.input_sum = sum_of(layer.input);
   call.gradient_sum = sum_of(layer.gradient);
+  call.scratch = scratch();
   if (inputs)
     call.input_inverse = inverse_of(layer.input);
   else
@@ -86,6 +87,7 @@ void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
     KroneckerCall here = call;
     here.input_sum = at(call.input_sum);
     here.gradient_sum = at(call.gradient_sum);
+    here.scratch = at(call.scratch);
     if (inputs)
       here.input_inverse = at(call.input_inverse);
     else
@@ -101,11 +103,11 @@ void Curvature::precondition() {
     float* const bias = layer.bias < 0 ? nullptr : stage_.gradients().sum_of(layer.bias);
     const float* const a = inverse_of(layer.input);
     const float* const b = inverse_of(layer.gradient);
-    device_.queue().run(
-        [=, &kernels = device_.kernels(), rows = layer.outputs, columns = layer.inputs](Reach at) {
-          kernels.precondition(at(weight), rows, columns, at(b), at(a));
-          if (bias != nullptr) kernels.precondition(at(bias), rows, 1, at(b), nullptr);
-        });
+    device_.queue().run([=, &kernels = device_.kernels(), rows = layer.outputs,
+                         columns = layer.inputs, scratch = scratch()](Reach at) {
+      kernels.precondition(at(weight), rows, columns, at(b), at(a), at(scratch));
+      if (bias != nullptr) kernels.precondition(at(bias), rows, 1, at(b), nullptr, at(scratch));
+    });
   }
 }
 

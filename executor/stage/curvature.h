@@ -40,6 +40,7 @@ class Curvature {
   };
 
   const float* sum_of(int parameter) const { return stage_.gradients().sum_of(parameter); }
+  void* scratch() const { return stage_.memory().in_slot(stage_.plan().factor_scratch, 0); }
   float* inverse_of(int parameter) const {
     return stage_.memory().newest(stage_.plan().parameters[parameter].weight);
   }

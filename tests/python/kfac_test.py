@@ -156,6 +156,19 @@ class Updates(unittest.TestCase):
         np.testing.assert_array_equal(found["shared"], plain["shared"])
         self.assertGreater(abs(found["w1"] - plain["w1"]).max(), 1e-3)
 
+    def test_have_their_bytes_in_the_plan(self):
+        """What each layer read and got is kept of four micro-batches; 16 bytes per element of the largest inverse are its
+        scratch."""
+        job = job_of(kfac(), micro_batches=4)
+        found = ht.summary(job.train_handle, batch_size=SAMPLES, micro_batches=4).stages[0]
+        kept = 4 * SAMPLES * sum(a + b for a, b in zip(SIZES, SIZES[1:], strict=False))
+        self.assertGreaterEqual(found.memory["kfac"], kept + 16 * max(SIZES) ** 2)
+        self.assertEqual(sum(found.memory.values()), found.peak)
+        self.assertEqual(found.peak, job.job.memory_peak)
+        self.assertRegex(job.job.memory, r"scratch [\d.]+ \(K-FAC [\d.]+\); peak")
+        plain = ht.summary(job_of(ht.optim.SGD(RATE), micro_batches=4).train_handle, batch_size=SAMPLES, micro_batches=4)
+        self.assertNotIn("kfac", plain.stages[0].memory)
+
     def test_go_without_factors_among_weights(self):
         job, plain = job_of(kfac()), job_of(ht.optim.SGD(RATE))
         self.assertEqual(ht.summary(job).parameters, ht.summary(plain).parameters)
