@@ -1,7 +1,7 @@
 """K-FAC: updates beside a dense reference in float64, for any pipelines; stale inverses, checkpoints, what goes without.
 
-`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES INVERSES DEVICE` is a worker of the jobs that it starts; `--whole`: every
-method.
+`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES INVERSES DEVICE` is a worker of the jobs that it starts; `--whole`:
+every method.
 """
 import pathlib
 import subprocess
