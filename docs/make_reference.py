@@ -63,7 +63,8 @@ IDS = """## Ids, units, instructions
 | `2PARTIAL_REDUCE` | mean of the stage's weights with those of some other pipelines |
 | `2CURVATURE_A7:3` `2CURVATURE_B7:3` | K-FAC: micro-batch 7 goes into the input or gradient factor of layer 3 of the stage |
 | `2SYNC_A:3` `2SYNC_B:3` | all-reduce of such a factor over the copies of the stage |
-| `2INVERT_A:3` `2INVERT_B:3` | its damped inverse |
+| `2INVERT_A:3` `2INVERT_B:3` | its damped inverse; where copies share layers out, of this copy's in round 3 |
+| `2GATHER:3` | the inverses of round 3, from the copies of the stage that made them to all |
 | `2PRECONDITION` | the stage's gradients times its inverses |
 | `2PUSH` | what a wave's updates have changed goes to the servers; of pipelines that meet there |
 | `2PULL` | the servers' weights, with the updates since the push on top; waits until nobody is too far behind |

@@ -135,6 +135,11 @@ CurvatureTimes time_inverses(const std::vector<LinearSides>& layers, const Timed
     c.gradient_inverse = all[i].gradient_inverse.data();
   }
   const TensorKernels& kernels = cpu_tensor_kernels();
+  std::int64_t bytes = 0;
+  for (const LinearSides& l : layers)
+    bytes = std::max(bytes, kernels.factor_scratch(l.inputs, l.outputs));
+  Numbers scratch(bytes / 4);
+  for (Layer& l : all) l.call.scratch = scratch.data();
   CurvatureTimes times;
   times.inversion = timed(runs, [&] {
     for (const Layer& l : all) kernels.invert_factors(l.call);
@@ -142,8 +147,9 @@ CurvatureTimes time_inverses(const std::vector<LinearSides>& layers, const Timed
   times.precondition = timed(runs, [&] {
     for (Layer& l : all) {
       kernels.precondition(l.weight.data(), l.call.outputs, l.call.inputs, l.call.gradient_inverse,
-                           l.call.input_inverse);
-      kernels.precondition(l.bias.data(), l.call.outputs, 1, l.call.gradient_inverse, nullptr);
+                           l.call.input_inverse, scratch.data());
+      kernels.precondition(l.bias.data(), l.call.outputs, 1, l.call.gradient_inverse, nullptr,
+                           scratch.data());
     }
   });
   return times;

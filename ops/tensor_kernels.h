@@ -55,7 +55,12 @@ struct KroneckerCall {
   double damping = 0;
   float* input_inverse = nullptr;  ///< null: this inverse is not made
   float* gradient_inverse = nullptr;
+  void* scratch = nullptr;  ///< TensorKernels::factor_scratch bytes
 };
+
+/// Bytes that inverting the factors of a layer, and multiplying its gradients, need at once,
+/// 64-byte aligned.
+using FactorScratch = std::int64_t (*)(std::int64_t inputs, std::int64_t outputs);
 
 /// The rows of one back end. Tensors are dense float32 of `elements` unless the type says
 /// otherwise.
@@ -94,7 +99,8 @@ struct TensorKernels {
   void (*invert_factors)(const KroneckerCall& call);
   /// gradient [rows, columns] = gradient_inverse gradient input_inverse, the last unless it is null
   void (*precondition)(float* gradient, std::int64_t rows, std::int64_t columns,
-                       const float* gradient_inverse, const float* input_inverse);
+                       const float* gradient_inverse, const float* input_inverse, void* scratch);
+  FactorScratch factor_scratch;
 
   const SweepRow* sweeps;
   int sweep_count;

@@ -56,6 +56,14 @@ def busy(case: published.Filled, latency: float, **how: Any) -> float:
     return 100 - 100 * float(predicted(case, latency, **how)[1]["bubble_fraction"])
 
 
+def best(case: published.Filled, inverses: str) -> list[str]:
+    """Busy share and steps of the plan that would run."""
+    how = {"fill": "best", "factor_layers": case.blocks * LAYERS, "inverses": inverses}
+    run = predicted(case, 0, **how)[1]
+    steps = 1 + max(e["step"] for e in run["events"])
+    return [f"{100 - 100 * run['bubble_fraction']:.1f}", str(steps)]
+
+
 def latency_of(case: published.Filled) -> float:
     """Ms per hop with which a step is idle for as long as the measured one: by bisection."""
     low, high = 0.0, 100.0
@@ -110,20 +118,23 @@ def figures(page: Page) -> None:
     for case in published.FILLED:
         name = f"{case.method}, {case.table.split('_')[0]} on {case.stages} P100"
         found = filled(case, 0)
-        best = predicted(case, 0, fill="best", factor_layers=case.blocks * LAYERS)[1]
         rows.append([
             name,
             page.cell(f"{name}: busy without K-FAC", case.alone, busy(case, 0), 1),
             page.cell(f"{name}: busy, filled", case.filled, sum(found.usage) / len(found.usage), 1),
             page.cell(f"{name}: steps per refresh", case.refresh, max(found.iterations)),
-            f"{100 - 100 * best['bubble_fraction']:.1f}",
+            *best(case, "all"),
+            *(best(case, "owners") if case.method == "chimera" else ["", ""]),
         ])
         latency = latency_of(case)
         late = filled(case, latency)
         slow.append([name, f"{latency:.1f}", f"{busy(case, latency):.1f}", f"{sum(late.usage) / len(late.usage):.1f}",
                      str(max(late.iterations))])
     page.table(["pipeline", "busy without K-FAC, %", "filled, %", "steps per refresh",
-                "`--fill best`, preconditioning too, %"], rows)
+                "`--fill best --inverses all`, preconditioning too, %", "steps", "`owners`, %", "steps"], rows)
+    page.prose(
+        "With owners a copy of a stage inverts half of its layers: less work, so that the share is no measure of it.",
+    )
     page.prose(
         "What was measured without K-FAC is idle for longer than the blocks' times alone give. With a latency per hop that",
         "makes up for the difference, the same rule gives:",

@@ -37,7 +37,7 @@ class Binder {
       action.peer = first_ + graph_.worker(far);
       action.tag_stage = is_send(instr.kind) ? instr.stage : far;
       action.tag_part = instr.part;
-    } else if (is_factor_sync(instr.kind)) {
+    } else if (is_factor_exchange(instr.kind)) {
       action.tag_stage = lowered_.placements[instr.stage].model_stage;
       action.tag_part = instr.part;
       action.group = group(instr);

@@ -280,7 +280,10 @@ class StageCompiler {
     for (const Function* f : functions()) {
       plan_.memory.scratch = std::max(plan_.memory.scratch, f->scratch_bytes);
     }
+    plan_.memory.factor_scratch = factor_scratch();
+    plan_.memory.scratch = std::max(plan_.memory.scratch, plan_.memory.factor_scratch);
     const std::int64_t base = placement_.take(plan_.memory.scratch);
+    plan_.factor_scratch.offset = base;
     const auto move = [base](Loc& loc) {
       if (loc.region == Region::Scratch) loc.offset += base;
     };
@@ -294,6 +297,23 @@ class StageCompiler {
       for (Tap& tap : f->taps) move(tap.from);
     }
     add_counts(base);
+  }
+
+  // Between functions K-FAC has it, for one layer at a time.
+  std::int64_t factor_scratch() const {
+    std::int64_t bytes = 0;
+    std::map<int, std::pair<std::int64_t, std::int64_t>> sides;  // by layer: inputs, outputs
+    for (const StageParameter& p : plan_.parameters) {
+      if (p.role == Parameter::Role::Weight) continue;
+      const ValueId factor = graph_.parameters[p.parameter].value;
+      const std::int64_t side = graph_.values[factor].type.shape[0];
+      auto& [inputs, outputs] = sides[p.layer];
+      (p.role == Parameter::Role::InputFactor ? inputs : outputs) = side;
+    }
+    for (const auto& [layer, side] : sides)
+      if (options_.factor_scratch != nullptr)
+        bytes = std::max(bytes, options_.factor_scratch(side.first, side.second));
+    return bytes;
   }
 
   void add_counts(std::int64_t scratch_base) {
@@ -367,13 +387,15 @@ std::string to_string(const MemoryPlan& m) {
   return fmt::format(
       "weights {:.1f} MiB{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, held "
       "{:.1f} x {}{}, boundaries {:.1f}, "
-      "feeds {:.1f}, scratch {:.1f}; peak {:.1f} MiB",
+      "feeds {:.1f}, scratch {:.1f}{}; peak {:.1f} MiB",
       mib(m.weights), m.weight_copies > 1 ? fmt::format(" x {} versions", m.weight_copies) : "",
       m.buffers > 0 ? fmt::format(", buffers {:.1f}", mib(m.buffers)) : "", mib(m.optimizer),
       mib(m.gradients), m.averages > 0 ? fmt::format(", averages {:.1f}", mib(m.averages)) : "",
       mib(m.saved), m.saved_copies, mib(m.held), m.held_copies,
       m.taps > 0 ? fmt::format(", K-FAC {:.1f} x {}", mib(m.taps), m.tap_copies) : "",
-      mib(m.boundaries), mib(m.feeds), mib(m.scratch), mib(m.peak()));
+      mib(m.boundaries), mib(m.feeds), mib(m.scratch),
+      m.factor_scratch > 0 ? fmt::format(" (K-FAC {:.1f})", mib(m.factor_scratch)) : "",
+      mib(m.peak()));
 }
 
 std::int64_t WorkerMemory::peak() const {

@@ -9,6 +9,7 @@
 
 #include "graph/graph.h"
 #include "ops/kernel.h"
+#include "ops/tensor_kernels.h"
 #include "pipeline/ir/schedule.h"
 
 namespace hetu {
@@ -200,7 +201,8 @@ struct MemoryPlan {
   std::int64_t taps = 0;  ///< kept for K-FAC, per micro-batch
   int tap_copies = 0;
   std::int64_t boundaries = 0;
-  std::int64_t scratch = 0;
+  std::int64_t scratch = 0;         ///< of one function at a time
+  std::int64_t factor_scratch = 0;  ///< of it, what K-FAC's inversions and preconditioning need
   std::int64_t peak() const {
     return weights * weight_copies + buffers + optimizer + gradients + averages + feeds +
            saved * saved_copies + held * held_copies + taps * tap_copies + boundaries + scratch;
@@ -229,6 +231,7 @@ struct StagePlan {
   std::vector<StageFetch> fetches;
   std::vector<StageCount> counts;
   MemoryPlan memory;
+  Loc factor_scratch;  ///< of K-FAC
   std::int64_t arena_bytes = 0;
   PrepareKernel prepare = nullptr;  ///< with it its kernels were made
   KernelChoice kernels = KernelChoice::Best;
@@ -264,7 +267,8 @@ struct CompileOptions {
   int optimizer_states = 0;     ///< float32 tensors per parameter
   bool dense_tables = false;    ///< no gradient goes by rows
   KernelChoice kernels = KernelChoice::Best;
-  PrepareKernel prepare = nullptr;  ///< of the back end that the stage is to run on
+  PrepareKernel prepare = nullptr;         ///< of the back end that the stage is to run on
+  FactorScratch factor_scratch = nullptr;  ///< of the same; null: no layer has factors
 };
 
 /// Every (from < to) pair of stages between which forward values go, ascending.

@@ -102,8 +102,9 @@ class Device {
 struct Backend {
   const char* name;
   std::unique_ptr<Device> (*open)();
-  PrepareKernel prepare;  ///< the kernels of a stage
-  bool fuses = true;      ///< it has kernels for what fuse_attention makes
+  PrepareKernel prepare;                   ///< the kernels of a stage
+  bool fuses = true;                       ///< it has kernels for what fuse_attention makes
+  FactorScratch factor_scratch = nullptr;  ///< of its TensorKernels; null: it has no such kernels
 };
 
 /// "cpu": this process's memory and threads; work is done when the call that gives it returns.

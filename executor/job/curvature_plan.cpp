@@ -100,6 +100,7 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
   how.layers = factor_layers(graph, first_block);
   how.every = kfac.every;
   how.rule = parse_fill_rule(kfac.fill);
+  how.makers = parse_inverse_makers(kfac.inverses);
   const bool filled = how.rule != FillRule::After;
   require(filled || kfac.costs.empty(),
           "costs of K-FAC are for fill best, which places its work by them; fill {} does not",

@@ -200,6 +200,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
   compile.kernels = o.kernels;
   compile.dense_tables = o.dense_tables;
   compile.prepare = backend(o.device).prepare;
+  compile.factor_scratch = backend(o.device).factor_scratch;
   return compile;
 }
 

@@ -11,6 +11,7 @@ StagesOptions stages_options(const TrainPlan& plan) {
   how.pipeline = plan.pipeline;
   how.pipelines = plan.linked;
   how.plan = &plan.lowered;
+  if (plan.curvature) how.cycle = &plan.curvature->cycle;
   how.workers_per_pipeline = plan.width();
   how.segments = segments_of(plan.graph, job);
   how.micro_batches = job.micro_batches;

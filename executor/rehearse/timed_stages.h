@@ -60,7 +60,9 @@ class TimedStages final : public Stages {
   void received(const Instr& recv, std::int64_t arrival_ns) override;
   void overwrites(const Instr& compute, std::vector<const void*>& addresses) override;
   std::vector<int> buckets(const Instr& reduce) override {
-    constexpr int kFactors = 1024;  // beyond any part of a gradient
+    constexpr int kFactors = 1024;      // beyond any part of a gradient
+    constexpr int kInverses = 1 << 20;  // and of a factor
+    if (reduce.kind == Kind::Gather) return {kInverses + reduce.part};
     if (!is_factor_sync(reduce.kind)) return {reduce.part};
     return {kFactors + 2 * reduce.part + (is_of_inputs(reduce.kind) ? 0 : 1)};
   }

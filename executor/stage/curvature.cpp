@@ -69,7 +69,7 @@ Curvature::Curvature(const Graph& graph, Stage& stage, Device& device, std::int6
 // The traces of both factors go into the damping of each, so that both stay until both are
 // inverted.
 void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
-  Layer& layer = layers_.at(static_cast<std::size_t>(number));
+  const Layer& layer = layers_.at(static_cast<std::size_t>(number));
   KroneckerCall call;
   call.inputs = layer.inputs;
   call.outputs = layer.outputs;
@@ -78,6 +78,7 @@ void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
   call.damping = kfac.damping;
   call.input_sum = sum_of(layer.input);
   call.gradient_sum = sum_of(layer.gradient);
+  call.scratch = scratch();
   if (inputs)
     call.input_inverse = inverse_of(layer.input);
   else
@@ -86,15 +87,14 @@ void Curvature::invert(int number, bool inputs, const Kfac& kfac) {
     KroneckerCall here = call;
     here.input_sum = at(call.input_sum);
     here.gradient_sum = at(call.gradient_sum);
+    here.scratch = at(call.scratch);
     if (inputs)
       here.input_inverse = at(call.input_inverse);
     else
       here.gradient_inverse = at(call.gradient_inverse);
     kernels.invert_factors(here);
   });
-  layer.half_inverted = !layer.half_inverted;
-  if (layer.half_inverted) return;
-  for (const int factor : {layer.input, layer.gradient}) stage_.gradients().begin_factor(factor);
+  stage_.gradients().inverted(inputs ? layer.input : layer.gradient);
 }
 
 void Curvature::precondition() {
@@ -103,17 +103,19 @@ void Curvature::precondition() {
     float* const bias = layer.bias < 0 ? nullptr : stage_.gradients().sum_of(layer.bias);
     const float* const a = inverse_of(layer.input);
     const float* const b = inverse_of(layer.gradient);
-    device_.queue().run(
-        [=, &kernels = device_.kernels(), rows = layer.outputs, columns = layer.inputs](Reach at) {
-          kernels.precondition(at(weight), rows, columns, at(b), at(a));
-          if (bias != nullptr) kernels.precondition(at(bias), rows, 1, at(b), nullptr);
-        });
+    device_.queue().run([=, &kernels = device_.kernels(), rows = layer.outputs,
+                         columns = layer.inputs, scratch = scratch()](Reach at) {
+      kernels.precondition(at(weight), rows, columns, at(b), at(a), at(scratch));
+      if (bias != nullptr) kernels.precondition(at(bias), rows, 1, at(b), nullptr, at(scratch));
+    });
   }
 }
 
 Curvatures::Curvatures(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages,
-                       Device& device, std::int64_t samples)
-    : stages_(stages), of_stages_(stages.size()) {
+                       Device& device, const StagesOptions& options)
+    : stages_(stages), of_stages_(stages.size()), pipeline_(options.pipeline) {
+  const std::int64_t samples = options.micro_batch * options.micro_batches * options.pipelines;
+  if (options.cycle != nullptr) owners_.emplace(*options.cycle);
   for (std::size_t i = 0; i < stages.size(); ++i) {
     if (stages[i] && !stages[i]->plan().curvature_a.empty())
       of_stages_[i] = std::make_unique<Curvature>(graph, *stages[i], device, samples);
@@ -125,7 +127,13 @@ void Curvatures::run(const Instr& instr, const Kfac& kfac) {
   if (is_curvature(instr.kind)) return stages_.at(at)->add_curvature(instr);
   Curvature& curvature = *of_stages_.at(at);
   if (instr.kind == Kind::Precondition) return curvature.precondition();
-  curvature.invert(instr.part, is_of_inputs(instr.kind), kfac);
+  const int layer = owners_->inverted_layer(instr, pipeline_);
+  if (layer >= 0) curvature.invert(layer, is_of_inputs(instr.kind), kfac);
+}
+
+std::vector<int> Curvatures::buckets(const Instr& gather) const {
+  const auto [first, end] = owners_->layers_of(gather.stage, gather.part);
+  return stages_.at(static_cast<std::size_t>(gather.stage))->gradients().inverses(first, end);
 }
 
 void Curvatures::begin_feeding() {

@@ -3,11 +3,13 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "executor/stage/optimizer.h"
 #include "executor/stage/stage.h"
 #include "executor/stage/stages_options.h"
+#include "pipeline/ir/reduction.h"
 
 namespace hetu {
 
@@ -27,7 +29,6 @@ class Curvature {
   Curvature(const Graph& graph, Stage& stage, Device& device, std::int64_t samples);
 
   /// INVERT_A, INVERT_B: of a layer both of whose factors are sums over all copies of the stage.
-  /// Once both are inverted, both are empty.
   void invert(int layer, bool inputs, const Kfac& kfac);
   /// PRECONDITION: once the stage's gradients are sums over all copies.
   void precondition();
@@ -36,10 +37,10 @@ class Curvature {
   struct Layer {
     int weight = 0, bias = -1, input = 0, gradient = 0;  // of the stage's parameters
     std::int64_t inputs = 0, outputs = 0;
-    bool half_inverted = false;
   };
 
   const float* sum_of(int parameter) const { return stage_.gradients().sum_of(parameter); }
+  void* scratch() const { return stage_.memory().in_slot(stage_.plan().factor_scratch, 0); }
   float* inverse_of(int parameter) const {
     return stage_.memory().newest(stage_.plan().parameters[parameter].weight);
   }
@@ -53,19 +54,22 @@ class Curvature {
 /// Those of the stages of a worker.
 class Curvatures {
  public:
-  /// `stages` by placement id, null where another worker has it. All must outlive it; `samples`: of
-  /// a step, over all pipelines.
+  /// `stages` by placement id, null where another worker has it. All must outlive it.
   Curvatures(const Graph& graph, const std::vector<std::unique_ptr<Stage>>& stages, Device& device,
-             std::int64_t samples);
+             const StagesOptions& options);
 
   /// An instruction of K-FAC's.
   void run(const Instr& instr, const Kfac& kfac);
+  /// The buckets of a GATHER: inverses that copies of the stage have made, each of its layers.
+  std::vector<int> buckets(const Instr& gather) const;
   /// The micro-batches of the step to come feed factors.
   void begin_feeding();
 
  private:
   const std::vector<std::unique_ptr<Stage>>& stages_;
   std::vector<std::unique_ptr<Curvature>> of_stages_;  // null where no layer has factors
+  std::optional<Reductions> owners_;                   // none without factors
+  int pipeline_;
 };
 
 }  // namespace hetu

@@ -1,6 +1,7 @@
 #include "executor/stage/gradient_buckets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "executor/compile/lifetime.h"
 
@@ -38,13 +39,22 @@ GradientBuckets::GradientBuckets(const StagePlan& plan, const StageMemory& memor
     buckets_.push_back({sum_of(p), plan.parameters[p].elements});
     buckets_.back().factor = p;
     bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
+    buckets_.push_back({memory.newest(plan.parameters[p].weight), plan.parameters[p].elements});
+    buckets_.back().factor = p;
+    buckets_.back().is_inverse = true;
   }
   fresh_.assign(plan_.uses.size(), 1);
   begin_sums();
 }
 
-void GradientBuckets::begin_factor(int parameter) {
-  fresh_[plan_.parameters[parameter].uses[0]] = 1;
+void GradientBuckets::begin_factors() {
+  for (std::size_t u = 0; u < fresh_.size(); ++u)
+    if (is_factor(static_cast<int>(u))) fresh_[u] = 1;
+}
+
+void GradientBuckets::inverted(int parameter) {
+  for (Range& bucket : buckets_)
+    if (bucket.is_inverse && bucket.factor == parameter) bucket.made_here = true;
 }
 
 void GradientBuckets::begin_sums() {
@@ -103,7 +113,7 @@ std::vector<int> GradientBuckets::of(const Instr& reduce) const {
     const auto role =
         is_of_inputs(reduce.kind) ? Parameter::Role::InputFactor : Parameter::Role::GradientFactor;
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      if (buckets_[i].factor == kNone) continue;
+      if (buckets_[i].factor == kNone || buckets_[i].is_inverse) continue;
       const StageParameter& p = plan_.parameters[buckets_[i].factor];
       if (p.role == role && p.layer == reduce.part) out.push_back(static_cast<int>(i));
     }
@@ -116,8 +126,22 @@ std::vector<int> GradientBuckets::of(const Instr& reduce) const {
   return out;
 }
 
+std::vector<int> GradientBuckets::inverses(int first, int end) const {
+  std::vector<int> out;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    if (!buckets_[i].is_inverse) continue;
+    const int layer = plan_.parameters[buckets_[i].factor].layer;
+    if (first <= layer && layer < end) out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
 Bucket GradientBuckets::bucket(int bucket) {
   Range& range = buckets_[bucket];
+  if (range.is_inverse && !std::exchange(range.made_here, false)) {
+    device_.queue().run([to = range.data, n = range.elements,
+                         fill = device_.kernels().fill](Reach at) { fill(at(to), 0.0F, n); });
+  }
   if (device_.in_host_memory())
     return {DType::Float32,
             range.data,
@@ -129,9 +153,9 @@ Bucket GradientBuckets::bucket(int bucket) {
   return {DType::Float32, range.host.data(), range.elements, device_.queue().record()};
 }
 
-void GradientBuckets::summed(const Instr& reduce) {
+void GradientBuckets::summed(const std::vector<int>& buckets) {
   if (device_.in_host_memory()) return;
-  for (const int b : of(reduce)) {
+  for (const int b : buckets) {
     device_.queue().upload(buckets_[b].data, buckets_[b].host.data(), buckets_[b].elements * 4);
     if (buckets_[b].by_rows != kNone) changed(buckets_[b].by_rows);
   }

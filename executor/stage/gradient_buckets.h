@@ -24,8 +24,10 @@ class GradientBuckets {
 
   /// Nothing is in the sums but for factors of K-FAC.
   void begin_sums();
-  /// Nothing is in the factor.
-  void begin_factor(int parameter);
+  /// Nothing is in the factors of K-FAC.
+  void begin_factors();
+  /// The inverse of that factor was made here, and not by another copy of the stage.
+  void inverted(int parameter);
   bool is_fresh(int use) const { return fresh_[use] != 0; }
   void filled(int use) { fresh_[use] = 0; }
   /// Nothing was added, since no micro-batch ran here: the sums are zero.
@@ -45,7 +47,8 @@ class GradientBuckets {
   TouchedRows rows_of(int parameter) const;
   /// The gradient was changed as a whole: rows that are not zero count as touched.
   void changed(int parameter);
-  bool is_factor_sum(int bucket) const { return buckets_[bucket].factor != kNone; }
+  /// A sum that is a factor of K-FAC, or an inverse.
+  bool is_of_factor(int bucket) const { return buckets_[bucket].factor != kNone; }
   bool is_tied(int bucket) const { return buckets_[bucket].tied_pair != kNone; }
   int bucket_of(int parameter) const { return bucket_of_[parameter]; }
   /// Another stage of this worker adds to it: it is summed at its REDUCE_GRAD, when all gradients
@@ -55,9 +58,12 @@ class GradientBuckets {
   /// Part 0 of a REDUCE_GRAD is everything that only copies of this stage share; part 1 + t is tied
   /// pair t. Of a SYNC_A or SYNC_B it is the layer of the factor.
   std::vector<int> of(const Instr& reduce) const;
+  /// The inverses of layers from `first`, below `end`, for a GATHER.
+  std::vector<int> inverses(int first, int end) const;
+  /// Of an inverse: zeros where another copy made it, so that the sum is that copy's.
   Bucket bucket(int bucket);
-  /// The sums of that instruction stand in host memory.
-  void summed(const Instr& reduce);
+  /// The sums of those stand in host memory.
+  void summed(const std::vector<int>& buckets);
 
  private:
   struct Range {  // accumulators that lie one after the other
@@ -68,6 +74,8 @@ class GradientBuckets {
     int missing = 0;
     bool shared = false;
     int factor = kNone;            // of K-FAC: the parameter
+    bool is_inverse = false;       // of it, and not the sum
+    bool made_here = false;        // the inverse, since the last gathering
     int by_rows = kNone;           // the one parameter that it holds, where that goes by rows
     std::vector<float> host = {};  // where the device's memory is not the host's
   };

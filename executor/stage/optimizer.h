@@ -5,6 +5,7 @@
 
 #include "executor/stage/learning_rate.h"
 #include "ops/optimizer.h"
+#include "pipeline/ir/fill_rule.h"
 
 namespace hetu {
 
@@ -13,7 +14,8 @@ struct Kfac {
   double damping = 0.01;       ///< lambda; its root goes to each factor
   std::int64_t every = 1;      ///< steps between two refreshes of the inverses, at least
   std::string fill = "after";  ///< where its work stands: a FillRule of pipeline/fill/curvature.h
-  std::string costs = {};      ///< a file of costs, by which it is placed; empty: by FLOPs
+  std::string inverses = inverse_makers_name(InverseMakers::Owners);  ///< of several copies
+  std::string costs = {};  ///< a file of costs, by which it is placed; empty: by FLOPs
 };
 
 /// What a user tells of an optimizer. Its kinds and coefficients are those of ops/optimizer.h.

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "executor/stage/optimizer.h"
-#include "pipeline/ir/fill_rule.h"
 
 namespace hetu {
 namespace {
@@ -48,6 +47,7 @@ Fields of_kfac(Kfac& k) {
        .flag = "--damping"},
       every_field(k.every),
       fill_field(k.fill),
+      inverses_field(k.inverses),
       {.name = "fill_costs",
        .place = &k.costs,
        .argument = "FILE",

@@ -63,6 +63,7 @@ void Stage::after_forward(int micro) {
 
 void Stage::begin_feeding() {
   if (plan_->curvature_a.empty()) return;
+  gradients_.begin_factors();
   SlotRing& taps = memory_.ring(kTapRing);
   for (int m = 0; m < context_.micro_batches; ++m) taps.release(m);
   unread_.assign(context_.micro_batches, 0);

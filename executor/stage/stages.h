@@ -109,11 +109,11 @@ class Stages {
   /// about to overwrite; the loop waits for their sends first, and for no others.
   virtual void overwrites(const Instr& /*compute*/, std::vector<const void*>& /*addresses*/) {}
 
-  /// Buckets of a REDUCE_GRAD, numbered uniquely within the stage (below 2048) and alike on every
-  /// copy of it.
+  /// Buckets of a REDUCE_GRAD, SYNC or GATHER, numbered uniquely within the stage (below 2048) and
+  /// alike on every copy of it.
   virtual std::vector<int> buckets(const Instr& reduce) = 0;
   virtual Bucket bucket(int stage, int bucket) = 0;
-  /// What a REDUCE_GRAD, PARTIAL_REDUCE or PULL has begun is complete, in host memory, since
+  /// What one of these, a PARTIAL_REDUCE or a PULL has begun is complete, in host memory, since
   /// done_ns. Returns the moment that the trace shows as its end.
   virtual std::int64_t synchronised(const Instr& /*instr*/, std::int64_t done_ns) {
     return done_ns;

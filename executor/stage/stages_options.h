@@ -10,7 +10,8 @@ namespace hetu {
 
 /// Where this worker stands in the job, and what it sums with whom.
 struct StagesOptions {
-  const Schedule* plan = nullptr;  ///< lowered; must outlive the stages
+  const Schedule* plan = nullptr;   ///< lowered; must outlive the stages
+  const Schedule* cycle = nullptr;  ///< of a job with K-FAC's work: all of it; outlives them, too
   int pipeline = 0;
   int pipelines = 1;  ///< whose workers the transport links
   int workers_per_pipeline = 1;

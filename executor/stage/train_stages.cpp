@@ -39,8 +39,7 @@ TrainStages::TrainStages(const Graph& graph, std::vector<std::unique_ptr<StagePl
     connect(*stage);
     parameters = std::max(parameters, stage->plan().parameters.size());
   }
-  curvatures_ = std::make_unique<Curvatures>(
-      graph, stages_, device, options.micro_batch * options.micro_batches * options.pipelines);
+  curvatures_ = std::make_unique<Curvatures>(graph, stages_, device, options);
   norms_ = std::make_unique<GradientNorms>(graph, device, parameters);
   shared_ = std::make_unique<SharedGradients>(graph, stages_, device);
   buffers_ = std::make_unique<BufferMeans>(graph, options_, here(), device, transport);
@@ -172,17 +171,22 @@ Event TrainStages::run(const Instr& instr, int step) {
   return device_.queue().record();
 }
 
+std::vector<int> TrainStages::buckets(const Instr& reduce) {
+  if (reduce.kind == Kind::Gather) return curvatures_->buckets(reduce);
+  return at(reduce.stage).gradients().of(reduce);
+}
+
 Bucket TrainStages::bucket(int placement, int bucket) {
   Stage& stage = at(placement);
-  if (stage.gradients().is_factor_sum(bucket)) return stage.gradients().bucket(bucket);
+  if (stage.gradients().is_of_factor(bucket)) return stage.gradients().bucket(bucket);
   stage.gradients().clear_if_unused();
   shared_->join_into(stage, bucket);
   return stage.gradients().bucket(bucket);
 }
 
 std::int64_t TrainStages::synchronised(const Instr& instr, std::int64_t done_ns) {
-  if (instr.kind == Kind::ReduceGrad || is_factor_sync(instr.kind))
-    at(instr.stage).gradients().summed(instr);
+  if (instr.kind == Kind::ReduceGrad || is_factor_exchange(instr.kind))
+    at(instr.stage).gradients().summed(buckets(instr));
   return done_ns;
 }
 

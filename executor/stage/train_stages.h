@@ -123,9 +123,7 @@ class TrainStages final : public Stages {
   void overwrites(const Instr& compute, std::vector<const void*>& addresses) override {
     at(compute.stage).overwrites(compute, addresses);
   }
-  std::vector<int> buckets(const Instr& reduce) override {
-    return at(reduce.stage).gradients().of(reduce);
-  }
+  std::vector<int> buckets(const Instr& reduce) override;
   Bucket bucket(int stage, int bucket) override;
   std::int64_t synchronised(const Instr& instr, std::int64_t done_ns) override;
 

@@ -1,5 +1,6 @@
 // Gradients summed over all copies of a stage, before every update: REDUCE_GRAD; and K-FAC's
-// factors, before they are inverted: SYNC_A, SYNC_B.
+// factors, before they are inverted: SYNC_A, SYNC_B; and its inverses, each a sum of one copy's and
+// zeros: GATHER.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,7 +25,7 @@ class AllReduce final : public WeightSync {
       : stages_(stages), transport_(transport), reducer_(reducer), one_element_(one_element) {}
 
   bool carries_out(Kind kind) const override {
-    return kind == Kind::ReduceGrad || is_factor_sync(kind);
+    return kind == Kind::ReduceGrad || is_factor_exchange(kind);
   }
   void follow(const Row& row) override;
   void forget(const Row& row) override;

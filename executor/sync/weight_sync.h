@@ -18,8 +18,8 @@ class WeightSync {
 
   virtual ~WeightSync() = default;
 
-  /// Whether an instruction is its own: REDUCE_GRAD, SYNC_A and SYNC_B; PARTIAL_REDUCE; PUSH and
-  /// PULL.
+  /// Whether an instruction is its own: REDUCE_GRAD, SYNC_A, SYNC_B and GATHER; PARTIAL_REDUCE;
+  /// PUSH and PULL.
   virtual bool carries_out(Kind kind) const = 0;
   /// A run over several steps is to begin, from `step` on, of about `updates` updates per pipeline.
   virtual void begin_run(std::int64_t /*step*/, std::int64_t /*updates*/) {}

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <cstddef>
 
 #include "ops/cpu/product.h"
 
@@ -28,19 +28,20 @@ struct RowsOfDoubles {
   double* row(std::int64_t i) const { return data + i * stride; }
 };
 
-// A square matrix of float64.
+// A square matrix of float64, zero at first.
 class Square {
  public:
-  explicit Square(std::int64_t side)
-      : side_(side), values_(static_cast<std::size_t>(side * side)) {}
-  double* row(std::int64_t i) { return values_.data() + i * side_; }
-  const double* row(std::int64_t i) const { return values_.data() + i * side_; }
+  Square(double* values, std::int64_t side) : side_(side), values_(values) {
+    std::fill_n(values, side * side, 0.0);
+  }
+  double* row(std::int64_t i) { return values_ + i * side_; }
+  const double* row(std::int64_t i) const { return values_ + i * side_; }
   RowsOfDoubles rows(std::int64_t first) { return {row(first), side_}; }
   std::int64_t side() const { return side_; }
 
  private:
   std::int64_t side_;
-  std::vector<double> values_;
+  double* values_;
 };
 
 double dot(const double* a, const double* b, std::int64_t n) {
@@ -156,16 +157,14 @@ void multiply_triangle(Square& x, Square& to) {
   }
 }
 
-void multiply(const ProductShape& shape, const float* a, const float* b, float* to) {
-  const Product product(shape);
-  std::vector<float> room(static_cast<std::size_t>(product.scratch_bytes()) / sizeof(float) + 32);
-  auto* scratch = reinterpret_cast<char*>(room.data());
-  scratch += (64 - reinterpret_cast<std::uintptr_t>(scratch) % 64) % 64;
-  product.run(a, b, nullptr, to, scratch);
+void multiply(const ProductShape& shape, const float* a, const float* b, float* to,
+              std::byte* scratch) {
+  Product(shape).run(a, b, nullptr, to, scratch);
 }
 
 // Plain loops, for checks.
-void multiply(const ProductShape& s, const double* a, const double* b, double* to) {
+void multiply(const ProductShape& s, const double* a, const double* b, double* to,
+              std::byte* /*scratch*/) {
   for (std::int64_t i = 0; i < s.m; ++i)
     for (std::int64_t j = 0; j < s.n; ++j) {
       double sum = 0;
@@ -173,6 +172,17 @@ void multiply(const ProductShape& s, const double* a, const double* b, double* t
       to[i * s.n + j] = sum;
     }
 }
+
+// The two products of a preconditioning.
+ProductShape from_left(std::int64_t rows, std::int64_t columns) {
+  return {1, rows, columns, rows, false, false, false};
+}
+ProductShape from_right(std::int64_t rows, std::int64_t columns) {
+  return {1, rows, columns, columns, false, false, false};
+}
+
+// What stands behind the first of them begins at a line of cache.
+std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -190,8 +200,9 @@ double diagonal_mean(const T* factor, std::int64_t side) {
 }
 
 template <class T>
-void damped_inverse(const T* factor, std::int64_t n, double scale, double damping, T* to) {
-  Square m(n), inverse(n);
+void damped_inverse(const T* factor, std::int64_t n, double scale, double damping, T* to,
+                    double* scratch) {
+  Square m(scratch, n), inverse(scratch + n * n, n);
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j <= i; ++j)
       m.row(i)[j] = scale * static_cast<double>(factor[i * n + j]);
@@ -211,29 +222,41 @@ void invert_factors(const KroneckerCall& c) {
       damping_of(c.input_scale * diagonal_mean(c.input_sum, c.inputs),
                  c.gradient_scale * diagonal_mean(c.gradient_sum, c.outputs), c.damping);
   if (c.input_inverse != nullptr)
-    damped_inverse(c.input_sum, c.inputs, c.input_scale, damping.input, c.input_inverse);
+    damped_inverse(c.input_sum, c.inputs, c.input_scale, damping.input, c.input_inverse,
+                   static_cast<double*>(c.scratch));
   if (c.gradient_inverse != nullptr)
     damped_inverse(c.gradient_sum, c.outputs, c.gradient_scale, damping.gradient,
-                   c.gradient_inverse);
+                   c.gradient_inverse, static_cast<double*>(c.scratch));
 }
 
 template <class T>
 void precondition(T* gradient, std::int64_t rows, std::int64_t columns, const T* gradient_inverse,
-                  const T* input_inverse) {
-  std::vector<T> half(static_cast<std::size_t>(rows * columns));
-  multiply({1, rows, columns, rows, false, false, false}, gradient_inverse, gradient, half.data());
+                  const T* input_inverse, void* scratch) {
+  auto* const half = static_cast<T*>(scratch);
+  auto* const more = static_cast<std::byte*>(scratch) +
+                     padded(rows * columns * static_cast<std::int64_t>(sizeof(T)));
+  multiply(from_left(rows, columns), gradient_inverse, gradient, half, more);
   if (input_inverse == nullptr)
-    std::copy(half.begin(), half.end(), gradient);
+    std::copy_n(half, rows * columns, gradient);
   else
-    multiply({1, rows, columns, columns, false, false, false}, half.data(), input_inverse,
-             gradient);
+    multiply(from_right(rows, columns), half, input_inverse, gradient, more);
+}
+
+std::int64_t factor_scratch(std::int64_t inputs, std::int64_t outputs) {
+  const std::int64_t side = std::max(inputs, outputs);
+  const std::int64_t inversion = 2 * side * side * static_cast<std::int64_t>(sizeof(double));
+  const std::int64_t of_products = std::max({Product(from_left(outputs, inputs)).scratch_bytes(),
+                                             Product(from_right(outputs, inputs)).scratch_bytes(),
+                                             Product(from_left(outputs, 1)).scratch_bytes()});
+  return std::max(inversion, padded(inputs * outputs * 4) + of_products);
 }
 
 template double diagonal_mean(const float*, std::int64_t);
 template double diagonal_mean(const double*, std::int64_t);
-template void damped_inverse(const float*, std::int64_t, double, double, float*);
-template void damped_inverse(const double*, std::int64_t, double, double, double*);
-template void precondition(float*, std::int64_t, std::int64_t, const float*, const float*);
-template void precondition(double*, std::int64_t, std::int64_t, const double*, const double*);
+template void damped_inverse(const float*, std::int64_t, double, double, float*, double*);
+template void damped_inverse(const double*, std::int64_t, double, double, double*, double*);
+template void precondition(float*, std::int64_t, std::int64_t, const float*, const float*, void*);
+template void precondition(double*, std::int64_t, std::int64_t, const double*, const double*,
+                           void*);
 
 }  // namespace hetu::cpu

@@ -195,6 +195,7 @@ const TensorKernels& cpu_tensor_kernels() {
       .sweep_rows = &cpu::sweep_rows,
       .invert_factors = &cpu::invert_factors,
       .precondition = &cpu::precondition,
+      .factor_scratch = &cpu::factor_scratch,
       .sweeps = kSweeps,
       .sweep_count = static_cast<int>(std::size(kSweeps)),
   };

@@ -267,9 +267,10 @@ void touch_filled(const float* x, const TouchedRows& touched) {
        "--device cpu");
 }
 void invert_factors(const KroneckerCall&) { no_curvature(); }
-void precondition(float*, std::int64_t, std::int64_t, const float*, const float*) {
+void precondition(float*, std::int64_t, std::int64_t, const float*, const float*, void*) {
   no_curvature();
 }
+std::int64_t factor_scratch(std::int64_t, std::int64_t) { return 0; }
 
 struct Row {
   SweepRow whole;
@@ -322,6 +323,7 @@ const TensorKernels& cuda_tensor_kernels() {
       .sweep_rows = &cuda::sweep_rows,
       .invert_factors = &cuda::invert_factors,
       .precondition = &cuda::precondition,
+      .factor_scratch = &cuda::factor_scratch,
       .sweeps = sweeps.data(),
       .sweep_count = static_cast<int>(sweeps.size()),
   };

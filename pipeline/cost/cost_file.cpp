@@ -259,16 +259,16 @@ int warm_up_step(const Trace& trace) {
 }
 
 // Each of a stage's factors has its own size, so that sums count: over a micro-batch's pieces, over
-// all inversions.
+// all inversions, whichever copies of the stage make them.
 void add_curvature(std::map<std::string, std::vector<double>>& times, CurvatureCost& c) {
-  const auto sum = [&](const char* a, const char* b, int parts) {
+  const auto sum = [&](const char* a, const char* b, double parts) {
     double total = 0;
     for (const char* kind : {a, b})
       for (const double t : times[kind]) total += t;
     return parts > 0 ? total / parts : 0;
   };
   const int layers = times["layers"].empty() ? 0 : static_cast<int>(times["layers"].back());
-  const auto count = [&](const char* kind) { return static_cast<int>(times[kind].size()); };
+  const auto count = [&](const char* kind) { return static_cast<double>(times[kind].size()); };
   if (layers == 0) return;
   c.factors = sum("CURVATURE_A", "CURVATURE_B", count("CURVATURE_A") / layers);
   c.inversion = sum("INVERT_A", "INVERT_B", count("INVERT_A") / layers);
@@ -316,7 +316,7 @@ Costs from_trace(const std::string& text, const std::string& origin) {
     if (pipeline >= pipelines) wrong(origin, fmt::format("worker {} has no cut", e.worker));
     auto& of_stage = times[static_cast<std::size_t>(pipeline) * stages + model[e.stage]];
     of_stage[e.kind].push_back(e.duration_us * 1e-3);
-    if (e.kind == "INVERT_A") {
+    if (e.kind == "CURVATURE_A") {
       std::vector<double>& layers = of_stage["layers"];
       layers.assign(1, std::max(layers.empty() ? 0.0 : layers.back(), e.part + 1.0));
     }

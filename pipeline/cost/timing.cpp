@@ -34,7 +34,9 @@ double Timing::update(const Instr& instr, int row) const {
 }
 
 double Timing::second_order(const Instr& instr, int row) const {
-  return instr_time(costs_, schedule_, instr, pipeline_of(row)) * slowness_[row];
+  const int pipeline = pipeline_of(row);
+  if (is_inversion(instr.kind) && reductions_.inverted_layer(instr, pipeline) < 0) return 0;
+  return instr_time(costs_, schedule_, instr, pipeline) * slowness_[row];
 }
 
 double Timing::applied(int placement, int servers, int pipeline) const {
@@ -64,6 +66,10 @@ double Timing::answered(int placement, int servers, int pipeline) const {
 double Timing::collective(const Instr& instr) const {
   if (instr.kind == Kind::ReduceScalars) return costs_.reduce_scalars;
   if (is_factor_sync(instr.kind)) return factor_sum(instr.stage);
+  if (instr.kind == Kind::Gather) {  // both inverses of each layer, as large as its factors
+    const auto [first, end] = reductions_.layers_of(instr.stage, instr.part);
+    return 2 * factor_sum(instr.stage) * std::max(0, end - first);
+  }
   return over_copies(instr.stage) / std::max<std::size_t>(1, reductions_.parts(instr.stage).size());
 }
 

@@ -29,7 +29,7 @@ class Timing {
   /// weights over some of them. Where pipelines are not cut alike, of that pipeline's stage, here
   /// and below.
   double over_copies(int placement, int pipeline = 0) const;
-  /// REDUCE_GRAD, REDUCE_SCALARS, SYNC_A or SYNC_B, from the last member's post.
+  /// REDUCE_GRAD, REDUCE_SCALARS, SYNC_A, SYNC_B or GATHER, from the last member's post.
   double collective(const Instr& instr) const;
   /// How long each of `servers` that share a placement's weights evenly is busy with them, one way:
   /// bytes / bandwidth of the common link. Where the costs name no bytes or no bandwidth half of

@@ -1,10 +1,9 @@
 #include "pipeline/fill/bubbles.h"
 
 #include <algorithm>
-#include <tuple>
+#include <limits>
 
 #include "graph/base/error.h"
-#include "pipeline/cost/timing.h"
 #include "pipeline/simulate/simulate.h"
 
 namespace hetu {
@@ -21,7 +20,9 @@ Bubbles::Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& ro
       rows_(rows),
       costs_(costs),
       slack_(slack),
-      bubbles_(rows.size()),
+      reductions_(step),
+      timing_(step, costs, none_),
+      gaps_(rows.size()),
       made_at_(rows.size()) {
   SimulateOptions options;
   options.events = true;
@@ -35,12 +36,20 @@ Bubbles::Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& ro
   for (std::size_t w = 0; w < rows.size(); ++w) find_gaps(w, times[w]);
 }
 
-double Bubbles::time_of(const Instr& instr) const { return instr_time(costs_, step_, instr); }
-
 // Between what a worker computes it idles: before what it waits for there, and behind what it only
 // posts. The last gap ends where multiplying must begin for the update to come no later.
 void Bubbles::find_gaps(std::size_t w, const Times& times) {
   const std::vector<Instr>& row = rows_[w];
+  const auto add = [&](std::size_t before, double begin, double end) {
+    Gap gap = {before, begin, begin, std::max(begin, end)};
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (row[i].kind != Kind::ReduceGrad) continue;
+      const int stage = step_.placements[row[i].stage].model_stage;
+      int& edge = i < before ? gap.posted : gap.open;
+      edge = i < before ? std::min(edge, stage) : std::max(edge, stage);
+    }
+    gaps_[w].push_back(gap);
+  };
   double busy_until = 0;
   std::size_t before = 0;
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -49,7 +58,7 @@ void Bubbles::find_gaps(std::size_t w, const Times& times) {
     if (row[i].kind == Kind::Backward || row[i].kind == Kind::InputGrad)
       made_at_[w][{false, row[i].stage, row[i].micro}] = i;
     const auto [start, end] = times.at({kind_name(row[i].kind), row[i].stage, row[i].micro});
-    if (start > busy_until) bubbles_[w].push_back({before, busy_until, start});
+    add(before, busy_until, start);
     busy_until = std::max(busy_until, end);
     before = i + 1;
     while (before < row.size() && (is_send(row[before].kind) || row[before - 1].with_next ||
@@ -62,7 +71,7 @@ void Bubbles::find_gaps(std::size_t w, const Times& times) {
     if (kind == kind_name(Kind::Update)) update = std::max(update, time.first);
     if (kind == kind_name(Kind::Precondition)) multiplied += time.second - time.first;
   }
-  bubbles_[w].push_back({before, busy_until, std::max(busy_until, update - multiplied)});
+  add(before, busy_until, update - multiplied);
 }
 
 void Bubbles::begin_step() {
@@ -71,8 +80,14 @@ void Bubbles::begin_step() {
       "K-FAC's work needs the bubbles of more than {} steps: refresh by another rule (after), or "
       "give costs whose bubbles hold more",
       kMostSteps);
-  steps_.emplace_back(rows_.size());
-  left_.push_back(bubbles_);
+  const std::size_t workers = rows_.size();
+  steps_.push_back(
+      {gaps_, std::vector<std::vector<Placed>>(workers), std::vector<Floor>(workers), 0});
+}
+
+Bubbles::Step& Bubbles::step_at(int number) {
+  while (static_cast<int>(steps_.size()) <= number) begin_step();
+  return steps_[number];
 }
 
 // In the first step a piece follows what it reads.
@@ -82,28 +97,106 @@ bool Bubbles::is_made(std::size_t worker, const Gap& gap, const Instr& piece) co
   return made_at_[worker].at({inputs, piece.stage, piece.micro}) < gap.before;
 }
 
-bool Bubbles::place(std::size_t worker, int step, const Instr& instr, double ready, double* end) {
+bool Bubbles::place(int number, const Instr& instr, Spot& spot) {
   const double time = time_of(instr);
-  for (Gap& gap : left_[step][worker]) {
-    const double at = std::max(gap.at, ready);
+  const std::size_t worker = worker_of(instr);
+  Step& step = steps_[number];
+  for (std::size_t g = spot.gap; g < gaps_[worker].size(); ++g) {
+    Gap& gap = step.gaps[worker][g];
+    const double at = std::max(gap.at, spot.at);
     if (at + time * slack_ > gap.end * (1 + kRounding)) continue;
-    if (step == 0 && !is_made(worker, gap, instr)) continue;
-    gap.at = *end = at + time;
-    steps_[step][worker][gap.before].push_back(instr);
+    if (number == 0 && !is_made(worker, gap, instr)) continue;
+    gap.at = at + time;
+    step.placed[worker].push_back({{g, at}, time > 0, instr});
+    spot = {g, gap.at};
     return true;
   }
   return false;
 }
 
 // At the end of the newest step, which becomes longer.
-void Bubbles::force(std::size_t worker, const Instr& instr) {
-  const Gap& last = left_.back()[worker].back();
-  steps_.back()[worker][last.before].push_back(instr);
+void Bubbles::force(const Instr& instr) {
+  const std::size_t worker = worker_of(instr);
+  Gap& last = steps_.back().gaps[worker].back();
+  steps_.back().placed[worker].push_back({{gaps_[worker].size() - 1, last.at}, true, instr});
+  last.at += time_of(instr);
 }
 
-void Bubbles::place_pieces(const std::vector<Work>& work) {
-  std::vector<std::vector<Instr>> open;
-  for (const Work& w : work) open.push_back(w.pieces);
+// Where all members have what they need, by all at one moment: an inversion waits for sums that its
+// worker has posted before, whoever they wait for. Two collectives that share more than one member
+// must be posted in one order by all of them: those of K-FAC come in the order in which they are
+// placed, and behind the sums of gradients of the same model stages, the ones from the second
+// result on.
+std::pair<std::vector<Bubbles::Spot>, int> Bubbles::spots_of(const Unit& unit,
+                                                             const Step& step) const {
+  const std::size_t members = unit.members.size();
+  std::vector<Spot> spots(members);
+  int stage = kNoStage;
+  double at = unit.ready.at;
+  for (std::size_t k = 0; k < members; ++k) {
+    const Floor& floor = step.floor[worker_of(unit.members[k])];
+    spots[k].gap = std::max(floor.spot.gap, unit.after[k]);
+    at = std::max(at, floor.spot.at);
+    if (members > 1) stage = std::min(stage, floor.stage);
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t k = 0; k < members; ++k) {
+      const std::vector<Gap>& gaps = gaps_[worker_of(unit.members[k])];
+      std::size_t& g = spots[k].gap;
+      while (g + 1 < gaps.size() && (gaps[g].end < at || (members > 1 && gaps[g].open >= stage)))
+        ++g;
+      moved = moved || gaps[g].begin > at || (members > 1 && gaps[g].posted < stage);
+      at = std::max(at, gaps[g].begin);
+      if (members > 1) stage = std::min(stage, gaps[g].posted);
+    }
+  }
+  for (Spot& spot : spots) spot.at = at;
+  return {spots, stage};
+}
+
+// Sums and gathers. `if_hidden`: only if they end before gradients are multiplied, which waits for
+// them.
+bool Bubbles::post(Unit& unit, const std::vector<Kind>& kinds, bool if_hidden) {
+  Step& step = step_at(unit.ready.step);
+  const auto [spots, stage] = spots_of(unit, step);
+  double posted = step.network_free, time = 0;
+  double multiplied = std::numeric_limits<double>::infinity();
+  for (std::size_t k = 0; k < spots.size(); ++k) {
+    posted = std::max(posted, spots[k].at);
+    multiplied = std::min(multiplied, gaps_[worker_of(unit.members[k])].back().end);
+  }
+  for (const Kind kind : kinds) {
+    Instr i = unit.members[0];
+    i.kind = kind;
+    time += timing_.collective(i);
+  }
+  if (if_hidden && posted + time > multiplied * (1 + kRounding)) return false;
+  for (std::size_t k = 0; k < spots.size(); ++k) {
+    const std::size_t w = worker_of(unit.members[k]);
+    step.floor[w] = {spots[k], stage};
+    unit.after[k] = spots[k].gap;
+    for (const Kind kind : kinds) {
+      Instr i = unit.members[k];
+      i.kind = kind;
+      step.placed[w].push_back({spots[k], false, i});
+    }
+  }
+  unit.ready.at = step.network_free = posted + time;
+  return true;
+}
+
+// Behind all that stands in a step.
+void Bubbles::post_at_end(const Unit& unit, int step) {
+  for (Instr i : unit.members) {
+    i.kind = Kind::Gather;
+    const std::size_t w = worker_of(i);
+    const Spot last = {gaps_[w].size() - 1, std::numeric_limits<double>::infinity()};
+    steps_[step].placed[w].push_back({last, false, i});
+  }
+}
+
+void Bubbles::place_pieces(std::vector<std::vector<Instr>> open) {
   const auto is_open = [&] {
     return std::any_of(open.begin(), open.end(), [](const auto& list) { return !list.empty(); });
   };
@@ -111,113 +204,195 @@ void Bubbles::place_pieces(const std::vector<Work>& work) {
     begin_step();
     const int step = static_cast<int>(steps_.size()) - 1;
     bool any = false;
-    const auto note = [&](const Instr& piece, double end) {
-      Place& p = whole_[{piece.stage, piece.part}];
-      if (step > p.step || end > p.end) p = {step, end};
+    const auto note = [&](const Instr& piece, const Spot& end) {
+      Moment& whole = whole_[{piece.stage, piece.part}];
+      whole = std::max(whole, Moment{step, end.at, end.gap});
     };
-    for (std::size_t w = 0; w < open.size(); ++w) {
+    for (std::vector<Instr>& list : open) {
       std::vector<Instr> later;
-      for (const Instr& piece : open[w]) {
-        double end = 0;
-        if (!place(w, step, piece, 0, &end)) {
+      for (const Instr& piece : list) {
+        Spot end;
+        if (!place(step, piece, end)) {
           later.push_back(piece);
           continue;
         }
         note(piece, end);
         any = true;
       }
-      open[w] = std::move(later);
+      list = std::move(later);
     }
     if (any || step == 0) continue;
-    for (std::size_t w = 0; w < open.size(); ++w) {
-      for (const Instr& piece : std::exchange(open[w], {})) {
-        force(w, piece);
-        note(piece, left_[step][w].back().end);
+    for (std::vector<Instr>& list : open) {
+      for (const Instr& piece : std::exchange(list, {})) {
+        force(piece);
+        const std::size_t w = worker_of(piece);
+        note(piece, {gaps_[w].size() - 1, steps_[step].gaps[w].back().at});
       }
     }
   }
 }
 
-// At the beginning of the step after that in which the last copy is done, so that they run beside
-// it, by all copies in one order.
-void Bubbles::place_sums(const std::vector<Work>& work) {
-  std::map<std::pair<int, int>, int> step_of;  // by model stage and layer
-  const auto key = [&](int stage, int layer) {
-    return std::pair(step_.placements[stage].model_stage, layer);
+std::vector<Bubbles::Unit> Bubbles::sums() const {
+  std::map<std::pair<int, int>, Unit> by_layer;  // of a model stage
+  for (const auto& [at, moment] : whole_) {
+    const auto [stage, layer] = at;
+    if (!reductions_.syncs_factors(stage)) continue;
+    Unit& unit = by_layer[{step_.placements[stage].model_stage, layer}];
+    unit.members.push_back({.part = static_cast<std::int16_t>(layer), .stage = stage});
+    unit.ready = std::max(unit.ready, moment);
+  }
+  std::vector<Unit> units;
+  for (auto& [at, unit] : by_layer) {
+    for (const Instr& i : unit.members)
+      unit.after.push_back(gap_in(unit.ready.step, i.stage, i.part));
+    units.push_back(std::move(unit));
+  }
+  std::stable_sort(units.begin(), units.end(),
+                   [](const Unit& a, const Unit& b) { return a.ready < b.ready; });
+  return units;
+}
+
+// The gap of a placement in which a layer's factors are whole, if that is in that step.
+std::size_t Bubbles::gap_in(int step, int stage, int layer) const {
+  const Moment& whole = whole_.at({stage, layer});
+  return whole.step == step ? whole.gap : 0;
+}
+
+// As soon as all copies have all pieces or, where they would not end in that step, at the beginning
+// of the next one.
+void Bubbles::place_sums() {
+  for (Unit& unit : sums()) {
+    const std::vector<Kind> kinds = {Kind::SyncA, Kind::SyncB};
+    if (!post(unit, kinds, /*if_hidden=*/true)) {
+      unit.ready = {unit.ready.step + 1, 0};
+      unit.after.assign(unit.members.size(), 0);
+      post(unit, kinds, /*if_hidden=*/false);
+    }
+    for (std::size_t k = 0; k < unit.members.size(); ++k)
+      whole_[{unit.members[k].stage, unit.members[k].part}] = {unit.ready.step, unit.ready.at,
+                                                               unit.after[k]};
+  }
+}
+
+// Those of the last model stage first, as its factors are whole first.
+std::vector<Bubbles::Unit> Bubbles::rounds() const {
+  std::map<std::pair<int, int>, Unit> by_round;  // of a model stage, the last one first
+  for (int stage = 0; stage < static_cast<int>(step_.placements.size()); ++stage) {
+    for (int round = 0; round < reductions_.rounds(stage); ++round) {
+      Unit& unit = by_round[{-step_.placements[stage].model_stage, round}];
+      unit.members.push_back({.part = static_cast<std::int16_t>(round), .stage = stage});
+      const auto [first, end] = reductions_.layers_of(stage, round);
+      for (int layer = first; layer < end; ++layer)
+        unit.ready = std::max(unit.ready, whole_.at({stage, layer}));
+    }
+  }
+  std::vector<Unit> units;
+  for (auto& [at, unit] : by_round) {
+    for (const Instr& i : unit.members) {
+      std::size_t after = 0;
+      const auto [first, end] = reductions_.layers_of(i.stage, i.part);
+      for (int layer = first; layer < end; ++layer)
+        after = std::max(after, gap_in(unit.ready.step, i.stage, layer));
+      unit.after.push_back(after);
+    }
+    units.push_back(std::move(unit));
+  }
+  std::stable_sort(units.begin(), units.end(),
+                   [](const Unit& a, const Unit& b) { return a.ready.step < b.ready.step; });
+  return units;
+}
+
+// Both inverses of a layer, by all copies, in one step: no gradient meets half of a refresh, and no
+// copy of a stage multiplies by inverses that another does not have yet.
+bool Bubbles::invert(Unit& unit, int number) {
+  Step& step = steps_[number];
+  const bool at_once = number == unit.ready.step;
+  struct Before {
+    std::size_t worker;
+    std::vector<Gap> gaps;
+    std::size_t placed;
   };
-  for (const auto& [at, place] : whole_) {
-    int& step = step_of[key(at.first, at.second)];
-    step = std::max(step, place.step + 1);
-  }
-  for (std::size_t w = 0; w < work.size(); ++w) {
-    std::map<int, std::vector<Instr>> sums;  // by step
-    for (const auto& [stage, layer] : work[w].summed) {
-      for (const Kind kind : {Kind::SyncA, Kind::SyncB})
-        sums[step_of.at(key(stage, layer))].push_back(
-            {kind, false, static_cast<std::int16_t>(layer), stage, -1});
-    }
-    for (const auto& [step, list] : sums) {
-      while (static_cast<int>(steps_.size()) <= step) begin_step();
-      std::vector<Instr>& first = steps_[step][w][0];
-      first.insert(first.begin(), list.begin(), list.end());
-    }
-  }
-  // Whole once those before it at that step are, too.
-  const Stragglers none;
-  const Timing timing(step_, costs_, none);
-  for (std::size_t w = 0; w < work.size(); ++w) {
-    std::map<int, double> until;  // by step
-    for (const auto& [stage, layer] : work[w].summed) {
-      const int step = step_of.at(key(stage, layer));
-      const Instr sum{Kind::SyncA, false, static_cast<std::int16_t>(layer), stage, -1};
-      until[step] += 2 * timing.collective(sum);
-      whole_[{stage, layer}] = {step, until[step]};
-    }
-  }
-}
-
-// Both inverses of a layer in one step: no gradient meets half of a refresh.
-bool Bubbles::invert(std::size_t worker, int step, const Instr& a, double ready) {
-  Instr b = a;
-  b.kind = Kind::InvertB;
-  const Gaps gaps = left_[step][worker];
-  const auto extra = steps_[step][worker];
+  std::vector<Before> before;
+  std::vector<std::size_t> after(unit.members.size(), 0);
   double end = 0;
-  if (place(worker, step, a, ready, &end) && place(worker, step, b, end, &end)) return true;
-  left_[step][worker] = gaps;
-  steps_[step][worker] = extra;
-  return false;
+  for (std::size_t k = 0; k < unit.members.size(); ++k) {
+    Instr a = unit.members[k];
+    a.kind = Kind::InvertA;
+    if (reductions_.inverted_layer(a, 0) < 0) continue;
+    Instr b = a;
+    b.kind = Kind::InvertB;
+    const std::size_t w = worker_of(a);
+    before.push_back({w, step.gaps[w], step.placed[w].size()});
+    Spot spot;
+    if (at_once) spot = {unit.after[k], unit.ready.at};
+    if (!place(number, a, spot) || !place(number, b, spot)) {
+      for (auto old = before.rbegin(); old != before.rend(); ++old) {
+        step.gaps[old->worker] = std::move(old->gaps);
+        step.placed[old->worker].resize(old->placed);
+      }
+      return false;
+    }
+    after[k] = spot.gap;
+    end = std::max(end, spot.at);
+  }
+  unit.after = std::move(after);
+  unit.ready = {number, end};
+  return true;
 }
 
-// What does not fit the bubbles of a step of its own fits none, and stands in the last one, of all
-// workers in the same.
-void Bubbles::place_inversions(const std::vector<Work>& work) {
-  std::vector<std::pair<std::size_t, Instr>> forced;
-  for (std::size_t w = 0; w < work.size(); ++w) {
-    for (const Instr& a : work[w].inversions) {
-      const Place whole = whole_.at({a.stage, a.part});
-      bool placed = false, alone = false;
-      for (int step = whole.step; !placed && !alone; ++step) {
-        alone = step == static_cast<int>(steps_.size()) && step > whole.step;
-        while (static_cast<int>(steps_.size()) <= step) begin_step();
-        placed = invert(w, step, a, step == whole.step ? whole.end : 0);
-      }
-      if (placed) continue;
-      for (const Kind kind : {Kind::InvertA, Kind::InvertB}) {
-        Instr i = a;
-        i.kind = kind;
-        forced.emplace_back(w, i);
-      }
+void Bubbles::force(const Unit& unit) {
+  for (Instr i : unit.members) {
+    for (const Kind kind : {Kind::InvertA, Kind::InvertB}) {
+      i.kind = kind;
+      if (reductions_.inverted_layer(i, 0) >= 0) force(i);
     }
   }
-  for (const auto& [w, i] : forced) force(w, i);
 }
 
-std::vector<Bubbles::Extra> Bubbles::fill(const std::vector<Work>& work) {
-  place_pieces(work);
-  place_sums(work);
-  place_inversions(work);
-  return std::move(steps_);
+// What does not fit the bubbles of a step of its own fits none, and stands in the last one.
+void Bubbles::place_inversions() {
+  const auto is_shared = [this](const Unit& unit) {
+    return reductions_.sharers(unit.members[0].stage) > 1;
+  };
+  std::vector<Unit> forced;
+  for (Unit& unit : rounds()) {
+    bool placed = false, alone = false;
+    const int first = unit.ready.step;
+    for (int step = first; !placed && !alone; ++step) {
+      alone = step == static_cast<int>(steps_.size()) && step > first;
+      step_at(step);
+      placed = invert(unit, step);
+    }
+    if (!placed)
+      forced.push_back(unit);
+    else if (is_shared(unit))
+      post(unit, {Kind::Gather}, /*if_hidden=*/false);
+  }
+  for (const Unit& unit : forced) force(unit);
+  for (const Unit& unit : forced)
+    if (is_shared(unit)) post_at_end(unit, static_cast<int>(steps_.size()) - 1);
+}
+
+// What takes no time of the worker goes before what begins at the same moment.
+Bubbles::Extra Bubbles::extra_of(const Step& step) const {
+  Extra extra(rows_.size());
+  for (std::size_t w = 0; w < rows_.size(); ++w) {
+    std::vector<Placed> placed = step.placed[w];
+    std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+      return std::tie(a.spot.gap, a.spot.at, a.lasts) < std::tie(b.spot.gap, b.spot.at, b.lasts);
+    });
+    for (const Placed& p : placed) extra[w][gaps_[w][p.spot.gap].before].push_back(p.instr);
+  }
+  return extra;
+}
+
+std::vector<Bubbles::Extra> Bubbles::fill(std::vector<std::vector<Instr>> pieces) {
+  place_pieces(std::move(pieces));
+  place_sums();
+  place_inversions();
+  std::vector<Extra> all;
+  for (const Step& step : steps_) all.push_back(extra_of(step));
+  return all;
 }
 
 }  // namespace hetu

@@ -1,6 +1,8 @@
 // The bubbles of a step by prediction, and work placed in those of as many steps as it needs. Part
 // of curvature.h; nobody else includes it.
 #pragma once
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "pipeline/cost/cost.h"
+#include "pipeline/cost/timing.h"
 #include "pipeline/ir/reduction.h"
 #include "pipeline/ir/schedule.h"
 
@@ -18,53 +21,101 @@ class Bubbles {
   /// By worker: before the instruction of that number of its row, in order.
   using Extra = std::vector<std::map<std::size_t, std::vector<Instr>>>;
 
-  struct Work {
-    std::vector<Instr> pieces;      ///< CURVATURE, in the order in which they are to be placed
-    std::vector<Instr> inversions;  ///< INVERT_A of each layer, which stands for INVERT_B too
-    std::vector<std::pair<int, int>> summed;  ///< stage and layer, whose factors need SYNC
-  };
-
-  /// `step`: the rows with what each step does besides; `rows`: without it. All must outlive it.
+  /// `step`: the rows with what each step does besides, and who inverts what; `rows`: without it.
+  /// All must outlive it.
   Bubbles(const Schedule& step, const std::vector<std::vector<Instr>>& rows, const Costs& costs,
           double slack);
 
-  /// Per step, what stands in it.
-  std::vector<Extra> fill(const std::vector<Work>& work);
+  /// Per step, what stands in it. `pieces`: by worker, CURVATURE in the order in which they are to
+  /// be placed; sums, inversions and gathers follow from them.
+  std::vector<Extra> fill(std::vector<std::vector<Instr>> pieces);
 
  private:
+  static constexpr int kNoStage = std::numeric_limits<int>::max();
+
+  // Between two computations of a worker, or at the ends; most have no length.
   struct Gap {
-    std::size_t before = 0;  // index in the row
-    double at = 0, end = 0;  // at: where what is placed next begins
+    std::size_t before = 0;             // index in the row
+    double begin = 0, at = 0, end = 0;  // at: where what is placed next begins
+    int posted = kNoStage, open = -1;   // model stages: the last of those whose gradients' sums
+                                        // stand before it, the first of those behind it
   };
-  struct Place {
+  struct Moment {
     int step = -1;
-    double end = 0;  // in the step
+    double at = 0;        // in the step
+    std::size_t gap = 0;  // of the worker whose moment it is
+    bool operator<(const Moment& other) const {
+      return std::tie(step, at, gap) < std::tie(other.step, other.at, other.gap);
+    }
   };
-  using Gaps = std::vector<Gap>;  // of a worker, in order
+  struct Spot {
+    std::size_t gap = 0;
+    double at = 0;
+  };
+  struct Placed {
+    Spot spot;
+    bool lasts = false;
+    Instr instr;
+  };
+  // Collectives of a worker are posted in the order in which they are placed, by all members of
+  // each, and sums of gradients in descending model stage: none goes before `spot`, nor before the
+  // sums of a stage from `stage` on.
+  struct Floor {
+    Spot spot;
+    int stage = kNoStage;
+  };
+  // A step: by worker, what is left of its gaps and what is placed.
+  struct Step {
+    std::vector<std::vector<Gap>> gaps;
+    std::vector<std::vector<Placed>> placed;
+    std::vector<Floor> floor;
+    double network_free = 0;
+  };
+  // What all copies of a model stage do in one step: a round of inversions, the sums of a layer.
+  struct Unit {
+    std::vector<Instr> members;      // one per copy in the plan
+    std::vector<std::size_t> after;  // of each: the gap that has what it follows in that step
+    Moment ready;
+  };
 
   // Start and end by kind, stage and micro-batch, of one worker.
   using Times = std::map<std::tuple<std::string, int, int>, std::pair<double, double>>;
   void find_gaps(std::size_t worker, const Times& times);
-  double time_of(const Instr& instr) const;
+  double time_of(const Instr& instr) const { return instr_time(costs_, step_, instr); }
+  std::size_t worker_of(const Instr& instr) const {
+    return static_cast<std::size_t>(step_.placements[instr.stage].workers[0]);
+  }
   void begin_step();
-  bool place(std::size_t worker, int step, const Instr& instr, double ready, double* end);
+  Step& step_at(int number);
+  // Not before `spot`, which becomes where it ends.
+  bool place(int step, const Instr& instr, Spot& spot);
   bool is_made(std::size_t worker, const Gap& gap, const Instr& piece) const;
-  void force(std::size_t worker, const Instr& instr);
-  void place_pieces(const std::vector<Work>& work);
-  void place_sums(const std::vector<Work>& work);
-  void place_inversions(const std::vector<Work>& work);
-  bool invert(std::size_t worker, int step, const Instr& a, double ready);
+  void force(const Instr& instr);
+  std::pair<std::vector<Spot>, int> spots_of(const Unit& unit, const Step& step) const;
+  bool post(Unit& unit, const std::vector<Kind>& kinds, bool if_hidden);
+  void post_at_end(const Unit& unit, int step);
+  void force(const Unit& unit);
+  void place_pieces(std::vector<std::vector<Instr>> open);
+  std::size_t gap_in(int step, int stage, int layer) const;
+  std::vector<Unit> sums() const;
+  void place_sums();
+  std::vector<Unit> rounds() const;
+  void place_inversions();
+  bool invert(Unit& unit, int step);
+  Extra extra_of(const Step& step) const;
 
   const Schedule& step_;
   const std::vector<std::vector<Instr>>& rows_;
   const Costs& costs_;
   const double slack_;
-  std::vector<Gaps> bubbles_;  // by worker, of every step
+  const Reductions reductions_;
+  const Stragglers none_ = {};
+  const Timing timing_;
+  std::vector<std::vector<Gap>> gaps_;  // by worker, of every step
   // By worker: where in the row a stage's forward (true) or input gradient of a micro-batch stands.
   std::vector<std::map<std::tuple<bool, int, int>, std::size_t>> made_at_;
-  std::vector<std::vector<Gaps>> left_;  // by step and worker: what is left of them
-  std::vector<Extra> steps_;
-  std::map<std::pair<int, int>, Place> whole_;  // by placement and layer: where both factors are
+  std::vector<Step> steps_;
+  std::map<std::pair<int, int>, Moment> whole_;  // by placement and layer: of both factors
 };
 
 }  // namespace hetu

@@ -57,7 +57,18 @@ class Cycle {
       : how_(how), cycle_(step), stages_(stages_by_worker(step)) {
     check(step, how);
     cycle_.lowering.factor_layers = how.layers;
+    const Reductions reductions(cycle_);
+    for (int s = 0; s < static_cast<int>(cycle_.placements.size()); ++s)
+      cycle_.lowering.owners |=
+          how.makers == InverseMakers::Owners && reductions.syncs_factors(s) && layers(s) > 0;
     for (const Program& p : step.workers) rows_.push_back(unroll(p));
+    for (std::size_t w = 0; w < rows_.size(); ++w)
+      for (const int stage : stages_[w])
+        require(
+            layers(stage) == 0 || !micros(w, stage).empty(),
+            "'{}' has a copy of stage {} that runs no micro-batch, so that K-FAC has nothing to "
+            "make its factors of; give it more micro-batches",
+            step.method, step.placements[stage].model_stage);
   }
 
   Schedule after() {
@@ -72,8 +83,8 @@ class Cycle {
               work.push_back(of_layer(kind, stage, layer, micro));
         }
       }
-      add_each({Kind::SyncA, Kind::SyncB}, w, reductions, work);
-      add_each({Kind::InvertA, Kind::InvertB}, w, reductions, work);
+      add_sums(w, reductions, work);
+      add_inversions(w, reductions, work);
       first[w][end_of_step(rows_[w])] = std::move(work);
     }
     std::vector<Bubbles::Extra> steps(static_cast<std::size_t>(how_.every),
@@ -86,7 +97,7 @@ class Cycle {
     // The bubbles of a step that multiplies its gradients.
     const Schedule plain = laid_out({Bubbles::Extra(rows_.size())});
     Bubbles bubbles(plain, rows_, costs, how_.slack);
-    std::vector<Bubbles::Extra> steps = bubbles.fill(work());
+    std::vector<Bubbles::Extra> steps = bubbles.fill(pieces());
     steps.resize(std::max(steps.size(), static_cast<std::size_t>(how_.every)),
                  Bubbles::Extra(rows_.size()));
     return laid_out(steps);
@@ -102,31 +113,37 @@ class Cycle {
     return out;
   }
 
-  void add_each(std::initializer_list<Kind> kinds, std::size_t w, const Reductions& reductions,
-                Row& out) const {
+  void add_sums(std::size_t w, const Reductions& reductions, Row& out) const {
     for (const int stage : stages_[w]) {
-      for (int layer = 0; layer < layers(stage); ++layer) {
-        for (const Kind kind : kinds)
-          if (!is_factor_sync(kind) || reductions.syncs_factors(stage))
-            out.push_back(of_layer(kind, stage, layer));
+      if (!reductions.syncs_factors(stage)) continue;
+      for (int layer = 0; layer < layers(stage); ++layer)
+        for (const Kind kind : {Kind::SyncA, Kind::SyncB})
+          out.push_back(of_layer(kind, stage, layer));
+    }
+  }
+
+  // A round is gathered beside the inversions of the next one.
+  void add_inversions(std::size_t w, const Reductions& reductions, Row& out) const {
+    for (const int stage : stages_[w]) {
+      for (int round = 0; round < reductions.rounds(stage); ++round) {
+        for (const Kind kind : {Kind::InvertA, Kind::InvertB}) {
+          const Instr i = of_layer(kind, stage, round);
+          if (reductions.inverted_layer(i, 0) >= 0) out.push_back(i);
+        }
+        if (reductions.sharers(stage) > 1) out.push_back(of_layer(Kind::Gather, stage, round));
       }
     }
   }
 
-  // Of each worker, what is to be placed. By micro-batch, so that what it leaves is soon free.
-  std::vector<Bubbles::Work> work() const {
-    const Reductions reductions(cycle_);
-    std::vector<Bubbles::Work> all(rows_.size());
+  // Of each worker, what is to be placed: by micro-batch, so that what it leaves is soon free.
+  std::vector<Row> pieces() const {
+    std::vector<Row> all(rows_.size());
     for (std::size_t w = 0; w < rows_.size(); ++w) {
       for (const int stage : stages_[w]) {
         for (const int micro : micros(w, stage)) {
           for (const Kind kind : {Kind::CurvatureA, Kind::CurvatureB})
             for (int layer = 0; layer < layers(stage); ++layer)
-              all[w].pieces.push_back(of_layer(kind, stage, layer, micro));
-        }
-        for (int layer = 0; layer < layers(stage); ++layer) {
-          all[w].inversions.push_back(of_layer(Kind::InvertA, stage, layer));
-          if (reductions.syncs_factors(stage)) all[w].summed.push_back({stage, layer});
+              all[w].push_back(of_layer(kind, stage, layer, micro));
         }
       }
     }

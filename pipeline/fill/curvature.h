@@ -15,6 +15,7 @@ struct CurvatureOptions {
   std::vector<int> layers;  ///< with factors, by model stage
   std::int64_t every = 1;   ///< steps between two refreshes, at least
   FillRule rule = FillRule::After;
+  InverseMakers makers = InverseMakers::Owners;
   /// A piece is placed in a gap that is at least so many times as long.
   double slack = 1;
 };
@@ -22,8 +23,10 @@ struct CurvatureOptions {
 /// The cycle, proved by nobody yet: `every` steps or, by FillRule::Best, as many more as its work
 /// needs. Each step multiplies its gradients by the newest inverses (PRECONDITION); by
 /// FillRule::After those are of its own micro-batches in the first step. Factors of a stage with
-/// several copies are summed at the end of a step (After) or at the beginning of the one after the
-/// last piece (Best), in the same order by all. What fits no gap of two steps that follow each
+/// several copies are summed over them, at the end of a step (After), or once all copies have their
+/// last piece or, where the step would wait for that, at the beginning of the next one (Best), in
+/// the same order by all. Inverses that copies share out (InverseMakers::Owners) are
+/// gathered in the step in which they are made. What fits no gap of two steps that follow each
 /// other stands at the end of the second one. Bubbles are those of simulate() under `costs`.
 /// Source: Osawa et al. 2023 (PipeFisher), section 3; differences in docs/kfac.md.
 /// Throws InvalidArgument for a plan that is not lowered, is not of one step with a flush, has

@@ -5,31 +5,59 @@
 namespace hetu {
 namespace {
 
+template <class Value>
 struct Name {
-  FillRule rule;
+  Value value;
   const char* name;
 };
-constexpr Name kNames[] = {{FillRule::After, "after"}, {FillRule::Best, "best"}};
+constexpr Name<FillRule> kRules[] = {{FillRule::After, "after"}, {FillRule::Best, "best"}};
+constexpr Name<InverseMakers> kMakers[] = {{InverseMakers::Owners, "owners"},
+                                           {InverseMakers::All, "all"}};
 
-std::vector<const char*> names() {
+template <class Names>
+std::vector<const char*> all_of(const Names& names) {
   std::vector<const char*> all;
-  for (const Name& n : kNames) all.push_back(n.name);
+  for (const auto& n : names) all.push_back(n.name);
   return all;
+}
+
+template <class Names, class Value>
+const char* name_of(const Names& names, Value value) {
+  for (const auto& n : names)
+    if (n.value == value) return n.name;
+  fail(Code::Internal, "a choice of K-FAC's without a name");
+}
+
+template <class Names>
+auto parse(const Names& names, const std::string& name, const char* what) {
+  for (const auto& n : names)
+    if (name == n.name) return n.value;
+  fail(Code::InvalidArgument, "unknown {} '{}'; known: {}", what, name,
+       fmt::join(all_of(names), ", "));
 }
 
 }  // namespace
 
-const char* fill_rule_name(FillRule rule) {
-  for (const Name& n : kNames)
-    if (n.rule == rule) return n.name;
-  fail(Code::Internal, "a place of K-FAC's work without a name");
-}
+const char* fill_rule_name(FillRule rule) { return name_of(kRules, rule); }
 
 FillRule parse_fill_rule(const std::string& name) {
-  for (const Name& n : kNames)
-    if (name == n.name) return n.rule;
-  fail(Code::InvalidArgument, "unknown place of K-FAC's work '{}'; known: {}", name,
-       fmt::join(names(), ", "));
+  return parse(kRules, name, "place of K-FAC's work");
+}
+
+const char* inverse_makers_name(InverseMakers makers) { return name_of(kMakers, makers); }
+
+InverseMakers parse_inverse_makers(const std::string& name) {
+  return parse(kMakers, name, "maker of inverses");
+}
+
+OptionField inverses_field(std::string& makers) {
+  return {.name = "inverses",
+          .place = &makers,
+          .argument = "WHO",
+          .doc =
+              "of K-FAC, of a stage with several copies: each layer is inverted by one of them, "
+              "which gives its inverses to the others (owners), or by every copy (all)",
+          .choices = all_of(kMakers)};
 }
 
 OptionField fill_field(std::string& rule) {
@@ -39,7 +67,7 @@ OptionField fill_field(std::string& rule) {
           .doc =
               "K-FAC's work: after the compute of a step, or in the bubbles of as many steps as it "
               "needs (best)",
-          .choices = names(),
+          .choices = all_of(kRules),
           .otherwise = rule.empty() ? "" : nullptr};
 }
 

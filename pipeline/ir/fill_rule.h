@@ -1,5 +1,5 @@
-// Where K-FAC's work stands in a plan, and the options that say so: the same for the tool and for
-// training. Read by pipeline/fill, pipeline/options and executor/stage.
+// Where K-FAC's work stands in a plan and who does it, and the options that say so: the same for
+// the tool and for training. Read by pipeline/fill, pipeline/options and executor/stage.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,13 +12,24 @@ namespace hetu {
 /// of the worker (after), or in the bubbles of as many steps as that takes (best).
 enum class FillRule : std::uint8_t { After, Best };
 
+/// Who inverts the factors of a stage with several copies: each layer one of them, which gives its
+/// inverses to the others (owners), or every copy all of them (all).
+enum class InverseMakers : std::uint8_t { Owners, All };
+
 /// "after", "best".
 const char* fill_rule_name(FillRule rule);
 /// The inverse. Throws InvalidArgument naming the known ones.
 FillRule parse_fill_rule(const std::string& name);
 
+/// "owners", "all".
+const char* inverse_makers_name(InverseMakers makers);
+/// The inverse. Throws InvalidArgument naming the known ones.
+InverseMakers parse_inverse_makers(const std::string& name);
+
 /// `--fill`. An empty rule stands for a plan without the work.
 OptionField fill_field(std::string& rule);
+/// `--inverses`.
+OptionField inverses_field(std::string& makers);
 /// `--curvature-every`.
 OptionField every_field(std::int64_t& every);
 

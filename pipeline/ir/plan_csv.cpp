@@ -52,6 +52,7 @@ struct Census {
   bool scalars = false;
   bool averages = false;
   bool servers = false;
+  bool owners = false;
 
   void take(const std::vector<Instr>& row, int worker, std::int64_t raise, bool half_micros) {
     for (const Instr& i : row) {
@@ -59,6 +60,7 @@ struct Census {
       scalars |= i.kind == Kind::ReduceScalars;
       averages |= i.kind == Kind::PartialReduce;
       servers |= i.kind == Kind::Push || i.kind == Kind::Pull;
+      owners |= i.kind == Kind::Gather;
       if (i.stage < 0) continue;
       worker_of.try_emplace(i.stage, worker);
       highest_stage = std::max<std::int64_t>(highest_stage, i.stage);
@@ -136,6 +138,7 @@ void infer_lowering(Schedule& s, const Census& census, const PlanFacts& facts) {
   }
   if (most > 1) s.lowering.gradient_buckets = buckets;
   if (census.layers_of.empty()) return;
+  s.lowering.owners = census.owners;
   s.lowering.factor_layers.assign(buckets.size(), 0);
   for (const auto& [stage, layers] : census.layers_of) {
     if (stage >= static_cast<int>(s.placements.size())) continue;

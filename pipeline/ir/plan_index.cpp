@@ -157,6 +157,7 @@ void PlanIndex::enter(int position) {
     case Kind::SyncB:
     case Kind::InvertA:
     case Kind::InvertB:
+    case Kind::Gather:
     case Kind::Precondition:
       return step_level_.push_back(position);
     case Kind::CurvatureA:  // several layers, and in any order

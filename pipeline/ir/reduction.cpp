@@ -62,6 +62,9 @@ Reductions::Reductions(const Schedule& schedule) : schedule_(schedule) {
   require(how.factor_layers.empty() || static_cast<int>(how.factor_layers.size()) == n,
           "layers with factors: one number per model stage, {}, or none; got {}", n,
           how.factor_layers.size());
+  require(!how.owners || (!how.average_weights && !how.servers),
+          "'{}' has pipelines that share no gradient, and owners of layers invert for all copies",
+          schedule.method);
   copies_.assign(n, 0);
   const int sharers = how.average_weights || how.servers ? 1 : how.pipelines;
   for (const Placement& p : schedule.placements) copies_[p.model_stage] += sharers;
@@ -109,19 +112,43 @@ std::int64_t Reductions::group(int stage, int part) const {
 
 // Above all buckets, which are at most 1024 of a model stage.
 std::int64_t Reductions::group(const Instr& sum) const {
-  if (!is_factor_sync(sum.kind)) return group(sum.stage, sum.part);
-  constexpr std::int64_t kFactors = std::int64_t{1} << 48;
+  if (!is_factor_exchange(sum.kind)) return group(sum.stage, sum.part);
+  constexpr std::int64_t kFactors = std::int64_t{1} << 48, kInverses = kFactors << 1;
   const int layer = 2 * sum.part + (is_of_inputs(sum.kind) ? 0 : 1);
-  return kFactors + schedule_.placements[sum.stage].model_stage * (std::int64_t{1} << 17) + layer;
+  return (sum.kind == Kind::Gather ? kInverses : kFactors) +
+         schedule_.placements[sum.stage].model_stage * (std::int64_t{1} << 17) + layer;
 }
 
 std::vector<int> Reductions::members(const Instr& sum) const {
-  return members(sum.stage, is_factor_sync(sum.kind) ? 0 : sum.part);
+  return members(sum.stage, is_factor_exchange(sum.kind) ? 0 : sum.part);
 }
 
 int Reductions::factor_layers(int stage) const {
   const auto& layers = schedule_.lowering.factor_layers;
   return layers.empty() ? 0 : layers[schedule_.placements[stage].model_stage];
+}
+
+int Reductions::sharers(int stage) const {
+  return schedule_.lowering.owners ? copies_[schedule_.placements[stage].model_stage] : 1;
+}
+
+int Reductions::rounds(int stage) const {
+  return (factor_layers(stage) + sharers(stage) - 1) / sharers(stage);
+}
+
+Reductions::Layers Reductions::layers_of(int stage, int round) const {
+  const std::int64_t each = sharers(stage), all = factor_layers(stage);
+  const auto below = [&](std::int64_t layer) { return static_cast<int>(std::min(all, layer)); };
+  return {below(round * each), below((round + 1) * each)};
+}
+
+int Reductions::inverted_layer(const Instr& inversion, int pipeline) const {
+  const auto [first, end] = layers_of(inversion.stage, inversion.part);
+  if (sharers(inversion.stage) == 1) return first < end ? first : -1;
+  const Placement& copy = schedule_.placements[inversion.stage];
+  const int in_pipeline = copies_[copy.model_stage] / schedule_.lowering.pipelines;
+  const int layer = first + pipeline * in_pipeline + copy.replica;
+  return layer < end ? layer : -1;
 }
 
 std::vector<int> Reductions::members(int stage, int part) const {

@@ -36,12 +36,12 @@ class Reductions {
 
   /// A number that all members of one reduction share: (model stage, part), or the tied pair.
   std::int64_t group(int stage, int part) const;
-  /// The same of a REDUCE_GRAD, SYNC_A or SYNC_B.
+  /// The same of a REDUCE_GRAD, SYNC_A, SYNC_B or GATHER.
   std::int64_t group(const Instr& sum) const;
 
   /// Placements of one pipeline that take part in the reduction, one per worker.
   std::vector<int> members(int stage, int part) const;
-  /// The same of a REDUCE_GRAD, SYNC_A or SYNC_B.
+  /// The same of a REDUCE_GRAD, SYNC_A, SYNC_B or GATHER.
   std::vector<int> members(const Instr& sum) const;
 
   /// Whether the placement's factors are sums over copies of its stage.
@@ -50,6 +50,18 @@ class Reductions {
   }
   /// Layers of the placement that have factors.
   int factor_layers(int stage) const;
+  /// Copies that share the placement's inversions; 1: each makes all.
+  int sharers(int stage) const;
+  /// Rounds of its inversions: the layers, divided among them.
+  int rounds(int stage) const;
+  /// The layers of one of its rounds: from `first`, below `end`.
+  struct Layers {
+    int first = 0, end = 0;
+  };
+  Layers layers_of(int stage, int round) const;
+  /// The layer that an INVERT_A or INVERT_B takes in a pipeline; -1: in this round that copy has
+  /// none, and idles.
+  int inverted_layer(const Instr& inversion, int pipeline) const;
 
   /// True if the plan sums scalars; over one worker too, since that is where a step has its norm.
   bool scalars() const { return scalars_; }

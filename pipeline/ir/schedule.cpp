@@ -39,6 +39,7 @@ const KindRow kKinds[] = {
     {Kind::SyncB, "SYNC_B", true, false},
     {Kind::InvertA, "INVERT_A", true, false},
     {Kind::InvertB, "INVERT_B", true, false},
+    {Kind::Gather, "GATHER", true, false},
     {Kind::Precondition, "PRECONDITION", true, false},
 };
 

@@ -36,8 +36,11 @@ enum class Kind : std::uint8_t {
   CurvatureB,  ///< CURVATURE_B: dy dy^T of its output gradients into its gradient factor
   SyncA,       ///< SYNC_A: all-reduce of an input factor over the copies of the stage; no micro
   SyncB,       ///< SYNC_B: the same of a gradient factor
-  InvertA,     ///< INVERT_A: the damped inverse of an input factor, which then is empty; no micro
+  InvertA,     ///< INVERT_A: the damped inverse of an input factor, which then is empty; part =
+               ///< layer or, of a stage whose copies share them (Lowering::owners), round; no micro
   InvertB,     ///< INVERT_B: the same of a gradient factor
+  Gather,      ///< GATHER: the inverses of a round, from the copies of the stage that made them to
+               ///< all; part = round; no micro
   Precondition,  ///< PRECONDITION: the stage's gradients times its inverses; no micro
 };
 
@@ -71,6 +74,10 @@ constexpr bool is_curvature(Kind kind) {
 }
 constexpr bool is_factor_sync(Kind kind) { return kind == Kind::SyncA || kind == Kind::SyncB; }
 constexpr bool is_inversion(Kind kind) { return kind == Kind::InvertA || kind == Kind::InvertB; }
+/// What copies of a stage exchange of K-FAC.
+constexpr bool is_factor_exchange(Kind kind) {
+  return is_factor_sync(kind) || kind == Kind::Gather;
+}
 /// What a device computes of K-FAC.
 constexpr bool is_second_order(Kind kind) {
   return is_curvature(kind) || is_inversion(kind) || kind == Kind::Precondition;
@@ -83,7 +90,7 @@ constexpr bool is_of_inputs(Kind kind) {
 }
 
 constexpr bool is_collective(Kind kind) {
-  return kind == Kind::ReduceGrad || kind == Kind::ReduceScalars || is_factor_sync(kind);
+  return kind == Kind::ReduceGrad || kind == Kind::ReduceScalars || is_factor_exchange(kind);
 }
 /// It waits for sums that its worker has posted: all, or, of an inversion, those of factors.
 constexpr bool awaits_sums(Kind kind) {
@@ -93,7 +100,7 @@ constexpr bool awaits_sums(Kind kind) {
 /// Copies of a stage agree on its weights: weight synchronisation (executor/sync).
 constexpr bool is_weight_sync(Kind kind) {
   return kind == Kind::ReduceGrad || kind == Kind::PartialReduce || kind == Kind::Push ||
-         kind == Kind::Pull || is_factor_sync(kind);
+         kind == Kind::Pull || is_factor_exchange(kind);
 }
 
 /// Where a copy of a model stage stands. One worker today; a list so that tensor parallelism fits
@@ -180,6 +187,11 @@ struct Lowering {
   bool flush = false;
   /// Of a plan with K-FAC's work: layers with factors, by model stage; empty: none.
   std::vector<int> factor_layers = {};
+  /// Of these a stage with R copies shares its inversions: in round k copy c inverts layer k R + c,
+  /// if there is one, and all have the inverses after the GATHER of that round. Copies are counted
+  /// over pipelines, and over replicas within one. Source: Osawa et al. 2023 (PipeFisher), whose
+  /// inverses stay with their owner.
+  bool owners = false;
 
   bool operator==(const Lowering&) const = default;
 };

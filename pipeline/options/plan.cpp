@@ -201,6 +201,7 @@ Schedule lowered_plan(const PlanOptions& o, const Schedule& plan) {
   curvature.layers.assign(model_stages(plan), o.factor_layers);
   curvature.every = o.curvature_every;
   curvature.rule = parse_fill_rule(o.fill);
+  curvature.makers = parse_inverse_makers(o.inverses);
   return with_curvature(made, curvature, costs_for(o, made));
 }
 

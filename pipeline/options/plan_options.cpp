@@ -2,7 +2,6 @@
 
 #include "graph/base/error.h"
 #include "graph/base/words.h"
-#include "pipeline/ir/fill_rule.h"
 
 namespace hetu {
 namespace {
@@ -82,7 +81,8 @@ Fields of_curvature(PlanOptions& o) {
            .argument = "L",
            .doc = "with --fill: layers with factors on each model stage",
            .range = {1, INT16_MAX}},
-          every_field(o.curvature_every)};
+          every_field(o.curvature_every),
+          inverses_field(o.inverses)};
 }
 
 Fields of_output(PlanOptions& o) {
@@ -198,9 +198,10 @@ void check_plan_options(const PlanOptions& o) {
           "--overlap is for pipelines that average; those of --sync-method {} push to servers "
           "beside all else",
           o.sync_method);
-  for (const char* option : {"factor_layers", "curvature_every"})
-    require(!o.has(option) || !o.fill.empty(), "{} is of K-FAC's work, which --fill adds",
-            std::string_view(option) == "factor_layers" ? "--factor-layers" : "--curvature-every");
+  PlanOptions unused;
+  for (const OptionField& f : without(of_curvature(unused), {"fill"}))
+    require(!o.has(f.name.c_str()) || !o.fill.empty(), "{} is of K-FAC's work, which --fill adds",
+            flag_of(f));
   require(!(o.has("backward") && (o.has("input_grad") || o.has("weight_grad"))),
           "--backward and --input-grad or --weight-grad exclude each other");
   const bool times = o.has("forward") || o.has("backward") || o.has("input_grad") ||

@@ -9,6 +9,7 @@
 #include "graph/base/fields.h"
 #include "pipeline/cost/cost.h"
 #include "pipeline/generate/generate.h"
+#include "pipeline/ir/fill_rule.h"
 #include "pipeline/ir/schedule.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
@@ -52,6 +53,7 @@ struct PlanOptions {
   groups::Options policy = {};            ///< of the sync methods that average in groups
   std::string fill = {};  ///< K-FAC's work, see pipeline/fill/curvature.h; none if empty
   int factor_layers = 1;  ///< on each model stage
+  std::string inverses = inverse_makers_name(InverseMakers::Owners);
   std::int64_t curvature_every = 1;
   bool lowered = false;
   std::string format = {}, output = {}, style = "timeline";

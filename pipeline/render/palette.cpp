@@ -39,6 +39,8 @@ const std::vector<KindLook>& kind_looks() {
        179},
       {"SYNC_B", "YB", 'y', "sum of gradient factors", 0xc07f1e, true, false, Lane::Collective,
        false, 136},
+      {"GATHER", "GA", 'g', "gathering of inverses", 0xa4602c, false, true, Lane::Collective, false,
+       130},
       {"SEND_F", "SF", 's', "send activation", 0x2f7fc2, false, true, Lane::Send, false, 32},
       {"RECV_F", "RF", 'r', "receive activation", 0x9cc7ea, false, false, Lane::Receive, false,
        117},

@@ -28,6 +28,7 @@ const std::vector<KindLook>& profile_looks() {
       {"PRECONDITION", "PC", 'P', "precondition", 0xbcbd22, false, false, Lane::Main, true, 142},
       {"SYNC_A", "YA", 'Y', "curvature sync", 0x17becf, true, false, Lane::Collective, false, 44},
       {"SYNC_B", "YB", 'Y', "curvature sync", 0x17becf, true, false, Lane::Collective, false, 44},
+      {"GATHER", "GA", 'H', "inverse gather", 0x17becf, false, false, Lane::Collective, false, 44},
       {"REDUCE_GRAD", "G", 'G', "gradient sync", 0x7f7f7f, true, false, Lane::Collective, false,
        244, 0.5},
       {"", "X", '?', "", 0xffffff, false, false, Lane::Send, false, 231},

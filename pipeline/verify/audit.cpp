@@ -131,7 +131,9 @@ class Auditor {
         return factors_.sync(position);
       case Kind::InvertA:
       case Kind::InvertB:
-        return factors_.inversion(position);
+        return factors_.inversion(position, stages_[i.stage].updates);
+      case Kind::Gather:
+        return factors_.gather(position, stages_[i.stage].updates);
       case Kind::Precondition:
         return precondition(i, position);
       default:

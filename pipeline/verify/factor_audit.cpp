@@ -22,18 +22,40 @@ FactorAudit::FactorAudit(const PlanIndex& index, const Reductions& reductions)
   }
 }
 
-FactorAudit::Layer& FactorAudit::layer_at(int position) {
-  const Instr& i = index_.at(position);
-  std::vector<Layer>& layers = stages_[i.stage].layers;
-  if (i.part >= static_cast<int>(layers.size()))
-    fail(Code::Plan, "{} is of layer {}, but {} of stage {} have factors:\n  {}", to_string(i),
-         i.part, layers.size(), i.stage, index_.describe(position));
-  return layers[i.part];
+int FactorAudit::Agreement::other(std::int64_t key, int worker, int value) {
+  const int time = times_[{key, worker}]++;
+  std::vector<int>& values = values_[key];
+  if (time == static_cast<int>(values.size())) values.push_back(value);
+  return values[time];
 }
 
-std::string FactorAudit::factor_name(int position, bool inputs) const {
+FactorAudit::Layer& FactorAudit::layer_of(int position, int layer) {
   const Instr& i = index_.at(position);
-  return fmt::format("{} factor of layer {}", inputs ? "input" : "gradient", i.part);
+  std::vector<Layer>& layers = stages_[i.stage].layers;
+  if (layer >= static_cast<int>(layers.size()))
+    fail(Code::Plan, "{} is of layer {}, but {} of stage {} have factors:\n  {}", to_string(i),
+         layer, layers.size(), i.stage, index_.describe(position));
+  return layers[layer];
+}
+
+FactorAudit::Layer& FactorAudit::layer_at(int position) {
+  return layer_of(position, index_.at(position).part);
+}
+
+// Rows are those of every pipeline, whose copies of the stage take other layers each.
+std::vector<int> FactorAudit::inverted_layers(int position) const {
+  const Instr& i = index_.at(position);
+  std::vector<int> layers;
+  for (int d = 0; d < schedule_.lowering.pipelines; ++d) {
+    const int layer = reductions_.inverted_layer(i, d);
+    if (layer < 0 || (!layers.empty() && layers.back() == layer)) break;  // each has them, or none
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+std::string FactorAudit::factor_name(int layer, bool inputs) {
+  return fmt::format("{} factor of layer {}", inputs ? "input" : "gradient", layer);
 }
 
 int FactorAudit::micros_here(int stage, int step) const {
@@ -62,12 +84,12 @@ void FactorAudit::curvature(int position) {
   const int step = i.micro / schedule_.micro_batches;
   if (f.inverted || f.synced)
     fail(Code::Plan, "{} comes after the {} was {}:\n  {}", to_string(i),
-         factor_name(position, inputs),
+         factor_name(i.part, inputs),
          f.inverted ? "inverted, and before the layer's other one is" : "summed",
          index_.describe(position));
   if (f.step >= 0 && f.step != step)
     fail(Code::Plan, "{} is of step {}, but the {} holds micro-batches of step {}:\n  {}",
-         to_string(i), step, factor_name(position, inputs), f.step, index_.describe(position));
+         to_string(i), step, factor_name(i.part, inputs), f.step, index_.describe(position));
   if (const auto [known, fresh] = f.seen.try_emplace(i.micro, position); !fresh)
     fail(Code::Plan, "{} is doubled:\n  {}\n  {}", to_string(i), index_.describe(known->second),
          index_.describe(position));
@@ -78,13 +100,13 @@ void FactorAudit::curvature(int position) {
   if (--s.missing[i.micro] == 0) --s.kept;
 }
 
-void FactorAudit::check_whole(const Layer& layer, bool inputs, int position) const {
+void FactorAudit::check_whole(const Layer& layer, int number, bool inputs, int position) const {
   const Instr& i = index_.at(position);
   const Factor& f = layer.of(inputs);
   const int wanted = f.step < 0 ? 1 : micros_here(i.stage, f.step);
   if (f.pieces < wanted)
     fail(Code::Plan, "{} comes before the {} is whole: {} of {} micro-batches are in it:\n  {}",
-         to_string(i), factor_name(position, inputs), f.pieces,
+         to_string(i), factor_name(number, inputs), f.pieces,
          f.step < 0 ? "a step's" : std::to_string(wanted), index_.describe(position));
 }
 
@@ -96,45 +118,89 @@ void FactorAudit::sync(int position) {
   if (!reductions_.syncs_factors(i.stage))
     fail(Code::Plan, "{} sums over one copy of its stage:\n  {}", to_string(i),
          index_.describe(position));
-  check_whole(layer, inputs, position);
+  check_whole(layer, i.part, inputs, position);
   if (f.synced) fail(Code::Plan, "{} is doubled:\n  {}", to_string(i), index_.describe(position));
   f.synced = true;
-  // All copies sum the same step.
-  const std::int64_t group = reductions_.group(i);
-  const auto at = std::find(groups_.begin(), groups_.end(), group) - groups_.begin();
-  if (at == static_cast<std::ptrdiff_t>(groups_.size())) {
-    groups_.push_back(group);
-    summed_steps_.emplace_back();
-    times_.emplace_back(index_.workers(), 0);
-  }
-  const int time = times_[at][index_.worker_of(position)]++;
-  std::vector<int>& steps = summed_steps_[at];
-  if (time == static_cast<int>(steps.size())) steps.push_back(f.step);
-  if (steps[time] != f.step)
+  const int other = summed_.other(reductions_.group(i), index_.worker_of(position), f.step);
+  if (other != f.step)
     fail(Code::Plan,
          "{} sums micro-batches of step {}, another copy of the stage those of step {}:\n  {}",
-         to_string(i), f.step, steps[time], index_.describe(position));
+         to_string(i), f.step, other, index_.describe(position));
 }
 
-void FactorAudit::inversion(int position) {
+void FactorAudit::check_invertible(Layer& layer, int number, int position) const {
   const Instr& i = index_.at(position);
-  const bool mine = is_of_inputs(i.kind);
-  Layer& layer = layer_at(position);
-  if (layer.of(mine).inverted)
-    fail(Code::Plan, "{} is doubled:\n  {}", to_string(i), index_.describe(position));
   for (const bool inputs : {true, false}) {
-    check_whole(layer, inputs, position);
+    check_whole(layer, number, inputs, position);
     if (reductions_.syncs_factors(i.stage) && !layer.of(inputs).synced)
       fail(Code::Plan, "{} comes before the {} is summed over the copies of its stage:\n  {}",
-           to_string(i), factor_name(position, inputs), index_.describe(position));
+           to_string(i), factor_name(number, inputs), index_.describe(position));
   }
   if (layer.a.step != layer.b.step)
     fail(Code::Plan, "{} is of factors of steps {} and {}:\n  {}", to_string(i), layer.a.step,
          layer.b.step, index_.describe(position));
-  layer.of(mine).inverted = true;
-  if (!layer.of(!mine).inverted) return;
+}
+
+void FactorAudit::inversion(int position, int updates) {
+  const Instr& i = index_.at(position);
+  const bool mine = is_of_inputs(i.kind);
+  const std::vector<int> numbers = inverted_layers(position);
+  if (numbers.empty() && reductions_.sharers(i.stage) == 1) layer_at(position);  // refuses it
+  if (numbers.empty())
+    fail(Code::Plan,
+         "{} is of round {}, in which this copy has none of the {} layers of stage {} with "
+         "factors:\n  {}",
+         to_string(i), i.part, reductions_.factor_layers(i.stage), i.stage,
+         index_.describe(position));
+  for (const int number : numbers) {
+    Layer& layer = layer_of(position, number);
+    if (layer.of(mine).inverted)
+      fail(Code::Plan, "{} is doubled:\n  {}", to_string(i), index_.describe(position));
+    check_invertible(layer, number, position);
+    layer.of(mine).inverted = true;
+    const bool both = layer.of(!mine).inverted;
+    if (both && reductions_.sharers(i.stage) == 1) renew(position, number, updates);
+  }
+}
+
+// A copy of the stage posts it once its own inversions of the round are there, so that it ends once
+// all are.
+void FactorAudit::gather(int position, int updates) {
+  const Instr& i = index_.at(position);
+  const auto [first, end] = reductions_.layers_of(i.stage, i.part);
+  if (reductions_.sharers(i.stage) == 1 || first >= end)
+    fail(Code::Plan, "{}: copies of stage {} share the inversions of {} round(s):\n  {}",
+         to_string(i), i.stage, reductions_.sharers(i.stage) == 1 ? 0 : reductions_.rounds(i.stage),
+         index_.describe(position));
+  for (const int number : inverted_layers(position)) {
+    const Layer& layer = layer_of(position, number);
+    for (const bool inputs : {true, false}) {
+      if (layer.of(inputs).inverted) continue;
+      Instr missing = i;
+      missing.kind = inputs ? Kind::InvertA : Kind::InvertB;
+      fail(Code::Plan, "{} comes before {}:\n  {}", to_string(i), to_string(missing),
+           index_.describe(position));
+    }
+  }
+  for (int number = first; number < end; ++number) {
+    check_invertible(layer_of(position, number), number, position);
+    renew(position, number, updates);
+  }
+}
+
+// Of a layer both of whose inverses are there: its factors are empty.
+void FactorAudit::renew(int position, int number, int updates) {
+  const Instr& i = index_.at(position);
+  Layer& layer = layer_of(position, number);
   layer.inverse_of = layer.a.step;
   layer.a = layer.b = {};
+  const std::int64_t model_stage = schedule_.placements[i.stage].model_stage;
+  const int other = renewed_.other(model_stage << 16 | number, index_.worker_of(position), updates);
+  if (other != updates)
+    fail(Code::Plan,
+         "{}: inverses of layer {} are new in step {}, those of another copy of the stage in step "
+         "{}:\n  {}",
+         to_string(i), number, updates, other, index_.describe(position));
 }
 
 void FactorAudit::precondition(int position, int updates) {
@@ -146,7 +212,8 @@ void FactorAudit::precondition(int position, int updates) {
   for (std::size_t l = 0; l < s.layers.size(); ++l) {
     const Layer& layer = s.layers[l];
     if (layer.a.inverted || layer.b.inverted)
-      fail(Code::Plan, "{} comes between the two inversions of layer {}:\n  {}", to_string(i), l,
+      fail(Code::Plan, "{} comes between the two inversions of layer {}{}:\n  {}", to_string(i), l,
+           reductions_.sharers(i.stage) > 1 ? ", or before they are gathered" : "",
            index_.describe(position));
     if (layer.inverse_of >= 0) s.oldest = std::max(s.oldest, updates - layer.inverse_of);
   }
@@ -155,11 +222,17 @@ void FactorAudit::precondition(int position, int updates) {
 void FactorAudit::finish(VerifyReport& report) const {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const Stage& stage = stages_[s];
+    const bool gathered = reductions_.sharers(static_cast<int>(s)) > 1;
     report.stages[s].tap_copies = stage.most_kept;
     report.oldest_inverse = std::max(report.oldest_inverse, stage.oldest);
     for (const Layer& layer : stage.layers) {
       for (const bool inputs : {true, false}) {
         const Factor& f = layer.of(inputs);
+        if (f.pieces > 0 && gathered)
+          fail(Code::Plan,
+               "curvature is never inverted and gathered:\n  {} has no {}GATHER:{} after it",
+               index_.describe(f.last), s,
+               index_.at(f.last).part / reductions_.sharers(static_cast<int>(s)));
         if (f.pieces > 0)
           fail(Code::Plan, "curvature is never inverted:\n  {} has no {}INVERT_{}:{} after it",
                index_.describe(f.last), s, inputs ? "A" : "B", index_.at(f.last).part);

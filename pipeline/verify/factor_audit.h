@@ -1,8 +1,11 @@
 // The part of the audit that concerns K-FAC: each factor gets every micro-batch of one step once,
-// is summed, inverted, and then empty; no gradient meets half of a refresh.
+// is summed, inverted, by one copy of its stage and gathered by the others or by each, and then
+// empty; no gradient meets half of a refresh, and all copies use its inverses from one step on.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pipeline/ir/plan_index.h"
@@ -22,8 +25,10 @@ class FactorAudit {
   void forward(int position);
   void curvature(int position);
   void sync(int position);
-  void inversion(int position);
-  /// The stage's gradients are multiplied, before its update number `updates` (from 0).
+  /// Before the stage's update number `updates` (from 0), here and below.
+  void inversion(int position, int updates);
+  void gather(int position, int updates);
+  /// The stage's gradients are multiplied.
   void precondition(int position, int updates);
   /// The end of the rows; enters copies and the age of inverses.
   void finish(VerifyReport& report) const;
@@ -34,7 +39,7 @@ class FactorAudit {
     int pieces = 0;                // of them so far
     std::map<int, int> seen = {};  // by micro-batch: position
     bool synced = false;
-    bool inverted = false;  // and the layer's other one is not
+    bool inverted = false;  // and the layer's other one is not, or neither is gathered
     int last = -1;          // position of the last piece
   };
   struct Layer {
@@ -50,18 +55,33 @@ class FactorAudit {
     int oldest = 0;  // most steps between a factor's micro-batches and what its inverse multiplies
   };
 
+  // What all copies of a stage do at the same point of their rows: whose micro-batches a sum has,
+  // in which step an inverse is new.
+  class Agreement {
+   public:
+    // The value of that worker's next time; what another worker had there, else the same.
+    int other(std::int64_t key, int worker, int value);
+
+   private:
+    std::map<std::pair<std::int64_t, int>, int> times_;  // by key and worker
+    std::map<std::int64_t, std::vector<int>> values_;    // by key, in order
+  };
+
   Layer& layer_at(int position);
+  Layer& layer_of(int position, int layer);
+  std::vector<int> inverted_layers(int position) const;
+  void check_invertible(Layer& layer, int number, int position) const;
+  void renew(int position, int number, int updates);
   int micros_here(int stage, int step) const;
-  void check_whole(const Layer& layer, bool inputs, int position) const;
-  std::string factor_name(int position, bool inputs) const;
+  void check_whole(const Layer& layer, int number, bool inputs, int position) const;
+  static std::string factor_name(int layer, bool inputs);
 
   const PlanIndex& index_;
   const Schedule& schedule_;
   const Reductions& reductions_;
   std::vector<Stage> stages_;
-  std::vector<std::vector<int>> summed_steps_;  // by sync group in order: steps of its sums
-  std::vector<std::int64_t> groups_;            // which group that is
-  std::vector<std::vector<int>> times_;         // by group: sums so far, by worker
+  Agreement summed_;   // by sync group: the step whose micro-batches are summed
+  Agreement renewed_;  // by model stage and layer: the step from which on its inverses are new
 };
 
 }  // namespace hetu

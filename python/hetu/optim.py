@@ -51,6 +51,7 @@ class Optimizer:
     kfac_damping: float = field(default=_of("sgd", "kfac_damping"), init=False)  # KFAC sets them
     curvature_every: int = field(default=_of("sgd", "curvature_every"), init=False)
     fill: str = field(default=_of("sgd", "fill"), init=False)
+    inverses: str = field(default=_of("sgd", "inverses"), init=False)
     fill_costs: str = field(default=_of("sgd", "fill_costs"), init=False)
 
     if not TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Optimizer:
     def settings(self) -> dict[str, Any]:
         """As the C++ side reads them."""
         given = {**self.__dict__, "kind": self.kind, "kfac_damping": self.kfac_damping,
-                 "curvature_every": self.curvature_every, "fill": self.fill, "fill_costs": self.fill_costs}
+                 "curvature_every": self.curvature_every, "fill": self.fill, "inverses": self.inverses,
+                 "fill_costs": self.fill_costs}
         if "betas" in given:
             if not isinstance(given["betas"], (tuple, list)) or len(given["betas"]) != 2:
                 raise ValueError(f"betas: two numbers are wanted, such as (0.9, 0.999), got {given['betas']!r}")
@@ -177,19 +179,21 @@ class KFAC(Optimizer):
 
     `damping`: lambda, whose root is added to each factor. `every`: steps between two refreshes of the inverses, at least,
     each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, or "best", in the
-    bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs). Weights with a side
-    above `largest`, and those with one of `but` in their names, go without.
+    bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs). `inverses`: where a
+    stage has several copies, each layer is inverted by one of them ("owners") or by all ("all"). Weights with a side above
+    `largest`, and those with one of `but` in their names, go without.
     """
 
     def __init__(self, inner: Optimizer, damping: float = _of("sgd", "kfac_damping"),
                  every: int = _of("sgd", "curvature_every"), largest: int = 4096, but: tuple[str, ...] = (), *,
-                 fill: str = _of("sgd", "fill"), costs: str = _of("sgd", "fill_costs")) -> None:
+                 fill: str = _of("sgd", "fill"), inverses: str = _of("sgd", "inverses"),
+                 costs: str = _of("sgd", "fill_costs")) -> None:
         if not isinstance(inner, Optimizer) or isinstance(inner, KFAC):
             refuse(f"KFAC: inner is an optimizer before which K-FAC is put, got {kind_of(inner)}")
         super().__init__(inner.learning_rate, inner.clip_norm)
         self.inner, self.largest, self.but, self.kind = inner, largest, tuple(but), inner.kind
         inner.kfac_damping, inner.curvature_every = float(damping), every
-        inner.fill, inner.fill_costs = fill, costs
+        inner.fill, inner.inverses, inner.fill_costs = fill, inverses, costs
 
     def settings(self) -> dict[str, Any]:
         return self.inner.settings()

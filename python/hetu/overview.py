@@ -199,10 +199,13 @@ def _sum_up(graph: Any, starts: list[int], depth: int | None, memory: list[Any])
         for stage in stages:
             found[stage].parameters += sizes[name]
             found[stage].weight_bytes += 4 * sizes[name]
+    purposes = ["weights", "optimizer", "gradients", "activations", "other"]
+    if any(row["kfac"] for of_worker in memory for row in of_worker):
+        purposes.insert(4, "kfac")
     for of_worker in memory:
         for row in of_worker:
             stage = found[row["stage"]]
-            stage.memory = {name: row[name] for name in ("weights", "optimizer", "gradients", "activations", "other")}
+            stage.memory = {name: row[name] for name in purposes}
             stage.peak = row["peak"]
     buffers = sum(_elements(shape) for _, shape in graph.buffers)
     return Summary(list(layers.values()), found, sum(sizes.values()), buffers, total, backward)

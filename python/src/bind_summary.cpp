@@ -44,7 +44,8 @@ nb::dict memory_dict(int stage, const MemoryPlan& memory) {
   row["optimizer"] = memory.optimizer;
   row["gradients"] = memory.gradients + memory.averages;
   row["activations"] = memory.saved * memory.saved_copies + memory.held * memory.held_copies;
-  row["other"] = memory.feeds + memory.boundaries + memory.scratch;
+  row["kfac"] = memory.taps * memory.tap_copies + memory.factor_scratch;
+  row["other"] = memory.feeds + memory.boundaries + memory.scratch - memory.factor_scratch;
   row["peak"] = memory.peak();
   return row;
 }

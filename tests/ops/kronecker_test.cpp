@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 
@@ -46,6 +48,28 @@ std::vector<float> factor_of(std::int64_t n, std::int64_t rows, unsigned seed) {
   return sum;
 }
 
+// As many bytes as a layer is said to need, aligned, with others behind that must stay.
+class Scratch {
+ public:
+  Scratch(std::int64_t inputs, std::int64_t outputs)
+      : bytes_(cpu_tensor_kernels().factor_scratch(inputs, outputs)), room_(bytes_ + 128, kKept) {}
+  ~Scratch() {
+    for (const char* at = data() + bytes_; at != room_.data() + room_.size(); ++at)
+      EXPECT_EQ(*at, kKept) << "written " << at - data() << " bytes behind its begin, of "
+                            << bytes_;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  char* data() {
+    return room_.data() + (64 - reinterpret_cast<std::uintptr_t>(room_.data()) % 64) % 64;
+  }
+
+ private:
+  static constexpr char kKept = 0x5a;
+  std::int64_t bytes_;
+  std::vector<char> room_;
+};
+
 struct Inverses {
   std::vector<float> input, gradient;
 };
@@ -70,6 +94,8 @@ Inverses invert(const std::vector<float>& a, std::int64_t n, const std::vector<f
   KroneckerCall call = call_of(a, n, b, m, damping);
   call.input_inverse = out.input.data();
   call.gradient_inverse = out.gradient.data();
+  Scratch scratch(n, m);
+  call.scratch = scratch.data();
   cpu_tensor_kernels().invert_factors(call);
   return out;
 }
@@ -126,8 +152,9 @@ TEST(Kronecker, InFloat64IsThatOfTheReferenceToTenDigits) {
       return inverse_of(x, side);
     };
     Matrix of_input(input.size()), of_gradient(gradient.size());
-    cpu::damped_inverse(gradient.data(), m, 4, added.gradient, of_gradient.data());
-    cpu::damped_inverse(input.data(), n, 0.25, added.input, of_input.data());
+    std::vector<double> scratch(static_cast<std::size_t>(2 * std::max(m, n) * std::max(m, n)) + 8);
+    cpu::damped_inverse(gradient.data(), m, 4, added.gradient, of_gradient.data(), scratch.data());
+    cpu::damped_inverse(input.data(), n, 0.25, added.input, of_input.data(), scratch.data());
     const auto near = [&](const Matrix& found, const Matrix& expected) {
       double largest = 0;
       for (const double x : expected) largest = std::max(largest, std::abs(x));
@@ -146,7 +173,7 @@ TEST(Kronecker, InFloat64IsThatOfTheReferenceToTenDigits) {
       for (std::int64_t k = 0; k < n; ++k)
         for (std::int64_t j = 0; j < n; ++j)
           expected[i * n + j] += half[i * n + k] * right[k * n + j];
-    cpu::precondition(w.data(), m, n, of_gradient.data(), of_input.data());
+    cpu::precondition(w.data(), m, n, of_gradient.data(), of_input.data(), scratch.data());
     near(w, expected);
   }
 }
@@ -175,6 +202,8 @@ TEST(Kronecker, TheOrderOfInversionsChangesNoBit) {
       KroneckerCall call = call_of(a, 70, b, 33, 0.01);
       (input ? call.input_inverse : call.gradient_inverse) =
           input ? out.input.data() : out.gradient.data();
+      Scratch scratch(70, 33);
+      call.scratch = scratch.data();
       cpu_tensor_kernels().invert_factors(call);
     }
     EXPECT_EQ(out.input, both.input);
@@ -194,11 +223,30 @@ TEST(Kronecker, AGradientIsMultipliedFromBothSides) {
     for (int j = 0; j < 4; ++j)
       for (int k = 0; k < 4; ++k) expected[i * 4 + j] += half[i * 4 + k] * double(right[k * 4 + j]);
   std::vector<float> one_side = gradient;
-  cpu_tensor_kernels().precondition(gradient.data(), 7, 4, left.data(), right.data());
-  cpu_tensor_kernels().precondition(one_side.data(), 7, 4, left.data(), nullptr);
+  Scratch scratch(4, 7);
+  cpu_tensor_kernels().precondition(gradient.data(), 7, 4, left.data(), right.data(),
+                                    scratch.data());
+  cpu_tensor_kernels().precondition(one_side.data(), 7, 4, left.data(), nullptr, scratch.data());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(gradient[i], expected[i], 1e-5 * 5000) << i;
     EXPECT_NEAR(one_side[i], half[i], 1e-5 * 500) << i;
+  }
+}
+
+// Of every shape no more is written than is asked for; Scratch looks.
+TEST(Kronecker, KeepsToItsScratch) {
+  for (const std::int64_t inputs : {1, 3, 64, 100, 200}) {
+    for (const std::int64_t outputs : {1, 5, 65, 180}) {
+      const std::vector<float> a = factor_of(inputs, 2 * inputs, 1);
+      const std::vector<float> b = factor_of(outputs, 2 * outputs, 2);
+      const Inverses made = invert(a, inputs, b, outputs, 0.01);
+      std::vector<float> weight(static_cast<std::size_t>(inputs * outputs), 1), bias(b.size(), 1);
+      Scratch scratch(inputs, outputs);
+      const TensorKernels& kernels = cpu_tensor_kernels();
+      kernels.precondition(weight.data(), outputs, inputs, made.gradient.data(), made.input.data(),
+                           scratch.data());
+      kernels.precondition(bias.data(), outputs, 1, made.gradient.data(), nullptr, scratch.data());
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -41,8 +42,10 @@ Costs published() {
   return costs;
 }
 
-CurvatureOptions how_of(const Schedule& step, FillRule rule, int layers = 6, int every = 1) {
+CurvatureOptions how_of(const Schedule& step, FillRule rule, int layers = 6, int every = 1,
+                        InverseMakers makers = InverseMakers::Owners) {
   CurvatureOptions how;
+  how.makers = makers;
   how.layers.assign(model_stages(step), layers);
   how.every = every;
   how.rule = rule;
@@ -71,38 +74,62 @@ std::vector<Case> cases() {
 class EveryPlan : public testing::TestWithParam<Case> {};
 
 // Each piece of a refresh once, in the order of the rules, in the whole of its cycle.
+void check_work(const Case& c, const Schedule& cycle, int layers, InverseMakers makers) {
+  ASSERT_NO_THROW(verify(cycle)) << to_csv(cycle);
+  std::map<std::string, int> counts;
+  any_instr(cycle, [&](const Instr& i) {
+    if (is_second_order(i.kind) || is_factor_exchange(i.kind)) ++counts[kind_name(i.kind)];
+    return false;
+  });
+  const int placements = static_cast<int>(cycle.placements.size());
+  const int copies = placements / model_stages(cycle) * c.pipelines;
+  const bool shared = copies > 1 && makers == InverseMakers::Owners;
+  int inversions = 0;  // in the rows of one pipeline, whose replica r of the first one has kR + r
+  for (const Placement& p : cycle.placements)
+    for (int layer = shared ? p.replica : 0; layer < layers; layer += shared ? copies : 1)
+      ++inversions;
+  const int rounds = shared ? (layers + copies - 1) / copies : 0;
+  for (const char* kind : {"CURVATURE_A", "CURVATURE_B"})
+    EXPECT_EQ(counts[kind], layers * model_stages(cycle) * c.micros) << kind;
+  for (const char* kind : {"INVERT_A", "INVERT_B"}) EXPECT_EQ(counts[kind], inversions) << kind;
+  for (const char* kind : {"SYNC_A", "SYNC_B"})
+    EXPECT_EQ(counts[kind], copies > 1 ? layers * placements : 0) << kind;
+  EXPECT_EQ(counts["GATHER"], rounds * placements);
+  EXPECT_EQ(counts["PRECONDITION"], placements * cycle.steps);
+}
+
+// Its steps are what it is made of: they come together again.
+void check_steps(const Schedule& cycle) {
+  std::size_t length = 0;
+  for (const Schedule& s : steps_of(cycle))
+    for (const Program& p : s.workers) length += unroll(p).size();
+  std::size_t whole = 0;
+  for (const Program& p : cycle.workers) whole += unroll(p).size();
+  EXPECT_EQ(length, whole);
+}
+
 TEST_P(EveryPlan, IsProvedWithItsWork) {
   const Case c = GetParam();
   const Schedule step = one_step(c.method, c.stages, c.micros, c.pipelines);
   for (const FillRule rule : {FillRule::After, FillRule::Best}) {
-    for (const int layers : {1, 6}) {
-      for (const int every : {1, 3}) {
-        const Schedule cycle = with_curvature(step, how_of(step, rule, layers, every), published());
-        SCOPED_TRACE(fmt::format("{} {} {} {} {} {} every {}", c.method, c.stages, c.micros,
-                                 c.pipelines, fill_rule_name(rule), layers, every));
-        ASSERT_NO_THROW(verify(cycle)) << to_csv(cycle);
-        EXPECT_GE(cycle.steps, every);
-        std::map<std::string, int> counts;
-        any_instr(cycle, [&](const Instr& i) {
-          if (is_second_order(i.kind) || is_factor_sync(i.kind)) ++counts[kind_name(i.kind)];
-          return false;
-        });
-        const int placements = static_cast<int>(step.placements.size());
-        for (const char* kind : {"CURVATURE_A", "CURVATURE_B"})
-          EXPECT_EQ(counts[kind], layers * model_stages(step) * c.micros) << kind;
-        for (const char* kind : {"INVERT_A", "INVERT_B"})
-          EXPECT_EQ(counts[kind], layers * placements);
-        const bool copies = placements > model_stages(step) || c.pipelines > 1;
-        for (const char* kind : {"SYNC_A", "SYNC_B"})
-          EXPECT_EQ(counts[kind], copies ? layers * placements : 0) << kind;
-        EXPECT_EQ(counts["PRECONDITION"], placements * cycle.steps);
-        // Its steps are what it is made of: they come together again.
-        std::size_t length = 0;
-        for (const Schedule& s : steps_of(cycle))
-          for (const Program& p : s.workers) length += unroll(p).size();
-        std::size_t whole = 0;
-        for (const Program& p : cycle.workers) whole += unroll(p).size();
-        EXPECT_EQ(length, whole);
+    for (const InverseMakers makers : {InverseMakers::Owners, InverseMakers::All}) {
+      for (const int layers : {1, 6}) {
+        for (const int every : {1, 3}) {
+          for (const char* by : {"published costs", "work without costs", "no costs at all"}) {
+            if (by[0] != 'p' && every > 1) continue;
+            Costs costs = by[0] == 'p' ? published() : Costs();
+            if (by[0] == 'n')
+              costs.stages = {StageCost{.forward = 0, .input_grad = 0, .weight_grad = 0}};
+            SCOPED_TRACE(fmt::format("{} {} {} {} {} {} {} every {}, {}", c.method, c.stages,
+                                     c.micros, c.pipelines, fill_rule_name(rule),
+                                     inverse_makers_name(makers), layers, every, by));
+            const Schedule cycle =
+                with_curvature(step, how_of(step, rule, layers, every, makers), costs);
+            EXPECT_GE(cycle.steps, every);
+            check_work(c, cycle, layers, makers);
+            check_steps(cycle);
+          }
+        }
       }
     }
   }
@@ -158,7 +185,9 @@ TEST(CurvatureCosts, AreThoseOfThePublishedModel) {
 TEST(CurvatureFiles, KeepThePlan) {
   for (const char* method : {"1f1b", "chimera"}) {
     const Schedule step = one_step(method, 4, 4);
-    const Schedule cycle = with_curvature(step, how_of(step, FillRule::Best, 2), published());
+    const Schedule cycle = with_curvature(step, how_of(step, FillRule::Best, 3), published());
+    EXPECT_EQ(holds(cycle, Kind::Gather), std::string(method) == "chimera");
+    EXPECT_EQ(cycle.lowering.owners, holds(cycle, Kind::Gather));
     EXPECT_EQ(parse_plan(to_json(cycle), "plan.json"), cycle);
     PlanFacts facts;
     facts.steps = cycle.steps;
@@ -166,6 +195,7 @@ TEST(CurvatureFiles, KeepThePlan) {
     const Schedule read = parse_plan(to_csv(cycle), "plan.csv", facts);
     EXPECT_EQ(to_csv(read), to_csv(cycle));
     EXPECT_EQ(read.lowering.factor_layers, cycle.lowering.factor_layers);
+    EXPECT_EQ(read.lowering.owners, cycle.lowering.owners);
     EXPECT_NO_THROW(verify(read));
   }
 }
@@ -238,7 +268,7 @@ TEST_F(Corrupted, ByADropIsRefused) {
       int dropped = 0;
       for (std::size_t at = 0; at < length; ++at) {
         const Instr i = unroll(cycle.workers[1])[at];
-        if (!is_second_order(i.kind) && !is_factor_sync(i.kind)) continue;
+        if (!is_second_order(i.kind) && !is_factor_exchange(i.kind)) continue;
         ++dropped;
         EXPECT_NE(after(cycle, 1, [&](auto& row) { row.erase(row.begin() + at); }), "")
             << to_string(i);
@@ -281,6 +311,129 @@ TEST_F(Corrupted, IsNamed) {
   EXPECT_EQ(refusal(summed), "");
   EXPECT_THAT(after(summed, 0, [&](auto& row) { row.erase(find(row, Kind::SyncB)); }),
               HasSubstr("comes before the gradient factor of layer 0 is summed over the copies"));
+}
+
+// Layers 0 and 2 are replica 0's, layer 1 is replica 1's, and in round 1 it has none.
+TEST_F(Corrupted, OwnersAreNamed) {
+  const Schedule step = one_step("chimera", 2, 2);
+  const Schedule cycle = with_curvature(step, how_of(step, FillRule::After, 3), published());
+  EXPECT_EQ(refusal(cycle), "");
+  const auto at = [](std::vector<Instr>& row, Kind kind, int stage) {
+    return std::find_if(row.begin(), row.end(), [&](const Instr& i) {
+      return i.kind == kind && i.part == 1 && i.stage == stage;
+    });
+  };
+  const int two = placement_of(cycle, 1, 0), one = placement_of(cycle, 1, 1);
+  const auto changed = [&](int stage, const auto& change) {
+    return after(cycle, static_cast<std::size_t>(cycle.placements[stage].workers[0]), change);
+  };
+  EXPECT_THAT(changed(two,
+                      [&](auto& row) {
+                        const Instr gather = *at(row, Kind::Gather, two);
+                        row.erase(at(row, Kind::Gather, two));
+                        row.insert(at(row, Kind::InvertB, two), gather);
+                      }),
+              HasSubstr(fmt::format("{}GATHER:1 comes before {}INVERT_B:1", two, two)));
+  for (const int stage : {two, one})
+    EXPECT_THAT(changed(stage, [&](auto& row) { row.erase(at(row, Kind::Gather, stage)); }),
+                HasSubstr("GATHER:1 is posted by 1 of its 2 workers"));
+  // Pipelines have one row: what is not in it is in none.
+  const Schedule side_by_side = one_step("1f1b", 2, 2, /*pipelines=*/2);
+  const Schedule shared =
+      with_curvature(side_by_side, how_of(side_by_side, FillRule::After, 3), published());
+  EXPECT_THAT(after(shared, 0, [&](auto& row) { row.erase(at(row, Kind::Gather, 0)); }),
+              HasSubstr("the two inversions of layer 2, or before they are gathered"));
+  EXPECT_THAT(after(shared, 0,
+                    [&](auto& row) {
+                      for (const Kind kind : {Kind::InvertA, Kind::InvertB, Kind::Gather})
+                        row.erase(at(row, kind, 0));
+                    }),
+              HasSubstr("has no 0GATHER:1 after it"));
+  EXPECT_THAT(changed(one,
+                      [&](auto& row) {
+                        Instr more = *at(row, Kind::Gather, one);
+                        more.kind = Kind::InvertB;
+                        row.insert(at(row, Kind::Gather, one), more);
+                      }),
+              HasSubstr("is of round 1, in which this copy has none of the 3 layers of stage"));
+  Schedule averaged = cycle;
+  averaged.lowering.average_weights = true;
+  EXPECT_THAT([&] { verify(averaged); },
+              testing::ThrowsMessage<Error>(HasSubstr("owners of layers invert for all copies")));
+}
+
+// All copies multiply by the inverses of a refresh from one step on, whoever makes them.
+TEST_F(Corrupted, CopiesDoNotDisagree) {
+  for (const InverseMakers makers : {InverseMakers::Owners, InverseMakers::All}) {
+    const Schedule step = one_step("chimera", 2, 2);
+    const Schedule cycle =
+        with_curvature(step, how_of(step, FillRule::After, 2, 2, makers), published());
+    std::vector<Instr> moved;
+    const std::string said = after(cycle, 0, [&](auto& row) {
+      std::copy_if(row.begin(), row.end(), std::back_inserter(moved),
+                   [](const Instr& i) { return is_inversion(i.kind) || i.kind == Kind::Gather; });
+      std::erase_if(row,
+                    [](const Instr& i) { return is_inversion(i.kind) || i.kind == Kind::Gather; });
+      const auto first = std::find_if(row.begin(), row.end(),
+                                      [](const Instr& i) { return i.kind == Kind::Update; });
+      const auto next = std::find_if(first, row.end(),
+                                     [](const Instr& i) { return i.kind == Kind::Precondition; });
+      row.insert(next, moved.begin(), moved.end());
+    });
+    EXPECT_FALSE(moved.empty());
+    if (makers == InverseMakers::All)
+      EXPECT_THAT(said, HasSubstr("those of another copy of the stage in step"));
+    else  // the copies that have made theirs wait for them
+      EXPECT_THAT(said, HasSubstr("deadlock"));
+  }
+}
+
+// Workers of different speeds have different bubbles, and agree all the same.
+TEST(CurvatureOwners, OfUnequalWorkersAreProved) {
+  for (const char* method : {"chimera", "gems"}) {
+    for (const InverseMakers makers : {InverseMakers::Owners, InverseMakers::All}) {
+      const Schedule step = one_step(method, 4, 8);
+      Costs costs = published();
+      costs.speed = {1, 0.4, 0.9, 0.6};
+      costs.link.latency = 3;
+      const Schedule cycle =
+          with_curvature(step, how_of(step, FillRule::Best, 6, 1, makers), costs);
+      EXPECT_NO_THROW(verify(cycle)) << method;
+      EXPECT_GT(cycle.steps, 1) << method;
+    }
+  }
+}
+
+// An inversion less for each copy but one, so that a refresh takes no longer, and where inversions
+// fill the bubbles it comes more often.
+TEST(CurvatureOwners, RefreshMoreOften) {
+  for (const char* method : {"gpipe", "1f1b", "chimera"}) {
+    const Schedule step = one_step(method, 4, 4, /*pipelines=*/4);
+    Costs costs = published();
+    costs.stages[0].curvature.inversion *= 10;
+    const auto steps_by = [&](InverseMakers makers) {
+      return with_curvature(step, how_of(step, FillRule::Best, 6, 1, makers), costs).steps;
+    };
+    EXPECT_LT(steps_by(InverseMakers::Owners), steps_by(InverseMakers::All)) << method;
+  }
+}
+
+// Gathers move both inverses of each layer of a round, as an all-reduce does: twice.
+TEST(CurvatureOwners, GatherByTheLink) {
+  const Schedule step = one_step("dp", 1, 4, /*pipelines=*/4);
+  Costs costs = published();
+  costs.link.bandwidth = 50;
+  costs.stages[0].curvature.factor_bytes = 600;
+  const Schedule cycle = with_curvature(step, how_of(step, FillRule::After), costs);
+  SimulateOptions options;
+  options.events = true;
+  std::vector<double> lengths;
+  for (const TraceEvent& e : simulate(cycle, costs, options).events)
+    if (e.kind == "GATHER" && e.worker == 0) lengths.push_back(e.duration_us / unit_us(costs));
+  // Six layers of 100 bytes, four in the first round.
+  ASSERT_EQ(lengths.size(), 2U);
+  EXPECT_NEAR(lengths[0], 2 * 400 / 50.0, 1e-9);
+  EXPECT_NEAR(lengths[1], 2 * 200 / 50.0, 1e-9);
 }
 
 // What is kept of micro-batches for K-FAC: with all of the work behind a step, all of them.

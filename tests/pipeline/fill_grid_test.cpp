@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -11,7 +12,9 @@
 
 #include "graph/base/error.h"
 #include "pipeline/fill/curvature.h"
+#include "pipeline/fill/fill.h"
 #include "pipeline/generate/generate.h"
+#include "pipeline/ir/reduction.h"
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"
@@ -90,13 +93,15 @@ Schedule filled(const Schedule& step, const Costs& costs, FillRule rule, std::in
 class Timeline {
  public:
   Timeline(const Schedule& cycle, const Simulation& simulation)
-      : cycle_(cycle), events_(simulation.events) {
+      : cycle_(cycle), owners_(cycle), events_(simulation.events) {
     for (const TraceEvent& e : events_) {
       const double end = e.start_us + e.duration_us;
       if (e.kind == "F") forward_[{e.worker, e.stage, e.micro}] = end;
       if (e.kind == "B" || e.kind == "I") backward_[{e.worker, e.stage, e.micro}] = end;
       if (is("CURVATURE", e.kind)) note(pieces_, e, end);
       if (is("SYNC", e.kind)) note(sums_, e, end);
+      if (is("INVERT", e.kind)) note(inverted_, e, end);
+      if (e.kind == "GATHER") note(gathered_, e, end);
     }
   }
 
@@ -111,11 +116,7 @@ class Timeline {
       const double start = e.start_us + slack_us;
       if (e.kind == "CURVATURE_A") ASSERT_GE(start, forward_.at({e.worker, e.stage, e.micro}));
       if (e.kind == "CURVATURE_B") ASSERT_GE(start, backward_.at({e.worker, e.stage, e.micro}));
-      const std::tuple<int, int, int> layer{e.worker, e.stage, e.part};
-      if (is("SYNC", e.kind) || is("INVERT", e.kind)) ASSERT_GE(start, pieces_.at(layer));
-      if (!is("INVERT", e.kind)) continue;
-      const auto sum = sums_.find(layer);
-      if (sum != sums_.end()) ASSERT_GE(start, sum->second);
+      check_exchange(e, start);
     }
     for (auto& [worker, spans] : busy) {
       std::sort(spans.begin(), spans.end());
@@ -125,6 +126,22 @@ class Timeline {
   }
 
  private:
+  void check_exchange(const TraceEvent& e, double start) const {
+    const std::tuple<int, int, int> here{e.worker, e.stage, e.part};
+    if (is("SYNC", e.kind)) ASSERT_GE(start, pieces_.at(here));
+    if (e.kind == "GATHER" && inverted_.count(here) > 0) ASSERT_GE(start, inverted_.at(here));
+    if (!is("INVERT", e.kind)) return;
+    const int width = static_cast<int>(cycle_.workers.size());
+    const int layer = owners_.inverted_layer(
+        {Kind::InvertA, false, static_cast<std::int16_t>(e.part), e.stage, -1}, e.worker / width);
+    if (layer < 0) return;  // this pipeline's copy has none in that round
+    const std::tuple<int, int, int> of{e.worker, e.stage, layer};
+    ASSERT_GE(start, pieces_.at(of));
+    const auto sum = sums_.find(of);
+    if (sum != sums_.end()) ASSERT_GE(start, sum->second);
+    ASSERT_EQ(gathered_.count(here) > 0, cycle_.lowering.owners);
+  }
+
   static bool is(const char* begins, const std::string& kind) { return kind.rfind(begins, 0) == 0; }
 
   static void note(std::map<std::tuple<int, int, int>, double>& last, const TraceEvent& e,
@@ -134,9 +151,11 @@ class Timeline {
   }
 
   const Schedule& cycle_;
+  const Reductions owners_;
   const std::vector<TraceEvent>& events_;
-  std::map<std::tuple<int, int, int>, double> forward_, backward_;  // end, by micro-batch
-  std::map<std::tuple<int, int, int>, double> pieces_, sums_;       // last end, by layer
+  std::map<std::tuple<int, int, int>, double> forward_, backward_;   // end, by micro-batch
+  std::map<std::tuple<int, int, int>, double> pieces_, sums_;        // last end, by layer
+  std::map<std::tuple<int, int, int>, double> inverted_, gathered_;  // the same, by round
 };
 
 void check(const Case& c) {
@@ -147,14 +166,20 @@ void check(const Case& c) {
   ASSERT_NO_THROW(verify(cycle));
   std::map<std::string, int> counts;
   any_instr(cycle, [&](const Instr& i) {
-    if (is_second_order(i.kind) || is_factor_sync(i.kind)) ++counts[kind_name(i.kind)];
+    if (is_second_order(i.kind) || is_factor_exchange(i.kind)) ++counts[kind_name(i.kind)];
     return false;
   });
   const int placements = static_cast<int>(step.placements.size());
   EXPECT_EQ(counts["CURVATURE_A"], kLayers * model_stages(step) * c.micros);
   EXPECT_EQ(counts["CURVATURE_B"], kLayers * model_stages(step) * c.micros);
-  EXPECT_EQ(counts["INVERT_A"], kLayers * placements);
-  EXPECT_EQ(counts["INVERT_B"], kLayers * placements);
+  const int copies = placements / model_stages(step) * c.pipelines;
+  int inversions = 0;
+  for (const Placement& p : step.placements)
+    for (int layer = copies > 1 ? p.replica : 0; layer < kLayers; layer += copies) ++inversions;
+  EXPECT_EQ(counts["INVERT_A"], inversions);
+  EXPECT_EQ(counts["INVERT_B"], inversions);
+  const int rounds = copies > 1 ? (kLayers + copies - 1) / copies : 0;
+  EXPECT_EQ(counts["GATHER"], rounds * placements);
   EXPECT_EQ(counts["PRECONDITION"], placements * cycle.steps);
   SimulateOptions options;
   options.events = true;
@@ -167,6 +192,79 @@ void check(const Case& c) {
   const double bound = simulate(filled(step, free, FillRule::After, 1), free).step_time;
   EXPECT_LE(simulation.step_time, after * (1 + 1e-9));
   EXPECT_GE(simulation.step_time, bound * cycle.steps * (1 - 1e-9));
+}
+
+// What a worker of a step would have recorded, with K-FAC's work behind it in equal shares, for
+// PipeFisher's own rule.
+NodeTimeline recorded(const Schedule& step, const Simulation& simulation, const CurvatureCost& work,
+                      int layers, int worker) {
+  std::map<std::string, std::vector<Interval>> found;
+  std::int64_t end_ns = 0;
+  for (const TraceEvent& e : simulation.events) {
+    if (e.worker != worker || (e.kind != "F" && e.kind != "B")) continue;
+    const std::string up = step.placements[e.stage].replica > 0 ? ":up_pipe" : "";
+    const std::int64_t start_ns = std::llround(1e3 * e.start_us);
+    const Interval at{start_ns, start_ns + std::llround(1e3 * e.duration_us)};
+    found[(e.kind == "F" ? "call_forward" : "call_backward") + up].push_back(at);
+    end_ns = std::max(end_ns, at.end_ns);
+  }
+  const auto pieces = static_cast<double>(found["call_forward"].size());
+  const auto add = [&](const std::string& kind, double all) {
+    for (const char* factor : {"A", "B"})
+      for (int layer = 0; layer < layers; ++layer)
+        for (const char* up : {"", ":up_pipe"}) {
+          if (found.count(std::string("call_forward") + up) == 0) continue;
+          const std::int64_t each = std::llround(1e6 * all / (2 * layers));
+          found[fmt::format("{}_kron_{}:{}{}", kind, factor, layer, up)] = {
+              {end_ns, end_ns + each}};
+          end_ns += each;
+        }
+  };
+  add("cov", pieces * work.factors);
+  add("inv", work.inversion);
+  NodeTimeline node{fmt::format("worker {}", worker), {}};
+  for (auto& [label, intervals] : found) node.labels.push_back({label, std::move(intervals)});
+  return node;
+}
+
+// Steps of a cycle by that rule; 0 where something fits no bubble and goes behind a step.
+int steps_by_pipefisher(const Schedule& step, const Costs& costs, int layers) {
+  SimulateOptions options;
+  options.events = true;
+  const Simulation simulation = simulate(step, costs, options);
+  std::vector<NodeTimeline> nodes;
+  for (int w = 0; w < static_cast<int>(step.workers.size()); ++w)
+    nodes.push_back(recorded(step, simulation, costs.stages[0].curvature, layers, w));
+  int most = 0;
+  for (const FilledNode& node : fill_bubbles(nodes, {})) {
+    if (node.items.back().at.end_ns > node.iterations * node.length_ns) return 0;
+    most = std::max(most, node.iterations);
+  }
+  return most;
+}
+
+// Its paper's pipelines, three blocks on each worker (docs/reproduction.md). By that rule work may
+// wrap to the next cycle and use what is a cycle old; here it may not, and of chimera's work four
+// steps have no room for what both copies of a stage invert, but for what one of them does.
+TEST(FilledGrid, PublishedPipelinesNeedAsManyStepsAsByPipeFishersRule) {
+  struct Published {
+    const char *method, *table;
+    int stages;
+  };
+  for (const auto& [method, table, stages] : {Published{"gpipe", "bert-base_p100", 4},
+                                              {"1f1b", "bert-base_p100", 4},
+                                              {"chimera", "bert-large_p100", 8}}) {
+    constexpr int kBlocks = 3;
+    const std::string path = fmt::format(HETU_SOURCE_DIR "/config/costs/{}.csv", table);
+    const Schedule step = step_of({method, stages, stages, 1, path, 32});
+    const Costs costs = read_costs(path, {32, kBlocks});
+    CurvatureOptions how;
+    how.layers.assign(model_stages(step), kBlocks * kLayers);
+    how.rule = FillRule::Best;
+    const int published = steps_by_pipefisher(step, costs, kBlocks * kLayers);
+    EXPECT_EQ(published, std::string(method) == "chimera" ? 4 : 3) << method;
+    EXPECT_EQ(with_curvature(step, how, costs).steps, published) << method;
+  }
 }
 
 TEST(FilledGrid, HasTheEighteenTables) {

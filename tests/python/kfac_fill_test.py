@@ -20,6 +20,8 @@ STEPS = 12
 COSTS = {"unit": "ms", "stages": [{"forward": 1, "input_grad": 1, "weight_grad": 1,
                                    "curvature": {"factors": 0.5, "inversion": 0.8, "precondition": 0.1}}]}
 GRIDS = [(1, 4, "1f1b", 4), (1, 2, "zb-h1", 4), (1, 2, "zb-v", 4), (2, 2, "1f1b", 2), (1, 2, "chimera", 4)]
+# With fewer layers than copies of a stage, so that some copies invert none of them.
+IDLE = (2, 2, "chimera", 2)
 
 
 def plan_of(trace):
@@ -33,16 +35,23 @@ def rows_of(plan):
 
 
 def switches(plan):
-    """Of each model stage and layer: the step of the cycle from which on its new inverses multiply; and how long that is."""
+    """Of each model stage and layer: the step of the cycle from which on its new inverses multiply; and how long that is.
+    Where copies of a stage share its layers out, those of a round are new where it is gathered."""
     steps, length = {}, 0
+    lowering = plan["lowering"]
+    stages = [place["model_stage"] for place in plan["placements"]]
+    owners = lowering.get("owners", False)
+    kind = "GATHER" if owners else "INVERT_A"
     for row in rows_of(plan):
         step, updates = 0, 0
         here = sum(1 for cell in row if cell.endswith("UPDATE")) // plan["steps"]
         for cell in row:
-            if "INVERT_A" in cell:
-                stage, _, rest = cell.partition("INVERT_A")
-                model_stage = plan["placements"][int(stage)]["model_stage"]
-                steps[model_stage, int(rest[1:] or 0)] = step
+            if kind in cell:
+                stage, _, rest = cell.partition(kind)
+                model_stage, number = stages[int(stage)], int(rest[1:] or 0)
+                each = stages.count(model_stage) * lowering["pipelines"] if owners else 1
+                for layer in range(each * number, min(each * (number + 1), lowering["factor_layers"][model_stage])):
+                    assert steps.setdefault((model_stage, layer), step) == step, "copies of a stage disagree"
             if cell.endswith("UPDATE"):
                 updates += 1
                 step = updates // here
@@ -78,12 +87,14 @@ def trained(folder, grid, steps=STEPS, first=0):
 
 class Filled(unittest.TestCase):
     def test_plans_train_as_a_replay_of_them(self):
-        for grid in GRIDS:
+        for grid in [*GRIDS, IDLE]:
             with self.subTest(grid), tempfile.TemporaryDirectory() as folder:
                 found = trained(folder, grid)
                 plan = plan_of(f"{folder}/run.json")
                 _, length = switches(plan)
                 self.assertEqual(length, plan["steps"])
+                self.assertEqual(any("GATHER" in cell for row in rows_of(plan) for cell in row),
+                                 grid[0] > 1 or grid[2] == "chimera", "each layer has an owner where there are copies")
                 self.assertGreater(length, 1, "everything fits one step, so that nothing waits")
                 expected = replayed(plan)
                 self.assertEqual(set(found), set(expected))

@@ -1,6 +1,7 @@
 """K-FAC: updates beside a dense reference in float64, for any pipelines; stale inverses, checkpoints, what goes without.
 
-`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES` is a worker of the jobs that it starts; `--whole`: every method.
+`--train FOLDER PIPELINES STAGES METHOD MICRO_BATCHES INVERSES DEVICE` is a worker of the jobs that it starts; `--whole`:
+every method.
 """
 import pathlib
 import subprocess
@@ -155,6 +156,19 @@ class Updates(unittest.TestCase):
         np.testing.assert_array_equal(found["shared"], plain["shared"])
         self.assertGreater(abs(found["w1"] - plain["w1"]).max(), 1e-3)
 
+    def test_have_their_bytes_in_the_plan(self):
+        """What each layer read and got is kept of four micro-batches; 16 bytes per element of the largest inverse are its
+        scratch."""
+        job = job_of(kfac(), micro_batches=4)
+        found = ht.summary(job.train_handle, batch_size=SAMPLES, micro_batches=4).stages[0]
+        kept = 4 * SAMPLES * sum(a + b for a, b in zip(SIZES, SIZES[1:], strict=False))
+        self.assertGreaterEqual(found.memory["kfac"], kept + 16 * max(SIZES) ** 2)
+        self.assertEqual(sum(found.memory.values()), found.peak)
+        self.assertEqual(found.peak, job.job.memory_peak)
+        self.assertRegex(job.job.memory, r"scratch [\d.]+ \(K-FAC [\d.]+\); peak")
+        plain = ht.summary(job_of(ht.optim.SGD(RATE), micro_batches=4).train_handle, batch_size=SAMPLES, micro_batches=4)
+        self.assertNotIn("kfac", plain.stages[0].memory)
+
     def test_go_without_factors_among_weights(self):
         job, plain = job_of(kfac()), job_of(ht.optim.SGD(RATE))
         self.assertEqual(ht.summary(job).parameters, ht.summary(plain).parameters)
@@ -197,20 +211,19 @@ class Updates(unittest.TestCase):
 
 
 class Pipelines(unittest.TestCase):
+    def test_have_the_same_bits_whoever_makes_the_inverses(self):
+        for grid, device in [((2, 2, "1f1b", 2), "far"), ((1, 2, "chimera", 4), "cpu"), ((2, 2, "chimera", 2), "cpu")]:
+            with self.subTest(grid, device=device):
+                owners, every_copy = trained_by(*grid, "owners", device), trained_by(*grid, "all")
+                self.assertEqual(set(owners), set(every_copy))
+                for name, value in every_copy.items():
+                    np.testing.assert_array_equal(owners[name], value, err_msg=name)
+
     def test_have_the_updates_of_one_process(self):
         expected = weights_after(job_of(kfac(), micro_batches=4))
         for pipelines, stages, method, count in WHOLE if "--whole" in sys.argv else SAMPLE:
-            with self.subTest(grid=(pipelines, stages), method=method), tempfile.TemporaryDirectory() as folder:
-                words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages,
-                         method, count]
-                done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                found = {}
-                for file in pathlib.Path(folder).glob("*.npz"):
-                    for name, value in np.load(file).items():
-                        if name in found:
-                            np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
-                        found[name] = value
+            with self.subTest(grid=(pipelines, stages), method=method):
+                found = trained_by(pipelines, stages, method, count)
                 self.assertEqual(set(found), set(expected))
                 for name, value in expected.items():
                     if pipelines == 1 and method not in ADD_OTHERWISE:
@@ -245,8 +258,26 @@ class Script(unittest.TestCase):
                     self.assertIn(said, told[0])
 
 
-def train(folder, pipelines, stages, method, count):
-    job = job_of(kfac(), int(pipelines), int(stages), method, int(count), compare_single=True)
+def trained_by(pipelines, stages, method, count, inverses="owners", device="cpu"):
+    """The weights that workers of a job of their own come to, of which all copies agree."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method,
+                 count, inverses, device]
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        found = {}
+        for file in pathlib.Path(folder).glob("*.npz"):
+            for name, value in np.load(file).items():
+                if name in found:
+                    np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
+                found[name] = value
+    return found
+
+
+def train(folder, pipelines, stages, method, count, inverses, device):
+    job = job_of(kfac(inverses=inverses), int(pipelines), int(stages), method, int(count), compare_single=True,
+                 device=device)
     for _ in job.run("train", steps=STEPS):
         pass
     save_weights(job, folder)

@@ -96,7 +96,7 @@ class Everywhere(unittest.TestCase):
                     with self.subTest(table=table, field=field.name):
                         alone = table != "plan" or field.name not in options.table("averaging") or field.name == "overlap"
                         rest = {} if alone or field.name == "seed" else {"sync_method": "preduce"}
-                        if table == "plan" and field.name in ("factor_layers", "curvature_every"):
+                        if table == "plan" and field.name in ("factor_layers", "curvature_every", "inverses"):
                             rest = {"fill": "after"}
                         _hetu.check_options(table, {field.name: field.default, **rest})
         plan = schedule.generate("1f1b", stages=2, micro_batches=2)
@@ -110,7 +110,7 @@ class Everywhere(unittest.TestCase):
         plan, parser = options.table("plan"), training.Parser()
         training.add_options(parser)
         for kind in options.table("sgd")["kind"].choices:
-            for name in ("fill", "curvature_every"):
+            for name in ("fill", "curvature_every", "inverses"):
                 field = options.table(kind)[name]
                 for told in ("flag", "choices", "doc", "range", "argument"):
                     self.assertEqual(getattr(field, told), getattr(plan[name], told), (kind, name, told))

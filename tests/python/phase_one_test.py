@@ -55,6 +55,8 @@ class PhaseOne(unittest.TestCase):
                 self.assertIn(f"{micros} micro-batches of 32 samples, 8192 per step; 7038 steps of {name}\n", said)
                 share = {"lamb": "28.43", "kfac": "8.525"}[name]
                 self.assertIn(f"over 7038 steps (warm-up of {share} %, to the power 0.5 to 0 at step 7038)\n", said)
+                columns = re.search("^stage +blocks .*", said, re.MULTILINE).group()
+                self.assertEqual("kfac" in columns, name == "kfac", said)
                 rows = re.findall(r"^(\d+) +\d+ +[\d,]+ .* ([\d.]+) ([GM])iB$", said, re.MULTILINE)
                 self.assertEqual([int(stage) for stage, _, _ in rows], list(range(stages)), said)
                 self.assertTrue(all(float(peak) > 0.5 for _, peak, _ in rows), said)
