@@ -110,7 +110,8 @@ def _where(owner: str, name: str, known: list[str], dot: str) -> str:
         return f"{meant} is a function of values" if meant.startswith("hetu.ops.") else f"there is {meant}"
     if close := close or difflib.get_close_matches(name, known, 3):
         return f"did you mean {' or '.join(dot + each for each in close)}?"
-    return f"help({owner if owner.startswith('hetu') else f'hetu.{owner}'}) lists what it has"
+    at = {"Module": "hetu.nn.Module", "Optimizer": "hetu.optim.Optimizer"}.get(owner, f"hetu.{owner}")
+    return f"help({owner if owner.startswith('hetu') else at}) lists what it has"
 
 
 def refuse_numpy(name: str, methods: Iterable[str]) -> NoReturn:

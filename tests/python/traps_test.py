@@ -132,6 +132,8 @@ TRAPS = (
     (AttributeError, "Linear has no 'wieght'; did you mean .weight?", lambda s: ht.nn.Linear(2, 1).wieght),
     (AttributeError, "Parameter has no 'grad'; here it is what a step leaves: job.gradients()",
      lambda s: ht.nn.Linear(2, 1).weight.grad),
+    (AttributeError, "Linear has no 'xyzzy'; help(hetu.nn.Module) lists what it has", lambda s: ht.nn.Linear(2, 1).xyzzy),
+    (AttributeError, "hetu has no 'xyzzy'; help(hetu) lists what it has", lambda s: ht.xyzzy),
     (AttributeError, "Executor has no 'fit'; here it is .run", lambda s: s.job().fit()),
     (AttributeError, "SGD has no 'zero_grad'; here it is nothing", lambda s: ht.optim.SGD(0.1).zero_grad()),
     (ValueError, "model 'gpt3' is neither one of gpt2, ", lambda s: ht.models.Gpt.from_config("gpt3")),
