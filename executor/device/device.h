@@ -103,7 +103,7 @@ struct Backend {
   const char* name;
   std::unique_ptr<Device> (*open)();
   PrepareKernel prepare;  ///< the kernels of a stage
-  bool fuses = true;      ///< it has kernels for what fuse_attention makes
+  bool fuses = true;      ///< it has kernels for what the passes of fuse.h make
 };
 
 /// "cpu": this process's memory and threads; work is done when the call that gives it returns.

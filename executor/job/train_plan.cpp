@@ -14,7 +14,7 @@
 #include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
-#include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse.h"
 #include "ops/registry.h"
 #include "pipeline/cost/partition.h"
 #include "pipeline/generate/generate.h"
