@@ -257,6 +257,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
     // Fields are read again by R, B and W: unlike what is saved they stay where R makes it anew.
     compile.feed_slots = std::max(1, needs.live_copies) - 1 + o.micro_batches;
   }
+  compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
   compile.kernels = o.kernels;
   compile.dense_tables = o.dense_tables;

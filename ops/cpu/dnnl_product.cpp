@@ -46,15 +46,24 @@ memory::desc matrix(std::int64_t batch, const memory::dims& sides, memory::data_
   return {{batch, sides[0], sides[1]}, type, {apart, steps[0], steps[1]}};
 }
 
+dnnl::primitive_attr attributes(bool adds) {
+  dnnl::primitive_attr attributes = dnnl_attributes();
+  if (!adds) return attributes;
+  dnnl::post_ops sum;
+  sum.append_sum();
+  attributes.set_post_ops(sum);
+  return attributes;
+}
+
 dnnl::matmul::primitive_desc product(const memory::desc& a, const memory::desc& b,
-                                     const memory::desc& bias, const memory::desc& c) {
+                                     const memory::desc& bias, const memory::desc& c, bool adds) {
 #if DNNL_VERSION_MAJOR >= 3
-  if (bias.is_zero()) return {dnnl_cpu().engine, a, b, c, dnnl_attributes()};
-  return {dnnl_cpu().engine, a, b, bias, c, dnnl_attributes()};
+  if (bias.is_zero()) return {dnnl_cpu().engine, a, b, c, attributes(adds)};
+  return {dnnl_cpu().engine, a, b, bias, c, attributes(adds)};
 #else
   const auto what =
       bias.is_zero() ? dnnl::matmul::desc(a, b, c) : dnnl::matmul::desc(a, b, bias, c);
-  return {what, dnnl_attributes(), dnnl_cpu().engine};
+  return {what, attributes(adds), dnnl_cpu().engine};
 #endif
 }
 
@@ -108,7 +117,7 @@ struct DnnlProduct::State {
                                   {s.n, 1}, s.m * s.n);
     memory::desc bias;
     if (s.bias) bias = matrix(one.batch, {1, one.n}, kWide, {one.n, 1}, 0);
-    const dnnl::matmul::primitive_desc d = product(a, b, bias, c);
+    const dnnl::matmul::primitive_desc d = product(a, b, bias, c, s.adds);
     Piece p{DnnlCall(dnnl::matmul(d)), 0, 0, 0, 0, one.m, one.n};
     p.call.add(DNNL_ARG_SRC, a);
     p.call.add(DNNL_ARG_WEIGHTS, b);
@@ -179,6 +188,16 @@ PreparedKernel multiply(const KernelDesc& d) {
   return dnnl_product_kernel(d, operands(d));
 }
 
+PreparedKernel linear_weight_grad(const KernelDesc& d) {
+  ProductOperands o = linear_weight_grad_operands(d);
+  PreparedKernel kernel = dnnl_product_kernel(d, o);
+  o.shape.adds = true;
+  PreparedKernel adding = dnnl_product_kernel(d, o);
+  kernel.add = std::move(adding.run);
+  kernel.scratch_bytes = std::max(kernel.scratch_bytes, adding.scratch_bytes);
+  return kernel;
+}
+
 // As in linear.cpp: of what linear has made, rounded, as if it stood apart.
 template <class F>
 PreparedKernel linear_then(const KernelDesc& d) {
@@ -201,7 +220,7 @@ const KernelTable& dnnl_product_rows() {
       {"linear_gelu", "onednn", fits, linear_then<fn::Gelu<VectorMath>>},
       {"linear_gelu_tanh", "onednn", fits, linear_then<fn::GeluTanh<VectorMath>>},
       {"linear_input_grad", "onednn", fits, multiply<linear_input_grad_operands>},
-      {"linear_weight_grad", "onednn", fits, multiply<linear_weight_grad_operands>},
+      {"linear_weight_grad", "onednn", fits, linear_weight_grad},
       {"matmul", "onednn", fits, multiply<matmul_operands>},
   };
   return kRows;

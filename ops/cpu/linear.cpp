@@ -44,7 +44,11 @@ PreparedKernel linear_input_grad(const KernelDesc& d) {
 }
 
 PreparedKernel linear_weight_grad(const KernelDesc& d) {
-  return multiply(linear_weight_grad_operands(d));
+  ProductOperands o = linear_weight_grad_operands(d);
+  PreparedKernel kernel = multiply(o);
+  o.shape.adds = true;
+  kernel.add = multiply(o).run;
+  return kernel;
 }
 
 PreparedKernel matmul(const KernelDesc& d) { return multiply(matmul_operands(d)); }

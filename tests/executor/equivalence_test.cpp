@@ -113,6 +113,24 @@ TEST(MixedPrecision, EqualsOneProcessBitwise) {
   }
 }
 
+// Where weights rest between steps each is rounded once, and pipedream's in every micro-batch: of
+// one stage, that is the same training, validations between its steps included.
+TEST(MixedPrecision, RoundsWeightsOfToday) {
+  Setting rests;
+  rests.optimizer = sgd();
+  rests.optimizer.clip_norm = 0;
+  rests.method = "gpipe";
+  rests.micro_batches = 1;
+  rests.tell = [](TrainerOptions& o) { o.dtype = bf16(); };
+  Setting moves = rests;
+  moves.method = "pipedream";
+  const Outcome a = train(rests), b = train(moves);
+  for (const auto& [name, weight] : a.weights)
+    EXPECT_EQ(std::memcmp(weight.data(), b.weights.at(name).data(), weight.size() * 4), 0) << name;
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.validated, b.validated);
+}
+
 // 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
 // ones every third stays whole.
 Schedule split_backward(int stages, int micros, std::size_t delay, bool mixed) {
