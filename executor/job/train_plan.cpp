@@ -116,6 +116,22 @@ Lowering lowering_of(const TrainPlan& job) {
   return how;
 }
 
+// Whoever asks for it expects fewer bytes on their way.
+void check_wire(const TrainPlan& job) {
+  if (job.options.wire == "float32") return;
+  const char* why = nullptr;
+  if (job.how.average_weights) why = "average weights";
+  if (job.how.servers) why = "share weights over servers";
+  require(why == nullptr,
+          "--wire {} is of pipelines that sum gradients, and these {}: leave it out",
+          job.options.wire, why);
+  require(
+      holds(job.lowered, Kind::ReduceGrad),
+      "--wire {} is of copies of a stage that sum gradients, and here each stage has one: leave "
+      "it out, or give devices for several pipelines",
+      job.options.wire);
+}
+
 void check_averaging(const TrainPlan& job) {
   if (!job.options.averaging) return;
   const char* method = groups::method_name(job.options.averaging->policy.method);
@@ -219,6 +235,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = compute_plan(job, proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
+  check_wire(job);
   VerifyReport report = verify(job.lowered);
   if (has_factors(job.graph))
     job.curvature = plan_curvature(job.graph, job.optimizer.kfac, job.lowered, o.first_block,
