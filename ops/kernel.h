@@ -58,6 +58,9 @@ struct PreparedKernel {
   std::function<void(const KernelCall&)> run;
   std::int64_t scratch_bytes = 0;
   const char* implementation = "";  ///< "blocked", "onednn", "vector", "reference"
+  /// The same, its result added to what output 0, the only one, holds; empty where there is no such
+  /// form.
+  std::function<void(const KernelCall&)> add = {};
 };
 
 /// Finds a back end's kernel for a node and makes it ready. Throws Unsupported naming the node.

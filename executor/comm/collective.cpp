@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
 
 namespace hetu::comm {
@@ -29,19 +30,33 @@ void check_order(const Transport& transport, Group order) {
   check_group(transport, order);
 }
 
-// data[i] = pieces[0][i] + pieces[1][i] + ..., in that order. Blocks keep the running sum in the
-// cache.
-template <class T>
-void add_pieces(const std::vector<const std::byte*>& pieces, std::byte* data, std::int64_t count) {
+template <class From, class To>
+void convert(const std::byte* from, std::byte* to, std::int64_t count) {
+  const From* x = reinterpret_cast<const From*>(from);
+  To* y = reinterpret_cast<To*>(to);
+  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<To>(x[i]);
+}
+
+// data[i] = pieces[0][i] + pieces[1][i] + ..., in that order; `own` is the piece that lies as T,
+// the others lie as they came. Blocks keep the running sum in the cache.
+template <class T, class Came>
+void add_pieces(const std::vector<const std::byte*>& pieces, std::size_t own, std::byte* data,
+                std::int64_t count) {
   constexpr std::int64_t kBlock = 2048;
   T sum[kBlock];
+  const auto each = [&](std::size_t p, std::int64_t at, std::int64_t n, const auto& take) {
+    if (p == own) {
+      const T* piece = reinterpret_cast<const T*>(pieces[p]) + at;
+      for (std::int64_t i = 0; i < n; ++i) take(sum[i], piece[i]);
+    } else {
+      const Came* piece = reinterpret_cast<const Came*>(pieces[p]) + at;
+      for (std::int64_t i = 0; i < n; ++i) take(sum[i], static_cast<T>(piece[i]));
+    }
+  };
   for (std::int64_t at = 0; at < count; at += kBlock) {
     const std::int64_t n = std::min(kBlock, count - at);
-    std::copy_n(reinterpret_cast<const T*>(pieces[0]) + at, n, sum);
-    for (std::size_t p = 1; p < pieces.size(); ++p) {
-      const T* piece = reinterpret_cast<const T*>(pieces[p]) + at;
-      for (std::int64_t i = 0; i < n; ++i) sum[i] += piece[i];
-    }
+    each(0, at, n, [](T& to, T x) { to = x; });
+    for (std::size_t p = 1; p < pieces.size(); ++p) each(p, at, n, [](T& to, T x) { to += x; });
     std::copy_n(sum, n, reinterpret_cast<T*>(data) + at);
   }
 }
@@ -55,14 +70,18 @@ Group everyone(const Transport& transport) {
 }
 
 // Member j owns slice j of the data. Every member sends each owner its piece (phase 0); the owner
-// adds the pieces in member order and sends the sum to all (phase 1).
+// adds the pieces in member order and sends the sum to all (phase 1). Where they travel rounded, a
+// copy of the data in two bytes an element is what is sent and received.
 class Sum {
  public:
-  Sum(Transport& transport, const Group& group, DType dtype, void* data, std::int64_t count)
+  Sum(Transport& transport, const Group& group, DType dtype, void* data, std::int64_t count,
+      bool rounds)
       : transport_(transport),
         group_(group),
         dtype_(dtype),
+        rounds_(rounds),
         size_(dtype_bytes(dtype)),
+        wire_size_(rounds ? dtype_bytes(DType::BFloat16) : size_),
         data_(static_cast<std::byte*>(data)),
         count_(count),
         peers_(group.size()) {
@@ -74,8 +93,10 @@ class Sum {
   bool finished() const { return finished_; }
   std::int64_t finished_ns() const { return finished_ns_; }
 
-  // Scratch: one copy of the own slice per other member.
-  std::size_t scratch_bytes() const { return slice_bytes(me_) * (group_.size() - 1); }
+  // Scratch: one copy of the own slice per other member; behind them, the rounded copy.
+  std::size_t scratch_bytes() const {
+    return pieces_bytes() + (rounds_ ? static_cast<std::size_t>(count_ * wire_size_) : 0);
+  }
 
   void start(std::vector<std::byte> scratch, Tag tag, Signal* signal) {
     scratch_ = std::move(scratch);
@@ -83,10 +104,12 @@ class Sum {
     signal_ = signal;
     for (std::size_t p = 0; p < group_.size(); ++p) {
       if (p == me_) continue;
+      if (rounds_) convert<float, BFloat16>(slice(p), sent_slice(p), slice_count(p));
       if (slice_bytes(me_) > 0)
         peers_[p].piece_in = transport_.recv(group_[p], tag, piece_of(p), slice_bytes(me_), signal);
       if (slice_bytes(p) > 0)
-        peers_[p].piece_out = transport_.send(group_[p], tag, slice(p), slice_bytes(p), signal);
+        peers_[p].piece_out =
+            transport_.send(group_[p], tag, sent_slice(p), slice_bytes(p), signal);
     }
   }
 
@@ -98,10 +121,12 @@ class Sum {
       // The result lands where the piece was sent from: not before that send is done.
       if (p == me_ || slice_bytes(p) == 0 || peer.sum_in || !peer.piece_out->done()) continue;
       peer.sum_in =
-          transport_.recv(group_[p], second_phase(tag_), slice(p), slice_bytes(p), signal_);
+          transport_.recv(group_[p], second_phase(tag_), sent_slice(p), slice_bytes(p), signal_);
     }
     if (added_ && all_done(&Peer::piece_out) && all_here(&Peer::sum_in) &&
         all_done(&Peer::sum_in) && all_done(&Peer::sum_out)) {
+      for (std::size_t p = 0; rounds_ && p < group_.size(); ++p)
+        if (p != me_) convert<BFloat16, float>(sent_slice(p), slice(p), slice_count(p));
       finished_ = true;
       finished_ns_ = now_ns();
     }
@@ -146,8 +171,20 @@ class Sum {
     return count_ * static_cast<std::int64_t>(member) / static_cast<std::int64_t>(group_.size());
   }
   std::byte* slice(std::size_t member) const { return data_ + begin_of(member) * size_; }
+  std::int64_t slice_count(std::size_t member) const {
+    return begin_of(member + 1) - begin_of(member);
+  }
+  // As it travels.
   std::size_t slice_bytes(std::size_t member) const {
-    return static_cast<std::size_t>((begin_of(member + 1) - begin_of(member)) * size_);
+    return static_cast<std::size_t>(slice_count(member) * wire_size_);
+  }
+  // On a line of its own: sums of any length come before it.
+  std::size_t pieces_bytes() const {
+    return (slice_bytes(me_) * (group_.size() - 1) + 63) / 64 * 64;
+  }
+  std::byte* sent_slice(std::size_t member) {
+    if (!rounds_) return slice(member);
+    return scratch_.data() + pieces_bytes() + begin_of(member) * wire_size_;
   }
   std::byte* piece_of(std::size_t member) {
     return scratch_.data() + slice_bytes(me_) * (member < me_ ? member : member - 1);
@@ -165,28 +202,33 @@ class Sum {
 
   void add_own_slice() {
     added_ = true;
-    const std::int64_t count = begin_of(me_ + 1) - begin_of(me_);
+    const std::int64_t count = slice_count(me_);
     if (count == 0) return;
     std::vector<const std::byte*> pieces;
     for (std::size_t p = 0; p < group_.size(); ++p) {
       pieces.push_back(p == me_ ? slice(me_) : piece_of(p));
     }
-    if (dtype_ == DType::Float64) {
-      add_pieces<double>(pieces, slice(me_), count);
+    if (rounds_) {
+      add_pieces<float, BFloat16>(pieces, me_, slice(me_), count);
+      convert<float, BFloat16>(slice(me_), sent_slice(me_), count);
+      convert<BFloat16, float>(sent_slice(me_), slice(me_), count);
+    } else if (dtype_ == DType::Float64) {
+      add_pieces<double, double>(pieces, me_, slice(me_), count);
     } else {
-      add_pieces<float>(pieces, slice(me_), count);
+      add_pieces<float, float>(pieces, me_, slice(me_), count);
     }
     for (std::size_t p = 0; p < group_.size(); ++p) {
       if (p == me_) continue;
-      peers_[p].sum_out =
-          transport_.send(group_[p], second_phase(tag_), slice(me_), slice_bytes(me_), signal_);
+      peers_[p].sum_out = transport_.send(group_[p], second_phase(tag_), sent_slice(me_),
+                                          slice_bytes(me_), signal_);
     }
   }
 
   Transport& transport_;
   Group group_;
   DType dtype_;
-  std::int64_t size_;
+  bool rounds_;
+  std::int64_t size_, wire_size_;  // of an element here, and of one that travels
   std::byte* data_;
   std::int64_t count_;
   std::size_t me_ = 0;
@@ -269,12 +311,16 @@ Reducer::~Reducer() {
 }
 
 std::shared_ptr<Sum> Reducer::start_sum(const Group& group, DType dtype, void* data,
-                                        std::int64_t count, Tag tag) {
+                                        std::int64_t count, Tag tag, DType wire) {
   check_order(impl_->transport, group);
   if (dtype != DType::Float32 && dtype != DType::Float64)
     fail(Code::Unsupported, "sums over workers are of float32 or float64, got {}",
          dtype_name(dtype));
-  auto sum = std::make_shared<Sum>(impl_->transport, group, dtype, data, count);
+  const bool rounds = wire == DType::BFloat16;
+  if (wire != DType::Float32 && !(rounds && dtype == DType::Float32))
+    fail(Code::Unsupported, "sums of {} over workers do not travel as {}", dtype_name(dtype),
+         dtype_name(wire));
+  auto sum = std::make_shared<Sum>(impl_->transport, group, dtype, data, count, rounds);
   if (sum->finished()) return sum;
   {
     const std::lock_guard lock(impl_->mutex);

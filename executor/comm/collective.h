@@ -37,10 +37,13 @@ class Reducer {
   /// which `group` lists them, the same list on every member; never blocks. The data must stay in
   /// place until wait returns or the last copy of the pointer goes, which gives the sum up: nothing
   /// touches the data afterwards. Moves 2 (g - 1) / g of the bytes per member. A group of one is
-  /// done at once. Throws InvalidArgument if the group names a worker twice or lacks this
-  /// worker, Unsupported on a dtype other than float32 and float64.
+  /// done at once. `wire` BFloat16, of float32 data: what goes to another member is rounded, so
+  /// half the bytes move; additions are in float32, and all members end with the same rounded sum.
+  /// Throws InvalidArgument if the group names a worker twice or lacks this worker, Unsupported on
+  /// a dtype other than float32 and float64, and on a wire other than float32 and, of float32,
+  /// BFloat16.
   std::shared_ptr<Sum> start_sum(const Group& group, DType dtype, void* data, std::int64_t count,
-                                 Tag tag);
+                                 Tag tag, DType wire = DType::Float32);
 
   /// Sleeps until the sum stands in `data`; returns now_ns() of that moment. Throws Timeout and
   /// Comm like Transport::wait, naming the peer that is missing.

@@ -46,6 +46,7 @@ class StageCompiler {
         nodes_(placement_.nodes) {}
 
   StagePlan compile() {
+    plan_.rounded = function(nodes_.rounded, {});
     plan_.count = function(nodes_.count, {});
     tapped_ = Tapped::Forward;
     plan_.forward = function(nodes_.forward, {});
@@ -106,8 +107,9 @@ class StageCompiler {
 
   // Every function of the plan.
   std::vector<Function*> functions() {
-    std::vector<Function*> all = {&plan_.count,    &plan_.forward,    &plan_.recompute,
-                                  &plan_.backward, &plan_.input_grad, &plan_.weight_grad};
+    std::vector<Function*> all = {&plan_.rounded,    &plan_.count,    &plan_.forward,
+                                  &plan_.recompute,  &plan_.backward, &plan_.input_grad,
+                                  &plan_.weight_grad};
     for (auto* list : {&plan_.curvature_a, &plan_.curvature_b})
       for (Function& f : *list) all.push_back(&f);
     return all;
@@ -148,6 +150,8 @@ class StageCompiler {
       for (const ValueId v : node.inputs) {
         if (const auto it = index.find(v); it != index.end()) lifetimes[it->second].last = i;
       }
+      if (const int use = summed_use(list[i]); use != kNone)
+        local[node.outputs[0]] = plan_.uses[use].accumulator;
       for (const ValueId v : node.outputs) {
         if (has_place(v) || local.count(v)) continue;
         index[v] = static_cast<int>(lifetimes.size());
@@ -167,6 +171,20 @@ class StageCompiler {
     }
     add_taps(list, local, out);
     return out;
+  }
+
+  // The use whose gradient sum a node's kernel adds to, so that the gradient has no place of its
+  // own: nothing but that sum reads it. Halves of micro-batches have kernels of two sizes, and one
+  // sum.
+  int summed_use(NodeId n) {
+    const Node& node = graph_.nodes[n];
+    if (!in_backward_ || options_.half_backward || node.outputs.size() != 1) return kNone;
+    const ValueId v = node.outputs[0];
+    const auto is_of = [v](const GradientUse& g) { return g.gradient == v; };
+    const auto& all = graph_.gradients;
+    if (std::count_if(all.begin(), all.end(), is_of) != 1) return kNone;
+    if (placement_.has(v) || nodes_.in_backward(v) || !kernel(n, batch())->add) return kNone;
+    return use_index(*std::find_if(all.begin(), all.end(), is_of));
   }
 
   void add_taps(const std::vector<NodeId>& list, const std::map<ValueId, Loc>& local,
@@ -217,6 +235,7 @@ class StageCompiler {
     for (const ValueId v : graph_.nodes[n].outputs) out.outputs.push_back(seen(v, local));
     for (const GradientUse& g : graph_.gradients)
       if (g.gradient == graph_.nodes[n].outputs.at(0)) add_rows(out, g);
+    out.sum_of_use = summed_use(n);
     return out;
   }
 
@@ -244,6 +263,8 @@ class StageCompiler {
       const bool direct =
           uses == 1 && !nodes_.in_backward(v) && find(v, local).region == Region::Scratch;
       if (direct) out.accumulates.back().output = o;
+      if (uses == 1 && out.launches.back().sum_of_use != kNone)
+        out.accumulates.back().in_place = true;
     }
   }
 
@@ -385,10 +406,12 @@ const Boundary* StagePlan::boundary(bool incoming, bool backwards, int part) con
 std::string to_string(const MemoryPlan& m) {
   const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format(
-      "weights {:.1f} MiB{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, held "
+      "weights {:.1f} MiB{}{}{}, optimizer {:.1f}, gradients {:.1f}{}, activations {:.1f} x {}, "
+      "held "
       "{:.1f} x {}{}, boundaries {:.1f}, "
       "feeds {:.1f}, scratch {:.1f}{}; peak {:.1f} MiB",
       mib(m.weights), m.weight_copies > 1 ? fmt::format(" x {} versions", m.weight_copies) : "",
+      m.rounded > 0 ? fmt::format(", rounded {:.1f}", mib(m.rounded)) : "",
       m.buffers > 0 ? fmt::format(", buffers {:.1f}", mib(m.buffers)) : "", mib(m.optimizer),
       mib(m.gradients), m.averages > 0 ? fmt::format(", averages {:.1f}", mib(m.averages)) : "",
       mib(m.saved), m.saved_copies, mib(m.held), m.held_copies,

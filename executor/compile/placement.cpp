@@ -1,7 +1,9 @@
 #include "executor/compile/placement.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "executor/compile/lifetime.h"
 #include "graph/base/error.h"
@@ -22,7 +24,9 @@ StagePlacement::StagePlacement(const Graph& graph, const CompileOptions& options
       options.stage + 1 < stages ? options.first_block[options.stage + 1] : graph.blocks;
   plan.micro_batch = options.micro_batch;
   plan.half_backward = options.half_backward;
+  if (options.weights_rest) nodes.take_rounded();
   place_parameters();
+  place_rounded();
   place_buffers();
   place_feeds();
   place_scalars();
@@ -77,7 +81,8 @@ void StagePlacement::put(ValueId v, const Loc& loc) {
 
 std::vector<ValueId> StagePlacement::read_sources(const char* op) const {
   std::set<ValueId> read;
-  for (const auto* list : {&nodes.count, &nodes.forward, &nodes.backward, &nodes.factors}) {
+  for (const auto* list :
+       {&nodes.count, &nodes.forward, &nodes.backward, &nodes.factors, &nodes.rounded}) {
     for (const NodeId n : *list) {
       for (const ValueId v : graph_.nodes[n].inputs) {
         if (nodes.is(v, op)) read.insert(v);
@@ -125,6 +130,24 @@ void StagePlacement::place_parameters() {
   if (!options_.training) return;
   place_state();
   place_accumulators();
+}
+
+// Casts of one parameter to one dtype, of forward and of backward, are one.
+void StagePlacement::place_rounded() {
+  std::map<std::pair<ValueId, DType>, Loc> made;
+  std::vector<NodeId> once;
+  for (const NodeId n : nodes.rounded) {
+    const ValueId v = graph_.nodes[n].outputs[0];
+    const auto [at, fresh] =
+        made.emplace(std::pair(graph_.nodes[n].inputs[0], graph_.values[v].type.dtype), Loc{});
+    if (fresh) {
+      at->second = {Region::Weights, kNoRing, take(bytes(v)), 0};
+      plan.memory.rounded += bytes(v);
+      once.push_back(n);
+    }
+    put(v, at->second);
+  }
+  nodes.rounded = std::move(once);
 }
 
 // In the order of their input factors.

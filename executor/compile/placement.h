@@ -39,6 +39,7 @@ class StagePlacement {
   void put(ValueId v, const Loc& loc);
   std::vector<ValueId> read_sources(const char* op) const;
   void place_parameters();
+  void place_rounded();
   void place_buffers();
   void place_replacements();
   void place_state();

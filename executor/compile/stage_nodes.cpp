@@ -47,6 +47,18 @@ StageNodes::StageNodes(const Graph& graph, const std::vector<int>& first_block, 
   find_counts();
 }
 
+void StageNodes::take_rounded() {
+  const auto stays = [this](NodeId n) {
+    const Node& node = graph_.nodes[n];
+    return node.op != "cast" || !is(node.inputs[0], "parameter");
+  };
+  for (auto* list : {&forward, &backward}) {
+    const auto taken = std::stable_partition(list->begin(), list->end(), stays);
+    rounded.insert(rounded.end(), taken, list->end());
+    list->erase(taken, list->end());
+  }
+}
+
 // The rest of the model reads none of these but the step_sum (graph/passes/count.h).
 void StageNodes::add_count(NodeId n, std::vector<char>& listed) {
   if (listed[n]) return;

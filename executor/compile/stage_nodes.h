@@ -19,7 +19,11 @@ class StageNodes {
   std::vector<NodeId> forward;
   std::vector<NodeId> backward;    ///< InputGrad and WeightGrad in graph order, but for `factors`
   std::vector<NodeId> factors;     ///< what sums K-FAC's factors, in graph order
+  std::vector<NodeId> rounded;     ///< taken out of the others by take_rounded
   std::vector<ValueId> step_sums;  ///< results of step_sum that this stage reads
+
+  /// Takes the casts of parameters out of `forward` and `backward`.
+  void take_rounded();
 
   int stage_of_block(int block) const;
   /// The stage whose nodes make a value; kNone for leaves and counts, which every

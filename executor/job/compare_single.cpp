@@ -80,6 +80,10 @@ CompareSingle::CompareSingle(const Graph& graph, Trainer& run, comm::Transport& 
           "compare-single: '{}' is asynchronous, and one process has no such weights; compare "
           "a synchronous method",
           run.schedule().method);
+  require(run.options().wire == "float32",
+          "compare-single: --wire {} rounds gradient sums, and one process has none that travel; "
+          "compare without it",
+          run.options().wire);
   require(!has_served_tables(graph),
           "compare-single: the model has tables on parameter servers, and one process has none; "
           "compare with the tables on workers");

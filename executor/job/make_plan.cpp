@@ -14,7 +14,7 @@
 #include "graph/base/error.h"
 #include "graph/op_def.h"
 #include "graph/passes/channels_last.h"
-#include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse.h"
 #include "ops/registry.h"
 #include "pipeline/cost/partition.h"
 #include "pipeline/generate/generate.h"
@@ -53,6 +53,22 @@ Lowering lowering_of(const TrainPlan& job) {
   how.staleness = job.options.staleness;
   how.reduce_scalars = !job.asynchronous;
   return how;
+}
+
+// Whoever asks for it expects fewer bytes on their way.
+void check_wire(const TrainPlan& job) {
+  if (job.options.wire == "float32") return;
+  const char* why = nullptr;
+  if (job.how.average_weights) why = "average weights";
+  if (job.how.servers) why = "share weights over servers";
+  require(why == nullptr,
+          "--wire {} is of pipelines that sum gradients, and these {}: leave it out",
+          job.options.wire, why);
+  require(
+      holds(job.lowered, Kind::ReduceGrad),
+      "--wire {} is of copies of a stage that sum gradients, and here each stage has one: leave "
+      "it out, or give devices for several pipelines",
+      job.options.wire);
 }
 
 void check_averaging(const TrainPlan& job) {
@@ -158,6 +174,7 @@ VerifyReport plan_schedule(TrainPlan& job) {
   check_injection(o.stragglers, o.pipelines, o.pipelines * job.width());
   if (job.asynchronous && o.plan) job.many_steps = job.computes(proving);
   job.lowered = lower(job.asynchronous ? job.many_steps : job.one_step, job.how);
+  check_wire(job);
   VerifyReport report = verify(job.lowered);
   if (has_factors(job.graph))
     job.curvature = plan_curvature(job.graph, job.optimizer.kfac, job.lowered, o.first_block,
@@ -196,6 +213,7 @@ CompileOptions compile_options(const TrainPlan& job, const StageNeeds& needs,
     // Fields are read again by R, B and W: unlike what is saved they stay where R makes it anew.
     compile.feed_slots = std::max(1, needs.live_copies) - 1 + o.micro_batches;
   }
+  compile.weights_rest = !job.asynchronous && !o.averaging && !job.how.servers;
   compile.optimizer_states = optimizer_states(job.optimizer.kind);
   compile.kernels = o.kernels;
   compile.dense_tables = o.dense_tables;

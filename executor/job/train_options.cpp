@@ -78,6 +78,13 @@ Fields fields(TrainerOptions& o) {
        .doc =
            "of fp16: dynamic, from 2^20, halved by a step whose gradients overflow, which updates "
            "nothing, and doubled after 2000 without; or a number that stays"},
+      {.name = "wire",
+       .place = &o.wire,
+       .argument = "WHAT",
+       .doc =
+           "how gradients travel where copies of a stage sum them: float32; or bf16, rounded, in "
+           "half the bytes, and added in float32",
+       .choices = {"float32", "bf16"}},
       {.name = "fuse",
        .place = &o.fuse,
        .argument = "WHAT",

@@ -84,6 +84,7 @@ void Trainer::build() {
   SyncSeat seat{transport_, *stages_, reducer_};
   const Ablation ablation = ablation_of(job.payload);
   seat.one_element_sums = ablation.sums;
+  if (plan_.options.wire == "bf16") seat.wire = DType::BFloat16;
   if (ablation.sums) transport_.carry_one_byte(static_cast<int>(Kind::ReduceGrad));
   if (ablation.messages)
     for (const Kind kind : {Kind::SendForward, Kind::SendBackward})

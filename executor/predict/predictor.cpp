@@ -11,7 +11,7 @@
 #include "graph/base/error.h"
 #include "graph/passes/channels_last.h"
 #include "graph/passes/dead.h"
-#include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse.h"
 #include "ops/registry.h"
 
 namespace hetu {

@@ -23,7 +23,8 @@ namespace {
 // several layers has no one factor.
 ValueId bias_of(const Graph& graph, ValueId weight) {
   for (const Node& node : graph.nodes) {
-    if (node.op != "linear" && node.op != "conv2d") continue;
+    // A layer that an activation was fused with is one, too.
+    if (!node.op.starts_with("linear") && node.op != "conv2d") continue;
     if (node.inputs[1] != weight || node.inputs.size() < 3) continue;
     const ValueId bias = node.inputs[2];
     const auto is_use = [&](const GradientUse& use) {

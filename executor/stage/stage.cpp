@@ -103,6 +103,7 @@ void Stage::begin_sums() {
 }
 
 void Stage::begin_batch(int first_micro) {
+  is_rounded_ = false;
   for (int m = first_micro; m < first_micro + context_.micro_batches; ++m)
     memory_.ring(kFeedRing).take(m);
   for (std::size_t f = 0; f < fetched_.size(); ++f) {

@@ -97,6 +97,7 @@ class Stage {
   void make_works();
   void find_copies(const Placement& mine);
   void initialize_tensors();
+  void round_weights(int micro);
   void before_forward(int micro);
   void after_forward(int micro);
   void before_gradient(int micro);
@@ -139,6 +140,7 @@ class Stage {
   std::vector<int> unread_;       // by micro-batch that feeds factors: pieces of it to come
   std::vector<char> own_;         // by micro-batch, cyclic
   std::vector<char> recomputed_;  // the same: its backward follows a recompute
+  bool is_rounded_ = false;       // the copies of weights that products read are today's
   int updates_ = 0;               // in this run of a plan by version
   int forwards_ = 0;              // the next micro-batch's id is at least this
   int validated_ = kNone;         // the micro-batch whose slots a validation forward still holds

@@ -76,7 +76,9 @@ class StageFunctions {
   void add_rows(const Launch& launch, int micro);
   void add_staged(const StageUse& use);
   void keep_taps(const Function& function, int after_launch, int micro);
+  void add_gradient(const Accumulate& a, int micro);
   void accumulate(const Accumulate& a, int micro, bool last);
+  bool is_comparable(const Launch& launch) const;
   void log(const Launch& launch, int of_all);
 
   const Graph& graph_;

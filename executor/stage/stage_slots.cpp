@@ -35,6 +35,13 @@ void Stage::let_go(int micro) {
   context_.kept_bytes -= plan_->memory.saved;
 }
 
+// At the first forward of a step, whoever changed weights before it.
+void Stage::round_weights(int micro) {
+  if (is_rounded_) return;
+  functions_.run(plan_->rounded, micro, {});
+  is_rounded_ = true;
+}
+
 void Stage::before_forward(int micro) {
   forget_validated();
   const bool versions = context_.by_version && context_.training;
@@ -46,6 +53,7 @@ void Stage::before_forward(int micro) {
   if (context_.training) context_.live_halves += 2;
   keep(micro);
   messages_.take_outgoing(false, micro);
+  round_weights(micro);
   if (!context_.feeds_factors || !context_.training || plan_->curvature_a.empty()) return;
   memory_.ring(kTapRing).take(micro);
   unread_[micro] = static_cast<int>(plan_->curvature_a.size() + plan_->curvature_b.size());

@@ -52,7 +52,8 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
     reduction.sums[k].rows = std::make_shared<RowSum>(transport_, action.group, bucket, tag);
   else
     reduction.sums[k].whole =
-        reducer_.start_sum(action.group, bucket.dtype, bucket.data, count, tag);
+        reducer_.start_sum(action.group, bucket.dtype, bucket.data, count, tag,
+                           is_factor_sync(action.instr.kind) ? DType::Float32 : wire_);
 }
 
 // The bucket belongs to the next REDUCE_GRAD of its stage that has it.

@@ -19,10 +19,15 @@ namespace hetu {
 class AllReduce final : public WeightSync {
  public:
   /// All must outlive it. `one_element`: of each bucket the first element alone is summed, in a run
-  /// whose results mean nothing.
+  /// whose results mean nothing. `wire`: how gradients travel, see Reducer::start_sum; factors and
+  /// tables by rows always as they are.
   AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer,
-            bool one_element = false)
-      : stages_(stages), transport_(transport), reducer_(reducer), one_element_(one_element) {}
+            bool one_element = false, DType wire = DType::Float32)
+      : stages_(stages),
+        transport_(transport),
+        reducer_(reducer),
+        one_element_(one_element),
+        wire_(wire) {}
 
   bool carries_out(Kind kind) const override {
     return kind == Kind::ReduceGrad || is_factor_exchange(kind);
@@ -71,6 +76,7 @@ class AllReduce final : public WeightSync {
   comm::Transport& transport_;
   comm::Reducer& reducer_;
   bool one_element_;
+  DType wire_;
   Note note_;
   int step_ = 0;  // the run's first
   std::map<const Row*, Reductions> by_row_;

@@ -14,7 +14,7 @@ struct Way {
 
 std::unique_ptr<WeightSync> all_reduce(const Schedule& /*plan*/, const SyncSeat& seat) {
   return std::make_unique<AllReduce>(seat.stages, seat.transport, seat.reducer,
-                                     seat.one_element_sums);
+                                     seat.one_element_sums, seat.wire);
 }
 
 std::unique_ptr<WeightSync> group_average(const Schedule& /*plan*/, const SyncSeat& seat) {

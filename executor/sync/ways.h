@@ -23,6 +23,7 @@ struct SyncSeat {
   ps::ParameterClient* servers = nullptr;  ///< null unless the plan pushes to them
   WavesOptions waves = {};                 ///< to servers
   bool one_element_sums = false;           ///< see AllReduce
+  DType wire = DType::Float32;             ///< the same
 };
 
 /// The ways that a lowered plan has instructions of.

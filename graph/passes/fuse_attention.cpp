@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "graph/passes/fuse_norm.h"
 #include "graph/passes/rewrite.h"
 
 namespace hetu {
@@ -79,10 +78,5 @@ class AttentionFuser {
 }  // namespace
 
 Graph fuse_attention(const Graph& graph) { return AttentionFuser(graph).run(); }
-
-Graph fused(const Graph& graph, bool has) {
-  const Graph norms = fuse_norm(graph);
-  return has ? fuse_attention(norms) : norms;
-}
 
 }  // namespace hetu

@@ -15,7 +15,4 @@ namespace hetu {
 /// al. 2022, section 3.1 (recomputation).
 Graph fuse_attention(const Graph& graph);
 
-/// What a device runs of a graph: fuse_norm, and fuse_attention where it `has` kernels for that.
-Graph fused(const Graph& graph, bool has);
-
 }  // namespace hetu

@@ -14,17 +14,10 @@ class NormFuser {
   explicit NormFuser(const Graph& graph)
       : graph_(graph),
         out_(graph),
-        readers_(graph.values.size()),
+        readers_(readers_of(graph)),
         norm_of_(graph.nodes.size(), kNone),
         add_of_(graph.nodes.size(), kNone),
-        gone_(graph.nodes.size(), false) {
-    for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
-      for (const ValueId v : graph.nodes[id].inputs) {
-        readers_[v].push_back(static_cast<NodeId>(id));
-      }
-    }
-    for (const auto& fetch : graph.fetches) readers_[fetch.second].push_back(kNone);
-  }
+        gone_(graph.nodes.size(), false) {}
 
   Graph run() {
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) find(static_cast<NodeId>(id));
@@ -127,7 +120,7 @@ class NormFuser {
 
   const Graph& graph_;
   GraphRewriter out_;
-  std::vector<std::vector<NodeId>> readers_;
+  const std::vector<std::vector<NodeId>> readers_;
   std::vector<NodeId> norm_of_;  ///< of relus: the batch norm they are fused with
   std::vector<NodeId> add_of_;   ///< of relus: the add between, if any
   std::vector<bool> gone_;       ///< norms and adds that a relu took in

@@ -6,6 +6,14 @@
 
 namespace hetu {
 
+std::vector<std::vector<NodeId>> readers_of(const Graph& graph) {
+  std::vector<std::vector<NodeId>> readers(graph.values.size());
+  for (std::size_t id = 0; id < graph.nodes.size(); ++id)
+    for (const ValueId v : graph.nodes[id].inputs) readers[v].push_back(static_cast<NodeId>(id));
+  for (const auto& fetch : graph.fetches) readers[fetch.second].push_back(kNone);
+  return readers;
+}
+
 GraphRewriter::GraphRewriter(const Graph& from) : from_(from), map_(from.values.size(), kNone) {
   to_.blocks = from.blocks;
   for (const Node& n : from.nodes) names_.insert(n.name);

@@ -11,6 +11,10 @@
 
 namespace hetu {
 
+/// By value: the nodes that read it, in ascending order, one that reads it twice twice; and kNone
+/// for each fetch.
+std::vector<std::vector<NodeId>> readers_of(const Graph& graph);
+
 /// Values called "old" are of the graph given, "new" of the one being made.
 class GraphRewriter {
  public:
@@ -26,6 +30,11 @@ class GraphRewriter {
   /// Appends a node of the caller (inputs in new numbering); returns its outputs. Its name is made
   /// unique by a number.
   std::vector<ValueId> add(Node node, const std::vector<TensorType>& outputs);
+
+  /// The same under the node's own name, which is that of an old node that is not copied.
+  std::vector<ValueId> put(Node node, const std::vector<TensorType>& outputs) {
+    return append(std::move(node), outputs);
+  }
 
   /// The layout of a new value; plain, or that of the old one copied, unless set.
   void set_layout(ValueId value, Layout layout) { to_.values[value].layout = layout; }

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "graph/base/error.h"
+#include "ops/cpu/activate.h"
 #include "ops/cpu/dnnl_engine.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
+#include "ops/cpu/vector_math.h"
 
 namespace hetu::cpu {
 namespace {
@@ -44,15 +46,24 @@ memory::desc matrix(std::int64_t batch, const memory::dims& sides, memory::data_
   return {{batch, sides[0], sides[1]}, type, {apart, steps[0], steps[1]}};
 }
 
+dnnl::primitive_attr attributes(bool adds) {
+  dnnl::primitive_attr attributes = dnnl_attributes();
+  if (!adds) return attributes;
+  dnnl::post_ops sum;
+  sum.append_sum();
+  attributes.set_post_ops(sum);
+  return attributes;
+}
+
 dnnl::matmul::primitive_desc product(const memory::desc& a, const memory::desc& b,
-                                     const memory::desc& bias, const memory::desc& c) {
+                                     const memory::desc& bias, const memory::desc& c, bool adds) {
 #if DNNL_VERSION_MAJOR >= 3
-  if (bias.is_zero()) return {dnnl_cpu().engine, a, b, c, dnnl_attributes()};
-  return {dnnl_cpu().engine, a, b, bias, c, dnnl_attributes()};
+  if (bias.is_zero()) return {dnnl_cpu().engine, a, b, c, attributes(adds)};
+  return {dnnl_cpu().engine, a, b, bias, c, attributes(adds)};
 #else
   const auto what =
       bias.is_zero() ? dnnl::matmul::desc(a, b, c) : dnnl::matmul::desc(a, b, bias, c);
-  return {what, dnnl_attributes(), dnnl_cpu().engine};
+  return {what, attributes(adds), dnnl_cpu().engine};
 #endif
 }
 
@@ -68,12 +79,14 @@ std::string lacks_for_bfloat16() {
 struct DnnlProduct::State {
   struct Piece {
     DnnlCall call;
-    std::int64_t a, b, bias, c;  // where it begins, in bytes
+    std::int64_t a, b, bias, c;  // where it begins, in bytes, but for the bias
+    std::int64_t rows, columns;  // of C
   };
   std::vector<Piece> pieces;
   std::int64_t pad_bytes = 0;
+  std::int64_t row_step;  // elements from a row of C to the next
 
-  State(const ProductShape& s, DType to) {
+  State(const ProductShape& s, DType to) : row_step(s.n) {
     const OneThread alone;
     const Cut cut(s);
     for (std::int64_t i = 0; i < s.batch; i += cut.matrices)
@@ -104,8 +117,8 @@ struct DnnlProduct::State {
                                   {s.n, 1}, s.m * s.n);
     memory::desc bias;
     if (s.bias) bias = matrix(one.batch, {1, one.n}, kWide, {one.n, 1}, 0);
-    const dnnl::matmul::primitive_desc d = product(a, b, bias, c);
-    Piece p{DnnlCall(dnnl::matmul(d)), 0, 0, 0, 0};
+    const dnnl::matmul::primitive_desc d = product(a, b, bias, c, s.adds);
+    Piece p{DnnlCall(dnnl::matmul(d)), 0, 0, 0, 0, one.m, one.n};
     p.call.add(DNNL_ARG_SRC, a);
     p.call.add(DNNL_ARG_WEIGHTS, b);
     p.call.add(DNNL_ARG_DST, c);
@@ -131,8 +144,8 @@ std::int64_t DnnlProduct::scratch_bytes() const {
   return static_cast<std::int64_t>(state_->pieces.size()) * state_->pad_bytes;
 }
 
-void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c,
-                      void* scratch) const {
+void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c, void* scratch,
+                      const Finish<BFloat16>& finish) const {
   State& s = *state_;
   const auto at = [](const void* from, std::int64_t bytes) {
     return static_cast<const char*>(from) + bytes;
@@ -145,6 +158,11 @@ void DnnlProduct::run(const void* a, const void* b, const float* bias, void* c,
     p.call.bind(3, at(scratch, i * s.pad_bytes));
     if (bias != nullptr) p.call.bind(4, bias + p.bias);
     p.call.run();
+    if (finish.apply == nullptr) return;
+    for (std::int64_t row = 0; row < p.rows; ++row) {
+      const std::int64_t from = p.c / std::int64_t{sizeof(BFloat16)} + row * s.row_step;
+      finish.apply(static_cast<const BFloat16*>(c) + from, finish.y + from, p.columns);
+    }
   });
 }
 
@@ -170,13 +188,39 @@ PreparedKernel multiply(const KernelDesc& d) {
   return dnnl_product_kernel(d, operands(d));
 }
 
+PreparedKernel linear_weight_grad(const KernelDesc& d) {
+  ProductOperands o = linear_weight_grad_operands(d);
+  PreparedKernel kernel = dnnl_product_kernel(d, o);
+  o.shape.adds = true;
+  PreparedKernel adding = dnnl_product_kernel(d, o);
+  kernel.add = std::move(adding.run);
+  kernel.scratch_bytes = std::max(kernel.scratch_bytes, adding.scratch_bytes);
+  return kernel;
+}
+
+// As in linear.cpp: of what linear has made, rounded, as if it stood apart.
+template <class F>
+PreparedKernel linear_then(const KernelDesc& d) {
+  const ProductOperands o = linear_operands(d);
+  const DnnlProduct product(o.shape, DType::BFloat16);
+  const int made = static_cast<int>(d.outputs.size()) - 1;
+  return {[product, a = o.a, b = o.b, bias = o.bias, made](const KernelCall& c) {
+            product.run(c.inputs[a], c.inputs[b], bias < 0 ? nullptr : c.in<float>(bias),
+                        c.outputs[made], c.scratch, {activate<F, BFloat16>, c.out<BFloat16>(0)});
+          },
+          product.scratch_bytes(), "onednn"};
+}
+
 }  // namespace
 
 const KernelTable& dnnl_product_rows() {
   static const KernelTable kRows = {
       {"linear", "onednn", fits, multiply<linear_operands>},
+      {"linear_relu", "onednn", fits, linear_then<fn::Relu>},
+      {"linear_gelu", "onednn", fits, linear_then<fn::Gelu<VectorMath>>},
+      {"linear_gelu_tanh", "onednn", fits, linear_then<fn::GeluTanh<VectorMath>>},
       {"linear_input_grad", "onednn", fits, multiply<linear_input_grad_operands>},
-      {"linear_weight_grad", "onednn", fits, multiply<linear_weight_grad_operands>},
+      {"linear_weight_grad", "onednn", fits, linear_weight_grad},
       {"matmul", "onednn", fits, multiply<matmul_operands>},
   };
   return kRows;

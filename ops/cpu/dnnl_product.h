@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "graph/base/bfloat16.h"
 #include "graph/base/dtype.h"
 #include "ops/cpu/product_kernels.h"
 
@@ -25,8 +26,10 @@ class DnnlProduct {
   /// Bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
 
-  /// A and B are bfloat16; `bias`, float32, is nullptr unless the shape has one.
-  void run(const void* a, const void* b, const float* bias, void* c, void* scratch) const;
+  /// A and B are bfloat16; `bias`, float32, is nullptr unless the shape has one. A product that is
+  /// finished is one matrix of bfloat16.
+  void run(const void* a, const void* b, const float* bias, void* c, void* scratch,
+           const Finish<BFloat16>& finish = {}) const;
 
  private:
   struct State;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "graph/base/bfloat16.h"
 #include "ops/philox.h"
 
 namespace hetu::cpu {
@@ -13,5 +14,7 @@ void dropout_factors(const DropoutStream& stream, const DropoutRate& rate, std::
 /// y[i] = x[i] times the factor of element begin + i.
 void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
                    std::int64_t n, const float* x, float* y);
+void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+                   std::int64_t n, const BFloat16* x, BFloat16* y);
 
 }  // namespace hetu::cpu

@@ -216,6 +216,7 @@ struct Product::Slab {
   Strided a, b;        // where it begins in the caller's
   float *packed_a, *packed_b;  // of A the last panel alone where it is read in place
   const float* bias;           // to add with the last sum of a tile, unless nullptr
+  Finish<float> finish;        // of a tile with its last sum
 };
 
 Product::Product(const ProductShape& shape) : s_(shape) {
@@ -265,20 +266,23 @@ std::int64_t Product::scratch_bytes() const {
   return ((packed_rows() + columns_) * up(depth_, 16) + sums) * std::int64_t{sizeof(float)};
 }
 
-void Product::run(const float* a, const float* b, const float* bias, float* c,
-                  void* scratch) const {
+void Product::run(const float* a, const float* b, const float* bias, float* c, void* scratch,
+                  const Finish<float>& finish) const {
+  HETU_ASSERT(finish.apply == nullptr || (s_.batch == 1 && !s_.transpose_a));
   for (std::int64_t i = 0; i < s_.batch; ++i) {
     const float *ai = a + i * s_.m * s_.k, *bi = b + i * s_.k * s_.n;
     float* const ci = c + i * s_.m * s_.n;
-    if (has_few_rows())
-      multiply_few_rows(s_, step_, ai, bi, bias, ci);
-    else
-      run_one(ai, bi, bias, ci, static_cast<float*>(scratch));
+    if (!has_few_rows()) {
+      run_one(ai, bi, bias, ci, static_cast<float*>(scratch), finish);
+      continue;
+    }
+    multiply_few_rows(s_, step_, ai, bi, bias, ci);
+    if (finish.apply != nullptr) finish.apply(ci, finish.y, s_.m * s_.n);
   }
 }
 
-void Product::run_one(const float* a, const float* b, const float* bias, float* c,
-                      float* scratch) const {
+void Product::run_one(const float* a, const float* b, const float* bias, float* c, float* scratch,
+                      const Finish<float>& finish) const {
   const std::int64_t ra = s_.transpose_a ? 1 : s_.k, la = s_.transpose_a ? s_.m : 1;
   const std::int64_t cb = s_.transpose_b ? s_.k : 1, lb = s_.transpose_b ? 1 : s_.n;
   float* packed_b = scratch + packed_rows() * up(depth_, 16);
@@ -302,7 +306,8 @@ void Product::run_one(const float* a, const float* b, const float* bias, float* 
                            .b = {b + j * cb + l * lb, cb, lb},
                            .packed_a = scratch,
                            .packed_b = packed_b,
-                           .bias = chunks_ == 1 && ends ? bias : nullptr};
+                           .bias = chunks_ == 1 && ends ? bias : nullptr,
+                           .finish = ends ? finish : Finish<float>{}};
         pack(slab);
         compute(slab, c, sums);
       }
@@ -337,8 +342,21 @@ void Product::compute(const Slab& slab, float* c, float* partial) const {
   const std::int64_t chunks = chunks_ > 1 ? parts(slab.depth, chunk_) : 1;
   const std::int64_t tiles = parts(slab.rows, tile_rows_) * parts(slab.columns, tile_columns_);
 #pragma omp for schedule(dynamic, 1)
-  for (std::int64_t piece = 0; piece < tiles * chunks; ++piece)
+  for (std::int64_t piece = 0; piece < tiles * chunks; ++piece) {
     compute_tile(slab, piece, c, partial);
+    if (slab.finish.apply != nullptr) finish_tile(slab, piece, c);
+  }
+}
+
+// By the thread that has just made the tile.
+void Product::finish_tile(const Slab& slab, std::int64_t tile, const float* c) const {
+  const std::int64_t across = parts(slab.columns, tile_columns_);
+  const std::int64_t top = tile / across * tile_rows_, left = tile % across * tile_columns_;
+  const std::int64_t columns = std::min(tile_columns_, slab.columns - left);
+  for (std::int64_t i = top; i < std::min(slab.rows, top + tile_rows_); ++i) {
+    const std::int64_t at = (slab.row + i) * s_.n + slab.column + left;
+    slab.finish.apply(c + at, slab.finish.y + at, columns);
+  }
 }
 
 // A tile of C from one chunk of the depth: the first chunk's sums go to C, others' to `partial`.

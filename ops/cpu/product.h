@@ -17,18 +17,22 @@ class Product {
   /// Bytes that run() needs at `scratch`, 64-byte aligned.
   std::int64_t scratch_bytes() const;
 
-  /// `bias` is nullptr unless the shape has one.
-  void run(const float* a, const float* b, const float* bias, float* c, void* scratch) const;
+  /// `bias` is nullptr unless the shape has one. A product that is finished is one matrix, and its
+  /// A is not transposed.
+  void run(const float* a, const float* b, const float* bias, float* c, void* scratch,
+           const Finish<float>& finish = {}) const;
 
  private:
   struct Slab;
   struct Slabs {
     std::int64_t rows, columns, depth;  ///< at most
   };
-  void run_one(const float* a, const float* b, const float* bias, float* c, float* scratch) const;
+  void run_one(const float* a, const float* b, const float* bias, float* c, float* scratch,
+               const Finish<float>& finish) const;
   void pack(const Slab& slab) const;
   void compute(const Slab& slab, float* c, float* partial) const;
   void compute_tile(const Slab& slab, std::int64_t piece, float* c, float* partial) const;
+  void finish_tile(const Slab& slab, std::int64_t tile, const float* c) const;
   void add_chunks(std::int64_t group, const float* bias, float* c, const float* partial) const;
   std::int64_t packed_rows() const;
   bool has_few_rows() const { return s_.m <= kFewRows && !s_.transpose_a; }

@@ -10,9 +10,17 @@ struct ProductShape {
   std::int64_t batch = 1, m = 1, n = 1, k = 1;
   bool transpose_a = false, transpose_b = false;
   bool bias = false;
-  /// With transpose_a alone: C holds sums already, to which more come; and of each row of C only
-  /// what stands up to its diagonal is made, the rest is anything.
+  /// With transpose_a alone: C holds sums already, to which more come; and, in float32, of each row
+  /// of C only what stands up to its diagonal is made, the rest is anything.
   bool adds = false, lower = false;
+};
+
+/// What is made of a product's elements while they lie in a cache: y = f(C), element by element;
+/// nothing if `apply` is nullptr.
+template <class T>
+struct Finish {
+  void (*apply)(const T* x, T* y, std::int64_t n) = nullptr;
+  T* y = nullptr;  ///< laid out as C, or C itself
 };
 
 }  // namespace hetu::cpu

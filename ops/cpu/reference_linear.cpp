@@ -3,6 +3,7 @@
 
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
+#include "ops/scalar_fns.h"
 
 namespace hetu::cpu {
 namespace {
@@ -36,6 +37,25 @@ struct Linear {  // y = x w^T + b
   void operator()(const KernelCall& c) const {
     product(c.in<T>(0), c.in<T>(1), bias ? c.in<T>(2) : nullptr, c.out<T>(0));
   }
+};
+
+/// The last output is what linear makes; the first is made of it, and may be the same.
+template <class F, class T>
+struct LinearThen {
+  Linear<T> linear;
+  int made;
+  std::int64_t n;
+  explicit LinearThen(const KernelDesc& d)
+      : linear(d), made(static_cast<int>(d.outputs.size()) - 1), n(count_of(d.outputs[0])) {}
+  void operator()(const KernelCall& c) const {
+    linear({c.inputs, c.outputs + made, c.scratch, c.run});
+    for (std::int64_t i = 0; i < n; ++i) c.out<T>(0)[i] = F()(c.out<T>(made)[i]);
+  }
+};
+template <class F>
+struct Then {
+  template <class T>
+  using One = LinearThen<F, T>;
 };
 
 template <class T>
@@ -170,6 +190,9 @@ struct EmbeddingGrad {
 const KernelTable& reference_linear_rows() {
   static const KernelTable kRows = {
       {"linear", "reference", nullptr, reference<Linear>},
+      {"linear_relu", "reference", nullptr, reference<Then<fn::Relu>::One>},
+      {"linear_gelu", "reference", nullptr, reference<Then<fn::Gelu<>>::One>},
+      {"linear_gelu_tanh", "reference", nullptr, reference<Then<fn::GeluTanh<>>::One>},
       {"linear_input_grad", "reference", nullptr, reference<LinearInputGrad>},
       {"linear_weight_grad", "reference", nullptr, reference<LinearWeightGrad>},
       {"kronecker_factor", "reference", nullptr, reference<KroneckerFactor>},

@@ -132,6 +132,33 @@ struct Dropout {
   }
 };
 
+/// The three, one after the other.
+template <class T>
+struct DropoutAddLayerNorm {
+  Dropout<T> dropout;
+  LayerNorm<T> norm;
+  explicit DropoutAddLayerNorm(const KernelDesc& d) : dropout(d), norm(d) {}
+  void operator()(const KernelCall& c) const {
+    T* sum = c.out<T>(3);
+    dropout({c.inputs, c.outputs + 3, c.scratch, c.run});
+    for (std::int64_t i = 0; i < norm.x.elements(); ++i) sum[i] += c.in<T>(1)[i];
+    const void* in[] = {sum, c.inputs[2], c.inputs[3]};
+    norm({in, c.outputs, c.scratch, c.run});
+  }
+};
+
+template <class T>
+struct DropoutAddLayerNormGrad {
+  Dropout<T> dropout;
+  LayerNormInputGrad<T> norm;
+  explicit DropoutAddLayerNormGrad(const KernelDesc& d) : dropout(d), norm(d) {}
+  void operator()(const KernelCall& c) const {
+    norm(c);
+    const void* in[] = {c.outputs[0]};
+    dropout({in, c.outputs + 1, c.scratch, c.run});
+  }
+};
+
 }  // namespace
 
 const KernelTable& reference_norm_rows() {
@@ -139,6 +166,8 @@ const KernelTable& reference_norm_rows() {
       {"layer_norm", "reference", nullptr, reference<LayerNorm>},
       {"layer_norm_input_grad", "reference", nullptr, reference<LayerNormInputGrad>},
       {"layer_norm_gamma_grad", "reference", nullptr, reference<LayerNormGammaGrad>},
+      {"dropout_add_layer_norm", "reference", nullptr, reference<DropoutAddLayerNorm>},
+      {"dropout_add_layer_norm_grad", "reference", nullptr, reference<DropoutAddLayerNormGrad>},
       {"softmax", "reference", nullptr, reference<Softmax>},
       {"softmax_grad", "reference", nullptr, reference<SoftmaxGrad>},
       {"dropout", "reference", nullptr, reference<Dropout>},

@@ -129,6 +129,11 @@ void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::in
   apply(stream, rate, begin, n, x, y);
 }
 
+void dropout_apply(const DropoutStream& stream, const DropoutRate& rate, std::int64_t begin,
+                   std::int64_t n, const BFloat16* x, BFloat16* y) {
+  apply(stream, rate, begin, n, x, y);
+}
+
 const KernelTable& vector_dropout_rows() {
   static const KernelTable kRows = {
       {"dropout", "vector", is_float32_or_bfloat16, vector_either<Dropout>},

@@ -1,8 +1,11 @@
-// Layer normalisation and softmax: threads over rows, vectors along them. A row's result depends on
-// that row alone. T is float or BFloat16, as values lie in memory.
+// Layer normalisation, alone and behind a residual sum, and softmax: threads over rows, vectors
+// along them. A row's result depends on that row alone. T is float or BFloat16, as values lie in
+// memory.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/dropout_factors.h"
 #include "ops/cpu/kernel_shapes.h"
 #include "ops/cpu/tables.h"
 #include "ops/cpu/vector_math.h"
@@ -53,24 +56,95 @@ struct LayerNormInputGrad {
     const T *in = c.in<T>(0), *dy = c.in<T>(4);
     const float *gamma = c.in<float>(1), *mean = c.in<float>(2), *rstd = c.in<float>(3);
     T* dx = c.out<T>(0);
-    const std::int64_t n = x.columns;
 #pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
     for (std::int64_t i = 0; i < x.rows; ++i) {
-      const T *row = in + i * n, *g = dy + i * n;
-      const float m = mean[i], r = rstd[i];
-      T* out = dx + i * n;
-      float sum = 0, dot = 0;
+      const std::int64_t at = i * x.columns;
+      row(in + at, dy + at, gamma, mean[i], rstd[i], dx + at);
+    }
+  }
+  void row(const T* in, const T* g, const float* gamma, float m, float r, T* out) const {
+    const std::int64_t n = x.columns;
+    float sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
-      for (std::int64_t j = 0; j < n; ++j) {
-        const float t = float(g[j]) * gamma[j];
-        sum += t;
-        dot += t * (float(row[j]) - m);
-      }
-      sum /= float(n);
-      dot *= r * r / float(n);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const float t = float(g[j]) * gamma[j];
+      sum += t;
+      dot += t * (float(in[j]) - m);
+    }
+    sum /= float(n);
+    dot *= r * r / float(n);
 #pragma omp simd
-      for (std::int64_t j = 0; j < n; ++j)
-        out[j] = T(r * (float(g[j]) * gamma[j] - sum - (float(row[j]) - m) * dot));
+    for (std::int64_t j = 0; j < n; ++j)
+      out[j] = T(r * (float(g[j]) * gamma[j] - sum - (float(in[j]) - m) * dot));
+  }
+};
+
+/// Dropout of one row of a tensor; rows are those of whole samples.
+struct RowDropout {
+  std::int64_t rows, columns;  // of a sample, of a row
+  std::uint64_t name_hash;
+  DropoutRate rate;
+  explicit RowDropout(const KernelDesc& d)
+      : rows(rows_of(d.inputs[0]).rows / d.batch),
+        columns(rows_of(d.inputs[0]).columns),
+        name_hash(d.name_hash),
+        rate(DropoutRate::of(d.attrs->real("p"))) {
+    HETU_ASSERT(rows * d.batch == rows_of(d.inputs[0]).rows);
+  }
+  template <class T>
+  void row(const RunContext& run, std::int64_t i, const T* x, T* y) const {
+    if (!run.training || rate.threshold == 0) {
+      std::copy_n(x, columns, y);
+      return;
+    }
+    const auto stream =
+        DropoutStream::of(run.seed, name_hash, run.step, run.sample_offset + i / rows);
+    dropout_apply(stream, rate, i % rows * columns, columns, x, y);
+  }
+};
+
+// A row stays in the first-level cache from one part to the next, each of which rounds to T as if
+// it stood alone.
+template <class T>
+struct DropoutAddLayerNorm {
+  RowDropout dropout;
+  LayerNorm<T> norm;
+  explicit DropoutAddLayerNorm(const KernelDesc& d) : dropout(d), norm(d) {}
+  void operator()(const KernelCall& c) const {
+    const Rows x = norm.x;
+    const T *in = c.in<T>(0), *skip = c.in<T>(1);
+    const float *gamma = c.in<float>(2), *beta = c.in<float>(3);
+    T *y = c.out<T>(0), *sum = c.out<T>(3);
+    float *mean = c.out<float>(1), *rstd = c.out<float>(2);
+#pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      const std::int64_t at = i * x.columns;
+      dropout.row(c.run, i, in + at, sum + at);
+      add(skip + at, sum + at, x.columns);
+      norm.row(sum + at, gamma, beta, y + at, mean + i, rstd + i);
+    }
+  }
+  static void add(const T* x, T* y, std::int64_t n) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) y[j] = T(float(y[j]) + float(x[j]));
+  }
+};
+
+template <class T>
+struct DropoutAddLayerNormGrad {
+  RowDropout dropout;
+  LayerNormInputGrad<T> norm;
+  explicit DropoutAddLayerNormGrad(const KernelDesc& d) : dropout(d), norm(d) {}
+  void operator()(const KernelCall& c) const {
+    const Rows x = norm.x;
+    const T *sum = c.in<T>(0), *dy = c.in<T>(4);
+    const float *gamma = c.in<float>(1), *mean = c.in<float>(2), *rstd = c.in<float>(3);
+    T *dsum = c.out<T>(0), *dx = c.out<T>(1);
+#pragma omp parallel for schedule(static) if (x.elements() > kParallelElements)
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      const std::int64_t at = i * x.columns;
+      norm.row(sum + at, dy + at, gamma, mean[i], rstd[i], dsum + at);
+      dropout.row(c.run, i, dsum + at, dx + at);
     }
   }
 };
@@ -130,6 +204,10 @@ const KernelTable& vector_norm_rows() {
       {"layer_norm", "vector", is_float32_or_bfloat16, vector_either<LayerNorm>},
       {"layer_norm_input_grad", "vector", is_float32_or_bfloat16,
        vector_either<LayerNormInputGrad>},
+      {"dropout_add_layer_norm", "vector", is_float32_or_bfloat16,
+       vector_either<DropoutAddLayerNorm>},
+      {"dropout_add_layer_norm_grad", "vector", is_float32_or_bfloat16,
+       vector_either<DropoutAddLayerNormGrad>},
       {"softmax", "vector", is_float32, vector_kernel<Softmax>},
       {"softmax_grad", "vector", is_float32, vector_kernel<SoftmaxGrad>},
   };

@@ -11,7 +11,6 @@
 namespace hetu::cpu {
 namespace {
 
-constexpr std::size_t kArguments = 8;     // inputs, or outputs, of a node at most
 constexpr std::int64_t kChunk = 1 << 14;  // elements that a thread takes
 
 template <class From, class To>
@@ -24,53 +23,33 @@ void convert(const From* x, To* y, std::int64_t n) {
   }
 }
 
-/// A float32 copy of an argument, `offset` bytes into scratch.
-struct Copy {
-  int argument;
-  DType dtype;  // of what it is a copy
-  std::int64_t elements, offset;
-};
-
-/// Lays copies out from `end` on.
-std::vector<Copy> copies_of(const std::vector<TensorType>& types, std::int64_t& end) {
-  std::vector<Copy> copies;
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    if (!is_narrow(types[i].dtype)) continue;
-    const std::int64_t n = element_count(types[i].shape);
-    copies.push_back({static_cast<int>(i), types[i].dtype, n, end});
-    end += (n * std::int64_t{sizeof(float)} + 63) / 64 * 64;
-  }
-  return copies;
-}
-
 struct Widened {
   PreparedKernel inner;
-  std::vector<Copy> inputs, outputs;
+  std::vector<WideCopy> inputs, outputs;
   std::size_t given, made;  // inputs and outputs of the node
 
   void operator()(const KernelCall& c) const {
     char* scratch = static_cast<char*>(c.scratch);
-    std::array<const void*, kArguments> in;
-    std::array<void*, kArguments> out;
+    std::array<const void*, kMostWidened> in;
+    std::array<void*, kMostWidened> out;
     std::copy_n(c.inputs, given, in.begin());
     std::copy_n(c.outputs, made, out.begin());
-    for (const Copy& copy : inputs) {
+    for (const WideCopy& copy : inputs) {
       auto* wide = reinterpret_cast<float*>(scratch + copy.offset);
       if (copy.dtype == DType::BFloat16)
-        widen(c.in<BFloat16>(copy.argument), wide, copy.elements);
+        widen(static_cast<const BFloat16*>(c.inputs[copy.argument]), wide, copy.elements);
       else
-        widen(c.in<Float16>(copy.argument), wide, copy.elements);
-      in[static_cast<std::size_t>(copy.argument)] = wide;
+        widen(static_cast<const Float16*>(c.inputs[copy.argument]), wide, copy.elements);
+      in[copy.argument] = wide;
     }
-    for (const Copy& copy : outputs)
-      out[static_cast<std::size_t>(copy.argument)] = scratch + copy.offset;
+    for (const WideCopy& copy : outputs) out[copy.argument] = scratch + copy.offset;
     inner.run({in.data(), out.data(), c.scratch, c.run});
-    for (const Copy& copy : outputs) {
+    for (const WideCopy& copy : outputs) {
       const auto* wide = reinterpret_cast<const float*>(scratch + copy.offset);
       if (copy.dtype == DType::BFloat16)
-        narrow(wide, c.out<BFloat16>(copy.argument), copy.elements);
+        narrow(wide, static_cast<BFloat16*>(c.outputs[copy.argument]), copy.elements);
       else
-        narrow(wide, c.out<Float16>(copy.argument), copy.elements);
+        narrow(wide, static_cast<Float16*>(c.outputs[copy.argument]), copy.elements);
     }
   }
 };
@@ -101,6 +80,18 @@ bool casts_narrow(const KernelDesc& d) {
 
 }  // namespace
 
+std::vector<WideCopy> wide_copies(const std::vector<TensorType>& types, std::int64_t& end) {
+  HETU_ASSERT(types.size() <= kMostWidened);
+  std::vector<WideCopy> copies;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (!is_narrow(types[i].dtype)) continue;
+    const std::int64_t n = element_count(types[i].shape);
+    copies.push_back({i, types[i].dtype, n, end});
+    end += (n * std::int64_t{sizeof(float)} + 63) / 64 * 64;
+  }
+  return copies;
+}
+
 KernelDesc widened(KernelDesc d) {
   for (auto* types : {&d.inputs, &d.outputs})
     for (TensorType& t : *types)
@@ -109,11 +100,10 @@ KernelDesc widened(KernelDesc d) {
 }
 
 PreparedKernel widened_kernel(const KernelDesc& d, PreparedKernel (*prepare)(const KernelDesc&)) {
-  HETU_ASSERT(d.inputs.size() <= kArguments && d.outputs.size() <= kArguments);
   Widened k{prepare(widened(d)), {}, {}, d.inputs.size(), d.outputs.size()};
   std::int64_t end = (k.inner.scratch_bytes + 63) / 64 * 64;
-  k.inputs = copies_of(d.inputs, end);
-  k.outputs = copies_of(d.outputs, end);
+  k.inputs = wide_copies(d.inputs, end);
+  k.outputs = wide_copies(d.outputs, end);
   const char* name = k.inner.implementation;
   return {std::move(k), end, name};
 }

@@ -2,6 +2,7 @@
 // is made is rounded on its way out. What no kernel of its own has, runs so.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "graph/base/bfloat16.h"
 #include "graph/base/float16.h"
@@ -11,6 +12,20 @@ namespace hetu::cpu {
 
 /// The same node with float32 in place of bfloat16 and float16.
 KernelDesc widened(KernelDesc d);
+
+/// Inputs, or outputs, of a node that is widened, at most.
+inline constexpr std::size_t kMostWidened = 8;
+
+/// A float32 copy of an argument, `offset` bytes into scratch.
+struct WideCopy {
+  std::size_t argument;
+  DType dtype;  ///< of what it is a copy
+  std::int64_t elements, offset;
+};
+
+/// A copy of each of a node's inputs, or outputs, of two bytes an element; one behind the other
+/// from `end` bytes on, whole lines of 64 bytes each. `end` moves behind them.
+std::vector<WideCopy> wide_copies(const std::vector<TensorType>& types, std::int64_t& end);
 
 /// What `prepare` makes of the widened node, for the node as it is. Inputs are widened and outputs
 /// rounded to the nearest, to even; scratch holds a float32 copy of each.

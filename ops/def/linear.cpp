@@ -12,12 +12,24 @@ Shape with_last(Shape shape, std::int64_t last) {
   return shape;
 }
 
+// Of rows of one side, of a weight [out, in] and of the rows of both sides: 2 * rows * out * in.
 std::int64_t linear_flops(const InferArgs& a) {
-  // Either a weight [out, in] and rows of one side, or the rows of both sides: 2 * rows * out * in.
-  const bool weight = a.def.name != "linear_weight_grad";
-  const std::int64_t other =
-      weight ? a.inputs[1].shape[a.def.name == "linear" ? 0 : 1] : a.inputs[1].shape.back();
-  return 2 * elements(a.inputs[0]) * other;
+  return 2 * elements(a.inputs[0]) * a.inputs[1].shape[0];
+}
+
+std::int64_t linear_grad_flops(const InferArgs& a) {
+  return 2 * elements(a.inputs[0]) * a.inputs[1].shape.back();
+}
+
+std::vector<TensorType> infer_linear(const InferArgs& a) {
+  want_float(a);
+  want_rank(a, 0, 1);
+  const std::int64_t in = a.inputs[0].shape.back();
+  const Shape& w = a.inputs[1].shape;
+  want(w.size() == 2 && w[1] == in, a, "w must be [out, {}] {}, got {}", in, to_fit(a, 0),
+       to_string(a.inputs[1]));
+  if (a.inputs.size() == 3) want_shape(a, 2, {w[0]}, to_fit(a, 1));
+  return {float32(with_last(a.inputs[0].shape, w[0]))};
 }
 
 OpDef linear_op() {
@@ -26,16 +38,7 @@ OpDef linear_op() {
       .doc = "x w^T + b over the last axis; the weight is [out, in], as in PyTorch.",
       .inputs = {"x", "w"},
       .optional_inputs = {"b"},
-      .infer = [](const InferArgs& a) -> std::vector<TensorType> {
-        want_float(a);
-        want_rank(a, 0, 1);
-        const std::int64_t in = a.inputs[0].shape.back();
-        const Shape& w = a.inputs[1].shape;
-        want(w.size() == 2 && w[1] == in, a, "w must be [out, {}] {}, got {}", in, to_fit(a, 0),
-             to_string(a.inputs[1]));
-        if (a.inputs.size() == 3) want_shape(a, 2, {w[0]}, to_fit(a, 1));
-        return {float32(with_last(a.inputs[0].shape, w[0]))};
-      },
+      .infer = infer_linear,
       .grad = [](Builder& b, const GradArgs& g) -> Values {
         Values dx = {if_wanted(g.wanted[0], b, "linear_input_grad", {g.dy[0], g.inputs[1]}),
                      if_wanted(g.wanted[1], b, "linear_weight_grad", {g.inputs[0], g.dy[0]})};
@@ -54,6 +57,35 @@ OpDef linear_op() {
   };
 }
 
+// Elements that linear makes of one sample, whatever the dtype.
+std::int64_t made_elements(const InferArgs& a) {
+  return elements(float32(with_last(a.inputs[0].shape, a.inputs[1].shape[0])));
+}
+
+OpDef linear_relu() {
+  OpDef def = linear_op();
+  def.name = "linear_relu";
+  def.doc = "relu of linear in one sweep; the fusing pass makes it.";
+  def.grad = nullptr;
+  def.flops = [](const InferArgs& a) { return linear_flops(a) + made_elements(a); };
+  return def;
+}
+
+// Of an activation whose gradient reads what linear made.
+OpDef linear_then(const std::string& activation) {
+  OpDef def = linear_relu();
+  def.name = "linear_" + activation;
+  def.doc =
+      activation + " of linear in one sweep, and linear's own result; the fusing pass makes it.";
+  def.outputs = {"y", "before"};
+  def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
+    const TensorType made = infer_linear(a)[0];
+    return {made, made};
+  };
+  def.flops = [](const InferArgs& a) { return linear_flops(a) + 10 * made_elements(a); };
+  return def;
+}
+
 OpDef linear_input_grad() {
   return {
       .name = "linear_input_grad",
@@ -68,7 +100,7 @@ OpDef linear_input_grad() {
              a.inputs[0].shape.back(), to_fit(a, 0), to_string(a.inputs[1]));
         return {float32(with_last(a.inputs[0].shape, w[1]))};
       },
-      .flops = linear_flops,
+      .flops = linear_grad_flops,
       .samples = {{.shapes = {{2, 4}, {4, 3}}},
                   {.shapes = {{3, 5, 2}, {2, 7}}},
                   {.shapes = {{1, 1}, {1, 1}}},
@@ -92,7 +124,7 @@ OpDef linear_weight_grad() {
              to_string(a.inputs[1]));
         return {float32({a.inputs[1].shape.back(), a.inputs[0].shape.back()})};
       },
-      .flops = linear_flops,
+      .flops = linear_grad_flops,
       .samples = {{.shapes = {{2, 3}, {2, 4}}},
                   {.shapes = {{3, 5, 7}, {3, 5, 2}}},
                   {.shapes = {{1, 1}, {1, 1}}},
@@ -209,8 +241,14 @@ OpDef matmul() {
 }  // namespace
 
 std::vector<OpDef> linear() {
-  return {product_of(linear_op(), {2}), product_of(linear_input_grad()),
-          product_of(linear_weight_grad(), {}, {0}), kronecker_factor(), product_of(matmul())};
+  return {product_of(linear_op(), {2}),
+          product_of(linear_relu(), {2}),
+          product_of(linear_then("gelu"), {2}),
+          product_of(linear_then("gelu_tanh"), {2}),
+          product_of(linear_input_grad()),
+          product_of(linear_weight_grad(), {}, {0}),
+          kronecker_factor(),
+          product_of(matmul())};
 }
 
 }  // namespace hetu::def

@@ -93,6 +93,74 @@ OpDef layer_norm_gamma_grad() {
   };
 }
 
+const AttrSpec kDropped = {"p", 0.1, true, "probability of a 0, in [0, 1)"};
+const AttrSpec kDropoutKey = {"key", std::string(), true, "name of the dropout node"};
+
+void want_rate(const InferArgs& a) {
+  const double p = a.attrs.real("p");
+  want_rank(a, 0, 2);
+  want(p >= 0 && p < 1, a, "p must be in [0, 1), got {}", p);
+}
+
+Attrs dropped(double p) { return {{"p", p}, {"key", std::string("layer/dropout")}}; }
+
+OpDef dropout_add_layer_norm() {
+  OpDef def = layer_norm();
+  def.name = "dropout_add_layer_norm";
+  def.doc =
+      "layer_norm of dropout of x plus skip in one sweep, under the mask of the dropout node "
+      "called "
+      "key; the fusing pass makes it.";
+  def.inputs = {"x", "skip", "gamma", "beta"};
+  def.outputs.emplace_back("sum");
+  def.attrs.insert(def.attrs.end(), {kDropped, kDropoutKey});
+  def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
+    want_float(a);
+    want_rate(a);
+    want_shape(a, 1, a.inputs[0].shape, to_fit(a, 0));
+    want_shape(a, 2, {a.inputs[0].shape.back()}, to_fit(a, 0));
+    want_shape(a, 3, {a.inputs[0].shape.back()}, to_fit(a, 0));
+    want(a.attrs.real("eps") >= 0, a, "eps must be >= 0, got {}", a.attrs.real("eps"));
+    const TensorType statistics = float32(rows(a.inputs[0].shape));
+    return {a.inputs[0], statistics, statistics, a.inputs[0]};
+  };
+  def.grad = nullptr;
+  def.flops = [](const InferArgs& a) { return 21 * elements(a.inputs[0]); };
+  def.samples = {};
+  for (const auto& [shape, p] : std::vector<std::pair<Shape, double>>{
+           {{kBatch, 3}, 0.5}, {{-5, 3, 17}, 0.1}, {{7, 33}, 0.0}, {{0, 3}, 0.5}}) {
+    Sample s{.shapes = {shape, shape, {shape.back()}, {shape.back()}}, .attrs = dropped(p)};
+    s.attrs.set("eps", 1e-2);
+    def.samples.push_back(s);
+  }
+  return def;
+}
+
+OpDef dropout_add_layer_norm_grad() {
+  OpDef def = layer_norm_input_grad();
+  def.name = "dropout_add_layer_norm_grad";
+  def.doc =
+      "The gradients of dropout_add_layer_norm with respect to its sum, which is that of skip, and "
+      "to x, from the saved statistics.";
+  def.inputs[0] = "sum";
+  def.outputs = {"dsum", "dx"};
+  def.attrs = {kDropped, kDropoutKey};
+  def.infer = [](const InferArgs& a) -> std::vector<TensorType> {
+    want_float(a);
+    want_rate(a);
+    want_shape(a, 1, {a.inputs[0].shape.back()}, to_fit(a, 0));
+    want_statistics_and_dy(a, 2);
+    return {a.inputs[0], a.inputs[0]};
+  };
+  def.flops = [](const InferArgs& a) { return 20 * elements(a.inputs[0]); };
+  def.samples = {};
+  for (const auto& [shape, p] : std::vector<std::pair<Shape, double>>{
+           {{kBatch, 3}, 0.5}, {{-5, 3, 17}, 0.1}, {{7, 33}, 0.0}, {{0, 3}, 0.5}})
+    def.samples.push_back(
+        {.shapes = {shape, {shape.back()}, rows(shape), rows(shape), shape}, .attrs = dropped(p)});
+  return def;
+}
+
 }  // namespace
 
 std::vector<OpDef> norm() {
@@ -101,7 +169,10 @@ std::vector<OpDef> norm() {
   forward.narrow = {kFollows, {1, 2}, {1, 2}};
   of_x.narrow = {kFollows, {1, 2, 3}, {}};
   of_gamma.narrow = {kFollows, {1, 2}, {0}};
-  return {forward, of_x, of_gamma};
+  OpDef joined = dropout_add_layer_norm(), of_joined = dropout_add_layer_norm_grad();
+  joined.narrow = {kFollows, {2, 3}, {1, 2}};
+  of_joined.narrow = of_x.narrow;
+  return {forward, of_x, of_gamma, joined, of_joined};
 }
 
 }  // namespace hetu::def

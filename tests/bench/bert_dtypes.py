@@ -14,19 +14,13 @@ from collections.abc import Callable
 
 import numpy
 
-import hetu as ht
-from bert_step import BASE, drawn_batch, masked_alone
+from bert_step import drawn_batch, hetu_job
 from hetu import _hetu
 from turns import compare
 
 
 def hetu_step(batch: dict[str, numpy.ndarray], threads: int, dtype: str) -> Callable[[], None]:
-    ht.new_graph()
-    most = int((batch["masked_lm_labels"] >= 0).sum(1).max())
-    data = ht.data.Batches([masked_alone(batch, most)], batch_size=len(batch["input_ids"]))
-    loss = ht.models.Bert(ht.models.BertConfig(**BASE)).pretraining_loss(data)
-    train = ht.optim.AdamW(1e-5).minimize(loss)
-    job = ht.Executor({"train": [loss, train]}, threads=threads, micro_batches=1, dtype=dtype)
+    job = hetu_job(batch, threads, dtype)
     print(f"{dtype}: {job.job.memory}")
     return lambda: job.job.train(job.loader)
 

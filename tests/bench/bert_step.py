@@ -39,23 +39,33 @@ def drawn_batch(rows: int, length: int) -> dict[str, numpy.ndarray]:
     }
 
 
-def hetu_step(batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], None]:
+def sizes(batch: dict[str, numpy.ndarray]) -> dict[str, Any]:
+    return {**BASE, "max_position_embeddings": max(128, batch["input_ids"].shape[1])}
+
+
+def hetu_job(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32", fuse: str = "on") -> ht.Executor:
     ht.new_graph()
     most = int((batch["masked_lm_labels"] >= 0).sum(1).max())
     data = ht.data.Batches([masked_alone(batch, most)], batch_size=len(batch["input_ids"]))
-    loss = ht.models.Bert(ht.models.BertConfig(**BASE)).pretraining_loss(data)
+    loss = ht.models.Bert(ht.models.BertConfig(**sizes(batch))).pretraining_loss(data)
     train = ht.optim.AdamW(1e-5).minimize(loss)
-    job = ht.Executor({"train": [loss, train]}, threads=threads)
+    return ht.Executor({"train": [loss, train]}, threads=threads, micro_batches=1, dtype=dtype, fuse=fuse)
+
+
+def hetu_step(batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32") -> Callable[[], None]:
+    job = hetu_job(batch, threads, dtype)
     return lambda: job.job.train(job.loader)
 
 
-def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool) -> Callable[[], None]:
-    """masked_only: the head is given the masked positions alone, as Hetu's; else all, as transformers' model does."""
+def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool, narrow: bool = False,
+               compiled: bool = False) -> Callable[[], None]:
+    """masked_only: the head is given the masked positions alone, as Hetu's; else all, as transformers' model does. narrow:
+    autocast to bfloat16. compiled: by torch.compile."""
     import torch
     import transformers
 
     torch.set_num_threads(threads)
-    config = transformers.BertConfig(**BASE, attn_implementation="sdpa")
+    config = transformers.BertConfig(**sizes(batch), attn_implementation="sdpa")
     model: Any = transformers.BertForPreTraining(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
     tensors = {k: torch.from_numpy(v.astype(numpy.int64)) for k, v in batch.items()}
@@ -74,9 +84,14 @@ def torch_step(batch: dict[str, numpy.ndarray], threads: int, masked_only: bool)
     def loss_of_all() -> Any:
         return model(**given, labels=labels, next_sentence_label=tensors["next_sentence_labels"]).loss
 
+    loss_of = loss_of_masked if masked_only else loss_of_all
+    if compiled:
+        loss_of = torch.compile(loss_of)
+
     def step() -> None:
         optimizer.zero_grad()
-        loss = loss_of_masked() if masked_only else loss_of_all()
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = loss_of()
         loss.backward()
         optimizer.step()
         loss.item()

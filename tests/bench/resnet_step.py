@@ -28,16 +28,18 @@ def drawn_batch(rows: int, size: int) -> dict[str, numpy.ndarray]:
     }
 
 
-def hetu_step(model: str, batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], None]:
+def hetu_step(model: str, batch: dict[str, numpy.ndarray], threads: int, dtype: str = "float32") -> Callable[[], None]:
     ht.new_graph()
     data = ht.data.Batches([batch], batch_size=len(batch["label"]))
     loss = ht.models.ResNet(model, CLASSES).loss(data)
     train = ht.optim.Momentum(1e-2, l2=1e-4).minimize(loss)
-    job = ht.Executor({"train": [loss, train]}, threads=threads)
+    job = ht.Executor({"train": [loss, train]}, threads=threads, micro_batches=1, dtype=dtype)
     return lambda: job.job.train(job.loader)
 
 
-def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int) -> Callable[[], None]:
+def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int, narrow: bool = False,
+               compiled: bool = False) -> Callable[[], None]:
+    """narrow: autocast to bfloat16. compiled: by torch.compile."""
     import torch
     import torchvision
 
@@ -47,9 +49,12 @@ def torch_step(model: str, batch: dict[str, numpy.ndarray], threads: int) -> Cal
     image = torch.from_numpy(batch["image"]).to(memory_format=torch.channels_last)
     label = torch.from_numpy(batch["label"].astype(numpy.int64))
 
+    run = torch.compile(net) if compiled else net
+
     def step() -> None:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(net(image), label)
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = torch.nn.functional.cross_entropy(run(image), label)
         loss.backward()
         optimizer.step()
         loss.item()

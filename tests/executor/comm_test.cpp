@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -14,6 +16,7 @@
 #include "executor/comm/collective.h"
 #include "executor/comm/connect.h"
 #include "executor/comm/inproc.h"
+#include "graph/base/bfloat16.h"
 #include "graph/base/error.h"
 #include "tests/executor/random_messages.h"
 
@@ -219,6 +222,36 @@ INSTANTIATE_TEST_SUITE_P(Grid, Sums,
                                           testing::Values(0, 1, 2, 7, 1000, 65537)));
 INSTANTIATE_TEST_SUITE_P(Large, Sums, testing::Values(std::tuple(3, std::int64_t{2621441})));
 
+// Rounded on their way: every member ends with the same bits, which are numbers of bfloat16, as
+// near to the sum as two roundings allow.
+TEST_P(Sums, MayTravelInTwoBytes) {
+  const auto [workers, count] = GetParam();
+  std::mutex mutex;
+  std::vector<float> first;
+  on_workers(workers, quick(60), [&, n = count, p = workers](Transport& t) {
+    Group group(p);
+    std::iota(group.begin(), group.end(), 0);
+    Reducer reducer(t);
+    std::vector<float> data(n);
+    for (std::int64_t i = 0; i < n; ++i) data[i] = element(t.worker(), i);
+    const auto sum = reducer.start_sum(group, DType::Float32, data.data(), n,
+                                       make_tag(9, 0, 0, 0, 0), DType::BFloat16);
+    reducer.wait(*sum, "a sum");
+    for (std::int64_t i = 0; i < n; ++i) {
+      float exact = 0, all = 0;
+      for (int w = 0; w < p; ++w) {
+        exact += element(w, i);
+        all += std::fabs(element(w, i));
+      }
+      ASSERT_LE(std::fabs(data[i] - exact), all / 128) << i;
+      ASSERT_TRUE(p == 1 || data[i] == float(BFloat16(data[i]))) << i << ": " << data[i];
+    }
+    const std::lock_guard lock(mutex);
+    if (first.empty()) first = data;
+    EXPECT_EQ(data, first);
+  });
+}
+
 // Overlapping groups, each member starting its sums in an order of its own.
 TEST(SumsAtOnce, MayStartInAnyOrder) {
   const std::vector<Group> groups = {{0, 1, 2, 3}, {0, 2}, {1, 3}, {0, 3}, {1, 2, 3}, {2, 3}};
@@ -292,6 +325,8 @@ TEST(SumsAtOnce, RefuseBadGroups) {
     EXPECT_THROW(reducer.start_sum(bad, DType::Float32, &x, 1, 0), Error);
   }
   EXPECT_THROW(reducer.start_sum({0}, DType::Int32, &x, 1, 0), Error);
+  EXPECT_THROW(reducer.start_sum({0}, DType::Float32, &x, 1, 0, DType::Float16), Error);
+  EXPECT_THROW(reducer.start_sum({0}, DType::Float64, &x, 1, 0, DType::BFloat16), Error);
 }
 
 TEST(SumsAtOnce, AddInTheOrderOfTheGroup) {

@@ -147,9 +147,10 @@ TEST(CompareSingle, NamesItBeyondTheToleranceOfReplicas) {
   fault.state = [](Trainer& trainer, int step) {
     if (step == 2) change_one(trainer, "block3.up.weight", 0, 1, 0.001F);
   };
-  EXPECT_THAT(compared(s, fault).error,
-              testing::HasSubstr("step 2 differs from one process: forward of 'block3.up', stage "
-                                 "1, micro-batch 0 of pipeline 1, worker 3: about "));
+  EXPECT_THAT(
+      compared(s, fault).error,
+      testing::HasSubstr("step 2 differs from one process: forward of 'block3.up', output 0, stage "
+                         "1, micro-batch 0 of pipeline 1, worker 3: about "));
 }
 
 TEST(CompareSingle, NamesTheWeightThatAnotherSeedMade) {
@@ -212,9 +213,10 @@ TEST(CompareSingle, FindsAStaleWeight) {
       if (step == 1) before = weight.values();
       if (step == 2) weight.write(before.data());
     };
-    EXPECT_THAT(compared(s, fault).error,
-                testing::ContainsRegex("step 2 differs from one process: forward of 'block2.up', "
-                                       "stage 1, micro-batch 0( of pipeline 0)?, worker 1"));
+    EXPECT_THAT(
+        compared(s, fault).error,
+        testing::ContainsRegex("step 2 differs from one process: forward of 'block2.up', output 0, "
+                               "stage 1, micro-batch 0( of pipeline 0)?, worker 1"));
   }
 }
 

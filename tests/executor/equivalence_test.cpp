@@ -113,6 +113,24 @@ TEST(MixedPrecision, EqualsOneProcessBitwise) {
   }
 }
 
+// Where weights rest between steps each is rounded once, and pipedream's in every micro-batch: of
+// one stage, that is the same training, validations between its steps included.
+TEST(MixedPrecision, RoundsWeightsOfToday) {
+  Setting rests;
+  rests.optimizer = sgd();
+  rests.optimizer.clip_norm = 0;
+  rests.method = "gpipe";
+  rests.micro_batches = 1;
+  rests.tell = [](TrainerOptions& o) { o.dtype = bf16(); };
+  Setting moves = rests;
+  moves.method = "pipedream";
+  const Outcome a = train(rests), b = train(moves);
+  for (const auto& [name, weight] : a.weights)
+    EXPECT_EQ(std::memcmp(weight.data(), b.weights.at(name).data(), weight.size() * 4), 0) << name;
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.validated, b.validated);
+}
+
 // 1F1B with every backward cut into I and W, each W held back by `delay` instructions; of `mixed`
 // ones every third stays whole.
 Schedule split_backward(int stages, int micros, std::size_t delay, bool mixed) {
@@ -168,6 +186,42 @@ TEST(SplitBackward, EqualsOneProcess) {
       EXPECT_EQ(a.losses, b.losses) << where;
     }
   }
+}
+
+// Gradients that travel rounded: every holder of a weight has the same bits (train() looks), which
+// are near to those of float32 and not the same; asked for where nothing travels, it is refused.
+TEST(TwoPipelines, SumGradientsInTwoBytes) {
+  for (const char* method : {"1f1b", "chimera", "dp"}) {
+    Setting wide;
+    wide.optimizer = sgd();
+    wide.method = method;
+    wide.stages = std::string(method) == "dp" ? 1 : 2;
+    wide.pipelines = std::string(method) == "chimera" ? 1 : 2;
+    wide.steps = 10;
+    Setting narrow = wide;
+    narrow.tell = [](TrainerOptions& o) { o.wire = "bf16"; };
+    const Outcome a = train(wide), b = train(narrow);
+    EXPECT_NE(a.losses, b.losses) << method;
+    EXPECT_NEAR(a.losses.back(), b.losses.back(), 0.01 * a.losses.back()) << method;
+  }
+  const auto refused = [](int pipelines, const char* sync_method) {
+    TrainerOptions o = test_options();
+    o.wire = "bf16";
+    o.stages = 2;
+    o.pipelines = pipelines;
+    o.micro_batches = 4;
+    o.batch_size = 8;
+    o.sync_method = sync_method;
+    if (o.sync_method == "ps") o.servers = Servers{};
+    testing_model::Sizes untied;
+    untied.tied = false;
+    make_plan(language_model(untied), {}, o, {0, 2 * pipelines});
+  };
+  EXPECT_NO_THROW(refused(2, "allreduce"));
+  EXPECT_THAT([&] { refused(1, "allreduce"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("here each stage has one")));
+  EXPECT_THAT([&] { refused(2, "ps"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("share weights over servers")));
 }
 
 TEST(TwoPipelines, EqualOneProcessWithTwiceTheBatch) {

@@ -9,6 +9,7 @@
 #include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
+#include "graph/passes/mixed_precision.h"
 #include "ops/registry.h"
 #include "pipeline/generate/generate.h"
 #include "pipeline/ir/run_length.h"
@@ -62,6 +63,65 @@ TEST(TrainPlan, StagesHaveTheKernelsOfTheirBackEnd) {
   ASSERT_FALSE(stage.forward.launches.empty());
   for (const Launch& launch : stage.forward.launches)
     EXPECT_STREQ(launch.kernel->implementation, "of another device");
+}
+
+// Gradients of linear weights have no place beside their sums: the product writes the first
+// micro-batch's there and adds the others'.
+TEST(TrainPlan, ProductsAddToTheirGradientSums) {
+  const Graph graph = model();
+  CompileOptions options;
+  options.first_block = {0};
+  options.micro_batch = 2;
+  options.micro_batches = 4;
+  options.prepare = prepare_cpu;
+  const auto in_place = [&] {
+    const StagePlan stage = compile_stage(graph, options);
+    int found = 0;
+    for (const Accumulate& a : stage.backward.accumulates) {
+      const Launch& launch = stage.backward.launches[a.after_launch];
+      const bool is_sum = graph.nodes[launch.node].op == "linear_weight_grad";
+      EXPECT_EQ(a.in_place, is_sum && !options.half_backward) << graph.nodes[launch.node].name;
+      EXPECT_EQ(launch.sum_of_use, a.in_place ? a.use : kNone);
+      if (!a.in_place) continue;
+      ++found;
+      EXPECT_EQ(launch.outputs[0].region, Region::Accumulator);
+      EXPECT_EQ(launch.outputs[0].offset, stage.uses[a.use].accumulator.offset);
+    }
+    return found;
+  };
+  EXPECT_EQ(in_place(), 9) << "two per block, and the decoder's";
+  options.half_backward = true;
+  EXPECT_EQ(in_place(), 0) << "halves have kernels of two sizes";
+}
+
+// A weight that products read narrow is rounded once per update where it rests in between: one copy
+// for forward and backward.
+TEST(TrainPlan, WeightsAreRoundedOncePerUpdate) {
+  const Graph graph = mixed_precision(model(), op_set(), DType::BFloat16);
+  CompileOptions options;
+  options.first_block = {0};
+  options.prepare = prepare_cpu;
+  const auto casts = [&](const Function& f) {
+    return std::count_if(f.launches.begin(), f.launches.end(), [&](const Launch& l) {
+      const Node& node = graph.nodes[l.node];
+      return node.op == "cast" && graph.producer(node.inputs[0]).op == "parameter";
+    });
+  };
+  const StagePlan often = compile_stage(graph, options);
+  options.weights_rest = true;
+  const StagePlan once = compile_stage(graph, options);
+  EXPECT_EQ(casts(often.forward), 9);
+  EXPECT_EQ(casts(often.backward), 9);
+  EXPECT_EQ(casts(often.rounded) + often.memory.rounded, 0);
+  EXPECT_EQ(casts(once.forward) + casts(once.backward), 0);
+  EXPECT_EQ(casts(once.rounded), 9);
+  // Two of width by 2 * width in each of four blocks, and vocabulary by width, each on a line
+  // of 64.
+  const testing_model::Sizes s;
+  EXPECT_EQ(once.memory.rounded,
+            8 * 2 * 2 * s.width * s.width + (s.vocabulary * s.width * 2 + 63) / 64 * 64);
+  EXPECT_EQ(once.memory.peak() - often.memory.peak(),
+            once.memory.rounded + once.memory.scratch - often.memory.scratch);
 }
 
 TEST(TrainPlan, IsWhatEveryWorkerRuns) {

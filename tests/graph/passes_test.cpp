@@ -9,7 +9,9 @@
 #include "graph/base/error.h"
 #include "graph/passes/dead.h"
 #include "graph/passes/fold.h"
+#include "graph/passes/fuse_activation.h"
 #include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_residual.h"
 #include "graph/passes/rewrite.h"
 #include "tests/graph/evaluate.h"
 #include "tests/graph/models.h"
@@ -29,7 +31,9 @@ Graph fold_and_clean(const Graph& g) { return remove_dead(fold(g)); }
 const Pass kPasses[] = {{"dead", remove_dead},
                         {"fold", fold},
                         {"fold+dead", fold_and_clean},
-                        {"fuse_attention", fuse_attention}};
+                        {"fuse_attention", fuse_attention},
+                        {"fuse_activation", fuse_activation},
+                        {"fuse_residual", fuse_residual}};
 
 // Structure, types and text hold; parameters, fetches, gradient uses and blocks stay.
 void expect_kept(const Graph& before, const Graph& after) {
@@ -107,6 +111,55 @@ TEST(FuseAttention, LeavesWeightsThatAreReadAndMasksAsLargeAsThem) {
   EXPECT_FALSE(fuses(masked_attention({3, 3}, false, true))) << "weights are fetched";
   EXPECT_FALSE(fuses(masked_attention({3, 3}, true, false))) << "the mask's gradient reads them";
   EXPECT_FALSE(fuses(masked_attention({2, 2, 3, 3}, false, false))) << "a mask as large";
+}
+
+TEST(FuseActivation, TakesLayersThatNothingReadsBefore) {
+  std::map<std::string, int> is = count_ops(fuse_activation(trained(transformer())));
+  EXPECT_EQ(is["linear_gelu"], 2);
+  EXPECT_EQ(is["gelu"], 0);
+  EXPECT_EQ(is["gelu_grad"], 2) << "reads what the layer made";
+  is = count_ops(fuse_activation(trained(mlp())));
+  EXPECT_EQ(is["linear_relu"], 1);
+  // What is fetched is made; gelu keeps it anyway.
+  const auto fuses = [](const char* activation, bool cut) {
+    Builder b(op_set());
+    const ValueId x = ops::linear(b, b.placeholder("x", DType::Float32, {kBatch, 8}), 4, "fc");
+    b.fetch("x", x);
+    if (cut) b.cut();
+    b.fetch("sum", b.apply("sum", {b.apply(activation, {x})}));
+    return count_ops(fuse_activation(b.finish())).count("linear") == 0;
+  };
+  EXPECT_FALSE(fuses("relu", false));
+  EXPECT_TRUE(fuses("gelu", false));
+  EXPECT_FALSE(fuses("gelu", true)) << "across a cut";
+}
+
+TEST(FuseResidual, TakesSumsOfDropoutAndASkip) {
+  std::map<std::string, int> is = count_ops(fuse_residual(trained(transformer())));
+  EXPECT_EQ(is["dropout_add_layer_norm"], 4);
+  EXPECT_EQ(is["dropout_add_layer_norm_grad"], 4);
+  EXPECT_EQ(is["layer_norm"], 1) << "of the embeddings";
+  EXPECT_EQ(is["dropout"] + is["dropout_grad"], 0);
+  // 0: as it is, 1: dropout's result is fetched, 2: the sum is read before the norm, 3: and after
+  // it, 4: the norm lies behind a cut.
+  const auto fuses = [](int what) {
+    Builder b(op_set());
+    const ValueId x = b.placeholder("x", DType::Float32, {kBatch, 8});
+    const ValueId dropped = b.apply("dropout", {x}, {{"p", 0.5}});
+    const ValueId sum = b.apply("add", {dropped, x});
+    if (what == 1) b.fetch("dropped", dropped);
+    if (what == 2) b.fetch("before", b.apply("sum", {sum}));
+    if (what == 4) b.cut();
+    ValueId y = ops::layer_norm(b, sum, "norm");
+    if (what == 3) y = b.apply("add", {y, sum});
+    b.fetch("sum", b.apply("sum", {y}));
+    return count_ops(fuse_residual(b.finish())).count("dropout") == 0;
+  };
+  EXPECT_TRUE(fuses(0));
+  EXPECT_FALSE(fuses(1));
+  EXPECT_FALSE(fuses(2));
+  EXPECT_TRUE(fuses(3));
+  EXPECT_FALSE(fuses(4));
 }
 
 TEST(Passes, KeepResultsBitForBitOnRandomGraphs) {

@@ -190,6 +190,9 @@ inline std::vector<KernelCase> kernel_cases() {
       {"linear", {{{1500, 1100}, {20, 1100}, {20}}, {}}},  // and of depth
       {"linear", {{{29, 900}, {420, 900}, {420}}, {}}},    // of both, by one thread; x in place,
       {"linear", {{{29, 1024}, {420, 1024}, {420}}, {}}},  // and packed
+      {"linear_relu", {{{1500, 1100}, {20, 1100}, {20}}, {}}},
+      {"linear_gelu", {{{29, 900}, {420, 900}, {420}}, {}}},
+      {"linear_gelu_tanh", {{{64, 96}, {257, 96}}, {}}},
       {"linear_input_grad", {{{4, 33, 130}, {130, 70}}, {}}},
       {"linear_weight_grad", {{{1500, 70}, {1500, 30}}, {}}},  // sums of chunks
       {"linear_weight_grad", {{{800, 600}, {800, 40}}, {}}},   // slabs of rows, by one thread
@@ -221,6 +224,12 @@ inline std::vector<KernelCase> kernel_cases() {
       {"softmax_grad", {{{40, 515}, {40, 515}}, {}}},
       {"dropout", {{{kBatch, 29, 131}}, {{"p", 0.1}}}},
       {"dropout_grad", {{{kBatch, 29, 331}}, {{"p", 0.1}, {"key", std::string("grid/node")}}}},
+      {"dropout_add_layer_norm",
+       {{{kBatch, 29, 131}, {kBatch, 29, 131}, {131}, {131}},
+        {{"p", 0.1}, {"key", std::string("grid/node")}}}},
+      {"dropout_add_layer_norm_grad",
+       {{{kBatch, 66, 259}, {259}, {kBatch, 66}, {kBatch, 66}, {kBatch, 66, 259}},
+        {{"p", 0.1}, {"key", std::string("grid/node")}}}},
       {"attention", {{{2, 37, 96}, {2, 37, 96}, {2, 37, 96}, {2, 37}}, heads, {f, f, f, i}, 2}},
       {"attention",
        {{{2, 140, 64}, {2, 140, 64}, {2, 140, 64}, {2, 140}}, dropped, {f, f, f, i}, 2}},

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Times the training steps of one workload of docs/speed.md: Hetu beside PyTorch's modes, same process, same threads, one
+step of each in turn. Prints one line, {"sides": {name: [seconds, …]}, "flops": of a step, …}; speed.py reads it.
+
+usage: speed_steps.py WORKLOAD [--steps N] [--threads N] [--no-compile] [--memory SIDE]
+
+--memory SIDE makes three steps of that side alone, and the line has its peak resident memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import bert_step
+import resnet_step
+from hetu import _hetu
+from hetu.graph import current
+from turns import timed
+
+Step = Callable[[], object]
+WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class Workload:
+    title: str
+    model: str  # bert or resnet50
+    rows: int
+    length: int  # tokens, or pixels of a side
+    dtype: str = "float32"
+
+    def batch(self) -> dict[str, Any]:
+        make = bert_step.drawn_batch if self.model == "bert" else resnet_step.drawn_batch
+        return make(self.rows, self.length)
+
+
+WORKLOADS = {
+    "bert-8x128-float32": Workload("BERT-base, 8 x 128, float32", "bert", 8, 128),
+    "bert-8x128-bf16": Workload("BERT-base, 8 x 128, bf16", "bert", 8, 128, "bf16"),
+    "bert-2x512-float32": Workload("BERT-base, 2 x 512, float32", "bert", 2, 512),
+    "resnet50-16x224-float32": Workload("ResNet-50, 16 x 224, float32", "resnet50", 16, 224),
+    "resnet50-16x224-bf16": Workload("ResNet-50, 16 x 224, bf16", "resnet50", 16, 224, "bf16"),
+}
+
+
+def step_flops() -> int:
+    """Of products and all else of the graph that was built last, forward and backward, with one sample."""
+    return sum(node["flops"] for node in _hetu.graph_nodes(current().builder.finish()))
+
+
+def rivals(of: Workload, batch: dict[str, Any], threads: int, compiles: bool) -> dict[str, Callable[[], Step]]:
+    """PyTorch's sides by name, made when they are called."""
+    narrow = of.dtype == "bf16"
+    modes = {"eager": False, "compiled": True} if compiles else {"eager": False}
+    if of.model != "bert":
+        return {f"torch {mode}": lambda c=compiled: resnet_step.torch_step(of.model, batch, threads, narrow, c)
+                for mode, compiled in modes.items()}
+    return {f"torch {mode}, {which}": lambda c=compiled, m=masked: bert_step.torch_step(batch, threads, m, narrow, c)
+            for mode, compiled in modes.items() for which, masked in (("all positions", False), ("masked ones", True))}
+
+
+def ours(of: Workload, batch: dict[str, Any], threads: int) -> Step:
+    if of.model == "bert":
+        return bert_step.hetu_step(batch, threads, of.dtype)
+    return resnet_step.hetu_step(of.model, batch, threads, of.dtype)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--memory", metavar="SIDE", help="hetu, or one of PyTorch's sides")
+    args = parser.parse_args()
+    of = WORKLOADS[args.workload]
+    if of.dtype == "bf16" and (lacks := _hetu.lacks_for_bfloat16()):
+        print(json.dumps({"skipped": f"this processor has no {lacks}"}))
+        return 0
+    batch = of.batch()
+    makers: dict[str, Callable[[], Step]] = {"hetu": lambda: ours(of, batch, args.threads)}
+    line: dict[str, Any] = {"title": of.title, "threads": args.threads}
+    try:
+        import torch
+        import torchvision  # noqa: F401
+        import transformers  # noqa: F401
+
+        line["torch"] = torch.__version__
+        makers |= rivals(of, batch, args.threads, not args.no_compile)
+    except ImportError as error:
+        line["missing"] = f"{error.name} is not installed in {sys.executable}"
+    if args.memory:
+        if args.memory not in makers:
+            parser.error(f"--memory: there is no side '{args.memory}'; there are: {', '.join(makers)}")
+        step = makers[args.memory]()
+        for _ in range(3):
+            step()
+        line["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps(line))
+        return 0
+    sides: dict[str, Step] = {}
+    for name, make in makers.items():
+        sides[name] = make()
+        if name == "hetu":
+            line["flops"] = of.rows * step_flops()
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(args.steps + WARM_UP):
+        for name, step in sides.items():
+            times[name].append(timed(step))
+    line["sides"] = {name: of_side[WARM_UP:] for name, of_side in times.items()}
+    print(json.dumps(line))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

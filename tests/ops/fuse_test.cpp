@@ -1,0 +1,128 @@
+// Activations behind linear layers and norms of residual sums, fused and not: the same bits of
+// results and gradients, with what autodiff, the passes and mixed precision make of them.
+#include <gmock/gmock.h>
+#include <omp.h>
+
+#include "graph/builder.h"
+#include "graph/passes/fuse_activation.h"
+#include "graph/passes/fuse_residual.h"
+#include "graph/passes/mixed_precision.h"
+#include "ops/layers.h"
+#include "ops/registry.h"
+#include "tests/ops/tensors.h"
+
+namespace hetu::test {
+namespace {
+
+constexpr unsigned kSeed = 43;
+constexpr std::int64_t kSamples = 2;
+const RunContext kRun = {kSeed, 7, 40, true};
+
+struct Layer {
+  const char* activation;
+  std::int64_t tokens, width, wide;
+  double dropout = 0.3;
+  bool norm_first = false;  ///< the sum is read by the next layer, too
+  bool skip_first = false;  ///< add(skip, dropout)
+};
+
+/// A feed-forward layer of a transformer on x [B, tokens, width]; loss = sum(y * r).
+Graph layer_model(const Layer& layer) {
+  Builder b(op_set());
+  const Shape shape = {kBatch, layer.tokens, layer.width};
+  const ValueId x = b.placeholder("x", DType::Float32, shape);
+  const ValueId skip = ops::linear(b, x, layer.width, "in");
+  ValueId f = b.apply(layer.activation, {ops::linear(b, skip, layer.wide, "up")});
+  f = b.apply("dropout", {ops::linear(b, f, layer.width, "down")}, {{"p", layer.dropout}});
+  const ValueId sum = layer.skip_first ? b.apply("add", {skip, f}) : b.apply("add", {f, skip});
+  ValueId y = ops::layer_norm(b, sum, "norm");
+  if (layer.norm_first) y = b.apply("add", {sum, ops::linear(b, y, layer.width, "next")});
+  b.fetch("y", y);
+  b.differentiate(b.apply("sum", {b.apply("mul", {y, b.placeholder("r", DType::Float32, shape)})}));
+  return b.finish();
+}
+
+Graph fuse(const Graph& g) { return fuse_residual(fuse_activation(g)); }
+
+int count(const Graph& g, const std::string& op) {
+  return static_cast<int>(
+      std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op == op; }));
+}
+
+/// y, then the gradients of all parameters. The batch is bound, as one sample to every kernel.
+std::vector<Tensor> results(Graph g, DType floats, KernelChoice choice) {
+  for (Value& v : g.values) v.type.shape = bind_batch(v.type.shape, kSamples);
+  std::mt19937_64 random(kSeed);
+  std::map<ValueId, Tensor> feeds;
+  for (const Parameter& p : g.parameters)
+    feeds[p.value] = random_tensor(g.values[p.value].type, random);
+  for (const ValueId v : g.placeholders) feeds[v] = random_tensor(g.values[v].type, random);
+  const auto values = evaluate(g, feeds, floats, choice, kRun);
+  std::vector<Tensor> found = {values.at(g.fetches.at(0).second)};
+  for (const GradientUse& u : g.gradients) found.push_back(values.at(u.gradient));
+  return found;
+}
+
+// Few rows, tiles and vectors that are not whole, and several slabs and tiles; every activation.
+const Layer kLayers[] = {
+    {"relu", 3, 70, 130},
+    {"gelu", 1, 33, 70, 0.3, true},
+    {"gelu_tanh", 3, 70, 130, 0.1, false, true},
+    {"gelu", 150, 96, 400, 0.0},
+    {"relu", 150, 96, 400, 0.5, true, true},
+};
+
+std::string name_of(const Layer& l) {
+  return fmt::format("{} [{}, {}, {}] to {}, p {}, seed {}", l.activation, kSamples, l.tokens,
+                     l.width, l.wide, l.dropout, kSeed);
+}
+
+void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(a[i].same_bits(b[i])) << (i == 0 ? "y" : fmt::format("gradient {}", i - 1));
+}
+
+TEST(Fuse, GivesTheBitsOfWhatItJoins) {
+  const int before = omp_get_max_threads();
+  for (const Layer& layer : kLayers) {
+    SCOPED_TRACE(name_of(layer));
+    const Graph apart = layer_model(layer), joined = fuse(apart);
+    check_types(op_set(), joined);
+    EXPECT_EQ(count(joined, std::string("linear_") + layer.activation), 1);
+    EXPECT_EQ(count(joined, "dropout_add_layer_norm"), 1);
+    // Where the sum has other readers, dropout's gradient is that of all of them.
+    EXPECT_EQ(count(joined, "dropout_add_layer_norm_grad"), layer.norm_first ? 0 : 1);
+    const auto wanted = results(apart, DType::Float32, KernelChoice::Best);
+    for (const int threads : {1, 3}) {
+      omp_set_num_threads(threads);
+      expect_same_bits(results(joined, DType::Float32, KernelChoice::Best), wanted);
+    }
+    omp_set_num_threads(before);
+    const auto exact = results(apart, DType::Float64, KernelChoice::Reference);
+    const auto plain = results(joined, DType::Float64, KernelChoice::Reference);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      EXPECT_LE(relative_difference(plain[i].values(), exact[i].values()), 1e-12) << i;
+      EXPECT_LE(relative_difference(wanted[i].values(), exact[i].values()), 1e-5) << i;
+    }
+  }
+}
+
+// As the executor does: first fused, then narrowed.
+TEST(Fuse, GivesTheBitsOfWhatItJoinsInBfloat16) {
+  if (const std::string lacks = lacks_for_bfloat16(); !lacks.empty())
+    GTEST_SKIP() << "this processor has no " << lacks
+                 << ", and kernels that widen do not round what they join";
+  for (const Layer& layer : kLayers) {
+    SCOPED_TRACE(name_of(layer));
+    const Graph apart = layer_model(layer);
+    const auto narrow = [](const Graph& g) {
+      return mixed_precision(g, op_set(), DType::BFloat16);
+    };
+    expect_same_bits(results(narrow(fuse(apart)), DType::Float32, KernelChoice::Best),
+                     results(narrow(apart), DType::Float32, KernelChoice::Best));
+  }
+}
+
+}  // namespace
+}  // namespace hetu::test
