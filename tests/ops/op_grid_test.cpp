@@ -145,30 +145,33 @@ TEST_P(EveryOperator, EveryRowAgreesWithFloat64) {
 TEST_P(EveryOperator, AddsToASumWhereItHasSuchAForm) {
   const int before = omp_get_max_threads();
   int adding = 0;
-  for_rows([&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row) {
-    const PreparedKernel kernel = row.prepare(c.desc());
-    if (!kernel.add) return;
-    ++adding;
-    ASSERT_EQ(c.outputs.size(), 1U);
-    std::mt19937_64 random(kSeed + 1);
-    const Tensor start = random_tensor(c.outputs[0], random);
-    std::vector<double> want = in_float64(c, inputs, run())[0].values();
-    for (std::size_t i = 0; i < want.size(); ++i) want[i] += start.values()[i];
-    std::vector<Tensor> sums;
-    for (const int threads : kThreads) {
-      omp_set_num_threads(threads);
-      sums.push_back(start);
-      Tensor scratch({DType::Int8, {kernel.scratch_bytes}});
-      std::vector<const void*> in;
-      for (const Tensor& t : inputs) in.push_back(t.data());
-      void* const out[] = {sums.back().data()};
-      const RunContext context = run();
-      kernel.add({in.data(), out, scratch.data(), context});
-      EXPECT_TRUE(scratch.guards_hold() && sums.back().guards_hold());
-      EXPECT_TRUE(sums.back().same_bits(sums[0])) << threads << " threads";
-    }
-    EXPECT_LE(relative_difference(sums[0].values(), want), tolerance(c.op, DType::Float32));
-  });
+  for_rows(
+      [&](const Case& c, const std::vector<Tensor>& inputs, const KernelRow& row, DType floats) {
+        const PreparedKernel kernel = row.prepare(c.desc());
+        if (!kernel.add) return;
+        ++adding;
+        ASSERT_EQ(c.outputs.size(), 1U);
+        std::mt19937_64 random(kSeed + 1);
+        const Tensor start = random_tensor(c.outputs[0], random);
+        std::vector<double> want = in_float64(c, inputs, run())[0].values();
+        for (std::size_t i = 0; i < want.size(); ++i) want[i] += start.values()[i];
+        std::vector<Tensor> sums;
+        std::vector<int> counts = threads_of(floats);
+        counts.insert(counts.begin(), 1);
+        for (const int threads : counts) {
+          omp_set_num_threads(threads);
+          sums.push_back(start);
+          Tensor scratch({DType::Int8, {kernel.scratch_bytes}});
+          std::vector<const void*> in;
+          for (const Tensor& t : inputs) in.push_back(t.data());
+          void* const out[] = {sums.back().data()};
+          const RunContext context = run();
+          kernel.add({in.data(), out, scratch.data(), context});
+          EXPECT_TRUE(scratch.guards_hold() && sums.back().guards_hold());
+          EXPECT_TRUE(sums.back().same_bits(sums[0])) << threads << " threads";
+        }
+        EXPECT_LE(relative_difference(sums[0].values(), want), tolerance(c.op, DType::Float32));
+      });
   omp_set_num_threads(before);
   EXPECT_EQ(adding > 0, GetParam() == "linear_weight_grad");
 }
