@@ -169,8 +169,12 @@ def work(name: str, methods: list[str], steps: int) -> None:
                     start = time.perf_counter()
                     side.step()
                     dist.barrier()
+                    took = time.perf_counter() - start
+                    if rank == 0:
+                        print(f"    {method} turn {turn}, {type(side).__name__.lower()}: {took:.2f} s", file=sys.stderr,
+                              flush=True)
                     if turn:
-                        times.append(time.perf_counter() - start)
+                        times.append(took)
         if rank == 0:
             tell(method, seconds, best)
         del sides

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,7 +95,10 @@ def read(folder: Path, file: str, marker: Mapping[str, Any], complete: bool) -> 
         raise OSError(f"{folder}: {file} is missing, which a marker names")
     if complete and [place.stat().st_size, _hash(place)] != marker["files"][file]:
         raise OSError(f"{folder}: {file} is not what was written: other bytes than its marker says")
-    return dict(torch.load(place, weights_only=True))
+    try:
+        return dict(torch.load(place, weights_only=True))
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise OSError(f"{folder}: {file} cannot be read: {type(error).__name__}") from None
 
 
 def latest(store: str | os.PathLike[str]) -> int | None:
