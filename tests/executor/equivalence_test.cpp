@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "executor/comm/inproc.h"
+#include "executor/job/make_plan.h"
 #include "executor/job/trainer.h"
 #include "graph/base/error.h"
 #include "ops/registry.h"
