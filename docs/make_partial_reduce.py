@@ -214,10 +214,14 @@ s by hetpipe: a wave sends 45 MB there and back. Since the log is written over o
 epochs (80 mini-batches, start and end included) take 26 s by all-reduce, 35 s by hetpipe with the log and 34.5 s without.
 
 With `--least 0.3` a forward or backward of the fast pipeline lasts 0.3 s, of the slow one 0.6 s, longer than it takes to
-compute here, as where each worker has a processor of its own. ResNet-18, seed 0, seconds of training for as many samples,
-two runs: all-reduce 207 and 156, D = 1 228 and 171, D = 4 194 and 196; the slow pipeline's own forwards and backwards are
-144. So what the machine did otherwise (load 10 to 28) is as large as the difference: less time is not shown. Who has a
-pipeline that is always slow has more of `--preduce`.
+compute here, as where each worker has a processor of its own; the machine was quiet (November 2026). ResNet-18, seed 0,
+seconds of training for as many samples: all-reduce 153, D = 1 156, D = 4 155; the slow pipeline's own forwards and
+backwards are 144. By the table's rates D = 4 has all-reduce's final loss, 0.513, after 0.81 of its time (on a line between
+the evaluations after each epoch), D = 1 after 1.01. But 0.01 is not all-reduce's best rate. **Where both are tuned alike,
+hetpipe is not ahead, nor within 5 %**: the best of four rates, 0.005, brings all-reduce to 0.452, 0.417 and 0.448 (three
+seeds); hetpipe with 0.0024 and a momentum of 0.8, the best of six pairs, ends at 0.499 and 0.469 (D = 1, two seeds) and
+0.469 and 0.470 (D = 4), 1.11 and 1.08 of it, and takes 1.03 to 1.10 of the time for as many samples (`--least 0.2`, a loaded
+machine). Who has a pipeline that is always slow has more of `--preduce`.
 
 Where a wave's time goes, by the trace of such a run (D = 1, seed 0, loaded): of 2.4 s of forwards and backwards, on
 average, the slow pipeline's second stage, which has 43 of the 45 MB and sets the pace, lost 63 ms in its `PUSH`, 65

@@ -16,6 +16,9 @@ namespace hetu::comm {
 /// Global workers, ascending, each once. A list, never the world.
 using Group = std::vector<int>;
 
+/// Throws InvalidArgument unless `group` ascends and has this worker.
+void check_group(const Transport& transport, const Group& group);
+
 /// All workers of the job.
 Group everyone(const Transport& transport);
 

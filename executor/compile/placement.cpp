@@ -79,29 +79,8 @@ void StagePlacement::put(ValueId v, const Loc& loc) {
   placed_[v] = 1;
 }
 
-std::vector<ValueId> StagePlacement::read_sources(const char* op) const {
-  std::set<ValueId> read;
-  for (const auto* list :
-       {&nodes.count, &nodes.forward, &nodes.backward, &nodes.factors, &nodes.rounded}) {
-    for (const NodeId n : *list) {
-      for (const ValueId v : graph_.nodes[n].inputs) {
-        if (nodes.is(v, op)) read.insert(v);
-      }
-    }
-  }
-  for (const ValueId v : nodes.step_sums) {
-    const ValueId input = graph_.producer(v).inputs[0];
-    if (nodes.is(input, op)) read.insert(input);
-  }
-  for (const auto& [name, v] : graph_.fetches) {
-    const bool here = nodes.stage_of_block(graph_.producer(v).block) == options_.stage;
-    if (here && nodes.is(v, op)) read.insert(v);
-  }
-  return {read.begin(), read.end()};
-}
-
 void StagePlacement::place_parameters() {
-  const std::vector<ValueId> read = read_sources("parameter");
+  const std::vector<ValueId> read = nodes.read_sources("parameter");
   const std::int64_t first = end_;
   for (int p = 0; p < static_cast<int>(graph_.parameters.size()); ++p) {
     const ValueId v = graph_.parameters[p].value;
@@ -168,7 +147,7 @@ void StagePlacement::number_layers() {
 }
 
 void StagePlacement::place_buffers() {
-  const std::vector<ValueId> read = read_sources("buffer");
+  const std::vector<ValueId> read = nodes.read_sources("buffer");
   for (int b = 0; b < static_cast<int>(graph_.buffers.size()); ++b) {
     const ValueId v = graph_.buffers[b].value;
     if (!std::binary_search(read.begin(), read.end(), v)) continue;
@@ -227,7 +206,7 @@ void StagePlacement::place_accumulators() {
     }
     std::sort(p.other_stages.begin(), p.other_stages.end());
     p.owner = p.other_stages.empty() || options_.stage < p.other_stages.front();
-    if (!p.other_stages.empty()) p.tied_pair = tied_pair(p);
+    if (!p.other_stages.empty()) p.tied_pair = nodes.tied_pair(p);
   }
   for (const auto& [use, gradient] : by_rows) place_rows(plan.uses[use], *gradient);
 }
@@ -259,21 +238,9 @@ void StagePlacement::place_rows(StageUse& use, const GradientUse& gradient) {
   put(gradient.gradient, use.accumulator);
 }
 
-int StagePlacement::tied_pair(const StageParameter& p) const {
-  if (p.other_stages.size() > 1) {
-    fail(Code::Unsupported,
-         "parameter '{}' is used by {} stages; a weight can be tied between two stages at most",
-         graph_.parameters[p.parameter].name, p.other_stages.size() + 1);
-  }
-  const int other = p.other_stages[0];
-  const StagePair pair = {std::min(other, options_.stage), std::max(other, options_.stage)};
-  const std::vector<StagePair> all = tied_stages(graph_, options_.first_block);
-  return static_cast<int>(std::find(all.begin(), all.end(), pair) - all.begin());
-}
-
 void StagePlacement::place_feeds() {
   plan.memory.feed_slots = options_.feed_slots > 0 ? options_.feed_slots : options_.micro_batches;
-  for (const ValueId v : read_sources("placeholder")) {
+  for (const ValueId v : nodes.read_sources("placeholder")) {
     const TensorType& type = graph_.values[v].type;
     const TensorType bound = {type.dtype, bind_batch(type.shape, options_.micro_batch)};
     // A micro-batch's rows follow each other without padding: the stride is the exact size, and

@@ -37,7 +37,6 @@ class StagePlacement {
 
  private:
   void put(ValueId v, const Loc& loc);
-  std::vector<ValueId> read_sources(const char* op) const;
   void place_parameters();
   void place_rounded();
   void place_buffers();
@@ -46,7 +45,6 @@ class StagePlacement {
   void place_accumulators();
   bool goes_by_rows(const GradientUse& use) const;
   void place_rows(StageUse& use, const GradientUse& gradient);
-  int tied_pair(const StageParameter& p) const;
   void place_feeds();
   void place_scalars();
   void place_boundaries();

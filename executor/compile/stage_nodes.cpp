@@ -109,6 +109,38 @@ bool StageNodes::in_backward(ValueId v) const { return read_backward_[v] != 0; }
 
 bool StageNodes::in_weight_grad(ValueId v) const { return read_weight_grad_[v] != 0; }
 
+std::vector<ValueId> StageNodes::read_sources(const char* op) const {
+  std::set<ValueId> read;
+  for (const auto* list : {&count, &forward, &backward, &factors, &rounded}) {
+    for (const NodeId n : *list) {
+      for (const ValueId v : graph_.nodes[n].inputs) {
+        if (is(v, op)) read.insert(v);
+      }
+    }
+  }
+  for (const ValueId v : step_sums) {
+    const ValueId input = graph_.producer(v).inputs[0];
+    if (is(input, op)) read.insert(input);
+  }
+  for (const auto& [name, v] : graph_.fetches) {
+    const bool here = stage_of_block(graph_.producer(v).block) == stage_;
+    if (here && is(v, op)) read.insert(v);
+  }
+  return {read.begin(), read.end()};
+}
+
+int StageNodes::tied_pair(const StageParameter& p) const {
+  if (p.other_stages.size() > 1) {
+    fail(Code::Unsupported,
+         "parameter '{}' is used by {} stages; a weight can be tied between two stages at most",
+         graph_.parameters[p.parameter].name, p.other_stages.size() + 1);
+  }
+  const int other = p.other_stages[0];
+  const StagePair pair = {std::min(other, stage_), std::max(other, stage_)};
+  const std::vector<StagePair> all = tied_stages(graph_, first_block_);
+  return static_cast<int>(std::find(all.begin(), all.end(), pair) - all.begin());
+}
+
 std::vector<ValueId> StageNodes::crossing(int from, int to, bool backward_values) const {
   std::vector<char> crosses(graph_.values.size(), 0);
   for (const Node& node : graph_.nodes) {

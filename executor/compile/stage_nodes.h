@@ -33,6 +33,10 @@ class StageNodes {
   bool made_by(ValueId v, Phase phase) const;
   bool in_backward(ValueId v) const;  ///< some backward node of this stage reads it
   bool in_weight_grad(ValueId v) const;
+  /// Results of `op` that nodes of this stage read, or that are fetched here, ascending.
+  std::vector<ValueId> read_sources(const char* op) const;
+  /// Of a parameter of two stages, the index into tied_stages(). Throws Unsupported for more.
+  int tied_pair(const StageParameter& p) const;
   /// Values that go from one stage to another in one direction, ascending.
   std::vector<ValueId> crossing(int from, int to, bool backward) const;
 

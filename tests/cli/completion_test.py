@@ -52,7 +52,7 @@ def offered(*lines):
 class Completion(unittest.TestCase):
     def test_commands_and_options(self):
         wanted = {
-            "hetu si": {"simulate"}, "hetu data ": {"check", "prepare", "sample", "vocabulary"},
+            "hetu si": {"simulate", "simulate-varuna"}, "hetu data ": {"check", "prepare", "sample", "vocabulary"},
             "hetu simulate gpipe --stage": {"--stage-replicas", "--stages"},
             "hetu simulate zb": {"zb-1p", "zb-2p", "zb-h1", "zb-h2", "zb-v"},
             "hetu ps serve --l": {"--listen"}, "hetu data sample --r": {"--rows"},

@@ -109,7 +109,7 @@ class Pages(unittest.TestCase):
 
     def test_tests_variables_and_commands_that_pages_name_exist(self) -> None:
         tests = (ROOT / "tests" / "CMakeLists.txt").read_text() + (ROOT / "tests" / "ranks" / "CMakeLists.txt").read_text()
-        read = [p for p in FILES if p.name in ("env.cpp", "CMakeLists.txt") or p.suffix in (".h", ".cmake")]
+        read = [p for p in FILES if p.name in ("env_variables.cpp", "CMakeLists.txt") or p.suffix in (".h", ".cmake")]
         sources = "".join(p.read_text() for p in read)
         run = (ROOT / "run").read_text()
         seen = 0
@@ -121,7 +121,7 @@ class Pages(unittest.TestCase):
                        for name in re.findall(r"\./run ([a-z][a-z-]*)(?=[`\s,])", text)]
             for name, pattern, where in sorted(set(wanted)):
                 with self.subTest(page=str(page.relative_to(ROOT)), name=name):
-                    self.assertRegex(where, pattern)
+                    self.assertIsNotNone(re.search(pattern, where), f"nothing here has the name {name}")
                 seen += 1
         self.assertGreater(seen, 40)
 

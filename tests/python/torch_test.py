@@ -13,17 +13,11 @@ import unittest
 from importlib.util import find_spec
 from pathlib import Path
 
+from torch_cases import FOUR, SAMPLE, SUMMED, TWO, snippets
+
 HERE = Path(__file__).resolve().parent
 SEED = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else "7"
 WHOLE = "--whole" in sys.argv
-SAMPLE = ["gpipe", "zb-h1", "tied", "bf16 zb-h1", "fp16 1f1b", "varuna 2 1", "save", "load"]
-TWO = ["gpipe", "1f1b", "zb-h1", "zb-v", "interleaved", "chimera", "varuna", "recomputed", "zb-h1 recomputed",
-       "norms", "norms recomputed", "skips", "skips zb-v", "told cuts", "tied", "tied zb-v", "tied chimera",
-       "bf16 zb-h1", "bf16 varuna", "bf16 pipelines", "fp16 1f1b", "fp16 zb-v",
-       "pipelines", "varuna 2 1", "varuna tied 2 1", "varuna pipelines 1 2", "save", "trace", "load"]
-FOUR = ["1f1b", "zb-h1", "chimera", "cuts", "tied pipelines", "fp16 pipelines", "varuna 4 1", "varuna tied pipelines 2 2",
-        "load"]
-SUMMED = ("chimera", "tied", "pipelines", "varuna 4")  # the last: a skip that two stages read
 LINE = re.compile(r"CASE (.+): worker (\d+) bits (\w+) weights (\S+) numbers (\S+)")
 
 
@@ -34,13 +28,6 @@ def job(workers, folder, cases):
     if run.returncode or "leaked" in run.stderr:
         raise AssertionError(f"seed {SEED}: {run.stdout}\n{run.stderr}")
     return run.stdout
-
-
-def snippets():
-    """Of docs/pytorch.md."""
-    found = re.findall(r"```python\n(.*?)```", (HERE.parent.parent / "docs" / "pytorch.md").read_text(), flags=re.S)
-    assert found, "the page has no snippet"
-    return found
 
 
 @unittest.skipUnless(find_spec("torch"), "PyTorch is not there: ./run torch installs it")

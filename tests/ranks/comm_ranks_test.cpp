@@ -27,11 +27,9 @@ class OneJob : public testing::TestWithParam<const char*> {
     return run_program(workers, HETU_RANKS_PROGRAM, arguments, options);
   }
 };
-class Alone : public OneJob {};  // while nothing else runs
 const auto kEach = testing::ValuesIn(comm::transport_names());
 const auto kName = [](const auto& each) { return std::string(each.param); };
 INSTANTIATE_TEST_SUITE_P(Over, OneJob, kEach, kName);
-INSTANTIATE_TEST_SUITE_P(Over, Alone, kEach, kName);
 
 TEST_P(OneJob, ExchangesAndSums) {
   for (const int workers : {1, 2, 4, 8}) {
@@ -57,7 +55,7 @@ TEST_P(OneJob, MovesFiftyMegabytesBothWays) {
   std::printf("%s", job.output.c_str());
 }
 
-TEST_P(Alone, DoesNotSpinWhileItWaits) {
+TEST_P(OneJob, DoesNotSpinWhileItWaits) {
   for (const char* mode : {"idle", "idle 0 remote"}) {
     const Ended job = run(8, mode);
     EXPECT_EQ(job.status, 0) << job.output;
@@ -65,7 +63,7 @@ TEST_P(Alone, DoesNotSpinWhileItWaits) {
   }
 }
 
-TEST_P(Alone, AnswersQuickly) {
+TEST_P(OneJob, AnswersQuickly) {
   const Ended job = run(8, "latency 4096");
   EXPECT_EQ(job.status, 0) << job.output;
   std::printf("%s", job.output.c_str());

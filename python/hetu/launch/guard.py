@@ -10,6 +10,7 @@ Up: HELLO (JSON), STARTED (JSON), OUT and ERR (whole lines, or a piece of a long
 object), EXIT (JSON), HEARTBEAT.
 Down: NONCE (16 bytes), SIGNAL (its number), HEARTBEAT.
 """
+import contextlib
 import hashlib
 import hmac
 import json
@@ -237,8 +238,7 @@ class Guard:
 
     def forward(self, kind, text):
         if kind != PROGRESS:
-            text = self.unsaid.feed(text, time.monotonic()) if kind == ERR else text
-            if text:
+            if text := self.unsaid.feed(text, time.monotonic()) if kind == ERR else text:
                 self.send(kind, text)
             return
         for line in text.splitlines():
@@ -257,11 +257,8 @@ class Guard:
         """Forwards the progress records that were sent before what has just been read of another stream."""
         for descriptor, (kind, lines) in streams.items():
             if kind == PROGRESS:
-                try:
-                    data = os.read(descriptor, 65536)  # all that a pipe holds
-                except BlockingIOError:
-                    continue
-                self.forward(kind, lines.feed(data))
+                with contextlib.suppress(BlockingIOError):
+                    self.forward(kind, lines.feed(os.read(descriptor, 65536)))  # all that a pipe holds
 
     def take_output(self, streams, descriptor):
         """Forwards what a stream holds; forgets the stream at its end. Returns whether it is still open."""

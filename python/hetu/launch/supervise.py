@@ -9,7 +9,7 @@ import selectors
 import signal
 import time
 
-from hetu.launch import folders, guard, output, processes
+from hetu.launch import folders, guard, last_words, output, processes
 from hetu.launch.links import Links
 from hetu.launch.part import COMM, FORCE_ALL_S, TIMEOUT, Part, Worker, signal_name, status_of
 from hetu.launch.services import Loop, Servers, Services
@@ -53,6 +53,7 @@ class Job:
         self._asked = False  # the workers were asked to save and end
         self._interrupted = False  # by Ctrl-C
         self._ended_at = None  # when the end was decided
+        self._last_lines = set()  # with which a part has ended
         self._code = None
         self._forced = False  # everything here was killed
 
@@ -301,7 +302,12 @@ class Job:
             self._fail(part, *failure)
 
     def _show_last_words(self, part):
+        """Those of a part; not a line that another part has ended with, too."""
         for worker, text in part.last_words():
+            if not last_words.is_traceback(text):
+                if text in self._last_lines:
+                    continue
+                self._last_lines.add(text)
             self._forward(f"[w{worker.number}] ".encode(), 2, text)
 
     def _tick(self, now):

@@ -1,0 +1,185 @@
+// Micro-kernels of products: a panel of A times a panel of B in registers, and the packing of both.
+// Part of product.cpp, which is compiled for this machine.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace hetu::cpu::panels {
+
+// One register of this machine, as the compiler says; accumulators fill most of them.
+constexpr int kBytes = __BIGGEST_ALIGNMENT__;
+using Vec = float __attribute__((vector_size(kBytes)));
+using UnalignedVec = float __attribute__((vector_size(kBytes), aligned(4)));
+constexpr int kLanes = kBytes / 4;
+constexpr int kVectors = 2;
+constexpr int kPanelRows = kBytes == 64 ? 12 : 6;
+constexpr int kPanelColumns = kVectors * kLanes;
+
+/// A panel of A and a packed [depth, kPanelColumns] one of B. A's is packed too, [depth,
+/// kPanelRows], or lies as the caller's. `stride` is from one step of the depth to the next where
+/// rows are read together, and from one row to the next where they are read apart.
+struct Panels {
+  std::int64_t depth;
+  const float* a;
+  std::int64_t stride;
+  const float* b;
+};
+
+/// Where their product goes; `bias` is added last, unless nullptr.
+struct Into {
+  float* c;
+  std::int64_t stride;
+  bool adds;
+  const float* bias;
+};
+
+/// How the micro-kernel walks along a panel whose rows lie together: packed, or A is transposed.
+struct RowsTogether {
+  const float* at;
+  std::int64_t stride;
+  explicit RowsTogether(const Panels& from) : at(from.a), stride(from.stride) {}
+  template <int I>
+  float row() const {
+    return at[I];
+  }
+  void next() { at += stride; }
+};
+
+/// The same where rows lie apart. An address is one of few pointers and none, once or twice the
+/// stride: a pointer per row would not fit into the registers.
+struct RowsApart {
+  static constexpr int kEach = 3, kPointers = kPanelRows / kEach;
+  const float* at[kPointers];
+  std::int64_t stride;
+  explicit RowsApart(const Panels& from) : stride(from.stride) {
+    for (int i = 0; i < kPointers; ++i) at[i] = from.a + i * kEach * stride;
+  }
+  template <int I>
+  float row() const {
+    return at[I / kEach][I % kEach * stride];
+  }
+  void next() {
+    for (const float*& p : at) ++p;
+  }
+};
+
+// Indices are template arguments, since the compiler keeps an array in registers only if every
+// index is a constant early on.
+template <class Rows, int... I, int... J>
+inline void multiply_panels(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
+                            const Panels& from, Into to) {
+  const float* b = from.b;
+  for (int i = 0; i < kPanelRows; ++i) {  // far from each other: no hardware foresees them
+    __builtin_prefetch(to.c + i * to.stride, 1);
+    __builtin_prefetch(to.c + i * to.stride + kPanelColumns - 1, 1);
+  }
+  Vec sum[] = {(static_cast<void>(I), Vec{})...};
+  Rows a(from);
+#pragma GCC unroll 4
+  for (std::int64_t l = 0; l < from.depth; ++l, a.next(), b += kPanelColumns) {
+    const Vec row[] = {*reinterpret_cast<const Vec*>(b + J * kLanes)...};
+    ((sum[I] += a.template row<I / kVectors>() * row[I % kVectors]), ...);
+  }
+  const auto at = [=](int i) -> UnalignedVec& {
+    return *reinterpret_cast<UnalignedVec*>(to.c + i / kVectors * to.stride +
+                                            i % kVectors * kLanes);
+  };
+  if (to.adds) ((sum[I] = at(I) + sum[I]), ...);
+  if (to.bias != nullptr) {
+    const Vec more[] = {*reinterpret_cast<const UnalignedVec*>(to.bias + J * kLanes)...};
+    ((sum[I] += more[I % kVectors]), ...);
+  }
+  ((at(I) = sum[I]), ...);
+}
+
+template <class Rows>
+void multiply_panels(const Panels& from, Into to) {
+  multiply_panels<Rows>(std::make_integer_sequence<int, kPanelRows * kVectors>(),
+                        std::make_integer_sequence<int, kVectors>(), from, to);
+}
+
+/// The same where C has only `rows` x `columns` of it: the same sums, so the same bits.
+template <class Rows>
+void multiply_edge(const Panels& from, Into to, std::int64_t rows, std::int64_t columns) {
+  alignas(64) float whole[kPanelRows * kPanelColumns];
+  multiply_panels<Rows>(from, {whole, kPanelColumns, false, nullptr});
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float *c = to.c + i * to.stride, *sum = whole + i * kPanelColumns;
+    if (to.adds)
+      for (std::int64_t j = 0; j < columns; ++j) sum[j] += c[j];
+    if (to.bias != nullptr)
+      for (std::int64_t j = 0; j < columns; ++j) sum[j] += to.bias[j];
+    for (std::int64_t j = 0; j < columns; ++j) c[j] = sum[j];
+  }
+}
+
+template <class Rows>
+void multiply(const Panels& from, Into to, std::int64_t rows, std::int64_t columns) {
+  if (rows == kPanelRows && columns == kPanelColumns)
+    multiply_panels<Rows>(from, to);
+  else
+    multiply_edge<Rows>(from, to, rows, columns);
+}
+
+/// A matrix seen along its depth: element (i, l) lies at i * across + l * along.
+struct Strided {
+  const float* data;
+  std::int64_t across, along;
+};
+
+/// Four rows of four become four columns of out [4, Width].
+template <int Width>
+inline void transpose_quad(const float* rows, std::int64_t across, float* out) {
+  using Quad = float __attribute__((vector_size(16)));
+  using UnalignedQuad = float __attribute__((vector_size(16), aligned(4)));
+  const auto row = [=](int i) -> Quad {
+    return *reinterpret_cast<const UnalignedQuad*>(rows + i * across);
+  };
+  const auto put = [=](int l, Quad column) {
+    *reinterpret_cast<UnalignedQuad*>(out + l * Width) = column;
+  };
+  const Quad a = row(0), b = row(1), c = row(2), d = row(3);
+  const Quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Quad ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Quad cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Quad cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  put(0, __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5));
+  put(1, __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7));
+  put(2, __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5));
+  put(3, __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7));
+}
+
+/// out [depth, Width] = the first `width` of Width, with zeros behind.
+template <int Width>
+void pack_panel(const Strided& x, std::int64_t width, std::int64_t depth, float* out) {
+  constexpr std::int64_t kSome = 16;  // a cache line of a row at a time
+  constexpr std::int64_t kAhead = 16;
+  if (width < Width) std::fill_n(out, depth * Width, 0.0f);
+  if (width == Width && x.across == 1) {
+    for (std::int64_t l = 0; l < depth; ++l, out += Width) {
+      const float* from = x.data + l * x.along;
+      __builtin_prefetch(from + kAhead * x.along);
+      __builtin_prefetch(from + kAhead * x.along + Width - 1);
+#pragma omp simd
+      for (int i = 0; i < Width; ++i) out[i] = from[i];
+    }
+    return;
+  }
+  const std::int64_t fours = x.along == 1 ? width / 4 * 4 : 0;
+  for (std::int64_t first = 0; first < depth; first += kSome) {
+    const std::int64_t last = std::min(depth, first + kSome);
+    const std::int64_t rest = first + (last - first) / 4 * 4;
+    if (x.along == 1)  // into the second cache: in the first, rows may fall upon each other
+      for (std::int64_t i = 0; i < width; ++i)
+        __builtin_prefetch(x.data + i * x.across + first + 2 * kSome, 0, 2);
+    for (std::int64_t i = 0; i < fours; i += 4)
+      for (std::int64_t l = first; l < rest; l += 4)
+        transpose_quad<Width>(x.data + i * x.across + l, x.across, out + l * Width + i);
+    for (std::int64_t i = 0; i < width; ++i)
+      for (std::int64_t l = i < fours ? rest : first; l < last; ++l)
+        out[l * Width + i] = x.data[i * x.across + l * x.along];
+  }
+}
+
+}  // namespace hetu::cpu::panels

@@ -1,0 +1,41 @@
+// Plans, costs and work that the tests of K-FAC's placement share.
+#pragma once
+#include "pipeline/fill/curvature.h"
+#include "pipeline/generate/generate.h"
+#include "pipeline/lower/lower.h"
+
+namespace hetu {
+
+inline Schedule one_step(const char* method, int stages, int micros, int pipelines = 1) {
+  Sizes sizes;
+  sizes.stages = stages;
+  sizes.micro_batches = micros;
+  Lowering how;
+  how.pipelines = pipelines;
+  how.reduce_scalars = true;
+  return lower(generate(method, sizes), how);
+}
+
+// Times of BERT-base on a P100, 32 samples (config/costs): a block is a stage.
+inline Costs published() {
+  StageCost c;
+  c.forward = 9.75;
+  c.input_grad = c.weight_grad = 16.45 / 2;
+  c.curvature = {.factors = 25.55, .inversion = 71.67, .precondition = 6.81};
+  Costs costs;
+  costs.per_worker = false;
+  costs.stages = {c};
+  return costs;
+}
+
+inline CurvatureOptions how_of(const Schedule& step, FillRule rule, int layers = 6, int every = 1,
+                               InverseMakers makers = InverseMakers::Owners) {
+  CurvatureOptions how;
+  how.makers = makers;
+  how.layers.assign(model_stages(step), layers);
+  how.every = every;
+  how.rule = rule;
+  return how;
+}
+
+}  // namespace hetu
