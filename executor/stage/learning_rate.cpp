@@ -11,20 +11,22 @@
 namespace hetu {
 namespace {
 
-using Kind = LearningRate::Kind;
+using RateKind = LearningRate::Kind;
 
-constexpr const char* kNames[] = {"constant",   "linear", "step",        "multi_step",
-                                  "polynomial", "cosine", "bert_linear", "nvlamb"};
+constexpr const char* kRateNames[] = {"constant",   "linear", "step",        "multi_step",
+                                      "polynomial", "cosine", "bert_linear", "nvlamb"};
 
 // Those that have a warm-up of their own, as a share of `total`.
-bool goes_by_share(Kind kind) { return kind == Kind::BertLinear || kind == Kind::Nvlamb; }
+bool goes_by_share(RateKind kind) {
+  return kind == RateKind::BertLinear || kind == RateKind::Nvlamb;
+}
 
 double shape_by_share(const LearningRate& r, std::int64_t update) {
   const auto total = static_cast<double>(r.total);
-  const double x = static_cast<double>(r.kind == Kind::Nvlamb ? update : update - 1) / total;
+  const double x = static_cast<double>(r.kind == RateKind::Nvlamb ? update : update - 1) / total;
   if (x < r.share) return x / r.share;
   const double left = std::max(0.0, 1 - x);
-  return r.kind == Kind::Nvlamb ? std::pow(left, r.power) : left / (1 - r.share);
+  return r.kind == RateKind::Nvlamb ? std::pow(left, r.power) : left / (1 - r.share);
 }
 
 // The shape after the warm-up, from 1 (but for Linear) on.
@@ -32,26 +34,26 @@ double shape(const LearningRate& r, std::int64_t k) {
   const auto n = static_cast<double>(r.total - r.warmup);
   const double done = static_cast<double>(k) / n;
   switch (r.kind) {
-    case Kind::Constant:
+    case RateKind::Constant:
       return 1;
-    case Kind::Linear:
+    case RateKind::Linear:
       return std::max(0.0, (n - static_cast<double>(k + 1)) / n);
-    case Kind::Step: {
+    case RateKind::Step: {
       const std::int64_t steps = k / r.every;
       return std::pow(r.gamma, static_cast<double>(steps));
     }
-    case Kind::MultiStep: {
+    case RateKind::MultiStep: {
       const auto passed = std::upper_bound(r.milestones.begin(), r.milestones.end(), k);
       return std::pow(r.gamma, static_cast<double>(passed - r.milestones.begin()));
     }
-    case Kind::Polynomial:
+    case RateKind::Polynomial:
       return std::pow(std::max(0.0, 1 - done), r.power);
-    case Kind::Cosine: {
+    case RateKind::Cosine: {
       const double low = r.base > 0 ? r.floor / r.base : 0;
       return low + (1 - low) * (1 + std::cos(std::numbers::pi * std::min(1.0, done))) / 2;
     }
-    case Kind::BertLinear:
-    case Kind::Nvlamb:
+    case RateKind::BertLinear:
+    case RateKind::Nvlamb:
       break;
   }
   return 1;
@@ -66,13 +68,13 @@ double LearningRate::at(std::int64_t update) const {
   return full * shape(*this, update - warmup - 1);
 }
 
-const char* rate_name(Kind kind) { return kNames[static_cast<int>(kind)]; }
+const char* rate_name(RateKind kind) { return kRateNames[static_cast<int>(kind)]; }
 
-Kind parse_rate(std::string_view name) {
+RateKind parse_rate(std::string_view name) {
   std::string known;
-  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
-    if (name == kNames[i]) return static_cast<Kind>(i);
-    known += (i ? ", " : "") + std::string(kNames[i]);
+  for (int i = 0; i < static_cast<int>(std::size(kRateNames)); ++i) {
+    if (name == kRateNames[i]) return static_cast<RateKind>(i);
+    known += (i ? ", " : "") + std::string(kRateNames[i]);
   }
   fail(Code::InvalidArgument, "unknown learning rate '{}'; known: {}", name, known);
 }
@@ -86,7 +88,7 @@ Fields fields(LearningRate& r) {
                              WordPlace{[&r] { return rate_name(r.kind); },
                                        [&r](const std::string& v) { r.kind = parse_rate(v); }},
                              "the shape after the warm-up");
-  kind.choices.assign(std::begin(kNames), std::end(kNames));
+  kind.choices.assign(std::begin(kRateNames), std::end(kRateNames));
   return {
       {.name = "base",
        .place = &r.base,
@@ -111,7 +113,8 @@ void check_rate(const LearningRate& r) {
   const char* name = rate_name(r.kind);
   LearningRate stated = r;
   check_fields(fields(stated));
-  const bool ends = r.kind == Kind::Linear || r.kind == Kind::Polynomial || r.kind == Kind::Cosine;
+  const bool ends =
+      r.kind == RateKind::Linear || r.kind == RateKind::Polynomial || r.kind == RateKind::Cosine;
   require(!ends || r.total > r.warmup,
           "{} rate: it must end after the warm-up, got total {} and warm-up {}", name, r.total,
           r.warmup);
@@ -121,7 +124,7 @@ void check_rate(const LearningRate& r) {
       "and warm-up {}",
       name, r.total, r.warmup);
   require(r.floor <= r.base, "{} rate: floor must be in [0, {}], got {}", name, r.base, r.floor);
-  require(r.kind != Kind::MultiStep || !r.milestones.empty(), "multi_step rate: no milestones");
+  require(r.kind != RateKind::MultiStep || !r.milestones.empty(), "multi_step rate: no milestones");
   for (std::size_t i = 1; i < r.milestones.size(); ++i) {
     require(r.milestones[i] > r.milestones[i - 1],
             "multi_step rate: milestones must ascend from 1, got {} as number {}", r.milestones[i],

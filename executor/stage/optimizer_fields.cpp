@@ -9,29 +9,30 @@
 namespace hetu {
 namespace {
 
-using Kind = OptimizerConfig::Kind;
+using OptimizerKind = OptimizerConfig::Kind;
 
-constexpr std::array kKinds = {Kind::Sgd,     Kind::Momentum, Kind::Nesterov,
-                               Kind::AdaGrad, Kind::Adam,     Kind::AmsGrad,
-                               Kind::AdamW,   Kind::Lamb,     Kind::BertAdam};
+constexpr std::array kKinds = {
+    OptimizerKind::Sgd,     OptimizerKind::Momentum, OptimizerKind::Nesterov,
+    OptimizerKind::AdaGrad, OptimizerKind::Adam,     OptimizerKind::AmsGrad,
+    OptimizerKind::AdamW,   OptimizerKind::Lamb,     OptimizerKind::BertAdam};
 
 // The settings that a kind reads, but for K-FAC's, which stands before any.
-std::vector<std::string> taken(Kind kind) {
+std::vector<std::string> taken(OptimizerKind kind) {
   switch (kind) {
-    case Kind::Sgd:
+    case OptimizerKind::Sgd:
       return {"kind", "l2", "clip_norm", "lazy_rows"};
-    case Kind::Momentum:
-    case Kind::Nesterov:
+    case OptimizerKind::Momentum:
+    case OptimizerKind::Nesterov:
       return {"kind", "momentum", "l2", "clip_norm", "lazy_rows"};
-    case Kind::AdaGrad:
+    case OptimizerKind::AdaGrad:
       return {"kind", "epsilon", "l2", "clip_norm", "lazy_rows"};
-    case Kind::Adam:
-    case Kind::AmsGrad:
+    case OptimizerKind::Adam:
+    case OptimizerKind::AmsGrad:
       return {"kind", "beta1", "beta2", "epsilon", "l2", "clip_norm", "lazy_rows"};
-    case Kind::AdamW:
-    case Kind::BertAdam:
+    case OptimizerKind::AdamW:
+    case OptimizerKind::BertAdam:
       return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "lazy_rows"};
-    case Kind::Lamb:
+    case OptimizerKind::Lamb:
       return {"kind", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm"};
   }
   return {};
@@ -57,12 +58,12 @@ Fields of_kfac(Kfac& k) {
 
 }  // namespace
 
-OptimizerConfig defaults_of(Kind kind) {
+OptimizerConfig defaults_of(OptimizerKind kind) {
   OptimizerConfig c;
   c.kind = kind;
-  if (kind == Kind::AdaGrad) c.epsilon = 1e-10;
-  if (kind == Kind::Lamb || kind == Kind::BertAdam) c.epsilon = 1e-6;
-  if (kind == Kind::Lamb || kind == Kind::BertAdam) c.clip_norm = 1;
+  if (kind == OptimizerKind::AdaGrad) c.epsilon = 1e-10;
+  if (kind == OptimizerKind::Lamb || kind == OptimizerKind::BertAdam) c.epsilon = 1e-6;
+  if (kind == OptimizerKind::Lamb || kind == OptimizerKind::BertAdam) c.clip_norm = 1;
   if (decouples(kind)) c.weight_decay = 0.01;
   return c;
 }
@@ -79,7 +80,7 @@ Fields fields(OptimizerConfig& c) {
                          [&c](const std::string& v) { c.kind = parse_optimizer(v); }},
       .doc = "how gradients change weights",
       .flag = "--optimizer"};
-  for (const Kind one : kKinds) kind.choices.push_back(optimizer_name(one));
+  for (const OptimizerKind one : kKinds) kind.choices.push_back(optimizer_name(one));
   const Fields all = {
       kind,
       setting("momentum", &c.momentum, "of momentum and nesterov", kShare),

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 /// What a record is: a change by its Of, or this.
 constexpr std::uint8_t kPiece = 16, kEnd = 17, kBeginning = 18;
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kLogVersion = 2;
 constexpr std::size_t kHeadBytes = 1 + 8 + 4;  // what it is, who, bytes of the words
 
 void add(RecordWriter& to, std::uint8_t what, std::uint64_t who, const Payload& words,
@@ -118,7 +118,7 @@ std::unique_ptr<RecordWriter> Log::begin(const std::string& path, const char* ki
   const bool is_over = !options_.sync && fs::exists(old, ignored);
   auto file = is_over ? std::make_unique<RecordWriter>(old, RecordWriter::Over{})
                       : std::make_unique<RecordWriter>(path, 0);
-  ByteWriter to(kVersion, kBeginning);
+  ByteWriter to(kLogVersion, kBeginning);
   to.text(options_.job);
   to.number(options_.server);
   to.number(options_.servers);
@@ -140,7 +140,7 @@ void Log::check_beginning(RecordReader& from, const Bytes& record, const Source&
   int server = 0, servers = 0, generation = 0, is_over = 0;
   try {
     ByteReader words(parts->words.data, parts->words.bytes);
-    words.head(kVersion);
+    words.head(kLogVersion);
     job = words.text("job");
     server = words.number<int>();
     servers = words.number<int>();

@@ -9,7 +9,6 @@
 namespace hetu::ps::server {
 
 namespace {
-constexpr std::int64_t kSecond_us = 1'000'000;
 constexpr std::int64_t kCheck_us = kSecond_us;
 constexpr std::int64_t kStopped_us = 3 * kSecond_us;  // then this process itself stood still
 constexpr int kSilentNamed = 5;  // at a time: whoever comes under ever new names fills no disk

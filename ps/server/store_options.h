@@ -33,6 +33,7 @@ struct Piece {
   Payload values;
 };
 
+inline constexpr std::int64_t kSecond_us = 1'000'000;
 inline constexpr std::int64_t kMostUnread = std::int64_t{256} << 20;
 
 struct StoreOptions {

@@ -9,7 +9,6 @@
 namespace hetu::ps::server {
 
 namespace {
-constexpr std::int64_t kSecond_us = 1'000'000;
 constexpr int kAnswersPerSecond = 100;  // whoever does not read them fills no memory
 }  // namespace
 
