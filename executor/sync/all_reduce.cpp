@@ -53,7 +53,7 @@ void AllReduce::start_sum(Reduction& reduction, std::size_t k) {
   else
     reduction.sums[k].whole =
         reducer_.start_sum(action.group, bucket.dtype, bucket.data, count, tag,
-                           is_factor_sync(action.instr.kind) ? DType::Float32 : wire_);
+                           is_factor_exchange(action.instr.kind) ? DType::Float32 : wire_);
 }
 
 // The bucket belongs to the next REDUCE_GRAD of its stage that has it.

@@ -19,8 +19,8 @@ namespace hetu {
 class AllReduce final : public WeightSync {
  public:
   /// All must outlive it. `one_element`: of each bucket the first element alone is summed, in a run
-  /// whose results mean nothing. `wire`: how gradients travel, see Reducer::start_sum; factors and
-  /// tables by rows always as they are.
+  /// whose results mean nothing. `wire`: how gradients travel, see Reducer::start_sum; factors,
+  /// inverses and tables by rows always as they are.
   AllReduce(Stages& stages, comm::Transport& transport, comm::Reducer& reducer,
             bool one_element = false, DType wire = DType::Float32)
       : stages_(stages),

@@ -15,6 +15,7 @@
 #include "pipeline/lower/lower.h"
 #include "pipeline/simulate/simulate.h"
 #include "pipeline/verify/verify.h"
+#include "tests/pipeline/refusal.h"
 
 namespace hetu {
 namespace {
@@ -34,16 +35,6 @@ std::string row_text(const Schedule& s, int worker) {
   return text;
 }
 
-std::string failure(const Schedule& s) {
-  try {
-    verify(s);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::Plan) << e.what();
-    return e.what();
-  }
-  return "";
-}
-
 TEST(Asynchronous, EverySizeIsValidComputeOnlyAndLowered) {
   for (const char* method : {"pipedream", "pipedream-2bw", "hetpipe"}) {
     for (int p = 1; p <= 8; ++p) {
@@ -52,11 +43,11 @@ TEST(Asynchronous, EverySizeIsValidComputeOnlyAndLowered) {
         for (const int k : {1, 2, 3, 7}) {
           const Sizes sizes{.stages = p, .micro_batches = m, .steps = k};
           const Schedule s = generate(method, sizes);
-          ASSERT_EQ(failure(s), "") << method << " " << p << " " << m << " " << k;
+          ASSERT_EQ(refusal_of(s), "") << method << " " << p << " " << m << " " << k;
           if (s.version_rule != VersionRule::Wave) {
-            ASSERT_EQ(failure(lower(s, {.pipelines = 2})), "") << method << " " << p << " " << m;
+            ASSERT_EQ(refusal_of(lower(s, {.pipelines = 2})), "") << method << " " << p << " " << m;
           }
-          ASSERT_EQ(failure(with_recompute(s)), "");
+          ASSERT_EQ(refusal_of(with_recompute(s)), "");
           ASSERT_NO_THROW(verify(lower(s), {.send_slots = 1}));
           EXPECT_EQ(s.steps, k);
         }
@@ -199,23 +190,23 @@ TEST(Asynchronous, TwoVersionsNeedAsManyMicroBatchesAsStages) {
   }
   s.micro_batches = 2;
   s.steps = 8;
-  EXPECT_THAT(failure(s), HasSubstr("0F4 uses weight version 1, but only 0 update(s)"));
+  EXPECT_THAT(refusal_of(s), HasSubstr("0F4 uses weight version 1, but only 0 update(s)"));
 }
 
 TEST(Asynchronous, ARuleFixesWhatAnUpdateApplies) {
   Schedule s = generate("pipedream", {.stages = 2, .micro_batches = 2, .steps = 3});
   s.version_rule = VersionRule::Lag1;
-  EXPECT_THAT(failure(s), HasSubstr("its version rule wants one per 2 micro-batch(es)"));
+  EXPECT_THAT(refusal_of(s), HasSubstr("its version rule wants one per 2 micro-batch(es)"));
   s = generate("pipedream-2bw", {.stages = 2, .micro_batches = 2, .steps = 3});
   s.version_rule = VersionRule::Wave;
-  EXPECT_THAT(failure(s), HasSubstr("uses weight version 1, but only 0"));
+  EXPECT_THAT(refusal_of(s), HasSubstr("uses weight version 1, but only 0"));
   s.version_rule = VersionRule::Lag1;
   s.most_versions = 1;
-  EXPECT_THAT(failure(s), HasSubstr("keeps 2 weight versions alive"));
+  EXPECT_THAT(refusal_of(s), HasSubstr("keeps 2 weight versions alive"));
   s = generate("hetpipe", {.stages = 2, .micro_batches = 4, .steps = 3});
-  EXPECT_EQ(failure(s), "");
+  EXPECT_EQ(refusal_of(s), "");
   s.most_versions = 3;
-  EXPECT_THAT(failure(s), HasSubstr("keeps 4 weight versions alive"));
+  EXPECT_THAT(refusal_of(s), HasSubstr("keeps 4 weight versions alive"));
 }
 
 // Sizes of each asynchronous method, on up to 6 workers.
@@ -299,9 +290,9 @@ TEST(Replicas, EveryGridIsValidLoweredAndReadBack) {
         sizes.replicas = replicas;
         if (std::string(method) == "pipedream") sizes.steps = 5;
         const Schedule s = generate(method, sizes);
-        ASSERT_EQ(failure(s), "") << method << " " << cycle * rounds;
+        ASSERT_EQ(refusal_of(s), "") << method << " " << cycle * rounds;
         const Schedule lowered = lower(s, {.tied = {}, .reduce_scalars = sizes.steps == 1});
-        ASSERT_EQ(failure(lowered), "");
+        ASSERT_EQ(refusal_of(lowered), "");
         const int slots = std::string(method) == "gpipe" ? 0 : 1;
         if (slots > 0) {
           ASSERT_NO_THROW(verify(lowered, {.send_slots = slots + cycle}));
@@ -343,7 +334,7 @@ TEST(Replicas, WhatDoesNotFitIsSaid) {
   for (std::vector<Instr>* row : {&s.workers[1].prologue, &s.workers[2].prologue})
     for (Instr& i : *row)
       if (i.micro < 2) i.micro = 1 - i.micro;
-  EXPECT_THAT(failure(s), HasSubstr("1F0 is missing"));
+  EXPECT_THAT(refusal_of(s), HasSubstr("1F0 is missing"));
 }
 
 // A user's plan says how many versions it may keep; whether it updates within itself, its rows say.

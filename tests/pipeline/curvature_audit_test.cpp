@@ -9,6 +9,7 @@
 #include "pipeline/ir/plan_file.h"
 #include "pipeline/verify/verify.h"
 #include "tests/pipeline/curvature_plans.h"
+#include "tests/pipeline/refusal.h"
 
 namespace hetu {
 namespace {
@@ -18,23 +19,13 @@ using testing::HasSubstr;
 // Every plan with one instruction of K-FAC's gone, doubled or moved is refused, or is as right.
 class Corrupted : public testing::Test {
  protected:
-  static std::string refusal(const Schedule& s) {
-    try {
-      verify(s);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), Code::Plan) << e.what();
-      return e.what();
-    }
-    return "";
-  }
-
   // The plan with its row of that worker changed.
   template <class Change>
   static std::string after(Schedule cycle, std::size_t worker, Change&& change) {
     std::vector<Instr> row = unroll(cycle.workers[worker]);
     change(row);
     cycle.workers[worker] = {{}, {}, 0, 0, row};
-    return refusal(cycle);
+    return refusal_of(cycle);
   }
 
   static std::vector<Instr>::iterator find(std::vector<Instr>& row, Kind kind, int part = 0) {
@@ -92,7 +83,7 @@ TEST_F(Corrupted, IsNamed) {
               HasSubstr("is of layer 7, but 2 of stage 0 have factors"));
   const Schedule two = one_step("1f1b", 2, 2, /*pipelines=*/2);
   Schedule summed = with_curvature(two, how_of(two, FillRule::After, 1), published());
-  EXPECT_EQ(refusal(summed), "");
+  EXPECT_EQ(refusal_of(summed), "");
   EXPECT_THAT(after(summed, 0, [&](auto& row) { row.erase(find(row, Kind::SyncB)); }),
               HasSubstr("comes before the gradient factor of layer 0 is summed over the copies"));
 }
@@ -101,7 +92,7 @@ TEST_F(Corrupted, IsNamed) {
 TEST_F(Corrupted, OwnersAreNamed) {
   const Schedule step = one_step("chimera", 2, 2);
   const Schedule cycle = with_curvature(step, how_of(step, FillRule::After, 3), published());
-  EXPECT_EQ(refusal(cycle), "");
+  EXPECT_EQ(refusal_of(cycle), "");
   const auto at = [](std::vector<Instr>& row, Kind kind, int stage) {
     return std::find_if(row.begin(), row.end(), [&](const Instr& i) {
       return i.kind == kind && i.part == 1 && i.stage == stage;

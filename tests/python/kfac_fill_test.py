@@ -5,7 +5,6 @@ methods; cycles, resumed runs, traces, what is refused.
 """
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -73,16 +72,7 @@ def trained(folder, grid, steps=STEPS, first=0):
     (pathlib.Path(folder) / "costs.json").write_text(json.dumps(COSTS))
     words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method,
              count, steps, first]
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        raise AssertionError(done.stdout + done.stderr)
-    found = {}
-    for file in pathlib.Path(folder).glob("*.npz"):
-        for name, value in np.load(file).items():
-            if name in found:
-                np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
-            found[name] = value
-    return found
+    return kfac_test.weights_of(words, folder)
 
 
 class Filled(unittest.TestCase):

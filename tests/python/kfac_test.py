@@ -212,9 +212,12 @@ class Updates(unittest.TestCase):
 
 class Pipelines(unittest.TestCase):
     def test_have_the_same_bits_whoever_makes_the_inverses(self):
-        for grid, device in [((2, 2, "1f1b", 2), "far"), ((1, 2, "chimera", 4), "cpu"), ((2, 2, "chimera", 2), "cpu")]:
-            with self.subTest(grid, device=device):
-                owners, every_copy = trained_by(*grid, "owners", device), trained_by(*grid, "all")
+        """Gradients may travel rounded; inverses never do."""
+        for grid, device, wire in [((2, 2, "1f1b", 2), "far", "float32"), ((1, 2, "chimera", 4), "cpu", "float32"),
+                                   ((2, 2, "chimera", 2), "cpu", "float32"), ((2, 2, "1f1b", 2), "cpu", "bf16")]:
+            with self.subTest(grid, device=device, wire=wire):
+                owners = trained_by(*grid, "owners", device, wire)
+                every_copy = trained_by(*grid, "all", wire=wire)
                 self.assertEqual(set(owners), set(every_copy))
                 for name, value in every_copy.items():
                     np.testing.assert_array_equal(owners[name], value, err_msg=name)
@@ -258,26 +261,31 @@ class Script(unittest.TestCase):
                     self.assertIn(said, told[0])
 
 
-def trained_by(pipelines, stages, method, count, inverses="owners", device="cpu"):
+def trained_by(pipelines, stages, method, count, inverses="owners", device="cpu", wire="float32"):
     """The weights that workers of a job of their own come to, of which all copies agree."""
     with tempfile.TemporaryDirectory() as folder:
         words = [*HETURUN, "-w", pipelines * stages, sys.executable, __file__, "--train", folder, pipelines, stages, method,
-                 count, inverses, device]
-        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise AssertionError(done.stdout + done.stderr)
-        found = {}
-        for file in pathlib.Path(folder).glob("*.npz"):
-            for name, value in np.load(file).items():
-                if name in found:
-                    np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
-                found[name] = value
+                 count, inverses, device, wire]
+        return weights_of(words, folder)
+
+
+def weights_of(words, folder):
+    """Those that the workers of a job leave in the folder (save_weights), of which all copies agree."""
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    found = {}
+    for file in pathlib.Path(folder).glob("*.npz"):
+        for name, value in np.load(file).items():
+            if name in found:
+                np.testing.assert_array_equal(found[name], value, err_msg=f"copies of {name}")
+            found[name] = value
     return found
 
 
-def train(folder, pipelines, stages, method, count, inverses, device):
-    job = job_of(kfac(inverses=inverses), int(pipelines), int(stages), method, int(count), compare_single=True,
-                 device=device)
+def train(folder, pipelines, stages, method, count, inverses, device, wire):
+    job = job_of(kfac(inverses=inverses), int(pipelines), int(stages), method, int(count), device=device, wire=wire,
+                 compare_single=wire == "float32")
     for _ in job.run("train", steps=STEPS):
         pass
     save_weights(job, folder)

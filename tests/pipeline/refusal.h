@@ -1,0 +1,23 @@
+// What the verifier says of a plan that it refuses; used by the tests of pipeline/.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "graph/base/error.h"
+#include "pipeline/verify/verify.h"
+
+namespace hetu {
+
+/// The message, of Code::Plan; "" of a plan that is proved.
+inline std::string refusal_of(const Schedule& plan) {
+  try {
+    verify(plan);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::Plan) << e.what();
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace hetu
