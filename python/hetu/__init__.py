@@ -3,13 +3,20 @@
 The names below load on first use, so that `heturun` and other tools can use parts of the package without the rest.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
-import pkgutil
-from typing import Any
+import sys
+
+TYPE_CHECKING = False  # typing's own, and pkgutil.extend_path, take as long to import as a guard's whole work
+if TYPE_CHECKING:
+    from typing import Any
 
 # In a source tree the compiled module stands in the build folder: found through PYTHONPATH, else beside the sources.
-__path__ = pkgutil.extend_path(__path__, __name__)
+for _place in (os.path.join(entry, "hetu") for entry in sys.path):
+    if _place not in __path__ and os.path.isdir(_place):
+        __path__.append(_place)
 __path__.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "build", "python", "hetu"))
 
 _FROM = {

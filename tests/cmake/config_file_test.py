@@ -20,13 +20,20 @@ class Case(unittest.TestCase):
 
 
 class ConfigFile(Case):
-    """It is read where HETU_CONFIG says; by default that is cmake/config.cmake."""
+    """It is read where HETU_CONFIG says; by default that is cmake/config.cmake. All configure one folder, in which the
+    compiler is looked for once."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        build = tempfile.TemporaryDirectory(prefix="hetu-configured-")
+        cls.addClassCleanup(build.cleanup)
+        cls.build = pathlib.Path(build.name)
 
     def configure(self, text: str, *more: str) -> tuple[int, str]:
         config = self.folder / "config.cmake"
         config.write_text(text)
-        done = subprocess.run(["cmake", "-S", ROOT, "-B", self.folder / "build", f"-DHETU_CONFIG={config}", *NOTHING, *more],
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(["cmake", "-S", ROOT, "-B", self.build, "-U", "MPI_*", "-U", "HETU_MPI",
+                               f"-DHETU_CONFIG={config}", *NOTHING, *more], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
     def example(self) -> str:
@@ -48,7 +55,7 @@ class ConfigFile(Case):
         status, said = self.configure(self.example().replace(line, f"hetu_path(MPI_HOME {place})\n"), "-DHETU_MPI=ON")
         self.assertEqual(status, 0, said)
         self.assertIn(f"hetu: MPI_HOME {place}", said)
-        cache = (self.folder / "build" / "CMakeCache.txt").read_text()
+        cache = (self.build / "CMakeCache.txt").read_text()
         found = [line for line in cache.splitlines() if line.startswith("MPI_CXX_COMPILER:")]
         self.assertEqual(found, [f"MPI_CXX_COMPILER:FILEPATH={place}/bin/mpicxx"])
 

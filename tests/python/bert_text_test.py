@@ -12,7 +12,7 @@ import numpy as np
 
 import hetu as ht
 from bert_text_reader import Reader
-from hetu.sample.prose import documents
+from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
 FIXTURE = ROOT / "tests" / "fixtures" / "word_piece.json"
@@ -32,8 +32,7 @@ class TextCase(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         cls.text, cls.vocabulary = cls.folder / "corpus.txt", cls.folder / "vocab.txt"
-        prose = [document for document in documents() if len(document) < 60][:60]
-        cls.text.write_text("\n\n".join("\n".join(document) for document in prose) + "\n", encoding="utf-8")
+        write_prose(cls.text, 60)
         done = hetu("data", "vocabulary", cls.text, "-o", cls.vocabulary, "--size", "900")
         assert done.returncode == 0, done.stderr
         cls.words = cls.vocabulary.read_text(encoding="utf-8").splitlines()

@@ -13,7 +13,7 @@ import unittest
 
 import train_bert
 from hetu import training
-from hetu.sample.prose import documents
+from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
 # What a row of the spec's table is told, and what it comes to.
@@ -130,8 +130,7 @@ class Training(unittest.TestCase):
     def test_both_names_train_the_same(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
-            prose = [document for document in documents() if len(document) < 60][:30]
-            (folder / "c.txt").write_text("\n\n".join("\n".join(d) for d in prose), encoding="latin-1", errors="ignore")
+            write_prose(folder / "c.txt", 30, encoding="latin-1", errors="ignore")
             subprocess.run(["hetu", "data", "vocabulary", folder / "c.txt", "--encoding", "latin-1", "-o",
                             folder / "vocab.txt", "--size", "500"], check=True, stdout=subprocess.DEVNULL)
             common = ["--encoding", "latin-1", "--optimizer", "bertadam"]

@@ -6,6 +6,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from prose_text import write_prose
+
 MISSING = [name for name in ("h5py", "numpy") if importlib.util.find_spec(name) is None]
 
 
@@ -20,8 +22,10 @@ class Data(unittest.TestCase):
         cls.temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.temporary.cleanup)
         cls.folder = Path(cls.temporary.name) / "bert"
+        text = Path(cls.temporary.name) / "text.txt"
+        write_prose(text, 40)
         options = "--rows 60 --sequence-length 64 --max-predictions 10 --vocab-size 400 --shards 3".split()
-        cls.made = hetu("data", "sample", str(cls.folder), *options)
+        cls.made = hetu("data", "sample", str(cls.folder), *options, "--text", str(text))
 
     def shard(self, index: int):
         import h5py

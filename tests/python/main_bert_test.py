@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from hetu.sample.prose import documents
+from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
 SCRIPT = ROOT / "python" / "main_bert.py"
@@ -21,8 +21,7 @@ class MainBert(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         cls.text, vocabulary = cls.folder / "corpus.txt", cls.folder / "vocab.txt"
-        prose = [document for document in documents() if len(document) < 60][:40]
-        cls.text.write_text("\n\n".join("\n".join(document) for document in prose), encoding="latin-1", errors="ignore")
+        write_prose(cls.text, 40, encoding="latin-1", errors="ignore")
         subprocess.run(["hetu", "data", "vocabulary", cls.text, "--encoding", "latin-1", "-o", vocabulary, "--size", "500"],
                        check=True, stdout=subprocess.DEVNULL)
         cls.words = ["--corpus_path", cls.text, "--vocab_path", vocabulary, "--bert_config_path", "tiny", "--do_lower_case",

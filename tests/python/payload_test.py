@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import hetu as ht
+from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
 KINDS = ("allreduce", "p2p", "both")
@@ -20,8 +21,9 @@ class Payload(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        subprocess.run(["hetu", "data", "sample", cls.folder / "bert", "--rows", "64", "--sequence-length", "16"],
-                       check=True, stdout=subprocess.DEVNULL)
+        write_prose(cls.folder / "text.txt", 40)
+        subprocess.run(["hetu", "data", "sample", cls.folder / "bert", "--rows", "64", "--sequence-length", "16", "--text",
+                        cls.folder / "text.txt"], check=True, stdout=subprocess.DEVNULL)
 
     def start(self, *more):
         words = ["--data", "bert", "--model", "tiny", "--devices", "pipe_2_2", "--pipeline", "1f1b", "--batch-size", 4,

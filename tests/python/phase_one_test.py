@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 import train_bert
-from hetu.sample.prose import documents
+from prose_text import write_prose
 from train_cases import HETURUN, ROOT
 
 SCRIPT, RECIPES = ROOT / "python" / "train_bert.py", ROOT / "config" / "recipes"
@@ -22,8 +22,7 @@ class PhaseOne(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        text = "\n\n".join("\n".join(document) for document in documents()[:300])
-        (cls.folder / "corpus.txt").write_text(text)
+        write_prose(cls.folder / "corpus.txt", 100)
         subprocess.run(["hetu", "data", "vocabulary", cls.folder / "corpus.txt", "-o", cls.folder / "vocab.txt", "--size",
                         "500"], check=True, stdout=subprocess.DEVNULL)
         cls.words = ["--data", "corpus.txt", "--vocab", "vocab.txt", "--pipeline", "1f1b"]

@@ -22,7 +22,7 @@ SEED = int(os.environ.get("TRAIN_TEST_SEED", time.time_ns() % 100000))
 METHODS = (("--preduce",), ("--adpsgd",), ("--preduce", "--sync-period", "1"), ("--adpsgd", "lockstep"))
 FOREVER = 1000000
 SOON = 100  # steps that may pass until the end after SIGUSR1
-LAST = 300  # steps of a training that shall be under way when a worker dies
+LAST = 180  # steps of a training that shall be under way when a worker dies
 SHRINK = ("--on-failure", "shrink")
 WORDS = ("--pipeline", "pipedream", "--micro-batches", "1", "--optimizer", "sgd", "--learning-rate", "5e-2")
 
@@ -66,7 +66,7 @@ class Shrink(TrainCase):
             method = METHODS[moment % len(METHODS)]
             pipelines, stages = ((3, 1), (2, 2))[moment % 2]
             number = draw.randrange(pipelines * stages)
-            delay = draw.random() * 0.5
+            delay = draw.random() * 0.3
             with self.subTest(moment=moment, seed=SEED, method=method, worker=number, delay=delay):
                 self.lose_one(method, (pipelines, stages), number, delay, self.folder / f"saved{moment}")
 

@@ -123,7 +123,7 @@ void wait_for_nothing(Transport& t, const char* what) {
 
 void run(Transport& t, const std::string& mode, int value) {
   if (mode == "all") {
-    for (unsigned seed = 0; seed < 5; ++seed)
+    for (unsigned seed = 0; seed < 2; ++seed)  // more of them in comm_test and sockets_test
       exchange_at_random(t, seed, 40, {0, 1, 100, 4096, 16384, 16385, 70000, 1000000});
     sums(t);
   } else if (mode == "big") {

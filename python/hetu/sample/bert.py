@@ -182,7 +182,7 @@ def documents_of(text: Path) -> list[list[str]]:
 def make_sample(folder: Path, options: Options) -> str:
     """Writes the shards and vocab.txt into a new folder, all or nothing; returns a line that says what they are."""
     rng = random.Random(options.seed)
-    vocabulary, texts = encode(documents_of(options.text) if options.text else documents(), options.vocab_size)
+    vocabulary, texts = encode(documents_of(options.text) if options.text else list(documents()), options.vocab_size)
     rng.shuffle(texts)
     held_out = round(len(texts) * TEST_FRACTION)
     rows = make_rows(texts[held_out:], options.rows, len(vocabulary), options, rng)

@@ -43,7 +43,7 @@ def sentences(text: str) -> Iterator[str]:
     """The sentences of the paragraphs that read like prose."""
     for paragraph in re.split(r"\n\s*\n", text):
         line = " ".join(paragraph.split())
-        letters = sum(c.isalpha() or c == " " for c in line)
+        letters = sum(map(str.isalpha, line)) + line.count(" ")
         if len(line) < 20 or ">>>" in line or letters < 0.85 * len(line):
             continue
         for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z\"'(])", line):
@@ -51,20 +51,26 @@ def sentences(text: str) -> Iterator[str]:
                 yield sentence
 
 
-def documents() -> list[list[str]]:
-    """The corpus: one document per topic and per source file with at least four sentences."""
+def documents() -> Iterator[list[str]]:
+    """The corpus, as it is read: one document per topic and per source file with at least four sentences."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    out = [list(sentences(topics.topics[name])) for name in sorted(topics.topics)]
+    for name in sorted(topics.topics):
+        document = list(sentences(topics.topics[name]))
+        if len(document) >= 4:
+            yield document
     for path in sorted(root.rglob("*.py")):
         if not SKIPPED.intersection(path.relative_to(root).parts):
-            out.append([s for text in docstrings(path) for s in sentences(text)])
-    return [document for document in out if len(document) >= 4]
+            document = [s for text in docstrings(path) for s in sentences(text)]
+            if len(document) >= 4:
+                yield document
 
 
 def words(sentence: str) -> list[str]:
     """Lower-case words and single punctuation marks, without accents, as BERT's basic tokenizer cuts them."""
-    plain = unicodedata.normalize("NFD", sentence.lower())
-    return re.findall(r"[^\W_]+|[^\w\s]|_", "".join(c for c in plain if unicodedata.category(c) != "Mn"))
+    plain = sentence.lower()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFD", plain) if unicodedata.category(c) != "Mn")
+    return re.findall(r"[^\W_]+|[^\w\s]|_", plain)
 
 
 def joined(left: str, right: str) -> str:
