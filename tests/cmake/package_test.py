@@ -78,15 +78,13 @@ class Prefix(Installed):
                 self.assertNotIn(str(ROOT), file.read_text(), file)
         for module in prefix.rglob("_hetu.*.so"):
             self.assertTrue((module.parent / "mpirun_ports.so").exists(), module)
-        for name in ("CMakeLists.txt", "plan.cpp"):
-            (self.folder / name).write_bytes((EXAMPLES / name).read_bytes())
-        self.words("cmake", "-S", ".", "-B", "program", f"-DCMAKE_PREFIX_PATH={prefix}")
-        self.words("cmake", "--build", "program")
-        self.assertEqual(self.words(self.folder / "program" / "plan"),
+        programs = self.build(prefix, {"plan": "hetu::pipeline", "train": "hetu::executor",
+                                       "sum_vectors": "hetu::parameter_client"})
+        self.assertEqual(self.words(programs / "plan" / "plan"),
                          f"peak {PEAK} micro-batches, makespan {MAKESPAN}, bubble {BUBBLE:.4f}\n")
         self.tool_works(prefix / "bin" / "hetu")
-        self.a_program_trains(prefix)
-        self.a_client_stands_alone(prefix)
+        self.a_program_trains(programs / "train" / "train")
+        self.a_client_stands_alone(prefix, programs / "sum_vectors" / "sum_vectors")
         self.heturun_starts(prefix)
         for site in prefix.glob("lib*/python*/site-packages"):  # if the build has the module
             self.python_works(sys.executable, env={"PYTHONPATH": str(site)})
@@ -106,29 +104,29 @@ class Prefix(Installed):
         for site in moved.glob("lib*/python*/site-packages"):
             self.words(sys.executable, "-c", reads, images.parent, env={"PYTHONPATH": str(site)})
 
-    def build(self, prefix: pathlib.Path, name: str, target: str) -> pathlib.Path:
-        """The program of an example, with its target in place of hetu::pipeline."""
-        program = self.folder / name
-        program.mkdir()
+    def build(self, prefix: pathlib.Path, examples: dict[str, str]) -> pathlib.Path:
+        """Where the examples' programs are built, each as the docs have it with its own target; in one project, so that the
+        compiler is looked for once."""
         text = (EXAMPLES / "CMakeLists.txt").read_text()
         self.assertIn("PRIVATE hetu::pipeline", text)
-        text = text.replace("hetu::pipeline", target).replace("plan", name)
-        (program / "CMakeLists.txt").write_text(text)
-        (program / f"{name}.cpp").write_bytes((EXAMPLES / f"{name}.cpp").read_bytes())
-        self.words("cmake", "-S", program, "-B", program / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
-        self.words("cmake", "--build", program / "build")
-        return program / "build" / name
+        for name, target in examples.items():
+            (self.folder / name).mkdir()
+            (self.folder / name / "CMakeLists.txt").write_text(text.replace("hetu::pipeline", target).replace("plan", name))
+            (self.folder / name / f"{name}.cpp").write_bytes((EXAMPLES / f"{name}.cpp").read_bytes())
+        parts = "".join(f"add_subdirectory({name})\n" for name in examples)
+        (self.folder / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.25)\nproject(all CXX)\n{parts}")
+        self.words("cmake", "-S", ".", "-B", "programs", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.words("cmake", "--build", "programs")
+        return self.folder / "programs"
 
-    def a_program_trains(self, prefix: pathlib.Path) -> None:
+    def a_program_trains(self, program: pathlib.Path) -> None:
         """The README's program: its loss falls."""
-        program = self.build(prefix, "train", "hetu::executor")
         losses = [float(x) for x in re.findall(r"^step \d+ loss ([\d.]+)$", self.words(program), re.M)]
         self.assertGreaterEqual(len(losses), 2)
         self.assertLess(losses[-1], losses[0] / 2)
 
-    def a_client_stands_alone(self, prefix: pathlib.Path) -> None:
+    def a_client_stands_alone(self, prefix: pathlib.Path, program: pathlib.Path) -> None:
         """A program that links the client of parameter servers and nothing else of Hetu."""
-        program = self.build(prefix, "sum_vectors", "hetu::parameter_client")
         keys = self.folder / "job.keys"
         words = [prefix / "bin" / "hetu", "ps", "serve", "--listen", f"ipc://{self.folder}/server", "--keys", keys]
         with subprocess.Popen([str(w) for w in words], env=outside(), stdout=subprocess.PIPE, text=True) as server:
@@ -150,7 +148,8 @@ class Prefix(Installed):
         said = self.words(heturun, "-c", "local", "python3", "-c", "import hetu; print(hetu.__file__)", env=paths)
         self.assertEqual(set(re.findall(r"^\[w\d\] (.*)$", said, re.M)),
                          {str(next(prefix.glob("lib*/python*/site-packages")) / "hetu" / "__init__.py")})
-        said = self.words(heturun, "-w", 2, self.folder / "train" / "build" / "train", 2, self.folder / "model", env=paths)
+        trains = self.folder / "programs" / "train" / "train"
+        said = self.words(heturun, "-w", 2, trains, 2, self.folder / "model", env=paths)
         self.assertEqual(said.count("of the first of [3, 10]\n"), 1, said)  # and predicts
         losses = [float(x) for x in re.findall(r"step \d+ loss ([\d.]+)$", said, re.M)]
         self.assertLess(losses[-1], losses[0] / 2)
