@@ -9,6 +9,7 @@
 
 #include "ops/cpu/image_shapes.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 #include "ops/scalar_fns.h"
 
@@ -182,7 +183,7 @@ struct BatchNorm {
         const std::int64_t row = p * channels;
 #pragma omp simd
         for (std::int64_t c = 0; c < channels; ++c)
-          y[row + c] = T(of(float(x[row + c]), c, row + c));
+          set_rounded(y[row + c], of(float(x[row + c]), c, row + c));
       }
     });
   }
@@ -272,7 +273,7 @@ struct BatchNormGrad {
 #pragma omp simd
         for (std::int64_t c = 0; c < channels; ++c) {
           const float v = float(x[row + c]);
-          dx[row + c] = T(slope(v, c, row + c) * a[c] + (v - mean[c]) * b[c] + d[c]);
+          set_rounded(dx[row + c], slope(v, c, row + c) * a[c] + (v - mean[c]) * b[c] + d[c]);
         }
       }
     });
