@@ -14,6 +14,7 @@
 #include "ops/cpu/attention_shape.h"
 #include "ops/cpu/dropout_factors.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/small_gemm.h"
 #include "ops/cpu/vector_math.h"
 
@@ -125,7 +126,7 @@ inline void store(const HeadRows<float>& from, std::int64_t rows, std::int64_t c
   for (std::int64_t r = 0; r < rows; ++r)
 #pragma omp simd
     for (std::int64_t j = 0; j < columns; ++j)
-      y[r * stride + j] = BFloat16(from.data[r * from.stride + j]);
+      set_rounded(y[r * stride + j], from.data[r * from.stride + j]);
 }
 
 inline bool fits(const KernelDesc& d) {

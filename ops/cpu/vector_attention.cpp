@@ -1,5 +1,6 @@
 // Attention with its weights as an output, or fused: with two numbers per row in their place.
 #include "ops/cpu/attention_heads.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
@@ -76,7 +77,7 @@ struct Forward : Scores {
   void store_probs(const float* row, KeyRange kept, T* probs) const {
     std::fill(probs, probs + kept.begin, T(0.0f));
 #pragma omp simd
-    for (std::int64_t j = kept.begin; j < kept.end; ++j) probs[j] = T(row[j - kept.begin]);
+    for (std::int64_t j = kept.begin; j < kept.end; ++j) set_rounded(probs[j], row[j - kept.begin]);
     std::fill(probs + kept.end, probs + S, T(0.0f));
   }
 };

@@ -9,6 +9,7 @@
 
 #include "ops/cpu/image_shapes.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 #include "ops/scalar_fns.h"
 
@@ -52,15 +53,20 @@ struct Blocks {
         for (std::int64_t p = run; p < std::min(last, run + kRun); ++p) {
           const std::int64_t row = p * channels + c;
 #pragma omp simd
-          for (std::int64_t i = 0; i < together; ++i) {
-            const std::array<float, Sums> more = of(c + i, row + i);
-            for (std::size_t n = 0; n < Sums; ++n) part[n][i] += more[n];
-          }
+          for (std::int64_t i = 0; i < together; ++i) add_one(part, i, of, c + i, row + i);
         }
         for (std::size_t n = 0; n < Sums; ++n)
 #pragma omp simd
           for (std::int64_t i = 0; i < together; ++i) sums[n][c + i] += part[n][i];
       }
+  }
+
+  /// Not in the loop's body, for the reason of set_rounded().
+  template <std::size_t Sums, class Of>
+  static void add_one(float (&part)[Sums][kTogether], std::int64_t i, const Of& of,
+                      std::int64_t channel, std::int64_t place) {
+    const std::array<float, Sums> more = of(channel, place);
+    for (std::size_t n = 0; n < Sums; ++n) part[n][i] += more[n];
   }
 
   /// body(block) for all, shared out among threads.
@@ -182,7 +188,7 @@ struct BatchNorm {
         const std::int64_t row = p * channels;
 #pragma omp simd
         for (std::int64_t c = 0; c < channels; ++c)
-          y[row + c] = T(of(float(x[row + c]), c, row + c));
+          set_rounded(y[row + c], of(float(x[row + c]), c, row + c));
       }
     });
   }
@@ -272,7 +278,7 @@ struct BatchNormGrad {
 #pragma omp simd
         for (std::int64_t c = 0; c < channels; ++c) {
           const float v = float(x[row + c]);
-          dx[row + c] = T(slope(v, c, row + c) * a[c] + (v - mean[c]) * b[c] + d[c]);
+          set_rounded(dx[row + c], slope(v, c, row + c) * a[c] + (v - mean[c]) * b[c] + d[c]);
         }
       }
     });

@@ -3,6 +3,7 @@
 
 #include "ops/cpu/dropout_factors.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
@@ -69,7 +70,7 @@ template <class T>
 #pragma omp simd
   for (std::int64_t j = 0; j < n; ++j) {
     const float kept = float(x[j]) * factor[j];
-    y[j] = T(factor[j] == 0.0f ? 0.0f : kept);
+    set_rounded(y[j], factor[j] == 0.0f ? 0.0f : kept);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "ops/cpu/attr_fns.h"
 #include "ops/cpu/broadcast_walk.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 #include "ops/cpu/vector_math.h"
 #include "ops/scalar_fns.h"
@@ -25,7 +26,7 @@ struct Unary {
     T* y = c.out<T>(0);
     for_chunks(n, [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(float(x[i])));
+      for (std::int64_t i = begin; i < end; ++i) set_rounded(y[i], F()(float(x[i])));
     });
   }
 };
@@ -47,15 +48,15 @@ struct Binary {
   void run(const T* a, const T* b, T* y, std::int64_t begin, std::int64_t end) const {
     if (walk.step(0) == walk.step(1)) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(float(a[i]), float(b[i])));
+      for (std::int64_t i = begin; i < end; ++i) set_rounded(y[i], F()(float(a[i]), float(b[i])));
     } else if (walk.step(0) == 0) {
       const float one = *a;
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(one, float(b[i])));
+      for (std::int64_t i = begin; i < end; ++i) set_rounded(y[i], F()(one, float(b[i])));
     } else {
       const float one = *b;
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = T(F()(float(a[i]), one));
+      for (std::int64_t i = begin; i < end; ++i) set_rounded(y[i], F()(float(a[i]), one));
     }
   }
 };
@@ -71,7 +72,7 @@ struct UnaryWith {
     T* y = c.out<T>(0);
     for_chunks(n, [x, y, f = f](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) y[i] = T(f(float(x[i])));
+      for (std::int64_t i = begin; i < end; ++i) set_rounded(y[i], f(float(x[i])));
     });
   }
 };

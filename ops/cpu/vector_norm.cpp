@@ -7,6 +7,7 @@
 
 #include "ops/cpu/dropout_factors.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 #include "ops/cpu/vector_math.h"
 
@@ -42,7 +43,8 @@ struct LayerNorm {
     for (std::int64_t j = 0; j < n; ++j) squares += (float(in[j]) - m) * (float(in[j]) - m);
     const float r = 1.0f / std::sqrt(squares / float(n) + eps);
 #pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) y[j] = T((float(in[j]) - m) * r * gamma[j] + beta[j]);
+    for (std::int64_t j = 0; j < n; ++j)
+      set_rounded(y[j], (float(in[j]) - m) * r * gamma[j] + beta[j]);
     *mean = m;
     *rstd = r;
   }
@@ -75,7 +77,7 @@ struct LayerNormInputGrad {
     dot *= r * r / float(n);
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j)
-      out[j] = T(r * (float(g[j]) * gamma[j] - sum - (float(in[j]) - m) * dot));
+      set_rounded(out[j], r * (float(g[j]) * gamma[j] - sum - (float(in[j]) - m) * dot));
   }
 };
 
@@ -126,7 +128,7 @@ struct DropoutAddLayerNorm {
   }
   static void add(const T* x, T* y, std::int64_t n) {
 #pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) y[j] = T(float(y[j]) + float(x[j]));
+    for (std::int64_t j = 0; j < n; ++j) set_rounded(y[j], float(y[j]) + float(x[j]));
   }
 };
 

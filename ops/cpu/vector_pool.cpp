@@ -4,6 +4,7 @@
 
 #include "ops/cpu/image_shapes.h"
 #include "ops/cpu/kernel_shapes.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
@@ -47,7 +48,7 @@ struct MaxPool2d {
           // Not "smaller or equal": a NaN beats everything, the last one stays.
           const float v = float(x_C[c]), best = float(y_C[c]);
           const bool more = !(v <= best) && !(best != best && v == v);
-          y_C[c] = T(more ? v : best);
+          set_rounded(y_C[c], more ? v : best);
           index_C[c] = more ? at : index_C[c];
         }
       }
@@ -110,7 +111,7 @@ struct GlobalAvgPoolGrad {
     for (std::int64_t p = 0; p < x.per_channel(); ++p)
 #pragma omp simd
       for (std::int64_t c = 0; c < channels; ++c)
-        dx[p * channels + c] = T(float(dy[p / x.plane() * channels + c]) / count);
+        set_rounded(dx[p * channels + c], float(dy[p / x.plane() * channels + c]) / count);
   }
 };
 

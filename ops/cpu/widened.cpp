@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/base/error.h"
+#include "ops/cpu/set_rounded.h"
 #include "ops/cpu/tables.h"
 
 namespace hetu::cpu {
@@ -19,7 +20,7 @@ void convert(const From* x, To* y, std::int64_t n) {
   for (std::int64_t begin = 0; begin < n; begin += kChunk) {
     const std::int64_t end = std::min(n, begin + kChunk);
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) y[i] = static_cast<To>(x[i]);
+    for (std::int64_t i = begin; i < end; ++i) set_rounded(y[i], x[i]);
   }
 }
 

@@ -4,9 +4,10 @@
 usage: check_counts.py [--only MODEL,…] [--write]
 
 Exit status 1: a model takes more than 5 % above its count. Instructions do not depend on what else a machine does, but on
-the compiler and its libraries: counts of others than step_counts.json names are not compared (status 77, a skip). Kernels
-are compiled for any x86-64, in a build of their own (preset count), since callgrind knows no AVX-512. --write puts what was
-counted into step_counts.json.
+the compiler, on libraries and on the instructions that they choose: counts of others than step_counts.json names are not
+compared (status 77, a skip). Kernels are compiled for any x86-64, in a build of their own (preset count), since callgrind
+knows no AVX-512; oneDNN is held to AVX2, and sees the caches of valgrind's processor, not of the machine's. --write puts
+what was counted into step_counts.json.
 """
 
 from __future__ import annotations
@@ -64,13 +65,21 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
-def compiler() -> str:
-    """What the counts are of, as CMake found it."""
+def tools() -> str:
+    """What the counts are of: the compiler that CMake found, libraries, valgrind, and whether oneDNN has its AVX2."""
     cache = (BUILD / "CMakeCache.txt").read_text()
     found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", cache, re.MULTILINE)
     assert found, "a configured build names its compiler"
-    said = subprocess.run([found[1], "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    return f"{said}, {platform.machine()}"
+
+    def said(*words: str) -> str:
+        return subprocess.run([*words], capture_output=True, text=True, check=True).stdout
+
+    macros = said(found[1], "-E", "-dM", "-x", "c++", "-include", "oneapi/dnnl/dnnl_version.h", "/dev/null")
+    versions = dict(re.findall(r"#define DNNL_VERSION_(MAJOR|MINOR|PATCH) (\d+)", macros))
+    dnnl = ".".join(versions[part] for part in ("MAJOR", "MINOR", "PATCH"))
+    level = "AVX2" if " avx2 " in Path("/proc/cpuinfo").read_text() else "no AVX2"
+    return ", ".join([said(found[1], "--version").splitlines()[0], platform.machine(), f"oneDNN {dnnl} with {level}",
+                      " ".join(platform.libc_ver()), said("valgrind", "--version").strip()])
 
 
 def build() -> None:
@@ -113,11 +122,11 @@ def main() -> int:
     if not COUNTS.exists() and not args.write:
         print(f"check_counts.py: skipped: there is no {COUNTS.name} yet; --write makes it")
         return SKIPPED
-    known: dict[str, Any] = json.loads(COUNTS.read_text()) if COUNTS.exists() else {"compiler": "", "instructions": {}}
+    known: dict[str, Any] = json.loads(COUNTS.read_text()) if COUNTS.exists() else {"tools": "", "instructions": {}}
     build()
-    mine = compiler()
-    if known["compiler"] != mine and not args.write:
-        print(f"check_counts.py: skipped: the counts are of {known['compiler']}, and this is {mine}")
+    mine = tools()
+    if known["tools"] != mine and not args.write:
+        print(f"check_counts.py: skipped: the counts are of {known['tools']}, and here are {mine}")
         return SKIPPED
     over = []
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +141,7 @@ def main() -> int:
             elif count > BOUND * before:
                 over.append(f"{name} takes {count:,} instructions, {count / before:.3f} of the {before:,} in {COUNTS.name}")
     if args.write:
-        known["compiler"] = mine
+        known["tools"] = mine
         COUNTS.write_text(json.dumps(known, indent=1) + "\n")
     for line in over:
         print(f"check_counts.py: {line}", file=sys.stderr)

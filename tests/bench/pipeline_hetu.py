@@ -12,6 +12,7 @@ import hetu as ht
 
 
 def job_of(pipeline: str, rows: int, micro_batches: int) -> ht.Executor:
+    ht.new_graph()
     data = ht.data.Batches([bert_step.drawn_batch(rows, 128)], batch_size=rows)
     loss = ht.models.Bert(ht.models.BertConfig(**bert_step.BASE)).pretraining_loss(data)
     train = ht.optim.AdamW(1e-5).minimize(loss)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures what docs/speed.md says, part by part, and writes that page.
 
-usage: speed.py [--only PART,…] [--again] [--steps N] [--no-compile] [--page docs/speed.md] [--results build/bench]
+usage: speed.py [--only PART,…] [--again] [--steps N] [--no-compile] [--opencv PYTHON] [--page docs/speed.md]
+                [--results build/bench]
 
 What a part gave stays in --results, so that a measurement that was stopped goes on: a part that is there is not measured
 again unless --again. The page has every part that is there. PyTorch is that of the Python that runs this; without it Hetu is
@@ -29,20 +30,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIMIT_S = 3600
 
-PRODUCTS = """
-import json, statistics, time, torch
-n, found = 2048, {}
-for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
-    a, b = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
-    times = []
-    for _ in range(12):
-        start = time.perf_counter()
-        a @ b
-        times.append(time.perf_counter() - start)
-    found[name] = 2 * n**3 / statistics.median(times[2:]) * 1e-9
-print(json.dumps({"gflops": found}))
-"""
-
 
 @dataclass(frozen=True)
 class Part:
@@ -53,10 +40,10 @@ class Part:
     is_text: bool = False
 
 
-def parts(steps: int, compiles: bool) -> dict[str, Part]:
+def parts(steps: int, compiles: bool, opencv: str) -> dict[str, Part]:
     program = [sys.executable, str(HERE / "speed_steps.py")]
     options = ["--steps", str(steps), *([] if compiles else ["--no-compile"])]
-    found = {"products": Part("the matrix-product peak: PyTorch's 2048 x 2048 x 2048", [sys.executable, "-c", PRODUCTS])}
+    found = {"products": Part("the matrix-product peak", [sys.executable, str(HERE / "products.py")])}
     found |= {name: Part(of.title, [*program, name, *options]) for name, of in WORKLOADS.items()}
     for name, sides in (("bert-8x128-float32", ("hetu", "torch eager, all positions", "torch eager, masked ones")),
                         ("resnet50-16x224-float32", ("hetu", "torch eager"))):
@@ -67,7 +54,7 @@ def parts(steps: int, compiles: bool) -> dict[str, Part]:
     found["pipeline"] = Part("BERT-base on two workers beside torch.distributed.pipelining over gloo",
                              [sys.executable, str(HERE / "pipeline_step.py"), "--rounds", "3"], is_text=True)
     found["images"] = Part("a folder of images to normalised tensors",
-                           [sys.executable, str(HERE / "images.py")], is_text=True)
+                           [sys.executable, str(HERE / "images.py"), "--opencv", opencv], is_text=True)
     return found
 
 
@@ -159,7 +146,7 @@ def page(known: dict[str, dict[str, Any]], asked: dict[str, Part]) -> str:
         f"Machine: {first['machine']}. PyTorch {torch}. Other work took up to {busiest:.2f} processors meanwhile.", "",
         "## Training steps", "",
         "Milliseconds per step. GFLOP/s are the operations of the graph, forward and backward, over the median; the peak is",
-        f"what PyTorch's products of 2048 x 2048 matrices reach here: {reached}.", "",
+        f"what products of 2048 x 2048 matrices reach here, PyTorch's or Hetu's: {reached}.", "",
         "| workload | Hetu | PyTorch | ratio | threads | GFLOP/s | of the peak |", "|---|---|---|---|---|---|---|",
     ]
     for name, of in WORKLOADS.items():
@@ -185,10 +172,11 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="measure what is there already, too")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--opencv", default=sys.executable, help="a Python that has cv2 and numpy (default: this one)")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "bench")
     args = parser.parse_args()
-    known_parts = parts(args.steps, not args.no_compile)
+    known_parts = parts(args.steps, not args.no_compile, args.opencv)
     wanted = tuple(word for word in args.only.split(",") if word) or ("",)
     for word in wanted:
         if not any(name.startswith(word) for name in known_parts):
