@@ -352,7 +352,7 @@ def overhead(steps: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="MODEL or MODEL:METHOD, several with commas; models are bert and gpt2")
-    parser.add_argument("--steps", type=int, default=3, help="of each side, after one that warms up")
+    parser.add_argument("--steps", type=int, default=2, help="of each side, after one that warms up")
     parser.add_argument("--small", action="store_true", help="models of a second, to see that all of it runs")
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--work", help=argparse.SUPPRESS)
