@@ -1,12 +1,14 @@
-"""hetu.torch beside torch.distributed.pipelining over gloo: the same model, cuts, kernels, micro-batches and optimizer, in
-the same two processes of one thread, a step of each in turn.
+"""hetu.torch beside torch.distributed.pipelining over gloo: the same model, cuts, kernels, micro-batches and optimizer. Each
+side is a job of its own, two processes of one thread, as its user would have it; a step of one while the other waits, in
+turns of changing order.
 
     python3 tests/bench/torch_pipelines.py                               # all: about 12 minutes on two quiet cores
-    python3 tests/bench/torch_pipelines.py --only bert:zb-v,gpt2:1f1b --steps 3
+    python3 tests/bench/torch_pipelines.py --only bert:zb-v,gpt2:1f1b --steps 5
     python3 tests/bench/torch_pipelines.py --overhead                    # per instruction, of empty modules: a minute
 
-Prints per schedule the medians of both, and the median of the ratios of neighbouring steps; then the best of each side. A
-schedule that one side cannot run is said to be so. Goal of issue 21: each ratio 0.95 at most, best to best 0.90.
+Prints per schedule the medians of both, the median of the ratios of neighbouring steps, and the same of the processor
+seconds of both workers together (which other work on the machine changes least); then the best of each side. A schedule
+that one side cannot run is said to be so. Goal of issue 21: each ratio 0.95 at most, best to best 0.90.
 """
 
 from __future__ import annotations
@@ -14,18 +16,21 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from turns import OtherWork
 
 ROWS, LENGTH = 8, 128
-OURS = ("gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "interleaved-1f1b")  # of which the best counts, beside theirs
+OURS = ("zb-h1",)  # beside those of both, of which the best counts, too
 THEIRS = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B", "interleaved-1f1b": "ScheduleInterleaved1F1B",
           "looped-bfs": "ScheduleLoopedBFS", "interleaved-zb": "ScheduleInterleavedZeroBubble",
           "zb-v": "ScheduleZBVZeroBubble", "dualpipev": "ScheduleDualPipeV"}
@@ -140,69 +145,150 @@ def _is_bert(piece: Any) -> bool:
     return any("Bert" in type(module).__name__ for module in piece.modules())
 
 
-def work(name: str, methods: list[str], steps: int) -> None:
-    """What each of the two processes does."""
+def cuts_of(name: str) -> dict[int, list[int]]:
+    """Into 2 and 4 stages, by what pieces take in this process."""
+    import hetu.torch
+
+    _, pieces, words = model_of(name)
+    part = batch(words)[:ROWS // MICROS]
+    return {count: hetu.torch.cut_by_time(pieces, loss_of, {"input_ids": part}, part, count) for count in (2, 4)}
+
+
+def batch(words: int) -> Any:
+    """Rows of words."""
+    import torch
+
+    return torch.randint(0, words, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1))
+
+
+def work(side: str, name: str) -> None:
+    """What each process of a side does: worker 0 is told by the driver, and tells worker 1."""
     import torch
     import torch.distributed as dist
 
-    import hetu.torch
-
     torch.set_num_threads(1)
-    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['MEET']}", rank=rank, world_size=2)
-    _, pieces, words = model_of(name)
-    ids = torch.randint(0, words, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1))
-    part = ids[:ROWS // MICROS]
-    cuts = {count: hetu.torch.cut_by_time(pieces, loss_of, {"input_ids": part}, part, count) for count in (2, 4)}
-    del pieces
-    if rank == 0:
-        print(f"{name}: {ROWS} x {LENGTH}, {MICROS} micro-batches, cuts {cuts[2]} and {cuts[4]}", flush=True)
-    best: dict[str, tuple[float, str]] = {}
-    for method in methods:
-        first = cuts[2 if method in ("gpipe", "1f1b", "zb-h1", "zb-h2") else 4]
-        sides = [Ours(name, method, first, ids), Theirs(name, method, first, ids) if method in THEIRS else None]
-        seconds: list[list[float]] = [[], []]
-        for turn in range(steps + 1):  # the first warms up
-            for times, side in zip(seconds, sides, strict=True):
-                if side is not None:
-                    dist.barrier()
-                    start = time.perf_counter()
-                    side.step()
-                    dist.barrier()
-                    took = time.perf_counter() - start
-                    if rank == 0:
-                        print(f"    {method} turn {turn}, {type(side).__name__.lower()}: {took:.2f} s", file=sys.stderr,
-                              flush=True)
-                    if turn:
-                        times.append(took)
-        if rank == 0:
-            tell(method, seconds, best)
-        del sides
-        gc.collect()
-    if rank == 0:
-        tell_best(name, best)
+    rank, meet = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")), os.environ["MEET"]
+    dist.init_process_group("gloo", init_method=f"file://{meet}.{side}", rank=rank, world_size=2)
+    driver = Client(f"{meet}.socket") if rank == 0 else None
+    if driver:
+        driver.send(side)
+    trained: Any = None
+    while True:
+        order: list[Any] = [driver.recv() if driver else None]
+        dist.broadcast_object_list(order)
+        answer: Any = None
+        if order[0] is None:
+            break
+        if order[0] == "cuts":
+            answer = cuts_of(name)
+        elif order[0] == "step":
+            answer = one_step(trained)
+        else:
+            _, method, first = order[0]
+            trained = None
+            gc.collect()
+            words = 500 if SMALL else 30522 if name == "bert" else 50257
+            trained = (Ours if side == "ours" else Theirs)(name, method, first, batch(words))
+        dist.barrier()
+        if driver:
+            driver.send(answer)
+    trained = None
     dist.destroy_process_group()
 
 
-def tell(method: str, seconds: list[list[float]], best: dict[str, tuple[float, str]]) -> None:
-    """One line."""
-    ours, theirs = seconds
-    best["ours"] = min(best.get("ours", (1e9, "")), (statistics.median(ours), method))
-    line = f"  {method:18} Hetu {statistics.median(ours):7.3f} s"
-    if theirs:
-        best["theirs"] = min(best.get("theirs", (1e9, "")), (statistics.median(theirs), method))
-        ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-        line += (f", torch {statistics.median(theirs):7.3f} s, ratio {statistics.median(ratios):.3f} "
-                 f"({min(ratios):.3f} to {max(ratios):.3f})")
-    print(line, flush=True)
+class Took(NamedTuple):
+    """A step: seconds, processor seconds of both workers, of these in the kernel."""
+
+    seconds: float
+    processor: float
+    kernel: float
 
 
-def tell_best(name: str, best: dict[str, tuple[float, str]]) -> None:
-    """Best to best."""
+def one_step(trained: Any) -> Took:
+    """From when both begin until both are done."""
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    trained.step()
+    dist.barrier()
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    kernel = after.ru_stime - before.ru_stime
+    used = torch.tensor([after.ru_utime - before.ru_utime + kernel, kernel], dtype=torch.float64)
+    dist.all_reduce(used)
+    return Took(seconds, *used.tolist())
+
+
+# ---- what tells them ----
+
+
+def compare(name: str, methods: list[str], steps: int, sides: dict[str, Connection]) -> None:
+    """All methods of a model, by two jobs."""
+
+    def ask(side: str, order: Any) -> Any:
+        sides[side].send(order)
+        return sides[side].recv()
+
+    cuts = ask("ours", "cuts")
+    print(f"{name}: {ROWS} x {LENGTH}, {MICROS} micro-batches, cuts {cuts[2]} and {cuts[4]}", flush=True)
+    best: dict[str, tuple[float, str]] = {}
+    for method in methods:
+        both = ["ours", "theirs"] if method in THEIRS else ["ours"]
+        for side in both:
+            ask(side, ("begin", method, cuts[2 if method in ("gpipe", "1f1b", "zb-h1") else 4]))
+        took: dict[str, list[Took]] = {side: [] for side in both}
+        for turn in range(steps + 1):  # the first warms up
+            for side in both if turn % 2 else both[::-1]:
+                one = ask(side, "step")
+                print(f"    {method} turn {turn}, {side}: {one.seconds:.2f} s, processor {one.processor:.2f} s, in the "
+                      f"kernel {one.kernel:.2f} s", file=sys.stderr, flush=True)
+                if turn:
+                    took[side].append(one)
+        tell(method, took, best)
     ours, theirs = best.get("ours"), best.get("theirs")
     if ours and theirs:
         print(f"  {name}: best of Hetu {ours[1]} {ours[0]:.3f} s, best of torch {theirs[1]} {theirs[0]:.3f} s, ratio "
               f"{ours[0] / theirs[0]:.3f}", flush=True)
+
+
+def tell(method: str, took: dict[str, list[Took]], best: dict[str, tuple[float, str]]) -> None:
+    """One line."""
+    middle = {side: statistics.median(one.seconds for one in steps) for side, steps in took.items()}
+    for side, seconds in middle.items():
+        best[side] = min(best.get(side, (1e9, "")), (seconds, method))
+    line = f"  {method:18} Hetu {middle['ours']:7.3f} s"
+    if "theirs" in took:
+        pairs = list(zip(took["ours"], took["theirs"], strict=True))
+        ratios = [a.seconds / b.seconds for a, b in pairs]
+        used = [a.processor / b.processor for a, b in pairs]
+        line += (f", torch {middle['theirs']:7.3f} s, ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to "
+                 f"{max(ratios):.3f}), of processor seconds {statistics.median(used):.3f}")
+    print(line, flush=True)
+
+
+def drive(name: str, methods: list[str], args: argparse.Namespace) -> int:
+    """Starts both jobs of a model and ends them."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    with tempfile.TemporaryDirectory() as folder:
+        meet = str(Path(folder, "meet"))
+        with Listener(f"{meet}.socket") as listener:
+            jobs = [subprocess.Popen(["heturun", "-w", "2", sys.executable, __file__, "--work", f"{side}:{name}",
+                                      *(["--small"] if args.small else [])], env={**environment, "MEET": meet})
+                    for side in ("ours", "theirs")]
+            sides: dict[str, Connection] = {}
+            try:
+                for _ in jobs:
+                    connection = listener.accept()
+                    sides[connection.recv()] = connection
+                compare(name, methods, args.steps, sides)
+                for connection in sides.values():
+                    connection.send(None)
+            except EOFError:
+                print(f"{name}: a job has ended in the middle, as it says above", file=sys.stderr)
+                for job in jobs:
+                    job.terminate()
+            return max(abs(job.wait()) for job in jobs)
 
 
 # ---- overhead ----
@@ -266,33 +352,27 @@ def overhead(steps: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="MODEL or MODEL:METHOD, several with commas; models are bert and gpt2")
-    parser.add_argument("--steps", type=int, default=5, help="of each side, after one that warms up")
+    parser.add_argument("--steps", type=int, default=2, help="of each side, after one that warms up")
     parser.add_argument("--small", action="store_true", help="models of a second, to see that all of it runs")
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
-        name, _, methods = args.work.partition(":")
-        work(name, methods.split(","), args.steps)
+        work(*args.work.split(":"))
         return 0
     if args.overhead:
         overhead(20 * args.steps)
         return 0
     methods = list(dict.fromkeys([*THEIRS, *OURS]))
-    wanted = {"bert": methods, "gpt2": methods} if not args.only else {}
-    for one in (args.only or "").split(",") if args.only else []:
+    wanted: dict[str, list[str]] = {} if args.only else {"bert": methods, "gpt2": methods}
+    for one in args.only.split(",") if args.only else []:
         name, _, method = one.partition(":")
         wanted.setdefault(name, []).extend([method] if method else methods)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     for name, of in wanted.items():
         other = OtherWork()
-        meet = f"/tmp/torch_pipelines.{os.getpid()}.{name}"
-        words = ["--work", f"{name}:{','.join(of)}", "--steps", str(args.steps), *(["--small"] if args.small else [])]
-        done = subprocess.run(["heturun", "-w", "2", sys.executable, __file__, *words], env={**environment, "MEET": meet},
-                              check=False)
-        Path(meet).unlink(missing_ok=True)
-        if done.returncode:
-            return done.returncode
+        failed = drive(name, of, args)
+        if failed:
+            return failed
         print(f"  processors that others took meanwhile: {other.seen()[0]:.2f}", flush=True)
     return 0
 

@@ -92,7 +92,8 @@ class Torch(unittest.TestCase):
         """And of torchvision, as they are, tied heads and masks included, beside their own forward; on 4 workers, too."""
         import torch_models
 
-        for workers, cases in ((2, [*torch_models.MODELS, *torch_models.GRID]), (4, [*torch_models.MODELS])):
+        for workers, more in ((2, torch_models.GRID), (4, torch_models.ON_FOUR)):
+            cases = [*torch_models.MODELS, *more]
             with self.subTest(workers=workers):
                 self.models(job(workers, tempfile.gettempdir(), cases), workers * len(cases))
 

@@ -23,6 +23,7 @@ from hetu.torch.cuts import Pieces, Stage, forget
 from hetu.torch.empty import fill
 from hetu.torch.functions import StageFunctions, Step
 from hetu.torch.gradients import Summed
+from hetu.torch.memory import keep_freed_memory
 from hetu.torch.state import StateOfPipeline
 from hetu.torch.values import cut_batch, cut_rows, flatten, rows_of
 
@@ -63,6 +64,7 @@ class Pipeline(StateOfPipeline):
                              f"are {width} workers per pipeline and {micro_batches} micro-batches")
         self.schedule = schedule
         _share_processor()
+        keep_freed_memory()
         self._cut(model, first_pieces, tied)
         self.functions = StageFunctions(schedule.placements, self.row, self.own, loss, len(self.pieces.pieces), {})
         self.job: Any = None
