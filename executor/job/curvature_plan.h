@@ -13,11 +13,15 @@ namespace hetu {
 
 /// Of a graph with factors. Where the work stands after the compute of a step, the first step of a
 /// cycle has all of it. In bubbles it takes several steps, so that a job, or what goes on from a
-/// checkpoint within a cycle, begins with a step that has all of it, and cycles follow.
+/// checkpoint within a cycle, begins with a step that has all of it, and cycles follow. Where work
+/// wraps, the first of these has nothing of a cycle before, and a job goes on from no checkpoint
+/// but so: what is not inverted yet is in none.
 struct CurvaturePlan {
   Schedule cycle;               ///< proved
   std::vector<Schedule> steps;  ///< of the cycle, see steps_of()
   std::vector<Schedule> whole;  ///< one step with all of the work; none where the cycle has that
+  Schedule first;               ///< the cycle after `whole`; not a plan by itself where work wraps
+  std::vector<Schedule> first_steps;
   std::vector<int> tap_copies;  ///< by placement: most micro-batches kept
 
   std::int64_t origin = 0;  ///< where `whole` runs; cycles follow
@@ -26,9 +30,20 @@ struct CurvaturePlan {
   void begin_after(std::int64_t done);
   /// Number of a step in its cycle; -1: `whole`.
   int number_of(std::int64_t step) const;
-  const Schedule& rows_of(int number) const { return number < 0 ? whole.front() : steps[number]; }
+  /// The cycle that begins with a step.
+  const Schedule& cycle_from(std::int64_t step) const { return is_in_first(step) ? first : cycle; }
+  const Schedule& rows_of(std::int64_t step) const {
+    const int number = number_of(step);
+    if (number < 0) return whole.front();
+    return is_in_first(step) ? first_steps[number] : steps[number];
+  }
   /// Whether that step feeds factors.
   bool feeds(int number) const;
+
+ private:
+  bool is_in_first(std::int64_t step) const {
+    return cycle.lowering.wraps && step <= origin + static_cast<std::int64_t>(steps.size());
+  }
 };
 
 /// `lowered`: one step, proved; `first_block`: of each model stage; `micro_batch`: samples. Throws
