@@ -80,10 +80,10 @@ std::vector<PlannedRun> runs_by_cycle(Trace& measured, const CurvaturePlan& plan
       number[step] = 0;
       continue;
     }
-    bool whole = true;
+    bool whole = !plan.is_in_first(step);
     for (int k = 0; k < length; ++k) whole = whole && there.count(step + k) > 0;
     if (!whole) continue;
-    runs.push_back({step, plan.cycle_from(step)});
+    runs.push_back({step, plan.cycle});
     for (int k = 0; k < length; ++k) number[step + k] = k;
   }
   std::erase_if(measured.events, [&](const TraceEvent& e) { return number.count(e.step) == 0; });
@@ -116,8 +116,7 @@ CurvaturePlan plan_curvature(const Graph& graph, const Kfac& kfac, const Schedul
   note_needs(verify(plan.cycle), plan.tap_copies);
   plan.steps = steps_of(plan.cycle);
   if (!filled) return plan;
-  plan.first = first_of(plan.cycle);
-  plan.first_steps = steps_of(plan.first);
+  if (plan.cycle.lowering.wraps) plan.first = steps_of(first_of(plan.cycle));
   how.rule = FillRule::After;
   how.every = 1;
   const Schedule whole = with_curvature(lowered, how, costs);

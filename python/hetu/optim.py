@@ -178,8 +178,9 @@ class KFAC(Optimizer):
     LAMB say, takes them as gradients, to be clipped and applied.
 
     `damping`: lambda, whose root is added to each factor. `every`: steps between two refreshes of the inverses, at least,
-    each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, or "best", in the
-    bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs). `inverses`: where a
+    each of the batch of one step alone. `fill`: where that work stands: "after" the compute of its step, "best", in the
+    bubbles of as many steps as it needs, by `costs` (a file, or the trace of a run; default: by FLOPs), or "wrap", inversions
+    also in bubbles of the refresh after. `inverses`: where a
     stage has several copies, each layer is inverted by one of them ("owners") or by all ("all"). Weights with a side above
     `largest`, and those with one of `but` in their names, go without.
     """
